@@ -6,7 +6,7 @@ import pytest
 
 from palaver.commands.registry import Performance, Registry, say
 from palaver.db.transaction import Transaction
-from palaver.engine.commands import Spoken
+from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
 from palaver.model.command import YES, Arg, ArgKind, Command, Invocation
 from palaver.model.errors import NotAllowed, UnknownCommand
@@ -21,7 +21,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCE = Source(platform="fake", chat_id="c", chat_kind="dm", user_id="u")
 
 
-def spoken(text: str, role: AccessRole = AccessRole.MEMBER) -> Spoken:
+def spoken(text: str, role: AccessRole = AccessRole.MEMBER) -> CommandContext:
     received = Received(
         number=1,
         key=derive_key(SOURCE, Scope()),
@@ -30,10 +30,10 @@ def spoken(text: str, role: AccessRole = AccessRole.MEMBER) -> Spoken:
         received=NOW,
         role=role,
     )
-    return Spoken(received=received, principal=Principal.speaking(SOURCE), now=NOW)
+    return CommandContext(received=received, principal=Principal.speaking(SOURCE), now=NOW)
 
 
-def _nothing(_invocation: Invocation, _spoken: Spoken) -> Transaction[str]:
+def _nothing(_invocation: Invocation, _spoken: CommandContext) -> Transaction[str]:
     return say("")
 
 
@@ -51,10 +51,10 @@ async def said(registry: Registry, text: str, role: AccessRole = AccessRole.MEMB
 
 
 async def test_a_command_may_await_something_before_its_work() -> None:
-    async def slow(_invocation: Invocation, spoken: Spoken) -> Transaction[str]:
+    async def slow(_invocation: Invocation, spoken: CommandContext) -> Transaction[str]:
         return say(f"{spoken.received.inbound.text} was awaited")
 
-    def quick(_invocation: Invocation, _spoken: Spoken) -> Transaction[str]:
+    def quick(_invocation: Invocation, _spoken: CommandContext) -> Transaction[str]:
         return say("at once")
 
     registry = Registry(
@@ -67,7 +67,7 @@ async def test_a_command_may_await_something_before_its_work() -> None:
 
 
 async def test_nothing_is_awaited_for_somebody_who_may_not() -> None:
-    async def never(_invocation: Invocation, _spoken: Spoken) -> Transaction[str]:
+    async def never(_invocation: Invocation, _spoken: CommandContext) -> Transaction[str]:
         raise AssertionError
 
     registry = Registry([Performance(Command(name="x", help="", example="", role=AccessRole.ADMIN), never)])
@@ -79,10 +79,10 @@ async def test_nothing_is_awaited_for_somebody_who_may_not() -> None:
 
 
 def _forgetting() -> Registry:
-    def does(_invocation: Invocation, _spoken: Spoken) -> Transaction[str]:
+    def does(_invocation: Invocation, _spoken: CommandContext) -> Transaction[str]:
         return say("forgotten")
 
-    async def would(_invocation: Invocation, _spoken: Spoken) -> Transaction[str]:
+    async def would(_invocation: Invocation, _spoken: CommandContext) -> Transaction[str]:
         return say("This would forget 3 things.")
 
     command = Command(name="forget", help="", example="", args=(Arg(name="what", kind=ArgKind.REST), YES))

@@ -148,7 +148,7 @@ async def running(
             alone=alone,
             hooks=(note, *hooks),
             chance=chance,
-            shelf=shelf,
+            blob_store=shelf,
             meter=meter,
             toolsets=toolsets(store),
         )

@@ -246,7 +246,7 @@ async def test_an_account_that_is_refused_says_what_to_do_and_is_tried_again_whe
         _, health = await here.store.read(here.store.accounts.health(clock.now()))
         assert (health.state, (health.last_error or "")[:16]) == ("refused", "make a new token")
         assert tries == 1
-        here.engine.adopt(here.engine.options, Agents(EchoAgent()))
+        here.engine.reload(here.engine.options, Agents(EchoAgent()))
         await until(lambda: tries == 2)
     told = [record for record in caplog.records if getattr(record, "action", "") == "account.rejected"]
     assert "make a new token" in told[0].getMessage()

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.db.transaction import Transaction
-from palaver.engine.intake import effective_role
-from palaver.engine.intake.effective_role import GrantCache
+from palaver.engine.intake import admission
+from palaver.engine.intake.admission import GrantCache
 from palaver.model.access import AccessRole, Effect, Grant, decide_access
 from palaver.model.key import canonical_id, canonical_source
 from palaver.model.scoped_setting import ScopedSetting
@@ -79,7 +79,7 @@ async def test_a_message_is_decided_without_a_look_at_everybody_elses_grants(
         await chat.hears("You said: one")
         await here.settled()
         monkeypatch.setattr(Grant, "matches", look)
-        monkeypatch.setattr(effective_role, "canonical", follow)
+        monkeypatch.setattr(admission, "canonical_id", follow)
         await adapter.say(chat, "two")
         await chat.hears("You said: two")
     assert looked.count("grant") < 10

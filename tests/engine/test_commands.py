@@ -9,7 +9,7 @@ import pytest
 from palaver.commands.registry import Registry
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
-from palaver.engine.commands import Spoken
+from palaver.engine.commands import CommandContext
 from palaver.model.command import Invocation
 from palaver.model.errors import NotFound, StoreError
 from tests.engine.gateway import running
@@ -48,7 +48,7 @@ async def test_a_command_that_breaks_is_answered_safely_and_holds_nothing_up(
     breaks: Callable[[], Transaction[str]],
     command: str,
 ) -> None:
-    async def perform(self: Registry, invocation: Invocation, spoken: Spoken) -> Transaction[str]:  # noqa: ARG001
+    async def perform(self: Registry, invocation: Invocation, spoken: CommandContext) -> Transaction[str]:  # noqa: ARG001
         return breaks()
 
     caplog.set_level(logging.INFO)
@@ -66,7 +66,7 @@ async def test_a_command_that_breaks_is_answered_safely_and_holds_nothing_up(
 
 
 async def test_what_is_meant_for_people_is_told_to_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def perform(self: Registry, invocation: Invocation, spoken: Spoken) -> Transaction[str]:  # noqa: ARG001
+    async def perform(self: Registry, invocation: Invocation, spoken: CommandContext) -> Transaction[str]:  # noqa: ARG001
         raise NotFound("session", "x")
 
     monkeypatch.setattr(Registry, "perform", perform)

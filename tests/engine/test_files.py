@@ -262,10 +262,10 @@ async def test_what_nobody_has_is_removed_and_what_somebody_has_stays(tmp_path: 
         alice, chat = place(here)
         await chat.say(alice, "look", files=(CAT,))
         await chat.hears("turn 1: 1 files")
-        filing = Attachments(here.engine._ctx)  # pyright: ignore[reportPrivateUsage]
-        await filing.keep(NewFile("orphan", b"left behind by a crash"))
+        attachments = Attachments(here.engine._ctx)  # pyright: ignore[reportPrivateUsage]
+        await attachments.keep(NewFile("orphan", b"left behind by a crash"))
         assert len(kept(tmp_path / "files")) == 2
-        await filing.tidy_once(timedelta(hours=1))
+        await attachments.clean_up(timedelta(hours=1))
         assert len(kept(tmp_path / "files")) == 2
-        await filing.tidy_once(timedelta(seconds=-1))
+        await attachments.clean_up(timedelta(seconds=-1))
         assert [path.read_bytes() for path in kept(tmp_path / "files")] == [PNG]

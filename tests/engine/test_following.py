@@ -4,7 +4,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from palaver.agents.echo import EchoAgent
-from palaver.engine.options import Options, following
+from palaver.engine.options import Options, follow_moves
 from palaver.model.access import Effect, Grant
 from palaver.model.addressing import AddressingRules, AnswerMode
 from palaver.model.scope import GroupScope, ProfileRule, Scope
@@ -26,21 +26,21 @@ def test_settings_rules_and_grants_name_both_ids() -> None:
     rule = ProfileRule(profile="work", platform="telegram", account="bot", chat_id="-1")
     block = Grant(platform="telegram", chat_id="-1", effect=Effect.BLOCK)
     given = Options(scopes=scopes(OLD), profiles=(rule,), grants=(block,))
-    led = following(given, MOVED)
+    led = follow_moves(given, MOVED)
     assert led.scopes == scopes(OLD, NEW)
     assert [each.chat_id for each in (*led.profiles, *led.grants)] == ["-1", "-1001"] * 2
-    assert following(led, MOVED) == led
+    assert follow_moves(led, MOVED) == led
 
 
 def test_what_is_set_for_the_new_id_stays_and_other_chats_are_others() -> None:
     here = Options(scopes=ScopedSetting(default=Scope(), chats={OLD: Scope(group=GroupScope.SHARED), NEW: Scope()}))
-    assert following(here, MOVED) == here
+    assert follow_moves(here, MOVED) == here
     others = Options(
         scopes=scopes(ChatSelector("matrix", "-1"), ChatSelector("telegram", "-10")),
         grants=(Grant(platform="telegram", account="second", chat_id="-1"), Grant(platform="telegram", user_id="-1")),
     )
-    assert following(others, MOVED) == others
-    assert following(here, {}) is here
+    assert follow_moves(others, MOVED) == others
+    assert follow_moves(here, {}) is here
 
 
 async def test_a_chat_keeps_its_settings_when_it_gets_another_id(tmp_path: Path) -> None:
@@ -64,12 +64,12 @@ async def test_a_chat_keeps_its_settings_when_it_gets_another_id(tmp_path: Path)
         assert await here.rows("SELECT DISTINCT state FROM inbox WHERE key LIKE ?", f"%{blocked.id}%") == [("refused",)]
 
     async with running(tmp_path / "p.db", world) as here:
-        here.engine.adopt(given, Agents(EchoAgent()))
+        here.engine.reload(given, Agents(EchoAgent()))
         await is_as_before(alice, "one")
         await chat.move()
         await blocked.move()
         await is_as_before(eve, "two")
-        here.engine.adopt(given, Agents(EchoAgent()))
+        here.engine.reload(given, Agents(EchoAgent()))
         await is_as_before(alice, "three")
     changed = {each.name: getattr(given, each.name) for each in fields(given)}
     async with running(tmp_path / "p.db", world, worker="w2", **changed) as here:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from palaver.db.transaction import Transaction
-from palaver.engine.delivery.handoff import Handoffs
+from palaver.engine.delivery.outcomes import Handoffs
 from palaver.model.access import AccessRole, Grant
 from palaver.model.source import Source
 from palaver.model.turn import Outbound

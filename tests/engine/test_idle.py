@@ -21,10 +21,10 @@ def kept(here: Bench) -> dict[str, int]:
         "later": len(engine._dispatcher._not_before),
         "running": len(engine._runner._running),
         "sending": len(engine._deliveries._sending),
-        "tries": len(engine._deliveries._tries),
+        "tries": len(engine._deliveries._retry_times),
         "free at": len(engine._ctx.budget._free_at),
-        "owed": len(engine._ctx.budget._owed),
-        "telling": len(engine._ctx.hooks._telling),
+        "owed": len(engine._ctx.budget._waiting),
+        "telling": len(engine._ctx.hooks._tasks),
     }
 
 

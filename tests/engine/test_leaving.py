@@ -108,5 +108,5 @@ async def test_what_is_ordered_from_beside_leaves_behind_all_that_waits_and_the_
         chat = here.world.dm(alice)
         await ask_first(here, chat, alice, "one")
         session = (await here.rows("SELECT id FROM sessions"))[0][0]
-        assert unanswered(1) in await here.engine.order("/new", session, OPERATOR)
+        assert unanswered(1) in await here.engine.run_command("/new", session, OPERATOR)
         await chat.hears(unanswered(1))

@@ -30,15 +30,15 @@ async def test_the_owner_undoes_branches_and_goes_back_in_a_conversation_of_some
             await chat.hears(f"You said: {text}")
         await here.settled()
         (session,) = await sessions(here)
-        assert "Taken back: “two”" in await here.engine.order("/undo", session, OPERATOR)
+        assert "Taken back: “two”" in await here.engine.run_command("/undo", session, OPERATOR)
         assert (await here.texts(session))[-2:] == ["one", "You said: one"]
-        assert "Brought back" in await here.engine.order("/redo", session, OPERATOR)
-        assert "a branch of" in await here.engine.order("/branch Idea", session, OPERATOR)
+        assert "Brought back" in await here.engine.run_command("/redo", session, OPERATOR)
+        assert "a branch of" in await here.engine.run_command("/branch Idea", session, OPERATOR)
         child = (await sessions(here))[1]
         with pytest.raises(NotFound, match="open conversation"):
-            await here.engine.order("/undo", session, OPERATOR)
+            await here.engine.run_command("/undo", session, OPERATOR)
         assert [each.kind for each in here.happened][-2:] == [EventKind.SESSION_ENDED, EventKind.SESSION_STARTED]
-        await here.engine.order("/back", child, OPERATOR)
+        await here.engine.run_command("/back", child, OPERATOR)
         await chat.say(alice, "three")
         await chat.hears("You said: three")
         assert (await here.texts(session))[-1] == "You said: three"
@@ -62,10 +62,10 @@ async def test_only_who_may_see_a_session_and_has_the_role_commands_there(tmp_pa
         session, chat = await _that_asks(here)
         mallory = Principal(identities=frozenset({"fake:mallory"}), speaks_as="fake:mallory")
         with pytest.raises(NotFound):
-            await here.engine.order("/approve", session, mallory)
+            await here.engine.run_command("/approve", session, mallory)
         with pytest.raises(UnknownCommand):
-            await here.engine.order("approve", session, OPERATOR)
-        assert await here.engine.order("/approve", session, OPERATOR) == "Allowed."
+            await here.engine.run_command("approve", session, OPERATOR)
+        assert await here.engine.run_command("/approve", session, OPERATOR) == "Allowed."
         await chat.hears("You said: it")
 
 
@@ -77,7 +77,7 @@ async def test_each_retry_is_answered_and_gives_nobody_the_rights_of_whoever_ord
         for times in (1, 2):
             await here.settled()
             current = (await sessions(here))[-1]
-            assert "Answering again" in await here.engine.order("/retry", current, OPERATOR)
+            assert "Answering again" in await here.engine.run_command("/retry", current, OPERATOR)
             await here.settled()
             said = await here.rows("SELECT turn_no FROM inbox WHERE dedup LIKE 'retry:%' AND turn_no > 0 ORDER BY no")
             assert len({turn for (turn,) in said}) == times
@@ -98,20 +98,20 @@ async def test_nobody_leaves_a_conversation_in_the_middle_of_a_turn(store_url: s
             with pytest.raises(
                 SessionBusy, match=r"Try again when session .* has answered: it is in the middle of a turn"
             ):
-                await here.engine.order(command, session, OPERATOR)
-        assert "One" in await here.engine.order("/title One", session, OPERATOR)
+                await here.engine.run_command(command, session, OPERATOR)
+        assert "One" in await here.engine.run_command("/title One", session, OPERATOR)
         agent.go.set()
         await chat.hears("answer to: one")
         await here.settled()
         assert len(agent.requests) == 1
-        assert "Answering again" in await here.engine.order("/retry", session, OPERATOR)
+        assert "Answering again" in await here.engine.run_command("/retry", session, OPERATOR)
         await until(lambda: len(agent.requests) == 2)
 
 
 async def test_a_conversation_that_asks_for_permission_can_be_left(tmp_path: Path) -> None:
     async with running(tmp_path / "p.db") as here:
         session, _ = await _that_asks(here)
-        assert "fresh" in await here.engine.order("/new", session, OPERATOR)
+        assert "fresh" in await here.engine.run_command("/new", session, OPERATOR)
         assert await here.rows("SELECT state FROM turns") == [("failed",)]
 
 
@@ -136,10 +136,10 @@ async def test_a_command_from_beside_takes_the_role_that_it_takes_in_the_chat(
         await here.store.transact(here.store.grants.add(changed, NOON, by="test"))
         principal = await here.store.read(here.store.people.principal_of(identity))
         if is_let_in:
-            assert "Taken back" in await here.engine.order("/undo", session, principal)
+            assert "Taken back" in await here.engine.run_command("/undo", session, principal)
         else:
             with pytest.raises(NotAllowed):
-                await here.engine.order("/undo", session, principal)
+                await here.engine.run_command("/undo", session, principal)
 
 
 @pytest.mark.parametrize("text", ["/queue later", "/steer left", "/link", "/compress", "/export", "/forget --yes"])
@@ -151,5 +151,5 @@ async def test_what_only_somebody_in_the_chat_can_say_is_refused_in_words(tmp_pa
         await here.settled()
         (session,) = await sessions(here)
         with pytest.raises(BadArgument, match="Only in the chat itself"):
-            await here.engine.order(text, session, OPERATOR)
+            await here.engine.run_command(text, session, OPERATOR)
         assert await here.rows("SELECT 1 FROM offers") == []

@@ -60,7 +60,7 @@ async def test_another_agent_answers_after_a_reload(tmp_path: Path) -> None:
         chat = here.world.dm(alice)
         await chat.say(alice, "one")
         await chat.hears("one")
-        here.engine.adopt(options(), Agents(after))
+        here.engine.reload(options(), Agents(after))
         await chat.say(alice, "two")
         await chat.hears("two")
         assert [len(agent.requests) for agent in (before, after)] == [1, 1]

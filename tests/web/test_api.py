@@ -18,7 +18,7 @@ from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config, GrantConfig
 from palaver.config.quotas import CapsConfig
 from palaver.engine.options import Options
-from palaver.engine.reply_waiter import Waiter
+from palaver.engine.reply_waiter import PendingReply
 from palaver.gateway.gateway import terminal_socket
 from palaver.model.attachment import Attachment, TooLarge
 from palaver.protocols.clock import SystemClock
@@ -334,18 +334,18 @@ async def test_who_waits_holds_nothing_of_what_they_brought(
 ) -> None:
     kept: list[bytes] = []
     held: list[int] = []
-    keep, settled = Speaking.keep, Waiter.until_settled
+    keep, settled = Speaking.keep, PendingReply.until_settled
 
     async def kept_by(self: Speaking, name: str, media_type: str, content: bytes) -> Attachment:
         kept.append(content)
         return await keep(self, name, media_type, content)
 
-    async def waits(self: Waiter, seconds: float, receive: Receive | None = None) -> bool:
+    async def waits(self: PendingReply, seconds: float, receive: Receive | None = None) -> bool:
         held.append(sys.getrefcount(kept[-1]))
         return await settled(self, seconds, receive)
 
     monkeypatch.setattr(Speaking, "keep", kept_by)
-    monkeypatch.setattr(Waiter, "until_settled", waits)
+    monkeypatch.setattr(PendingReply, "until_settled", waits)
     content = base64.b64encode(b"x" * 1000).decode()
     await say(owner, "look", files=[{"name": "f", "content": content}])
     picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{content}"}}
@@ -366,9 +366,9 @@ async def test_forms_are_no_larger_than_ours(window: Opened, owner: httpx.AsyncC
 
 async def test_nobody_waits_for_who_has_gone(owner: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[bool] = []
-    settled = Waiter.until_settled
+    settled = PendingReply.until_settled
 
-    async def until_settled(waiter: Waiter, seconds: float, receive: Receive | None) -> bool:
+    async def until_settled(waiter: PendingReply, seconds: float, receive: Receive | None) -> bool:
         assert receive
 
         async def gone() -> Message:
@@ -377,7 +377,7 @@ async def test_nobody_waits_for_who_has_gone(owner: httpx.AsyncClient, monkeypat
         left.append(await settled(waiter, seconds, gone))
         return await settled(waiter, seconds, receive)
 
-    monkeypatch.setattr(Waiter, "until_settled", until_settled)
+    monkeypatch.setattr(PendingReply, "until_settled", until_settled)
     await say(owner, "hello")
     assert left == [False]
 

@@ -10,7 +10,7 @@ import typer
 from palaver.cli.output import print_facts, print_heading, print_json
 from palaver.cli.shared_options import Json, StoreOption, ask
 from palaver.config.loader import load
-from palaver.engine.options import Options, following
+from palaver.engine.options import Options, follow_moves
 from palaver.model.access import Access, Verdict, decide_access
 from palaver.model.addressing import Addressing, classify_addressing
 from palaver.model.grant_syntax import describe_grant_place, describe_grantee, parse_identity
@@ -61,7 +61,7 @@ def explain_access(
     )
     trust = Trust(is_bot=bot, has_role_grant=platform_role, via_trusted_relay=relay)
     moved = ask(store, lambda opened: opened.read(chat_migration.moved()), {})
-    options = following(load(Path(), os.environ).options(), moved)
+    options = follow_moves(load(Path(), os.environ).options(), moved)
     table = ask(store, lambda opened: opened.read(grants.load_table(GrantTable())), GrantTable())
     access = _access(source, trust, options, table)
     heard = _heard(source, text, options, mention=mention)

@@ -8,7 +8,7 @@ from palaver.commands.formatting import called, listed, quoted
 from palaver.commands.registry import Performance
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
-from palaver.engine.commands import Spoken
+from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
 from palaver.model.command import YES, Arg, ArgKind, Command, Invocation
 from palaver.model.errors import BadArgument, NotAllowed
@@ -52,7 +52,7 @@ def handing(store: Store) -> list[Performance]:
 
 
 @transaction
-def _attach(store: Store, invocation: Invocation, spoken: Spoken) -> Statements[str]:
+def _attach(store: Store, invocation: Invocation, spoken: CommandContext) -> Statements[str]:
     received, now = spoken.received, spoken.now
     source, place = received.inbound.source, received.place or received.key
     named = yield from store.sessions.find(invocation.words["which"], spoken.principal)
@@ -74,7 +74,7 @@ def _attach(store: Store, invocation: Invocation, spoken: Spoken) -> Statements[
 
 
 @transaction
-def _detach(store: Store, _invocation: Invocation, spoken: Spoken) -> Statements[str]:
+def _detach(store: Store, _invocation: Invocation, spoken: CommandContext) -> Statements[str]:
     place = spoken.received.place
     if place is None or not (yield from store.attach.detach(place, spoken.now)):
         return "This place is not attached to another conversation."
@@ -82,7 +82,7 @@ def _detach(store: Store, _invocation: Invocation, spoken: Spoken) -> Statements
 
 
 @transaction
-def _hand_off(store: Store, invocation: Invocation, spoken: Spoken) -> Statements[str]:
+def _hand_off(store: Store, invocation: Invocation, spoken: CommandContext) -> Statements[str]:
     received, source = spoken.received, spoken.received.inbound.source
     if received.place is not None:
         raise BadArgument(
@@ -117,7 +117,7 @@ def _home(platform: str, homes: Sequence[Source]) -> Source:
     return known[platform.lower()]
 
 
-def _refuse_strangers(store: Store, session: Session, home: Source, spoken: Spoken) -> Statements[None]:
+def _refuse_strangers(store: Store, session: Session, home: Source, spoken: CommandContext) -> Statements[None]:
     """An admin may; others only with what they alone have said, to a direct chat of their own."""
     if _is_admin(spoken):
         return
@@ -128,11 +128,11 @@ def _refuse_strangers(store: Store, session: Session, home: Source, spoken: Spok
         raise NotAllowed("Handing off what others have said, or to a chat that others read,", "admin")
 
 
-def _is_admin(spoken: Spoken) -> bool:
+def _is_admin(spoken: CommandContext) -> bool:
     return (spoken.received.role or AccessRole.GUEST) >= AccessRole.ADMIN
 
 
-def _leave(store: Store, spoken: Spoken) -> Statements[bool]:
+def _leave(store: Store, spoken: CommandContext) -> Statements[bool]:
     """Whoever goes elsewhere does not answer what was asked here."""
     key, now = spoken.received.key, spoken.now
     return (yield from store.steering.drop_parked(key, now, note=texts.LEFT_NOTE, error="left without an answer"))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from palaver.commands.formatting import counted, listed
 from palaver.commands.registry import Performance
 from palaver.db.transaction import Statements, transaction
-from palaver.engine.commands import Spoken
+from palaver.engine.commands import CommandContext
 from palaver.model.command import Arg, Command, Invocation
 from palaver.model.errors import BadArgument
 from palaver.model.quotas import QuotaKind, UsageTotal, period_start
@@ -33,7 +33,7 @@ _LONGEST = 100
 
 def about_models(store: Store) -> list[Performance]:
     @transaction
-    def model(invocation: Invocation, spoken: Spoken) -> Statements[str]:
+    def model(invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         offered = spoken.agent.models() if isinstance(spoken.agent, Choosing) else ()
         name = invocation.words.get("name")
         if name is None:
@@ -48,7 +48,7 @@ def about_models(store: Store) -> list[Performance]:
     return [Performance(_MODEL, model)]
 
 
-def _open(store: Store, spoken: Spoken) -> Statements[Session]:
+def _open(store: Store, spoken: CommandContext) -> Statements[Session]:
     """The open conversation; where there is none, a fresh one."""
     received = spoken.received
     session = yield from store.sessions.open_by_key(received.key)
@@ -98,7 +98,7 @@ _USAGE = Command(
 
 def about_usage(store: Store) -> list[Performance]:
     @transaction
-    def usage(_invocation: Invocation, spoken: Spoken) -> Statements[str]:
+    def usage(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         here = (yield from store.steering.status(spoken.received.key, spoken.principal)).session
         mine = spoken.principal.identities
         today = period_start(QuotaKind.PERSON_DAY, spoken.now, spoken.zone)

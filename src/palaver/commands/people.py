@@ -8,7 +8,7 @@ from contextlib import suppress
 from palaver.commands.formatting import called, counted, listed
 from palaver.commands.registry import Performance
 from palaver.db.transaction import Statements, Transaction, transaction
-from palaver.engine.commands import Spoken
+from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
 from palaver.model.codes import code_hash, make_code, parse_code
 from palaver.model.command import YES, Arg, ArgKind, Command, Invocation
@@ -50,7 +50,7 @@ _ALONE = "This account is linked with no other; /link gives a code to enter on t
 
 def about_people(store: Store) -> list[Performance]:
     @transaction
-    def unlink(invocation: Invocation, spoken: Spoken) -> Statements[str]:
+    def unlink(invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         refuse_where_others_read(spoken, _UNLINK)
         mine, by = spoken.principal.identities, spoken.principal.name
         if len(mine) == 1:
@@ -70,7 +70,7 @@ def about_people(store: Store) -> list[Performance]:
         return _unlinked(unlinked)
 
     @transaction
-    def whoami(_invocation: Invocation, spoken: Spoken) -> Statements[str]:
+    def whoami(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         person = None
         with suppress(NotFound):
             person = yield from store.people.find_person(spoken.principal.name, spoken.principal)
@@ -85,7 +85,9 @@ def about_people(store: Store) -> list[Performance]:
     return [Performance(_UNLINK, unlink), Performance(_WHOAMI, whoami)]
 
 
-def _tell_others(store: Store, spoken: Spoken, unlinked: Unlinked, addresses: Mapping[str, Source]) -> Statements[None]:
+def _tell_others(
+    store: Store, spoken: CommandContext, unlinked: Unlinked, addresses: Mapping[str, Source]
+) -> Statements[None]:
     by = spoken.principal.name
     for identity, address in addresses.items():
         if not any({by, identity} <= person for person in unlinked.people):
@@ -104,7 +106,7 @@ def _unlinked(unlinked: Unlinked) -> str:
     return "\n".join(lines)
 
 
-def refuse_where_others_read(spoken: Spoken, command: Command) -> None:
+def refuse_where_others_read(spoken: CommandContext, command: Command) -> None:
     """Accounts are named to nobody but whoever has them."""
     source = spoken.received.inbound.source
     if source.chat_kind != DM or source.participant is None:
@@ -116,7 +118,7 @@ def refuse_where_others_read(spoken: Spoken, command: Command) -> None:
         )
 
 
-def _here(spoken: Spoken) -> str:
+def _here(spoken: CommandContext) -> str:
     role = (spoken.received.role or AccessRole.GUEST).text
     return f"You are {spoken.principal.name} here, with the role {role}."
 
@@ -142,7 +144,7 @@ _CHANCE = 16
 
 
 def linking(store: Store) -> list[Performance]:
-    async def link(invocation: Invocation, spoken: Spoken) -> Transaction[str]:
+    async def link(invocation: Invocation, spoken: CommandContext) -> Transaction[str]:
         refuse_where_others_read(spoken, _LINK)
         said = invocation.words.get("code", "")
         match said.lower():
@@ -160,7 +162,7 @@ def linking(store: Store) -> list[Performance]:
 
 
 @transaction
-def _offer(store: Store, spoken: Spoken, code: str, hashed: str) -> Statements[str]:
+def _offer(store: Store, spoken: CommandContext, code: str, hashed: str) -> Statements[str]:
     inbound = spoken.received.inbound
     yield from store.links.offer(inbound.source, inbound.labels.user, hashed, spoken.now)
     yield from store.pairing.wipe_after_send(SendCause(CauseKind.COMMAND, spoken.received.number))
@@ -172,7 +174,7 @@ def _offer(store: Store, spoken: Spoken, code: str, hashed: str) -> Statements[s
 
 
 @transaction
-def _enter(store: Store, spoken: Spoken, hashed: str) -> Statements[str]:
+def _enter(store: Store, spoken: CommandContext, hashed: str) -> Statements[str]:
     inbound = spoken.received.inbound
     offer = yield from store.links.enter_code(inbound.source, inbound.labels.user, hashed, spoken.now)
     if offer is None:
@@ -182,7 +184,7 @@ def _enter(store: Store, spoken: Spoken, hashed: str) -> Statements[str]:
 
 
 @transaction
-def _agree(store: Store, spoken: Spoken) -> Statements[str]:
+def _agree(store: Store, spoken: CommandContext) -> Statements[str]:
     offer = yield from store.links.agree(spoken.principal.name, spoken.now)
     if offer is None:
         return "Nothing waits for your yes; /link gives a code to enter on your other account."
@@ -196,7 +198,7 @@ def _agree(store: Store, spoken: Spoken) -> Statements[str]:
     return "You have agreed. It is done when the other side says /link yes, too."
 
 
-def _continue_last(store: Store, spoken: Spoken, offer: Offer) -> Statements[Session | None]:
+def _continue_last(store: Store, spoken: CommandContext, offer: Offer) -> Statements[Session | None]:
     """Go on with the conversation used last, if both chats share one per person."""
     addresses = (offer.mine.address, offer.theirs.address)
     profiles = {address.profile for address in addresses}
@@ -208,14 +210,14 @@ def _continue_last(store: Store, spoken: Spoken, offer: Offer) -> Statements[Ses
 
 
 @transaction
-def _withdraw(store: Store, spoken: Spoken) -> Statements[str]:
+def _withdraw(store: Store, spoken: CommandContext) -> Statements[str]:
     offer = yield from store.links.withdraw(spoken.principal.name, spoken.now)
     if offer is not None:
         yield from _tell(store, spoken, offer, f"{offer.mine.identity} said no: nothing was linked.")
     return "Nothing was linked, and the code is good for nothing any more."
 
 
-def _tell(store: Store, spoken: Spoken, offer: Offer, text: str) -> Statements[None]:
+def _tell(store: Store, spoken: CommandContext, offer: Offer, text: str) -> Statements[None]:
     outbound = outbound_to(offer.theirs.address, text)
     yield from store.outbox.enqueue(outbound, SendCause(CauseKind.COMMAND, spoken.received.number, "other"), spoken.now)
 
@@ -249,7 +251,7 @@ _FORGET = Command(
 
 def about_privacy(store: Store) -> list[Performance]:
     @transaction
-    def would(_invocation: Invocation, spoken: Spoken) -> Statements[str]:
+    def would(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         _refuse_where_others_read(spoken)
         own, shared = yield from store.erasures.extent(spoken.principal.name)
         accounts = ", ".join(sorted(spoken.principal.identities))
@@ -261,7 +263,7 @@ def about_privacy(store: Store) -> list[Performance]:
         )
 
     @transaction
-    def forget(_invocation: Invocation, spoken: Spoken) -> Statements[str]:
+    def forget(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         _refuse_where_others_read(spoken)
         command = str(spoken.received.number)
         yield from store.erasures.ask_for(spoken.principal.name, spoken.now, by="the person", answer=command)
@@ -270,7 +272,7 @@ def about_privacy(store: Store) -> list[Performance]:
     return [Performance(_FORGET, forget, would)]
 
 
-def _refuse_where_others_read(spoken: Spoken) -> None:
+def _refuse_where_others_read(spoken: CommandContext) -> None:
     """Where somebody has talked is nobody else's business."""
     kind = spoken.received.inbound.source.chat_kind
     if kind != DM:

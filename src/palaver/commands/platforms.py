@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 from palaver.commands.registry import Performance
 from palaver.db.transaction import Statements, transaction
-from palaver.engine.commands import Spoken
+from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
 from palaver.model.command import Command, Invocation
 from palaver.store.accounts import AccountHealth
@@ -28,7 +28,7 @@ _PLATFORMS = Command(
 
 def about_platforms(store: Store) -> list[Performance]:
     @transaction
-    def platforms(_invocation: Invocation, spoken: Spoken) -> Statements[str]:
+    def platforms(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         accounts = yield from store.accounts.health(spoken.now)
         return "\n".join(_line(each, spoken.zone) for each in accounts) or "No account was ever served."
 
@@ -53,7 +53,7 @@ _SETHOME = Command(
 
 def about_places(store: Store) -> list[Performance]:
     @transaction
-    def set_home(_invocation: Invocation, spoken: Spoken) -> Statements[str]:
+    def set_home(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         here = replace(spoken.received.inbound.source, message_id=None)
         profile, by = spoken.received.key.profile, spoken.principal.name
         yield from store.accounts.set_home(profile, here, spoken.now, by=by)

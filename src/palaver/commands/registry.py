@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from palaver.commands.help import allowed, explain, list_commands
 from palaver.db.transaction import Statements, Transaction, transaction
-from palaver.engine.commands import Spoken
+from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
 from palaver.model.command import YES, Arg, Command, Invocation, command_table, parse_command, with_roles
 from palaver.model.errors import NotAllowed
@@ -17,7 +17,7 @@ __all__ = [
     "say",
 ]
 
-Does = Callable[[Invocation, Spoken], Transaction[str] | Awaitable[Transaction[str]]]
+Does = Callable[[Invocation, CommandContext], Transaction[str] | Awaitable[Transaction[str]]]
 """What a command awaits comes first and leaves no trace; its work and its answer are one step."""
 
 _HELP = Command(
@@ -72,7 +72,7 @@ class Registry:
     def parse(self, text: str) -> Invocation | None:
         return parse_command(text, self.table)
 
-    async def perform(self, invocation: Invocation, spoken: Spoken) -> Transaction[str]:
+    async def perform(self, invocation: Invocation, spoken: CommandContext) -> Transaction[str]:
         command = invocation.command
         needed = spoken.roles.get(command.name, command.role)
         if _role(spoken) < needed:
@@ -82,7 +82,7 @@ class Registry:
             return await _begun(performance.does, invocation, spoken)
         return _unconfirmed(await _begun(performance.would, invocation, spoken), spoken)
 
-    def _help(self, invocation: Invocation, spoken: Spoken) -> Transaction[str]:
+    def _help(self, invocation: Invocation, spoken: CommandContext) -> Transaction[str]:
         name, table = invocation.words.get("command"), with_roles(self.table, spoken.roles)
         return say(explain(table, name) if name else list_commands(table, _role(spoken)))
 
@@ -94,17 +94,17 @@ def say(text: str) -> Statements[str]:
     return text
 
 
-async def _begun(does: Does, invocation: Invocation, spoken: Spoken) -> Transaction[str]:
+async def _begun(does: Does, invocation: Invocation, spoken: CommandContext) -> Transaction[str]:
     begun = does(invocation, spoken)
     return begun if isinstance(begun, Transaction) else await begun
 
 
 @transaction
-def _unconfirmed(would: Transaction[str], spoken: Spoken) -> Statements[str]:
+def _unconfirmed(would: Transaction[str], spoken: CommandContext) -> Statements[str]:
     text = yield from would
     again = one_line(spoken.received.inbound.text, _LONGEST_ECHO)
     return f"{text}\nNothing is done yet. To do it, say the same with --yes at its end: {again} --yes"
 
 
-def _role(spoken: Spoken) -> AccessRole:
+def _role(spoken: CommandContext) -> AccessRole:
     return spoken.received.role or AccessRole.GUEST

@@ -7,7 +7,8 @@ from datetime import datetime
 from palaver.commands.formatting import called, counted, name_of, when
 from palaver.commands.registry import Performance, say
 from palaver.db.transaction import Statements, Transaction, transaction
-from palaver.engine.commands import Desk, Spoken
+from palaver.engine.attachments import CommandFiles
+from palaver.engine.commands import CommandContext
 from palaver.model.attachment import Attachment, NewFile
 from palaver.model.command import Arg, ArgKind, Command, Invocation
 from palaver.model.errors import BadArgument, MalformedTime, NotFound
@@ -44,7 +45,7 @@ _HITS = 10
 
 
 def searching(store: Store) -> list[Performance]:
-    async def search(invocation: Invocation, spoken: Spoken) -> Transaction[str]:
+    async def search(invocation: Invocation, spoken: CommandContext) -> Transaction[str]:
         narrowed = _narrowed(invocation, spoken)
         order = Order.BEST if _BEST.name in invocation.flags else Order.NEWEST
         words = invocation.words["words"]
@@ -55,7 +56,7 @@ def searching(store: Store) -> list[Performance]:
     return [Performance(_SEARCH, search)]
 
 
-def _narrowed(invocation: Invocation, spoken: Spoken) -> SearchFilter:
+def _narrowed(invocation: Invocation, spoken: CommandContext) -> SearchFilter:
     asked = invocation.words
     platform = asked.get("platform")
     return SearchFilter(
@@ -66,7 +67,7 @@ def _narrowed(invocation: Invocation, spoken: Spoken) -> SearchFilter:
     )
 
 
-def _people(who: str | None, spoken: Spoken) -> frozenset[str]:
+def _people(who: str | None, spoken: CommandContext) -> frozenset[str]:
     if who is None:
         return frozenset()
     if who.lower() == _ME:
@@ -79,7 +80,7 @@ def _people(who: str | None, spoken: Spoken) -> frozenset[str]:
     return frozenset({who})
 
 
-def _since(text: str, spoken: Spoken) -> datetime:
+def _since(text: str, spoken: CommandContext) -> datetime:
     try:
         return parse_past(text, spoken.now, spoken.zone)
     except MalformedTime as error:
@@ -87,7 +88,7 @@ def _since(text: str, spoken: Spoken) -> datetime:
         raise BadArgument("--since cannot be", found=text, allowed=allowed, example=example) from error
 
 
-def _found(hits: Sequence[Hit], spoken: Spoken, order: Order) -> str:
+def _found(hits: Sequence[Hit], spoken: CommandContext, order: Order) -> str:
     if not hits:
         return "Nothing was found."
     shown = hits[:_HITS]
@@ -126,19 +127,19 @@ _AS_TEXT = "Files cannot be sent here, so it comes as text."
 
 
 def exporting(store: Store) -> list[Performance]:
-    async def export(invocation: Invocation, spoken: Spoken) -> Transaction[str]:
+    async def export(invocation: Invocation, spoken: CommandContext) -> Transaction[str]:
         form, which = _asked(invocation)
         session = await store.read(_wanted(store, which, spoken))
         spoken.mentioned.append(session)
-        if spoken.desk is None:
+        if spoken.files is None:
             text = (
                 await store.read(store.exporter.export_session(session.id, ExportFormat.MARKDOWN, spoken.audience))
             ).decode()
             return say(text if form is ExportFormat.MARKDOWN else f"{_AS_TEXT}\n\n{text}")
         content = await store.read(store.exporter.export_session(session.id, form, spoken.audience))
         suffix, kind = _KINDS[form]
-        file = await spoken.desk.keep(NewFile(f"{_file_name(session)}.{suffix}", content, kind))
-        return _handed_over(spoken.desk, file, session, spoken)
+        file = await spoken.files.store(NewFile(f"{_file_name(session)}.{suffix}", content, kind))
+        return _handed_over(spoken.files, file, session, spoken)
 
     return [Performance(_EXPORT, export)]
 
@@ -152,7 +153,7 @@ def _asked(invocation: Invocation) -> tuple[ExportFormat, str]:
 
 
 @transaction
-def _wanted(store: Store, which: str, spoken: Spoken) -> Statements[Session]:
+def _wanted(store: Store, which: str, spoken: CommandContext) -> Statements[Session]:
     if which:
         return (yield from _named(store, which, spoken))
     current = yield from store.sessions.open_by_key(spoken.received.key)
@@ -161,7 +162,7 @@ def _wanted(store: Store, which: str, spoken: Spoken) -> Statements[Session]:
     return (yield from store.sessions.get_visible(current.id, spoken.audience))
 
 
-def _named(store: Store, which: str, spoken: Spoken) -> Statements[Session]:
+def _named(store: Store, which: str, spoken: CommandContext) -> Statements[Session]:
     """What is no title may have been meant as a format."""
     try:
         return (yield from store.sessions.find(which, spoken.audience))
@@ -179,6 +180,6 @@ def _file_name(session: Session) -> str:
 
 
 @transaction
-def _handed_over(desk: Desk, file: Attachment, session: Session, spoken: Spoken) -> Statements[str]:
-    yield from desk.owe(file, spoken.now)
+def _handed_over(files: CommandFiles, file: Attachment, session: Session, spoken: CommandContext) -> Statements[str]:
+    yield from files.owe(file, spoken.now)
     return f"This is {called(session)}." if file.sha256 else ""

@@ -6,7 +6,7 @@ from palaver.commands.formatting import called, counted, name_of, quoted, when
 from palaver.commands.registry import Performance
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
-from palaver.engine.commands import Spoken
+from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
 from palaver.model.command import Arg, ArgKind, Command, Invocation
 from palaver.model.errors import BadArgument, NotAllowed
@@ -45,7 +45,7 @@ _BACK = Command(
 
 def moving(store: Store) -> list[Performance]:
     @transaction
-    def new(invocation: Invocation, spoken: Spoken) -> Statements[str]:
+    def new(invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         left = " What was asked there was not allowed." if (yield from leave(store, spoken)) else ""
         source = spoken.received.inbound.source
         title = invocation.words.get("title")
@@ -56,7 +56,7 @@ def moving(store: Store) -> list[Performance]:
         return f"This is a fresh conversation.{named} /back returns to the one before.{left}"
 
     @transaction
-    def back(_invocation: Invocation, spoken: Spoken) -> Statements[str]:
+    def back(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         yield from leave(store, spoken)
         key, place = spoken.received.key, spoken.received.place
         undone = yield from store.history.back(key, spoken.now, principal=spoken.principal, place=place)
@@ -70,14 +70,14 @@ def moving(store: Store) -> list[Performance]:
 
 
 @transaction
-def leave(store: Store, spoken: Spoken) -> Statements[bool]:
+def leave(store: Store, spoken: CommandContext) -> Statements[bool]:
     """Whoever goes elsewhere does not answer what was asked here, and is not held up by it."""
     key, now = spoken.received.key, spoken.now
     return (yield from store.steering.drop_parked(key, now, note=texts.LEFT_NOTE, error="left without an answer"))
 
 
 @transaction
-def take_part(store: Store, spoken: Spoken) -> Statements[Session | None]:
+def take_part(store: Store, spoken: CommandContext) -> Statements[Session | None]:
     """The open session of the conversation that was spoken in. Whoever acts on it takes part in it, and may read it."""
     current = yield from store.sessions.open_by_key(spoken.received.key)
     if current is not None:
@@ -111,7 +111,7 @@ _PAGES = _COUNTED // _LISTED
 
 def finding(store: Store) -> list[Performance]:
     @transaction
-    def sessions(invocation: Invocation, spoken: Spoken) -> Statements[str]:
+    def sessions(invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         page = min(max(invocation.numbers.get(_PAGE, 1), 1), _PAGES)
         recent = yield from store.session_list.recent_sessions(_reader(invocation, spoken), page * _LISTED + 1)
         if not recent:
@@ -124,7 +124,7 @@ def finding(store: Store) -> list[Performance]:
         return "\n".join((_listing(shown, invocation, spoken), *more))
 
     @transaction
-    def resume(invocation: Invocation, spoken: Spoken) -> Statements[str]:
+    def resume(invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         reader, which = _reader(invocation, spoken), invocation.words.get("which")
         recent = yield from store.session_list.recent_sessions(reader, _COUNTED)
         if which is None:
@@ -150,7 +150,7 @@ _NO_TITLES = (
 )
 
 
-def _reader(invocation: Invocation, spoken: Spoken) -> Principal:
+def _reader(invocation: Invocation, spoken: CommandContext) -> Principal:
     """Admins may ask for everybody's conversations, where nobody else reads the answer."""
     if _ALL.name not in invocation.flags:
         return spoken.audience
@@ -168,7 +168,7 @@ def _named(which: str, recent: Sequence[Preview]) -> str:
     return recent[position - 1].session.id if 0 < position <= len(recent) else which
 
 
-def _go_on(store: Store, spoken: Spoken, reader: Principal, wanted: Session) -> Statements[str]:
+def _go_on(store: Store, spoken: CommandContext, reader: Principal, wanted: Session) -> Statements[str]:
     """What is one's own comes along. What others share or read stays with them: one goes on from it in a branch."""
     key, source, by = spoken.received.key, spoken.received.inbound.source, spoken.principal.name
     if spoken.received.place is not None:
@@ -201,14 +201,14 @@ def _flags(invocation: Invocation) -> str:
     return "".join(f" --{name}" for name in sorted(invocation.flags))
 
 
-def _listing(numbered: Sequence[tuple[int, Preview]], invocation: Invocation, spoken: Spoken) -> str:
+def _listing(numbered: Sequence[tuple[int, Preview]], invocation: Invocation, spoken: CommandContext) -> str:
     flag = _flags(invocation)
     lines = [f"{number}. {_line(each, spoken)}" for number, each in numbered]
     others = [number for number, each in numbered if not spoken.is_in(each.session)]
     return "\n".join([*lines, *(f"/resume {number}{flag} goes on with number {number}." for number in others[:1])])
 
 
-def _line(preview: Preview, spoken: Spoken) -> str:
+def _line(preview: Preview, spoken: CommandContext) -> str:
     session = preview.session
     here = ", here" if spoken.is_in(session) else ""
     told = f"{session.title or 'untitled'} ({when(session.last_active, spoken.zone)}{here})"
@@ -242,7 +242,7 @@ _NOTHING_OPEN = (
 
 def branching(store: Store) -> list[Performance]:
     @transaction
-    def branch(invocation: Invocation, spoken: Spoken) -> Statements[str]:
+    def branch(invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         key, source = spoken.received.key, spoken.received.inbound.source
         yield from leave(store, spoken)
         current = yield from take_part(store, spoken)
@@ -259,7 +259,7 @@ def branching(store: Store) -> list[Performance]:
         )
 
     @transaction
-    def title(invocation: Invocation, spoken: Spoken) -> Statements[str]:
+    def title(invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         current = yield from take_part(store, spoken)
         wanted = invocation.words.get("title")
         if current is None:
@@ -280,7 +280,7 @@ def _titled(title: str | None) -> str:
     return f"This conversation is called {quoted(title)}. {another} gives it another title."
 
 
-def _end(store: Store, session: Session, invocation: Invocation, spoken: Spoken) -> Statements[int | None]:
+def _end(store: Store, session: Session, invocation: Invocation, spoken: CommandContext) -> Statements[int | None]:
     """The last entry that comes along; None to leave nothing out."""
     inbound = spoken.received.inbound
     if count := invocation.numbers.get("at"):

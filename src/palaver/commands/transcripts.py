@@ -5,8 +5,8 @@ from palaver.commands.registry import Performance
 from palaver.commands.sessions import leave, take_part
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
-from palaver.engine.commands import Spoken
-from palaver.engine.turns.compaction import COMPRESS
+from palaver.engine.commands import CommandContext
+from palaver.engine.turns.summaries import COMPRESS
 from palaver.model.command import Arg, ArgKind, Command, Invocation
 from palaver.model.errors import NothingToCompact
 from palaver.model.transcript import is_addressed_to_agent
@@ -40,7 +40,7 @@ _NOTHING_SAID = "Nothing was said here yet."
 
 def about_transcripts(store: Store) -> list[Performance]:
     @transaction
-    def undo(invocation: Invocation, spoken: Spoken) -> Statements[str]:
+    def undo(invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         count = invocation.numbers.get("messages", 1)
         if not count:
             return "Nothing was taken back. /undo 1 takes back your last message and its answer."
@@ -53,14 +53,14 @@ def about_transcripts(store: Store) -> list[Performance]:
         return f"Taken back: {_words_of(undone)}.{all_of_it} /redo or /back brings it back."
 
     @transaction
-    def redo(_invocation: Invocation, spoken: Spoken) -> Statements[str]:
+    def redo(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         yield from take_part(store, spoken)
         key, place = spoken.received.key, spoken.received.place
         undone = yield from store.history.redo(key, spoken.now, principal=spoken.principal, place=place)
         return "There is nothing to bring back." if undone is None else f"Brought back: {_words_of(undone)}."
 
     @transaction
-    def retry(_invocation: Invocation, spoken: Spoken) -> Statements[str]:
+    def retry(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         yield from leave(store, spoken)
         yield from take_part(store, spoken)
         again = yield from store.history.retry(spoken.received, spoken.principal, spoken.now)
@@ -94,7 +94,7 @@ _COMPRESS = Command(
 
 def compressing(store: Store) -> list[Performance]:
     @transaction
-    def compress(_invocation: Invocation, spoken: Spoken) -> Statements[str]:
+    def compress(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         """Only asked for here: the turn that it opens says what came of it."""
         received = spoken.received
         session = yield from store.sessions.open_by_key(received.key)

@@ -6,7 +6,7 @@ from palaver.commands.formatting import counted, when
 from palaver.commands.registry import Performance, say
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
-from palaver.engine.commands import Spoken
+from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
 from palaver.model.command import Arg, ArgKind, Command, Invocation
 from palaver.model.session import Counters, Principal, Session
@@ -82,7 +82,7 @@ _UNDECIDED = {
 
 def about_turns(store: Store) -> list[Performance]:
     @transaction
-    def stop(_invocation: Invocation, spoken: Spoken) -> Statements[str]:
+    def stop(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         key, now, by = spoken.received.key, spoken.now, spoken.principal.name
         if (yield from store.steering.request_stop(key, now, by=by)):
             return "Stopping."
@@ -92,7 +92,7 @@ def about_turns(store: Store) -> list[Performance]:
         return "Stopped; nothing was allowed." if dropped else "There is nothing to stop."
 
     @transaction
-    def status(_invocation: Invocation, spoken: Spoken) -> Statements[str]:
+    def status(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         seen = yield from store.steering.status(spoken.received.key, spoken.principal)
         told = _told(seen, spoken.zone)
         if seen.session is None:
@@ -103,15 +103,15 @@ def about_turns(store: Store) -> list[Performance]:
         return "\n".join([told, *others, *here])
 
     @transaction
-    def approve(invocation: Invocation, spoken: Spoken) -> Statements[str]:
+    def approve(invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         return (yield from decide(invocation, spoken, allowed=True)) or "Allowed."
 
     @transaction
-    def deny(invocation: Invocation, spoken: Spoken) -> Statements[str]:
+    def deny(invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         return (yield from decide(invocation, spoken, allowed=False)) or "Not allowed."
 
     @transaction
-    def decide(invocation: Invocation, spoken: Spoken, *, allowed: bool) -> Statements[str | None]:
+    def decide(invocation: Invocation, spoken: CommandContext, *, allowed: bool) -> Statements[str | None]:
         received = spoken.received
         is_admin = (received.role or AccessRole.GUEST) >= AccessRole.ADMIN
         decided = yield from store.steering.decide(
@@ -172,7 +172,7 @@ _LONGEST = 100
 
 
 def about_tools() -> list[Performance]:
-    async def tools(_invocation: Invocation, spoken: Spoken) -> Transaction[str]:
+    async def tools(_invocation: Invocation, spoken: CommandContext) -> Transaction[str]:
         found = await spoken.tools()
         return say("\n".join(map(_line, found)) or "The agent can only talk to you here.")
 

@@ -15,7 +15,7 @@ from palaver.config.nodes import FieldPath, Node, dotted_path
 from palaver.config.option_errors import allowed_by, by_place, example_of
 from palaver.config.secrets import FILE, SET, WithSecrets, fill_secrets, is_secret, mask_secrets, option_names
 from palaver.config.types import Syntax
-from palaver.engine.hooks import hook_named
+from palaver.engine.hooks import load_hook
 from palaver.model.errors import InvalidInput
 from palaver.model.platform import Platform
 from palaver.model.target import Place
@@ -206,7 +206,7 @@ def _check_hooks(sources: Node) -> Iterator[Mistake]:
     hooks = sources.at(("hooks",))
     for index, node in enumerate(hooks.value if hooks and isinstance(hooks.value, list) else ()):
         try:
-            hook_named(str(node.value))
+            load_hook(str(node.value))
         except InvalidInput as refusal:
             yield _refused(node, ("hooks", index), refusal)
 

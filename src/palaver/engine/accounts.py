@@ -1,4 +1,4 @@
-"""Serving accounts: each by one worker at a time, reconnected with growing pauses, its health known."""
+"""Serve accounts: each by one worker at a time, reconnected with growing pauses, with its health."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ from functools import partial
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.context import EngineContext
 from palaver.engine.intake.receiver import Intake
-from palaver.engine.retry import contain_cancellation, describe_error, retry_outage, run_forever
+from palaver.engine.retry import backoff, contain_cancellation, describe_error, retry_outage, run_forever
 from palaver.model.errors import MalformedSource, NotServed
 from palaver.model.ids import check_ids
 from palaver.model.lifecycle import InboxState
@@ -25,49 +25,49 @@ from palaver.store.status.message_status import Reply
 from palaver.store.store import Store
 
 __all__ = [
+    "AccountHealth",
+    "AccountReceiver",
     "AccountRunner",
-    "Health",
-    "HeldInlet",
-    "OpenInlet",
     "ReconnectBackoff",
+    "ServedAccountReceiver",
 ]
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True, slots=True)
-class Health:
+class AccountHealth:
     served_since: datetime | None = None
-    """None while another worker serves the account, or nobody can."""
+    """None while this worker does not serve the account."""
     connected_since: datetime | None = None
     last_error: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenInlet:
-    """For what comes to an account over HTTP: it may come to any worker, whoever serves the account."""
+class AccountReceiver:
+    """Takes what reaches an account over HTTP: any worker may receive it, even if another serves the account."""
 
     ctx: EngineContext
     intake: Intake
     platform: str
     account: str | None
-    returned: Callable[[], None]
+    count_return: Callable[[], None]
 
     async def connected(self) -> None:
-        """Whoever is called has no connection of its own."""
+        """Do nothing: an account that is called over HTTP has no connection."""
 
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
         try:
             with self.ctx.meter.step("accept"):
                 await self.intake.receive(inbound, trust)
         except MalformedSource as error:
-            self._leave_out(error)
+            self._skip(error)
 
-    def _leave_out(self, unfit: MalformedSource) -> None:
-        """What could not be kept however often it came is left out, so that whatever comes after it is heard."""
+    def _skip(self, error: MalformedSource) -> None:
+        """Skip what can never be stored, so that it does not block what comes after it."""
         self.ctx.meter.count("messages_refused")
-        told = {"action": "message.ids_too_long", "account": account_text(self.platform, self.account)}
-        log.warning("something was left out: %s", unfit, extra=told)
+        extra = {"action": "message.ids_too_long", "account": account_text(self.platform, self.account)}
+        log.warning("skipped an update with invalid ids: %s", error, extra=extra)
 
     async def load_position(self) -> str | None:
         return await self.ctx.store.read(self.ctx.store.accounts.position(self.platform, self.account))
@@ -78,36 +78,36 @@ class OpenInlet:
     async def link_alias(self, alias: str, canonical: str) -> None:
         try:
             check_ids("person", alias, canonical)
-            await self.intake.learn(self.platform, alias, canonical)
+            await self.intake.learn_alias(self.platform, alias, canonical)
         except MalformedSource as error:
-            self._leave_out(error)
+            self._skip(error)
 
     async def chat_moved(self, old: str, new: str) -> None:
         try:
             check_ids("chat", old, new)
             await self.intake.move_chat(self.platform, self.account, old, new)
         except MalformedSource as error:
-            self._leave_out(error)
+            self._skip(error)
 
     async def chat_returned(self, chat_id: str) -> None:
-        self.returned()
+        self.count_return()
         now = self.ctx.clock.now()
         await self.ctx.store.transact(self.ctx.store.outbox.hasten(self.platform, self.account, chat_id, now))
 
     async def wait_for_answer(self, source: Source, timeout: float) -> AnswerStatus | None:  # noqa: ASYNC109
-        mine = replace(source, platform=self.platform, account=self.account)
-        mine = replace(mine, profile=(await self.intake.key_of(mine)).profile)
-        found = await self.ctx.store.read(_reply(self.ctx.store, mine))
-        if found is not None and timeout and not _answer(found).is_settled:
-            with self.ctx.waiting.waiting(found.received.number) as waiter:
-                await waiter.until_settled(timeout)
-            found = await self.ctx.store.read(_reply(self.ctx.store, mine))
-        return found and _answer(found)
+        own = replace(source, platform=self.platform, account=self.account)
+        own = replace(own, profile=(await self.intake.key_of(own)).profile)
+        found = await self.ctx.store.read(_load_reply(self.ctx.store, own))
+        if found is not None and timeout and not _answer_status(found).is_settled:
+            with self.ctx.reply_waiter.waiting(found.received.number) as pending:
+                await pending.until_settled(timeout)
+            found = await self.ctx.store.read(_load_reply(self.ctx.store, own))
+        return found and _answer_status(found)
 
 
 @transaction
-def _reply(store: Store, source: Source) -> Statements[Reply | None]:
-    """For whoever said it, and nobody else."""
+def _load_reply(store: Store, source: Source) -> Statements[Reply | None]:
+    """Load the reply on behalf of the sender."""
     principal = yield from store.people.principal_for(source)
     received = yield from store.message_status.find_received([source], principal)
     return (yield from store.message_status.load_reply(received.number, principal)) if received else None
@@ -116,36 +116,35 @@ def _reply(store: Store, source: Source) -> Statements[Reply | None]:
 _OPEN = frozenset({InboxState.WAITING, InboxState.IN_TURN})
 
 
-def _answer(reply: Reply) -> AnswerStatus:
+def _answer_status(reply: Reply) -> AnswerStatus:
     received = reply.received
-    said = [entry.text for entry in reply.entries if entry.role is Role.ASSISTANT and not entry.calls]
+    spoken = [entry.text for entry in reply.entries if entry.role is Role.ASSISTANT and not entry.calls]
     return AnswerStatus(
         id=f"in:{received.number}",
         is_settled=received.state not in _OPEN or reply.is_parked,
-        text=said[-1] if said and reply.ended else "\n".join(reply.notices),
+        text=spoken[-1] if spoken and reply.ended else "\n".join(reply.notices),
         refused=received.reason if received.state is InboxState.REFUSED else None,
         has_failed=received.state is InboxState.FAILED,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldInlet(OpenInlet):
-    """What an adapter is handed while this worker serves its account."""
+class ServedAccountReceiver(AccountReceiver):
+    """What an adapter gets while this worker serves its account."""
 
     fence: int
-    health: Health
-    greet: Callable[[], None]
-    """What is done beside, each time that the connection was made."""
+    health: AccountHealth
+    on_connected: Callable[[], None]
 
     async def connected(self) -> None:
-        self.greet()
+        self.on_connected()
         self.health.connected_since = now = self.ctx.clock.now()
         await self.ctx.retry_until_stored(
             self.ctx.store.accounts.connected(self.platform, self.account, self.fence, now)
         )
 
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
-        if self.health.connected_since is None:  # whoever hands something over is connected, said or not
+        if self.health.connected_since is None:  # an adapter that delivers is connected, even if it did not say so
             await self.connected()
         await super().receive(inbound, trust)
 
@@ -154,31 +153,32 @@ class HeldInlet(OpenInlet):
         await self.ctx.store.transact(keep)
 
 
-_LONGEST_PAUSE = 60.0
-_SHORTEST_REFUSAL = 300.0
-_LONGEST_REFUSAL = 3600.0
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 60.0
+FIRST_REFUSAL_PAUSE_SECONDS = 300.0
+LONGEST_REFUSAL_PAUSE_SECONDS = 3600.0
 
 
 @dataclass(slots=True)
 class ReconnectBackoff:
-    """How long to wait before the next connection: longer each time, until one has worked."""
+    """How long to wait before connecting again: longer each time, until a connection lasts."""
 
     failures: int = 0
     pause: float = 0.0
 
-    def after(self, stood: timedelta | None) -> float:
-        """Seconds to wait after a connection that stood so long, or that was not made at all.
+    def after(self, lasted: timedelta | None) -> float:
+        """Return the seconds to wait after a connection that lasted so long, or after none at all.
 
-        One that stood for less than was waited for it did not work.
+        A connection that lasted for less than the pause before it counts as failed.
         """
-        worked = stood is not None and stood.total_seconds() > self.pause
+        worked = lasted is not None and lasted.total_seconds() > self.pause
         self.failures = 0 if worked else self.failures + 1
-        self.pause = min(_LONGEST_PAUSE, 0.5 * 2 ** min(self.failures, 16))
+        self.pause = backoff(self.failures + 1, first=FIRST_PAUSE_SECONDS, longest=LONGEST_PAUSE_SECONDS)
         return self.pause
 
     def after_refusal(self) -> float:
-        """Nothing changes there before a person has done something about it."""
-        self.pause = min(_LONGEST_REFUSAL, max(_SHORTEST_REFUSAL, 2 * self.pause))
+        """Wait long: a refusal usually stands until a person fixes the account."""
+        self.pause = min(LONGEST_REFUSAL_PAUSE_SECONDS, max(FIRST_REFUSAL_PAUSE_SECONDS, 2 * self.pause))
         return self.pause
 
 
@@ -187,130 +187,139 @@ class AccountRunner:
     ctx: EngineContext
     intake: Intake
     adapters: Mapping[str, Adapter]
-    taken_on: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when an account is taken on."""
+    account_taken: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when this worker starts to serve another account."""
     returns: int = 0
-    """How often somebody came back to a chat where nobody was."""
-    health: dict[str, Health] = field(default_factory=dict[str, Health])
+    """How often somebody came back to an empty chat."""
+    health: dict[str, AccountHealth] = field(default_factory=dict[str, AccountHealth])
     menu: Callable[[], Sequence[MenuCommand]] = tuple
-    """What people are shown of the commands, where the platform can."""
-    _again: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when nobody is to wait any longer before trying again."""
-    _greeting: dict[str, "asyncio.Task[None]"] = field(default_factory=dict[str, "asyncio.Task[None]"])
+    """Returns the commands for the platform's menu."""
+    _retry_now: asyncio.Event = field(default_factory=asyncio.Event)
+    """Ends all pauses when set."""
+    _menus: dict[str, "asyncio.Task[None]"] = field(default_factory=dict[str, "asyncio.Task[None]"])
 
     def served(self) -> Collection[str]:
         return [name for name, health in self.health.items() if health.served_since is not None]
 
     async def serve(self) -> None:
-        """Every account, until cancelled; then others may take them at once."""
+        """Serve every account until cancelled."""
         async with asyncio.TaskGroup() as group:
             for name, adapter in self.adapters.items():
-                self.health[name] = Health()
+                self.health[name] = AccountHealth()
                 self.ctx.connecting.add(name)
                 serve = partial(self._serve, adapter, self.health[name])
                 group.create_task(run_forever(serve), name=f"account {name}")
 
-    def receiver(self, platform: str, account: str | None) -> OpenInlet:
-        """Open whoever serves the account."""
-        return OpenInlet(
-            ctx=self.ctx, intake=self.intake, platform=platform, account=account, returned=self._count_return
+    def receiver(self, platform: str, account: str | None) -> AccountReceiver:
+        """Return a receiver that works even if another worker serves the account."""
+        return AccountReceiver(
+            ctx=self.ctx, intake=self.intake, platform=platform, account=account, count_return=self._count_return
         )
 
-    def try_again(self) -> None:
-        """Whoever waits to be let in tries it now: something may have been mended."""
-        self._again.set()
-        self._again = asyncio.Event()
+    def retry_now(self) -> None:
+        """Connect waiting accounts at once: something may have been fixed."""
+        self._retry_now.set()
+        self._retry_now = asyncio.Event()
 
-    async def _serve(self, adapter: Adapter, health: Health) -> None:
+    async def _serve(self, adapter: Adapter, health: AccountHealth) -> None:
         while True:
             fence = await retry_outage(lambda: self._hold(adapter))
             if fence is None:
                 self.ctx.connecting.discard(self._name(adapter))
-                await asyncio.sleep(self._beat)
+                await asyncio.sleep(self._heartbeat_seconds)
                 continue
             try:
                 await self._run_while_held(adapter, health, fence)
             finally:
                 health.served_since = health.connected_since = None
 
-    async def _run_while_held(self, adapter: Adapter, health: Health, fence: int) -> None:
-        log.info("account taken on", extra={"action": "account.acquired", "account": self._name(adapter)})
+    async def _run_while_held(self, adapter: Adapter, health: AccountHealth, fence: int) -> None:
+        log.info("serving an account", extra={"action": "account.acquired", "account": self._name(adapter)})
         health.served_since = self.ctx.clock.now()
         self.ctx.connecting.add(self._name(adapter))
-        self.taken_on.set()
+        self.account_taken.set()
         running = asyncio.create_task(self._run(adapter, health, fence))
         try:
             while await self._still_held(adapter, fence, running):
                 pass
             self.ctx.meter.count("accounts_lost")
-            log.warning("account lost", extra={"action": "account.lease_lost", "account": self._name(adapter)})
+            log.warning(
+                "another worker took over an account",
+                extra={"action": "account.lease_lost", "account": self._name(adapter)},
+            )
         finally:
             running.cancel()
             await asyncio.wait({running})
-            if greeting := self._greeting.pop(self._name(adapter), None):
-                greeting.cancel()
+            if menu := self._menus.pop(self._name(adapter), None):
+                menu.cancel()
 
     async def _still_held(self, adapter: Adapter, fence: int, running: "asyncio.Task[None]") -> bool:
-        """Raises what has ended the run, which ends by itself only so."""
-        await asyncio.wait({running}, timeout=self._beat)
+        """Wait for a heartbeat and renew the lease. Raises the error that ended the run, if it has ended."""
+        await asyncio.wait({running}, timeout=self._heartbeat_seconds)
         if running.done():
             running.result()
         return await retry_outage(lambda: self._hold(adapter)) == fence
 
-    async def _run(self, adapter: Adapter, health: Health, fence: int) -> None:
-        """Connect, and again whenever the connection is lost."""
-        receiver = HeldInlet(
+    async def _run(self, adapter: Adapter, health: AccountHealth, fence: int) -> None:
+        """Connect, and reconnect whenever the connection is lost."""
+        receiver = ServedAccountReceiver(
             ctx=self.ctx,
             intake=self.intake,
             platform=adapter.platform.name,
             account=adapter.account,
-            returned=self._count_return,
+            count_return=self._count_return,
             fence=fence,
             health=health,
-            greet=partial(self._greet, adapter),
+            on_connected=partial(self._on_connected, adapter),
         )
-        pauses = ReconnectBackoff()
+        backoffs = ReconnectBackoff()
         while True:
             refused = False
             try:
                 with contain_cancellation():
                     await adapter.run(receiver)
-                why = "the adapter ended by itself"
+                why = "the adapter stopped"
             except PlatformDown as error:
                 why, refused = redact(str(error)), isinstance(error, PlatformRefused)
             except PlatformError as error:
                 why = describe_error(error)
-            except Exception as error:  # noqa: BLE001 - whatever an adapter raises, it is started again
+            except Exception as error:  # noqa: BLE001 - restart an adapter after any error
                 why = f"the adapter broke: {describe_error(error)}"
-            stood = health.connected_since and self.ctx.clock.now() - health.connected_since
-            pause = pauses.after_refusal() if refused else pauses.after(stood)
-            await self._tell_down(adapter, health, fence, why, refused=refused)
+            lasted = health.connected_since and self.ctx.clock.now() - health.connected_since
+            pause = backoffs.after_refusal() if refused else backoffs.after(lasted)
+            await self._record_down(adapter, health, fence, why, refused=refused)
             with suppress(TimeoutError):
-                async with asyncio.timeout(pause * self.ctx.chance.uniform(0.5, 1.0)):
-                    await self._again.wait()
+                async with asyncio.timeout(pause * self.ctx.rng.uniform(0.5, 1.0)):
+                    await self._retry_now.wait()
 
-    async def _tell_down(self, adapter: Adapter, health: Health, fence: int, why: str, *, refused: bool) -> None:
+    async def _record_down(
+        self, adapter: Adapter, health: AccountHealth, fence: int, why: str, *, refused: bool
+    ) -> None:
         health.connected_since, health.last_error = None, why
         self.ctx.meter.count("reconnects")
         if refused:
-            log.error("account refused: %s", why, extra={"action": "account.rejected", "account": self._name(adapter)})
+            log.error(
+                "the platform refused an account: %s",
+                why,
+                extra={"action": "account.rejected", "account": self._name(adapter)},
+            )
         else:
             log.warning("connection lost: %s", why, extra={"action": "account.down", "account": self._name(adapter)})
         name, account, now = adapter.platform.name, adapter.account, self.ctx.clock.now()
         await self.ctx.retry_until_stored(self.ctx.store.accounts.down(name, account, fence, now, why, refused=refused))
 
-    def _greet(self, adapter: Adapter) -> None:
+    def _on_connected(self, adapter: Adapter) -> None:
         name = self._name(adapter)
         self.ctx.connecting.discard(name)
-        if supports(adapter, CommandMenu) and (name not in self._greeting or self._greeting[name].done()):
-            self._greeting[name] = asyncio.create_task(self._show_menu(adapter))
+        if supports(adapter, CommandMenu) and (name not in self._menus or self._menus[name].done()):
+            self._menus[name] = asyncio.create_task(self._show_menu(adapter))
 
     async def _show_menu(self, adapter: CommandMenu) -> None:
         try:
             async with asyncio.timeout(self.ctx.options.send_limit.total_seconds()):
                 with contain_cancellation():
                     await adapter.show_menu(self.menu())
-        except Exception as error:  # noqa: BLE001 - whoever knows the commands can use them without
+        except Exception as error:  # noqa: BLE001 - commands work without a menu
             log.info("the menu was not shown: %s", describe_error(error), extra={"action": "menu.failed"})
 
     def _count_return(self) -> None:
@@ -329,7 +338,7 @@ class AccountRunner:
         return await self.ctx.store.transact(hold)
 
     @property
-    def _beat(self) -> float:
+    def _heartbeat_seconds(self) -> float:
         return self.ctx.options.lease.total_seconds() / 3
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Commands as the engine sees them: what a message invokes, and the work that it stands for."""
+"""What the engine asks of a command registry, and what a command knows about its call."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, replace
@@ -7,92 +7,76 @@ from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from palaver.db.transaction import Transaction
+from palaver.engine.attachments import CommandFiles
 from palaver.model.access import AccessRole
-from palaver.model.attachment import Attachment, NewFile
 from palaver.model.command import Command, Invocation
-from palaver.model.scope import Scope
 from palaver.model.session import Principal, Session
-from palaver.model.source import DM, Source
+from palaver.model.source import DM
 from palaver.model.turn import Received
 from palaver.model.value import value
 from palaver.protocols.agent import Agent
 from palaver.protocols.tools import Tool
 
 __all__ = [
+    "CommandContext",
     "Commands",
-    "Desk",
-    "Spoken",
 ]
 
-_UTC = ZoneInfo("UTC")
+UTC = ZoneInfo("UTC")
 
 
 async def _no_tools() -> Sequence[Tool]:
     return ()
 
 
-class Desk(Protocol):
-    """Where a command puts a file for whoever commanded."""
-
-    async def keep(self, new: NewFile) -> Attachment:
-        """Before the step; what is not owed then is removed after a while."""
-        ...
-
-    def owe(self, file: Attachment, now: datetime) -> Transaction[None]:
-        """In the step that does the command."""
-        ...
-
-
 @value
-class Spoken:
-    """A command as it was said: by whom, where and when."""
+class CommandContext:
+    """Who called a command, where and when, and what it may use."""
 
     received: Received
     principal: Principal
     now: datetime
     agent: Agent | None = None
-    """Who answers here; None where nobody asks it."""
-    zone: ZoneInfo = _UTC
-    """Whose clock counts in this chat."""
+    """The agent of this conversation, if the command may ask it."""
+    zone: ZoneInfo = UTC
+    """The chat's time zone."""
     tools: Callable[[], Awaitable[Sequence[Tool]]] = _no_tools
-    """What the agent may use here for whoever commands."""
-    desk: Desk | None = None
-    """Where files for this chat are put; None where it takes none."""
+    """Returns the tools that the agent may use here for the caller."""
+    files: CommandFiles | None = None
+    """Sends files to this chat; None if it takes none."""
     roles: Mapping[str, AccessRole] = field(default_factory=dict[str, AccessRole])
-    """Which role commands need, by their names, where that was chosen here."""
-    scope_of: Callable[[Source], Scope] = lambda _: Scope()
-    """The configured scope of a chat: which conversation its messages belong to."""
+    """The role that a command needs, by name, if the configuration changes it."""
     mentioned: list[Session] = field(default_factory=list[Session])
-    """Conversations that the answer, also a refusal, has words of: it goes when one of them is removed."""
+    """Conversations that the answer quotes, even if it is a refusal: it is deleted together with them."""
 
     @property
     def is_overheard(self) -> bool:
-        """Others read the answer too."""
+        """Tell whether others can read the answer."""
         return self.received.inbound.source.chat_kind != DM
 
     @property
     def audience(self) -> Principal:
-        """On whose behalf lists and finds are read out: where others read along, only what is of this place."""
+        """Return for whom to list and search: if others can read the answer, only what belongs to this chat."""
         here = self.received.place or self.received.key
         return replace(self.principal, within=here) if self.is_overheard else self.principal
 
     def is_in(self, session: Session) -> bool:
-        """Whether it was said in this session."""
+        """Tell whether the command was called in this session."""
         return session.key == self.received.key and session.ended is None
 
 
 class Commands(Protocol):
+    table: Mapping[str, Command]
+    """Every command under each of its names."""
+
     def listed(self, role: AccessRole, roles: Mapping[str, AccessRole]) -> Sequence[Command]:
-        """What somebody with that role may use, in the order in which people are shown it."""
+        """Return the commands that a role may use, in the order of the help."""
         ...
 
-    def parse(self, text: str) -> Invocation | None:
-        """None where the text invokes nothing. Raises InvalidInput with an answer for whoever wrote it."""
-        ...
+    async def perform(self, invocation: Invocation, context: CommandContext) -> Transaction[str]:
+        """Return the transaction that does the work and returns the answer.
 
-    async def perform(self, invocation: Invocation, spoken: Spoken) -> Transaction[str]:
-        """The work and the words to answer with. Raises PalaverError, and changes nothing, where it cannot be done.
-
-        Whatever has to be awaited is awaited here and changes nothing either: only the work is committed.
+        Raises PalaverError if it cannot be done. Everything to be awaited is awaited here and changes nothing: only
+        the transaction is committed.
         """
         ...

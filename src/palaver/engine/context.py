@@ -1,4 +1,4 @@
-"""What every part of the engine stands on."""
+"""What most parts of the engine share."""
 
 import random
 from collections.abc import Coroutine, Mapping, Sequence
@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from palaver.db.transaction import Transaction
-from palaver.engine.delivery.drafts import Budget
 from palaver.engine.delivery.replies import Replies
+from palaver.engine.delivery.sender import SendBudget
 from palaver.engine.hooks import EventOutbox, Hooks
 from palaver.engine.metrics import Meter, NoMeter
-from palaver.engine.options import Moved, Options, following, where_now
+from palaver.engine.options import ChatMoves, Options, follow_move, follow_moves
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import Timeouts, retry_outage
 from palaver.model.source import Source
@@ -32,46 +32,43 @@ T = TypeVar("T")
 class EngineContext:
     store: Store
     options: Options
-    """To be read where they are needed: they may be exchanged while the gateway runs."""
+    """Read these when you need them: a reload replaces them."""
     agents: Agents
-    """Likewise."""
+    """A reload replaces these too."""
     clock: Clock
     replies: Replies
     worker: str
-    """The name of this process among all that ever worked on the store."""
+    """The name of this process, unique among all that ever worked on the store."""
     alone: bool
-    """No other gateway can be at work on this store, so whatever another worker holds has no owner."""
+    """No other gateway can work on this store, so what another worker holds has no owner."""
     event_outbox: EventOutbox
-    waiting: ReplyWaiter
-    """Where programs wait for answers."""
-    shelf: BlobStore | None = None
-    """Where files are kept; None where none are taken."""
+    reply_waiter: ReplyWaiter
+    blob_store: BlobStore | None = None
+    """Where files are stored; None if this gateway takes no files."""
     toolsets: Sequence[Toolset] = ()
-    """What the agent can be given to use."""
     hooks: Hooks = field(default_factory=Hooks)
     meter: Meter = field(default_factory=NoMeter)
-    budget: Budget = field(default_factory=Budget)
+    budget: SendBudget = field(default_factory=SendBudget)
     timeouts: Timeouts = field(default_factory=Timeouts)
-    chance: random.Random = field(default_factory=random.Random)
-    """Spreads retries; keeps no secret."""
-    moved: Moved = field(default_factory=dict[str, Mapping[str, str]])
-    """The chats that have another id by now."""
+    rng: random.Random = field(default_factory=random.Random)
+    """Spreads retries in time."""
+    chat_moves: ChatMoves = field(default_factory=dict[str, Mapping[str, str]])
     connecting: set[str] = field(default_factory=set[str])
-    """Accounts that are served here, or are about to be, and have not been connected yet."""
-    unfetched: dict[int, datetime] = field(default_factory=dict[int, datetime])
-    """Since when the files of messages, by their numbers, are asked for in vain."""
+    """Accounts that this worker serves or is about to, and that have not connected yet."""
+    download_failing_since: dict[int, datetime] = field(default_factory=dict[int, datetime])
+    """By inbox number: when the first download of its files failed."""
 
-    def adopt(self, options: Options) -> None:
-        self.options = following(options, self.moved)
+    def set_options(self, options: Options) -> None:
+        self.options = follow_moves(options, self.chat_moves)
 
-    def follow(self, moved: Moved) -> None:
-        """Whatever is set for a chat holds wherever it is now."""
-        self.moved = moved
-        self.adopt(self.options)
+    def follow_moves(self, moves: ChatMoves) -> None:
+        """Apply the settings of a moved chat under its new id too."""
+        self.chat_moves = moves
+        self.set_options(self.options)
 
-    def where_now(self, source: Source) -> Source:
-        return where_now(source, self.moved)
+    def current_source(self, source: Source) -> Source:
+        return follow_move(source, self.chat_moves)
 
     def retry_until_stored(self, work: Transaction[T]) -> Coroutine[Any, Any, T]:
-        """Write, however long the store does not answer: what was worked out must not be lost for that."""
+        """Commit a transaction, however long the store does not answer: a finished result must not be lost."""
         return retry_outage(lambda: self.store.transact(work))

@@ -1,4 +1,4 @@
-"""Telling hooks what happened, without letting them hold anything up."""
+"""Tell hooks what happened without waiting for them, and owe events to subscribed accounts."""
 
 import asyncio
 import inspect
@@ -21,76 +21,78 @@ from palaver.store.store import Store
 __all__ = [
     "EventOutbox",
     "Hooks",
-    "hook_named",
+    "load_hook",
 ]
 
 log = logging.getLogger(__name__)
 
-_LIMIT = 10.0
+HOOK_TIMEOUT_SECONDS = 10.0
 
 
 class Hooks:
+    """Calls every hook for every event."""
+
     def __init__(
         self, hooks: Sequence[Hook] = (), meter: Meter | None = None, watch: PartialAnswerListener | None = None
     ) -> None:
         self._hooks = tuple(hooks)
         self.watch = watch
         self._meter = meter or NoMeter()
-        self._telling: set[asyncio.Task[bool]] = set()
+        self._tasks: set[asyncio.Task[bool]] = set()
 
     @property
     def are_registered(self) -> bool:
         return bool(self._hooks)
 
-    def tell(self, happening: GatewayEvent) -> None:
-        """In the background: a slow hook delays nothing."""
+    def tell(self, event: GatewayEvent) -> None:
+        """Call the hooks in the background, so that a slow one delays nothing."""
         if self._hooks:
-            task = asyncio.create_task(self.told(happening))
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+            task = asyncio.create_task(self.call_all(event))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
-    async def told(self, happening: GatewayEvent) -> bool:
-        """Whether every hook took it."""
-        return all([await self._call(hook, happening) for hook in self._hooks])
+    async def call_all(self, event: GatewayEvent) -> bool:
+        """Call the hooks and return whether all succeeded."""
+        return all([await self._call(hook, event) for hook in self._hooks])
 
-    async def _call(self, hook: Hook, happening: GatewayEvent) -> bool:
+    async def _call(self, hook: Hook, event: GatewayEvent) -> bool:
         try:
-            async with asyncio.timeout(_LIMIT):
+            async with asyncio.timeout(HOOK_TIMEOUT_SECONDS):
                 with contain_cancellation():
-                    await hook(happening)
-        except Exception as error:  # noqa: BLE001 - hooks are not ours
-            log_error(log, "a hook failed", error, {"action": "hook.failed", "kind": happening.kind.value})
+                    await hook(event)
+        except Exception as error:  # noqa: BLE001 - no error of a hook may reach the engine
+            log_error(log, "a hook failed", error, {"action": "hook.failed", "kind": event.kind.value})
             self._meter.count("hooks_failed")
             return False
         return True
 
     async def drain(self) -> None:
-        await asyncio.gather(*self._telling)
+        await asyncio.gather(*self._tasks)
 
     def abandon(self) -> None:
-        for task in self._telling:
+        for task in self._tasks:
             task.cancel()
 
 
-def hook_named(name: str) -> Hook:
-    """The hook that `package.module:function` names, imported."""
+def load_hook(name: str) -> Hook:
+    """Import the hook that `package.module:function` names."""
     module, _, path = name.partition(":")
     try:
         found: Any = import_module(module)
         for step in path.split("."):
             found = getattr(found, step)
     except Exception as error:
-        raise _no_hook(name, f"{type(error).__name__}: {error}") from error
+        raise _bad_hook(name, f"{type(error).__name__}: {error}") from error
     if not inspect.iscoroutinefunction(found) and not inspect.iscoroutinefunction(getattr(found, "__call__", None)):  # noqa: B004
-        raise _no_hook(name, f"{type(found).__name__} {path}, which cannot be awaited")
+        raise _bad_hook(name, f"{type(found).__name__} {path}, which cannot be awaited")
     return found
 
 
-def _no_hook(name: str, found: str) -> BadArgument:
+def _bad_hook(name: str, found: str) -> BadArgument:
     return BadArgument(
         f"There is no hook {name}:",
         found=found,
-        allowed="async def function(happening), in a module that is installed, as package.module:function",
+        allowed="async def function(event), in a module that is installed, as package.module:function",
         example="my_hooks:tell",
     )
 
@@ -99,7 +101,7 @@ T = TypeVar("T")
 
 
 class EventOutbox:
-    """A step that is undone has told nothing; one that is done has told it, whatever becomes of this process."""
+    """Owes an event in the transaction that causes it, so that subscribers get it exactly if that is committed."""
 
     def __init__(self, store: Store, adapters: Iterable[Adapter] = ()) -> None:
         self._store = store
@@ -109,24 +111,24 @@ class EventOutbox:
     def has_watchers(self) -> bool:
         return bool(self._watchers)
 
-    def with_events(self, step: Transaction[T], tells: Callable[[T], Sequence[GatewayEvent]]) -> Transaction[T]:
-        """The step, and with it what its result says has happened. `tells` has no clock: it may run anywhere."""
-        return self._with_events(step, tells) if self._watchers else step
+    def with_events(self, step: Transaction[T], events: Callable[[T], Sequence[GatewayEvent]]) -> Transaction[T]:
+        """Do a step and owe the events that `events` makes of its result, which may run on another thread."""
+        return self._with_events(step, events) if self._watchers else step
 
     @transaction
-    def _with_events(self, step: Transaction[T], tells: Callable[[T], Sequence[GatewayEvent]]) -> Statements[T]:
+    def _with_events(self, step: Transaction[T], events: Callable[[T], Sequence[GatewayEvent]]) -> Statements[T]:
         result = yield from step
-        for happening in tells(result):
-            yield from self.owe(happening)
+        for event in events(result):
+            yield from self.owe(event)
         return result
 
     @transaction
-    def owe(self, happening: GatewayEvent, text: str = "") -> Statements[None]:
+    def owe(self, event: GatewayEvent, text: str = "") -> Statements[None]:
         for watcher in self._watchers:
-            outbound = watcher.event_message(happening, text)
+            outbound = watcher.event_message(event, text)
             if outbound is not None:
-                cause = _cause(happening, account_text(outbound.platform, outbound.account))
-                yield from self._store.outbox.enqueue(outbound, cause, happening.at)
+                cause = _cause(event, account_text(outbound.platform, outbound.account))
+                yield from self._store.outbox.enqueue(outbound, cause, event.at)
 
 
 def _cause(event: GatewayEvent, account: str) -> SendCause:

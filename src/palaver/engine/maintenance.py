@@ -1,4 +1,4 @@
-"""Upkeep: leases are extended, what has no living owner is taken over, what has expired is ended."""
+"""Maintenance: extend leases, recover what has no living owner, end and delete what has expired."""
 
 import asyncio
 import logging
@@ -27,15 +27,13 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-_PAGE = 500
-_LOOKED_AT_ONCE = 100
-"""Sessions looked at before others get on."""
-_LOOK_AGAIN = timedelta(hours=1)
-"""At what was held when its time came, or whose rule has changed."""
-_SOON = 1.0
-"""Seconds."""
-_EVER = datetime(1970, 1, 1, tzinfo=UTC)
-_FINALISE_TRIES = 3
+PAGE_SIZE = 500
+SESSION_PAGE_SIZE = 100
+FULL_SCAN_EVERY = timedelta(hours=1)
+"""How often to look at all idle sessions again: one may have been busy, or its rule may have changed."""
+ERASURE_PAUSE_SECONDS = 1.0
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FINALISE_TRIES = 3
 
 
 @dataclass(kw_only=True)
@@ -44,106 +42,111 @@ class Maintenance:
     dispatcher: Dispatcher
     runner: TurnRunner
     deliveries: DeliveryWorker
-    _is_calm: bool | None = None
-    """False while what was found at the start may make the gateway crash again; None before that is known."""
-    _looked: datetime = _EVER
-    """Until when everything that ended by itself has been found."""
-    _looked_at_all: datetime = _EVER
-    _routed_since: datetime = _EVER
-    """Routes of what was used last before are dropped already."""
+    _started_cleanly: bool | None = None
+    """False if interrupted turns seem to crash the gateway; None before that is known."""
+    _scanned_until: datetime = EPOCH
+    """Sessions that expired before this are ended."""
+    _scanned_all_at: datetime = EPOCH
+    _routes_dropped_until: datetime = EPOCH
+    """Routes last used before this are dropped."""
 
-    async def beat(self) -> None:
-        """The heartbeat, until cancelled."""
+    async def serve_heartbeat(self) -> None:
+        """Extend leases and report levels, until cancelled."""
         while True:
             await retry_outage(self.runner.heartbeat)
-            await retry_outage(self._measure)
-            await asyncio.sleep(self._pulse)
+            await retry_outage(self._report_levels)
+            await asyncio.sleep(self._heartbeat_seconds)
 
-    async def _measure(self) -> None:
+    async def _report_levels(self) -> None:
         meter, store = self.ctx.meter, self.ctx.store
         meter.level("lanes", self.dispatcher.running)
-        meter.level("leases", len(self.runner.at_work))
-        meter.level("accounts", len(self.deliveries.served()))
+        meter.level("leases", len(self.runner.running))
+        meter.level("accounts", len(self.deliveries.accounts.served()))
         meter.level("inbox_waiting", await store.read(store.inbox.depth()))
         meter.level("outbox_due", await store.read(store.outbox.depth()))
 
     async def recover(self) -> None:
-        """Take over what has no living owner: at the start, and again and again, since workers die at any time."""
+        """Recover turns and sends that have no living owner, at the start and whenever a worker dies."""
         with self.ctx.store.listen(TURNS) as woken:
-            with self.dispatcher.reserved() as freed:
-                # Only what is found at the start can have been the cause of a crash loop.
-                if self._is_calm is None:
-                    self._is_calm = await retry_outage(self._starts_calmly)
-                if not self._is_calm:
-                    await self._give_up()
-                    self._is_calm = True
-                await self._take_up(freed)
+            with self.dispatcher.reserved() as task_ended:
+                # Only turns that are found at the start can have caused a crash loop.
+                if self._started_cleanly is None:
+                    self._started_cleanly = await retry_outage(self._is_clean_start)
+                if not self._started_cleanly:
+                    await self._give_up_turns()
+                    self._started_cleanly = True
+                await self._resume_turns(task_ended)
             while True:
-                await wait_any(woken, timeout=self._pulse)
+                await wait_any(woken, timeout=self._heartbeat_seconds)
                 woken.clear()
-                with self.dispatcher.reserved() as freed:
-                    await self._take_up(freed)
+                with self.dispatcher.reserved() as task_ended:
+                    await self._resume_turns(task_ended)
 
-    async def _give_up(self) -> None:
-        """All of them, as that takes no room."""
-        while await self._take_over(_PAGE, takes_up=False):
+    async def _give_up_turns(self) -> None:
+        while await self._recover_turns(PAGE_SIZE, gives_up=True):
             pass
 
-    async def _take_up(self, freed: asyncio.Event) -> None:
-        """As many as there are. What is new begins after them: else it would take every lane that gets free."""
+    async def _resume_turns(self, task_ended: asyncio.Event) -> None:
+        """Resume all interrupted turns before new ones start, which would take all the room."""
         is_more = True
         while is_more:
             await retry_outage(self._reclaim_sends)
-            freed.clear()
+            task_ended.clear()
             if room := self.dispatcher.room:
-                is_more = await self._take_over(room, takes_up=True) == room
+                is_more = await self._recover_turns(room) == room
             else:
-                await wait_any(freed, timeout=self._pulse)
+                await wait_any(task_ended, timeout=self._heartbeat_seconds)
 
-    async def _take_over(self, limit: int, *, takes_up: bool) -> int:
+    async def _recover_turns(self, limit: int, *, gives_up: bool = False) -> int:
         turns = await retry_outage(lambda: self._reclaim_turns(limit))
         for turn in turns:
-            if turn.attempt > 1:  # else it was made for whoever comes first
-                log.warning("turn taken over", extra={"action": "turn.reclaimed", "turn": turn.number})
+            if turn.attempt > 1:  # a first attempt was created for any worker to start
+                log.warning("recovering a turn", extra={"action": "turn.reclaimed", "turn": turn.number})
                 self.ctx.meter.count("turns_reclaimed")
-            self.dispatcher.start(turn.key, partial(self.runner.take_over, turn, takes_up=takes_up))
+            self.dispatcher.start(turn.key, partial(self.runner.resume, turn, gives_up=gives_up))
         return len(turns)
 
     async def sweep(self) -> None:
-        """End what has expired, finalise what has ended, forget routes and people, sum up use; until cancelled."""
+        """End expired sessions, finalise ended ones, drop routes, forget people and sum up usage, until cancelled."""
         with self.ctx.store.listen(ERASURES) as asked:
             while True:
                 asked.clear()
                 pause = self.ctx.options.sweep_every.total_seconds()
                 if await retry_outage(self._is_sweeper):
-                    for step in (self._end_expired, self._finalise, self._drop_routes, self._hush, self._sum_up):
+                    for step in (
+                        self._end_expired,
+                        self._finalise,
+                        self._drop_routes,
+                        self._delete_sent_codes,
+                        self._sum_up_usage,
+                    ):
                         await retry_outage(step)
-                    if not await retry_outage(self._forget):
-                        pause = min(pause, _SOON)
+                    if not await retry_outage(self._erase_people):
+                        pause = min(pause, ERASURE_PAUSE_SECONDS)
                 await wait_any(asked, timeout=pause)
 
     async def _is_sweeper(self) -> bool:
-        """One gateway sweeps for all, so that hooks are told once."""
+        """Hold the sweeper's lease: one gateway sweeps for all, so that hooks are called once."""
         now, lease = self.ctx.clock.now(), 2 * self.ctx.options.sweep_every
         hold = self.ctx.store.accounts.hold(GATEWAY, "sweeper", self.ctx.worker, now, lease, alone=self.ctx.alone)
         return await self.ctx.store.transact(hold) is not None
 
-    async def settle_in(self) -> None:
-        """A gateway that has stood for a while did not crash at its start."""
+    async def confirm_start(self) -> None:
+        """After a while, record that this start did not crash."""
         await asyncio.sleep(self.ctx.options.crash_window.total_seconds())
         await self.ctx.retry_until_stored(self.ctx.store.accounts.calm())
 
     @property
-    def _pulse(self) -> float:
+    def _heartbeat_seconds(self) -> float:
         return self.ctx.options.lease.total_seconds() / 3
 
-    async def _starts_calmly(self) -> bool:
-        if not self.ctx.alone:  # then many starts may be those of many gateways; what a turn can do is still limited
+    async def _is_clean_start(self) -> bool:
+        if not self.ctx.alone:  # many gateways have many starts; attempts per turn are still limited
             return True
         now = self.ctx.clock.now()
         starts = await self.ctx.store.transact(self.ctx.store.accounts.count_start(now, self.ctx.options.crash_window))
         if starts > self.ctx.options.crash_limit:
-            log.error("the gateway keeps crashing; cut-off turns are given up", extra={"action": "crash_loop"})
+            log.error("the gateway keeps crashing; giving up interrupted turns", extra={"action": "crash_loop"})
         return starts <= self.ctx.options.crash_limit
 
     async def _reclaim_turns(self, limit: int) -> list[Turn]:
@@ -161,37 +164,38 @@ class Maintenance:
     async def _reclaim_sends(self) -> None:
         for delivery in await self.ctx.store.transact(self.deliveries.reclaim(self.ctx.clock.now())):
             self.ctx.meter.count("sends_unclear")
-            log.warning("send without owner", extra={"action": "send.reclaimed", "delivery": delivery.number})
+            log.warning("a send has no owner", extra={"action": "send.reclaimed", "delivery": delivery.number})
 
     async def _end_expired(self) -> None:
-        """What has ended since the last look; from time to time whatever has ended at all."""
+        """End sessions that expired since the last scan, and from time to time all that did."""
         now, options = self.ctx.clock.now(), self.ctx.options
         rules = {(policy, zone) for policy in options.resets.values() for zone in options.zones.values()}
-        reaches = {(policy, zone): policy.latest_expired(now, zone) or _EVER for policy, zone in rules}
+        reaches = {(policy, zone): policy.latest_expired(now, zone) or EPOCH for policy, zone in rules}
         spans = {
-            (policy.latest_expired(self._looked, zone) or _EVER, until) for (policy, zone), until in reaches.items()
+            (policy.latest_expired(self._scanned_until, zone) or EPOCH, until)
+            for (policy, zone), until in reaches.items()
         }
-        looks_at_all = now - self._looked_at_all >= _LOOK_AGAIN
-        if looks_at_all:
-            spans = {(_EVER, max(reaches.values()))}
+        scans_all = now - self._scanned_all_at >= FULL_SCAN_EVERY
+        if scans_all:
+            spans = {(EPOCH, max(reaches.values()))}
         for since, until in spans:
-            async for session in self._silent(since, until):
+            async for session in self._idle_sessions(since, until):
                 rule = options.reset_rule(session.origin)
                 if session.last_human <= reaches[rule.policy, rule.zone]:
                     await self._expire(session, rule, now)
-        self._looked, self._looked_at_all = now, now if looks_at_all else self._looked_at_all
+        self._scanned_until, self._scanned_all_at = now, now if scans_all else self._scanned_all_at
 
-    async def _silent(self, since: datetime, until: datetime) -> AsyncGenerator[Session]:
+    async def _idle_sessions(self, since: datetime, until: datetime) -> AsyncGenerator[Session]:
         last: Session | None = None
         while since < until and (
-            page := await self.ctx.store.read(self.ctx.store.expiry.list_idle(since, until, last, _LOOKED_AT_ONCE))
+            page := await self.ctx.store.read(self.ctx.store.expiry.list_idle(since, until, last, SESSION_PAGE_SIZE))
         ):
             for session in page:
                 yield session
             last = page[-1]
 
     async def _expire(self, session: Session, rule: ResetRule, now: datetime) -> None:
-        ended = self._happening(EventKind.SESSION_ENDED, session, None)
+        ended = self._event(EventKind.SESSION_ENDED, session, None)
         expire = self.ctx.event_outbox.with_events(
             self.ctx.store.expiry.expire(session, rule, now),
             lambda reason: [replace(ended, reason=reason)] if reason else [],
@@ -199,58 +203,59 @@ class Maintenance:
         reason = await self.ctx.store.transact(expire)
         if reason:
             log.info("session expired", extra={"action": "session.expired", "session": session.id})
-            self._tell(EventKind.SESSION_ENDED, session, reason)
+            self._tell_hooks(EventKind.SESSION_ENDED, session, reason)
 
     async def _drop_routes(self) -> None:
         now, endings = self.ctx.clock.now(), self.ctx.store.expiry
         before = now - self.ctx.options.route_limit
-        while page := await self.ctx.store.read(endings.list_unused_routes(self._routed_since, before, _PAGE)):
+        while page := await self.ctx.store.read(
+            endings.list_unused_routes(self._routes_dropped_until, before, PAGE_SIZE)
+        ):
             for key, _ in page:
                 await self.ctx.store.transact(endings.drop_route(key, before, now))
-            self._routed_since = page[-1][1]
-        self._routed_since = before
+            self._routes_dropped_until = page[-1][1]
+        self._routes_dropped_until = before
 
-    async def _hush(self) -> None:
-        """Whoever reads the store later finds no code in it."""
+    async def _delete_sent_codes(self) -> None:
         await self.ctx.store.transact(self.ctx.store.pairing.wipe_sent_codes())
 
-    async def _forget(self) -> bool:
-        """Go on with what people asked for who want to be forgotten. False if more can be done in a moment."""
-        outcomes = await self.ctx.store.erasures.go_on(self.ctx.clock.now(), shelf=self.ctx.shelf)
+    async def _erase_people(self) -> bool:
+        """Continue erasures. Return False if more can be done soon."""
+        outcomes = await self.ctx.store.erasures.go_on(self.ctx.clock.now(), shelf=self.ctx.blob_store)
         for outcome in outcomes:
             if outcome.done:
                 log.info("a person was forgotten", extra={"action": "person.erased"})
             elif outcome.busy:
-                log.info("to forget a person waits for a turn to end", extra={"action": "person.erase_waits"})
+                log.info("an erasure waits for a turn to end", extra={"action": "person.erase_waits"})
         return all(outcome.done or outcome.busy for outcome in outcomes)
 
-    async def _sum_up(self) -> None:
-        """Whoever asks what was used goes through what is not summed up yet: so not much may wait."""
+    async def _sum_up_usage(self) -> None:
+        """Sum up usage, so that a usage report reads few single turns."""
         while await self.ctx.store.transact(self.ctx.store.usage.sum_ended_turns()):
             pass
 
     async def _finalise(self) -> None:
-        """The hooks for a session that has ended, once; tried again twice if one of them fails, or we do."""
-        for session in await self.ctx.store.read(self.ctx.store.expiry.list_unfinalised(_PAGE)):
-            # Hooks may take their time: whoever sweeps by now tells the rest.
+        """Call the hooks for ended sessions, with retries if one of them or this process fails."""
+        for session in await self.ctx.store.read(self.ctx.store.expiry.list_unfinalised(PAGE_SIZE)):
+            # Hooks can be slow: another gateway may be the sweeper by now.
             if not await self._is_sweeper():
                 return
-            happening = self._happening(EventKind.SESSION_FINALISED, session, session.end_reason)
-            tries = self.ctx.store.expiry.count_finalise_try(session, self.ctx.clock.now(), tries=_FINALISE_TRIES)
-            # Under the time that stays the same it is owed once, however often hooks have to be told.
-            ended = replace(happening, at=session.ended or happening.at)
+            event = self._event(EventKind.SESSION_FINALISED, session, session.end_reason)
+            tries = self.ctx.store.expiry.count_finalise_try(session, self.ctx.clock.now(), tries=FINALISE_TRIES)
+            # Use a fixed time, so that the event is owed once although hooks may be called again.
+            ended = replace(event, at=session.ended or event.at)
             if not await self.ctx.store.transact(
                 self.ctx.event_outbox.with_events(tries, lambda _, ended=ended: [ended])
             ):
                 continue
-            told = await self.ctx.hooks.told(happening)
+            is_done = await self.ctx.hooks.call_all(event)
             finalise = self.ctx.store.expiry.mark_finalised(
-                session, self.ctx.clock.now(), done=told, tries=_FINALISE_TRIES
+                session, self.ctx.clock.now(), done=is_done, tries=FINALISE_TRIES
             )
             await self.ctx.store.transact(finalise)
 
-    def _tell(self, kind: EventKind, session: Session, reason: EndReason) -> None:
-        self.ctx.hooks.tell(self._happening(kind, session, reason))
+    def _tell_hooks(self, kind: EventKind, session: Session, reason: EndReason) -> None:
+        self.ctx.hooks.tell(self._event(kind, session, reason))
 
-    def _happening(self, kind: EventKind, session: Session, reason: EndReason | None) -> GatewayEvent:
+    def _event(self, kind: EventKind, session: Session, reason: EndReason | None) -> GatewayEvent:
         return GatewayEvent(kind=kind, at=self.ctx.clock.now(), key=session.key.text, session=session.id, reason=reason)

@@ -1,4 +1,4 @@
-"""Options of the engine, read once and passed in."""
+"""Options of the engine, read once and passed in; settings follow chats to new ids."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,10 +20,10 @@ from palaver.model.turn import BusyMode, Inbound, account_text
 from palaver.store.results import ResetRule
 
 __all__ = [
-    "Moved",
+    "ChatMoves",
     "Options",
-    "following",
-    "where_now",
+    "follow_move",
+    "follow_moves",
 ]
 
 
@@ -38,67 +38,67 @@ class Options:
     revisions: ScopedSetting[RevisionPolicy] = field(default_factory=lambda: ScopedSetting(default=RevisionPolicy.NOTE))
     attention: ScopedSetting[AddressingRules] = field(default_factory=lambda: ScopedSetting(default=AddressingRules()))
     pairing: ScopedSetting[bool] = field(default_factory=lambda: ScopedSetting(default=True))
-    """Whether strangers in direct chats are given a code with which the owner may let them in."""
+    """Whether strangers in direct chats get a code with which the owner can approve them."""
     profiles: tuple[ProfileRule, ...] = ()
     grants: tuple[Grant, ...] = ()
-    """Grants from the configuration; those in the store come on top."""
+    """Grants from the configuration, in addition to those in the store."""
     caps: QuotaRules = field(default_factory=QuotaRules)
     command_roles: Mapping[str, AccessRole] = field(default_factory=dict[str, AccessRole])
-    """Which role commands need, where it is not the usual one."""
+    """The role that a command needs, if it is not the usual one."""
 
     # Turns
     concurrent_turns: int = 16
     burst_window: timedelta = timedelta(seconds=1)
     acknowledges: bool = True
-    """Whoever writes into a running turn is told, once per turn, what becomes of it."""
+    """Whether to say, once per turn, what happens to a message that arrives while the turn runs."""
     quiet_limit: timedelta = timedelta(minutes=5)
-    """How long an agent may say nothing."""
+    """How long an agent may be silent before its turn is stopped."""
     turn_limit: timedelta = timedelta(minutes=30)
     attempts: int = 3
-    """How often a turn is begun, counting restarts."""
+    """How often to start a turn, including after restarts."""
     fresh_for: timedelta | None = timedelta(hours=1)
-    """How long after it was cut off a turn is still taken up again; None for ever."""
+    """How long after an interruption a turn is still resumed; None means forever."""
     agent_tries: int = 3
-    """How often an agent is asked in one attempt while its failures look transient."""
+    """How often to ask an agent in one attempt while its failures look transient."""
     drain_limit: timedelta = timedelta(seconds=30)
     context_window: int = 128_000
-    """How many tokens a model takes whose agent does not say so."""
+    """The context window of a model, in tokens, if its agent does not report it."""
     context_percent: int = 85
-    """How full the model's context may be before a conversation is summarised."""
+    """How full, in percent, the context may be before a conversation is summarised."""
     message_limit: int = 400
-    """How many entries of a conversation are shown to the agent before it is summarised."""
+    """How many entries the agent sees before a conversation is summarised."""
     tools: ToolRules = field(default_factory=ToolRules)
     """Which tools an agent may use, for whom and where."""
     tool_limit: timedelta = timedelta(minutes=2)
-    """How long one use of a tool may take."""
+    """How long one tool call may take."""
     titles: bool = True
-    """Conversations without a title are given one by their agent."""
+    """Whether agents title conversations that have no title."""
 
     # Sends
     concurrent_sends: int = 32
-    """How many sends of each account run at once."""
+    """How many sends of each account may run at once."""
     send_limit: timedelta = timedelta(seconds=30)
     """How long one send may take."""
     upload_limit: timedelta = timedelta(minutes=10)
     """How long the send of a file may take."""
     send_patience: timedelta = timedelta(hours=24)
-    """How long a send is tried again before it is given up."""
+    """How long to retry a send before giving up."""
     repeat_after: timedelta = timedelta(seconds=30)
-    """How long after a send that may have arrived it is repeated, marked: once, so not in the outage that it met."""
+    """How long to wait before repeating a send that may have arrived: it is repeated once, so outlast the outage."""
 
     # Files
     file_size: int = 20_000_000
     """The largest file, in bytes."""
     files_per_message: int = 10
     fetch_limit: timedelta = timedelta(minutes=2)
-    """How long fetching one file may take."""
+    """How long one download may take."""
     fetch_patience: timedelta = timedelta(minutes=10)
-    """How long a message waits for files that its platform does not give."""
+    """How long a message waits for files that its platform does not provide."""
 
-    # Upkeep
+    # Maintenance
     lease: timedelta = timedelta(seconds=30)
     poll: timedelta = timedelta(seconds=5)
-    """The safety net under wake-ups."""
+    """How often to look for work even without a notification."""
     sweep_every: timedelta = timedelta(minutes=1)
     route_limit: timedelta = timedelta(days=90)
     crash_window: timedelta = timedelta(minutes=5)
@@ -106,7 +106,7 @@ class Options:
     crash_limit: int = 3
 
     def busy_mode(self, inbound: Inbound) -> BusyMode:
-        """As its sender has said, else as the chat does."""
+        """Return the busy mode that the sender chose, or the chat's."""
         return inbound.busy or self.busy.find(inbound.source).value
 
     def is_undecided(self, inbound: Inbound) -> bool:
@@ -116,8 +116,8 @@ class Options:
         return ResetRule(policy=self.resets.find(source).value, zone=self.zones.find(source).value)
 
 
-Moved = Mapping[str, Mapping[str, str]]
-"""Of every account, the ids that chats had before, each with the one it has now."""
+ChatMoves = Mapping[str, Mapping[str, str]]
+"""By account: the earlier ids of chats, each with its current id."""
 T = TypeVar("T")
 Rule = TypeVar("Rule", Grant, ProfileRule)
 
@@ -129,43 +129,43 @@ class _Move(NamedTuple):
     new: str
 
 
-def following(options: Options, moved: Moved) -> Options:
-    """What is set under the new id already stays as it is set there."""
+def follow_moves(options: Options, chat_moves: ChatMoves) -> Options:
+    """Apply the settings of moved chats to their new ids, unless the new id has its own."""
     moves = [
         _Move(account.partition(":")[0], decode_id(account.partition(":")[2]), old, new)
-        for account, chats in moved.items()
+        for account, chats in chat_moves.items()
         for old, new in chats.items()
     ]
     if not moves:
         return options
     layers: dict[str, Any] = {
-        name: _set_for(cast("ScopedSetting[object]", value), moves)
+        name: _moved_settings(cast("ScopedSetting[object]", value), moves)
         for name, value in vars(options).items()
         if isinstance(value, ScopedSetting)
     }
-    profiles, grants = _ruled(options.profiles, moves), _ruled(options.grants, moves)
+    profiles, grants = _moved_rules(options.profiles, moves), _moved_rules(options.grants, moves)
     return replace(options, profiles=profiles, grants=grants, **layers)
 
 
-def where_now(source: Source, moved: Moved) -> Source:
-    """With its chat under the id it has now."""
-    chats = moved.get(account_text(source.platform, source.account))
+def follow_move(source: Source, moves: ChatMoves) -> Source:
+    """Return the source with the current id of its chat."""
+    chats = moves.get(account_text(source.platform, source.account))
     chat = chats and source.chat and chats.get(source.chat)
     return replace(source, chat_id=chat) if chat else source
 
 
-def _set_for(layers: ScopedSetting[T], moves: list[_Move]) -> ScopedSetting[T]:
-    led = {
+def _moved_settings(layers: ScopedSetting[T], moves: list[_Move]) -> ScopedSetting[T]:
+    moved = {
         ChatSelector(chat.platform, move.new, chat.scope_id): value
         for chat, value in layers.chats.items()
         for move in moves
         if (chat.platform, chat.chat_id) == (move.platform, move.old)
     }
-    return replace(layers, chats={**led, **layers.chats})
+    return replace(layers, chats={**moved, **layers.chats})
 
 
-def _ruled(rules: tuple[Rule, ...], moves: list[_Move]) -> tuple[Rule, ...]:
-    led = [
+def _moved_rules(rules: tuple[Rule, ...], moves: list[_Move]) -> tuple[Rule, ...]:
+    moved = [
         replace(rule, chat_id=move.new)
         for rule in rules
         for move in moves
@@ -173,4 +173,4 @@ def _ruled(rules: tuple[Rule, ...], moves: list[_Move]) -> tuple[Rule, ...]:
         and rule.platform in {None, move.platform}
         and (rule.account or move.account) == move.account
     ]
-    return (*rules, *(each for each in dict.fromkeys(led) if each not in rules))
+    return (*rules, *(rule for rule in dict.fromkeys(moved) if rule not in rules))

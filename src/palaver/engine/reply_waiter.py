@@ -1,4 +1,4 @@
-"""The waiting room: programs are told as soon as their message is answered, all by one look at the store."""
+"""Let programs wait for replies: one query finds out for all of them."""
 
 import asyncio
 from collections import OrderedDict
@@ -14,47 +14,48 @@ from palaver.protocols.hooks import PartialAnswer
 from palaver.store.store import Store
 
 __all__ = [
+    "PendingReply",
     "ReplyWaiter",
-    "Waiter",
 ]
 
 _TOPICS = (INBOX, JOURNAL, OUTBOX, TURNS)
-_BUNCH = 0.01
-"""Seconds in which wake-ups become one look."""
-_NET = 5.0
-_MOST_TURNS = 1000
-_PAGE = 500
+DEBOUNCE_SECONDS = 0.01
+"""How long to collect notifications for one query."""
+POLL_SECONDS = 5.0
+MAX_TURNS = 1000
+PAGE_SIZE = 500
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-"""What a web server tells of a client, as ASGI has it."""
+"""The receive function of ASGI."""
 
 
 @dataclass(eq=False, slots=True)
-class Waiter:
-    """Somebody who waits for what comes of one message."""
+class PendingReply:
+    """Waits for the reply to one message."""
 
     number: int
     turn: int | None = None
     is_settled: bool = False
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def until_settled(self, seconds: float, receive: Receive | None = None) -> bool:
-        """False where it takes longer, or whoever waits has gone."""
-        leaving = asyncio.ensure_future(_left(receive))
-        leaving.add_done_callback(lambda _: self.news.set())
+        """Wait until the message is settled. Return False if it takes longer or the client disconnects."""
+        disconnected = asyncio.ensure_future(_disconnect(receive))
+        disconnected.add_done_callback(lambda _: self.changed.set())
         try:
             async with asyncio.timeout(seconds):
-                while not self.is_settled and not leaving.done():
-                    await self.news.wait()
-                    self.news.clear()
+                while not self.is_settled and not disconnected.done():
+                    await self.changed.wait()
+                    self.changed.clear()
         except TimeoutError:
             pass
         finally:
-            leaving.cancel()
+            disconnected.cancel()
         return self.is_settled
 
 
-async def _left(receive: Receive | None) -> None:
+async def _disconnect(receive: Receive | None) -> None:
+    """Return once the client has disconnected."""
     if receive is None:
         await asyncio.Event().wait()
     else:
@@ -63,71 +64,73 @@ async def _left(receive: Receive | None) -> None:
 
 
 class ReplyWaiter:
-    """While nobody waits it costs nothing."""
+    """Watches the store for all pending replies together, and only while there are any."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiters: set[Waiter] = set()
-        self._came = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
-        self._said: OrderedDict[int, list[str]] = OrderedDict()
-        """What agents have said in turns that somebody may wait for: a text for each time they began to speak."""
+        self._pending: set[PendingReply] = set()
+        self._added = asyncio.Event()
+        self._watching: asyncio.Task[None] | None = None
+        self._partial: OrderedDict[int, list[str]] = OrderedDict()
+        """By turn: the texts of its agent so far, one for each time it began to speak."""
 
     @contextmanager
-    def waiting(self, number: int) -> Generator[Waiter]:
-        waiter = Waiter(number)
-        self._waiters.add(waiter)
-        self._came.set()
-        if self._looking is None:
-            self._looking = asyncio.create_task(self._look_on(), name="waiting room")
+    def waiting(self, number: int) -> Generator[PendingReply]:
+        """Watch the message with this inbox number."""
+        pending = PendingReply(number)
+        self._pending.add(pending)
+        self._added.set()
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch(), name="reply waiter")
         try:
-            yield waiter
+            yield pending
         finally:
-            self._waiters.discard(waiter)
-            if not self._waiters:
-                self._looking.cancel()
-                self._looking = None
-                self._said.clear()
+            self._pending.discard(pending)
+            if not self._pending:
+                self._watching.cancel()
+                self._watching = None
+                self._partial.clear()
 
-    def said(self, waiter: Waiter) -> list[str]:
-        """What the agent has said so far, as far as it is heard here."""
-        return self._said.get(waiter.turn or 0, [])
+    def partial_texts(self, pending: PendingReply) -> list[str]:
+        """Return what the agent has said so far, if it runs in this process."""
+        return self._partial.get(pending.turn or 0, [])
 
-    def grow(self, growth: PartialAnswer) -> None:
-        if not self._waiters:
+    def add_partial(self, answer: PartialAnswer) -> None:
+        if not self._pending:
             return
-        said = self._said.setdefault(growth.turn, [""])
-        if growth.text.startswith(said[-1]):
-            said[-1] = growth.text
+        texts = self._partial.setdefault(answer.turn, [""])
+        if answer.text.startswith(texts[-1]):
+            texts[-1] = answer.text
         else:
-            said.append(growth.text)
-        while len(self._said) > _MOST_TURNS:
-            self._said.popitem(last=False)
-        for waiter in self._waiters:
-            if waiter.turn == growth.turn:
-                waiter.news.set()
+            texts.append(answer.text)
+        while len(self._partial) > MAX_TURNS:
+            self._partial.popitem(last=False)
+        for pending in self._pending:
+            if pending.turn == answer.turn:
+                pending.changed.set()
 
-    async def _look_on(self) -> None:
+    async def _watch(self) -> None:
         with ExitStack() as stack:
-            heard = [stack.enter_context(self._store.listen(topic)) for topic in _TOPICS]
+            topics = [stack.enter_context(self._store.listen(topic)) for topic in _TOPICS]
             while True:
-                for event in (*heard, self._came):
+                for event in (*topics, self._added):
                     event.clear()
-                with suppress(StoreError):  # then later
-                    await self._look()
-                await wait_any(*heard, self._came, timeout=_NET)
-                await asyncio.sleep(_BUNCH)
+                with suppress(StoreError):  # the next round tries again
+                    await self._update()
+                await wait_any(*topics, self._added, timeout=POLL_SECONDS)
+                await asyncio.sleep(DEBOUNCE_SECONDS)
 
-    async def _look(self) -> None:
-        open_ = [waiter for waiter in self._waiters if not waiter.is_settled]
-        for start in range(0, len(open_), _PAGE):
-            page = open_[start : start + _PAGE]
-            numbers = sorted({waiter.number for waiter in page})
-            found = {each.number: each for each in await self._store.read(self._store.message_status.progress(numbers))}
-            for waiter in page:
-                now = found.get(waiter.number)
-                # What is not there any more will not be answered.
+    async def _update(self) -> None:
+        unsettled = [pending for pending in self._pending if not pending.is_settled]
+        for start in range(0, len(unsettled), PAGE_SIZE):
+            page = unsettled[start : start + PAGE_SIZE]
+            numbers = sorted({pending.number for pending in page})
+            progress = await self._store.read(self._store.message_status.progress(numbers))
+            found = {item.number: item for item in progress}
+            for pending in page:
+                now = found.get(pending.number)
+                # A deleted message will never be answered.
                 turn, is_settled = (now.turn, now.is_settled) if now else (None, True)
-                if (turn, is_settled) != (waiter.turn, waiter.is_settled):
-                    waiter.turn, waiter.is_settled = turn, is_settled
-                    waiter.news.set()
+                if (turn, is_settled) != (pending.turn, pending.is_settled):
+                    pending.turn, pending.is_settled = turn, is_settled
+                    pending.changed.set()

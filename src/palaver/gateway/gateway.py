@@ -20,7 +20,7 @@ from palaver.commands.registry import Registry
 from palaver.config.model import Config
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.engine import Engine
-from palaver.engine.hooks import hook_named
+from palaver.engine.hooks import load_hook
 from palaver.engine.metrics import Exposing, Meter, NoMeter
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.gateway.agents import AgentPool
@@ -105,7 +105,7 @@ class Gateway:
         adapters = [make_adapter(*account) for account in _accounts(self._config)]
         self._listening = _listening(adapters)
         self._tell_unheard()
-        hooks = [hook_named(name) for name in self._config.hooks]
+        hooks = [load_hook(name) for name in self._config.hooks]
         agents = self._agency.agents(self._config)
         offering = Offering(_tool_servers(self._config))
         async with await open_store(self._config.store, exclusive=True) as store:
@@ -152,7 +152,7 @@ class Gateway:
         if _tool_servers(config) != _tool_servers(self._config):
             log.warning("a change of MCP servers waits for a restart", extra={"action": "reload.deferred"})
         if self._engine is not None:
-            self._engine.adopt(config.options(), self._agency.agents(config))
+            self._engine.reload(config.options(), self._agency.agents(config))
         log.info("the configuration was read again", extra={"action": "reload"})
 
     @asynccontextmanager
@@ -213,9 +213,9 @@ class Gateway:
             alone=alone,
             hooks=[desk.notice, *([hub.notice] if self._tells_link else []), *hooks],
             meter=self._meter,
-            shelf=shelf,
+            blob_store=shelf,
             toolsets=toolsets,
-            waiting=waiting,
+            reply_waiter=waiting,
             watch=partial(_grow, hub, waiting) if self._tells_link else None,
         )
         return self._desk(
@@ -263,7 +263,7 @@ def _listening(adapters: Sequence[Adapter]) -> dict[tuple[str, str], HttpCallbac
 
 def _grow(hub: Hub, waiting: ReplyWaiter, growth: PartialAnswer) -> None:
     hub.grow(growth)
-    waiting.grow(growth)
+    waiting.add_partial(growth)
 
 
 def _push(hub: Hub, shown: Shown) -> None:

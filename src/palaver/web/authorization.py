@@ -1,7 +1,7 @@
 """Orders: what buttons and the API do to a conversation takes what the command for it would take in the chat."""
 
 from palaver.db.transaction import Statements, transaction
-from palaver.engine.intake.effective_role import Standing, standing
+from palaver.engine.intake.effective_role import EffectiveRole, effective_role
 from palaver.model.errors import NotAllowed
 from palaver.model.session import Principal, Session
 from palaver.web.caller import Caller
@@ -14,10 +14,10 @@ __all__ = [
 
 
 @transaction
-def entitled(services: Services, principal: Principal, session: str, command: str) -> Statements[Standing]:
+def entitled(services: Services, principal: Principal, session: str, command: str) -> Statements[EffectiveRole]:
     """In the step that does it: as what they do it; raises NotAllowed where they may not give this command there."""
     options = services.engine.options
-    there = yield from standing(services.store, options.grants, session, principal)
+    there = yield from effective_role(services.store, options.grants, session, principal)
     needed = options.command_roles.get(command, services.commands.table[command].role)
     if there.role < needed:
         raise NotAllowed(f"/{command}", needed.text)

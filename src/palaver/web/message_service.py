@@ -134,7 +134,7 @@ class Speaking:
             raise HTTPException(
                 403, f"This was refused: {found.reason}. Once that has changed, send it under a new id."
             )
-        meant = self.services.engine.meant(inbound)
+        meant = self.services.engine.as_stored(inbound)
         refuse_other(found, [meant.text], said.files, meant.busy)
         return found
 

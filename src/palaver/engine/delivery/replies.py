@@ -1,4 +1,4 @@
-"""Replies: from an answer to the messages that carry it, cut to what the platform takes, to where answers go."""
+"""Turn an answer into messages: split to the platform's limits, addressed to where answers go."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,11 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-_MOST_PARTS = 64
-_READABLE = 8
-"""In more messages than this nobody reads an answer in a chat."""
-_BEGINNING = 600
-"""Characters of a longer one that stand in the chat."""
+MAX_PARTS = 64
+READABLE_PARTS = 8
+"""Send a longer answer as a file."""
+PREVIEW_CHARACTERS = 600
+"""How much of an answer in a file is shown in the chat."""
 _ELSEWHERE = "group"
 """Nothing is known of a place but its address."""
 
@@ -78,8 +78,8 @@ class Replies:
         adapter = self.adapter_for(account.platform, account.chat)
         return adapter is not None and adapter.limits.accepts_messages
 
-    def go_elsewhere(self, source: Source) -> bool:
-        """Whether what is said to the source is shown in other chats, whose conversations are their own."""
+    def are_forwarded(self, source: Source) -> bool:
+        """Tell whether answers to this source go to other chats, which have their own conversations."""
         return self._answered_at(source) != [source]
 
     def _answered_at(self, source: Source) -> Sequence[Source]:
@@ -110,7 +110,7 @@ class Replies:
         adapter = self.adapter_for(place.platform, place.account)
         if not supports(adapter, Uploading):
             return False
-        return adapter.limits.unit.measure(text) > _READABLE * adapter.limits.text
+        return adapter.limits.unit.measure(text) > READABLE_PARTS * adapter.limits.text
 
     def to(
         self,
@@ -137,7 +137,7 @@ class Replies:
         ]
 
     def _in_a_file(self, place: Source, text: str, whole: Attachment, draft: str | None) -> list[Outbound]:
-        beginning = split(text[: 2 * _BEGINNING], _BEGINNING)[0].text.rstrip()
+        beginning = split(text[: 2 * PREVIEW_CHARACTERS], PREVIEW_CHARACTERS)[0].text.rstrip()
         said = self._parts(place, f"{beginning}\n\n{texts.GOES_ON_IN_FILE}", draft)
         return [*said, replace(outbound_to(place, ""), file=whole)]
 
@@ -158,12 +158,12 @@ class Replies:
 def _pieces(text: str, limits: Limits) -> list[str]:
     room = _room(limits)
     # Whatever follows is in none of the pieces that are kept: none holds more than `room` characters.
-    beginning = text[: (_MOST_PARTS + 1) * room]
+    beginning = text[: (MAX_PARTS + 1) * room]
     pieces = [piece.text for piece in split(beginning, room, limits.unit)]
-    if len(pieces) <= _MOST_PARTS:
+    if len(pieces) <= MAX_PARTS:
         return pieces
-    end = [piece.text for piece in split(texts.CUT, room, limits.unit)][:_MOST_PARTS]
-    return [*pieces[: _MOST_PARTS - len(end)], *end]
+    end = [piece.text for piece in split(texts.CUT, room, limits.unit)][:MAX_PARTS]
+    return [*pieces[: MAX_PARTS - len(end)], *end]
 
 
 def _room(limits: Limits) -> int:

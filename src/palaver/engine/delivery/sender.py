@@ -1,27 +1,22 @@
-"""Hands: how one message that is owed is given to its adapter."""
+"""Send one owed message through its adapter, within the rate of its chat."""
 
 import asyncio
 import logging
 from dataclasses import replace
-from datetime import datetime
 
-from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
-from palaver.engine.context import EngineContext
-from palaver.engine.delivery.handoff import Handoffs
-from palaver.engine.retry import contain_cancellation
+from palaver.engine.delivery.replies import Replies
+from palaver.engine.retry import Timeouts, contain_cancellation
 from palaver.model.attachment import Attachment
-from palaver.model.lifecycle import OutboxState
-from palaver.model.source import Source
 from palaver.model.turn import Delivery, Outbound
 from palaver.model.value import value
 from palaver.protocols.adapter import Adapter, ChatMoved, PlatformDown, SendRefused, TargetGone
 from palaver.protocols.capabilities import Checking, Editing, Threading, Uploading, supports
-from palaver.store.queue.cause import CauseKind, SendCause
+from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.results import RepeatSafety
 
 __all__ = [
-    "DeliveryFailures",
+    "SendBudget",
     "Sender",
 ]
 
@@ -29,84 +24,28 @@ log = logging.getLogger(__name__)
 
 
 @value
-class DeliveryFailures:
-    ctx: EngineContext
-    handoffs: Handoffs
-
-    @transaction
-    def settles(self, delivery: Delivery, step: Transaction[OutboxState], now: datetime) -> Statements[OutboxState]:
-        """The step that settles a send, and what follows from its result."""
-        state = yield from step
-        yield from self.follows(delivery, state, now)
-        return state
-
-    @transaction
-    def follows(self, delivery: Delivery, state: OutboxState, now: datetime) -> Statements[None]:
-        """What was to come with a send that does not arrive does not come either."""
-        if state in {OutboxState.DEAD, OutboxState.UNCLEAR}:
-            yield from self.handoffs.failed(delivery.outbound, now)
-        if state is OutboxState.UNCLEAR:
-            yield from self._tell_unclear(delivery, now)
-
-    @transaction
-    def bury(self, delivery: Delivery, step: Transaction[OutboxState], error: str, now: datetime) -> Statements[bool]:
-        """False where the chat is not gone but has another id."""
-        if (yield from self.settles(delivery, step, now)) is not OutboxState.DEAD:
-            return False
-        # Where we only tell what happens there is no chat: the account itself says that it is switched off.
-        if delivery.outbound.is_news or (yield from self.ctx.store.accounts.chat_gone(delivery.outbound, now, error)):
-            yield from self._tell_gone(delivery, now)
-        return True
-
-    def _tell_gone(self, delivery: Delivery, now: datetime) -> Statements[None]:
-        outbound = delivery.outbound
-        gone = outbound.account if outbound.is_news else outbound.chat_id
-        _, others = yield from self._homes(outbound)
-        cause = SendCause(CauseKind.CHAT_GONE, delivery.number)
-        yield from self._tell(others, texts.gone_notice(f"{outbound.platform}:{gone}"), cause, now)
-
-    def _tell_unclear(self, delivery: Delivery, now: datetime) -> Statements[None]:
-        """Once an hour: the first stands for all that an outage loses, and a notice that is lost calls for no other."""
-        homes, others = yield from self._homes(delivery.outbound)
-        notice = texts.unclear_notice(f"out:{delivery.number}")
-        yield from self._tell(others or homes, notice, SendCause(CauseKind.UNCLEAR, f"{now:%Y-%m-%dT%H}"), now)
-
-    def _homes(self, outbound: Outbound) -> Statements[tuple[list[Source], list[Source]]]:
-        """All there are, and those that are not where this was to go."""
-        homes = yield from self.ctx.store.accounts.all_homes()
-        there = (outbound.platform, outbound.account, outbound.chat_id)
-        return list(homes), [home for home in homes if (home.platform, home.account, home.chat) != there]
-
-    def _tell(self, homes: list[Source], text: str, cause: SendCause, now: datetime) -> Statements[None]:
-        for home in homes[:1]:
-            notice = self.ctx.replies.to(home, text)
-            yield from self.ctx.store.outbox.enqueue(notice[0], cause, now)
-
-
-@value(kw_only=False)
 class Sender:
-    ctx: EngineContext
+    replies: Replies
+    blob_store: BlobStore | None
+    timeouts: Timeouts
 
-    def is_safe(self, outbound: Outbound) -> bool:
-        """Whether sending it twice shows it once."""
+    def is_repeat_safe(self, outbound: Outbound) -> bool:
+        """Tell whether sending a message twice shows it once."""
         return self.repeat_safety().covers(outbound)
 
     def repeat_safety(self) -> RepeatSafety:
-        adapters = self.ctx.replies.adapters
+        adapters = self.replies.adapters
         return RepeatSafety(
             accounts=frozenset(name for name, adapter in adapters.items() if adapter.limits.repeats_safely),
             edits=frozenset(name for name, adapter in adapters.items() if supports(adapter, Editing)),
         )
 
-    async def send(self, adapter: Adapter, delivery: Delivery, limit: float) -> str:
-        """Gives the receipt. Raises what adapters raise, and TimeoutError after so many seconds."""
-        with self.ctx.timeouts.timeout(limit), contain_cancellation():
-            return await self._reach_and_send(adapter, delivery, limit)
-
-    async def _reach_and_send(self, adapter: Adapter, delivery: Delivery, limit: float) -> str:
-        if delivery.may_be_duplicate and supports(adapter, Checking):
-            await _reach(adapter, limit / 2)
-        return await self._send(adapter, delivery)
+    async def send(self, adapter: Adapter, delivery: Delivery, seconds: float) -> str:
+        """Send a message and return its receipt. Raises what adapters raise, and TimeoutError after `seconds`."""
+        with self.timeouts.timeout(seconds), contain_cancellation():
+            if delivery.may_be_duplicate and supports(adapter, Checking):
+                await _check_reachable(adapter, seconds / 2)
+            return await self._send(adapter, delivery)
 
     async def _send(self, adapter: Adapter, delivery: Delivery) -> str:
         outbound = delivery.outbound
@@ -124,27 +63,86 @@ class Sender:
     def opens_thread(self, outbound: Outbound) -> bool:
         if outbound.opens is None:
             return False
-        return supports(self.ctx.replies.adapter_for(outbound.platform, outbound.account), Threading)
+        return supports(self.replies.adapter_for(outbound.platform, outbound.account), Threading)
 
     async def _send_file(self, adapter: Adapter, outbound: Outbound, file: Attachment, delivery: Delivery) -> str:
-        """Where the chat does not take it, it is told where the file is."""
-        place = self.ctx.shelf.place(file.sha256 or "") if self.ctx.shelf else None
-        if place is not None and supports(adapter, Uploading):
+        """Send a file, or say where it is if the chat does not take it."""
+        path = self.blob_store.place(file.sha256 or "") if self.blob_store else None
+        if path is not None and supports(adapter, Uploading):
             try:
-                return await adapter.send_file(outbound, place, idempotency_key=delivery.idempotency_key)
+                return await adapter.send_file(outbound, path, idempotency_key=delivery.idempotency_key)
             except (ChatMoved, TargetGone):
                 raise
             except SendRefused:
                 log.warning("a file was refused", extra={"action": "file.not_accepted", "delivery": delivery.number})
-        return await adapter.send(
-            replace(outbound, text=texts.file_left(file)), idempotency_key=delivery.idempotency_key
-        )
+        instead = replace(outbound, text=texts.file_left(file))
+        return await adapter.send(instead, idempotency_key=delivery.idempotency_key)
 
 
-async def _reach(adapter: Checking, limit: float) -> None:
-    """A send that may be a duplicate is repeated once: not while the platform is still away."""
+async def _check_reachable(adapter: Checking, seconds: float) -> None:
+    """Raise PlatformDown during an outage: a possible duplicate is sent only once, so it has to outlast the outage."""
     try:
-        async with asyncio.timeout(limit):
+        async with asyncio.timeout(seconds):
             await adapter.check()
     except TimeoutError as error:
         raise PlatformDown("no answer in time") from error
+
+
+class SendBudget:
+    """When each chat may get its next message and its next draft. Forgets chats that have been quiet."""
+
+    def __init__(self) -> None:
+        self._free_at: dict[str, float] = {}
+        self._draft_at: dict[str, float] = {}
+        """Drafts are slower than the chat allows, to leave room for answers."""
+        self._waiting: dict[str, int] = {}
+
+    async def acquire(self, chat: str, interval: float) -> None:
+        """Wait until an answer may be sent to the chat."""
+        self._waiting[chat] = self._waiting.get(chat, 0) + 1
+        try:
+            while (wait := self.wait_seconds(chat)) > 0:  # noqa: ASYNC110 - it may be put off while waiting
+                await asyncio.sleep(wait)
+            self._spend(chat, interval)
+        finally:
+            self._waiting[chat] -= 1
+            if not self._waiting[chat]:
+                del self._waiting[chat]
+
+    def try_acquire_draft(self, chat: str, interval: float, draft_interval: float) -> bool:
+        """Return False if the chat is not free, an answer waits for it, or a draft was just shown."""
+        if chat in self._waiting or self.wait_seconds(chat) > 0 or _remaining(self._draft_at, chat) > 0:
+            return False
+        self._spend(chat, interval)
+        if draft_interval > 0:
+            _block(self._draft_at, chat, draft_interval)
+        return True
+
+    def back_off(self, chat: str, seconds: float) -> None:
+        """Wait as the platform asked. Drafts wait twice as long, so that answers come first."""
+        _block(self._free_at, chat, max(seconds, self.wait_seconds(chat)))
+        _block(self._draft_at, chat, max(2 * seconds, _remaining(self._draft_at, chat)))
+
+    def wait_seconds(self, chat: str) -> float:
+        """Return in how many seconds the chat may get a message."""
+        return _remaining(self._free_at, chat)
+
+    def _spend(self, chat: str, interval: float) -> None:
+        if interval > 0:
+            _block(self._free_at, chat, interval)
+
+
+def _remaining(times: dict[str, float], chat: str) -> float:
+    until = times.get(chat)
+    return 0.0 if until is None else max(0.0, until - asyncio.get_running_loop().time())
+
+
+def _block(times: dict[str, float], chat: str, seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    times[chat] = until = loop.time() + seconds
+    loop.call_at(until, _forget, times, chat, until)
+
+
+def _forget(times: dict[str, float], chat: str, until: float) -> None:
+    if times.get(chat) == until:
+        del times[chat]

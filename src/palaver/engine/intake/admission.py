@@ -1,20 +1,19 @@
-"""Admission: whose words are heard, who is let in and as what, and what strangers are told."""
+"""Decide whether a message is for us and who may speak, and accept it into the inbox."""
 
 import logging
 import secrets
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
 from datetime import datetime
-from typing import Protocol
 
-from palaver.db.transaction import Lock, Statements, Transaction, transaction
+from palaver.db.transaction import Lock, Statements, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
-from palaver.engine.intake.effective_role import GrantCache
-from palaver.model.access import Access, AccessRole, Grant, Verdict, decide_access
+from palaver.engine.intake.revisions import Revisions
+from palaver.model.access import Access, AccessRole, Grant, GrantIndex, Verdict, decide_access
 from palaver.model.addressing import Addressing, classify_addressing
 from palaver.model.codes import make_code
-from palaver.model.key import SessionKey
+from palaver.model.key import SessionKey, canonical_id
 from palaver.model.reset import Cause
 from palaver.model.session import identity_of
 from palaver.model.source import Source, Trust
@@ -24,79 +23,68 @@ from palaver.store.people.grants import GrantTable
 from palaver.store.results import BusyNotices
 
 __all__ = [
+    "AcceptResult",
     "Admission",
-    "Admitted",
-    "Revise",
-    "Taken",
+    "AdmissionDecision",
+    "GrantCache",
 ]
 
 log = logging.getLogger(__name__)
 
-_CHANCE = 16
+CODE_BYTES = 16
 
 
 @value(kw_only=False)
-class Admitted:
-    """What was decided, and what was known when it was."""
-
+class AdmissionDecision:
     access: Access
     table: GrantTable
+    """The grants by which it was decided."""
     role: AccessRole | None
-    """As what it is accepted; where the sender's place is depends on who they are alone."""
-
-
-class Revise(Protocol):
-    """What is done about a change of a message; where its message may still come, it is kept for that."""
-
-    def __call__(
-        self, message: Inbound, key: SessionKey, access: Access, now: datetime, *, expected: bool
-    ) -> Transaction[int | None]: ...
+    """The role under which the message is accepted. The sender's key depends on `access.role` instead."""
 
 
 @value(kw_only=False)
-class Taken:
-    """A message that is in the inbox."""
-
+class AcceptResult:
     number: int | None
-    """None for one that was there already."""
+    """The inbox number; None if the message was already there."""
     refused: str | None = None
     is_ignored: bool = False
 
 
 class Admission:
-    """Knows the grants of the store, and learns in the step that accepts a message whether they are still the same."""
+    """Decides by cached grants, and learns in the accepting transaction whether they are still current."""
 
-    def __init__(self, ctx: EngineContext, revise: Revise) -> None:
+    def __init__(self, ctx: EngineContext, revisions: Revisions) -> None:
         self._ctx = ctx
-        self._revise = revise
+        self._revisions = revisions
         self._table = GrantTable()
-        self._kept = GrantCache()
+        self._cache = GrantCache()
 
-    def hear(self, message: Inbound, *, commands: bool) -> Inbound | None:
-        """The message, marked if it is only overheard; None for what is none of our business."""
-        heard = self._attends(message, commands=commands)
-        if heard is Addressing.IGNORED:
+    def address(self, message: Inbound, *, is_command: bool) -> Inbound | None:
+        """Return the message, marked if it is only overheard, or None if it is not for us."""
+        addressing = self._addressing(message, is_command=is_command)
+        if addressing is Addressing.IGNORED:
             self._ctx.meter.count("messages_ignored")
             return None
-        return replace(message, observed=True) if heard is Addressing.OVERHEARD else message
+        return replace(message, observed=True) if addressing is Addressing.OVERHEARD else message
 
-    def _attends(self, message: Inbound, *, commands: bool = False) -> Addressing:
+    def _addressing(self, message: Inbound, *, is_command: bool = False) -> Addressing:
         source = message.source
         adapter = self._ctx.replies.adapter_for(source.platform, source.account)
         has_mentions = adapter is not None and adapter.platform.has_mentions
         attention = self._ctx.options.attention.find(source).value
-        return classify_addressing(message, attention, has_mentions=has_mentions, commands=commands)
+        return classify_addressing(message, attention, has_mentions=has_mentions, commands=is_command)
 
-    def decide(self, message: Inbound, trust: Trust, aliases: Mapping[str, str]) -> Admitted:
-        """`aliases` are those of the platform: a grant to any form of an id is one to all of them."""
+    def decide(self, message: Inbound, trust: Trust, aliases: Mapping[str, str]) -> AdmissionDecision:
+        """Decide access. `aliases` are those of the platform: a grant to one form of an id holds for all forms."""
         source, person = message.source, self._person(message.source)
         grants = self._grants(source, person, aliases)
-        access = decide_access(source, trust, grants, person=person, pairing=self._pairs(message))
+        access = decide_access(source, trust, grants, person=person, pairing=self._offers_pairing(message))
         role = min(access.role, AccessRole.MEMBER) if access.role and trust.talk_only else access.role
-        return Admitted(access, self._table, role)
+        return AdmissionDecision(access, self._table, role)
 
     def role_of(self, source: Source, aliases: Mapping[str, str]) -> AccessRole | None:
-        """As what somebody who shows nothing but their identity is let in."""
+        """Return the role that the identity of a source alone gives."""
         person = self._person(source)
         grants = self._grants(source, person, aliases)
         return decide_access(source, Trust(), grants, person=person, pairing=False).role
@@ -105,79 +93,109 @@ class Admission:
         return self._table.people.get(identity_of(source) or "")
 
     def _grants(self, source: Source, person: str | None, aliases: Mapping[str, str]) -> list[Grant]:
-        kept = self._kept.of(source.platform, self._ctx.options.grants, self._table, aliases)
-        return kept.candidates(source, person)
+        index = self._cache.index(source.platform, self._ctx.options.grants, self._table, aliases)
+        return index.candidates(source, person)
 
-    def _pairs(self, message: Inbound) -> bool:
-        speaks = message.cause is Cause.HUMAN and not message.observed
-        return speaks and self._ctx.options.pairing.find(message.source).value and self._reaches(message)
-
-    def _reaches(self, message: Inbound) -> bool:
-        return self._ctx.replies.reaches_people(message.source)
+    def _offers_pairing(self, message: Inbound) -> bool:
+        if message.cause is not Cause.HUMAN or message.observed:
+            return False
+        return self._ctx.options.pairing.find(message.source).value and self._ctx.replies.reaches_people(message.source)
 
     async def accept(
-        self,
-        message: Inbound,
-        key: SessionKey,
-        admitted: Admitted,
-        busy_notices: BusyNotices,
-    ) -> Taken | None:
-        """Put a message into the inbox as it was decided. None if the grants have changed: then decide again."""
-        taken = await self._ctx.store.transact(
-            self._accept(message, key, admitted, busy_notices, self._ctx.clock.now())
-        )
-        if isinstance(taken, GrantTable):
-            self._table = taken
+        self, message: Inbound, key: SessionKey, decision: AdmissionDecision, busy_notices: BusyNotices
+    ) -> AcceptResult | None:
+        """Put a message into the inbox as decided. Return None if the grants have changed: then decide again."""
+        accept = self._accept(message, key, decision, busy_notices, self._ctx.clock.now())
+        result = await self._ctx.store.transact(accept)
+        if isinstance(result, GrantTable):
+            self._table = result
             return None
-        self._tell(taken, key)
-        return taken
+        self._report(result, key)
+        return result
 
     @transaction
     def _accept(
         self,
         message: Inbound,
         key: SessionKey,
-        admitted: Admitted,
+        decision: AdmissionDecision,
         busy_notices: BusyNotices,
         now: datetime,
-    ) -> Statements[Taken | GrantTable]:
-        store, access, known = self._ctx.store, admitted.access, admitted.table
+    ) -> Statements[AcceptResult | GrantTable]:
+        store, access = self._ctx.store, decision.access
         if not key.platform or access.verdict is not Verdict.PAIR:
-            # Whoever parts the people of a key or moves its chat holds it, and afterwards that is known.
+            # Unlinking people and moving a chat take this lock too, so afterwards the change is visible here.
             yield Lock(key.text)
-        table = yield from store.grants.load_table(known)
-        if table is not known:
+        table = yield from store.grants.load_table(decision.table)
+        if table is not decision.table:
             return table
         if message.revision is not None:
-            expected = self._attends(replace(message, burst=None)) is not Addressing.IGNORED
-            return Taken((yield from self._revise(message, key, access, now, expected=expected)))
+            expected = self._addressing(replace(message, burst=None)) is not Addressing.IGNORED
+            revise = self._revisions.accept(message, key, access, now, expected=expected)
+            return AcceptResult((yield from revise))
         if access.verdict is Verdict.PAIR:
-            code = make_code(secrets.token_bytes(_CHANCE))
-            asked = yield from store.pairing.ask(
-                message,
-                key,
-                now,
-                code=code,
-                answer=self._ctx.replies.to(message.source, texts.pairing_code(code)),
-            )
-            return Taken(*asked) if asked else Taken(None)
+            code = make_code(secrets.token_bytes(CODE_BYTES))
+            answer = self._ctx.replies.to(message.source, texts.pairing_code(code))
+            asked = yield from store.pairing.ask(message, key, now, code=code, answer=answer)
+            return AcceptResult(*asked) if asked else AcceptResult(None)
         if access.verdict is Verdict.REFUSE and self._ctx.options.is_undecided(message):
-            return Taken(None, is_ignored=True)
+            return AcceptResult(None, is_ignored=True)
         if access.verdict is Verdict.REFUSE:
-            # Of somebody who is not let in nothing is kept but that they tried.
-            unheard = replace(message, text="")
-            return Taken((yield from store.inbox.accept(unheard, key, now, refused=access.reason)), access.reason)
-        number = yield from store.inbox.accept(message, key, now, role=admitted.role, busy_notices=busy_notices)
-        return Taken(number)
+            # Store no content of refused senders, only that they tried.
+            refused = store.inbox.accept(replace(message, text=""), key, now, refused=access.reason)
+            return AcceptResult((yield from refused), access.reason)
+        number = yield from store.inbox.accept(message, key, now, role=decision.role, busy_notices=busy_notices)
+        return AcceptResult(number)
 
-    def _tell(self, taken: Taken, key: SessionKey) -> None:
-        if taken.is_ignored:
+    def _report(self, result: AcceptResult, key: SessionKey) -> None:
+        if result.is_ignored:
             self._ctx.meter.count("messages_ignored")
             return
-        if taken.number is None:
+        if result.number is None:
             self._ctx.meter.count("messages_repeated")
-        elif taken.refused:
+        elif result.refused:
             self._ctx.meter.count("messages_refused")
-        what = "known already" if taken.number is None else taken.refused or "accepted"
-        told = {"action": "message.accepted", "key": key.text, "inbox": taken.number, "refused": bool(taken.refused)}
-        log.info("message %s", what, extra=told)
+        outcome = "already known" if result.number is None else result.refused or "accepted"
+        extra = {"action": "message.accepted", "key": key.text, "inbox": result.number, "refused": bool(result.refused)}
+        log.info("message %s", outcome, extra=extra)
+
+
+@value(kw_only=False)
+class _CachedIndex:
+    configured: Sequence[Grant]
+    table: GrantTable
+    aliases: Mapping[str, str]
+    index: GrantIndex
+
+    def is_current(self, configured: Sequence[Grant], table: GrantTable, aliases: Mapping[str, str]) -> bool:
+        is_same_table = table is self.table and (configured is self.configured or configured == self.configured)
+        return is_same_table and (aliases is self.aliases or aliases == self.aliases)
+
+
+@value(kw_only=False)
+class GrantCache:
+    """Grants by platform, indexed anew only when grants or aliases change."""
+
+    _platforms: dict[str, _CachedIndex] = field(default_factory=dict[str, _CachedIndex])
+
+    def index(
+        self, platform: str, configured: Sequence[Grant], table: GrantTable, aliases: Mapping[str, str]
+    ) -> GrantIndex:
+        """Return the index of the configured and the stored grants that can apply on a platform."""
+        cached = self._platforms.get(platform)
+        if cached is None or not cached.is_current(configured, table, aliases):
+            here = [grant for grant in (*configured, *table.grants.values()) if grant.platform in {None, platform}]
+            index = GrantIndex(_canonical_grants(here, platform, aliases))
+            self._platforms[platform] = cached = _CachedIndex(configured, table, aliases, index)
+        return cached.index
+
+
+def _canonical_grants(grants: Iterable[Grant], platform: str, aliases: Mapping[str, str]) -> Iterable[Grant]:
+    if not aliases:
+        return grants
+    return [
+        replace(grant, user_id=canonical_id(grant.user_id, aliases))
+        if grant.user_id is not None and grant.user_id in aliases and grant.platform == platform
+        else grant
+        for grant in grants
+    ]

@@ -1,4 +1,4 @@
-"""Intake: receive, admit, key, accept, classify. When it returns, a message is safe and may be acknowledged."""
+"""Receive a message: admit it, derive its key, accept it, run it if it is urgent. Then it may be acknowledged."""
 
 import asyncio
 import logging
@@ -13,17 +13,17 @@ from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
 from palaver.engine.intake.admission import Admission
-from palaver.engine.intake.command_dispatch import CommandDispatcher
-from palaver.engine.options import Moved, where_now
+from palaver.engine.intake.command_dispatch import NOT_A_COMMAND, CommandDispatcher, ParsedMessage
+from palaver.engine.options import ChatMoves, follow_move
 from palaver.engine.retry import log_error, retry_outage, wait_any
 from palaver.model.access import AccessRole
-from palaver.model.errors import InvalidInput, StoreError, StoreUnavailable, UnknownCommand
+from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.model.key import SessionKey, Speaker, canonical_source, derive_key
 from palaver.model.reset import Cause
 from palaver.model.scope import DmScope, choose_profile
 from palaver.model.session import Principal, identity_of, source_of_identity
 from palaver.model.source import Source, Trust
-from palaver.model.turn import Inbound, Received, account_text
+from palaver.model.turn import Inbound, account_text
 from palaver.model.value import value
 from palaver.store.results import BusyNotices
 from palaver.store.store import Store
@@ -39,80 +39,72 @@ T = TypeVar("T")
 
 
 class KeyedLock:
-    """A name is known only while somebody stands there."""
+    """Runs steps under the same key one after the other, in the order they came. Holds no key that nobody uses."""
 
     def __init__(self) -> None:
         self._last: dict[str, asyncio.Future[None]] = {}
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def keys(self) -> tuple[str, ...]:
         return tuple(self._last)
 
-    async def passing(self, name: str, step: Callable[[], Awaitable[T]]) -> T:
-        """Take a step once everybody who came before has passed or gone."""
-        before = self._last.get(name)
+    async def run(self, key: str, step: Callable[[], Awaitable[T]]) -> T:
+        """Run a step once all earlier steps under its key have ended or been cancelled."""
+        before = self._last.get(key)
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._last[name] = mine
+        self._last[key] = mine
         try:
             if before is not None:
                 await asyncio.shield(before)
             return await step()
         finally:
             if before is None or before.done():
-                self._let_by(name, mine)
-            else:  # Gone before it was their turn: who comes next still waits for whoever is in front.
-                before.add_done_callback(lambda _: self._let_by(name, mine))
+                self._release(key, mine)
+            else:  # Cancelled while waiting: the next one still has to wait for those in front.
+                before.add_done_callback(lambda _: self._release(key, mine))
 
-    def _let_by(self, name: str, mine: "asyncio.Future[None]") -> None:
+    def _release(self, key: str, mine: "asyncio.Future[None]") -> None:
         mine.set_result(None)
-        if self._last.get(name) is mine:
-            del self._last[name]
+        if self._last.get(key) is mine:
+            del self._last[key]
 
 
 @value(kw_only=False)
-class _Acquaintance:
-    """What the store knows about people, as far as their conversations need it."""
+class _Directory:
+    """What keys depend on: aliases of ids, links between identities, and chats that have a new id."""
 
     aliases: Mapping[str, Mapping[str, str]]
     linked: Mapping[str, str]
-    """The person behind every identity that is linked with another."""
+    """The person behind every linked identity."""
     identities: Mapping[str, Sequence[str]]
     """The identities of every such person."""
-    moved: Moved
+    moves: ChatMoves
 
     def aliases_of(self, source: Source) -> Mapping[str, str]:
         return self.aliases.get(source.platform, {})
 
-    def where_now(self, source: Source) -> Source:
-        """Its chat under the id it has now. A message keeps the id it came with: by that it is known again."""
-        return where_now(source, self.moved)
-
 
 @transaction
-def _acquaint(store: Store) -> Statements[_Acquaintance]:
+def _load_directory(store: Store) -> Statements[_Directory]:
     aliases = yield from store.aliases.load_all()
     linked = yield from store.people.linked_people()
     identities: dict[str, list[str]] = {}
     for identity, person in linked.items():
         identities.setdefault(person, []).append(identity)
-    return _Acquaintance(aliases, linked, identities, (yield from store.chat_migration.moved()))
-
-
-def _chat_of(source: Source) -> str:
-    return f"{account_text(source.platform, source.account)} {source.chat or source.participant}"
+    return _Directory(aliases, linked, identities, (yield from store.chat_migration.moved()))
 
 
 class Intake:
-    """Use it as a context manager: it remembers who is who until it is told that this has changed."""
+    """Receives messages. As a context manager it listens for changes of people, which its cache depends on."""
 
-    def __init__(self, ctx: EngineContext, obedience: CommandDispatcher) -> None:
+    def __init__(self, ctx: EngineContext, commands: CommandDispatcher) -> None:
         self._ctx = ctx
-        self._obedience = obedience
-        self._admission = Admission(ctx, obedience.revising.accept)
-        self._line = KeyedLock()
-        self._known: _Acquaintance | None = None
+        self._commands = commands
+        self._admission = Admission(ctx, commands.revisions)
+        self._chats = KeyedLock()
+        self._cached: _Directory | None = None
         self._changed = asyncio.Event()
-        self._asking = asyncio.Lock()
+        self._loading = asyncio.Lock()
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -122,165 +114,172 @@ class Intake:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    async def look_around(self) -> None:
-        """Before anything is done by the options: they name chats by ids that those may have no more."""
-        await self._people()
+    async def load(self) -> None:
+        """Load what keys depend on, and point the options to chats under their current ids."""
+        await self._directory()
+
+    # Receive
 
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
-        """Put a message into the inbox, once, under its key, whether it is let in or refused.
+        """Put a message into the inbox once, under its key, whether it is admitted or refused.
 
-        Raises MalformedSource where its ids are too long to be kept.
+        Raises MalformedSource if its ids are too long to be stored.
         """
-        # Several may be handed over at once: within a chat they are accepted in the order they came.
+        source = inbound.source
+        account = account_text(source.platform, source.account)
         try:
-            accepted = await self._line.passing(_chat_of(inbound.source), lambda: self._accept(inbound, trust))
+            # An adapter may hand over several messages at once. Accept those of one chat in the order they came.
+            accepted = await self._chats.run(
+                f"{account} {source.chat or source.participant}", lambda: self._accept(inbound, trust)
+            )
         except StoreError as error:
-            account = account_text(inbound.source.platform, inbound.source.account)
-            log_error(log, "a message was not taken", error, {"action": "message.not_stored", "account": account})
+            log_error(log, "a message could not be stored", error, {"action": "message.not_stored", "account": account})
             raise
         if accepted is not None:
-            await self._classify(*accepted)
+            await self._run_urgent(*accepted)
 
-    async def _accept(self, inbound: Inbound, trust: Trust) -> tuple[Inbound, int] | None:
-        """The message that is in the inbox now, and its number; None if there is none to be looked at."""
+    async def _accept(self, inbound: Inbound, trust: Trust) -> tuple[int, ParsedMessage] | None:
+        """Return the number of the accepted message and what it invokes; None if there is nothing more to do."""
         while True:
-            known = await self._people()
-            source = self._placed(inbound.source, known)
+            directory = await self._directory()
+            source = self._canonical(inbound.source, directory)
             placed = inbound if source is inbound.source else replace(inbound, source=source)
-            message = placed if placed.revision else self._admission.hear(placed, commands=self._commands(placed))
+            parsed = self._commands.parse(placed)
+            message = placed if placed.revision else self._address(placed, parsed)
             if message is None:
                 return None
-            message = self._obedience.meant(message)
-            # Nothing is awaited between the look at people and grants and the step that sees whether they have changed.
-            here = known.where_now(message.source)
-            heard = message if here is message.source else replace(message, source=here)
+            message, parsed = self._commands.resolve(message, NOT_A_COMMAND if message.observed else parsed)
+            # Do not await between reading people and grants and the transaction that sees whether they changed.
+            # The message keeps the chat id it came with, by which a repetition is recognised.
+            here = follow_move(message.source, directory.moves)
+            current = message if here is message.source else replace(message, source=here)
             message.check_ids()
-            if heard is not message:
-                heard.check_ids()
-            admitted = self._admission.decide(heard, trust, known.aliases_of(here))
-            key = self._key(here, admitted.access.role, known)
-            taken = await self._admission.accept(message, key, admitted, self._busy_notices(message))
-            if taken is not None:
-                return None if taken.number is None or taken.refused else (message, taken.number)
-            # Somebody was linked, unlinked or granted something a moment ago.
-            self._known = None
+            if current is not message:
+                current.check_ids()
+            decision = self._admission.decide(current, trust, directory.aliases_of(here))
+            key = self._key(here, decision.access.role, directory)
+            result = await self._admission.accept(message, key, decision, self._busy_notices(message, parsed))
+            if result is not None:
+                if result.number is None or result.refused:
+                    return None
+                self._commands.remember(result.number, message, parsed)
+                return result.number, parsed
+            # Somebody was linked, unlinked or granted something since the directory was loaded.
+            self._cached = None
 
-    async def learn(self, platform: str, alias: str, canonical: str) -> None:
-        """Two ids are one: whatever comes after is placed so."""
-        known = await self._people()
-        if known.aliases.get(platform, {}).get(alias) != canonical:
-            learn = self._ctx.store.aliases.learn(platform, alias, canonical, self._ctx.clock.now())
-            await self._ctx.store.transact(learn)
-            self._known = None
+    def _address(self, message: Inbound, parsed: ParsedMessage) -> Inbound | None:
+        names_a_bot = "@" in message.text.partition(" ")[0]
+        return self._admission.address(message, is_command=parsed.is_known_command and not names_a_bot)
 
-    async def move_chat(self, platform: str, account: str | None, old: str, new: str) -> None:
-        """A chat has another id: whatever comes after is placed so."""
-        known = await self._people()
-        if old == new or known.moved.get(account_text(platform, account), {}).get(old) == new:
-            return
-        move = self._ctx.store.chat_migration.move(platform, account, old, new, self._ctx.clock.now())
-        if await self._ctx.store.transact(move):
-            log.info("chat has another id", extra={"action": "chat.moved", "account": account_text(platform, account)})
-        self._known = None
-
-    async def key_of(self, source: Source) -> SessionKey:
-        """The conversation that is spoken to where the source is."""
-        return await self._ctx.store.read(self._ctx.store.attach.conversation_of(await self.place_of(source)))
-
-    async def place_of(self, source: Source) -> SessionKey:
-        """The key of the place itself, whatever it is attached to."""
-        known = await self._people()
-        placed = known.where_now(self._placed(source, known))
-        return self._key(placed, self._admission.role_of(placed, known.aliases_of(placed)), known)
-
-    def _key(self, placed: Source, role: AccessRole | None, known: _Acquaintance) -> SessionKey:
-        scope = self._ctx.options.scopes.find(placed).value
-        person = known.linked.get(identity_of(placed) or "")
-        is_owner = role is AccessRole.OWNER or (scope.dm is DmScope.SHARED and self._owns(person, known))
-        return derive_key(placed, scope, Speaker(person=person, is_owner=is_owner))
-
-    def _owns(self, person: str | None, known: _Acquaintance) -> bool:
-        """Whoever is linked with the owner is the owner."""
-        sources = map(source_of_identity, known.identities.get(person or "", ()))
-        return any(self._admission.role_of(each, known.aliases_of(each)) is AccessRole.OWNER for each in sources)
-
-    async def _people(self) -> _Acquaintance:
-        if self._known is not None and not self._changed.is_set():
-            return self._known
-        # Nobody puts an older answer over a newer one.
-        async with self._asking:
-            if self._changed.is_set():
-                self._changed.clear()
-                self._known = None
-            if self._known is None:
-                self._known = await self._ctx.store.read(_acquaint(self._ctx.store))
-                self._ctx.follow(self._known.moved)
-            return self._known
-
-    def _placed(self, source: Source, known: _Acquaintance) -> Source:
-        """The source under canonical ids, served by the profile that the rules choose."""
-        plain = canonical_source(source, known.aliases_of(source))
-        profile = choose_profile(plain, self._ctx.options.profiles)
-        return plain if profile == plain.profile else replace(plain, profile=profile)
-
-    def _busy_notices(self, message: Inbound) -> BusyNotices:
+    def _busy_notices(self, message: Inbound, parsed: ParsedMessage) -> BusyNotices:
         """Return what to answer if a turn is open. Urgent commands wait for none, other commands for no approval."""
-        speaks = self._ctx.options.acknowledges and self._ctx.replies.reaches_people(message.source)
-        is_for_us = message.cause is Cause.HUMAN and not message.observed and not self._obedience.is_urgent(message)
-        if not (speaks and is_for_us):
+        is_acknowledged = self._ctx.options.acknowledges and self._ctx.replies.reaches_people(message.source)
+        if not is_acknowledged or message.cause is not Cause.HUMAN or message.observed or parsed.is_urgent:
             return BusyNotices()
-        invokes = self._obedience.invokes(message)
-        text = texts.busy_notice(self._ctx.options.busy_mode(message), is_command=invokes)
+        text = texts.busy_notice(self._ctx.options.busy_mode(message), is_command=parsed.is_command)
         notice = self._ctx.replies.to(message.source, text)[0]
-        return BusyNotices(running=notice, parked=None if invokes else replace(notice, text=texts.ASKED_FIRST))
+        return BusyNotices(
+            running=notice, parked=None if parsed.is_command else replace(notice, text=texts.ASKED_FIRST)
+        )
 
-    def _commands(self, message: Inbound) -> bool:
-        """Whether it is a command of ours, right or wrong, that names no bot."""
-        if "@" in message.text.partition(" ")[0]:
-            return False
-        try:
-            return self._obedience.invocation(message) is not None
-        except UnknownCommand:
-            return False
-        except InvalidInput:
-            return True
+    # Commands that do not wait for the turn
 
-    async def _classify(self, message: Inbound, number: int) -> None:
-        """Urgent commands act now. If that fails they are caught up with.
-
-        Others come after the turn that is at work, but they do not wait for one that waits for a person.
-        """
-        if not self._obedience.invokes(message):
+    async def _run_urgent(self, number: int, parsed: ParsedMessage) -> None:
+        """Run a command now if it is urgent or the turn in front waits for an approval. `catch_up` retries it."""
+        if not parsed.is_command:
             return
         store = self._ctx.store
         received = await store.read(store.inbox.inbox_row(number, Principal.operator()))
-        if received is None or not (
-            self._obedience.is_urgent(message) or await store.read(store.steering.is_parked(received.key))
-        ):
+        if received is None or not (parsed.is_urgent or await store.read(store.steering.is_parked(received.key))):
             return
         try:
-            await self._obey(received)
+            await self._commands.run(received, urgent=parsed.is_urgent)
         except StoreUnavailable:
-            log.warning("an urgent command waits", extra={"action": "command.delayed", "inbox": number})
+            log.warning("an urgent command waits for the store", extra={"action": "command.delayed", "inbox": number})
 
     async def catch_up(self) -> None:
-        """Obey commands that wait behind a turn and need not: whoever accepted them died, or the turn waits by now."""
-        looked: set[tuple[int, int | None]] = set()
+        """Run commands that need not wait for the turn in front: their process died, or the turn is parked by now."""
+        seen: set[tuple[int, int | None]] = set()
         with self._ctx.store.listen(TURNS) as woken:
             while True:
                 woken.clear()
                 behind = await retry_outage(lambda: self._ctx.store.read(self._ctx.store.inbox.behind_turns()))
-                for number, fence in sorted(behind - looked):
-                    await retry_outage(partial(self._obey_late, number, is_parked=fence is not None))
-                looked = behind
+                for number, fence in sorted(behind - seen):
+                    await retry_outage(partial(self._run_late, number, is_parked=fence is not None))
+                seen = behind
                 await wait_any(woken, timeout=self._ctx.options.lease.total_seconds() / 3)
 
-    async def _obey_late(self, number: int, *, is_parked: bool) -> None:
+    async def _run_late(self, number: int, *, is_parked: bool) -> None:
         received = await self._ctx.store.read(self._ctx.store.inbox.inbox_row(number, Principal.operator()))
-        if received is None or not self._obedience.invokes(received.inbound):
+        if received is None:
             return
-        if is_parked or self._obedience.is_urgent(received.inbound):
-            await self._obey(received)
+        parsed = self._commands.parse_received(received)
+        if parsed.is_urgent or (is_parked and parsed.is_command):
+            await self._commands.run(received, urgent=parsed.is_urgent)
 
-    async def _obey(self, received: Received) -> None:
-        await self._obedience.obey(received, urgent=self._obedience.is_urgent(received.inbound))
+    # Aliases and moved chats
+
+    async def learn_alias(self, platform: str, alias: str, canonical: str) -> None:
+        """Treat two ids as one person from now on."""
+        directory = await self._directory()
+        if directory.aliases.get(platform, {}).get(alias) != canonical:
+            learn = self._ctx.store.aliases.learn(platform, alias, canonical, self._ctx.clock.now())
+            await self._ctx.store.transact(learn)
+            self._cached = None
+
+    async def move_chat(self, platform: str, account: str | None, old: str, new: str) -> None:
+        """Follow a chat to its new id."""
+        directory = await self._directory()
+        name = account_text(platform, account)
+        if old == new or directory.moves.get(name, {}).get(old) == new:
+            return
+        move = self._ctx.store.chat_migration.move(platform, account, old, new, self._ctx.clock.now())
+        if await self._ctx.store.transact(move):
+            log.info("a chat has a new id", extra={"action": "chat.moved", "account": name})
+        self._cached = None
+
+    # Keys
+
+    async def key_of(self, source: Source) -> SessionKey:
+        """Return the key of the conversation that a message from this source goes to."""
+        return await self._ctx.store.read(self._ctx.store.attach.conversation_of(await self.place_of(source)))
+
+    async def place_of(self, source: Source) -> SessionKey:
+        """Return the key of the chat itself, even while it is attached to another conversation."""
+        directory = await self._directory()
+        placed = follow_move(self._canonical(source, directory), directory.moves)
+        return self._key(placed, self._admission.role_of(placed, directory.aliases_of(placed)), directory)
+
+    def _key(self, source: Source, role: AccessRole | None, directory: _Directory) -> SessionKey:
+        scope = self._ctx.options.scopes.find(source).value
+        person = directory.linked.get(identity_of(source) or "")
+        is_owner = role is AccessRole.OWNER or (scope.dm is DmScope.SHARED and self._is_owner(person, directory))
+        return derive_key(source, scope, Speaker(person=person, is_owner=is_owner))
+
+    def _is_owner(self, person: str | None, directory: _Directory) -> bool:
+        """Tell whether any identity of a linked person is the owner's."""
+        sources = map(source_of_identity, directory.identities.get(person or "", ()))
+        return any(
+            self._admission.role_of(source, directory.aliases_of(source)) is AccessRole.OWNER for source in sources
+        )
+
+    def _canonical(self, source: Source, directory: _Directory) -> Source:
+        """Return the source under canonical ids, with the profile that the rules choose."""
+        plain = canonical_source(source, directory.aliases_of(source))
+        if not self._ctx.options.profiles:
+            return plain
+        profile = choose_profile(plain, self._ctx.options.profiles)
+        return plain if profile == plain.profile else replace(plain, profile=profile)
+
+    async def _directory(self) -> _Directory:
+        if self._cached is not None and not self._changed.is_set():
+            return self._cached
+        # One at a time, so that an older result never replaces a newer one.
+        async with self._loading:
+            if self._changed.is_set():
+                self._changed.clear()
+                self._cached = None
+            if self._cached is None:
+                self._cached = await self._ctx.store.read(_load_directory(self._ctx.store))
+                self._ctx.follow_moves(self._cached.moves)
+            return self._cached

@@ -1,4 +1,4 @@
-"""Messages that were changed or deleted: what is done about them, by the policy of the chat."""
+"""Edited and deleted messages: accept them by the chat's policy, and go back when one was already answered."""
 
 import logging
 from dataclasses import replace
@@ -9,6 +9,7 @@ from palaver.engine import texts
 from palaver.engine.commands import Commands
 from palaver.engine.context import EngineContext
 from palaver.model.access import Access, Verdict
+from palaver.model.command import parse_command
 from palaver.model.errors import InvalidInput
 from palaver.model.key import SessionKey
 from palaver.model.revision import RevisionPolicy
@@ -30,9 +31,10 @@ class Revisions:
     def accept(
         self, message: Inbound, key: SessionKey, access: Access, now: datetime, *, expected: bool
     ) -> Transaction[int | None]:
-        """Where a platform does not say who deleted a message, there is nobody to be let in or refused."""
-        is_nameless = message.source.participant is None
-        refused = None if is_nameless or access.verdict is Verdict.ALLOW else access.reason
+        """Accept an edit or deletion. If its message may still arrive (`expected`), keep it for that."""
+        # Some platforms do not say who deleted a message: then there is nobody to refuse.
+        is_anonymous = message.source.participant is None
+        refused = None if is_anonymous or access.verdict is Verdict.ALLOW else access.reason
         return self.ctx.store.revisions.accept_revision(
             replace(message, text="") if refused else message,
             key,
@@ -44,18 +46,18 @@ class Revisions:
         )
 
     def _policy(self, message: Inbound) -> RevisionPolicy:
+        """Return the chat's policy. An edit never runs a command; it becomes a note to the agent instead."""
         policy = self.ctx.options.revisions.find(message.source).value
-        return RevisionPolicy.NOTE if policy is RevisionPolicy.RERUN and self._commands(message) else policy
+        return RevisionPolicy.NOTE if policy is RevisionPolicy.RERUN and self._is_command(message) else policy
 
-    def _commands(self, message: Inbound) -> bool:
-        """A change gives no command: what would be one is only told to the agent."""
+    def _is_command(self, message: Inbound) -> bool:
         try:
-            return self.commands.parse(message.text) is not None
+            return parse_command(message.text, self.commands.table) is not None
         except InvalidInput:
             return True
 
     async def go_back(self, received: Received) -> None:
-        """To before a message that was changed after it was answered."""
+        """Take the conversation back to before a message that was deleted or edited after its answer."""
         store, done = self.ctx.store, None
         while done is None:
             hides = await store.read(store.revisions.hidden_by_going_back(received))

@@ -1,4 +1,4 @@
-"""Closing: how a turn ends. Concluded, failed, parked, cut short or given up, it is always in a named state."""
+"""End a turn: answered, failed, parked, stopped or given up, always in a named state."""
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
@@ -9,7 +9,7 @@ from palaver.engine import texts
 from palaver.engine.attachments import Attachments
 from palaver.engine.context import EngineContext
 from palaver.engine.retry import log_error, retry_outage
-from palaver.engine.turns.agent_events import Outcome
+from palaver.engine.turns.agent import Outcome
 from palaver.engine.turns.running import RunningTurn, StopReason
 from palaver.model.attachment import Attachment, NewFile
 from palaver.model.errors import PalaverError, StaleFence, StoreUnavailable
@@ -31,17 +31,17 @@ _FAILURES = {
     FailureKind.STUCK: (texts.TOO_LONG_NOTE, texts.TOO_LONG),
     FailureKind.OVERFLOW: (texts.FAILED_NOTE, texts.OVERFLOW),
 }
-"""What the agent is told and what the chat is told, where it is not what is always said."""
+"""The note to the agent and the notice to the chat, for kinds of failure that have their own."""
 
 
 @value(kw_only=False)
 class TurnCompletion:
     ctx: EngineContext
 
-    async def conclude(self, running: RunningTurn, outcome: Outcome) -> None:
+    async def complete(self, running: RunningTurn, outcome: Outcome) -> None:
         match outcome:
             case Final():
-                files = await Attachments(self.ctx).keep_all(outcome.files) if outcome.files else ()
+                files = await Attachments(self.ctx).store_all(outcome.files) if outcome.files else ()
                 entry = Entry(
                     seq=0,
                     role=Role.ASSISTANT,
@@ -49,10 +49,10 @@ class TurnCompletion:
                     text=outcome.text,
                     reasoning=outcome.reasoning,
                     blob=outcome.blob,
-                    tokens=running.answering.take_tokens() if running.answering else 0,
+                    tokens=running.agent_run.take_tokens() if running.agent_run else 0,
                     files=files,
                 )
-                whole = await self._whole(running.source, outcome.text)
+                whole = await self._store_long_answer(running.source, outcome.text)
                 replies = [
                     *self.reply(running, outcome.text, whole=whole),
                     *self.ctx.replies.files(running.source, files),
@@ -65,22 +65,22 @@ class TurnCompletion:
                 await self._park(running, outcome)
 
     async def _fail(self, running: RunningTurn, failure: Failure) -> None:
-        """The chat gets a safe sentence, the log the kind; the detail, which may quote, stays in the store."""
+        """Fail a turn. Its detail may quote content, so it goes to the store only, not to the chat or the log."""
         note, sorry = _FAILURES.get(failure.kind, (texts.FAILED_NOTE, texts.SORRY))
         log.error("turn failed: %s", failure.kind.value, extra={"action": "turn.failed", "turn": running.turn.number})
         await self.settle(running, [self.note(note)], self.reply(running, sorry), failure=failure)
 
     async def _park(self, running: RunningTurn, needed: ApprovalNeeded) -> None:
         turns, turn, now = self.ctx.store.turns, running.turn, self.ctx.clock.now()
-        # Whoever offered a tool sees the call itself, and answers it.
-        is_theirs = needed.call.name in running.offered
-        question = [] if is_theirs else self._question(running, needed)
+        # A client that offered a tool sees the call itself, and answers it.
+        is_client_tool = needed.call.name in running.offered
+        question = [] if is_client_tool else self._question(running, needed)
         halt = turns.halt(
             turn,
             TurnState.PARKED,
             now,
             asked=needed.call.id,
-            asks_anew=running.answering is not None and running.answering.has_called,
+            asks_anew=running.agent_run is not None and running.agent_run.has_called,
             notices=question,
             usage=running.usage,
         )
@@ -89,10 +89,10 @@ class TurnCompletion:
 
     def _question(self, running: RunningTurn, needed: ApprovalNeeded) -> list[Outbound]:
         name = running.turn.question_id
-        text = texts.approval_question(needed.question, name if self.ctx.replies.go_elsewhere(running.source) else "")
+        text = texts.approval_question(needed.question, name if self.ctx.replies.are_forwarded(running.source) else "")
         return self.reply(running, text, choices=texts.approval_choices(name))
 
-    async def cut_short(self, running: RunningTurn, why: StopReason) -> None:
+    async def stop(self, running: RunningTurn, why: StopReason) -> None:
         log.info("turn stopped: %s", why, extra={"action": "turn.stopped", "turn": running.turn.number})
         if why is StopReason.DRAIN:
             halt = self.ctx.store.turns.halt(
@@ -100,35 +100,35 @@ class TurnCompletion:
             )
             await self.ctx.store.transact(halt)
         elif why is StopReason.LOST:
-            self.lost(running.turn)
+            self.report_lost(running.turn)
         else:
-            said = running.answering.said if running.answering else ""
-            entries = [self._entry(Role.ASSISTANT, said)] if said.strip() else []
+            text = running.agent_run.text if running.agent_run else ""
+            entries = [self._entry(Role.ASSISTANT, text)] if text.strip() else []
             shown = running.draft.text if running.draft and running.draft.receipt else ""
-            reply = self.reply(running, f"{said or shown} …") if shown else []
+            reply = self.reply(running, f"{text or shown} …") if shown else []
             await self.settle(running, [*entries, self.note(texts.STOPPED_NOTE)], reply)
 
     async def give_up(self, turn: Turn, source: Source) -> None:
-        """Whatever is the matter with the turn, it ends here: if it cannot be told to the people, then untold."""
-        told = (
-            self.happening(EventKind.TURN_FAILED, turn, reason="given up"),
-            self.happening(EventKind.SESSION_ENDED, turn, reason=EndReason.SUSPENDED),
+        """End an interrupted turn that is not resumed, with a notice if one can be stored."""
+        events = (
+            self.event(EventKind.TURN_FAILED, turn, reason="given up"),
+            self.event(EventKind.SESSION_ENDED, turn, reason=EndReason.SUSPENDED),
         )
         try:
-            await self._suspend(turn, self.ctx.replies.to(source, texts.GIVEN_UP), told)
+            await self._suspend(turn, self.ctx.replies.to(source, texts.GIVEN_UP), events)
         except (StaleFence, StoreUnavailable):
             raise
         except PalaverError as error:
             log_error(log, "a notice was refused", error, {"action": "notice.failed", "turn": turn.number})
-            await self._suspend(turn, [], told)
+            await self._suspend(turn, [], events)
         log.warning("turn given up", extra={"action": "turn.abandoned", "turn": turn.number})
         self.ctx.meter.count("turns_failed")
-        self.tell(lambda: told)
+        self.tell_hooks(lambda: events)
 
-    async def _suspend(self, turn: Turn, notices: Sequence[Outbound], told: Sequence[GatewayEvent]) -> None:
+    async def _suspend(self, turn: Turn, notices: Sequence[Outbound], events: Sequence[GatewayEvent]) -> None:
         now, error = self.ctx.clock.now(), "cut off, and not taken up again"
         settle = self.ctx.store.turns.settle(turn, [], notices, now, error=error, ends=EndReason.SUSPENDED)
-        await self.end(turn, self.ctx.event_outbox.with_events(settle, lambda _: told), TurnState.FAILED)
+        await self.end(turn, self.ctx.event_outbox.with_events(settle, lambda _: events), TurnState.FAILED)
 
     async def settle(
         self,
@@ -140,21 +140,21 @@ class TurnCompletion:
     ) -> None:
         turn, now, error = running.turn, self.ctx.clock.now(), failure.detail if failure else None
 
-        def told(_: object = None) -> list[GatewayEvent]:
+        def events(_: object = None) -> list[GatewayEvent]:
             kind = EventKind.TURN_FAILED if failure else EventKind.TURN_FINISHED
-            return [self.happening(kind, turn, reason=failure.kind.value if failure else None, at=now)]
+            return [self.event(kind, turn, reason=failure.kind.value if failure else None, at=now)]
 
         settle = self.ctx.store.turns.settle(turn, entries, replies, now, usage=running.usage, error=error)
         with self.ctx.meter.step("settle"):
-            step = self.ctx.event_outbox.with_events(settle, told)
+            step = self.ctx.event_outbox.with_events(settle, events)
             await self.end(turn, step, TurnState.FAILED if failure else TurnState.DONE)
         log.info("turn settled", extra={"action": "turn.finished", "turn": turn.number, "failed": failure is not None})
         if failure:
             self.ctx.meter.count("turns_failed")
-        self.tell(told)
+        self.tell_hooks(events)
 
     async def end(self, turn: Turn, step: Transaction[object], state: TurnState) -> None:
-        """The last that is written under a fence: if it is in that state then, it was done, though nobody heard so."""
+        """Commit the last step of a turn. If the fence is stale but the state is right, an earlier commit succeeded."""
         store = self.ctx.store
         try:
             await self.ctx.retry_until_stored(step)
@@ -168,11 +168,11 @@ class TurnCompletion:
         draft = (running.draft and running.draft.receipt) or running.turn.draft
         return self.ctx.replies.to(running.source, text, draft=draft, choices=choices, whole=whole)
 
-    async def _whole(self, source: Source, text: str) -> Attachment | None:
-        """An answer that is too long for a chat, as a file."""
+    async def _store_long_answer(self, source: Source, text: str) -> Attachment | None:
+        """Store an answer that is too long for a chat as a file."""
         if not self.ctx.replies.wants_file(source, text):
             return None
-        file = await Attachments(self.ctx).keep(NewFile("answer.md", text.encode("utf-8", "replace"), "text/markdown"))
+        file = await Attachments(self.ctx).store(NewFile("answer.md", text.encode("utf-8", "replace"), "text/markdown"))
         return file if file.sha256 else None
 
     def _entry(self, role: Role, text: str) -> Entry:
@@ -181,7 +181,7 @@ class TurnCompletion:
     def note(self, text: str) -> Entry:
         return self._entry(Role.NOTE, text)
 
-    def happening(
+    def event(
         self,
         kind: EventKind,
         turn: Turn,
@@ -199,16 +199,18 @@ class TurnCompletion:
             reason=reason,
         )
 
-    def tell(self, happened: Callable[[], Iterable[GatewayEvent]]) -> None:
-        """Worked out only where somebody listens."""
+    def tell_hooks(self, events: Callable[[], Iterable[GatewayEvent]]) -> None:
+        """Build the events only if a hook wants them."""
         if self.ctx.hooks.are_registered:
-            for happening in happened():
-                self.ctx.hooks.tell(happening)
+            for event in events():
+                self.ctx.hooks.tell(event)
 
-    def capped(self, turn: Turn) -> None:
-        log.info("turn over a cap", extra={"action": "turn.over_quota", "turn": turn.number, "key": turn.key.text})
+    def report_over_quota(self, turn: Turn) -> None:
+        log.info(
+            "turn over a usage limit", extra={"action": "turn.over_quota", "turn": turn.number, "key": turn.key.text}
+        )
         self.ctx.meter.count("turns_failed")
 
-    def lost(self, turn: Turn) -> None:
-        log.warning("turn taken over by another worker", extra={"action": "turn.lease_lost", "turn": turn.number})
+    def report_lost(self, turn: Turn) -> None:
+        log.warning("another worker took over a turn", extra={"action": "turn.lease_lost", "turn": turn.number})
         self.ctx.meter.count("turns_lost")

@@ -1,4 +1,4 @@
-"""Caps: what would go over one is not begun, and a sentence says so instead of an answer."""
+"""Usage limits: a turn that would exceed one is not run; a notice says so instead of an answer."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,8 +22,8 @@ __all__ = [
     "QuotaCheck",
 ]
 
-_MANY = 64
-"""Turns that are not in the sums yet: to go through fewer than these at every look costs less than to write."""
+UNSUMMED_TURNS = 64
+"""Sum up usage once so many turns are not in the sums: adding up fewer on each check is cheaper than writing."""
 
 
 @value(kw_only=False)
@@ -31,15 +31,15 @@ class QuotaCheck:
     ctx: EngineContext
 
     @transaction
-    def within(self, begin: Transaction[Begun | Held | None], now: datetime) -> Statements[Begun | Held | None]:
-        """What was said stands in the transcript either way; over a cap the turn that is given has failed already."""
+    def begin_within(self, begin: Transaction[Begun | Held | None], now: datetime) -> Statements[Begun | Held | None]:
+        """Begin a turn. Over a limit, its messages are stored but the returned turn has already failed."""
         begun = yield from begin
         if not isinstance(begun, Begun) or all(message.inbound.observed for message in begun.messages):
             return begun
         last = begun.messages[-1]
         if not self.ctx.options.caps.of(last.role):
             return begun
-        yield from self.ctx.store.usage.sum_ended_turns(least=_MANY)
+        yield from self.ctx.store.usage.sum_ended_turns(least=UNSUMMED_TURNS)
         reached = yield from self.reached(last, begun.opened.session, now)
         if reached is None:
             return begun
@@ -53,21 +53,21 @@ class QuotaCheck:
 
     @transaction
     def reached(self, last: Received, session: Session, now: datetime) -> Statements[QuotaReached | None]:
-        """The cap that leaves whoever spoke last in a session no room for more."""
+        """Return the limit that the sender of the last message has reached, if any."""
         source, caps = last.inbound.source, self.ctx.options.caps.of(last.role)
         zone = self._zone(source)
         since = {measure: period_start(measure, now, zone) for measure in caps}
-        used = yield from _used(self.ctx.store, identity_of(source), session, since)
+        used = yield from _load_usage(self.ctx.store, identity_of(source), session, since)
         return check_quotas(caps, used, now, zone)
 
     def _zone(self, source: Source) -> ZoneInfo:
         return self.ctx.options.zones.find(source).value
 
 
-def _used(
+def _load_usage(
     store: Store, identity: str | None, session: Session, since: Mapping[QuotaKind, datetime]
 ) -> Statements[dict[QuotaKind, UsageTotal]]:
-    """Only what a cap asks for is looked up."""
+    """Load only the usage that some limit needs."""
     used: dict[QuotaKind, UsageTotal] = {}
     for measure, start in since.items():
         match measure:

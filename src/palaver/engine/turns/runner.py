@@ -1,4 +1,4 @@
-"""Turns: begin, run, settle. Whatever happens in between, a turn ends in a named state."""
+"""Run turns: begin one from waiting messages, ask the agent, complete it; resume one that was interrupted."""
 
 import asyncio
 import logging
@@ -7,33 +7,33 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from itertools import takewhile
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
-from palaver.engine.attachments import Attachments, PendingAttachments
+from palaver.engine.attachments import Attachments
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.drafts import Draft
 from palaver.engine.intake.command_dispatch import CommandDispatcher
-from palaver.engine.intake.effective_role import by_now
-from palaver.engine.retry import retry_outage
-from palaver.engine.turns.agent_events import AgentRun, Outcome
-from palaver.engine.turns.agent_request import RequestBuilder, TurnSnapshot, Welcomes
-from palaver.engine.turns.compaction import Compaction
+from palaver.engine.intake.effective_role import recheck_roles
+from palaver.engine.retry import backoff, retry_outage
+from palaver.engine.turns.agent import AgentRun, Outcome, RequestBuilder, TurnSnapshot
 from palaver.engine.turns.completion import TurnCompletion
 from palaver.engine.turns.quotas import QuotaCheck
 from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopReason, TurnSignals, TypingIndicator
-from palaver.engine.turns.titles import TitleGenerator
+from palaver.engine.turns.summaries import Compaction, TitleGenerator
 from palaver.engine.turns.tools import TurnTools
+from palaver.model.access import AccessRole
 from palaver.model.busy import Batch, BusyMode, choose_batch
 from palaver.model.errors import StaleFence
 from palaver.model.key import SessionKey
 from palaver.model.lifecycle import TurnState
 from palaver.model.source import DM
 from palaver.model.transcript import Entry
-from palaver.model.turn import Inbound, Received, Turn
+from palaver.model.turn import Received, Turn
 from palaver.protocols.agent import Failure, FailureKind
 from palaver.protocols.hooks import EventKind, GatewayEvent, PartialAnswer
-from palaver.store.results import Begun, Held, Opening
+from palaver.store.results import Begun, Held, Opened, Opening, Welcome
 
 __all__ = [
     "TurnRunner",
@@ -41,285 +41,325 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-_ALMOST_FULL = 0.95
-_PATIENCE = 120.0
-"""An agent that wants to be left alone for longer is not asked again in this turn."""
+ALMOST_FULL = 0.95
+"""A text that fills so much of a message may continue in the next one."""
+LONGEST_AGENT_PAUSE_SECONDS = 120.0
+"""Do not ask an agent again in the same turn if it wants a longer pause."""
 
 
 @dataclass(kw_only=True)
 class TurnRunner:
     ctx: EngineContext
-    scenes: RequestBuilder
-    welcomes: Welcomes
-    obedience: CommandDispatcher
-    closing: TurnCompletion
-    compacting: Compaction = field(init=False)
+    requests: RequestBuilder
+    commands: CommandDispatcher
+    completion: TurnCompletion
+    compaction: Compaction = field(init=False)
     titles: TitleGenerator = field(init=False)
     _running: dict[int, RunningTurn] = field(default_factory=dict[int, RunningTurn])
-    _drains: bool = False
+    _is_draining: bool = False
 
     def __post_init__(self) -> None:
-        self.compacting = Compaction(ctx=self.ctx, scenes=self.scenes, obedience=self.obedience, closing=self.closing)
-        self.titles = TitleGenerator(ctx=self.ctx, scenes=self.scenes)
+        self.compaction = Compaction(
+            ctx=self.ctx, requests=self.requests, commands=self.commands, completion=self.completion
+        )
+        self.titles = TitleGenerator(ctx=self.ctx, requests=self.requests)
 
     # Begin
 
-    async def take(self, key: SessionKey) -> datetime | None:
-        """What waits longest in a conversation: a command is obeyed, messages become a turn.
+    async def start_next(self, key: SessionKey) -> datetime | None:
+        """Run what waits longest in a conversation: a command, or a turn for its messages.
 
-        Gives the time before which the conversation need not be looked at again, if there is one.
+        Returns when to look at the conversation again, if it is too early now.
         """
-        # Listened to before the turn exists: whatever is said to the turn comes after.
-        with TurnSignals(self.ctx.store, key) as bell:
+        # Subscribe before the turn exists, so that no signal to it is missed.
+        with TurnSignals(self.ctx.store, key) as signals:
             with self.ctx.meter.step("begin"):
-                begun, scene = await self.ctx.store.transact(self.scenes.after(self._begin(key)))
+                begun, snapshot = await self.ctx.store.transact(self.requests.load_with(self._begin(key)))
             if isinstance(begun, Held):
-                if begun.until is None:
-                    return await self._heed_head(begun.head)
-                return begun.until
+                return await self._advance(begun.head) if begun.until is None else begun.until
             if begun is not None:
-                self.closing.tell(partial(self._began, begun, self.ctx.clock.now()))
+                self.completion.tell_hooks(partial(self._begin_events, begun, self.ctx.clock.now()))
                 if begun.turn.state is TurnState.FAILED:
-                    self.closing.capped(begun.turn)
+                    self.completion.report_over_quota(begun.turn)
                 else:
-                    await self._see_through(begun.turn, begun.messages, bell, scene)
+                    await self._run(begun.turn, begun.messages, signals, snapshot)
         return None
 
-    @transaction
-    def _said(self, turn: Turn) -> Statements[list[Received]]:
-        """What a turn of earlier answers, by people as they are now."""
-        messages = yield from self.ctx.store.turns.messages(turn)
-        return (yield from by_now(self.ctx.store, self.ctx.options.grants, messages))
-
-    async def _heed_head(self, head: Received) -> datetime | None:
-        """A command, or a message that is not ready."""
-        if self.obedience.is_command(head):
-            await self.obedience.obey(head)
-            return None
-        return await PendingAttachments(self.ctx).further(head)
-
-    async def take_over(self, turn: Turn, *, takes_up: bool) -> None:
-        """A turn that was cut off: told to the agent and gone on with, or given up and told to the people."""
-        with TurnSignals(self.ctx.store, turn.key) as bell:
-            bell.ring()  # What was said to the turn while nobody was at work on it counts.
-            turns = self.ctx.store.turns
-            messages = await retry_outage(lambda: self.ctx.store.read(self._said(turn)))
-            try:
-                is_worth_it = bool(messages) and takes_up and self._is_worth_it(turn)
-                wish = self.compacting.wish(messages)
-                if wish and is_worth_it:
-                    await self._compact(turn, messages, bell, wish)
-                elif wish:
-                    await self.compacting.give_up(turn, messages)
-                elif is_worth_it:
-                    if turn.attempt > 1:  # else it was not cut off: it asked, and was answered
-                        note = self.closing.note(texts.cut_off_note(turn.attempt))
-                        await self.ctx.retry_until_stored(turns.append_to_turn(turn, [note]))
-                    self.closing.tell(lambda: [self.closing.happening(EventKind.TURN_STARTED, turn)])
-                    await self._see_through(turn, messages, bell)
-                else:
-                    await self.closing.give_up(turn, messages[-1].inbound.source)
-            except StaleFence:
-                self.closing.lost(turn)
-
     def _begin(self, key: SessionKey) -> Transaction[Begun | Held | None]:
-        now = self.ctx.clock.now()
-        begin = self.ctx.store.turns.begin(
+        ctx, now = self.ctx, self.ctx.clock.now()
+        begin = ctx.store.turns.begin(
             key,
-            self.ctx.worker,
+            ctx.worker,
             now,
-            self.ctx.options.lease,
-            self.ctx.options.reset_rule,
+            ctx.options.lease,
+            ctx.options.reset_rule,
             choose=partial(self._choose, now),
-            welcome=self.welcomes.welcome,
+            welcome=self._welcome,
         )
-        capped = QuotaCheck(self.ctx).within(begin, now)
-        return self.ctx.event_outbox.with_events(
-            capped, lambda begun: self._began(begun, now) if isinstance(begun, Begun) else []
+        if ctx.options.caps.caps or ctx.options.caps.roles:
+            begin = QuotaCheck(ctx).begin_within(begin, now)
+        return ctx.event_outbox.with_events(
+            begin, lambda begun: self._begin_events(begun, now) if isinstance(begun, Begun) else []
         )
 
     def _choose(self, now: datetime, waiting: Sequence[Received]) -> Batch:
-        choice = choose_batch(
+        """Choose how many waiting messages the next turn takes: none while files or parts of an album are missing."""
+        batch = choose_batch(
             waiting,
             self.ctx.options.busy_mode(waiting[0].inbound),
             now,
             self.ctx.options.burst_window,
-            stands_alone=self.obedience.is_command,
+            stands_alone=self.commands.runs_alone,
             more_follows=self._more_follows,
         )
-        return PendingAttachments(self.ctx).of(choice, waiting)
+        if not batch.take:
+            return batch
+        decided = list(takewhile(self._is_decided, waiting[: batch.take]))
+        return Batch(take=len(decided)) if all(item.inbound.has_all_files for item in decided) else Batch()
 
-    def _offered(self, running: RunningTurn, now: datetime, waiting: Sequence[Received]) -> Sequence[Received]:
-        """What goes into the running turn: what was said to be, and what leads the line of a chat that steers.
-
-        What was said elsewhere is answered there, by a turn of its own.
-        """
-        steers = bool(waiting) and self.ctx.options.busy_mode(waiting[0].inbound) is BusyMode.STEER
-        leads = self._choose(now, waiting).take if steers else 0
-        wanted = (each for place, each in enumerate(waiting) if place < leads or each.inbound.busy is BusyMode.STEER)
-        place = self.ctx.where_now(running.source).address
-        here = (each for each in wanted if self.ctx.where_now(each.inbound.source).address == place)
-        return [each for each in here if each.inbound.has_all_files]
+    def _is_decided(self, received: Received) -> bool:
+        """Tell whether it is known that a message is for us: parts of an album may arrive before their mention."""
+        return not self.ctx.options.is_undecided(received.inbound)
 
     def _more_follows(self, received: Received) -> bool:
-        """An album, or a text so long that the platform may have cut it."""
+        """Tell whether a message is part of an album, or so long that the platform may have cut it."""
         inbound = received.inbound
         adapter = self.ctx.replies.adapter_for(inbound.source.platform, inbound.source.account)
         if inbound.burst or adapter is None:
             return bool(inbound.burst)
-        return adapter.limits.unit.measure(inbound.text) > _ALMOST_FULL * adapter.limits.text
+        return adapter.limits.unit.measure(inbound.text) > ALMOST_FULL * adapter.limits.text
 
-    def _is_worth_it(self, turn: Turn) -> bool:
-        """Within the budget of attempts, and not too long after it was cut off."""
-        fresh_for, cut_off = self.ctx.options.fresh_for, turn.halted or turn.started
-        is_fresh = fresh_for is None or self.ctx.clock.now() - cut_off <= fresh_for
-        return is_fresh and turn.attempt <= self.ctx.options.attempts
+    async def _advance(self, head: Received) -> datetime | None:
+        """Run the command in front, or make the message in front ready for a turn."""
+        if self.commands.runs_alone(head):
+            await self.commands.run(head)
+            return None
+        if self._is_decided(head):
+            return await Attachments(self.ctx).fetch(head.key)
+        until = head.received + self.ctx.options.burst_window
+        if self.ctx.clock.now() < until:
+            return until
+        await self.ctx.store.transact(self.ctx.store.inbox.decide(head))
+        return None
 
-    def _began(self, begun: Begun, now: datetime) -> list[GatewayEvent]:
-        """What has happened when a turn begins."""
-        opened, told = begun.opened, partial(self.closing.happening, turn=begun.turn, at=now)
-        happened: list[GatewayEvent] = []
+    def _welcome(self, opened: Opened, last: Received) -> Welcome:
+        """Return the notes to the agent and the notices to the chat that a newly opened session needs."""
+        options, replies, source = self.ctx.options, self.ctx.replies, last.inbound.source
+        notes, notices = list[str](), list[str]()
+        if opened.opening is Opening.RESET and opened.reason is not None:
+            notes.append(texts.reset_note(opened.reason))
+            # Nobody misses an empty conversation.
+            if opened.before_had_words and options.reset_notices.find(source).value:
+                notices.append(texts.reset_notice(opened.reason))
+        if opened.is_first_contact:
+            notes.append(texts.FIRST_CONTACT_NOTE)
+        if opened.lacks_home and replies.has_places(source):
+            notes.append(texts.NO_HOME_NOTE)
+            if (last.role or AccessRole.GUEST) >= AccessRole.ADMIN:
+                notices.append(texts.NO_HOME)
+        if not replies.reaches_people(source):
+            notices = []
+        return Welcome(notes=tuple(notes), notices=tuple(part for text in notices for part in replies.to(source, text)))
+
+    def _begin_events(self, begun: Begun, now: datetime) -> list[GatewayEvent]:
+        opened, event = begun.opened, partial(self.completion.event, turn=begun.turn, at=now)
+        events: list[GatewayEvent] = []
         if opened.ended is not None:
-            happened.append(told(EventKind.SESSION_ENDED, reason=opened.reason, session=opened.ended))
+            events.append(event(EventKind.SESSION_ENDED, reason=opened.reason, session=opened.ended))
         if opened.opening is Opening.RESET:
-            happened.append(told(EventKind.SESSION_RESET, reason=opened.reason))
+            events.append(event(EventKind.SESSION_RESET, reason=opened.reason))
         if opened.opening in {Opening.RESET, Opening.CREATED}:
-            happened.append(told(EventKind.SESSION_STARTED))
-        is_capped = begun.turn.state is TurnState.FAILED
-        happened.append(told(EventKind.TURN_FAILED, reason="capped") if is_capped else told(EventKind.TURN_STARTED))
-        return happened
+            events.append(event(EventKind.SESSION_STARTED))
+        is_over_quota = begun.turn.state is TurnState.FAILED
+        events.append(event(EventKind.TURN_FAILED, reason="capped") if is_over_quota else event(EventKind.TURN_STARTED))
+        return events
+
+    # Resume
+
+    async def resume(self, turn: Turn, *, gives_up: bool) -> None:
+        """Continue an interrupted turn and tell the agent, or give it up and tell the chat."""
+        with TurnSignals(self.ctx.store, turn.key) as signals:
+            signals.notify()  # Something may have been said while nobody ran the turn.
+            messages = await retry_outage(lambda: self.ctx.store.read(self._load_messages(turn)))
+            is_worth_it = bool(messages) and not gives_up and self._is_worth_resuming(turn)
+            try:
+                request = self.compaction.requested(messages)
+                if request and is_worth_it:
+                    await self._compact(turn, messages, signals, request)
+                elif request:
+                    await self.compaction.give_up(turn, messages)
+                elif is_worth_it:
+                    if turn.attempt > 1:  # the first attempt was not interrupted: it asked, and got an answer
+                        note = self.completion.note(texts.cut_off_note(turn.attempt))
+                        await self.ctx.retry_until_stored(self.ctx.store.turns.append_to_turn(turn, [note]))
+                    self.completion.tell_hooks(lambda: [self.completion.event(EventKind.TURN_STARTED, turn)])
+                    await self._run(turn, messages, signals)
+                else:
+                    await self.completion.give_up(turn, messages[-1].inbound.source)
+            except StaleFence:
+                self.completion.report_lost(turn)
+
+    @transaction
+    def _load_messages(self, turn: Turn) -> Statements[list[Received]]:
+        messages = yield from self.ctx.store.turns.messages(turn)
+        return (yield from recheck_roles(self.ctx.store, self.ctx.options.grants, messages))
+
+    def _is_worth_resuming(self, turn: Turn) -> bool:
+        """Tell whether a turn has attempts left and was not interrupted too long ago."""
+        fresh_for, interrupted = self.ctx.options.fresh_for, turn.halted or turn.started
+        is_fresh = fresh_for is None or self.ctx.clock.now() - interrupted <= fresh_for
+        return is_fresh and turn.attempt <= self.ctx.options.attempts
 
     # Run
 
-    async def _see_through(
-        self, turn: Turn, messages: Sequence[Received], bell: TurnSignals, scene: TurnSnapshot | None = None
+    async def _run(
+        self, turn: Turn, messages: Sequence[Received], signals: TurnSignals, snapshot: TurnSnapshot | None = None
     ) -> None:
-        """A turn to its end, and then what is due after it."""
+        """Run a turn to its end, then title or compact its conversation if that is due."""
         log.info("turn began", extra={"action": "turn.started", "turn": turn.number, "key": turn.key.text})
-        with self._at_work(turn, messages, bell) as running, self.ctx.meter.step("turn"):
-            running.scene = scene
-            await self._run(running)
+        with self._registered(turn, messages, signals) as running, self.ctx.meter.step("turn"):
+            running.next_snapshot = snapshot
+            await self._answer(running)
         self.titles.consider(running)
-        if self.compacting.is_due(running) and not self._drains:
-            tidying = await self.compacting.occupy(bell.key)
-            if tidying is not None:
-                bell.ring()  # What was said since the last turn ended counts.
-                await self._compact(tidying, messages, bell, CompactionRequest())
+        if self.compaction.is_due(running) and not self._is_draining:
+            compacting = await self.compaction.start_turn(signals.key)
+            if compacting is not None:
+                signals.notify()  # Something may have been said since the turn ended.
+                await self._compact(compacting, messages, signals, CompactionRequest())
 
     async def _compact(
-        self, turn: Turn, messages: Sequence[Received], bell: TurnSignals, wish: CompactionRequest
+        self, turn: Turn, messages: Sequence[Received], signals: TurnSignals, request: CompactionRequest
     ) -> None:
-        with self._at_work(turn, messages, bell) as running:
-            await self.compacting.run(running, wish)
+        with self._registered(turn, messages, signals) as running:
+            await self.compaction.run(running, request)
 
     @contextmanager
-    def _at_work(self, turn: Turn, messages: Sequence[Received], bell: TurnSignals) -> Generator[RunningTurn]:
-        """While it is, its lease is extended and what is said to it is heard. Taken over, it is left where it is."""
+    def _registered(self, turn: Turn, messages: Sequence[Received], signals: TurnSignals) -> Generator[RunningTurn]:
+        """Extend the turn's lease and handle its signals meanwhile. Leave it alone if another worker took it over."""
         running = RunningTurn(turn=turn, messages=messages, stop=asyncio.get_running_loop().create_future())
         self._running[turn.number] = running
-        bell.answer(partial(self._heed, running, bell))
+        signals.attach(partial(self._handle_signals, running, signals))
         try:
             yield running
         except StaleFence:
-            self.closing.lost(turn)
+            self.completion.report_lost(turn)
         finally:
-            bell.ignore()
+            signals.detach()
             del self._running[turn.number]
-            running.answering = None  # It holds the turn as well: such a ring would stay until it is looked for.
+            running.agent_run = None  # Break the reference cycle between the two.
 
-    async def _run(self, running: RunningTurn) -> None:
+    async def _answer(self, running: RunningTurn) -> None:
         if all(message.inbound.observed for message in running.messages):
-            await self.closing.settle(running, [], [])
+            await self.completion.settle(running, [], [])
             return
-        limit = self.ctx.options.turn_limit
-        presence = TypingIndicator(self.ctx, running.source)
+        ctx, limit = self.ctx, self.ctx.options.turn_limit
+        typing = TypingIndicator(ctx.replies, ctx.timeouts, running.source)
         try:
-            outcome = await running.until_over(self._ask_until_clear(running), limit, self.ctx)
+            outcome = await running.run(self._ask(running), limit, timeouts=ctx.timeouts, meter=ctx.meter)
         finally:
-            presence.end()
+            typing.end()
         if running.draft is not None:
-            await running.draft.rest()
+            await running.draft.finish()
         if isinstance(outcome, StopReason):
-            await self.closing.cut_short(running, outcome)
+            await self.completion.stop(running, outcome)
         else:
-            late = Failure(kind=FailureKind.STUCK, detail=f"the turn took longer than {limit}")
-            await self.closing.conclude(running, outcome or late)
+            timed_out = Failure(kind=FailureKind.STUCK, detail=f"the turn took longer than {limit}")
+            await self.completion.complete(running, outcome or timed_out)
 
-    async def _heed(self, running: RunningTurn, bell: TurnSignals) -> None:
-        """Something was said to the turn: that it stop, or a message that, in this chat, takes its place."""
-        said = await retry_outage(lambda: self.ctx.store.read(self.ctx.store.steering.signals(running.turn)))
-        if said.key != bell.key:
-            bell.follow(said.key)
-            running.turn = replace(running.turn, key=said.key)
-        if said.stop:
+    async def _handle_signals(self, running: RunningTurn, signals: TurnSignals) -> None:
+        """Stop the turn if somebody asked for it, or sent a message that interrupts it."""
+        found = await retry_outage(lambda: self.ctx.store.read(self.ctx.store.steering.signals(running.turn)))
+        if found.key != signals.key:
+            signals.follow(found.key)
+            running.turn = replace(running.turn, key=found.key)
+        if found.stop:
             running.end(StopReason.ASKED)
-        elif any(self._interrupts(each.inbound) for each in said.waiting):
+        elif any(self._interrupts(received) for received in found.waiting):
             running.end(StopReason.NEWER)
 
-    def _interrupts(self, inbound: Inbound) -> bool:
-        """Not what is only overheard, nor what acts at once beside the turn."""
-        takes_its_place = self.ctx.options.busy_mode(inbound) is BusyMode.INTERRUPT
-        return takes_its_place and not inbound.observed and not self.obedience.is_urgent(inbound)
+    def _interrupts(self, received: Received) -> bool:
+        """Overheard messages and urgent commands do not interrupt a turn."""
+        inbound = received.inbound
+        interrupts = self.ctx.options.busy_mode(inbound) is BusyMode.INTERRUPT
+        return interrupts and not inbound.observed and not self.commands.parse_received(received).is_urgent
 
-    async def _ask_until_clear(self, running: RunningTurn) -> Outcome:
-        """Where the model finds the conversation too long it is summarised, once, and the agent asked again."""
-        answering = running.answering = self._answering(running)
-        outcome = await self._ask_while_busy(running, answering)
+    # Ask the agent
+
+    async def _ask(self, running: RunningTurn) -> Outcome:
+        """Ask the agent. If its model refuses the conversation as too long, summarise it once and ask again."""
+        running.agent_run = agent_run = self._agent_run(running)
+        outcome = await self._ask_with_retries(running, agent_run)
         is_too_long = isinstance(outcome, Failure) and outcome.kind is FailureKind.OVERFLOW
-        if is_too_long and await self.compacting.make_room(running):
-            return await self._ask_while_busy(running, answering)
+        if is_too_long and await self.compaction.make_room(running):
+            return await self._ask_with_retries(running, agent_run)
         return outcome
 
-    async def _ask_while_busy(self, running: RunningTurn, answering: AgentRun) -> Outcome:
-        outcome = await self._ask(running, answering)
-        for earlier in range(1, self.ctx.options.agent_tries):
+    async def _ask_with_retries(self, running: RunningTurn, agent_run: AgentRun) -> Outcome:
+        outcome = await self._ask_once(running, agent_run)
+        for attempt in range(1, self.ctx.options.agent_tries):
             if not (isinstance(outcome, Failure) and outcome.kind is FailureKind.TRANSIENT):
                 break
-            asked_for = outcome.after or 0.0
-            if asked_for > _PATIENCE:
+            at_least = outcome.after or 0.0
+            if at_least > LONGEST_AGENT_PAUSE_SECONDS:
                 break
             self.ctx.meter.count("agent_retries")
             log.info("asking the agent again", extra={"action": "agent.retry", "turn": running.turn.number})
-            await asyncio.sleep(max(asked_for, 2**earlier * self.ctx.chance.uniform(0.5, 1.0)))
-            outcome = await self._ask(running, answering)
+            pause = backoff(attempt, first=2.0, longest=LONGEST_AGENT_PAUSE_SECONDS)
+            await asyncio.sleep(max(at_least, pause * self.ctx.rng.uniform(0.5, 1.0)))
+            outcome = await self._ask_once(running, agent_run)
         return outcome
 
-    async def _ask(self, running: RunningTurn, answering: AgentRun) -> Outcome:
-        """With the transcript as it is now: what tools did before a failure is in it."""
-        scene, running.scene = running.scene or await self._look(running), None
-        if running.shown is not None:  # what was allowed may have been used by the agent that was asked before
-            scene = replace(scene, goes_on=False)
-        running.shown = scene
-        request = self.scenes.request(
+    async def _ask_once(self, running: RunningTurn, agent_run: AgentRun) -> Outcome:
+        """Ask with the current transcript, which has what tools did before a failure."""
+        snapshot, running.next_snapshot = running.next_snapshot or await self._load(running), None
+        if running.shown is not None:  # an earlier attempt may have used what was approved
+            snapshot = replace(snapshot, resumes_calls=False)
+        running.shown = snapshot
+        request = self.requests.build(
             running.turn,
-            scene,
+            snapshot,
             new_messages=self._new_messages(running),
-            read_file=partial(Attachments(self.ctx).read, running.turn),
+            read_file=partial(_read_file, self.ctx, running.turn),
         )
-        toolbox = await TurnTools(self.ctx).toolbox(running, request.approvals)
-        return await answering.ask(replace(request, toolbox=toolbox) if toolbox.tools else request)
+        if self.ctx.toolsets or running.offered:
+            toolbox = await TurnTools(self.ctx).toolbox(running, request.approvals)
+            request = replace(request, toolbox=toolbox) if toolbox.tools else request
+        return await agent_run.ask(request)
 
-    async def _look(self, running: RunningTurn) -> TurnSnapshot:
-        look = self.scenes.scene(running.turn, running.messages)
-        return await retry_outage(lambda: self.ctx.store.read(look))
+    async def _load(self, running: RunningTurn) -> TurnSnapshot:
+        load = self.requests.load(running.turn, running.messages)
+        return await retry_outage(lambda: self.ctx.store.read(load))
 
     def _new_messages(self, running: RunningTurn) -> Callable[[], Awaitable[tuple[str, ...]]]:
         async def new_messages() -> tuple[str, ...]:
-            offers = partial(self._offered, running, self.ctx.clock.now())
-            steering = self.ctx.store.steering
-            said = await retry_outage(lambda: self.ctx.store.read(steering.signals(running.turn)))
-            if not offers(said.waiting):
+            steering, choose = self.ctx.store.steering, partial(self._steered, running, self.ctx.clock.now())
+            found = await retry_outage(lambda: self.ctx.store.read(steering.signals(running.turn)))
+            if not choose(found.waiting):
                 return ()
-            running.hear(await self.ctx.retry_until_stored(steering.steer(running.turn, offers, self.ctx.clock.now())))
-            before, running.shown = running.shown, await self._look(running)
-            return self.scenes.since(before or running.shown, running.shown)
+            steer = steering.steer(running.turn, choose, self.ctx.clock.now())
+            running.add_steered(await self.ctx.retry_until_stored(steer))
+            before, running.shown = running.shown, await self._load(running)
+            return self.requests.texts_since(before or running.shown, running.shown)
 
         return new_messages
 
-    def _answering(self, running: RunningTurn) -> AgentRun:
+    def _steered(self, running: RunningTurn, now: datetime, waiting: Sequence[Received]) -> Sequence[Received]:
+        """Return the waiting messages that join the running turn.
+
+        Those are messages sent with `/steer`, and the first ones of a chat whose busy mode is steer. Messages from
+        another chat get a turn of their own, so that they are answered there.
+        """
+        steers = bool(waiting) and self.ctx.options.busy_mode(waiting[0].inbound) is BusyMode.STEER
+        first = self._choose(now, waiting).take if steers else 0
+        wanted = (item for index, item in enumerate(waiting) if index < first or item.inbound.busy is BusyMode.STEER)
+        chat = self.ctx.current_source(running.source).address
+        here = (item for item in wanted if self.ctx.current_source(item.inbound.source).address == chat)
+        return [item for item in here if item.inbound.has_all_files]
+
+    def _agent_run(self, running: RunningTurn) -> AgentRun:
         async def write(entry: Entry) -> None:
-            if entry.answers in running.filed:
-                entry = entry._replace(files=running.filed.pop(entry.answers))
+            if entry.answers in running.sent_files:
+                entry = entry._replace(files=running.sent_files.pop(entry.answers))
             await self.ctx.retry_until_stored(self.ctx.store.turns.append_to_turn(running.turn, [entry]))
 
         def show(text: str) -> None:
@@ -342,56 +382,57 @@ class TurnRunner:
         )
 
     def _draft(self, running: RunningTurn) -> Draft | None:
-        source, turn = running.source, running.turn
+        store, source, turn = self.ctx.store, running.source, running.turn
         adapter = self.ctx.replies.adapter_for(source.platform, source.account)
-        first = self.ctx.replies.to(source, "…")
-        if adapter is None or not first:
+        parts = self.ctx.replies.to(source, "…")
+        if adapter is None or not parts:
             return None
 
-        async def keep(receipt: str) -> None:
-            await self.ctx.store.transact(self.ctx.store.steering.keep_draft(turn, receipt))
+        async def store_receipt(receipt: str) -> None:
+            await store.transact(store.steering.keep_draft(turn, receipt))
 
-        async def is_next() -> bool:
-            return not await self.ctx.store.read(self.ctx.store.outbox.is_owed(first[0]))
+        async def may_begin() -> bool:
+            return not await store.read(store.outbox.is_owed(parts[0]))
 
-        name, limit = turn.draft_key, self.ctx.options.send_limit.total_seconds()
         return Draft(
             adapter,
-            first[0],
+            parts[0],
             self.ctx.budget,
-            keep=keep,
-            may_begin=is_next,
+            store_receipt=store_receipt,
+            may_begin=may_begin,
             receipt=turn.draft,
-            name=name,
-            limit=limit,
+            idempotency_key=turn.draft_key,
+            timeout=self.ctx.options.send_limit.total_seconds(),
             is_group=source.chat_kind != DM,
         )
 
     # From outside
 
     @property
-    def at_work(self) -> Collection[int]:
+    def running(self) -> Collection[int]:
         return tuple(self._running)
 
     def drain(self) -> None:
-        """Cut every running turn short; each is marked, to be taken up after the restart."""
-        self._drains = True
-        self.abandon()
+        """Interrupt every running turn, to be resumed after the restart."""
+        self._is_draining = True
+        self.titles.abandon()
         for running in self._running.values():
             running.end(StopReason.DRAIN)
 
     def abandon(self) -> None:
-        """Nobody waits for a title."""
         self.titles.abandon()
 
     async def heartbeat(self) -> None:
-        """Extend the leases of all running turns; what another worker has taken over is dropped."""
-        # Turns that begin meanwhile are not asked about.
+        """Extend the leases of all running turns. Stop those that another worker took over."""
+        # Turns that begin during the transaction are not asked about.
         if mine := tuple(self._running.values()):
-            extend = self.ctx.store.turns.extend(
-                [running.turn for running in mine], self.ctx.clock.now(), self.ctx.options.lease
-            )
+            turns = [running.turn for running in mine]
+            extend = self.ctx.store.turns.extend(turns, self.ctx.clock.now(), self.ctx.options.lease)
             held = await self.ctx.store.transact(extend)
             for running in mine:
                 if running.turn.number not in held:
                     running.end(StopReason.LOST)
+
+
+def _read_file(ctx: EngineContext, turn: Turn, name: str) -> Awaitable[bytes]:
+    return Attachments(ctx).read(turn, name)

@@ -1,4 +1,4 @@
-"""A turn that this process works on, and how to stop it."""
+"""A turn that this process runs: its state, what reaches it from outside, how it stops, the typing indicator."""
 
 import asyncio
 import logging
@@ -13,12 +13,11 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from palaver.db.database import Database, key_topic
-from palaver.engine.context import EngineContext
 from palaver.engine.delivery.drafts import Draft
+from palaver.engine.delivery.replies import Replies
 from palaver.engine.metrics import Meter
-from palaver.engine.retry import contain_cancellation, describe_error, log_error, log_task_error
-from palaver.engine.turns.agent_events import AgentRun
-from palaver.engine.turns.agent_request import TurnSnapshot
+from palaver.engine.retry import Timeouts, contain_cancellation, describe_error, log_error, log_task_error
+from palaver.engine.turns.agent import AgentRun, TurnSnapshot
 from palaver.model.access import AccessRole
 from palaver.model.attachment import Attachment
 from palaver.model.key import SessionKey
@@ -38,72 +37,72 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-_LOOK_AGAIN = 1.0
+T = TypeVar("T")
+
+SIGNAL_RETRY_SECONDS = 1.0
+CANCEL_TIMEOUT_SECONDS = 5.0
+TYPING_DELAY_SECONDS = 0.5
+"""Answers that take less need no indicator."""
+TYPING_INTERVAL_SECONDS = 4.0
+"""Platforms hide the indicator after about five seconds."""
 
 
 class TurnSignals:
-    """Rung when something is said to a conversation, also before there is a turn to hear it. A context manager."""
+    """Listens for messages and stop requests of a conversation, even before its turn begins. A context manager."""
 
     def __init__(self, database: Database, key: SessionKey) -> None:
         self.key = key
         self._database = database
-        self._heard = ExitStack()
-        self._is_rung = False
-        self._heed: Callable[[], Awaitable[None]] | None = None
-        self._heeding: asyncio.Task[None] | None = None
+        self._subscriptions = ExitStack()
+        self._is_pending = False
+        self._handler: Callable[[], Awaitable[None]] | None = None
+        self._handling: asyncio.Task[None] | None = None
 
     def __enter__(self) -> Self:
-        self._hear()
+        self._subscribe()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.ignore()
-        self._heard.close()
+        self.detach()
+        self._subscriptions.close()
 
-    def ring(self) -> None:
-        self._is_rung = True
-        if self._heed is not None and (self._heeding is None or self._heeding.done()):
-            self._heeding = asyncio.create_task(self._until_quiet(self._heed))
+    def notify(self) -> None:
+        self._is_pending = True
+        if self._handler is not None and (self._handling is None or self._handling.done()):
+            self._handling = asyncio.create_task(self._handle(self._handler))
 
-    def answer(self, heed: Callable[[], Awaitable[None]]) -> None:
-        """From now on `heed` is called after every ring, and at once where it has rung already."""
-        self._heed = heed
-        if self._is_rung:
-            self.ring()
+    def attach(self, handler: Callable[[], Awaitable[None]]) -> None:
+        """Call `handler` after every signal from now on, and at once for one that is pending."""
+        self._handler = handler
+        if self._is_pending:
+            self.notify()
 
-    def ignore(self) -> None:
-        """Nobody heeds it any more; what rings from now on is for whoever answers next."""
-        self._heed = None
-        if self._heeding is not None:
-            self._heeding.cancel()
-            self._heeding = None
+    def detach(self) -> None:
+        """Call no handler any more; later signals wait for the next one."""
+        self._handler = None
+        if self._handling is not None:
+            self._handling.cancel()
+            self._handling = None
 
     def follow(self, key: SessionKey) -> None:
-        """The conversation has another key by now; what was said under it before it was heard counts."""
+        """Listen under the conversation's new key too, and check what was said there before."""
         self.key = key
-        self._hear()
-        self.ring()
+        self._subscribe()
+        self.notify()
 
-    def _hear(self) -> None:
-        self._heard.enter_context(self._database.hear(key_topic(self.key), self.ring))
+    def _subscribe(self) -> None:
+        self._subscriptions.enter_context(self._database.hear(key_topic(self.key), self.notify))
 
-    async def _until_quiet(self, heed: Callable[[], Awaitable[None]]) -> None:
-        while self._is_rung:
-            self._is_rung = False
+    async def _handle(self, handler: Callable[[], Awaitable[None]]) -> None:
+        while self._is_pending:
+            self._is_pending = False
             try:
-                await heed()
-            except Exception as error:  # noqa: BLE001 - whoever says stop later must still be heard
-                log_error(
-                    log, "a turn does not hear", error, {"action": "turn.signals_unavailable", "key": self.key.text}
-                )
-                await asyncio.sleep(_LOOK_AGAIN)
-                self._is_rung = True
-
-
-T = TypeVar("T")
-
-_LET_GO = 5.0
-"""For how many seconds an agent is waited for that was told to stop."""
+                await handler()
+            except Exception as error:  # noqa: BLE001 - a later stop request must still be heard
+                extra = {"action": "turn.signals_unavailable", "key": self.key.text}
+                log_error(log, "reading the signals of a turn failed", error, extra)
+                await asyncio.sleep(SIGNAL_RETRY_SECONDS)
+                self._is_pending = True
 
 
 class StopReason(StrEnum):
@@ -117,70 +116,64 @@ class StopReason(StrEnum):
 
 @value
 class CompactionRequest:
-    """That a conversation be summarised."""
-
     focus: str = ""
     is_asked: bool = False
-    """Somebody waits for a word about it."""
+    """Somebody asked for it and waits for a reply."""
 
 
 @dataclass(kw_only=True)
 class RunningTurn:
-    """A turn that this process works on, and how to stop it."""
-
     turn: Turn
     messages: Sequence[Received]
     stop: Future[StopReason]
-    scene: TurnSnapshot | None = None
-    """What the agent is to be shown, if that is known already."""
+    next_snapshot: TurnSnapshot | None = None
+    """What to show the agent next, if it is loaded already."""
     shown: TurnSnapshot | None = None
-    """What it was shown last."""
+    """What the agent saw last."""
     steered: list[Received] = field(default_factory=list[Received])
-    """What was said to it while it ran."""
-    filed: dict[str, tuple[Attachment, ...]] = field(default_factory=dict[str, tuple[Attachment, ...]])
-    """Files that were sent for a call, by its id: they stand with what came of it."""
+    """Messages that joined the turn while it ran."""
+    sent_files: dict[str, tuple[Attachment, ...]] = field(default_factory=dict[str, tuple[Attachment, ...]])
+    """Files that a tool call sent, by call id: they are recorded with its result."""
     draft: Draft | None = None
-    answering: AgentRun | None = None
+    agent_run: AgentRun | None = None
     answer: Final | None = None
-    """What was answered, once that is safe."""
-    spent: Usage = field(default_factory=Usage)
-    """On summaries; what answering takes is counted there."""
+    """The answer, once it is stored."""
+    summary_usage: Usage = field(default_factory=Usage)
     is_over: bool = False
-    """Nothing that the agent still says is heard."""
+    """Ignore what the agent still says."""
 
     @property
     def source(self) -> Source:
-        """Where the answer goes: to whoever spoke last."""
+        """Return where the answer goes: to the last message."""
         return self.messages[-1].inbound.source
 
     @property
     def offered(self) -> Mapping[str, ClientTool]:
-        """What whoever is answered does for the agent, by name."""
-        return {each.name: each for each in self.messages[-1].inbound.client_tools}
+        """Return the tools that the sender runs for the agent, by name."""
+        return {tool.name: tool for tool in self.messages[-1].inbound.client_tools}
 
     @property
     def role(self) -> AccessRole:
-        """As what everybody was let in whose words it answers: the least of them."""
-        spoken = [each for each in (*self.messages, *self.steered) if not each.inbound.observed]
-        return min((each.role or AccessRole.GUEST for each in spoken), default=AccessRole.GUEST)
+        """Return the lowest role of all whose messages the turn answers."""
+        spoken = [received for received in (*self.messages, *self.steered) if not received.inbound.observed]
+        return min((received.role or AccessRole.GUEST for received in spoken), default=AccessRole.GUEST)
 
     @property
     def usage(self) -> Usage:
-        return self.spent.plus(self.answering.usage) if self.answering else self.spent
+        return self.summary_usage.plus(self.agent_run.usage) if self.agent_run else self.summary_usage
 
-    def hear(self, messages: Sequence[Received]) -> None:
-        """Everything that it answers by now."""
-        known = {each.number for each in (*self.messages, *self.steered)}
-        self.steered += [each for each in messages if each.number not in known]
+    def add_steered(self, messages: Sequence[Received]) -> None:
+        known = {received.number for received in (*self.messages, *self.steered)}
+        self.steered += [received for received in messages if received.number not in known]
 
     def end(self, why: StopReason) -> None:
         if not self.stop.done():
             self.stop.set_result(why)
 
-    async def until_over(
-        self, work: Coroutine[Any, Any, T], limit: timedelta, ctx: EngineContext
+    async def run(
+        self, work: Coroutine[Any, Any, T], limit: timedelta, *, timeouts: Timeouts, meter: Meter
     ) -> T | StopReason | None:
-        """What comes of the work; else why it was stopped, or None where it took too long."""
+        """Run work until it is done. Return its result, why it was stopped, or None if it took too long."""
         over: Future[None] = asyncio.get_running_loop().create_future()
 
         def end(_: object = None) -> None:
@@ -190,66 +183,60 @@ class RunningTurn:
         task = asyncio.create_task(work)
         task.add_done_callback(end)
         self.stop.add_done_callback(end)
-        late = ctx.timeouts.queue(limit.total_seconds())
-        late.add(end)
+        timer = timeouts.queue(limit.total_seconds())
+        timer.add(end)
         try:
             await over
         finally:
-            late.remove(end)
+            timer.remove(end)
             is_done = task.done()
-            await self._let_go(task, ctx.meter)
+            await self._cancel(task, meter)
         if is_done:
             with contain_cancellation():
                 return task.result()
         return self.stop.result() if self.stop.done() else None
 
-    async def _let_go(self, task: "asyncio.Task[Any]", meter: Meter) -> None:
-        """Whether the agent heeds it or not, its turn is over: what it still says is not heard."""
+    async def _cancel(self, task: "asyncio.Task[Any]", meter: Meter) -> None:
+        """Cancel the agent. Whether it obeys or not, its turn is over."""
         self.is_over = True
         if task.done():
             return
-        told = {"action": "agent.unresponsive", "turn": self.turn.number}
+        extra = {"action": "agent.unresponsive", "turn": self.turn.number}
         task.cancel()
-        task.add_done_callback(partial(log_task_error, log, "the agent broke while it was stopped", told))
-        await asyncio.wait({task}, timeout=_LET_GO)
+        task.add_done_callback(partial(log_task_error, log, "the agent failed while it was stopped", extra))
+        await asyncio.wait({task}, timeout=CANCEL_TIMEOUT_SECONDS)
         if not task.done():
             meter.count("agents_left")
-            log.error("the agent does not stop; it is left to itself", extra=told)
-
-
-_AFTER = 0.5
-"""What is answered sooner needs no sign."""
-_EVERY = 4.0
-"""Platforms let the sign go out after about five seconds."""
+            log.error("the agent does not stop; leaving it alone", extra=extra)
 
 
 class TypingIndicator:
-    """The sign that somebody is writing, from a moment after it is made until its end."""
+    """Shows that an answer is being written, from a moment after its creation until `end`."""
 
-    def __init__(self, ctx: EngineContext, source: Source) -> None:
-        self._replies = ctx.replies
+    def __init__(self, replies: Replies, timeouts: Timeouts, source: Source) -> None:
+        self._replies = replies
         self._source = source
-        self._shows: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._context = copy_context()
-        self._soon = ctx.timeouts.queue(_AFTER)
-        self._soon.add(self._begin)
+        self._timer = timeouts.queue(TYPING_DELAY_SECONDS)
+        self._timer.add(self._begin)
 
     def end(self) -> None:
-        self._soon.remove(self._begin)
-        if self._shows is not None:
-            self._shows.cancel()
+        self._timer.remove(self._begin)
+        if self._task is not None:
+            self._task.cancel()
 
     def _begin(self) -> None:
-        self._shows = asyncio.create_task(self._show(), context=self._context)
+        self._task = asyncio.create_task(self._show(), context=self._context)
 
     async def _show(self) -> None:
-        """Until cancelled, or until the platform does not want it: a sign is worth no second try."""
+        """Show it until cancelled. Give up on the first error: an indicator is not worth a retry."""
         adapter = self._replies.adapter_for(self._source.platform, self._source.account)
         try:
-            there = self._replies.to(self._source, "…")
-            while there and supports(adapter, Typing):
-                async with asyncio.timeout(_EVERY):
-                    await adapter.typing(there[0])
-                await asyncio.sleep(_EVERY)
+            targets = self._replies.to(self._source, "…")
+            while targets and supports(adapter, Typing):
+                async with asyncio.timeout(TYPING_INTERVAL_SECONDS):
+                    await adapter.typing(targets[0])
+                await asyncio.sleep(TYPING_INTERVAL_SECONDS)
         except Exception as error:  # noqa: BLE001 - the answer comes without it
             log.info("typing is not shown: %s", describe_error(error), extra={"action": "typing.failed"})

@@ -1,4 +1,4 @@
-"""Tooling: which tools a turn has, what a person is asked about, and how each is used."""
+"""The tools of a turn: which there are, which calls need approval, and how each is run."""
 
 import asyncio
 import hashlib
@@ -41,9 +41,9 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-_RESULT = 32_000
-"""How much of what a tool puts out the agent is shown, in characters."""
-_NAME = 64
+RESULT_CHARACTERS = 32_000
+"""How much of a tool's result the agent sees."""
+NAME_CHARACTERS = 64
 
 
 @value(kw_only=False)
@@ -51,38 +51,38 @@ class TurnTools:
     ctx: EngineContext
 
     async def tools(self, role: AccessRole, platform: str) -> dict[str, tuple[Tool, Toolset]]:
-        """What the agent may use there for somebody with that role, by name, always in the same order."""
+        """Return the tools that a role may use on a platform, by name, always in the same order."""
         rules, found = self.ctx.options.tools, dict[str, tuple[Tool, Toolset]]()
         if not self.ctx.toolsets or not rules.any_for(role, platform):
             return found
         for toolset in self.ctx.toolsets:
-            for tool in await self._asked(toolset):
+            for tool in await self._list(toolset):
                 approval = rules.approval_mode(tool.name, role, platform, needs_approval=tool.needs_approval)
                 if approval is not ApprovalMode.NEVER and tool.name not in found and TOOL_NAME.fullmatch(tool.name):
                     found[tool.name] = replace(tool, needs_approval=approval is ApprovalMode.ASK), toolset
         return found
 
     async def listed(self, received: Received) -> Sequence[Tool]:
-        """Those for whoever said this, where they said it."""
+        """Return the tools for the sender of a message."""
         role, platform = received.role or AccessRole.GUEST, received.inbound.source.platform
         return [tool for tool, _ in (await self.tools(role, platform)).values()]
 
     async def toolbox(self, running: RunningTurn, approvals: Mapping[str, bool]) -> Toolbox:
-        """What was allowed is allowed once: to the calls that are open."""
+        """Return the tools of a turn. An approval holds once, for the open call."""
         offered = running.offered
         if not self.ctx.toolsets and not offered:
             return NO_TOOLS
         found = await self.tools(running.role, running.source.platform)
         if not found and not offered:
             return NO_TOOLS
-        allowed = {name for name, is_allowed in approvals.items() if is_allowed}
-        return _Toolbox(ctx=self.ctx, running=running, found=found, allowed=allowed, offered=offered)
+        approved = {call for call, is_approved in approvals.items() if is_approved}
+        return _Toolbox(ctx=self.ctx, running=running, found=found, approved=approved, offered=offered)
 
-    async def _asked(self, toolset: Toolset) -> Sequence[Tool]:
+    async def _list(self, toolset: Toolset) -> Sequence[Tool]:
         try:
             with contain_cancellation():
                 return await toolset.tools()
-        except Exception as error:  # noqa: BLE001 - without these tools the turn goes on
+        except Exception as error:  # noqa: BLE001 - the turn continues without these tools
             log_error(log, "tools are missing", error, {"action": "tool.list_failed"})
             return ()
 
@@ -96,9 +96,10 @@ class _Toolbox:
     ctx: EngineContext
     running: RunningTurn
     found: Mapping[str, tuple[Tool, Toolset]]
-    allowed: set[str]
+    approved: set[str]
+    """Ids of approved calls."""
     offered: Mapping[str, ClientTool]
-    """Used by whoever is answered; where they call theirs as we call ours, theirs is meant."""
+    """Tools that the client runs. They take precedence over ours of the same name."""
 
     @property
     def tools(self) -> Sequence[Tool]:
@@ -106,32 +107,32 @@ class _Toolbox:
         return [*ours, *map(_as_tool, self.offered.values())]
 
     async def question(self, call: ToolCall) -> str | None:
-        """None also where it cannot be asked, as nobody would read it all: then the use of it says so."""
-        question = await self._whole_question(call)
+        """Return the question to ask first. None also if it is too long to ask: then `use` refuses the call."""
+        question = await self._full_question(call)
         return question if question and len(question) <= MAX_QUESTION_LENGTH else None
 
-    async def _whole_question(self, call: ToolCall) -> str | None:
+    async def _full_question(self, call: ToolCall) -> str | None:
         if call.name in self.offered:
-            return f"{one_line(call.name, _NAME)} is used by whoever offered it."
-        use = self._use(call)
-        if use is None or self._leave(call) is not ApprovalMode.ASK:
+            return f"The client runs {one_line(call.name, NAME_CHARACTERS)}."
+        use = self._tool_use(call)
+        if use is None or self._approval_mode(call) is not ApprovalMode.ASK:
             return None
         try:
             with contain_cancellation():
                 skips_approval = await self.found[call.name][1].skips_approval(use)
-        except Exception as error:  # noqa: BLE001 - then a person decides
-            log_error(log, "a tool broke", error, {"action": "tool.error", "turn": self.running.turn.number})
+        except Exception as error:  # noqa: BLE001 - a person decides instead
+            log_error(log, "a tool failed", error, {"action": "tool.error", "turn": self.running.turn.number})
             skips_approval = False
         return None if skips_approval else approval_question(call, use.arguments)
 
     async def use(self, call: ToolCall) -> str:
-        # The names of tools are ours; what the agent calls by other names is its own.
+        # Log only names that we know: others are content of the agent.
         name, turn = call.name if call.name in self.found else "unknown", self.running.turn.number
         clock = asyncio.get_running_loop().time
         began = clock()
         try:
             with self.ctx.meter.step("tool"):
-                result = await self._used(call)
+                result = await self._check_and_run(call)
         except (ToolFailed, InvalidInput, NotFound) as error:
             result = texts.refusal(error)
             self.ctx.meter.count("tools_failed")
@@ -140,56 +141,56 @@ class _Toolbox:
         else:
             took = round(clock() - began, 3)
             log.info("tool used", extra={"action": "tool.used", "tool": name, "turn": turn, "seconds": took})
-        return clean_result(result, _RESULT)
+        return clean_result(result, RESULT_CHARACTERS)
 
-    async def _used(self, call: ToolCall) -> str:
+    async def _check_and_run(self, call: ToolCall) -> str:
         if call.name in self.offered:
-            raise ToolFailed("Whoever offered this tool has to use it, and has not.")
+            raise ToolFailed("The client has to run this tool itself, and has not.")
         if call.name not in self.found:
-            raise ToolFailed(f"There is no tool called {call.name[:100]}. There are: {', '.join(self.found)}.")
-        use = self._use(call)
+            raise ToolFailed(f"There is no tool {call.name[:100]}. Available tools: {', '.join(self.found)}.")
+        use = self._tool_use(call)
         if use is None:
-            raise ToolFailed("The arguments have to be one JSON object.")
-        if self._leave(call) is ApprovalMode.NEVER:
-            raise ToolFailed("Not everybody who speaks here may have this tool used.")
-        question = None if call.id in self.allowed else await self._whole_question(call)
+            raise ToolFailed("The arguments must be one JSON object.")
+        if self._approval_mode(call) is ApprovalMode.NEVER:
+            raise ToolFailed("Not everybody in this conversation may use this tool.")
+        question = None if call.id in self.approved else await self._full_question(call)
         if question and len(question) > MAX_QUESTION_LENGTH:
             raise ToolFailed(
-                "A person has to allow this, and is not asked about so much at once: the arguments may have about"
-                f" {MAX_QUESTION_LENGTH} characters and have {len(question)}. Make it shorter, or do it in parts."
+                "Shorten the arguments or split the call: a person has to approve it, and its question has"
+                f" {len(question)} characters of at most {MAX_QUESTION_LENGTH}."
             )
         if question:
-            raise ToolFailed("A person has to allow this first, and nobody has.")
-        self.allowed.discard(call.id)
-        return await self._bounded(self.found[call.name][1], use)
+            raise ToolFailed("A person has to approve this call first.")
+        self.approved.discard(call.id)
+        return await self._run(self.found[call.name][1], use)
 
-    async def _bounded(self, toolset: Toolset, use: ToolUse) -> str:
+    async def _run(self, toolset: Toolset, use: ToolUse) -> str:
         limit = self.ctx.options.tool_limit
         try:
             async with asyncio.timeout(limit.total_seconds()):
                 with contain_cancellation():
                     return await toolset.use(use)
         except TimeoutError:
-            raise ToolFailed(f"It took longer than {limit} and was stopped; its effect is unknown.") from None
+            raise ToolFailed(f"The tool took longer than {limit} and was stopped. Its effect is unknown.") from None
         except (ToolFailed, InvalidInput, NotFound):
             raise
         except StoreUnavailable:
-            raise ToolFailed("The database does not answer at the moment.") from None
+            raise ToolFailed("The database does not answer. Try again later.") from None
         except StoreError:
             raise
         except Exception as error:
-            log_error(log, "a tool broke", error, {"action": "tool.error", "turn": use.context.turn.number})
-            raise ToolFailed("The tool broke; its effect is unknown.") from error
+            log_error(log, "a tool failed", error, {"action": "tool.error", "turn": use.context.turn.number})
+            raise ToolFailed("The tool failed. Its effect is unknown.") from error
 
-    def _leave(self, call: ToolCall) -> ApprovalMode:
-        """As it is now: somebody of a lesser role may have spoken into the turn since it began."""
+    def _approval_mode(self, call: ToolCall) -> ApprovalMode:
+        """Return the mode for the turn's current role, which a message that joined it may have lowered."""
         if call.name not in self.found:
             return ApprovalMode.NEVER
         running, rules = self.running, self.ctx.options.tools
         tool, _ = self.found[call.name]
         return rules.approval_mode(call.name, running.role, running.source.platform, needs_approval=tool.needs_approval)
 
-    def _use(self, call: ToolCall) -> ToolUse | None:
+    def _tool_use(self, call: ToolCall) -> ToolUse | None:
         arguments = parse_arguments(call)
         if arguments is None:
             return None
@@ -197,13 +198,13 @@ class _Toolbox:
             turn=self.running.turn,
             last=self.running.messages[-1],
             role=self.running.role,
-            services=_Errands(ctx=self.ctx, running=self.running, call=call.id),
+            services=_TurnServices(ctx=self.ctx, running=self.running, call=call.id),
         )
         return ToolUse(call=call, arguments=arguments, context=context)
 
 
 @value
-class _Errands:
+class _TurnServices:
     ctx: EngineContext
     running: RunningTurn
     call: str
@@ -248,14 +249,14 @@ class _Errands:
         return places
 
     async def send(self, places: Sequence[Source], text: str, files: Sequence[NewFile] = (), *, once: str) -> bool:
-        kept = await Attachments(self.ctx).keep_all(files)
-        for file in kept:
+        stored = await Attachments(self.ctx).store_all(files)
+        for file in stored:
             if file.problem:
                 raise ToolFailed(f"The file was not sent: {file.problem}.")
         replies = self.ctx.replies
-        parts = [part for place in places for part in (*replies.to(place, text), *replies.files(place, kept))]
+        parts = [part for place in places for part in (*replies.to(place, text), *replies.files(place, stored))]
         if not parts:
-            raise ToolFailed("There is nothing in it that could be sent.")
+            raise ToolFailed("There is nothing to send.")
         call = hashlib.sha256(once.encode("utf-8", "replace")).hexdigest()[:32]
         cause = SendCause(CauseKind.TOOL, self.turn.number, call)
         owe, tries = _owe(self.ctx.store, self.turn, parts, cause, self.ctx.clock.now()), 0
@@ -265,14 +266,14 @@ class _Errands:
             tries += 1
             return await self.ctx.store.transact(owe)
 
-        # Where nobody heard what became of an attempt, what is owed already is owed by that one.
+        # If an attempt got no answer, what is already owed was owed by that attempt.
         is_sent = await retry_outage(attempt) or tries > 1
-        self.running.filed[self.call] = tuple(kept)
+        self.running.sent_files[self.call] = tuple(stored)
         return is_sent
 
 
 @transaction
 def _owe(store: Store, turn: Turn, parts: Sequence[Outbound], cause: SendCause, now: datetime) -> Statements[bool]:
-    """All of it or nothing, and nothing once somebody else has taken the turn over."""
+    """Owe all parts or none. Raises StaleFence if another worker took over the turn."""
     yield from store.turns.append_to_turn(turn, [])
     return (yield from store.outbox.enqueue_parts(parts, cause, now)) > 0

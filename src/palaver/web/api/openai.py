@@ -11,7 +11,7 @@ from starlette.routing import Route
 from starlette.types import Receive
 
 from palaver.db.transaction import Statements, transaction
-from palaver.engine.reply_waiter import Waiter
+from palaver.engine.reply_waiter import PendingReply
 from palaver.model.errors import BadArgument, PalaverError
 from palaver.model.turn import Received
 from palaver.model.value import value
@@ -164,18 +164,18 @@ class _Completion:
         for piece in telling.ending(outcome, reply, usage=self.wants_usage):
             yield piece
 
-    async def _growing(self, waiter: Waiter, grown: Grown) -> AsyncIterator[str]:
+    async def _growing(self, waiter: PendingReply, grown: Grown) -> AsyncIterator[str]:
         now = asyncio.get_running_loop().time
         asked = now()
         while not waiter.is_settled:
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT):
-                    await waiter.news.wait()
-            waiter.news.clear()
+                    await waiter.changed.wait()
+            waiter.changed.clear()
             if now() - asked >= HEARTBEAT:
                 await self.speaking.refuse_revoked()
                 asked = now()
-            if more := grown.more(self.services.waiting.said(waiter)):
+            if more := grown.more(self.services.waiting.partial_texts(waiter)):
                 yield more
 
 

@@ -97,7 +97,7 @@ class AnswerSchema(Schema, frozen=True, kw_only=True):
 async def _command(ask: Ask) -> AnswerSchema:
     services, caller = ask.services, ask.caller
     principal = await services.store.read(principal_of(caller, services.store))
-    answer = await services.engine.order(ask.body.command, ask.path["id"], principal)
+    answer = await services.engine.run_command(ask.body.command, ask.path["id"], principal)
     services.hub.hint("sessions", "turns")
     return AnswerSchema(answer=answer)
 

@@ -124,6 +124,6 @@ async def principal(services: Services, caller: Caller) -> Principal:
 
 async def order(services: Services, caller: Caller, session: str, text: str) -> str:
     """Do a command in a conversation, as whom they are let in there."""
-    said = await services.engine.order(text, session, await principal(services, caller))
+    said = await services.engine.run_command(text, session, await principal(services, caller))
     services.hub.hint("sessions", "turns")
     return said

@@ -1,0 +1,315 @@
+"""Ask the agent: build its request from one consistent state of the store, and turn its events into entries."""
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime, timedelta
+from functools import partial
+from operator import attrgetter
+
+from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.engine.retry import Timeouts, contain_cancellation, log_error
+from palaver.model.errors import StoreError
+from palaver.model.naming import Naming, Pseudonyms
+from palaver.model.platform import Platform
+from palaver.model.prompt import HomeChannel, Situation, context_section
+from palaver.model.session import Session
+from palaver.model.source import Labels, Source
+from palaver.model.transcript import Entry, Role, ToolCall
+from palaver.model.turn import Received, Turn, Usage
+from palaver.model.value import value
+from palaver.model.view import Message, open_calls, open_calls_of_turn, render, view, visible_entries
+from palaver.protocols.agent import (
+    Agent,
+    ApprovalNeeded,
+    Event,
+    Excerpt,
+    Failure,
+    FailureKind,
+    Final,
+    Request,
+    TextDelta,
+    ToolCalled,
+    ToolReturned,
+    UsageReport,
+    no_file,
+    no_new_messages,
+)
+from palaver.store.results import Begun, Held
+from palaver.store.store import Store
+
+__all__ = [
+    "AgentRun",
+    "Outcome",
+    "RequestBuilder",
+    "TurnSnapshot",
+]
+
+log = logging.getLogger(__name__)
+
+CLOSE_TIMEOUT_SECONDS = 5.0
+CACHED_SECTIONS = 128
+_LASTING_FACTS = attrgetter(*(field.name for field in fields(Source) if field.name != "message_id"))
+
+Outcome = Final | Failure | ApprovalNeeded
+
+
+@value
+class TurnSnapshot:
+    """What the store knew about a turn when its agent was asked."""
+
+    entries: Sequence[Entry]
+    homes: Sequence[Source]
+    session: Session
+    """As it was before the turn."""
+    last: Received
+    approvals: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    resumes_calls: bool = False
+    """Somebody answered a question: open tool calls may still be used."""
+    shared: bool = False
+    """Whether several people can speak in the conversation or take part in it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestBuilder:
+    store: Store
+    platforms: Mapping[str, Platform]
+    """The connected platforms."""
+    pseudonyms: Pseudonyms | None = None
+    _sections: dict[object, str] = field(default_factory=dict[object, str], init=False, compare=False)
+    """Prompt sections by the facts they are made of."""
+
+    def load_with(
+        self, begin: Transaction[Begun | Held | None]
+    ) -> Transaction[tuple[Begun | Held | None, TurnSnapshot | None]]:
+        """Begin a turn and load its snapshot in the same transaction."""
+        return _begin_and_load(self.store, begin)
+
+    def load(self, turn: Turn, messages: Sequence[Received]) -> Transaction[TurnSnapshot]:
+        return _load(self.store, turn, messages[-1])
+
+    def build(
+        self,
+        turn: Turn,
+        snapshot: TurnSnapshot,
+        *,
+        new_messages: Callable[[], Awaitable[tuple[str, ...]]] = no_new_messages,
+        read_file: Callable[[str], Awaitable[bytes]] = no_file,
+    ) -> Request:
+        platform = self._platform(snapshot.last.inbound.source)
+        messages = self._view(snapshot, snapshot.entries, str(turn.number) if snapshot.resumes_calls else None)
+        return Request(
+            session=turn.session,
+            turn=turn.number,
+            attempt=turn.attempt,
+            section=self._section(snapshot, platform),
+            messages=messages,
+            override=snapshot.session.override,
+            approvals=_approvals(turn, snapshot, messages) if snapshot.resumes_calls else {},
+            new_messages=new_messages,
+            read_file=read_file,
+        )
+
+    def texts_since(self, before: TurnSnapshot, now: TurnSnapshot) -> tuple[str, ...]:
+        """Return what people said since the agent got a snapshot, in the form in which the next request has it."""
+        entries = visible_entries(now.entries)
+        known = max((entry.seq for entry in before.entries), default=0)
+        latest = max((entry.seq for entry in entries if entry.role in {Role.ASSISTANT, Role.TOOL}), default=0)
+        earlier = [entry for entry in entries if entry.seq <= max(known, latest)]
+        naming = Naming(platform=self._platform(now.last.inbound.source), pseudonyms=self.pseudonyms)
+        rendered = partial(render, naming=naming, shared=now.shared, message_ids=False)
+        return tuple(message.text for message in rendered(entries)[len(rendered(earlier)) :])
+
+    def excerpt(self, turn: Turn, snapshot: TurnSnapshot, entries: Sequence[Entry], focus: str = "") -> Excerpt:
+        """Return a part of what the agent sees, to be summarised or titled."""
+        messages = self._view(snapshot, entries)
+        return Excerpt(session=turn.session, messages=messages, override=snapshot.session.override, focus=focus)
+
+    def _view(
+        self, snapshot: TurnSnapshot, entries: Sequence[Entry], goes_on: str | None = None
+    ) -> tuple[Message, ...]:
+        naming = Naming(platform=self._platform(snapshot.last.inbound.source), pseudonyms=self.pseudonyms)
+        return view(entries, naming, shared=snapshot.shared, goes_on=goes_on)
+
+    def _section(self, snapshot: TurnSnapshot, platform: Platform) -> str:
+        """Return the cached prompt section: its facts rarely change from turn to turn."""
+        source, labels = snapshot.last.inbound.source, _labels(snapshot, platform)
+        facts = _LASTING_FACTS(source), labels, snapshot.shared, tuple(snapshot.homes)
+        section = self._sections.get(facts)
+        if section is None:
+            if len(self._sections) >= CACHED_SECTIONS:
+                del self._sections[next(iter(self._sections))]
+            section = self._sections[facts] = context_section(self._situation(snapshot, platform), self.pseudonyms)
+        return section
+
+    def _situation(self, snapshot: TurnSnapshot, platform: Platform) -> Situation:
+        homes = [(self._platform(home), home.chat) for home in snapshot.homes]
+        return Situation(
+            source=snapshot.last.inbound.source,
+            platform=platform,
+            labels=_labels(snapshot, platform),
+            shared=snapshot.shared,
+            connected=tuple(self.platforms.values()),
+            homes=tuple(HomeChannel(platform=place, chat_id=chat) for place, chat in homes if chat),
+        )
+
+    def _platform(self, source: Source) -> Platform:
+        """Return the platform, even if it is no longer connected."""
+        return self.platforms.get(source.platform) or Platform(name=source.platform, title=source.platform.title())
+
+
+def _labels(snapshot: TurnSnapshot, platform: Platform) -> Labels:
+    """Return the lasting labels. Where an account is a chat, each message names its sender instead."""
+    labels = snapshot.last.inbound.labels
+    return replace(labels, user=None) if platform.accounts_are_chats else labels
+
+
+def _approvals(turn: Turn, snapshot: TurnSnapshot, messages: Sequence[Message]) -> dict[str, bool]:
+    """Return the decisions about open calls, by the call ids in the request, which the view may have repaired.
+
+    A call id that was used before does not count again: an approval is for one call.
+    """
+    pairs = zip(open_calls_of_turn(snapshot.entries, str(turn.number)), open_calls(messages), strict=True)
+    decisions = {
+        call.id: snapshot.approvals.get(call.id, snapshot.approvals.get(written.id)) for written, call in pairs
+    }
+    return {call: is_approved for call, is_approved in decisions.items() if is_approved is not None}
+
+
+@transaction
+def _begin_and_load(
+    store: Store, begin: Transaction[Begun | Held | None]
+) -> Statements[tuple[Begun | Held | None, TurnSnapshot | None]]:
+    begun = yield from begin
+    if not isinstance(begun, Begun):
+        return begun, None
+    is_alone = begun.opened.is_alone and len(begun.messages) == 1
+    session = begun.opened.session
+    return begun, (yield from _snapshot(store, begun.turn, begun.messages[-1], session, is_alone=is_alone))
+
+
+@transaction
+def _load(store: Store, turn: Turn, last: Received) -> Statements[TurnSnapshot]:
+    session = yield from store.turns.session_of(turn)
+    snapshot = yield from _snapshot(store, turn, last, session)
+    approvals = yield from store.steering.approvals(turn)
+    # A second attempt may already have used what was approved, so it has to ask again.
+    return replace(snapshot, approvals=approvals, resumes_calls=bool(approvals) and turn.attempt == 1)
+
+
+def _snapshot(
+    store: Store, turn: Turn, last: Received, session: Session, *, is_alone: bool = False
+) -> Statements[TurnSnapshot]:
+    entries = yield from store.transcript.load(turn)
+    homes = yield from store.accounts.homes(turn.key.profile)
+    shared = turn.key.shared or (last.place or turn.key).shared
+    if not shared and not is_alone:
+        shared = yield from store.attach.is_shared(session)
+    return TurnSnapshot(entries=entries, homes=homes, session=session, last=last, shared=shared)
+
+
+@dataclass(kw_only=True)
+class AgentRun:
+    """One agent at work on one turn."""
+
+    agent: Agent
+    write: Callable[[Entry], Awaitable[None]]
+    """Stores an entry under the turn's fence."""
+    show: Callable[[str], None]
+    """Gets the whole text so far, each time it grows."""
+    now: Callable[[], datetime]
+    timeouts: Timeouts
+    quiet_limit: timedelta
+    usage: Usage = field(default_factory=Usage)
+    text: str = ""
+    """The answer so far."""
+    has_called: bool = False
+    """The agent called a tool since the turn started, so earlier approvals are for other calls."""
+    _open_calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
+    _assigned_tokens: int = 0
+    """Output tokens that are already recorded with an entry."""
+
+    async def ask(self, request: Request) -> Outcome:
+        """Run the agent until it is done, fails, or is silent for too long."""
+        self.text = ""
+        self._open_calls = {call.id: call for call in open_calls(request.messages)}
+        try:
+            with contain_cancellation():
+                return await self._run(request)
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 - no error of an agent may end more than its turn
+            log_error(log, "the agent failed", error, {"action": "agent.error", "turn": request.turn})
+            return Failure(kind=FailureKind.FATAL, detail=f"the agent broke: {type(error).__name__}")
+
+    def take_tokens(self) -> int:
+        """Return the output tokens reported since the last entry."""
+        tokens = self.usage.output_tokens - self._assigned_tokens
+        self._assigned_tokens += tokens
+        return tokens
+
+    async def _run(self, request: Request) -> Outcome:
+        stream = aiter(self.agent.answer(request))
+        try:
+            return await self._read(stream)
+        finally:
+            await self._close(stream, request.turn)
+
+    async def _close(self, stream: AsyncIterator[Event], turn: int) -> None:
+        try:
+            if isinstance(stream, AsyncGenerator):
+                with self.timeouts.timeout(CLOSE_TIMEOUT_SECONDS), contain_cancellation():
+                    await stream.aclose()
+        except Exception as error:  # noqa: BLE001 - the answer counts even if the agent fails to clean up
+            log_error(log, "the agent did not close", error, {"action": "agent.close_error", "turn": turn})
+
+    async def _read(self, stream: AsyncIterator[Event]) -> Outcome:
+        while True:
+            event = await self._next(stream)
+            if isinstance(event, ApprovalNeeded):
+                if event.call.id not in self._open_calls:
+                    await self._handle(ToolCalled(calls=(event.call,)))
+                elif event.call != self._open_calls[event.call.id]:
+                    return Failure(kind=FailureKind.FATAL, detail="the agent asked about another call than it had made")
+            if isinstance(event, Outcome):
+                return event
+            await self._handle(event)
+
+    async def _next(self, stream: AsyncIterator[Event]) -> Event:
+        quiet = self.timeouts.timeout(self.quiet_limit.total_seconds())
+        try:
+            with quiet:
+                return await anext(stream)
+        except TimeoutError:
+            if not quiet.expired:  # the agent raised it
+                raise
+            return Failure(kind=FailureKind.STUCK, detail=f"the agent said nothing for {self.quiet_limit}")
+        except StopAsyncIteration:
+            return Failure(kind=FailureKind.FATAL, detail="the agent ended without an answer")
+
+    async def _handle(self, event: TextDelta | ToolCalled | ToolReturned | UsageReport) -> None:
+        match event:
+            case TextDelta(text):
+                self.text += text
+                self.show(self.text)
+            case UsageReport(usage):
+                self.usage = self.usage.plus(usage)
+            case ToolCalled():
+                self.text = ""
+                self.has_called = True
+                self._open_calls = {call.id: call for call in event.calls}
+                await self.write(
+                    Entry(
+                        seq=0,
+                        role=Role.ASSISTANT,
+                        at=self.now(),
+                        text=event.text,
+                        calls=event.calls,
+                        reasoning=event.reasoning,
+                        blob=event.blob,
+                        tokens=self.take_tokens(),
+                    )
+                )
+            case ToolReturned():
+                self._open_calls.pop(event.call, None)
+                await self.write(Entry(seq=0, role=Role.TOOL, at=self.now(), text=event.text, answers=event.call))

@@ -1,0 +1,312 @@
+"""Ask the agent for a summary of a long conversation, or for the title of a new one."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.engine import texts
+from palaver.engine.context import EngineContext
+from palaver.engine.intake.command_dispatch import CommandDispatcher
+from palaver.engine.retry import contain_cancellation, log_error, retry_outage
+from palaver.engine.turns.agent import RequestBuilder
+from palaver.engine.turns.completion import TurnCompletion
+from palaver.engine.turns.quotas import QuotaCheck
+from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopReason
+from palaver.model.compaction import CompactionPlan, CompactionTrigger, plan_compaction
+from palaver.model.errors import NothingToCompact, StoreUnavailable
+from palaver.model.key import SessionKey
+from palaver.model.lifecycle import TurnState
+from palaver.model.quotas import QuotaReached
+from palaver.model.session import Principal
+from palaver.model.transcript import Entry, Role
+from palaver.model.turn import Received, Turn
+from palaver.model.value import value
+from palaver.protocols.agent import Excerpt, GeneratedText, Summarising, Titling
+from palaver.protocols.capabilities import supports
+from palaver.store.store import Store
+
+__all__ = [
+    "COMPRESS",
+    "Compaction",
+    "TitleGenerator",
+]
+
+log = logging.getLogger(__name__)
+
+COMPRESS = "compress"
+"""The command that a compaction answers."""
+AUTOMATIC = "compaction"
+"""Who compacts a conversation if nobody asked for it."""
+KEPT_EXCHANGES = 2
+"""Exchanges that are never summarised. If the model refuses a conversation as too long, only the last one is kept."""
+RETRY_AFTER = timedelta(hours=1)
+STOPPED = "it was stopped"
+TOOK_TOO_LONG = "it took too long"
+OVER_QUOTA = "a usage limit is reached, see /usage"
+RESTARTED = "the gateway restarted in the meantime"
+
+TITLED_EXCHANGES = 3
+"""How many exchanges a conversation may have to get a title."""
+TITLE_ENTRIES, TITLE_ENTRY_CHARACTERS = 20, 2_000
+"""How much of a conversation the agent sees to title it."""
+TITLE_DRAIN_SECONDS = 1.0
+
+
+@value
+class _Summary:
+    plan: CompactionPlan
+    text: str
+
+
+@dataclass(kw_only=True)
+class Compaction:
+    ctx: EngineContext
+    requests: RequestBuilder
+    commands: CommandDispatcher
+    completion: TurnCompletion
+    _not_before: dict[str, datetime] = field(default_factory=dict[str, datetime])
+    """When to try again to summarise a session that could not be."""
+
+    # After a turn
+
+    def is_due(self, running: RunningTurn) -> bool:
+        """Tell whether the conversation comes close to what the model takes."""
+        agent, shown, options = self._agent(running.turn), running.shown, self.ctx.options
+        if running.answer is None or shown is None or not supports(agent, Summarising):
+            return False
+        window = agent.context_window(shown.session.override) or options.context_window
+        trigger = CompactionTrigger(context_share=options.context_percent / 100, message_limit=options.message_limit)
+        is_due = trigger.is_due(shown.entries, window) and not self._is_postponed(running.turn.session)
+        return is_due and _can_compact(shown.entries)
+
+    async def start_turn(self, key: SessionKey) -> Turn | None:
+        """Start a turn for a compaction. Return None if a message waits or is being answered."""
+        now = self.ctx.clock.now()
+        try:
+            return await self.ctx.store.transact(
+                _start_turn(self.ctx.store, key, self.ctx.worker, now, self.ctx.options.lease)
+            )
+        except StoreUnavailable:
+            return None
+
+    # In a turn of its own
+
+    def requested(self, messages: Sequence[Received]) -> CompactionRequest | None:
+        """Return the request of a turn without messages, or of `/compress`; None for a turn that answers messages."""
+        if not messages:
+            return CompactionRequest()
+        invocation = self.commands.parse_received(messages[-1]).invocation
+        if invocation is None or invocation.command.name != COMPRESS:
+            return None
+        return CompactionRequest(focus=invocation.words.get("focus", ""), is_asked=True)
+
+    async def run(self, running: RunningTurn, request: CompactionRequest) -> None:
+        """Run a compaction to its end. The conversation goes on even if it fails."""
+        result = await running.run(
+            self._try(running, request),
+            self.ctx.options.turn_limit,
+            timeouts=self.ctx.timeouts,
+            meter=self.ctx.meter,
+        )
+        match result:
+            case _Summary():
+                await self._store(running, request, result)
+            case StopReason.DRAIN | StopReason.LOST:
+                await self.completion.stop(running, result)
+            case StopReason():
+                await self._fail(running, request, STOPPED)
+            case None:
+                await self._fail(running, request, TOOK_TOO_LONG)
+            case str():
+                await self._fail(running, request, result)
+
+    async def give_up(self, turn: Turn, messages: Sequence[Received]) -> None:
+        """End an interrupted compaction without retrying it."""
+        running = RunningTurn(turn=turn, messages=messages, stop=asyncio.get_running_loop().create_future())
+        await self._fail(running, CompactionRequest(is_asked=bool(messages)), RESTARTED)
+
+    async def _try(self, running: RunningTurn, request: CompactionRequest) -> "_Summary | str":
+        """Return a summary, or why there is none."""
+        reached = self._quota_reached(running, self.ctx.clock.now())
+        if await retry_outage(lambda: self.ctx.store.read(reached)):
+            return OVER_QUOTA
+        try:
+            return await self._summarise(running, kept=KEPT_EXCHANGES, focus=request.focus)
+        except NothingToCompact as refusal:
+            return str(refusal)
+
+    @transaction
+    def _quota_reached(self, running: RunningTurn, now: datetime) -> Statements[QuotaReached | None]:
+        session = yield from self.ctx.store.turns.session_of(running.turn)
+        return (yield from QuotaCheck(self.ctx).reached(running.messages[-1], session, now))
+
+    async def _store(self, running: RunningTurn, request: CompactionRequest, summary: _Summary) -> None:
+        replies = (
+            self.completion.reply(running, texts.compacted(_spoken_entries(summary.plan))) if request.is_asked else []
+        )
+        turn = running.turn
+        by = Principal.speaking(running.source).name if request.is_asked else AUTOMATIC
+        settle = self.ctx.store.turns.settle(turn, [], replies, self.ctx.clock.now(), usage=running.usage)
+        try:
+            steps = _all(self._compact(turn, summary, by), settle, self.ctx.store.usage.uncount_turn(turn))
+            await self.completion.end(turn, steps, TurnState.DONE)
+        except NothingToCompact as refusal:
+            await self._fail(running, request, str(refusal))
+        else:
+            self._report(running)
+
+    async def _fail(self, running: RunningTurn, request: CompactionRequest, why: str) -> None:
+        """Record why there is no summary, and try again later."""
+        now, turn = self.ctx.clock.now(), running.turn
+        replies = self.completion.reply(running, texts.not_compacted(why)) if request.is_asked else []
+        settle = self.ctx.store.turns.settle(turn, [], replies, now, usage=running.usage, error=why)
+        await self.completion.end(turn, _all(settle, self.ctx.store.usage.uncount_turn(turn)), TurnState.FAILED)
+        pending = {session: until for session, until in self._not_before.items() if until > now}
+        self._not_before = {**pending, turn.session: now + RETRY_AFTER}
+        log.info("nothing was summarised: %s", why, extra={"action": "compaction.skipped", "turn": turn.number})
+
+    # Within a turn
+
+    async def make_room(self, running: RunningTurn) -> bool:
+        """Summarise a conversation that the model refuses as too long. Return whether that worked."""
+        turn = running.turn
+        try:
+            summary = await self._summarise(running, kept=1)
+            # Append nothing: this checks that the turn is still ours.
+            check_fence = self.ctx.store.turns.append_to_turn(turn, [])
+            await self.ctx.retry_until_stored(_all(self._compact(turn, summary, AUTOMATIC), check_fence))
+        except NothingToCompact as refusal:
+            log.info("nothing was summarised: %s", refusal, extra={"action": "compaction.skipped", "turn": turn.number})
+            return False
+        self._report(running)
+        return True
+
+    # The summary
+
+    async def _summarise(self, running: RunningTurn, *, kept: int, focus: str = "") -> _Summary:
+        agent = self._agent(running.turn)
+        if not supports(agent, Summarising):
+            raise NothingToCompact("the agent cannot summarise")
+        load = self.requests.load(running.turn, running.messages)
+        snapshot = await retry_outage(lambda: self.ctx.store.read(load))
+        plan = plan_compaction(snapshot.entries, keep_exchanges=kept)
+        excerpt = self.requests.excerpt(running.turn, snapshot, plan.covered, focus)
+        return _Summary(plan=plan, text=await self._ask(agent, excerpt, running))
+
+    def _compact(self, turn: Turn, summary: _Summary, by: str) -> Transaction[object]:
+        now = self.ctx.clock.now()
+        return self.ctx.store.transcript.compact(turn.key, summary.plan, summary.text, now, by=by)
+
+    async def _ask(self, agent: Summarising, excerpt: Excerpt, running: RunningTurn) -> str:
+        extra = {"action": "agent.error", "turn": running.turn.number}
+        quiet = asyncio.timeout(self.ctx.options.quiet_limit.total_seconds())
+        try:
+            async with quiet:
+                with contain_cancellation():
+                    summary = await agent.summarise(excerpt)
+            running.summary_usage = running.summary_usage.plus(summary.usage)
+        except Exception as error:
+            log_error(log, "the agent failed to summarise", error, extra)
+            raise NothingToCompact(TOOK_TOO_LONG if quiet.expired() else "the agent could not do it") from error
+        return summary.text
+
+    def _is_postponed(self, session: str) -> bool:
+        until = self._not_before.get(session)
+        return until is not None and until > self.ctx.clock.now()
+
+    def _agent(self, turn: Turn) -> object:
+        return self.ctx.agents.of(turn.key.profile)
+
+    def _report(self, running: RunningTurn) -> None:
+        self.ctx.meter.count("compactions")
+        log.info("conversation summarised", extra={"action": "compaction.done", "turn": running.turn.number})
+
+
+def _can_compact(entries: Sequence[Entry]) -> bool:
+    try:
+        plan_compaction(entries, keep_exchanges=KEPT_EXCHANGES)
+    except NothingToCompact:
+        return False
+    return True
+
+
+def _spoken_entries(plan: CompactionPlan) -> int:
+    return sum(entry.role in {Role.USER, Role.ASSISTANT} for entry in plan.covered)
+
+
+@transaction
+def _start_turn(store: Store, key: SessionKey, worker: str, now: datetime, lease: timedelta) -> Statements[Turn | None]:
+    number = yield from store.turns.occupy(key, now)
+    if number is None:
+        return None
+    yield from store.usage.charge_to_previous(number)
+    return (yield from store.turns.resume(number, worker, now, lease))
+
+
+@transaction
+def _all(*steps: Transaction[object]) -> Statements[None]:
+    """Do all steps or none, so that a turn that is no longer ours changes nothing."""
+    for step in steps:
+        yield from step
+
+
+@dataclass(kw_only=True)
+class TitleGenerator:
+    """Titles conversations in the background. Nobody waits for a title."""
+
+    ctx: EngineContext
+    requests: RequestBuilder
+    _tasks: "set[asyncio.Task[None]]" = field(default_factory=set["asyncio.Task[None]"])
+
+    def consider(self, running: RunningTurn) -> None:
+        """Ask for a title after a turn, if the conversation has none yet."""
+        snapshot, answer = running.shown, running.answer
+        if snapshot is None or answer is None or not self.ctx.options.titles:
+            return
+        if snapshot.session.title or snapshot.session.counters.turns >= TITLED_EXCHANGES:
+            return
+        agent = self.ctx.agents.of(running.turn.key.profile)
+        # If too many run at once, the next exchange asks again.
+        if supports(agent, Titling) and len(self._tasks) < self.ctx.options.concurrent_turns:
+            last = Entry(
+                seq=snapshot.session.counters.entries + len(snapshot.entries),
+                role=Role.ASSISTANT,
+                at=running.turn.started,
+            )
+            recent = _shorten([*snapshot.entries, last._replace(text=answer.text)])
+            excerpt = self.requests.excerpt(running.turn, snapshot, recent)
+            task = asyncio.create_task(self._generate(agent, excerpt, running.turn))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def drain(self) -> None:
+        """Wait a moment for titles that are being generated."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=TITLE_DRAIN_SECONDS)
+
+    def abandon(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    async def _generate(self, agent: Titling, excerpt: Excerpt, turn: Turn) -> None:
+        try:
+            async with asyncio.timeout(self.ctx.options.quiet_limit.total_seconds()):
+                with contain_cancellation():
+                    title = await agent.title(excerpt)
+            await self.ctx.store.transact(self._record(turn, title, self.ctx.clock.now()))
+        except Exception as error:  # noqa: BLE001 - a conversation can do without a title
+            log_error(log, "no title could be generated", error, {"action": "title.failed", "session": turn.session})
+
+    @transaction
+    def _record(self, turn: Turn, title: GeneratedText, now: datetime) -> Statements[None]:
+        """Suggest the title and count its usage even if it is not used."""
+        yield from self.ctx.store.sessions.suggest_title(turn.session, title.text)
+        yield from self.ctx.store.turns.spend(turn, title.usage, now)
+
+
+def _shorten(entries: Sequence[Entry]) -> list[Entry]:
+    spoken = [entry for entry in entries if entry.role in {Role.USER, Role.ASSISTANT} and entry.text.strip()]
+    return [entry._replace(text=entry.text[:TITLE_ENTRY_CHARACTERS], calls=()) for entry in spoken[-TITLE_ENTRIES:]]
