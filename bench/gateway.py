@@ -12,7 +12,7 @@ from palaver.commands.builtin import standard_commands
 from palaver.engine.engine import Engine
 from palaver.engine.metrics import NoMeter, Step
 from palaver.engine.options import Options
-from palaver.gateway.gateway import COLLECT_AFTER
+from palaver.gateway.gateway import GC_THRESHOLD
 from palaver.model.access import AccessRole, Grant
 from palaver.model.turn import Outbound
 from palaver.protocols.clock import SystemClock
@@ -105,7 +105,7 @@ class Gateway(NoMeter):
 async def gateway(url: str, people: int) -> AsyncGenerator[Gateway]:
     world = FakePlatform(clock=SystemClock())
     adapter = TimedAdapter(world)
-    gc.set_threshold(COLLECT_AFTER)  # as the real one does
+    gc.set_threshold(GC_THRESHOLD)  # as the real one does
     async with await open_store(url) as store:
         measured = Gateway(Crowd(world, people), adapter, store.search)
         engine = Engine(

@@ -54,7 +54,7 @@ async def _measured(path: Path) -> Figure:
 @asynccontextmanager
 async def _served(config: Config) -> AsyncGenerator[httpx.AsyncClient]:
     opened = asyncio.Event()
-    gateway = Gateway(config, window=lambda _: opened.set())
+    gateway = Gateway(config, show_login=lambda _: opened.set())
     serving = asyncio.create_task(gateway.serve())
     try:
         await opened.wait()
@@ -64,7 +64,7 @@ async def _served(config: Config) -> AsyncGenerator[httpx.AsyncClient]:
         async with httpx.AsyncClient(base_url=config.web.url, headers=headers) as client:
             yield client
     finally:
-        gateway.end()
+        gateway.stop()
         await serving
 
 

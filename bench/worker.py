@@ -10,7 +10,7 @@ from palaver.agents.echo import EchoAgent
 from palaver.cli.loop import run
 from palaver.commands.builtin import standard_commands
 from palaver.engine.engine import Engine
-from palaver.gateway.gateway import COLLECT_AFTER
+from palaver.gateway.gateway import GC_THRESHOLD
 from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
 from palaver.testkit.adapter import FakeAdapter
@@ -20,7 +20,7 @@ __all__: list[str] = []
 
 
 async def _serve(url: str, socket: str, name: str, *accounts: str) -> None:
-    gc.set_threshold(COLLECT_AFTER)
+    gc.set_threshold(GC_THRESHOLD)
     async with await open_store(url) as store:
         engine = Engine(
             store=store,

@@ -234,14 +234,14 @@ def test_a_gateway_reads_its_configuration_again(place: Place) -> None:
     gateway = place.up()
     place.configure("log: {level: error}\ngrants: [{effect: block, platform: terminal}]")
     gateway.send_signal(signal.SIGHUP)
-    assert "a change of log waits for a restart" in read_until(gateway, "the configuration was read again")
+    assert "a change of log waits for a restart" in read_until(gateway, "the configuration was reloaded")
     assert "blocks" in place.run("chat", "-m", "hello").stderr
     place.configure("nonsense: 1")
     gateway.send_signal(signal.SIGHUP)
     read_until(gateway, "the configuration stays as it was")
     place.configure("")
     gateway.send_signal(signal.SIGHUP)
-    read_until(gateway, "the configuration was read again")
+    read_until(gateway, "the configuration was reloaded")
     assert place.run("chat", "-m", "hello").stdout == "You said: hello\n"
 
 

@@ -13,7 +13,8 @@ import pytest
 from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config, GrantConfig
 from palaver.db.transaction import Statements, transaction
-from palaver.gateway.gateway import COLLECT_AFTER, Gateway, terminal_socket
+from palaver.gateway.gateway import GC_THRESHOLD, Gateway
+from palaver.gateway.terminal import terminal_socket
 from palaver.model.access import Effect
 from palaver.model.errors import StoreInUse, StoreUnavailable
 from palaver.platforms.terminal.client import GatewayFails
@@ -34,7 +35,7 @@ async def serving(config: Config) -> AsyncGenerator[Gateway]:
     try:
         yield gateway
     finally:
-        gateway.end()
+        gateway.stop()
         async with asyncio.timeout(30):
             assert await serving
 
@@ -147,4 +148,4 @@ async def test_two_stores_in_one_folder_have_two_sockets(tmp_path: Path) -> None
 async def test_rings_of_objects_are_looked_for_less_often_than_python_would(config: Config) -> None:
     gc.set_threshold(700)
     async with serving(config), person(config).present():
-        assert gc.get_threshold()[0] == COLLECT_AFTER > 700
+        assert gc.get_threshold()[0] == GC_THRESHOLD > 700

@@ -84,7 +84,7 @@ async def opened(config: Config, meter: Meter | None = None) -> AsyncGenerator[O
     """Until it ends in good order."""
     config = config.model_copy(update={"web": config.web.model_copy(update={"port": free_port()})})
     links: list[str] = []
-    gateway = Gateway(config, meter=meter, window=links.append)
+    gateway = Gateway(config, meter=meter, show_login=links.append)
     serving = asyncio.create_task(gateway.serve())
     try:
         async with asyncio.timeout(20):
@@ -94,7 +94,7 @@ async def opened(config: Config, meter: Meter | None = None) -> AsyncGenerator[O
         async with await open_store(config.store) as store:
             yield Opened(gateway=gateway, config=config, store=store, links=links)
     finally:
-        gateway.end()
+        gateway.stop()
         async with asyncio.timeout(30):
             assert await serving
 

@@ -19,7 +19,7 @@ from palaver.config.model import Config, GrantConfig
 from palaver.config.quotas import CapsConfig
 from palaver.engine.options import Options
 from palaver.engine.reply_waiter import PendingReply
-from palaver.gateway.gateway import terminal_socket
+from palaver.gateway.terminal import terminal_socket
 from palaver.model.attachment import Attachment, TooLarge
 from palaver.protocols.clock import SystemClock
 from palaver.store.people.api_tokens import ALL_RIGHTS, Right

@@ -15,7 +15,7 @@ from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, as
 from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
 from palaver.config.web import WebConfig
-from palaver.gateway.gateway import terminal_socket
+from palaver.gateway.terminal import terminal_socket
 from palaver.protocols.clock import SystemClock
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import ARGS, CHROMIUM, Opened, opened

@@ -126,11 +126,11 @@ async def test_without_a_window_an_account_that_is_called_is_told_so(
     gateway = Gateway(config)
     serving = asyncio.create_task(gateway.serve())
     await asyncio.sleep(0)
-    gateway.end()
+    gateway.stop()
     assert await serving
     told = [record for record in caplog.records if getattr(record, "action", "") == "account.unreachable"]
     assert [record.levelno for record in told] == [logging.ERROR] * 2
-    assert "caller:main hears nothing" in told[0].getMessage()
+    assert "caller:main receives nothing" in told[0].getMessage()
     assert "web: {enabled: true}" in told[0].getMessage()
 
 

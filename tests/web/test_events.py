@@ -14,7 +14,7 @@ import pytest
 from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config, GrantConfig
 from palaver.db.transaction import Statements, transaction
-from palaver.gateway.gateway import terminal_socket
+from palaver.gateway.terminal import terminal_socket
 from palaver.model.session import Principal
 from palaver.protocols.clock import SystemClock
 from palaver.protocols.hooks import PartialAnswer

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import httpx
 import pytest
 
-from palaver.gateway.gateway import terminal_socket
+from palaver.gateway.terminal import terminal_socket
 from palaver.model.access import Grant
 from palaver.model.attachment import Attachment
 from palaver.model.key import derive_key

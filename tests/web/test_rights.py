@@ -8,7 +8,7 @@ import pytest
 
 from palaver.config.model import Config, GrantConfig
 from palaver.db.transaction import Statements, transaction
-from palaver.gateway.gateway import terminal_socket
+from palaver.gateway.terminal import terminal_socket
 from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.session import Principal
 from palaver.protocols.clock import SystemClock

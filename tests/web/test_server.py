@@ -14,8 +14,9 @@ from playwright.async_api import Page
 from palaver.config.model import Config
 from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Transaction
-from palaver.gateway.gateway import Gateway, terminal_socket
+from palaver.gateway.gateway import Gateway
 from palaver.gateway.metrics import open_meter
+from palaver.gateway.terminal import terminal_socket
 from palaver.model.errors import StoreUnavailable
 from palaver.protocols.clock import SystemClock
 from palaver.web import server
@@ -88,13 +89,13 @@ async def test_a_window_whose_port_is_taken_is_said_and_the_gateway_goes_on(
     with socket.socket() as other:
         other.bind(("127.0.0.1", config.web.port))
         other.listen()
-        gateway = Gateway(config, window=lambda _: pytest.fail("there is no window"))
+        gateway = Gateway(config, show_login=lambda _: pytest.fail("there is no window"))
         serving = asyncio.create_task(gateway.serve())
         alice = Person(terminal_socket(config), "main")
         async with alice.present() as paper:
             await alice.say("hello")
             assert paper.texts == ["You said: hello"]
-        gateway.end()
+        gateway.stop()
         assert await serving
     told = [record for record in caplog.records if getattr(record, "action", "") == "web.port_taken"]
     assert len(told) == 1
@@ -140,12 +141,12 @@ async def test_a_log_is_told_a_link_only_where_nobody_has_come_yet(tmp_path: Pat
     config = config.model_copy(update={"web": config.web.model_copy(update={"port": free_port()})})
     told: list[str] = []
     for count in (1, 2):
-        gateway = Gateway(config, window=told.append, is_kept=True)
+        gateway = Gateway(config, show_login=told.append, is_logged=True)
         serving = asyncio.create_task(gateway.serve())
         async with asyncio.timeout(20):
             while len(told) < count:  # noqa: ASYNC110 - it opens
                 await asyncio.sleep(0.01)
-        gateway.end()
+        gateway.stop()
         assert await serving
     assert [("/login#" in each, "palaver web link" in each) for each in told] == [(True, False), (False, True)]
 
@@ -182,7 +183,7 @@ async def test_a_tab_that_nobody_sees_holds_no_connection_and_goes_on_when_it_is
 
 
 async def test_figures_are_for_whoever_may_read(config: Config) -> None:
-    with open_meter(None, window=True) as meter:
+    with open_meter(None, web=True) as meter:
         async with opened(config, meter) as window, window.visit() as client:
             figures = await client.get("/metrics")
             assert "palaver_step_seconds" in figures.text

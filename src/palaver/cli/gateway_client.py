@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Self, cast
 
 from palaver.config.model import Config
-from palaver.gateway.gateway import Gateway, terminal_socket
+from palaver.gateway.gateway import Gateway
 from palaver.gateway.logs import HumanFormat
+from palaver.gateway.terminal import terminal_socket
 from palaver.model.errors import PalaverError, StoreInUse
 from palaver.platforms.terminal.client import GatewayFails
 from palaver.platforms.terminal.socket import Streams, dial
@@ -103,10 +104,10 @@ class Host:
 
     async def __aexit__(self, *_: object) -> None:
         if self._gateway and self._serving:
-            self._gateway.end()
+            self._gateway.stop()
             await asyncio.wait({self._serving}, timeout=_LEAVING)
             if not self._serving.done():
-                self._gateway.end()
+                self._gateway.stop()
             await asyncio.gather(self._serving, return_exceptions=True)
         self._log.close()
 
@@ -137,7 +138,7 @@ class Host:
                 raise self._said(error)
         else:
             self._keep_log()
-        self._gateway = Gateway(self._config, window=self.window)
+        self._gateway = Gateway(self._config, show_login=self.window)
         self._serving = asyncio.create_task(self._gateway.serve())
 
     def _said(self, error: BaseException) -> BaseException:

@@ -42,9 +42,9 @@ def up(*, store: StoreOption = None) -> None:
     configure_logs(config.log.level, config.log.format, sys.stderr)
     _caution(loaded)
     try:
-        with open_meter(config.metrics.port, window=config.web.enabled) as meter:
+        with open_meter(config.metrics.port, web=config.web.enabled) as meter:
             window = _tell_link if config.web.enabled else None
-            gateway = Gateway(config, meter=meter, window=window, is_kept=not sys.stdout.isatty())
+            gateway = Gateway(config, meter=meter, show_login=window, is_logged=not sys.stdout.isatty())
             drained = run(_serve(gateway, store))
     except (InvalidInput, StoreInUse, StoreUnavailable):
         raise
@@ -90,7 +90,7 @@ def _caution(loaded: Loaded) -> None:
 async def _serve(gateway: Gateway, store: str | None) -> bool:
     loop = asyncio.get_running_loop()
     for ending in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(ending, gateway.end)
+        loop.add_signal_handler(ending, gateway.stop)
     loop.add_signal_handler(signal.SIGHUP, _reload, gateway, store)
     return await gateway.serve()
 

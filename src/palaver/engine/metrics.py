@@ -1,4 +1,4 @@
-"""Meters: how often each step is taken, how long it takes, how much waits. Numbers only, never content."""
+"""Metrics: how often each step runs, how long it takes, how much waits. Numbers only, never content."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal, Protocol, runtime_checkable
@@ -38,19 +38,19 @@ Level = Literal["lanes", "leases", "accounts", "inbox_waiting", "outbox_due"]
 
 class Meter(Protocol):
     def step(self, name: Step) -> AbstractContextManager[None]:
-        """Counts a step and times it."""
+        """Count and time a step."""
         ...
 
     def count(self, name: Count, amount: int = 1) -> None: ...
 
     def level(self, name: Level, value: float) -> None:
-        """How much there is of something right now."""
+        """Set how much there is of something now."""
         ...
 
 
 @runtime_checkable
 class Exposing(Protocol):
-    """Meters whose figures can be read as text."""
+    """A meter whose figures can be read as text."""
 
     def exposed(self) -> bytes: ...
 

@@ -1,4 +1,4 @@
-"""Agents as a configuration wants them: each made when it is first wanted, kept while it is, let go afterwards."""
+"""Build the agents of a configuration; keep unchanged ones across reloads and close the rest at the end."""
 
 import asyncio
 import logging
@@ -38,79 +38,80 @@ log = logging.getLogger(__name__)
 
 
 class AgentPool:
+    """Agents by the settings they were built from, including the content of key files."""
+
     def __init__(self) -> None:
-        self._known: list[tuple[dict[str, Any], Agent]] = []
-        """By what they were made from: what now stands in a key file makes it another one."""
+        self._current: list[tuple[dict[str, Any], Agent]] = []
         self._all: list[Agent] = []
 
     def agents(self, config: Config) -> Agents:
-        """Those that are wanted. Raises InvalidInput where one cannot be had, and then nothing has changed."""
-        own = _own(config)
-        before, known = self._known, list[tuple[dict[str, Any], Agent]]()
-        for choice in (config.agent, *own.values()):
+        """Return the agents of a configuration. Raises InvalidInput, and changes nothing, if one cannot be built."""
+        by_profile = _profile_agents(config)
+        before, current = self._current, list[tuple[dict[str, Any], Agent]]()
+        for choice in (config.agent, *by_profile.values()):
             facts = choice.facts()
-            known.append((facts, self._found(facts, [*known, *before]) or _made(choice, facts)))
-        self._known = known
-        usual, *others = (agent for _, agent in known)
-        self._all += [agent for agent in (usual, *others) if not any(agent is each for each in self._all)]
+            current.append((facts, _find(facts, [*current, *before]) or _build(choice, facts)))
+        self._current = current
+        default, *others = (agent for _, agent in current)
+        self._all += [agent for agent in (default, *others) if not any(agent is known for known in self._all)]
         for agent in self._all:
-            if isinstance(agent, Retiring) and not any(agent is each for each in (usual, *others)):
+            if isinstance(agent, Retiring) and not any(agent is used for used in (default, *others)):
                 agent.retire()
-        return Agents(usual, dict(zip(own, others, strict=True)))
+        return Agents(default, dict(zip(by_profile, others, strict=True)))
 
     async def close(self) -> None:
-        """All of them, whatever one of them does."""
+        """Close all agents, even if one of them fails."""
         closing = (agent.close() for agent in self._all if isinstance(agent, Closable))
         for error in await asyncio.gather(*closing, return_exceptions=True):
             if error:
                 log_error(log, "an agent did not close", error, {"action": "agent.close_error"})
 
-    @staticmethod
-    def _found(facts: dict[str, Any], known: list[tuple[dict[str, Any], Agent]]) -> Agent | None:
-        return next((agent for made_from, agent in known if made_from == facts), None)
+
+def _find(facts: dict[str, Any], known: list[tuple[dict[str, Any], Agent]]) -> Agent | None:
+    return next((agent for built_from, agent in known if built_from == facts), None)
 
 
-def _own(config: Config) -> dict[str, AgentConfig]:
-    """Of profiles that have an agent of their own."""
+def _profile_agents(config: Config) -> dict[str, AgentConfig]:
+    """Return the agents of profiles that have their own."""
     return {name: profile.agent for name, profile in config.profiles.items() if "agent" in profile.model_fields_set}
 
 
 def find_unavailable_agents(config: Config) -> Iterator[tuple[tuple[str, ...], InvalidInput]]:
-    """The agents that a gateway would refuse to begin with, by where they stand, and why."""
-    own = {("profiles", name, "agent"): choice for name, choice in _own(config).items()}
-    for way, choice in {("agent",): config.agent, **own}.items():
+    """Yield the path of each agent in the configuration that cannot be built, and why."""
+    profiles = {("profiles", name, "agent"): choice for name, choice in _profile_agents(config).items()}
+    for path, choice in {("agent",): config.agent, **profiles}.items():
         try:
             build_agent(choice)
         except InvalidInput as refusal:
-            yield way, refusal
+            yield path, refusal
 
 
 def build_agent(choice: AgentConfig) -> Agent:
-    return _made(choice, choice.facts())
+    return _build(choice, choice.facts())
 
 
-def _made(choice: AgentConfig, facts: dict[str, Any]) -> Agent:
-    told = {name: value for name, value in facts.items() if name != "name"}
+def _build(choice: AgentConfig, facts: dict[str, Any]) -> Agent:
+    options = {name: value for name, value in facts.items() if name != "name"}
     match choice:
         case EchoAgentConfig():
             return EchoAgent(delay=choice.delay.total_seconds(), streams=choice.streams)
         case ModelAgentConfig():
-            return model_agent(Wanted(**told))
+            return model_agent(Wanted(**options))
         case LocalAgentConfig():
-            file = str(told.pop("file") or shipped_model())
-            return local_agent(LocalModel(file=file, **told), os.environ)
+            file = str(options.pop("file") or shipped_model())
+            return local_agent(LocalModel(file=file, **options), os.environ)
         case ProgramAgentConfig():
-            environ = {**harmless(os.environ), **told.pop("environment")}
-            return ForeignAgent(Program(environ=environ, **told))
+            environ = {**harmless(os.environ), **options.pop("environment")}
+            return ForeignAgent(Program(environ=environ, **options))
         case HttpAgentConfig():
-            return _over_http(told)
+            return _http_agent(options)
         case PluginAgentConfig():
-            return make_agent(choice.name, told)
+            return make_agent(choice.name, options)
 
 
-def _over_http(told: dict[str, Any]) -> Agent:
+def _http_agent(options: dict[str, Any]) -> Agent:
     try:
-        # Only where somebody has chosen it: it is slow to import, and may not be installed.
+        # Import it only if it is used: it is slow to import, and may not be installed.
         endpoint = import_module("palaver.agents.http").Endpoint
     except ModuleNotFoundError as missing:
         raise BadArgument(
@@ -119,4 +120,6 @@ def _over_http(told: dict[str, Any]) -> Agent:
             allowed="what palaver's extra http brings",
             example="pip install 'palaver[http]'",
         ) from missing
-    return ForeignAgent(endpoint(url=told["url"], headers=told["headers"], timeout=told["timeout"].total_seconds()))
+    return ForeignAgent(
+        endpoint(url=options["url"], headers=options["headers"], timeout=options["timeout"].total_seconds())
+    )

@@ -1,4 +1,4 @@
-"""The log: one line for each thing that happens, for people or for machines, without content."""
+"""Log formats: one line per record, for people or machines, without content."""
 
 import json
 import logging
@@ -31,17 +31,14 @@ FIELDS = (
     "refused",
     "failed",
 )
-"""What a line may say besides its sentence: names and numbers of ours. Whatever else a record carries is left out."""
+"""The fields that a line may have besides its sentence: our names and numbers. All others are dropped."""
 _OURS = "palaver"
-_LONGEST = 500
+MAX_CHARACTERS = 500
 _COLOURS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
 
 
 def configure_logs(level: str, form: str, stream: TextIO) -> None:
-    """From now on everything is logged to the stream: ours from `level` on, of libraries only warnings and worse.
-
-    `form` is `human` or `json`.
-    """
+    """Log to the stream: our records from `level` on, and warnings of libraries. `form` is `human` or `json`."""
     handler = _Lines(stream)
     handler.setFormatter(JsonFormat() if form == "json" else HumanFormat(colours=stream.isatty()))
     root = logging.getLogger()
@@ -52,11 +49,11 @@ def configure_logs(level: str, form: str, stream: TextIO) -> None:
 
 class _Lines(logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - overrides
-        """A line that cannot be written is lost, and everything else goes on. The usual complaint would quote it."""
+        """Drop a line that cannot be written: the default handler would print its content."""
 
 
 class JsonFormat(logging.Formatter):
-    """One object per line. The names are stable."""
+    """One JSON object per line, with stable names."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -69,7 +66,7 @@ class JsonFormat(logging.Formatter):
 
 
 class HumanFormat(logging.Formatter):
-    """The time here, the level, a sentence, and the details behind it."""
+    """Local time, level, sentence and fields."""
 
     def __init__(self, *, colours: bool) -> None:
         super().__init__()
@@ -90,12 +87,12 @@ def _moment(record: logging.LogRecord) -> datetime:
 
 
 def _sentence(record: logging.LogRecord) -> str:
-    """Libraries put whatever they have into the lines after the first, and into the words of errors."""
+    """Return the message: of libraries only the first line, and of errors only type and place. The rest may quote."""
     sentence = record.getMessage()
     if not _is_ours(record):
         sentence = redact(sentence.partition("\n")[0])
     error = record.exc_info[1] if record.exc_info else None
-    return one_line(sentence if error is None else f"{sentence}: {describe_error(error)}", _LONGEST)
+    return one_line(sentence if error is None else f"{sentence}: {describe_error(error)}", MAX_CHARACTERS)
 
 
 def _fields(record: logging.LogRecord) -> Iterator[tuple[str, object]]:

@@ -1,4 +1,4 @@
-"""A gateway with or without a meter: what reads it is loaded only if somebody wants the figures."""
+"""Open a meter: Prometheus is imported only if its figures are wanted."""
 
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
@@ -13,12 +13,12 @@ __all__ = [
 
 
 @contextmanager
-def open_meter(port: int | None, *, window: bool = False) -> Generator[Meter]:
-    """A meter that Prometheus reads on this port of this machine, or in the window where it is installed.
+def open_meter(port: int | None, *, web: bool = False) -> Generator[Meter]:
+    """Open a meter that Prometheus reads on a local port, or on the web pages if it is installed.
 
-    Without either it measures nothing.
+    With neither it measures nothing.
     """
-    is_wanted = port is not None or (window and find_spec("prometheus_client") is not None)
+    is_wanted = port is not None or (web and find_spec("prometheus_client") is not None)
     if not is_wanted:
         yield NoMeter()
         return

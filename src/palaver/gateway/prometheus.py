@@ -1,4 +1,4 @@
-"""The meter that Prometheus reads. Figures only: no label ever holds anything from outside."""
+"""The meter that Prometheus reads. No label ever holds content or outside ids."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -18,41 +18,41 @@ __all__ = [
 
 COUNTS: Mapping[Count, str] = {
     "messages_repeated": "Messages that a platform delivered again",
-    "messages_refused": "Messages whose sender may not speak here",
+    "messages_refused": "Messages from senders without access",
     "messages_ignored": "Messages in groups that were not for the agent",
-    "commands": "Commands obeyed",
+    "commands": "Commands run",
     "agent_retries": "Times an agent was asked again within one turn",
     "compactions": "Conversations whose older entries were summarised",
-    "agents_left": "Agents that did not stop when they were told to",
+    "agents_left": "Agents that did not stop when asked",
     "turns_failed": "Turns that ended without an answer",
-    "turns_lost": "Turns that another worker has taken over",
-    "turns_reclaimed": "Turns without a living owner that were taken over",
-    "sends_dead": "Sends that were given up or refused",
-    "sends_lost": "Sends that were settled by another worker",
-    "sends_unclear": "Sends of which nobody knew whether they arrived",
-    "send_retries": "Sends put off to be tried again",
-    "reconnects": "Connections to platforms that were lost",
-    "accounts_lost": "Accounts that another worker has taken over",
+    "turns_lost": "Turns that another worker took over",
+    "turns_reclaimed": "Turns recovered from a dead worker",
+    "sends_dead": "Sends that failed for good",
+    "sends_lost": "Sends that another worker took over",
+    "sends_unclear": "Sends that may or may not have arrived",
+    "send_retries": "Sends that were retried",
+    "reconnects": "Lost connections to platforms",
+    "accounts_lost": "Accounts that another worker took over",
     "hooks_failed": "Hooks that failed",
-    "tools_failed": "Uses of tools that could not be done",
+    "tools_failed": "Tool calls that failed",
 }
 LEVELS: Mapping[Level, str] = {
-    "lanes": "Conversations at work in this process",
+    "lanes": "Conversations being worked on in this process",
     "leases": "Turns this process holds",
     "accounts": "Accounts this process serves",
-    "inbox_waiting": "Messages that wait, in the whole store",
-    "outbox_due": "Sends that are owed and not on their way, in the whole store",
+    "inbox_waiting": "Messages waiting in the whole store",
+    "outbox_due": "Sends due in the whole store",
 }
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+BUCKETS_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
 
 class PrometheusMeter:
-    """Everything is there from the start, at zero: what is missing and what did not happen can be told apart."""
+    """Exposes every figure from the start, at zero, so that a missing one differs from one that never happened."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         seconds = Histogram(
-            "palaver_step_seconds", "How long each step took", ["step"], registry=self.registry, buckets=_SECONDS
+            "palaver_step_seconds", "How long each step took", ["step"], registry=self.registry, buckets=BUCKETS_SECONDS
         )
         failures = Counter("palaver_step_failures", "Steps that raised an error", ["step"], registry=self.registry)
         steps: tuple[Step, ...] = get_args(Step)
@@ -73,13 +73,13 @@ class PrometheusMeter:
         self._levels[name].set(value)
 
     def exposed(self) -> bytes:
-        """Everything as Prometheus reads it."""
+        """Return all figures in the Prometheus text format."""
         return generate_latest(self.registry)
 
 
 @contextmanager
 def serve_metrics(meter: PrometheusMeter, port: int) -> Generator[int]:
-    """Let Prometheus read the meter, from this machine only; gives the port, which for 0 is any free one."""
+    """Serve the meter to Prometheus on this machine, and yield the port. Port 0 means any free one."""
     try:
         server, thread = start_http_server(port, addr="127.0.0.1", registry=meter.registry)
     except OSError as error:

@@ -1,0 +1,84 @@
+"""What terminals need from the gateway: its socket, the commands, the last words of a conversation, and outcomes."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from palaver.commands.registry import Registry
+from palaver.config.model import Config
+from palaver.db.transaction import Statements, transaction
+from palaver.model.errors import NotFound, StoreUnavailable
+from palaver.model.key import SessionKey
+from palaver.model.source import Source
+from palaver.model.transcript import Entry, Role
+from palaver.platforms.terminal.socket import socket_path
+from palaver.platforms.terminal.wire import CommandLine, Said, Settled
+from palaver.protocols.hooks import GatewayEvent
+from palaver.store.opening import sqlite_path
+from palaver.store.status import message_status
+from palaver.store.store import Store
+
+__all__ = [
+    "TerminalService",
+    "terminal_socket",
+]
+
+RECAP_ENTRIES = 6
+POLL_SECONDS = 1.0
+WRITE_REFUSAL_SECONDS = 5.0
+"""How long the store may refuse writes before somebody who waits at a terminal gets an error."""
+
+
+def terminal_socket(config: Config) -> Path:
+    """Return the path of the socket at which terminals reach the gateway of this store."""
+    file = sqlite_path(config.store)
+    return socket_path(config.data_dir, str(file.resolve()) if file else config.store)
+
+
+class TerminalService:
+    """Answers the questions of terminals from the store."""
+
+    def __init__(self, store: Store, commands: Registry, key_of: Callable[[Source], Awaitable[SessionKey]]) -> None:
+        self._store = store
+        self._commands = commands
+        self._key_of = key_of
+        self._changed = asyncio.Event()
+
+    async def on_event(self, _event: GatewayEvent) -> None:
+        """Wake everybody who waits for an outcome."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def commands(self) -> Sequence[CommandLine]:
+        return [CommandLine(name=name, help=command.help) for name, command in sorted(self._commands.table.items())]
+
+    async def recap(self, source: Source) -> Sequence[Said]:
+        """Return the last entries of the conversation, to show when a terminal opens."""
+        key = await self._key_of(source)
+        with suppress(NotFound):
+            entries = await self._store.read(_recent_entries(self._store, key, replace(source, profile=key.profile)))
+            return [Said(by_person=entry.role is Role.USER, text=entry.text) for entry in entries if entry.text.strip()]
+        return []
+
+    async def answered(self, source: Source) -> Settled:
+        """Wait for the final outcome of a message."""
+        since = time.monotonic()
+        while True:
+            changed = self._changed
+            with suppress(StoreUnavailable):
+                if outcome := await self._store.read(message_status.final_outcome(source)):
+                    return Settled(id=source.message_id or "", refused=outcome.refused, failed=outcome.failed)
+            if self._store.refused_for(since) > WRITE_REFUSAL_SECONDS:
+                raise StoreUnavailable("the store has not let the gateway write for a while, perhaps its disk is full")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_SECONDS):
+                    await changed.wait()
+
+
+@transaction
+def _recent_entries(store: Store, key: SessionKey, source: Source) -> Statements[list[Entry]]:
+    principal = yield from store.people.principal_for(source)
+    return (yield from message_status.recent_entries(key, principal, RECAP_ENTRIES))
