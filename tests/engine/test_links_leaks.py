@@ -34,6 +34,8 @@ class Somebody:
     said: set[str] = field(default_factory=set[str])
     shown: set[str] = field(default_factory=set[str])
     """Words of others that were rightly shown in their chat."""
+    took_part: set[int] = field(default_factory=set[int])
+    """The sessions in which they spoke."""
     looked: int = 0
 
 
@@ -48,6 +50,8 @@ class Walk:
     said_in_group: set[str] = field(default_factory=set[str])
     groups: set[int] = field(default_factory=set[int])
     """The sessions of the group."""
+    said_in: dict[str, int] = field(default_factory=dict[str, int])
+    """The session of each word that was said in a direct chat."""
     number: int = 0
 
     def circle(self, who: Somebody) -> set[str]:
@@ -85,7 +89,9 @@ class Walk:
     async def _say(self, who: Somebody) -> None:
         word = self.word(who)
         await self.ask(who, word)
-        if await self._where() in self.groups:  # they took the group's conversation to their chat, or the chat to it
+        self.said_in[word] = session = await self._where()
+        who.took_part.add(session)
+        if session in self.groups:  # they took the group's conversation to their chat, or the chat to it
             self._give_to_group(who, word)
 
     async def _in_group(self, who: Somebody) -> None:
@@ -124,7 +130,15 @@ class Walk:
                 *(f"/search {word}", f"/search {word}", f"/attach {session}", "/detach", "/retry", "/status"),
             ]
         )
+        before = len(sessions)
         await self.ask(who, command)
+        # They take part in what they began, and in what they acted on.
+        acted_on = (
+            "SELECT no FROM sessions WHERE no > ? OR id IN (SELECT parent FROM sessions WHERE no > ?)"
+            " OR (? = 1 AND ended IS NULL AND key = (SELECT key FROM inbox ORDER BY no DESC LIMIT 1))"
+        )
+        hides = int(command in {"/undo", "/redo"})
+        who.took_part |= {row[0] for row in await self.two.here.rows(acted_on, before, before, hides)}
 
     async def _change(self, who: Somebody) -> None:
         if len(self.circle(who)) > 1 and self.chance.random() < 0.6:
@@ -146,7 +160,10 @@ class Walk:
     async def _unlink(self, who: Somebody) -> None:
         account = self.chance.choice(sorted(self.circle(who)))
         answer = await self.ask(who, self.chance.choice(["/unlink", f"/unlink {account}"]))
-        parted = [set(line.split(", ")) for line in answer.splitlines()[1:]]
+        for each in self.everybody:  # what was common stays readable for all who took part; what is said later is not
+            common = each.took_part - self.groups
+            each.shown |= {word for word, session in self.said_in.items() if session in common}
+        parted = [set(line.split(", ")) for line in answer.splitlines()[1:] if line[:4] != "What"]
         everyone = set[str]().union(*parted)
         self.circles = [*(each for each in self.circles if not each & everyone), *parted]
 

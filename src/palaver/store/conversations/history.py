@@ -1,4 +1,4 @@
-"""Moves between conversations: the way back from any operation, and branches."""
+"""Undoing operations (back, redo), branches, and retries."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -41,10 +41,10 @@ LEFT_BEHIND = "the conversation was left for another before this was answered"
 
 @transaction
 def leaving(command: Received, does: Transaction[str]) -> Statements[tuple[str, list[Received]]]:
-    """Do what a command says, in its conversation, which is held. Gives the answer, and what is left behind.
+    """Run a command in its locked conversation; return its answer and the messages it abandons.
 
-    What was said before the command and still waits is for the session that is open before it. Where the command leads
-    elsewhere, it is ended. All that waits was said before a command that has no number.
+    Messages that wait before the command belong to the session open then. If the command leads to another session,
+    they fail. A command without a number comes after everything that waits.
     """
     waiting = yield from line(command.key)
     session = yield from open_by_key(command.key)
@@ -52,13 +52,13 @@ def leaving(command: Received, does: Transaction[str]) -> Statements[tuple[str, 
     left: list[Received] = []
     for each in waiting:
         is_earlier = each.number < command.number or not command.number
-        if session and is_earlier and (yield from _leave_behind(each, session)):
+        if session and is_earlier and (yield from _abandon(each, session)):
             left.append(each)
     return answer, left
 
 
-def _leave_behind(received: Received, session: Session) -> Statements[bool]:
-    """Unless it still waits for the session that it was said in."""
+def _abandon(received: Received, session: Session) -> Statements[bool]:
+    """Fail a waiting message, unless the session it was sent to is still open here."""
     stays = yield (
         "SELECT 1 FROM inbox i JOIN sessions s ON s.key = i.key AND s.ended IS NULL WHERE i.no = ? AND s.no = ?",
         (received.number, session.number),
@@ -70,32 +70,32 @@ def _leave_behind(received: Received, session: Session) -> Statements[bool]:
     return True
 
 
-_OF_CONVERSATIONS = tuple(kind for kind in OperationKind if kind is not OperationKind.ATTACH)
+_ALL_BUT_ATTACH = tuple(kind for kind in OperationKind if kind is not OperationKind.ATTACH)
 
 
 @transaction
 def back(
     key: SessionKey, now: datetime, *, principal: Principal, place: SessionKey | None = None
 ) -> Statements[Undone | None]:
-    """Take back the last operation of this conversation that still stands, whatever it was.
+    """Undo the last operation of this conversation that was not undone yet.
 
-    In a place that is attached to it, nothing older than the attaching.
+    From an attached place, nothing older than the attachment is undone.
     """
     yield Lock(key.text)
     here = yield from routed(key)
-    if place is not None and (yield from _is_as_attached(place, key, here)):
+    if place is not None and (yield from _is_unchanged_since_attach(place, key, here)):
         yield from detach(place, now)
         return Undone(kind=OperationKind.ATTACH, session=here.id if here else "")
     if here and here.end_reason in ENDED_BY_ITSELF:
-        yield from _refuse_strangers(key, principal, here.id)
+        yield from _check_took_part(key, principal, here.id)
         return (yield from _go_on(OperationKind.RESET, here, key, now, principal))
-    return (yield from _take_back(key, here, now, principal, *_OF_CONVERSATIONS))
+    return (yield from _take_back(key, here, now, principal, *_ALL_BUT_ATTACH))
 
 
-def _is_as_attached(place: SessionKey, key: SessionKey, here: Session | None) -> Statements[bool]:
-    """Nothing that still stands was done in the conversation since the place is attached to it."""
+def _is_unchanged_since_attach(place: SessionKey, key: SessionKey, here: Session | None) -> Statements[bool]:
+    """Return whether a place is attached and no later operation stands."""
     attached = yield from attach_operation(place)
-    last = yield from undo_log.newest(key, here and here.number, *_OF_CONVERSATIONS)
+    last = yield from undo_log.newest(key, here and here.number, *_ALL_BUT_ATTACH)
     ended_since = here is not None and here.end_reason in ENDED_BY_ITSELF
     return attached is not None and not ended_since and (last is None or last.number < attached)
 
@@ -104,20 +104,20 @@ def _is_as_attached(place: SessionKey, key: SessionKey, here: Session | None) ->
 def redo(
     key: SessionKey, now: datetime, *, principal: Principal, place: SessionKey | None = None
 ) -> Statements[Undone | None]:
-    """Bring back what the last undo took, in the session that this conversation leads to.
+    """Show again what the last undo hid.
 
-    What was taken back before the session was opened to others, by attaching a place or handing it off, stays away.
+    What was undone before the session was opened to others, by attaching a place or by handoff, stays hidden.
     """
     yield Lock(key.text)
     here = yield from routed(key)
     undone = yield from undo_log.newest(key, here and here.number, OperationKind.UNDO)
-    if undone is None or undone.number < (yield from _let_in(key, place, here)):
+    if undone is None or undone.number < (yield from _opened_to_others(key, place, here)):
         return None
     return (yield from _take_back(key, here, now, principal, OperationKind.UNDO))
 
 
-def _let_in(key: SessionKey, place: SessionKey | None, here: Session | None) -> Statements[int]:
-    """The operation by which the place was attached, or by which the session was handed to here; 0 for neither."""
+def _opened_to_others(key: SessionKey, place: SessionKey | None, here: Session | None) -> Statements[int]:
+    """Return the operation that attached the place or handed the session off to here; 0 for neither."""
     if place is not None:
         return (yield from attach_operation(place)) or 0
     rows = yield (
@@ -135,15 +135,15 @@ def _take_back(
     if operation is None:
         return None
     session = yield from get(operation.session_number)
-    yield from _refuse_strangers(key, principal, session.id, operation.from_session)
+    yield from _check_took_part(key, principal, session.id, operation.from_session)
     yield from undo_log.mark_undone(operation.number, now)
     yield from undo_log.tell(operation.number, now)
     undone = yield from _undone(operation, session, key, now, principal)
-    return replace(undone, deed=_deed(operation))
+    return replace(undone, deed=_command_name(operation))
 
 
-def _deed(operation: Operation) -> str | None:
-    """People know a branch that answers again as a retry, and what has arrived from elsewhere as a handoff."""
+def _command_name(operation: Operation) -> str | None:
+    """Return the command behind an operation: a branch can be a retry, a switch a handoff."""
     if operation.details.get("handoff"):
         return OperationKind.HANDOFF.value
     return operation.details.get("deed")
@@ -164,7 +164,7 @@ def _undone(
 def _recall(
     operation: Operation, session: Session, key: SessionKey, now: datetime, principal: Principal
 ) -> Statements[Undone]:
-    """Bring a session that was handed off back. The place it went to, if it is still there, is as it was before."""
+    """Bring back a session that was handed off, and restore the place it went to."""
     session = yield from lock_session(session, key, principal)
     yield from refuse_busy(session)
     current = yield from open_by_key(key)
@@ -178,8 +178,8 @@ def _recall(
     return Undone(kind=operation.kind, session=session.id)
 
 
-def _refuse_strangers(key: SessionKey, principal: Principal, *sessions: str | None) -> Statements[None]:
-    """Whoever took part in the session that is left, or in the one that was, may go back."""
+def _check_took_part(key: SessionKey, principal: Principal, *sessions: str | None) -> Statements[None]:
+    """Raise NotFound unless the principal took part in one of these sessions."""
     seen = visible_to(principal)
     marks = ", ".join("?" * len(sessions))
     rows = yield f"SELECT 1 FROM sessions s WHERE s.id IN ({marks}) AND {seen.sql}", (*sessions, *seen.values)
@@ -188,7 +188,7 @@ def _refuse_strangers(key: SessionKey, principal: Principal, *sessions: str | No
 
 
 def _show(operation: Operation, session: Session) -> Statements[Undone]:
-    """Show what the operation hid; the summary that stood for it goes out of sight instead."""
+    """Show what the operation hid, and hide its summary instead."""
     first = session.number * SEQS
     entries = tuple((yield from show(operation.number, session.number)))
     if entries:
@@ -241,7 +241,7 @@ def _go_on(
 
 
 def _send_home(session: Session, operation: Operation, now: datetime) -> Statements[None]:
-    """As it was, where it was; if something else is open there by now, it has ended."""
+    """Return a session to its old key, as it was; if another is open there by now, it stays ended."""
     home, details = SessionKey.parse(operation.from_key or session.key.text), operation.details
     ended, reason = details.get("ended"), details.get("reason")
     if home != session.key:
@@ -258,7 +258,7 @@ def _send_home(session: Session, operation: Operation, now: datetime) -> Stateme
 
 
 def _lead(key: SessionKey, session: Session) -> Statements[None]:
-    """The route of the key leads to the session; where answers go stays as it was."""
+    """Route a key to a session, and keep its address."""
     yield (
         "INSERT INTO routes (key, session_no, address) VALUES (?, ?, ?)"
         " ON CONFLICT (key) DO UPDATE SET session_no = excluded.session_no",
@@ -279,7 +279,7 @@ def branch(
     at_seq: int | None = None,
     deed: str | None = None,
 ) -> Statements[Session]:
-    """Go on from here, or from an earlier entry, in a new session that holds a copy of what came before."""
+    """Continue from here, or from an earlier entry, in a new session with a copy of what came before."""
     yield Lock(key.text)
     current = yield from routed(key)
     parent = (yield from get_visible(from_session, principal)) if from_session else current
@@ -308,7 +308,7 @@ def _record_speakers(parent: int, child: int, now: datetime) -> Statements[None]
 
 
 def _copy(parent: int, child: int, at_seq: int | None) -> Statements[None]:
-    """What is copied is not journalled, so that a search finds it once, where it was said."""
+    """Copy entries without journalling them, so that a search finds them once."""
     rows: list[Row] = yield (
         f"SELECT e.id, e.role, e.turn_no, e.observed, e.body, o.details FROM entries e {_SHOWN_OR_SUMMARISED}"
         " AND e.id >= ? AND e.id < ? ORDER BY e.id",
@@ -316,7 +316,7 @@ def _copy(parent: int, child: int, at_seq: int | None) -> Statements[None]:
     )
     entries = entries_of(row[4] for row in rows)
     reached = {entry.seq for entry in entries if at_seq is None or entry.position <= at_seq}
-    # What a summary stands for is there only where the summary is not.
+    # Copy what a summary covers only if the summary itself is not copied.
     kept = [row for row in rows if row[0] % SEQS in reached and _summary(row) not in reached]
     copies: list[tuple[Value, ...]] = [(row[0] + (child - parent) * SEQS, *row[1:5]) for row in kept]
     last = max((row[0] % SEQS for row in kept), default=0)
@@ -330,13 +330,13 @@ def _copy(parent: int, child: int, at_seq: int | None) -> Statements[None]:
 
 
 def _summary(row: Row) -> int | None:
-    """The seq of the summary that hides an entry."""
+    """Return the seq of the summary that hides an entry."""
     return from_json(row[5])["summary"] if row[5] else None
 
 
 @transaction
 def said_at(session: Session, source: Source, message: str) -> Statements[int | None]:
-    """Where in the session a message of this chat, by a person or by us, and the answer to it end."""
+    """Return the last seq of a message of this chat, or of our answer to it."""
     first, name = session.number * SEQS, dedup_name(replace(source, message_id=message))
     to = outbound_to(source, "")
     rows = yield (
@@ -357,7 +357,7 @@ _SHOWN_OR_SUMMARISED = (
 
 @transaction
 def retry(command: Received, principal: Principal, now: datetime) -> Statements[list[str]]:
-    """Branch off before the last message, which waits once more. Gives its words; nothing where nothing was said."""
+    """Branch before the last message and queue it again; return its text, nothing if there is none."""
     yield Lock(command.key.text)
     session = yield from open_by_key(command.key)
     entries = (yield from load_visible(session.id, principal)) if session else []
@@ -368,7 +368,7 @@ def retry(command: Received, principal: Principal, now: datetime) -> Statements[
     fresh = yield from branch(command.key, source, principal, now, by=by, at_seq=start - 1, deed="retry")
     said = [entry for entry in entries if entry.seq >= start and is_addressed_to_agent(entry)]
     for place, entry in enumerate(said):
-        message = yield from _said_again(entry, command)
+        message = yield from _repeat(entry, command)
         # What somebody else had said is not done with the rights of whoever asks for it.
         theirs = message.source.participant == source.participant and identity_of(source) in principal.identities
         role = command.role if theirs else AccessRole.GUEST
@@ -378,12 +378,12 @@ def retry(command: Received, principal: Principal, now: datetime) -> Statements[
     return [entry.text for entry in said]
 
 
-def _said_again(entry: Entry, command: Received) -> Statements[Inbound]:
-    """The message of an entry, from whom it came if it came in here; else it is the word of whoever commands."""
+def _repeat(entry: Entry, command: Received) -> Statements[Inbound]:
+    """Return an entry as a message from its own sender if it was sent in this chat, else from the one who commands."""
     source, labels = command.inbound.source, command.inbound.labels
     sender = entry.sender or Sender()
     here = replace(source, message_id=entry.message_id)
-    # Chats number their messages alike: the id alone does not say that it was said in this one.
+    # Message ids are unique only within a chat: the turn shows that it was sent in this one.
     mine = yield "SELECT turn_no FROM inbox WHERE dedup = ?", (dedup_name(here) if entry.message_id else None,)
     if any(str(turn) == entry.turn for (turn,) in mine):
         source, labels = here, replace(labels, user=sender.name)

@@ -1,11 +1,10 @@
-"""Sessions in the store: at most one open per key, found for a principal, moved without losing the way back."""
+"""Sessions: at most one open per key; reset, switch and rename."""
 
 import secrets
-from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
-from palaver.db.transaction import Lock, Row, Statements, transaction
+from palaver.db.transaction import Lock, Statements, transaction
 from palaver.model.errors import SessionBusy
 from palaver.model.key import SessionKey
 from palaver.model.lifecycle import EndReason
@@ -47,16 +46,16 @@ __all__ = [
 ]
 
 ENDED_BY_ITSELF = frozenset({EndReason.IDLE, EndReason.DAILY, EndReason.SUSPENDED, EndReason.EXPIRED})
-"""Nobody asked for it: the next message starts fresh and is told so, and the way back leads here."""
+"""Reasons that nobody asked for: the next message starts fresh with a notice, and /back returns here."""
 GIVEN_UP = frozenset({EndReason.RESET, EndReason.HANDED_OFF})
-"""Somebody asked for it: the next message starts fresh."""
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+"""Reasons that a person asked for: the next message starts fresh."""
+_ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
 def new_id(now: datetime) -> str:
-    """Sorts by time: ten characters of milliseconds, then sixteen of chance."""
+    """Make an id that sorts by time: ten characters of milliseconds, then sixteen random ones."""
     number = (micros(now) // 1000 << 80) | secrets.randbits(80)
-    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
+    return "".join(_ID_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
 
 
 @transaction
@@ -67,53 +66,53 @@ def open_by_key(key: SessionKey) -> Statements[Session | None]:
 
 @transaction
 def routed(key: SessionKey) -> Statements[Session | None]:
-    """The session this key leads to, open or ended; none if it is somewhere else now, or was given up.
+    """Return the session that a key leads to, open or ended; None if it moved elsewhere or was left deliberately.
 
-    A key whose route was dropped leads to the session used last, if that ended by itself.
+    A key without a route leads to the session used last, if that ended automatically.
     """
-    return (yield from _led(key, None)).session
+    return (yield from _find_routed(key, None)).session
 
 
-class _Led(NamedTuple):
+class _Routed(NamedTuple):
     session: Session | None = None
     takes_part: bool = False
     is_alone: bool = False
-    """Nobody else takes part, and no other place leads there."""
+    """Nobody else takes part, and no place is attached."""
 
 
-_PARTAKES = "EXISTS (SELECT 1 FROM participants p WHERE p.identity = ? AND p.session_no = s.no AND p.left_at IS NULL)"
+_TAKES_PART = "EXISTS (SELECT 1 FROM participants p WHERE p.identity = ? AND p.session_no = s.no AND p.left_at IS NULL)"
 _ALONE = (
     "NOT EXISTS (SELECT 1 FROM participants o WHERE o.session_no = s.no AND o.left_at IS NULL AND o.identity <> ?)"
     " AND NOT EXISTS (SELECT 1 FROM attached a WHERE a.key = s.key)"
 )
 _ROUTED = (
-    f"SELECT {_PARTAKES}, {_ALONE}, {SESSION_COLUMNS} FROM routes r"
+    f"SELECT {_TAKES_PART}, {_ALONE}, {SESSION_COLUMNS} FROM routes r"
     " LEFT JOIN sessions s ON s.no = r.session_no AND s.key = r.key WHERE r.key = ?"
 )
 _LATEST = (
-    f"SELECT {_PARTAKES}, {_ALONE}, {SESSION_COLUMNS} FROM sessions s WHERE s.key = ?"
+    f"SELECT {_TAKES_PART}, {_ALONE}, {SESSION_COLUMNS} FROM sessions s WHERE s.key = ?"
     " ORDER BY s.last_active DESC, s.no DESC LIMIT 1"
 )
 
 
-def _led(key: SessionKey, identity: str | None) -> Statements[_Led]:
-    """Where a key leads to, and whether somebody takes part there."""
+def _find_routed(key: SessionKey, identity: str | None) -> Statements[_Routed]:
+    """Return the session that a key leads to, and whether the identity takes part in it."""
     rows = yield _ROUTED, (identity, identity, key.text)
     is_routed = bool(rows)
     if not is_routed:
         rows = yield _LATEST, (identity, identity, key.text)
     found = session_of(rows[0][2:]) if rows and rows[0][2] is not None else None
     if found is None or (found.end_reason in GIVEN_UP if is_routed else found.end_reason not in ENDED_BY_ITSELF):
-        return _Led()
+        return _Routed()
     takes_part, no_others = rows[0][:2]
-    return _Led(found, bool(takes_part), bool(takes_part and no_others))
+    return _Routed(found, bool(takes_part), bool(takes_part and no_others))
 
 
 @transaction
 def open_session(
     key: SessionKey, source: Source, now: datetime, rule: ResetRule, *, human: bool = True
 ) -> Statements[Opened]:
-    """Get or create: reuse the open session, reset it if it is due, reopen the routed one, or create."""
+    """Get or create: reuse the open session, reset it if it is due, reopen the routed one, or create one."""
     yield Lock(key.text)
     opened = yield from enter(key, source, now, rule, said=now, human=human)
     if opened.opening is Opening.REUSED:
@@ -125,11 +124,11 @@ def open_session(
 def enter(
     key: SessionKey, source: Source, now: datetime, rule: ResetRule, *, said: datetime, human: bool
 ) -> Statements[Opened]:
-    """The same for one who holds the conversation and is about to speak, which touches the session as well.
+    """Do the same for a caller who holds the lock and touches the session afterwards.
 
-    What was `said` in time is in time.
+    The reset policy looks at the time when the message was `said`.
     """
-    current, takes_part, is_alone = yield from _led(key, identity_of(source))
+    current, takes_part, is_alone = yield from _find_routed(key, identity_of(source))
     if current is None:
         is_first = yield from _is_first_contact(source)
         created = yield from create(key, source, now)
@@ -157,7 +156,7 @@ def enter(
 
 @transaction
 def due(current: Session, at: datetime, rule: ResetRule) -> Statements[EndReason | None]:
-    """Why an open session is to be reset at that time. One in a turn is not, nor one with a young process."""
+    """Return why an open session has to be reset; None while it has a turn or a young process."""
     idle = decide_reset(rule.policy, Activity(last_human=current.last_human), at, rule.zone)
     if idle.reason is None or (yield from _is_busy(current)):
         return None
@@ -168,7 +167,7 @@ def due(current: Session, at: datetime, rule: ResetRule) -> Statements[EndReason
 
 
 def _is_first_contact(source: Source, besides: int = 0) -> Statements[bool]:
-    """Whoever speaks has never taken part in another session of the profile."""
+    """Return whether the sender never took part in another session of the profile."""
     identity = identity_of(source)
     if identity is None:
         return False
@@ -212,7 +211,7 @@ def create(
 
 @transaction
 def join(number: int, source: Source) -> Statements[bool]:
-    """Whoever speaks in a session may read it. True for somebody who never took part in one of the profile before."""
+    """Make the sender a participant, who can read the session. True at their first contact with the profile."""
     identity = identity_of(source)
     if identity is None:
         return False
@@ -237,7 +236,7 @@ def _person_takes_part(number: int, identity: str | None) -> Statements[bool]:
 
 @transaction
 def route(key: SessionKey, number: int, source: Source) -> Statements[None]:
-    """A place stays where it is, whoever speaks to it from elsewhere; a person is where they last were."""
+    """Route a key to a session. The address of a chat never changes; that of a person is where they spoke last."""
     address = "routes.address" if key.platform else "excluded.address"
     yield (
         "INSERT INTO routes (key, session_no, address) VALUES (?, ?, ?)"
@@ -256,7 +255,7 @@ def end(number: int, reason: EndReason, now: datetime) -> Statements[None]:
 
 @transaction
 def reopen(number: int, key: SessionKey, now: datetime, *, human: bool = True) -> Statements[None]:
-    """Somebody returns to a session: that is human activity, or the next message would find it idle."""
+    """Reopen a session. Returning counts as human activity, or the next message would find it idle."""
     yield (
         "UPDATE sessions SET ended = NULL, end_reason = NULL, finalised = NULL, finalise_tries = 0, key = ?,"
         " profile = ? WHERE no = ?",
@@ -267,7 +266,7 @@ def reopen(number: int, key: SessionKey, now: datetime, *, human: bool = True) -
 
 @transaction
 def touch(number: int, now: datetime, *, human: bool, entries: int = 0) -> Statements[int]:
-    """Something was said in a session; only people keep it awake. Gives the seq of the first of so many entries."""
+    """Record activity, and reserve seqs for entries; return the first. Only people extend the idle time."""
     moment = micros(now)
     rows = yield (
         "UPDATE sessions SET last_active = ?, last_human = coalesce(?, last_human), next_seq = next_seq + ?"
@@ -295,7 +294,7 @@ def _start_fresh(
 
 @transaction
 def reset(key: SessionKey, source: Source, now: datetime, *, by: str, title: str | None = None) -> Statements[Session]:
-    """Start fresh because somebody asked for it."""
+    """Start fresh because a person asked for it."""
     yield Lock(key.text)
     current = yield from routed(key)
     if current is None:
@@ -307,7 +306,7 @@ def reset(key: SessionKey, source: Source, now: datetime, *, by: str, title: str
 def switch(
     key: SessionKey, source: Source, target: str, principal: Principal, now: datetime, *, by: str
 ) -> Statements[Session]:
-    """Leave the current session and go on in another, wherever it was: the route goes along."""
+    """Leave the current session and continue another one here, with its route."""
     wanted = yield from lock_session((yield from find(target, principal)), key, principal)
     current = yield from routed(key)
     if wanted.key == key and wanted.ended is None:
@@ -336,7 +335,7 @@ def switch(
 
 @transaction
 def refuse_busy(session: Session) -> Statements[None]:
-    """A session does not change hands in the middle of a turn: two turns would write to it."""
+    """Raise SessionBusy during a turn: a second turn could write to a session that moves."""
     if (yield from _is_busy(session)):
         raise SessionBusy(session.id)
 
@@ -349,7 +348,7 @@ def _is_busy(session: Session) -> Statements[bool]:
     return bool(rows)
 
 
-# Changing
+# Titles and settings
 
 
 def _free_title(owner: str, title: str) -> Statements[str]:
@@ -361,11 +360,7 @@ def _free_title(owner: str, title: str) -> Statements[str]:
         " AND (title = ? OR title = ? OR substr(title, 1, ?) = ?)",
         (owner, title, base, len(base) + 2, f"{base} #"),
     )
-    return next_in_lineage(title, _texts(rows))
-
-
-def _texts(rows: Iterable[Row]) -> list[str]:
-    return [row[0] for row in rows]
+    return next_in_lineage(title, [row[0] for row in rows])
 
 
 @transaction
@@ -381,7 +376,7 @@ def rename(session: str, title: str, principal: Principal) -> Statements[Session
 
 @transaction
 def suggest_title(session: str, title: str) -> Statements[str | None]:
-    """A title for a session that has none. Gives the title it has then."""
+    """Set the title of a session that has none; return the title it has then."""
     rows = yield "SELECT owner FROM sessions WHERE id = ?", (session,)
     free = (yield from _free_title(rows[0][0], title)) if rows and one_line(title, TITLE_LIMIT) else None
     rows = yield "UPDATE sessions SET title = coalesce(title, ?) WHERE id = ? RETURNING title", (free, session)

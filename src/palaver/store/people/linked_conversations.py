@@ -216,7 +216,7 @@ def _vacate(session: Session, new: SessionKey, now: datetime) -> Statements[None
     if session.ended is not None or operation is None or operation.session_number != session.number:
         return
     yield from undo_log.mark_undone(operation.number, now)
-    rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.id = ?", (operation.details.get("before"),)
+    rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.id = ?", (operation.from_session,)
     for before in map(session_of, rows):
         if before.key == old and before.ended is not None:
             yield from reopen(before.number, old, now, human=False)
