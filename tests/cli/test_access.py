@@ -46,7 +46,7 @@ async def _ask(url: str) -> None:
         source = dm("7", message_id="m1")
         labels = Labels(user=Label("mal\u202elory\n[red]x"))
         inbound = Inbound(source=source, text="xylophone", at=NOON, labels=labels)
-        await store.transact(pairing.ask(inbound, key_of(source), NOON, code=CODE, answer=()))
+        await store.transact(pairing.request(inbound, key_of(source), NOON, code=CODE, answer=()))
 
 
 def test_who_waits_is_listed_and_let_in_by_the_code(call: Call, stranger: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from palaver.engine.texts import unanswered
 from palaver.model.access import AccessRole, Grant
 from palaver.store.conversations.deletion import delete
-from palaver.store.conversations.history import LEFT_BEHIND
+from palaver.store.conversations.history import ABANDONED
 from palaver.store.status.invariants import violations
 from palaver.testkit.chat import Chat
 from palaver.testkit.platform import LoopClock
@@ -42,7 +42,7 @@ async def test_what_waited_when_a_fresh_conversation_began_is_not_answered_in_it
         await chat.say(alice, "three")
         await chat.hears("You said: three")
         await here.settled()
-        assert await outcomes(here) == [("failed", LEFT_BEHIND)] * 2
+        assert await outcomes(here) == [("failed", ABANDONED)] * 2
         first, second = await here.rows("SELECT id FROM sessions ORDER BY no")
         assert await here.texts(second[0]) == ["three", "You said: three"]
         assert await here.store.read(violations()) == []
@@ -61,7 +61,7 @@ async def test_wherever_a_command_leads_what_was_said_before_it_stays_behind(tmp
         await ask_first(here, chat, alice, "one")
         await chat.say(alice, command)
         await chat.hears(unanswered(1))
-        assert await outcomes(here) == [("failed", LEFT_BEHIND)]
+        assert await outcomes(here) == [("failed", ABANDONED)]
 
 
 async def test_what_waits_stays_in_line_where_a_command_leads_nowhere(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ async def test_a_place_that_goes_elsewhere_takes_nothing_along_that_it_said_befo
         await second.say(alice, "/attach Plans")
         await second.hears(unanswered(1))
         assert await two.ask(second, alice, "two") == "You said: two"
-        assert await outcomes(two.here) == [("failed", LEFT_BEHIND)]
+        assert await outcomes(two.here) == [("failed", ABANDONED)]
 
 
 async def test_what_is_ordered_from_beside_leaves_behind_all_that_waits_and_the_chat_is_told(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from palaver.model.busy import BusyMode
 from palaver.model.lifecycle import InboxState, OutboxState
 from palaver.model.transcript import Role
 from palaver.model.turn import Delivery, Inbound, Received
-from palaver.store.conversations.history import LEFT_BEHIND
+from palaver.store.conversations.history import ABANDONED
 from palaver.store.records import DELIVERY_COLUMNS, INBOX_COLUMNS, delivery_of, entries_of, received_of
 from palaver.testkit.chat import Chat
 from palaver.testkit.updates import Message
@@ -137,7 +137,7 @@ class Books:
                 case InboxState.REFUSED:
                     fits = is_bot
                 case InboxState.DONE | InboxState.FAILED if received.turn is None:
-                    fits = text.startswith("/") or received.reason == LEFT_BEHIND
+                    fits = text.startswith("/") or received.reason == ABANDONED
                 case InboxState.DONE | InboxState.FAILED:
                     fits = not is_bot and (not text.startswith("/") or text.startswith("/compress"))
                 case _:

@@ -162,14 +162,14 @@ async def handed_off(world: World) -> tuple[Session, int]:
     begun = await world.exchange("at the desk", source=DESK)
     session = begun.opened.session
     opening = outbound_to(PHONE, "it comes")
-    await world.store.transact(handoff.hand_off(session, DESK, PHONE, opening, world.now, by="me"))
+    await world.store.transact(handoff.start(session, DESK, PHONE, opening, world.now, by="me"))
     (operation,) = await world.store.read(rows("SELECT no FROM operations WHERE kind = 'handoff'"))
     return session, operation[0]
 
 
 def arrive(world: World, number: int) -> Transaction[Session | None]:
     told = outbound_to(DESK, "told")
-    return handoff.arrive(number, key_of(PHONE), PHONE, world.now, recalled=told, returned=told)
+    return handoff.complete(number, key_of(PHONE), PHONE, world.now, recalled=told, returned=told)
 
 
 async def test_on_its_way_it_is_in_neither_place(world: World) -> None:
@@ -214,14 +214,14 @@ async def test_what_was_taken_up_elsewhere_meanwhile_does_not_arrive(world: Worl
     third = dm("third")
     await world.store.transact(sessions.switch(key_of(third), third, session.id, ME, world.now, by="me"))
     assert await world.store.transact(arrive(world, number)) is None
-    assert await world.store.transact(handoff.stay(number, world.now)) is None
+    assert await world.store.transact(handoff.cancel(number, world.now)) is None
     assert await healthy(world)
 
 
 async def test_what_cannot_arrive_goes_on_where_it_was_unless_something_else_does(world: World) -> None:
     session, number = await handed_off(world)
     await world.exchange("meanwhile", source=DESK)
-    assert await world.store.transact(handoff.stay(number, world.now)) is False
+    assert await world.store.transact(handoff.cancel(number, world.now)) is False
     undone = await world.store.transact(history.back(key_of(DESK), world.now, principal=ME))
     assert undone
     assert undone.session == session.id

@@ -153,10 +153,10 @@ async def test_what_was_handed_off_is_forgotten_where_it_went(store_url: str) ->
         shared = await store.read(sessions.open_by_key(key_of(room(ID))))
         assert shared
         opening = Outbound(platform="telegram", chat_id="-200", text=f"All about {SECRET} goes on here")
-        await store.transact(handoff.hand_off(shared, room(ID), dm(ID), opening, NOON, by=ANN))
+        await store.transact(handoff.start(shared, room(ID), dm(ID), opening, NOON, by=ANN))
         (handed,) = await store.read(_rows("SELECT no FROM operations WHERE kind = 'handoff'"))
         number = await _forget(store)
-        assert await store.read(handoff.course(handed[0])) is None
+        assert await store.read(handoff.endpoints(handed[0])) is None
         assert await store.read(violations()) == []
         await store.transact(hand_over(number))
     left = await _everything(store_url)

@@ -38,7 +38,7 @@ async def ask(
     source = dm(user, message_id=id_ or str(hash((user, text))))
     inbound = Inbound(source=source, text=text, at=now, labels=Labels(user=Label("mallory\n\u202e")))
     return await store.transact(
-        pairing.ask(inbound, key_of(source), now, code=code, answer=notice(source, f"your code is {code}"))
+        pairing.request(inbound, key_of(source), now, code=code, answer=notice(source, f"your code is {code}"))
     )
 
 
@@ -78,9 +78,9 @@ async def test_a_code_is_owed_once_and_kept_as_a_hash(store: Store) -> None:
     assert await owed(store) == [f"pair:{number}:0"]
     stored = await store.read(rows("SELECT code_hash FROM pairings"))
     assert CODE not in str(stored)
-    waiting = await store.read(pairing.pending(NOON))
+    waiting = await store.read(pairing.list_pending(NOON))
     assert [(each.identity, each.kept) for each in waiting] == [("telegram:7", 2)]
-    assert await store.read(pairing.pending(NOON + 61 * MINUTE)) == []
+    assert await store.read(pairing.list_pending(NOON + 61 * MINUTE)) == []
 
 
 async def test_a_code_stays_until_it_is_sent_and_no_longer(store: Store) -> None:
@@ -209,13 +209,13 @@ async def test_two_who_approve_at_once_let_in_once(store: Store) -> None:
 
 async def test_a_hundred_at_once_get_three_codes(store: Store) -> None:
     await asyncio.gather(*(ask(store, str(user)) for user in range(40)))
-    assert len(await store.read(pairing.pending(NOON))) == 3
+    assert len(await store.read(pairing.list_pending(NOON))) == 3
 
 
 async def test_where_users_differ_from_server_to_server_so_does_the_grant(store: Store) -> None:
     source = replace(dm("alice"), platform="irc", scope_id="one")
     inbound = Inbound(source=source, text="hi", at=NOON)
-    await store.transact(pairing.ask(inbound, key_of(source), NOON, code=CODE, answer=()))
+    await store.transact(pairing.request(inbound, key_of(source), NOON, code=CODE, answer=()))
     await approve(store)
     assert list((await store.read(grants.load_table(GrantTable()))).grants.values()) == [
         Grant(platform="irc", scope_id="one", user_id="alice")

@@ -218,7 +218,7 @@ async def test_a_stranger_is_let_in_by_code_and_turned_away_by_name(window: Open
         labels = Labels(user=Label("<i>Eve</i>\u202e"))
         inbound = Inbound(source=source, text="hi", at=now, labels=labels)
         key = derive_key(source, Scope())
-        await store.transact(store.pairing.ask(inbound, key, now, code=code, answer=()))
+        await store.transact(store.pairing.request(inbound, key, now, code=code, answer=()))
     page = (await client.get("/people")).text
     assert "telegram:7" in page
     assert "<i>" not in page

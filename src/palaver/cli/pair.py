@@ -31,7 +31,7 @@ app = typer.Typer(help="Strangers who ask to be let in.", rich_markup_mode=None)
 def list_strangers(*, store: StoreOption = None, json: Json = False) -> None:
     waiting = ask(
         store,
-        lambda opened: opened.read(pairing.pending(shared_options.now())),
+        lambda opened: opened.read(pairing.list_pending(shared_options.now())),
         [],
         nothing="Nobody waits to be let in.",
     )

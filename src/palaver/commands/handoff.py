@@ -101,7 +101,7 @@ def _hand_off(store: Store, invocation: Invocation, spoken: CommandContext) -> S
     yield from _refuse_strangers(store, session, home, spoken)
     opening = outbound_to(home, texts.handoff_opening(called(session), source.platform))
     opening = replace(opening, opens=None if home.thread_id else session.title or "Conversation")
-    yield from store.handoff.hand_off(session, source, home, opening, spoken.now, by=spoken.principal.name)
+    yield from store.handoff.start(session, source, home, opening, spoken.now, by=spoken.principal.name)
     return texts.handing_off(home.platform, reads_along=home.chat_kind != DM)
 
 

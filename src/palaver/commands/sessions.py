@@ -288,7 +288,7 @@ def _end(store: Store, session: Session, invocation: Invocation, spoken: Command
         return None if start is None else start - 1
     if inbound.reply_to is None:
         return None
-    said_at = yield from store.history.said_at(session, inbound.source, inbound.reply_to)
+    said_at = yield from store.history.last_seq_of_message(session, inbound.source, inbound.reply_to)
     if said_at is None:
         raise BadArgument(
             "/branch goes on from the message that you reply to, not from",

@@ -38,7 +38,7 @@ class Handoffs:
     async def prepare_arrival(self, announced: Outbound, thread: str | None, now: datetime) -> Transaction[None]:
         """Return what to do in the transaction that records the arrival. `thread` was opened for the handoff."""
         number = announced.handoff
-        course = None if number is None else await self.store.read(self.store.handoff.course(number))
+        course = None if number is None else await self.store.read(self.store.handoff.endpoints(number))
         if number is None or course is None:
             return _nothing()
         origin, home = course
@@ -51,7 +51,7 @@ class Handoffs:
     ) -> Statements[None]:
         store, returned = self.store, outbound_to(origin, texts.RETURNED)
         recalled = outbound_to(address, texts.RECALLED)
-        session = yield from store.handoff.arrive(number, place, address, now, recalled=recalled, returned=returned)
+        session = yield from store.handoff.complete(number, place, address, now, recalled=recalled, returned=returned)
         if session is None:
             yield from store.outbox.enqueue(recalled, SendCause(CauseKind.HANDOFF_RECALLED, number), now)
             return
@@ -64,10 +64,10 @@ class Handoffs:
     def fail(self, announced: Outbound, now: datetime) -> Statements[None]:
         """Keep the conversation where it is if its announcement failed or may have failed."""
         number, store = announced.handoff, self.store
-        course = None if number is None else (yield from store.handoff.course(number))
+        course = None if number is None else (yield from store.handoff.endpoints(number))
         if number is None or course is None:
             return
-        is_here = yield from store.handoff.stay(number, now)
+        is_here = yield from store.handoff.cancel(number, now)
         if is_here is not None:
             notice = outbound_to(course[0], texts.not_handed_off(announced.platform, is_here=is_here))
             yield from store.outbox.enqueue(notice, SendCause(CauseKind.HANDOFF_FAILED, number), now)

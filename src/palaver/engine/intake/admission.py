@@ -136,7 +136,7 @@ class Admission:
         if access.verdict is Verdict.PAIR:
             code = make_code(secrets.token_bytes(CODE_BYTES))
             answer = self._ctx.replies.to(message.source, texts.pairing_code(code))
-            asked = yield from store.pairing.ask(message, key, now, code=code, answer=answer)
+            asked = yield from store.pairing.request(message, key, now, code=code, answer=answer)
             return AcceptResult(*asked) if asked else AcceptResult(None)
         if access.verdict is Verdict.REFUSE and self._ctx.options.is_undecided(message):
             return AcceptResult(None, is_ignored=True)

@@ -271,7 +271,7 @@ def _record_mentions(
 @transaction
 def _report_abandoned(ctx: EngineContext, command: Received, work: Transaction[str], now: datetime) -> Statements[str]:
     """Do the work of a command. If it leaves a conversation, say how many messages stay unanswered there."""
-    answer, left = yield from ctx.store.history.leaving(command, work)
+    answer, left = yield from ctx.store.history.run_and_abandon_waiting(command, work)
     unanswered = [received for received in left if not received.inbound.observed]
     if not unanswered:
         return answer
@@ -321,7 +321,7 @@ def _while_open(store: Store, session: Session, work: Transaction[str]) -> State
     answer = yield from work
     after = yield from store.sessions.open_by_key(session.key)
     if after is None or after.id != session.id:
-        yield from store.sessions.refuse_busy(session)
+        yield from store.sessions.check_not_busy(session)
     return answer
 
 

@@ -150,7 +150,7 @@ def detach_all(key: SessionKey, now: datetime, *, entering: Session | None = Non
     )
     yield from _after_detach(rows, now)
     for _, _, operation in rows:
-        yield from undo_log.tell(operation, now)
+        yield from undo_log.notify_origin(operation, now)
 
 
 _RETURNING = "RETURNING place, key, operation"

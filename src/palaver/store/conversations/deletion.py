@@ -10,7 +10,7 @@ from palaver.model.errors import BadArgument, SessionBusy
 from palaver.model.session import Principal, Session
 from palaver.model.value import value
 from palaver.store.conversations.attachment_refs import drop_refs
-from palaver.store.conversations.sessions import refuse_busy
+from palaver.store.conversations.sessions import check_not_busy
 from palaver.store.conversations.transcript import SEQS, write_journal
 from palaver.store.conversations.visibility import Filter, get, get_visible
 from palaver.store.people.usage import sum_all_ended_turns
@@ -67,7 +67,7 @@ def delete(session: str, principal: Principal, now: datetime) -> Statements[Remo
 
 
 def _refuse_in_use(session: Session) -> Statements[None]:
-    yield from refuse_busy(session)
+    yield from check_not_busy(session)
     rows = yield "SELECT 1 FROM processes WHERE session_no = ? AND ended IS NULL LIMIT 1", (session.number,)
     if rows:
         raise ProcessRuns(session.id)

@@ -6,7 +6,7 @@ from palaver.db.transaction import Lock, Statements, transaction
 from palaver.model.key import SessionKey
 from palaver.model.lifecycle import EndReason
 from palaver.model.session import Session
-from palaver.store.conversations.sessions import due, end, open_by_key
+from palaver.store.conversations.sessions import end, open_by_key, reset_reason
 from palaver.store.queue.inbox import OPEN_TURN
 from palaver.store.records import SESSION_COLUMNS, instant, micros, session_of
 from palaver.store.results import ResetRule
@@ -44,7 +44,7 @@ def expire(session: Session, rule: ResetRule, now: datetime) -> Statements[EndRe
     current = yield from open_by_key(session.key)
     if current is None or (yield "SELECT 1 FROM lines WHERE key = ?", (session.key.text,)):
         return None
-    reason = yield from due(current, now, rule)
+    reason = yield from reset_reason(current, now, rule)
     if reason:
         yield from end(current.number, reason, now)
     return reason

@@ -1,4 +1,4 @@
-"""Handoffs in the store: a session on its way to another place, arriving there, or staying."""
+"""Handoffs: a session that is sent to another place, and arrives there or stays."""
 
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -12,7 +12,7 @@ from palaver.model.source import Source
 from palaver.model.turn import Outbound
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attach import detach, detach_all
-from palaver.store.conversations.sessions import end, join, open_by_key, refuse_busy, reopen, route, routed
+from palaver.store.conversations.sessions import check_not_busy, continue_here, end, join, open_by_key, reopen, route
 from palaver.store.conversations.undo_log import Operation
 from palaver.store.conversations.visibility import get, lock_session
 from palaver.store.queue.cause import CauseKind, SendCause
@@ -21,10 +21,10 @@ from palaver.store.records import from_json, source_of, source_text
 from palaver.store.results import OperationKind
 
 __all__ = [
-    "arrive",
-    "course",
-    "hand_off",
-    "stay",
+    "cancel",
+    "complete",
+    "endpoints",
+    "start",
 ]
 
 
@@ -32,12 +32,12 @@ _OPERATOR = Principal.operator()
 
 
 @transaction
-def hand_off(
+def start(
     session: Session, origin: Source, home: Source, opening: Outbound, now: datetime, *, by: str
 ) -> Statements[None]:
-    """End the session here for as long as it is on its way; `opening` is what makes it arrive."""
+    """End the session here until the message `opening` is delivered, which completes the handoff."""
     yield Lock(session.key.text)
-    yield from refuse_busy(session)
+    yield from check_not_busy(session)
     yield from end(session.number, EndReason.HANDED_OFF, now)
     details = {"from": source_text(origin), "home": source_text(home)}
     number = yield from undo_log.record(OperationKind.HANDOFF, session.key, session.number, now, by, details)
@@ -46,52 +46,38 @@ def hand_off(
 
 
 @transaction
-def course(number: int) -> Statements[tuple[Source, Source] | None]:
-    """From where to where, also of one that was taken back; None once its session or its people are forgotten."""
+def endpoints(number: int) -> Statements[tuple[Source, Source] | None]:
+    """Return where a handoff came from and went to, even if it was undone; None after its data was erased."""
     rows = yield "SELECT details FROM operations WHERE no = ?", (number,)
     details: dict[str, Any] = from_json(rows[0][0]) if rows else {}
     return (source_of(details["from"]), source_of(details["home"])) if details else None
 
 
 @transaction
-def arrive(
+def complete(
     number: int, place: SessionKey, address: Source, now: datetime, *, recalled: Outbound, returned: Outbound
 ) -> Statements[Session | None]:
-    """Take the session up in a place, as a switch that can be taken back there, too."""
-    underway = yield from _underway(number, place)
-    if underway is None:
+    """Continue the session in the place it was sent to, as a switch that can be undone there as well."""
+    in_progress = yield from _in_progress(number, place)
+    if in_progress is None:
         return None
-    operation, session = underway
+    operation, session = in_progress
     yield from detach(place, now)
-    before = yield from routed(place)
-    if before is not None:
-        yield from end(before.number, EndReason.SWITCHED, now)
-    yield from detach_all(place, now)
-    yield from reopen(session.number, place, now)
-    yield from route(place, session.number, address)
+    details = {"handoff": number, "tell": asdict(returned)}
+    switch = yield from continue_here(place, address, session, now, by=f"handoff {number}", details=details)
     if not place.shared:
         yield from join(session.number, address)
-    switch = yield from undo_log.record(
-        OperationKind.SWITCH,
-        place,
-        session.number,
-        now,
-        f"handoff {number}",
-        {"handoff": number, "tell": asdict(returned)},
-        from_session=before and before.id,
-        from_key=session.key.text,
-    )
-    yield from undo_log.amend(operation, {"switch": switch, "tell": asdict(recalled)}, to_key=place.text)
+    yield from undo_log.add_details(operation, {"switch": switch, "tell": asdict(recalled)}, to_key=place.text)
     return (yield from get(session.number))
 
 
 @transaction
-def stay(number: int, now: datetime) -> Statements[bool | None]:
-    """Take the session up where it was, unless something else is open there by now; then `back` returns to it."""
-    underway = yield from _underway(number)
-    if underway is None:
+def cancel(number: int, now: datetime) -> Statements[bool | None]:
+    """Reopen the session where it was. False if another is open there by now: /back returns to it."""
+    in_progress = yield from _in_progress(number)
+    if in_progress is None:
         return None
-    operation, session = underway
+    operation, session = in_progress
     if (yield from open_by_key(session.key)) is not None:
         return False
     yield from undo_log.mark_undone(operation.number, now)
@@ -101,8 +87,8 @@ def stay(number: int, now: datetime) -> Statements[bool | None]:
     return True
 
 
-def _underway(number: int, place: SessionKey | None = None) -> Statements[tuple[Operation, Session] | None]:
-    """A handoff that still stands, and its session that is still on its way, both held."""
+def _in_progress(number: int, place: SessionKey | None = None) -> Statements[tuple[Operation, Session] | None]:
+    """Return a handoff that is still in progress and its session, locked."""
     operation = yield from undo_log.get(number)
     if operation is None:
         return None

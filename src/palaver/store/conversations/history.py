@@ -17,7 +17,15 @@ from palaver.model.turn import Inbound, Received, account_text, outbound_to
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attach import attach_operation, detach, detach_all
 from palaver.store.conversations.attachment_refs import copy_refs
-from palaver.store.conversations.sessions import ENDED_BY_ITSELF, create, end, open_by_key, refuse_busy, reopen, routed
+from palaver.store.conversations.sessions import (
+    AUTOMATIC_ENDS,
+    check_not_busy,
+    create,
+    end,
+    open_by_key,
+    reopen,
+    routed_session,
+)
 from palaver.store.conversations.transcript import SEQS, load_visible, show, write_journal
 from palaver.store.conversations.undo_log import Operation
 from palaver.store.conversations.visibility import get, get_visible, lock_session, visible_to
@@ -27,20 +35,20 @@ from palaver.store.records import REPLIES, SESSION_COLUMNS, entries_of, from_jso
 from palaver.store.results import OperationKind, Undone
 
 __all__ = [
-    "LEFT_BEHIND",
+    "ABANDONED",
     "back",
     "branch",
-    "leaving",
+    "last_seq_of_message",
     "redo",
     "retry",
-    "said_at",
+    "run_and_abandon_waiting",
 ]
 
-LEFT_BEHIND = "the conversation was left for another before this was answered"
+ABANDONED = "the conversation was left for another before this was answered"
 
 
 @transaction
-def leaving(command: Received, does: Transaction[str]) -> Statements[tuple[str, list[Received]]]:
+def run_and_abandon_waiting(command: Received, does: Transaction[str]) -> Statements[tuple[str, list[Received]]]:
     """Run a command in its locked conversation; return its answer and the messages it abandons.
 
     Messages that wait before the command belong to the session open then. If the command leads to another session,
@@ -63,7 +71,7 @@ def _abandon(received: Received, session: Session) -> Statements[bool]:
         "SELECT 1 FROM inbox i JOIN sessions s ON s.key = i.key AND s.ended IS NULL WHERE i.no = ? AND s.no = ?",
         (received.number, session.number),
     )
-    if stays or not (yield from fail(received.number, LEFT_BEHIND)):
+    if stays or not (yield from fail(received.number, ABANDONED)):
         return False
     yield from mention(received.number, [session])
     yield Notify(INBOX)
@@ -82,11 +90,11 @@ def back(
     From an attached place, nothing older than the attachment is undone.
     """
     yield Lock(key.text)
-    here = yield from routed(key)
+    here = yield from routed_session(key)
     if place is not None and (yield from _is_unchanged_since_attach(place, key, here)):
         yield from detach(place, now)
         return Undone(kind=OperationKind.ATTACH, session=here.id if here else "")
-    if here and here.end_reason in ENDED_BY_ITSELF:
+    if here and here.end_reason in AUTOMATIC_ENDS:
         yield from _check_took_part(key, principal, here.id)
         return (yield from _go_on(OperationKind.RESET, here, key, now, principal))
     return (yield from _take_back(key, here, now, principal, *_ALL_BUT_ATTACH))
@@ -95,8 +103,8 @@ def back(
 def _is_unchanged_since_attach(place: SessionKey, key: SessionKey, here: Session | None) -> Statements[bool]:
     """Return whether a place is attached and no later operation stands."""
     attached = yield from attach_operation(place)
-    last = yield from undo_log.newest(key, here and here.number, *_ALL_BUT_ATTACH)
-    ended_since = here is not None and here.end_reason in ENDED_BY_ITSELF
+    last = yield from undo_log.latest(key, here and here.number, *_ALL_BUT_ATTACH)
+    ended_since = here is not None and here.end_reason in AUTOMATIC_ENDS
     return attached is not None and not ended_since and (last is None or last.number < attached)
 
 
@@ -109,8 +117,8 @@ def redo(
     What was undone before the session was opened to others, by attaching a place or by handoff, stays hidden.
     """
     yield Lock(key.text)
-    here = yield from routed(key)
-    undone = yield from undo_log.newest(key, here and here.number, OperationKind.UNDO)
+    here = yield from routed_session(key)
+    undone = yield from undo_log.latest(key, here and here.number, OperationKind.UNDO)
     if undone is None or undone.number < (yield from _opened_to_others(key, place, here)):
         return None
     return (yield from _take_back(key, here, now, principal, OperationKind.UNDO))
@@ -131,13 +139,13 @@ def _opened_to_others(key: SessionKey, place: SessionKey | None, here: Session |
 def _take_back(
     key: SessionKey, here: Session | None, now: datetime, principal: Principal, *kinds: OperationKind
 ) -> Statements[Undone | None]:
-    operation = yield from undo_log.newest(key, here and here.number, *kinds)
+    operation = yield from undo_log.latest(key, here and here.number, *kinds)
     if operation is None:
         return None
     session = yield from get(operation.session_number)
     yield from _check_took_part(key, principal, session.id, operation.from_session)
     yield from undo_log.mark_undone(operation.number, now)
-    yield from undo_log.tell(operation.number, now)
+    yield from undo_log.notify_origin(operation.number, now)
     undone = yield from _undone(operation, session, key, now, principal)
     return replace(undone, deed=_command_name(operation))
 
@@ -166,7 +174,7 @@ def _recall(
 ) -> Statements[Undone]:
     """Bring back a session that was handed off, and restore the place it went to."""
     session = yield from lock_session(session, key, principal)
-    yield from refuse_busy(session)
+    yield from check_not_busy(session)
     current = yield from open_by_key(key)
     if current is not None:
         yield from end(current.number, EndReason.SWITCHED, now)
@@ -233,7 +241,7 @@ def _go_on(
         raise NotFound("session", left.id)
     if left.key != key:
         left = yield from lock_session(left, key, principal)
-        yield from refuse_busy(left)
+        yield from check_not_busy(left)
     yield from detach_all(key, now, entering=left)
     yield from reopen(left.number, key, now)
     yield from _lead(key, left)
@@ -246,7 +254,7 @@ def _send_home(session: Session, operation: Operation, now: datetime) -> Stateme
     ended, reason = details.get("ended"), details.get("reason")
     if home != session.key:
         yield Lock(home.text)
-        yield from refuse_busy(session)
+        yield from check_not_busy(session)
     yield (
         "UPDATE sessions SET key = ?, profile = ?, ended = ?, end_reason = ? WHERE no = ?",
         (home.text, home.profile, ended or micros(now), reason or EndReason.SWITCHED.value, session.number),
@@ -281,7 +289,7 @@ def branch(
 ) -> Statements[Session]:
     """Continue from here, or from an earlier entry, in a new session with a copy of what came before."""
     yield Lock(key.text)
-    current = yield from routed(key)
+    current = yield from routed_session(key)
     parent = (yield from get_visible(from_session, principal)) if from_session else current
     if parent is None:
         return (yield from create(key, source, now, title=title))
@@ -335,7 +343,7 @@ def _summary(row: Row) -> int | None:
 
 
 @transaction
-def said_at(session: Session, source: Source, message: str) -> Statements[int | None]:
+def last_seq_of_message(session: Session, source: Source, message: str) -> Statements[int | None]:
     """Return the last seq of a message of this chat, or of our answer to it."""
     first, name = session.number * SEQS, dedup_name(replace(source, message_id=message))
     to = outbound_to(source, "")

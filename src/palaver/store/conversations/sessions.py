@@ -1,6 +1,7 @@
 """Sessions: at most one open per key; reset, switch and rename."""
 
 import secrets
+from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -20,34 +21,35 @@ from palaver.store.records import SESSION_COLUMNS, instant, json_text, micros, s
 from palaver.store.results import Opened, Opening, OperationKind, ResetRule
 
 __all__ = [
-    "ENDED_BY_ITSELF",
-    "GIVEN_UP",
+    "AUTOMATIC_ENDS",
+    "DELIBERATE_ENDS",
+    "check_not_busy",
+    "continue_here",
     "create",
-    "due",
     "end",
-    "enter",
     "find",
     "get",
     "get_visible",
     "join",
     "new_id",
     "open_by_key",
+    "open_locked",
     "open_session",
-    "refuse_busy",
     "rename",
     "reopen",
     "reset",
+    "reset_reason",
     "route",
-    "routed",
+    "routed_session",
     "set_override",
     "suggest_title",
     "switch",
     "touch",
 ]
 
-ENDED_BY_ITSELF = frozenset({EndReason.IDLE, EndReason.DAILY, EndReason.SUSPENDED, EndReason.EXPIRED})
+AUTOMATIC_ENDS = frozenset({EndReason.IDLE, EndReason.DAILY, EndReason.SUSPENDED, EndReason.EXPIRED})
 """Reasons that nobody asked for: the next message starts fresh with a notice, and /back returns here."""
-GIVEN_UP = frozenset({EndReason.RESET, EndReason.HANDED_OFF})
+DELIBERATE_ENDS = frozenset({EndReason.RESET, EndReason.HANDED_OFF})
 """Reasons that a person asked for: the next message starts fresh."""
 _ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
@@ -65,7 +67,7 @@ def open_by_key(key: SessionKey) -> Statements[Session | None]:
 
 
 @transaction
-def routed(key: SessionKey) -> Statements[Session | None]:
+def routed_session(key: SessionKey) -> Statements[Session | None]:
     """Return the session that a key leads to, open or ended; None if it moved elsewhere or was left deliberately.
 
     A key without a route leads to the session used last, if that ended automatically.
@@ -102,7 +104,7 @@ def _find_routed(key: SessionKey, identity: str | None) -> Statements[_Routed]:
     if not is_routed:
         rows = yield _LATEST, (identity, identity, key.text)
     found = session_of(rows[0][2:]) if rows and rows[0][2] is not None else None
-    if found is None or (found.end_reason in GIVEN_UP if is_routed else found.end_reason not in ENDED_BY_ITSELF):
+    if found is None or (found.end_reason in DELIBERATE_ENDS if is_routed else found.end_reason not in AUTOMATIC_ENDS):
         return _Routed()
     takes_part, no_others = rows[0][:2]
     return _Routed(found, bool(takes_part), bool(takes_part and no_others))
@@ -114,14 +116,14 @@ def open_session(
 ) -> Statements[Opened]:
     """Get or create: reuse the open session, reset it if it is due, reopen the routed one, or create one."""
     yield Lock(key.text)
-    opened = yield from enter(key, source, now, rule, said=now, human=human)
+    opened = yield from open_locked(key, source, now, rule, said=now, human=human)
     if opened.opening is Opening.REUSED:
         yield from touch(opened.session.number, now, human=human)
     return opened
 
 
 @transaction
-def enter(
+def open_locked(
     key: SessionKey, source: Source, now: datetime, rule: ResetRule, *, said: datetime, human: bool
 ) -> Statements[Opened]:
     """Do the same for a caller who holds the lock and touches the session afterwards.
@@ -133,8 +135,8 @@ def enter(
         is_first = yield from _is_first_contact(source)
         created = yield from create(key, source, now)
         return Opened(session=created, opening=Opening.CREATED, is_first_contact=is_first)
-    reason = (yield from due(current, min(said, now), rule)) if current.ended is None else current.end_reason
-    if reason and reason in ENDED_BY_ITSELF:
+    reason = (yield from reset_reason(current, min(said, now), rule)) if current.ended is None else current.end_reason
+    if reason and reason in AUTOMATIC_ENDS:
         is_first = yield from _is_first_contact(source)
         fresh = yield from _start_fresh(key, source, now, current, reason, by="reset policy")
         return Opened(
@@ -155,7 +157,7 @@ def enter(
 
 
 @transaction
-def due(current: Session, at: datetime, rule: ResetRule) -> Statements[EndReason | None]:
+def reset_reason(current: Session, at: datetime, rule: ResetRule) -> Statements[EndReason | None]:
     """Return why an open session has to be reset; None while it has a turn or a young process."""
     idle = decide_reset(rule.policy, Activity(last_human=current.last_human), at, rule.zone)
     if idle.reason is None or (yield from _is_busy(current)):
@@ -296,7 +298,7 @@ def _start_fresh(
 def reset(key: SessionKey, source: Source, now: datetime, *, by: str, title: str | None = None) -> Statements[Session]:
     """Start fresh because a person asked for it."""
     yield Lock(key.text)
-    current = yield from routed(key)
+    current = yield from routed_session(key)
     if current is None:
         return (yield from create(key, source, now, title=title))
     return (yield from _start_fresh(key, source, now, current, EndReason.RESET, by=by, title=title))
@@ -308,33 +310,45 @@ def switch(
 ) -> Statements[Session]:
     """Leave the current session and continue another one here, with its route."""
     wanted = yield from lock_session((yield from find(target, principal)), key, principal)
-    current = yield from routed(key)
     if wanted.key == key and wanted.ended is None:
         return wanted
     if wanted.key != key:
-        yield from refuse_busy(wanted)
-    if current is not None:
-        yield from end(current.number, EndReason.SWITCHED, now)
-    yield from detach_all(key, now, entering=wanted)
-    yield from reopen(wanted.number, key, now)
-    yield from route(key, wanted.number, source)
-    yield from undo_log.record(
-        OperationKind.SWITCH,
-        key,
-        wanted.number,
-        now,
-        by,
-        {"ended": wanted.ended and micros(wanted.ended), "reason": wanted.end_reason},
-        from_session=current.id if current and current.number != wanted.number else None,
-        from_key=wanted.key.text,
-    )
+        yield from check_not_busy(wanted)
+    before = {"ended": wanted.ended and micros(wanted.ended), "reason": wanted.end_reason}
+    yield from continue_here(key, source, wanted, now, by=by, details=before)
     if not (yield from _person_takes_part(wanted.number, identity_of(source))):
         yield from join(wanted.number, source)
     return (yield from get(wanted.number))
 
 
 @transaction
-def refuse_busy(session: Session) -> Statements[None]:
+def continue_here(
+    key: SessionKey, source: Source, session: Session, now: datetime, *, by: str, details: Mapping[str, object]
+) -> Statements[int]:
+    """Move a session to a key whose own session ends; return the operation that undoes it. Both keys are locked."""
+    current = yield from routed_session(key)
+    if current is not None:
+        yield from end(current.number, EndReason.SWITCHED, now)
+    yield from detach_all(key, now, entering=session)
+    yield from reopen(session.number, key, now)
+    yield from route(key, session.number, source)
+    left = current.id if current and current.number != session.number else None
+    return (
+        yield from undo_log.record(
+            OperationKind.SWITCH,
+            key,
+            session.number,
+            now,
+            by,
+            details,
+            from_session=left,
+            from_key=session.key.text,
+        )
+    )
+
+
+@transaction
+def check_not_busy(session: Session) -> Statements[None]:
     """Raise SessionBusy during a turn: a second turn could write to a session that moves."""
     if (yield from _is_busy(session)):
         raise SessionBusy(session.id)

@@ -14,7 +14,7 @@ from palaver.model.transcript import Entry, Role, start_of_last_turns
 from palaver.model.turn import Turn
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attachment_refs import add_refs
-from palaver.store.conversations.sessions import open_by_key, refuse_busy
+from palaver.store.conversations.sessions import check_not_busy, open_by_key
 from palaver.store.conversations.visibility import get_visible
 from palaver.store.records import Prepared, entries_of, prepare
 from palaver.store.results import OperationKind, Undone
@@ -170,7 +170,7 @@ def undo(key: SessionKey, count: int, now: datetime, *, principal: Principal) ->
     session = yield from open_by_key(key)
     if session is None:
         return None
-    yield from refuse_busy(session)
+    yield from check_not_busy(session)
     entries = yield from load_visible(session.id, principal)
     first = start_of_last_turns(entries, count)
     if first is None:

@@ -1,4 +1,4 @@
-"""Operations in the store: every move that can be taken back, and the taking back."""
+"""The log of operations that can be undone: reset, switch, undo, compaction, branch, attach, handoff, revision."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -17,18 +17,17 @@ from palaver.store.results import OperationKind
 __all__ = [
     "HIDING",
     "Operation",
-    "amend",
+    "add_details",
     "get",
-    "give_up",
+    "latest",
     "mark_undone",
-    "newest",
+    "notify_origin",
     "record",
-    "tell",
 ]
 
 _NO_DETAILS: Mapping[str, object] = {}
 HIDING = frozenset({OperationKind.UNDO, OperationKind.COMPACTION, OperationKind.REVISION})
-"""What these hide goes with the session, wherever it is carried; every other operation belongs to the key."""
+"""Operations that hide entries belong to the session, wherever it moves; all others belong to the key."""
 
 
 @transaction
@@ -43,7 +42,7 @@ def record(
     from_session: str | None = None,
     from_key: str | None = None,
 ) -> Statements[int]:
-    # Never before what it follows, though the clock be set back: the way back goes by these times.
+    # Never before an earlier operation, even if the clock was set back: `latest` orders by time.
     last = yield "SELECT max(at) FROM operations WHERE key = ? OR session_no = ?", (key.text, session_number)
     at = max(micros(now), last[0][0] or 0)
     rows = yield (
@@ -68,8 +67,8 @@ class Operation(NamedTuple):
 
 
 @transaction
-def newest(key: SessionKey, session_number: int | None, *kinds: OperationKind) -> Statements[Operation | None]:
-    """The last operation that still stands, of the key or of the session it leads to."""
+def latest(key: SessionKey, session_number: int | None, *kinds: OperationKind) -> Statements[Operation | None]:
+    """Return the last operation of the key or the session that was not undone."""
     hidings, moves = ([kind.value for kind in kinds if (kind in HIDING) == hides] for hides in (True, False))
     rows = yield (
         f"SELECT {_COLUMNS} FROM operations WHERE undone_at IS NULL"
@@ -82,7 +81,7 @@ def newest(key: SessionKey, session_number: int | None, *kinds: OperationKind) -
 
 @transaction
 def get(number: int) -> Statements[Operation | None]:
-    """An operation that still stands."""
+    """Return an operation that was not undone."""
     rows = yield f"SELECT {_COLUMNS} FROM operations WHERE no = ? AND undone_at IS NULL", (number,)
     return _operation(rows[0]) if rows else None
 
@@ -100,30 +99,20 @@ def _marks(kinds: Sequence[str]) -> str:
 
 
 @transaction
-def give_up(key: SessionKey, now: datetime) -> Statements[None]:
-    """Nobody goes back to what was done in a conversation: whose it is has changed."""
-    kept = [kind.value for kind in HIDING]
-    yield (
-        f"UPDATE operations SET undone_at = ? WHERE key = ? AND undone_at IS NULL AND kind NOT IN ({_marks(kept)})",
-        (micros(now), key.text, *kept),
-    )
-
-
-@transaction
 def mark_undone(number: int, now: datetime) -> Statements[None]:
     yield "UPDATE operations SET undone_at = ? WHERE no = ?", (micros(now), number)
 
 
 @transaction
-def amend(operation: Operation, more: Mapping[str, object], *, to_key: str) -> Statements[None]:
-    """Something has become known that taking it back needs."""
+def add_details(operation: Operation, more: Mapping[str, object], *, to_key: str) -> Statements[None]:
+    """Add what is needed to undo an operation and was not known when it was recorded."""
     details = json_text({**operation.details, **more})
     yield "UPDATE operations SET details = ?, to_key = ? WHERE no = ?", (details, to_key, operation.number)
 
 
 @transaction
-def tell(number: int, now: datetime) -> Statements[None]:
-    """An operation was taken back elsewhere: what it says about that is owed to where it was done."""
+def notify_origin(number: int, now: datetime) -> Statements[None]:
+    """Send the notice that an operation keeps for when it is undone elsewhere."""
     rows = yield "SELECT details FROM operations WHERE no = ?", (number,)
-    if rows and (said := from_json(rows[0][0]).get("tell")):
-        yield from enqueue(msgspec.convert(said, Outbound), SendCause(CauseKind.UNDONE, number), now)
+    if rows and (notice := from_json(rows[0][0]).get("tell")):
+        yield from enqueue(msgspec.convert(notice, Outbound), SendCause(CauseKind.UNDONE, number), now)

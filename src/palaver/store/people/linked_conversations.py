@@ -17,7 +17,15 @@ from palaver.model.session import Principal, Session, identity_of
 from palaver.model.source import DM, Source
 from palaver.model.turn import Received
 from palaver.store.conversations import attach, undo_log
-from palaver.store.conversations.sessions import GIVEN_UP, end, open_by_key, refuse_busy, reopen, route, switch
+from palaver.store.conversations.sessions import (
+    DELIBERATE_ENDS,
+    check_not_busy,
+    end,
+    open_by_key,
+    reopen,
+    route,
+    switch,
+)
 from palaver.store.conversations.visibility import get
 from palaver.store.people.people import identities_of, person_of
 from palaver.store.queue import inbox
@@ -58,7 +66,7 @@ def continue_last(identity: str, profile: str, now: datetime) -> Statements[Sess
         (profile, *sorted(identities)),
     )
     sessions = map(session_of, rows)
-    last = next((each for each in sessions if each.key.kind == DM and each.end_reason not in GIVEN_UP), None)
+    last = next((each for each in sessions if each.key.kind == DM and each.end_reason not in DELIBERATE_ENDS), None)
     if last is None or last.key == key:
         return last
     # Under its own address: nobody takes part in it merely by being linked.
@@ -181,7 +189,7 @@ def _heard(session: Session) -> Statements[list[Received]]:
 def _hold(session: Session, now: datetime) -> Statements[None]:
     yield Lock(session.key.text)
     yield from drop_parked(session.key, now, note=_PARKED_NOTE, error="left without an answer")
-    yield from refuse_busy((yield from get(session.number)))
+    yield from check_not_busy((yield from get(session.number)))
 
 
 def _return_to(side: frozenset[str], session: Session, people: People, now: datetime) -> Statements[None]:
@@ -212,7 +220,7 @@ def _vacate(session: Session, new: SessionKey, now: datetime) -> Statements[None
     yield from end(session.number, EndReason.SWITCHED, now)
     yield "UPDATE sessions SET key = ? WHERE no = ?", (new.text, session.number)
     yield "DELETE FROM routes WHERE session_no = ? AND key = ?", (session.number, old.text)
-    operation = yield from undo_log.newest(old, session.number, OperationKind.SWITCH)
+    operation = yield from undo_log.latest(old, session.number, OperationKind.SWITCH)
     if session.ended is not None or operation is None or operation.session_number != session.number:
         return
     yield from undo_log.mark_undone(operation.number, now)

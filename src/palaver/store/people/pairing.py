@@ -40,9 +40,9 @@ from palaver.store.records import (
 
 __all__ = [
     "approve",
-    "ask",
     "deny",
-    "pending",
+    "list_pending",
+    "request",
     "wipe_after_send",
     "wipe_sent_codes",
 ]
@@ -54,7 +54,7 @@ _KEPT = tuple(reception.value for reception in Reception if reception.keeps)
 
 
 @transaction
-def ask(
+def request(
     inbound: Inbound,
     key: SessionKey,
     now: datetime,
@@ -137,7 +137,7 @@ def _give(identity: str, platform: str, number: int, code: str, now: datetime) -
 
 
 @transaction
-def pending(now: datetime) -> Statements[list[Stranger]]:
+def list_pending(now: datetime) -> Statements[list[Stranger]]:
     rows = yield from _waiting(now)
     return [_stranger(row) for row in rows]
 

@@ -14,7 +14,7 @@ from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Delivery, Received
 from palaver.store.conversations import deletion
 from palaver.store.conversations.attachment_refs import drop_refs
-from palaver.store.conversations.sessions import refuse_busy
+from palaver.store.conversations.sessions import check_not_busy
 from palaver.store.conversations.transcript import SEQS, load_all, show, write_journal
 from palaver.store.conversations.visibility import get, get_visible
 from palaver.store.privacy.digests import Digests
@@ -132,7 +132,7 @@ def take_share(erasure: int, number: int, entries: Sequence[Entry], digests: Dig
     """Their entries out of a conversation that others share. Raises SessionBusy in the middle of a turn."""
     session = yield from get(number)
     yield Lock(session.key.text)
-    yield from refuse_busy(session)
+    yield from check_not_busy(session)
     yield from note(erasure, "entry", map(digests.entry, entries))
     yield from _lift(session, [entry for entry in entries if entry.role is Role.SUMMARY], now)
     ids = [number * SEQS + entry.seq for entry in entries]

@@ -15,7 +15,7 @@ from palaver.model.session import Session, identity_of
 from palaver.model.transcript import Entry, Role, Sender
 from palaver.model.turn import Outbound, Received, Turn, Usage
 from palaver.store.accounts import home
-from palaver.store.conversations.sessions import end, enter, join, open_by_key, touch
+from palaver.store.conversations.sessions import end, join, open_by_key, open_locked, touch
 from palaver.store.conversations.transcript import SEQS, append
 from palaver.store.conversations.visibility import get
 from palaver.store.people.people import meet_sender
@@ -99,7 +99,7 @@ def _begin(
 ) -> Statements[Begun]:
     source = messages[-1].inbound.source
     human = any(each.inbound.counts_as_activity for each in messages)
-    opened = yield from enter(key, source, now, rules(source), said=messages[0].received, human=human)
+    opened = yield from open_locked(key, source, now, rules(source), said=messages[0].received, human=human)
     if opened.is_first_contact:
         yield from meet_sender(messages[-1])
         opened = replace(opened, lacks_home=(yield from home(key.profile, source.platform)) is None)

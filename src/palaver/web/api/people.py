@@ -112,7 +112,7 @@ def _stranger(stranger: Stranger) -> StrangerSchema:
 
 
 async def _strangers(ask: Ask) -> StrangersSchema:
-    found = await ask.services.store.read(ask.services.store.pairing.pending(ask.services.clock.now()))
+    found = await ask.services.store.read(ask.services.store.pairing.list_pending(ask.services.clock.now()))
     return StrangersSchema(strangers=list(map(_stranger, found)))
 
 

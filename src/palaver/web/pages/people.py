@@ -53,7 +53,7 @@ class _People:
         @transaction
         def looked(principal: Principal) -> Statements[tuple[list[Person], list[Stranger], GrantTable, list[Change]]]:
             everybody = yield from self._store.people.list_people(principal, after=after, limit=_PAGE)
-            strangers = yield from self._store.pairing.pending(now)
+            strangers = yield from self._store.pairing.list_pending(now)
             table = yield from self._store.grants.load_table(GrantTable())
             return everybody, strangers, table, (yield from self._store.grants.list_changes(_CHANGES))
 
