@@ -55,10 +55,10 @@ async def test_a_server_restarted_in_the_middle(town: Town, server: Server) -> N
     for place in range(2):
         await town.start(place)
     for mode in ("immediate", "fast"):
-        speaking = asyncio.create_task(speak(town, 60))
+        sender = asyncio.create_task(speak(town, 60))
         await asyncio.sleep(0.3)
         await asyncio.to_thread(server.restart, mode)
-        await speaking
+        await sender
     await check(town, 120)
 
 

@@ -106,7 +106,7 @@ class _Story:
         return self.turn is not None and self.turn[3] == _GIVEN_UP
 
     @property
-    def is_lost(self) -> bool:
+    def is_unknown_position(self) -> bool:
         if not self.inbox or not self.heard or self.reply is None or self.reply[1] not in _ENDS:
             return True
         return self.reply[1] == "delivered" and not self.seen and not self.is_given_up
@@ -239,7 +239,7 @@ async def judge(chats: Sequence[Room], store: Store) -> Verdict:
     twice = {story.word for story in stories if story.is_shown_twice}
     return Verdict(
         messages=len(stories),
-        lost=[story.word for story in stories if story.is_lost],
+        lost=[story.word for story in stories if story.is_unknown_position],
         duplicate_turns=[story.word for story in stories if story.heard > 1 or len(story.inbox) > 1],
         duplicate_sends=[*twice, *_shown_twice(chats)],
         unclear=sum(1 for row in rows["outbox"] if row[4] or row[1] == "unclear"),

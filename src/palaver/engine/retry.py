@@ -10,6 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from palaver.model.backoff import backoff
 from palaver.model.errors import NewerSchema, StoreError, StoreUnavailable
 
 __all__ = [
@@ -17,7 +18,6 @@ __all__ = [
     "Timeout",
     "Timeouts",
     "TimerQueue",
-    "backoff",
     "contain_cancellation",
     "describe_error",
     "log_error",
@@ -35,12 +35,6 @@ T = TypeVar("T")
 
 DESCRIBED_FRAMES = 4
 RESTART_PAUSE_SECONDS = 1.0
-MAX_DOUBLINGS = 16
-
-
-def backoff(attempt: int, *, first: float = 0.1, longest: float = 10.0) -> float:
-    """Return the seconds to wait after failed attempt number `attempt`, counted from 1: doubled each time."""
-    return min(longest, first * 2 ** min(attempt - 1, MAX_DOUBLINGS))
 
 
 async def retry(

@@ -262,7 +262,7 @@ class FakeMatrix:
     async def delete(self, said: Source) -> None:
         await self.person.redacts(self.chat_id, said.message_id or "")
 
-    async def say_with(self, text: str, files: Sequence[NewFile]) -> Source:
+    async def send_file(self, text: str, files: Sequence[NewFile]) -> Source:
         """One message for each file."""
         await self.is_heard()
         sent = list[str]()

@@ -55,7 +55,7 @@ async def test_words_and_files_go_both_ways_and_after_a_restart(fake: FakeMatrix
         await recorder.has(1)
         receipt = await said_by(adapter, fake, "it is **me**")
         await adapter.edit(receipt, outbound(fake, "it is **us**"))
-        await fake.say_with("read this", [_FILE])
+        await fake.send_file("read this", [_FILE])
         (file,) = await recorder.has_files(1)
         assert b"".join([piece async for piece in adapter.fetch(file)]) == _FILE.content
     await fake.say("while you were away")
@@ -183,7 +183,7 @@ async def test_neither_content_that_breaks_the_reader_nor_a_forged_file_does_har
         await fake.say("before")
         await fake.person.sends(fake.chat_id, {"no": "type"})
         await fake.person.sends(fake.chat_id, {"msgtype": "m.image", "body": "x", "file": {"url": 3}})
-        await fake.say_with("after", [_FILE])
+        await fake.send_file("after", [_FILE])
         (file,) = await recorder.has_files(1)
         other_hash = (file.handle or "").replace('"sha256":"', '"sha256":"AAAA')
         for handle in (other_hash, "{}", "mxc://palaver.test/nothing"):

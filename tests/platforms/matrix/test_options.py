@@ -10,7 +10,7 @@ from palaver.model.errors import BadArgument
 from palaver.platforms.matrix import client
 from palaver.platforms.matrix.adapter import MatrixAdapter
 from palaver.platforms.matrix.options import Invites, Options
-from palaver.platforms.matrix.rooms import is_welcome
+from palaver.platforms.matrix.rooms import accepts_invitation
 
 GIVEN = {"homeserver": "https://m.example.org/", "user_id": "@helper:example.org", "access_token": "t0ken"}
 
@@ -64,5 +64,5 @@ def test_keys_need_the_part_for_encryption(monkeypatch: pytest.MonkeyPatch, tmp_
     ],
 )
 def test_whose_invitations_are_taken(invites: Invites, welcome: bool) -> None:
-    assert is_welcome("@eve:elsewhere.org", "@helper:example.org", invites) is welcome
-    assert is_welcome("@ann:example.org", "@helper:example.org", "server")
+    assert accepts_invitation("@eve:elsewhere.org", "@helper:example.org", invites) is welcome
+    assert accepts_invitation("@ann:example.org", "@helper:example.org", "server")

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from palaver.model.label import Label
 from palaver.model.source import GROUP
 from palaver.model.turn import Inbound, Revision
-from palaver.platforms.matrix.events import event_of
-from palaver.platforms.matrix.parse import Scene, parse, trust_in
+from palaver.platforms.matrix.events import parse_event
+from palaver.platforms.matrix.parse import EventContext, parse, trust_of
 
-SCENE = Scene(
+SCENE = EventContext(
     account="helper",
     us="@helper:example.org",
     our_name="Helper",
@@ -42,8 +42,8 @@ def said(body: str, **more: Any) -> Inbound:
     return inbound
 
 
-def parsed(source: dict[str, Any], scene: Scene = SCENE) -> Inbound | None:
-    read = event_of(source)
+def parsed(source: dict[str, Any], scene: EventContext = SCENE) -> Inbound | None:
+    read = parse_event(source)
     return parse(read, scene) if read else None
 
 
@@ -170,9 +170,9 @@ def test_false_claims_about_a_file_lose_no_words(about: Any) -> None:
 
 
 def test_a_notice_is_of_a_bot() -> None:
-    read = event_of(event({"msgtype": "m.notice", "body": "beep"}))
+    read = parse_event(event({"msgtype": "m.notice", "body": "beep"}))
     assert read
-    assert trust_in(read).is_bot
+    assert trust_of(read).is_bot
 
 
 @pytest.mark.parametrize(

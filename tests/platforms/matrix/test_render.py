@@ -13,9 +13,16 @@ from palaver.model.attachment import Attachment
 from palaver.model.label import Label
 from palaver.model.split import Unit
 from palaver.model.turn import Outbound
-from palaver.platforms.matrix.events import event_of
-from palaver.platforms.matrix.parse import trust_in
-from palaver.platforms.matrix.render import LONGEST_TEXT, Content, edit_of, file_message, html_of, message
+from palaver.platforms.matrix.events import parse_event
+from palaver.platforms.matrix.parse import trust_of
+from palaver.platforms.matrix.render import (
+    MAX_TEXT_BYTES,
+    Content,
+    edit_content,
+    file_content,
+    message_content,
+    to_html,
+)
 
 ALLOWED = {
     *("a", "blockquote", "br", "code", "del", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol"),
@@ -50,7 +57,7 @@ def outbound(text: str, *, thread_id: str | None = None, reply_to: str | None = 
     ],
 )
 def test_markdown_becomes_html_where_that_says_more(text: str, html: str | None) -> None:
-    assert html_of(text) == html
+    assert to_html(text) == html
 
 
 class _Reader(HTMLParser):
@@ -71,7 +78,7 @@ class _Reader(HTMLParser):
 
 @given(st.text(alphabet="ab<>&\"'`*_~[]()!#|-\n 1.\\", max_size=60))
 def test_whatever_was_written_the_html_is_well_formed_and_has_every_word(text: str) -> None:
-    html = html_of(text) or ""
+    html = to_html(text) or ""
     reader = _Reader()
     reader.feed(html)
     reader.close()
@@ -85,13 +92,13 @@ def test_whatever_was_written_the_html_is_well_formed_and_has_every_word(text: s
 
 @pytest.mark.parametrize("character", ["ä", "\n", '"', "&", "漢", "😀", "*a* "])
 def test_the_longest_text_fits_into_an_event_also_when_it_is_encrypted(character: str) -> None:
-    text = (character * LONGEST_TEXT)[: LONGEST_TEXT // Unit.UTF8.measure(character) * len(character)]
-    for content in (message(outbound(text)), edit_of("$x", outbound(text))):
+    text = (character * MAX_TEXT_BYTES)[: MAX_TEXT_BYTES // Unit.UTF8.measure(character) * len(character)]
+    for content in (message_content(outbound(text)), edit_content("$x", outbound(text))):
         assert len(json.dumps(content)) * 4 / 3 < 65_536 - 1500
 
 
 def test_nobody_is_mentioned_and_a_thread_is_kept() -> None:
-    content = message(outbound("hi @bob:example.org", thread_id="$root", reply_to="$two"))
+    content = message_content(outbound("hi @bob:example.org", thread_id="$root", reply_to="$two"))
     assert content["m.mentions"] == {}
     assert content["m.relates_to"] == {
         "rel_type": "m.thread",
@@ -104,21 +111,21 @@ def test_nobody_is_mentioned_and_a_thread_is_kept() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        message(outbound("hi")),
-        edit_of("$x", outbound("hi")),
-        file_message(outbound("hi"), Attachment(Label("x"), "text/plain", 3), {"url": "mxc://e/x"}),
+        message_content(outbound("hi")),
+        edit_content("$x", outbound("hi")),
+        file_content(outbound("hi"), Attachment(Label("x"), "text/plain", 3), {"url": "mxc://e/x"}),
     ],
 )
 def test_another_bot_of_this_kind_knows_what_we_say_as_what_a_bot_says(content: Content) -> None:
     said = {"type": "m.room.message", "event_id": "$one", "sender": "@other:x", "content": content}
-    event = event_of(said)
+    event = parse_event(said)
     assert event
-    assert trust_in(event).is_bot
+    assert trust_of(event).is_bot
     assert content["msgtype"] != "m.notice"
 
 
 def test_an_answer_says_to_what() -> None:
-    assert message(outbound("hi", reply_to="$two"))["m.relates_to"] == {"m.in_reply_to": {"event_id": "$two"}}
+    assert message_content(outbound("hi", reply_to="$two"))["m.relates_to"] == {"m.in_reply_to": {"event_id": "$two"}}
 
 
 @pytest.mark.parametrize(
@@ -127,11 +134,11 @@ def test_an_answer_says_to_what() -> None:
 )
 def test_a_file_is_called_by_its_name_and_shown_as_what_it_is(media_type: str, kind: str) -> None:
     file = Attachment(Label("../x"), media_type, 3)
-    content = file_message(outbound(""), file, {"url": "mxc://e/x"})
+    content = file_content(outbound(""), file, {"url": "mxc://e/x"})
     assert (content["msgtype"], content["body"], content["filename"], content["url"]) == (
         kind,
         "../x",
         "../x",
         "mxc://e/x",
     )
-    assert file_message(outbound("see"), file, {})["body"] == "see"
+    assert file_content(outbound("see"), file, {})["body"] == "see"

@@ -159,7 +159,7 @@ async def test_more_than_one_batch_of_messages_comes_whole_in_order_and_once(
     fake: FakeMatrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sync.FILTER["room"]["timeline"], "limit", 2)
-    monkeypatch.setattr(running, "PAGE", 3)
+    monkeypatch.setattr(running, "PAGE_SIZE", 3)
     recorder = Recorder()
     async with running(fake.adapter(), recorder):
         await fake.say("before")

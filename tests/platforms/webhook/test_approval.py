@@ -21,10 +21,10 @@ async def test_an_admin_of_the_chat_that_answers_go_to_allows_it_there(tmp_path:
     async with running(tmp_path / "p.db", world, adapters=[FakeAdapter(world), adapter], grants=grants) as here:
         await called(here, adapter, call({"build": "deploy"}))
         question = await chat.hears("May I")
-        for choice in ("Allow", "Deny"):
+        for choice in ("Approve", "Deny"):
             await chat.press(bob, question, choice)
             await chat.hears("somebody else's request needs the role admin")
-        await chat.press(alice, question, "Allow")
+        await chat.press(alice, question, "Approve")
         await chat.hears("You said: deploy")
 
 
@@ -38,9 +38,7 @@ async def test_where_a_question_is_shown_elsewhere_it_says_its_name_and_is_answe
     async with running(tmp_path / "p.db", world, adapters=[FakeAdapter(world), adapter], grants=grants) as here:
         await called(here, adapter, call({"build": "deploy"}))
         question = await chat.hears("May I")
-        answers = re.fullmatch(
-            r"(/approve \d+-\d+) allows it, (/deny \d+-\d+) does not\.", question.text.splitlines()[-1]
-        )
+        answers = re.fullmatch(r"Reply (/approve \d+-\d+) or (/deny \d+-\d+)\.", question.text.splitlines()[-1])
         assert answers
         assert [choice.says for choice in question.choices] == list(answers.groups())
         await chat.say(alice, answers[1], mentions=("bot",))

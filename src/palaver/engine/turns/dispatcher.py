@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 from palaver.db.database import INBOX
 from palaver.engine.context import EngineContext
-from palaver.engine.retry import backoff, contain_cancellation, log_error, log_outage, retry_outage, wait_any
+from palaver.engine.retry import contain_cancellation, log_error, log_outage, retry_outage, wait_any
+from palaver.model.backoff import backoff
 from palaver.model.errors import StoreUnavailable
 from palaver.model.key import SessionKey
 

@@ -1,4 +1,4 @@
-"""The client: nio's, let in with what was configured, and not to be stopped by what strangers send."""
+"""nio's client, logged in with our options and hardened against malformed events."""
 
 import json
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -30,196 +30,195 @@ from nio.rooms import MatrixRoom
 
 from palaver.model.errors import BadArgument
 from palaver.model.value import value
-from palaver.platforms.matrix.errors import EXPIRES, asking, refusal, unanswered
-from palaver.platforms.matrix.events import is_name
+from palaver.platforms.matrix.errors import EXPIRY_HINT, common_error, request_error, request_errors
+from palaver.platforms.matrix.events import is_valid_id
 from palaver.platforms.matrix.options import Options
 from palaver.protocols.adapter import PlatformDown, PlatformError, PlatformRefused
 
 __all__ = [
-    "Call",
-    "Calls",
     "Client",
-    "Entry",
+    "Invitation",
+    "Invitations",
+    "Login",
     "check_extra",
-    "opened",
-    "position_of",
-    "read_position",
+    "decode_position",
+    "encode_position",
+    "open_client",
 ]
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Invitation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     room_id: str
     server: str
-    """One that knows the way."""
+    """A server to join through."""
     inviter: str = ""
-    """Nobody, where a room of ours was closed for this one."""
+    """Empty if this room replaces one of ours."""
     is_direct: bool = False
 
 
-Calls = dict[str, Call]
-"""By the ids of the rooms, the oldest first."""
+Invitations = dict[str, Invitation]
+"""By room id, the oldest first."""
 
 
-def position_of(user_id: str, batch: str, calls: Calls) -> str:
-    """What the store keeps: whose position it is, then the position, then what is still to be answered."""
+def encode_position(user_id: str, batch: str, calls: Invitations) -> str:
+    """Encode the stored position: the account, the sync token, and the open invitations."""
     text = f"{user_id} {batch}"
     return f"{text} {msgspec.json.encode([*calls.values()]).decode()}" if calls else text
 
 
-def read_position(text: str | None, user_id: str) -> tuple[str | None, Calls]:
-    """Nothing where it was of another account."""
+def decode_position(text: str | None, user_id: str) -> tuple[str | None, Invitations]:
+    """Decode a stored position; empty if it belongs to another account."""
     whose, _, rest = (text or "").partition(" ")
     if whose != user_id:
         return None, {}
     batch, _, written = rest.partition(" ")
     try:
-        calls = msgspec.json.decode(written or "[]", type=list[Call])
+        calls = msgspec.json.decode(written or "[]", type=list[Invitation])
     except msgspec.DecodeError:
         calls = []
     return batch, {call.room_id: call for call in calls}
 
 
-_PATIENCE = 30.0
+_REQUEST_TIMEOUT_SECONDS = 30.0
 _API = "/_matrix/client/v3/"
-_MESSAGES = frozenset({"m.room.message", "m.sticker"})
+_MESSAGE_TYPES = frozenset({"m.room.message", "m.sticker"})
 
 
 @value
-class Entry:
-    """What logging in has given us."""
-
+class Login:
     device_id: str
     token: str
 
 
 class Client(AsyncClient):
-    """What is encrypted is a stranger's, whatever it claims to be: where nio stumbles over it, it stays unread."""
+    """Encrypted content is untrusted: if nio fails on it, the event stays unread."""
 
     def _handle_decrypt_to_device(self, to_device_event: ToDeviceEvent) -> ToDeviceEvent | None:
         try:
             return super()._handle_decrypt_to_device(to_device_event)
-        except Exception:  # noqa: BLE001 - anything may be wrong with it
+        except Exception:  # noqa: BLE001 - untrusted input
             return None
 
     def _handle_timeline_event(
         self, event: Event | BadEventType, room_id: str, room: MatrixRoom, encrypted_rooms: set[str]
     ) -> Event | BadEventType | None:
-        """What is decrypted changes nothing of the room: no homeserver has seen whether its sender may."""
+        """Ignore encrypted state events: no homeserver has checked the sender's permission."""
         if isinstance(event, MegolmEvent):
             event.room_id = room_id
             return self.read(event)
         try:
             return super()._handle_timeline_event(event, room_id, room, encrypted_rooms)
-        except Exception:  # noqa: BLE001 - anything may be wrong with it
+        except Exception:  # noqa: BLE001 - untrusted input
             return None
 
     def _handle_messages_response(self, response: RoomMessagesResponse) -> None:
-        """One by one: one that cannot be read keeps nobody from the others."""
+        """Decrypt one by one, so that a bad event does not block the others."""
         response.chunk = [self.read(each) or each for each in response.chunk]
 
     def read(self, event: Event | BadEventType) -> Event | None:
-        """The message in an encrypted event, or nothing but the event where it holds anything else.
+        """Decrypt a message; None if it cannot be decrypted or is not encrypted.
 
-        None where it cannot be read, or is not encrypted.
+        The content of anything but a message is dropped.
         """
         if not isinstance(event, MegolmEvent) or self.olm is None:
             return None
         try:
             return _message_in(event, self.decrypt_event(event).source)
-        except Exception:  # noqa: BLE001 - anything may be wrong with it
+        except Exception:  # noqa: BLE001 - untrusted input
             return None
 
     async def keys_upload(self) -> KeysUploadResponse | KeysUploadError:
-        """Written down before they are given away: a crash must not leave keys there that nobody has here."""
+        """Save the keys before they are published: after a crash we must still have them."""
         if not self.olm:
-            raise LocalProtocolError("there are no keys")
+            raise LocalProtocolError("Encryption is not set up.")
         keys = self.olm.share_keys()
         self.olm.save_account()
         answer: Any = await self._send(KeysUploadResponse, *Api.keys_upload(self.access_token, keys))  # pyright: ignore[reportUnknownMemberType]
         return answer
 
     async def keys_query(self) -> KeysQueryResponse | KeysQueryError:
-        """Of all at once; where what somebody gives out breaks it, of each alone."""
+        """Query all users at once; if one user's keys break nio, query each user alone."""
         users = [*self.users_for_key_query]
-        answer = await self._of_strangers(KeysQueryResponse, Api.keys_query(self.access_token, users))
+        answer = await self._request_or_none(KeysQueryResponse, Api.keys_query(self.access_token, users))
         if answer is not None:
             return answer
         for user in users:
-            answer = await self._of_strangers(KeysQueryResponse, Api.keys_query(self.access_token, [user]))
+            answer = await self._request_or_none(KeysQueryResponse, Api.keys_query(self.access_token, [user]))
             if isinstance(answer, KeysQueryError):
                 return answer
             self.users_for_key_query.discard(user)
         return KeysQueryResponse({}, {})
 
     async def keys_claim(self, user_set: dict[str, Iterable[str]]) -> KeysClaimResponse | KeysClaimError:
-        """Like `keys_query`."""
+        """Claim all at once, or one by one, like `keys_query`."""
         devices = {user: [*each] for user, each in user_set.items()}
-        answer = await self._of_strangers(KeysClaimResponse, Api.keys_claim(self.access_token, {**devices}), "")
+        answer = await self._request_or_none(KeysClaimResponse, Api.keys_claim(self.access_token, {**devices}), "")
         if answer is not None:
             return answer
         for one in ({user: [device]} for user, each in devices.items() for device in each):
-            answer = await self._of_strangers(KeysClaimResponse, Api.keys_claim(self.access_token, {**one}), "")
+            answer = await self._request_or_none(KeysClaimResponse, Api.keys_claim(self.access_token, {**one}), "")
             if isinstance(answer, KeysClaimError):
                 return answer
         return KeysClaimResponse({}, {})
 
-    async def _of_strangers(self, kind: type[Response], request: tuple[str, str, str], *about: str) -> Any:  # noqa: ANN401 - as nio has it
-        """None where the homeserver has answered, and nio stumbles over what strangers have put into that."""
+    async def _request_or_none(self, kind: type[Response], request: tuple[str, str, str], *about: str) -> Any:  # noqa: ANN401 - as nio has it
+        """Return None if the homeserver has answered and nio fails on the untrusted content."""
         try:
             answer: Any = await self._send(kind, *request, response_data=about)  # pyright: ignore[reportUnknownMemberType]
         except (aiohttp.ClientError, TimeoutError):
             raise
-        except Exception:  # noqa: BLE001 - anything may be wrong with it
+        except Exception:  # noqa: BLE001 - untrusted input
             return None
         return answer if isinstance(answer, kind) or not answer.transport_response.ok else None
 
     async def ask(
         self, method: str, *path: str, body: Mapping[str, Any] | None = None, **query: str
     ) -> Mapping[str, Any] | None:
-        """What nio has no method for; None where there is no such thing, or not for us.
+        """Make a request that nio has no method for; None if the homeserver answers a definite no.
 
-        Any other refusal is of this moment, and raised.
+        Temporary failures are raised.
         """
-        if not all(map(is_name, path)):
+        if not all(map(is_valid_id, path)):
             return None
         address = _API + "/".join(quote(part, safe="") for part in path) + (f"?{urlencode(query)}" if query else "")
         headers = {"Authorization": f"Bearer {self.access_token}", "Content-Type": "application/json"}
-        with asking():
+        with request_errors():
             response = await self.send(method, address, None if body is None else json.dumps(body), headers)
             answer = await self.parse_body(response)
         if response.ok:
             return answer
-        if problem := unanswered(ErrorResponse.from_dict(answer), response.status):
+        if problem := request_error(ErrorResponse.from_dict(answer), response.status):
             raise problem
         return None
 
 
 def _message_in(event: MegolmEvent, read: Mapping[str, Any]) -> UnknownEvent:
-    """Who sent it, and when, is said outside; of what is inside only the words of a message are believed."""
+    """Take sender and time from the outer event, and only the content of a message from the inner one."""
     source: dict[str, Any] = {"type": "m.room.encrypted", "event_id": event.event_id, "sender": event.sender}
-    if read.get("type") in _MESSAGES:
+    if read.get("type") in _MESSAGE_TYPES:
         source |= {"type": read["type"], "content": read["content"]}
     return UnknownEvent({**source, "origin_server_ts": event.server_timestamp}, source["type"])
 
 
 def check_extra(options: Options) -> None:
-    """Raises BadArgument where encrypted rooms are wanted and cannot be had."""
+    """Raise BadArgument if keys are configured and encryption is not installed."""
     if options.keys and not ENCRYPTION_ENABLED:
         raise BadArgument(
-            "Encrypted rooms cannot be read here: there is",
-            found="matrix-nio without its part for encryption",
+            "The option keys needs the extra matrix-encryption.",
+            found="matrix-nio without encryption",
             allowed="the extra matrix-encryption, or no option keys",
             example="pip install 'palaver[matrix-encryption]'",
+            fix="Install it: pip install 'palaver[matrix-encryption]'",
         )
 
 
 @asynccontextmanager
-async def opened(account: str, options: Options, entry: Entry | None = None) -> AsyncGenerator[Client]:
-    """A client that is let in, by an earlier log-in if there was one."""
+async def open_client(account: str, options: Options, login: Login | None = None) -> AsyncGenerator[Client]:
+    """Yield a logged-in client; reuse an earlier login if there is one."""
     client = _client(account, options)
     try:
-        with asking():
-            await _enter(client, options, entry)
+        with request_errors():
+            await _log_in(client, options, login)
         yield client
     finally:
         await client.close()
@@ -228,7 +227,7 @@ async def opened(account: str, options: Options, entry: Entry | None = None) -> 
 
 
 def _client(account: str, options: Options) -> Client:
-    config: dict[str, Any] = {"max_limit_exceeded": 0, "max_timeouts": 0, "request_timeout": _PATIENCE}
+    config: dict[str, Any] = {"max_limit_exceeded": 0, "max_timeouts": 0, "request_timeout": _REQUEST_TIMEOUT_SECONDS}
     folder = options.keys
     if folder:
         name = f"{quote(account, safe='')}.db"
@@ -239,29 +238,31 @@ def _client(account: str, options: Options) -> Client:
     return Client(options.homeserver, options.user_id, options.device_id, str(folder or ""), settings)
 
 
-async def _enter(client: Client, options: Options, entry: Entry | None) -> None:
-    if options.password and entry:
-        client.restore_login(options.user_id, entry.device_id, entry.token)
+async def _log_in(client: Client, options: Options, login: Login | None) -> None:
+    if options.password and login:
+        client.restore_login(options.user_id, login.device_id, login.token)
     elif options.password:
         answer = await client.login(options.password.get_secret_value(), "Palaver")
         if not isinstance(answer, LoginResponse):
-            raise _no_entry(answer, options, "the password")
+            raise _login_error(answer, options, "the password")
     elif options.access_token:
         client.access_token = options.access_token.get_secret_value()
         who = await client.whoami()
         if not isinstance(who, WhoamiResponse):
-            raise _no_entry(who, options, "the access token")
+            raise _login_error(who, options, "the access token")
         if who.user_id != options.user_id:
-            raise PlatformRefused(f"the access token is one of {who.user_id}, but user_id says {options.user_id}")
+            raise PlatformRefused(
+                f"The access token belongs to {who.user_id}, but user_id is {options.user_id}. Change one of them."
+            )
         client.restore_login(who.user_id, who.device_id or options.device_id, client.access_token)
 
 
-def _no_entry(answer: ErrorResponse, options: Options, means: str) -> PlatformError:
-    code = answer.status_code or "no answer that we understand"
+def _login_error(answer: ErrorResponse, options: Options, means: str) -> PlatformError:
+    code = answer.status_code or "unknown answer"
     if code in {"M_FORBIDDEN", "M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"}:
         return PlatformRefused(
-            f"{options.homeserver} does not take {means} of {options.user_id} ({code}):"
-            " log in there with another client to see whether the account is in order, and configure a new one"
-            + (f"; {EXPIRES}" if options.access_token else "")
+            f"{options.homeserver} rejects {means} of {options.user_id} ({code})."
+            " Log in with another client to check the account, and configure a new one."
+            + (f" {EXPIRY_HINT}" if options.access_token else "")
         )
-    return refusal(answer) or PlatformDown(f"{options.homeserver} does not let us in: {code}")
+    return common_error(answer) or PlatformDown(f"The login at {options.homeserver} failed: {code}")

@@ -1,4 +1,4 @@
-"""What a homeserver answers when it does not do what it was asked, as the errors of an adapter."""
+"""Translate errors of a homeserver into errors of an adapter."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -18,103 +18,103 @@ from palaver.protocols.adapter import (
 )
 
 __all__ = [
-    "EXPIRES",
-    "asking",
-    "is_lost",
-    "refusal",
-    "sending",
-    "unanswered",
-    "unheard",
-    "unsent",
+    "EXPIRY_HINT",
+    "common_error",
+    "is_unknown_position",
+    "request_error",
+    "request_errors",
+    "send_error",
+    "send_errors",
+    "sync_error",
 ]
 
-EXPIRES = (
-    "tokens from Element end within hours where the homeserver has the Matrix Authentication Service,"
-    " as matrix.org has; configure password instead there"
+EXPIRY_HINT = (
+    "Tokens from Element expire within hours on homeservers with the Matrix Authentication Service, such as"
+    " matrix.org: configure password there instead."
 )
-_PATIENCE = 5.0
-"""Seconds to wait where a homeserver asks for patience and does not say how much."""
+_DEFAULT_WAIT_SECONDS = 5.0
+"""How long to wait if a rate limit does not say."""
 _LOGGED_OUT = frozenset({"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"})
-_SHUT = frozenset({"M_FORBIDDEN", "M_NOT_FOUND", "M_GUEST_ACCESS_FORBIDDEN"})
-_NO_POSITION = frozenset({"M_UNKNOWN", "M_INVALID_PARAM"})
-_OUR_FAULT = range(400, 500)
+_NO_ACCESS = frozenset({"M_FORBIDDEN", "M_NOT_FOUND", "M_GUEST_ACCESS_FORBIDDEN"})
+_POSITION_ERRORS = frozenset({"M_UNKNOWN", "M_INVALID_PARAM"})
+_CLIENT_ERRORS = range(400, 500)
 _BAD_REQUEST = 400
-_TOO_SLOW = 408
-_BUSY = 429
-_NO = frozenset({_BAD_REQUEST, 403, 404, 413})
-"""What is answered so is answered so tomorrow, too."""
+_REQUEST_TIMEOUT = 408
+_TOO_MANY_REQUESTS = 429
+_DEFINITE = frozenset({_BAD_REQUEST, 403, 404, 413})
+"""Statuses that a retry would not change."""
 
 
-def refusal(answer: ErrorResponse) -> PlatformError | None:
-    """What any request may be told; None for what only the request itself can make sense of."""
+def common_error(answer: ErrorResponse) -> PlatformError | None:
+    """Translate the errors that any request can get; None for others."""
     code = answer.status_code or ""
     if code == "M_LIMIT_EXCEEDED":
-        return PlatformBusy((answer.retry_after_ms or _PATIENCE * 1000) / 1000)
+        return PlatformBusy((answer.retry_after_ms or _DEFAULT_WAIT_SECONDS * 1000) / 1000)
     if code in _LOGGED_OUT:
-        return PlatformRefused(f"the access token is not valid any more ({code}): configure a new one; {EXPIRES}")
+        return PlatformRefused(f"The access token has expired ({code}). Configure a new one. {EXPIRY_HINT}")
     if code == "M_USER_DEACTIVATED":
-        return PlatformRefused(f"the account is deactivated ({code}): configure another one")
+        return PlatformRefused(f"The account is deactivated ({code}). Configure another one.")
     return None
 
 
-def unheard(answer: ErrorResponse) -> PlatformError:
-    """Of reading. To be asked to wait is a connection that does not stand."""
-    known = refusal(answer)
+def sync_error(answer: ErrorResponse) -> PlatformError:
+    """Translate an error of /sync. A rate limit counts as a lost connection."""
+    known = common_error(answer)
     if isinstance(known, PlatformRefused):
         return known
-    return PlatformDown(str(known or f"the homeserver does not tell what is new: {answer.status_code or 'no reason'}"))
+    return PlatformDown(str(known or f"The sync failed: {answer.status_code or 'no reason given'}"))
 
 
-def is_lost(answer: object) -> bool:
-    """The homeserver can make nothing of the position that we give. Whoever stands before it speaks without a code."""
-    if not isinstance(answer, ErrorResponse) or answer.status_code not in _NO_POSITION:
+def is_unknown_position(answer: object) -> bool:
+    """Return whether the homeserver rejects our position. A proxy in front of it would send no error code."""
+    if not isinstance(answer, ErrorResponse) or answer.status_code not in _POSITION_ERRORS:
         return False
     return getattr(answer.transport_response, "status", 0) == _BAD_REQUEST
 
 
-def unanswered(answer: ErrorResponse, status: int) -> PlatformError | None:
-    """Of anything else. None where the answer is a plain no."""
-    if known := refusal(answer):
+def request_error(answer: ErrorResponse, status: int) -> PlatformError | None:
+    """Translate an error of any other request; None for a definite no."""
+    if known := common_error(answer):
         return known
-    if status == _BUSY:
-        return PlatformBusy(_PATIENCE)
-    return None if status in _NO else PlatformDown(f"the homeserver answers {status}")
+    if status == _TOO_MANY_REQUESTS:
+        return PlatformBusy(_DEFAULT_WAIT_SECONDS)
+    return None if status in _DEFINITE else PlatformDown(f"The homeserver answered {status}.")
 
 
-def unsent(answer: ErrorResponse) -> PlatformError:
-    """Of a message."""
+def send_error(answer: ErrorResponse) -> PlatformError:
+    """Translate an error of sending a message."""
     code = answer.status_code or ""
-    if known := refusal(answer):
+    if known := common_error(answer):
         return known
-    if code in _SHUT:
-        return TargetGone(f"we may not write there ({code})")
+    if code in _NO_ACCESS:
+        return TargetGone(f"We cannot write to this room ({code}).")
     status = getattr(answer.transport_response, "status", 0)
-    if status == _BUSY:
-        return PlatformBusy(_PATIENCE)
-    if status in _OUR_FAULT and status != _TOO_SLOW:
-        return SendRefused(f"the homeserver does not take it ({code or status})")
-    return SendUnclear(f"the homeserver did not say whether it was sent ({code or 'no reason'})")
+    if status == _TOO_MANY_REQUESTS:
+        return PlatformBusy(_DEFAULT_WAIT_SECONDS)
+    if status in _CLIENT_ERRORS and status != _REQUEST_TIMEOUT:
+        return SendRefused(f"The homeserver rejects the message ({code or status}).")
+    return SendUnclear(f"The homeserver did not confirm the message ({code or 'no reason given'}).")
 
 
 @contextmanager
-def asking() -> Generator[None]:
-    """Requests that may be made again without harm."""
+def request_errors() -> Generator[None]:
+    """Translate network errors of requests that are safe to repeat."""
     try:
         yield
     except (aiohttp.ClientError, TimeoutError) as error:
-        raise PlatformDown(f"no answer from the homeserver: {type(error).__name__}") from error
+        raise PlatformDown(f"The homeserver does not respond: {type(error).__name__}") from error
 
 
 @contextmanager
-def sending() -> Generator[None]:
-    """Only where no connection was made is it certain that nothing was sent."""
+def send_errors() -> Generator[None]:
+    """Translate errors of a send: only without a connection was certainly nothing sent."""
     try:
         yield
     except aiohttp.ClientConnectorError as error:
-        raise PlatformDown("the homeserver cannot be reached") from error
+        raise PlatformDown("The homeserver cannot be reached.") from error
     except (aiohttp.ClientError, TimeoutError) as error:
-        raise SendUnclear(f"the connection was lost while sending: {type(error).__name__}") from error
+        raise SendUnclear(f"The connection was lost while sending: {type(error).__name__}") from error
     except (GroupEncryptionError, MembersSyncError) as error:
-        raise PlatformDown("the key of the room is not with everybody yet") from error
+        raise PlatformDown("The room key has not reached every member yet.") from error
     except (EncryptionError, LocalProtocolError) as error:
-        raise SendRefused(f"it cannot be encrypted: {type(error).__name__}") from error
+        raise SendRefused(f"The message cannot be encrypted: {type(error).__name__}") from error

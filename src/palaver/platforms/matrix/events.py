@@ -1,4 +1,4 @@
-"""Events of a room as they come, as far as we read them. What strangers send may be anything."""
+"""Room events: the fields that we read. All content is untrusted."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,35 +7,34 @@ import msgspec
 
 __all__ = [
     "AUTOMATED",
-    "About",
     "Content",
+    "EncryptedFile",
     "Event",
-    "Former",
-    "Keyed",
+    "FileInfo",
     "Mentions",
+    "Predecessor",
     "Relation",
-    "Replied",
+    "ReplyTarget",
     "Unsigned",
-    "content_of",
-    "event_of",
-    "is_name",
+    "is_valid_id",
+    "parse_content",
+    "parse_event",
 ]
 
 
 AUTOMATED = "org.matrix.msc1767.automated"
-"""What says of any message that a program has written it."""
-_LONGEST_NAME = 255
-"""In bytes: so long may an id be."""
+"""Marks a message as written by a program."""
+_MAX_ID_BYTES = 255
 
 
-class Replied(msgspec.Struct, frozen=True):
+class ReplyTarget(msgspec.Struct, frozen=True):
     event_id: str = ""
 
 
 class Relation(msgspec.Struct, frozen=True):
     rel_type: str = ""
     event_id: str = ""
-    in_reply_to: Replied | None = msgspec.field(name="m.in_reply_to", default=None)
+    in_reply_to: ReplyTarget | None = msgspec.field(name="m.in_reply_to", default=None)
     is_falling_back: bool = False
 
 
@@ -43,21 +42,19 @@ class Mentions(msgspec.Struct, frozen=True):
     user_ids: tuple[str, ...] = ()
 
 
-class Keyed(msgspec.Struct, frozen=True):
-    """Where a file lies and what opens it."""
-
+class EncryptedFile(msgspec.Struct, frozen=True):
     url: str
     key: Mapping[str, Any] = {}
     iv: str = ""
     hashes: Mapping[str, str] = {}
 
 
-class About(msgspec.Struct, frozen=True):
+class FileInfo(msgspec.Struct, frozen=True):
     mimetype: str = ""
     size: int | None = None
 
 
-class Former(msgspec.Struct, frozen=True):
+class Predecessor(msgspec.Struct, frozen=True):
     room_id: str = ""
 
 
@@ -68,8 +65,8 @@ class Content(msgspec.Struct, frozen=True):
     formatted_body: str = ""
     filename: str = ""
     url: str = ""
-    file: Keyed | None = None
-    info: About = About()
+    file: EncryptedFile | None = None
+    info: FileInfo = FileInfo()
     geo_uri: str = ""
     mentions: Mentions | None = msgspec.field(name="m.mentions", default=None)
     relates_to: Relation = msgspec.field(name="m.relates_to", default=Relation())
@@ -78,11 +75,11 @@ class Content(msgspec.Struct, frozen=True):
     replacement_room: str = ""
     membership: str = ""
     automated: Any = msgspec.field(name=AUTOMATED, default=False)
-    predecessor: Former = Former()
+    predecessor: Predecessor = Predecessor()
 
 
 class Unsigned(msgspec.Struct, frozen=True):
-    """What the homeserver adds."""
+    """Added by the homeserver."""
 
     prev_content: Content = Content()
 
@@ -98,22 +95,22 @@ class Event(msgspec.Struct, frozen=True):
     unsigned: Unsigned = Unsigned()
 
 
-def is_name(text: str) -> bool:
-    """Whether it can be the id of anything. Strangers put whatever they like in the place of one."""
-    return text.isprintable() and len(text.encode()) <= _LONGEST_NAME
+def is_valid_id(text: str) -> bool:
+    """Return whether the text can be an id; ids in events are untrusted."""
+    return text.isprintable() and len(text.encode()) <= _MAX_ID_BYTES
 
 
-def content_of(source: Mapping[str, Any] | None) -> Content:
-    """Nothing where there is none, or it is malformed."""
+def parse_content(source: Mapping[str, Any] | None) -> Content:
+    """Parse content; empty if there is none or it is malformed."""
     try:
         return msgspec.convert(source or {}, Content, strict=False)
     except msgspec.ValidationError:
         return Content()
 
 
-def event_of(source: Mapping[str, Any]) -> Event | None:
-    """None for what is no event. Where a part of one is malformed, its words are still read."""
-    for attempt in (source, _words_of(source)):
+def parse_event(source: Mapping[str, Any]) -> Event | None:
+    """Parse an event; None if it is not one. If a part is malformed, at least the text is read."""
+    for attempt in (source, _text_only(source)):
         try:
             return msgspec.convert(attempt, Event, strict=False)
         except msgspec.ValidationError:
@@ -121,7 +118,7 @@ def event_of(source: Mapping[str, Any]) -> Event | None:
     return None
 
 
-def _words_of(source: Mapping[str, Any]) -> Mapping[str, Any]:
+def _text_only(source: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         content = msgspec.convert(source.get("content"), dict[str, Any])
     except msgspec.ValidationError:

@@ -1,4 +1,4 @@
-"""Files on a homeserver: fetched, and put there; those of encrypted rooms are only opened here."""
+"""Download files from a homeserver and upload ours; decrypt those of encrypted rooms."""
 
 import base64
 import hashlib
@@ -15,90 +15,90 @@ from nio.responses import UploadResponse
 
 from palaver.model.attachment import Attachment
 from palaver.platforms.matrix.client import Client
-from palaver.platforms.matrix.errors import asking, unanswered
-from palaver.platforms.matrix.events import Keyed
+from palaver.platforms.matrix.errors import request_error, request_errors
+from palaver.platforms.matrix.events import EncryptedFile
 from palaver.protocols.adapter import PlatformBusy, PlatformDown, SendRefused
 
-__all__ = ["content_of", "put"]
+__all__ = ["download", "upload"]
 
-_PIECE = 65_536
-_PATIENCE = 5.0
+_CHUNK_BYTES = 65_536
+_RATE_LIMIT_WAIT_SECONDS = 5.0
 _PATHS = ("/_matrix/client/v1/media/download", "/_matrix/media/v3/download")
-"""Where files are, and where older homeservers have them."""
+"""The current path, and that of older homeservers."""
 
 
-async def content_of(client: Client, handle: str) -> AsyncIterator[bytes]:
-    """By what the event said: an address, or an address and a key."""
+async def download(client: Client, handle: str) -> AsyncIterator[bytes]:
+    """Yield the content by its handle: an mxc URL, or JSON with a URL and a key."""
     if handle.startswith("mxc://"):
         async for piece in _download(client, handle):
             yield piece
         return
     try:
-        keyed = msgspec.json.decode(handle, type=Keyed)
-        opening = _Opening(keyed)
+        keyed = msgspec.json.decode(handle, type=EncryptedFile)
+        decryptor = _Decryptor(keyed)
     except (msgspec.DecodeError, KeyError, ValueError) as error:
-        raise SendRefused("what the message says of the file cannot be used") from error
+        raise SendRefused("The message describes the file wrongly.") from error
     async for piece in _download(client, keyed.url):
-        yield opening.opened(piece)
-    opening.check()
+        yield decryptor.open_client(piece)
+    decryptor.check()
 
 
-class _Opening:
-    """An encrypted file that is opened piece by piece; at the end it shows whether it was the right one."""
+class _Decryptor:
+    """Decrypts a file in chunks and checks its hash at the end."""
 
-    def __init__(self, keyed: Keyed) -> None:
-        start = _unpadded(keyed.iv)
+    def __init__(self, keyed: EncryptedFile) -> None:
+        start = _decode_base64(keyed.iv)
         counter = Counter.new(64, prefix=start[:8], initial_value=int.from_bytes(start[8:], "big"))
-        self._cipher = AES.new(_unpadded(str(keyed.key["k"])), AES.MODE_CTR, counter=counter)
-        self._expected = _unpadded(keyed.hashes["sha256"])
+        self._cipher = AES.new(_decode_base64(str(keyed.key["k"])), AES.MODE_CTR, counter=counter)
+        self._expected = _decode_base64(keyed.hashes["sha256"])
         self._seen = hashlib.sha256()
 
-    def opened(self, piece: bytes) -> bytes:
+    def open_client(self, piece: bytes) -> bytes:
         self._seen.update(piece)
         return self._cipher.decrypt(piece)
 
     def check(self) -> None:
         if self._seen.digest() != self._expected:
-            raise SendRefused("the file is not the one that was sent")
+            raise SendRefused("The file is not the one that was sent: its hash differs.")
 
 
-def _unpadded(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     return base64.urlsafe_b64decode(text.replace("+", "-").replace("/", "_") + "=" * (-len(text) % 4))
 
 
 async def _download(client: Client, address: str) -> AsyncGenerator[bytes]:
     server, _, name = address.removeprefix("mxc://").partition("/")
     if not server or not name:
-        raise SendRefused("the message says of no file where it is")
+        raise SendRefused("The message has no address for the file.")
     headers = {"Authorization": f"Bearer {client.access_token}"}
-    with asking():
+    with request_errors():
         for path in _PATHS:
             where = f"{path}/{quote(server, safe='')}/{quote(name, safe='')}"
-            # A large file takes its time; whoever fetches it says how much it has.
+            # No timeout: a large file takes long, and the caller has a limit of its own.
             response = await client.send("GET", where, None, headers, timeout=0)
             if response.ok:
-                async for piece in response.content.iter_chunked(_PIECE):
+                async for piece in response.content.iter_chunked(_CHUNK_BYTES):
                     yield piece
                 return
-            _raise_passing(response)
-    raise SendRefused("the homeserver does not have the file")
+            _raise_if_temporary(response)
+    raise SendRefused("The homeserver does not have the file.")
 
 
-def _raise_passing(response: aiohttp.ClientResponse) -> None:
+def _raise_if_temporary(response: aiohttp.ClientResponse) -> None:
     response.release()
     if response.status == 429:  # noqa: PLR2004 - too many requests
-        raise PlatformBusy(_PATIENCE)
+        raise PlatformBusy(_RATE_LIMIT_WAIT_SECONDS)
     if response.status >= 500:  # noqa: PLR2004 - the server is in trouble
-        raise PlatformDown(f"the homeserver could not give the file ({response.status})")
+        raise PlatformDown(f"The homeserver could not send the file ({response.status}).")
 
 
-async def put(client: Client, file: Attachment, content: Path, *, encrypt: bool) -> dict[str, Any]:
-    """How an event says where the file is; its name is said there, too."""
+async def upload(client: Client, file: Attachment, content: Path, *, encrypt: bool) -> dict[str, Any]:
+    """Upload a file and return the event fields that locate it."""
     size = content.stat().st_size  # noqa: ASYNC240 - quick
-    with asking(), content.open("rb") as opened:
-        answer, keyed = await client.upload(opened, file.media_type, encrypt=encrypt, filesize=size)
+    with request_errors(), content.open("rb") as open_client:
+        answer, keyed = await client.upload(open_client, file.media_type, encrypt=encrypt, filesize=size)
     if not isinstance(answer, UploadResponse):
         status = getattr(answer.transport_response, "status", 0)
-        refused = SendRefused(f"the homeserver does not take the file ({answer.status_code or status})")
-        raise unanswered(answer, status) or refused
+        refused = SendRefused(f"The homeserver rejects the file ({answer.status_code or status}).")
+        raise request_error(answer, status) or refused
     return {"file": {**keyed, "url": answer.content_uri}} if keyed else {"url": answer.content_uri}

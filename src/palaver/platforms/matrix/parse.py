@@ -1,4 +1,4 @@
-"""From an event in a room to a message, or to the change of one."""
+"""Turn a room event into a message, an edit or a deletion."""
 
 import re
 from dataclasses import replace
@@ -13,20 +13,20 @@ from palaver.model.label import Label
 from palaver.model.source import DM, Labels, Source, Trust
 from palaver.model.turn import Inbound, Revision
 from palaver.model.value import value
-from palaver.platforms.matrix.events import Content, Event, is_name
+from palaver.platforms.matrix.events import Content, Event, is_valid_id
 
-__all__ = ["Scene", "parse", "trust_in"]
+__all__ = ["EventContext", "parse", "trust_of"]
 
 _FILES = frozenset({"m.image", "m.file", "m.audio", "m.video"})
-_LAST_MOMENT = 253_402_300_799_000
-"""The last millisecond that a calendar knows."""
+_MAX_TIMESTAMP_MS = 253_402_300_799_000
+"""The end of the year 9999."""
 _FALLBACK = re.compile(r"(?:^> ?[^\n]*\n)+\n?", re.MULTILINE)
 _PILL = re.compile(r"""href=["']https://matrix\.to/#/([^"'?/]+)""")
 
 
 @value
-class Scene:
-    """What was known of the room, of the sender, and of us when the event came."""
+class EventContext:
+    """What we knew of the room, the sender and ourselves when the event came."""
 
     account: str | None
     us: str
@@ -38,95 +38,95 @@ class Scene:
     threads: bool = True
 
 
-def trust_in(event: Event) -> Trust:
-    """What bots say to people is never answered: notices, and whatever says that a program has written it."""
+def trust_of(event: Event) -> Trust:
+    """Return that a bot wrote it for notices and messages marked as automated: these are never answered."""
     return Trust(is_bot=event.content.msgtype == "m.notice" or event.content.automated is True)
 
 
-def parse(event: Event, scene: Scene) -> Inbound | None:
-    """None for what is no message: reactions, changes of the room, and whatever else there is."""
+def parse(event: Event, context: EventContext) -> Inbound | None:
+    """Return the message; None for reactions, state changes and other events."""
     if event.type == "m.room.redaction":
-        return _deletion(event, scene)
+        return _deletion(event, context)
     content = event.content
     if event.type == "m.sticker":
-        return _message(event, content, scene, files=_files(content))
+        return _message(event, content, context, files=_files(content))
     if event.type != "m.room.message" or not content.msgtype or content.msgtype.startswith("m.key.verification"):
         return None
     if content.relates_to.rel_type == "m.replace":
-        return _edit(event, scene)
-    return _message(event, content, scene, files=_files(content) if content.msgtype in _FILES else ())
+        return _edit(event, context)
+    return _message(event, content, context, files=_files(content) if content.msgtype in _FILES else ())
 
 
-def _message(event: Event, content: Content, scene: Scene, *, files: tuple[Attachment, ...] = ()) -> Inbound:
+def _message(event: Event, content: Content, context: EventContext, *, files: tuple[Attachment, ...] = ()) -> Inbound:
     relation = content.relates_to
     in_thread = relation.rel_type == "m.thread"
     answered = relation.in_reply_to if not (in_thread and relation.is_falling_back) else None
-    text = _caption(content) if files else _words(content)
-    thread = _id(relation.event_id) if in_thread and scene.threads else None
+    text = _caption(content) if files else _text_of(content)
+    thread = _id(relation.event_id) if in_thread and context.threads else None
     return Inbound(
-        source=_source(event, scene, event.event_id, thread),
-        text=_without_our_name(text, content, scene),
-        at=_moment(event),
-        labels=_labels(scene),
-        mentions_us=_mentions_us(content, text, scene),
+        source=_source(event, context, event.event_id, thread),
+        text=_without_our_name(text, content, context),
+        at=_time_of(event),
+        labels=_labels(context),
+        mentions_us=_mentions_us(content, text, context),
         reply_to=_id(answered.event_id) if answered else None,
         files=files,
     )
 
 
-def _edit(event: Event, scene: Scene) -> Inbound | None:
+def _edit(event: Event, context: EventContext) -> Inbound | None:
     new, original = event.content.new_content, _id(event.content.relates_to.event_id)
     if new is None or original is None:
         return None
     return Inbound(
-        source=_source(event, scene, original, None),
-        text=_without_our_name(_caption(new) if new.msgtype in _FILES else _words(new), new, scene),
-        at=_moment(event),
-        labels=_labels(scene),
+        source=_source(event, context, original, None),
+        text=_without_our_name(_caption(new) if new.msgtype in _FILES else _text_of(new), new, context),
+        at=_time_of(event),
+        labels=_labels(context),
         revision=Revision(version=event.event_id),
     )
 
 
-def _deletion(event: Event, scene: Scene) -> Inbound | None:
-    """Newer rooms name what is redacted in the content. Whoever did it, the homeserver has seen that they may."""
+def _deletion(event: Event, context: EventContext) -> Inbound | None:
+    """Newer rooms have the redacted id in the content. The homeserver has checked the permission."""
     redacted = _id(event.content.redacts or event.redacts)
     if redacted is None:
         return None
     return Inbound(
-        source=replace(_source(event, scene, redacted, None), user_id=None),
+        source=replace(_source(event, context, redacted, None), user_id=None),
         text="",
-        at=_moment(event),
-        labels=_labels(scene),
+        at=_time_of(event),
+        labels=_labels(context),
         revision=Revision(version=event.event_id, deleted=True),
     )
 
 
 def _id(text: str) -> str | None:
-    return text if text and is_name(text) else None
+    return text if text and is_valid_id(text) else None
 
 
-def _source(event: Event, scene: Scene, message_id: str, thread: str | None) -> Source:
+def _source(event: Event, context: EventContext, message_id: str, thread: str | None) -> Source:
     return Source(
         platform="matrix",
-        account=scene.account,
-        chat_kind=scene.kind,
-        chat_id=scene.chat_id,
+        account=context.account,
+        chat_kind=context.kind,
+        chat_id=context.chat_id,
         thread_id=thread,
         user_id=event.sender,
         message_id=message_id,
     )
 
 
-def _labels(scene: Scene) -> Labels:
-    title = Label(scene.title) if scene.title and scene.kind != DM else None
-    return Labels(chat=title, user=Label(scene.name) if scene.name else None)
+def _labels(context: EventContext) -> Labels:
+    title = Label(context.title) if context.title and context.kind != DM else None
+    return Labels(chat=title, user=Label(context.name) if context.name else None)
 
 
-def _moment(event: Event) -> datetime:
-    return datetime.fromtimestamp(min(max(event.origin_server_ts, 0), _LAST_MOMENT) / 1000, UTC)
+def _time_of(event: Event) -> datetime:
+    return datetime.fromtimestamp(min(max(event.origin_server_ts, 0), _MAX_TIMESTAMP_MS) / 1000, UTC)
 
 
-def _words(content: Content) -> str:
+def _text_of(content: Content) -> str:
     body = content.body
     if content.relates_to.in_reply_to and body.startswith("> <"):
         body = _FALLBACK.sub("", body, count=1)
@@ -136,7 +136,7 @@ def _words(content: Content) -> str:
 
 
 def _caption(content: Content) -> str:
-    """The body is the name of the file, unless that is said elsewhere."""
+    """Return the caption: the body, unless it is only the file name."""
     return content.body if content.filename and content.body != content.filename else ""
 
 
@@ -150,27 +150,29 @@ def _files(content: Content) -> tuple[Attachment, ...]:
     return (Attachment(name, content.info.mimetype or UNKNOWN_TYPE, size, handle=handle),)
 
 
-def _mentions_us(content: Content, text: str, scene: Scene) -> bool:
-    """Who begins with our name speaks to us. Else what a client says of it counts; older ones leave it to the text."""
-    if _addressed(text, scene, ":,") is not None:
+def _mentions_us(content: Content, text: str, context: EventContext) -> bool:
+    """Return whether the text begins with our name, or the client lists us as mentioned; older clients only link us."""
+    if _after_our_name(text, context, ":,") is not None:
         return True
     if content.mentions is not None:
-        return scene.us in content.mentions.user_ids
-    return scene.us in text or scene.us in (unquote(unescape(each)) for each in _PILL.findall(content.formatted_body))
+        return context.us in content.mentions.user_ids
+    return context.us in text or context.us in (
+        unquote(unescape(link)) for link in _PILL.findall(content.formatted_body)
+    )
 
 
-def _without_our_name(text: str, content: Content, scene: Scene) -> str:
-    """A mention at the beginning is taken off; where a client says that there is one, it may be the bare name."""
-    rest = _addressed(text, scene, ":, " if _mentions_us(content, text, scene) else ":,")
+def _without_our_name(text: str, content: Content, context: EventContext) -> str:
+    """Remove a mention from the beginning: if the client says that there is one, even a bare name."""
+    rest = _after_our_name(text, context, ":, " if _mentions_us(content, text, context) else ":,")
     return text if rest is None else rest
 
 
-def _addressed(text: str, scene: Scene, ends: str) -> str | None:
-    """What follows our name at the beginning: `helper: hi`, `@helper hi`; None where it does not begin so."""
-    local = scene.us[1:].partition(":")[0]
-    names = {scene.us: ":, ", f"@{local}": ":, "}
-    if scene.our_name:
-        names |= {f"@{scene.our_name}": ":, ", scene.our_name: ends}
+def _after_our_name(text: str, context: EventContext, ends: str) -> str | None:
+    """Return what follows our name at the beginning (`helper: hi`, `@helper hi`), or None."""
+    local = context.us[1:].partition(":")[0]
+    names = {context.us: ":, ", f"@{local}": ":, "}
+    if context.our_name:
+        names |= {f"@{context.our_name}": ":, ", context.our_name: ends}
     for name, ending in names.items():
         if text.lower().startswith(name.lower()) and text[len(name) : len(name) + 1] in {*ending, "\n"}:
             return text[len(name) + 1 :].lstrip(" :,\n")

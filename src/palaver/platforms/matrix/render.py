@@ -1,4 +1,4 @@
-"""Messages of ours as the content of Matrix events."""
+"""Render our messages as the content of Matrix events."""
 
 import json
 from collections.abc import Iterable
@@ -27,30 +27,30 @@ from palaver.platforms.markdown.tree import (
 from palaver.platforms.matrix.events import AUTOMATED
 
 __all__ = [
-    "LONGEST_TEXT",
+    "MAX_TEXT_BYTES",
     "Content",
-    "edit_of",
-    "file_message",
-    "html_of",
-    "message",
+    "edit_content",
+    "file_content",
+    "message_content",
+    "to_html",
 ]
 
 _TAGS = {Style.BOLD: "strong", Style.ITALIC: "em", Style.STRUCK: "del"}
 _SCHEMES = ("https:", "http:", "ftp:", "mailto:", "magnet:", "matrix:")
-"""What the specification lets a link lead to."""
+"""The link schemes that the specification allows."""
 
 
-def html_of(text: str) -> str | None:
-    """None where plain text says the same."""
+def to_html(text: str) -> str | None:
+    """Render Markdown as HTML; None if plain text says the same."""
     blocks = read(text)
     plain = [_plain(block) for block in blocks]
     return None if "\n\n".join(plain) == text.strip() else "".join(map(_block, blocks))
 
 
 def _plain(block: Block) -> str:
-    """Nothing for what is more than words."""
+    """Return the text of a plain paragraph; empty for anything else."""
     inside = block.inside if isinstance(block, Paragraph) else ()
-    return "".join(each.text for each in inside if isinstance(each, Words))
+    return "".join(inline.text for inline in inside if isinstance(inline, Words))
 
 
 def _block(block: Block) -> str:  # noqa: PLR0911 - one line for each kind
@@ -84,7 +84,7 @@ def _listing(listing: Listing) -> str:
 
 
 def _item(blocks: Iterable[Block], *, tight: bool) -> str:
-    """In a list without blank lines a paragraph needs no room of its own."""
+    """In a tight list, leave out the <p>."""
     return "".join(_inline(each.inside) if tight and isinstance(each, Paragraph) else _block(each) for each in blocks)
 
 
@@ -120,22 +120,22 @@ def _link(link: Link) -> str:
 
 Content = dict[str, Any]
 
-LONGEST_TEXT = 12_000
-"""In bytes. An event has at most 65,536 of them; what is encrypted takes up to four times the room."""
-_LARGEST = 46_000
-"""What the content of an event may be before it is encrypted, as ASCII."""
+MAX_TEXT_BYTES = 12_000
+"""An event has at most 65,536 bytes; encrypted text takes up to four times its size."""
+_MAX_CONTENT_BYTES = 46_000
+"""The largest content before encryption, as ASCII."""
 _OURS: Content = {AUTOMATED: True, "m.mentions": {}}
-"""No notices, which clients announce to nobody: what answers by itself knows them by this, and leaves them alone."""
+"""Not m.notice, which clients show without a notification: other bots recognise us by this mark."""
 _KINDS = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
 
 
-def message(outbound: Outbound) -> Content:
-    """The text as Markdown, and as HTML where that says more; nobody is mentioned by it."""
+def message_content(outbound: Outbound) -> Content:
+    """Render the text as Markdown, and as HTML if that says more. It mentions nobody."""
     return {**_text(outbound.text), **_OURS, **_relation(outbound)}
 
 
-def edit_of(receipt: str, outbound: Outbound) -> Content:
-    """What a client that knows no edits shows is kept short: the new text would be in there twice."""
+def edit_content(receipt: str, outbound: Outbound) -> Content:
+    """Render an edit. The fallback for old clients is short, or the text would be in there twice."""
     return {
         "msgtype": "m.text",
         "body": "* …",
@@ -145,8 +145,8 @@ def edit_of(receipt: str, outbound: Outbound) -> Content:
     }
 
 
-def file_message(outbound: Outbound, file: Attachment, where: Content) -> Content:
-    """`where` says how it is had: an address, or an address and a key."""
+def file_content(outbound: Outbound, file: Attachment, where: Content) -> Content:
+    """Render a file message. `where` has its URL, and its key if it is encrypted."""
     name = file.name.stored()
     content: Content = {
         "msgtype": _KINDS.get(file.media_type.partition("/")[0], "m.file"),
@@ -163,15 +163,15 @@ def _text(text: str) -> Content:
 
 
 def _formatted(text: str) -> Content:
-    """Left out where it would make the event too large: the words are in the body."""
-    html = html_of(text)
-    if html is None or len(json.dumps([text, html])) > _LARGEST:
+    """Return the HTML fields; empty if they would make the event too large."""
+    html = to_html(text)
+    if html is None or len(json.dumps([text, html])) > _MAX_CONTENT_BYTES:
         return {}
     return {"format": "org.matrix.custom.html", "formatted_body": html}
 
 
 def _relation(outbound: Outbound) -> Content:
-    """In a thread nothing is quoted: what it says of an answer is for clients that know no threads."""
+    """Return the thread and reply relation. In a thread the reply is only a fallback for old clients."""
     answered = {"m.in_reply_to": {"event_id": outbound.reply_to or outbound.thread_id}}
     if outbound.thread_id:
         thread = {"rel_type": "m.thread", "event_id": outbound.thread_id, "is_falling_back": True}

@@ -1,4 +1,4 @@
-"""Direct chats: which rooms are some, as the account itself keeps it on its homeserver."""
+"""Direct chats (m.direct), invitations and replaced rooms."""
 
 import asyncio
 from collections.abc import Mapping
@@ -9,44 +9,43 @@ from nio.responses import RoomSummary
 from nio.rooms import MatrixRoom
 
 from palaver.model.source import DM, GROUP
-from palaver.platforms.matrix.client import Call, Client
-from palaver.platforms.matrix.events import content_of, event_of
+from palaver.platforms.matrix.client import Client, Invitation
+from palaver.platforms.matrix.events import parse_content, parse_event
 from palaver.platforms.matrix.options import Invites
 from palaver.protocols.adapter import TargetGone
 
 __all__ = [
     "DIRECT",
-    "Direct",
-    "answer",
-    "is_welcome",
-    "replaced_by",
+    "DirectChats",
+    "accepts_invitation",
+    "answer_invitation",
+    "predecessor_of",
 ]
 
 DIRECT = "m.direct"
-_TWO = 2
 
 
-class Direct:
+class DirectChats:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._rooms: dict[str, list[str]] = {}
         self._writing = asyncio.Lock()
 
     def __contains__(self, room_id: str) -> bool:
-        return bool(self._with(room_id))
+        return bool(self._people_of(room_id))
 
     def kind(self, room: MatrixRoom, sender: str) -> str:
-        """Direct with the one whom it was made with: whoever else is there, or invited, is in a group.
+        """Return DM for the person the chat was made with, and GROUP for anybody else in it.
 
-        Also after that one has gone: what was said in the direct chat is nobody else's.
+        Also after that person has left: nobody else may continue their conversation.
         """
-        return DM if _is_for_two(room) and self._with(room.room_id) == [sender] else GROUP
+        return DM if _is_for_two(room) and self._people_of(room.room_id) == [sender] else GROUP
 
     def is_direct(self, room: MatrixRoom) -> bool:
         return _is_for_two(room) and room.room_id in self
 
-    async def count(self, room: MatrixRoom) -> None:
-        """How many are in a direct chat is asked where we do not know it: we are told only when it changes."""
+    async def load_member_count(self, room: MatrixRoom) -> None:
+        """Ask how many people are in a direct chat if we do not know: syncs only report changes."""
         if room.room_id not in self or _count(room) is not None:
             return
         memberships = [*(await self._members(room.room_id)).values()]
@@ -54,13 +53,13 @@ class Direct:
             invited = memberships.count("invite")
             room.update_summary(RoomSummary(invited, len(memberships) - invited))
 
-    def _with(self, room_id: str) -> list[str]:
+    def _people_of(self, room_id: str) -> list[str]:
         return [user_id for user_id, rooms in self._rooms.items() if room_id in rooms]
 
     async def load(self) -> None:
-        self.learn(await self._client.ask("GET", *self._path) or {})
+        self.update(await self._client.ask("GET", *self._path) or {})
 
-    def learn(self, content: Mapping[str, Any]) -> None:
+    def update(self, content: Mapping[str, Any]) -> None:
         try:
             self._rooms = msgspec.convert(content, dict[str, list[str]])
         except msgspec.ValidationError:
@@ -73,30 +72,32 @@ class Direct:
                 await self._client.ask("PUT", *self._path, body=rooms)
                 self._rooms = rooms
 
-    async def moved(self, old: str, new: str) -> None:
+    async def copy_to(self, old: str, new: str) -> None:
         for user_id in [user_id for user_id, rooms in self._rooms.items() if old in rooms]:
             await self.add(user_id, new)
 
     async def room_with(self, user_id: str) -> str:
-        """The room that we are in with somebody and nobody else; one is made where there is none."""
+        """Return the room with only that person and us; create one if there is none."""
         for room_id in reversed(self._rooms.get(user_id, [])):
             if (await self._members(room_id)).keys() == {user_id, self._client.user_id}:
                 return room_id
-        made = await self._client.ask(
+        created = await self._client.ask(
             "POST",
             "createRoom",
             body={"is_direct": True, "invite": [user_id], "preset": "trusted_private_chat"},
         )
-        if made is None:
-            raise TargetGone(f"no direct chat with {user_id} can be made")
-        room_id = str(made.get("room_id"))
+        if created is None:
+            raise TargetGone(f"A direct chat with {user_id} cannot be created.")
+        room_id = str(created.get("room_id"))
         await self.add(user_id, room_id)
         return room_id
 
     async def _members(self, room_id: str) -> dict[str | None, str]:
-        """Who is in a room, or invited; as the homeserver knows it, which tells us of a new room only later."""
+        """Return who has joined or is invited, from the homeserver: syncs report a new room only later."""
         found = await self._client.ask("GET", "rooms", room_id, "members") or {}
-        members = {each.state_key: each.content.membership for each in map(event_of, found.get("chunk", ())) if each}
+        members = {
+            event.state_key: event.content.membership for event in map(parse_event, found.get("chunk", ())) if event
+        }
         return {who: membership for who, membership in members.items() if membership in {"join", "invite"}}
 
     @property
@@ -105,19 +106,19 @@ class Direct:
 
 
 def _is_for_two(room: MatrixRoom) -> bool:
-    """Not where nobody has said how many are there: those whom nio knows are only some of them."""
+    """Return whether two people are in the room; False if unknown, since nio knows only some members."""
     count = _count(room)
-    return count is not None and count <= _TWO
+    return count is not None and count <= 2  # noqa: PLR2004 - two people
 
 
 def _count(room: MatrixRoom) -> int | None:
-    told = room.summary
-    if told is None or told.joined_member_count is None or told.invited_member_count is None:
+    summary = room.summary
+    if summary is None or summary.joined_member_count is None or summary.invited_member_count is None:
         return None
-    return told.joined_member_count + told.invited_member_count
+    return summary.joined_member_count + summary.invited_member_count
 
 
-def is_welcome(inviter: str, us: str, invites: Invites) -> bool:
+def accepts_invitation(inviter: str, us: str, invites: Invites) -> bool:
     server = inviter.partition(":")[2]
     match invites:
         case "everybody":
@@ -130,28 +131,28 @@ def is_welcome(inviter: str, us: str, invites: Invites) -> bool:
             return inviter in listed or server in listed
 
 
-async def answer(client: Client, direct: Direct, call: Call, invites: Invites) -> None:
-    """Taken or declined; where nobody's are taken they are left alone, so that a person may answer by hand."""
-    if not call.inviter or is_welcome(call.inviter, client.user_id, invites):
-        if await _enter(client, call) and call.is_direct:
-            await direct.add(call.inviter, call.room_id)
+async def answer_invitation(client: Client, direct: DirectChats, invitation: Invitation, invites: Invites) -> None:
+    """Accept or decline an invitation. With `nobody`, leave it open for a person to answer."""
+    if not invitation.inviter or accepts_invitation(invitation.inviter, client.user_id, invites):
+        if await _join(client, invitation) and invitation.is_direct:
+            await direct.add(invitation.inviter, invitation.room_id)
     elif invites != "nobody":
-        await client.ask("POST", "rooms", call.room_id, "leave", body={})
+        await client.ask("POST", "rooms", invitation.room_id, "leave", body={})
 
 
-async def _enter(client: Client, call: Call) -> bool:
-    way = {"via": call.server, "server_name": call.server}
-    return await client.ask("POST", "join", call.room_id, body={}, **way) is not None
+async def _join(client: Client, invitation: Invitation) -> bool:
+    route = {"via": invitation.server, "server_name": invitation.server}
+    return await client.ask("POST", "join", invitation.room_id, body={}, **route) is not None
 
 
-async def replaced_by(client: Client, room_id: str) -> str | None:
-    """The room whose place it has taken: it says so itself, and that room says so, too.
+async def predecessor_of(client: Client, room_id: str) -> str | None:
+    """Return the room that this one replaces, if both rooms say so.
 
-    Either alone could be said by anybody, to get at what was said elsewhere.
+    One alone could be forged, to take over the conversation of the other.
     """
-    made = content_of(await client.ask("GET", "rooms", room_id, "state", "m.room.create", ""))
-    old = made.predecessor.room_id
+    created = parse_content(await client.ask("GET", "rooms", room_id, "state", "m.room.create", ""))
+    old = created.predecessor.room_id
     if not old:
         return None
-    closed = content_of(await client.ask("GET", "rooms", old, "state", "m.room.tombstone", ""))
-    return old if closed.replacement_room == room_id else None
+    tombstone = parse_content(await client.ask("GET", "rooms", old, "state", "m.room.tombstone", ""))
+    return old if tombstone.replacement_room == room_id else None

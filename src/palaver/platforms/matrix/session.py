@@ -1,4 +1,4 @@
-"""A visit: from one connection to its end, everything that happens is handed over, then counts as read."""
+"""One connection: hand over every event, then save the position."""
 
 import asyncio
 from dataclasses import replace
@@ -6,136 +6,142 @@ from functools import partial
 
 from palaver.model.source import DM
 from palaver.model.turn import Inbound
-from palaver.platforms.matrix.client import Call, Calls, Client, position_of, read_position
-from palaver.platforms.matrix.events import Event, is_name
-from palaver.platforms.matrix.keys import Closed, keep_up
+from palaver.platforms.matrix.client import Client, Invitation, Invitations, decode_position, encode_position
+from palaver.platforms.matrix.events import Event, is_valid_id
+from palaver.platforms.matrix.keys import UndecryptableNotices, maintain_keys
 from palaver.platforms.matrix.options import Options
-from palaver.platforms.matrix.parse import parse, trust_in
-from palaver.platforms.matrix.rooms import Direct, answer, replaced_by
-from palaver.platforms.matrix.send import Sending, Speaking
-from palaver.platforms.matrix.sync import Batch, Errands, Heard, Hearing, Waiting
+from palaver.platforms.matrix.parse import parse, trust_of
+from palaver.platforms.matrix.rooms import DirectChats, answer_invitation, predecessor_of
+from palaver.platforms.matrix.send import MessageSender, RoomSender
+from palaver.platforms.matrix.sync import BackgroundTasks, Batch, RoomEvent, SyncReader, Undecrypted
 from palaver.protocols.adapter import Receiver
 from palaver.protocols.clock import SystemClock
 
 __all__ = [
-    "JOINING",
-    "Visit",
+    "JOIN_TIMEOUT_SECONDS",
+    "SyncSession",
 ]
 
-JOINING = 10.0
-"""Seconds after which we come into rooms beside everything else."""
-_MOST_CALLS = 100
+JOIN_TIMEOUT_SECONDS = 10.0
+"""How long a sync waits for joins; after that they continue in the background."""
+_MAX_INVITATIONS = 100
 
 
-class Visit:
-    def __init__(self, client: Client, options: Options, account: str, receiver: Receiver, waiting: Waiting) -> None:
+class SyncSession:
+    def __init__(
+        self, client: Client, options: Options, account: str, receiver: Receiver, waiting: Undecrypted
+    ) -> None:
         self._client = client
         self._options = options
         self._receiver = receiver
-        self._waiting = waiting
-        self._direct = Direct(client)
-        self._hearing = Hearing(client, self._direct, account, waiting, threads=options.scope == "thread")
-        sending = Sending(client)
-        self._closed = Closed(client, sending, SystemClock())
-        self._since: str | None = None
-        self._calls: Calls = {}
-        self._kept: str | None = None
+        self._undecrypted = waiting
+        self._direct_chats = DirectChats(client)
+        self._reader = SyncReader(client, self._direct_chats, account, waiting, threads=options.scope == "thread")
+        send_errors = RoomSender(client)
+        self._notices = UndecryptableNotices(client, send_errors, SystemClock())
+        self._position: str | None = None
+        self._invitations: Invitations = {}
+        self._saved_position: str | None = None
         self._next: Batch
-        self.speaking = Speaking(client, self._direct, sending)
-        self.errands = Errands()
+        self.sender = MessageSender(client, self._direct_chats, send_errors)
+        self.tasks = BackgroundTasks()
 
-    async def begin(self) -> None:
-        """The first batch tells which rooms we are in. Without a position, we begin with what is said from now on."""
-        self._kept = await self._receiver.load_position()
-        self._since, self._calls = read_position(self._kept, self._client.user_id)
-        await self._direct.load()
-        self._next = await self._listen()
-        self._go(self._calls)
+    async def start(self) -> None:
+        """Sync once to learn our rooms. Without a stored position, start with new messages."""
+        self._saved_position = await self._receiver.load_position()
+        self._position, self._invitations = decode_position(self._saved_position, self._client.user_id)
+        await self._direct_chats.load()
+        self._next = await self._sync()
+        self._start_joining(self._invitations)
 
-    async def stay(self) -> None:
+    async def run(self) -> None:
         while True:
-            await self._take(self._next)
-            self._next = await self._listen()
+            await self._process(self._next)
+            self._next = await self._sync()
 
-    async def _listen(self) -> Batch:
-        batch = await self._hearing.batch(self._since)
-        await keep_up(self._client)
+    async def _sync(self) -> Batch:
+        batch = await self._reader.batch(self._position)
+        await maintain_keys(self._client)
         return batch
 
-    async def _take(self, batch: Batch) -> None:
-        """Only when all of it is safe it counts as read; whatever cannot be kept comes again with all the rest."""
+    async def _process(self, batch: Batch) -> None:
+        """Hand over a batch, then save the position; if anything cannot be stored, the whole batch comes again."""
         for room_id in batch.entered:
-            if old := await replaced_by(self._client, room_id):
-                await self._moved(old, room_id)
+            if old := await predecessor_of(self._client, room_id):
+                await self._report_move(old, room_id)
         read = dict[str, str]()
-        for heard in batch.heard:
-            if await self._hand_over(heard):
-                read[heard.scene.chat_id] = heard.event.event_id
-        await self._go_where_called(batch)
-        await self._keep(batch.position)
+        for room_event in batch.events:
+            if await self._hand_over(room_event):
+                read[room_event.context.chat_id] = room_event.event.event_id
+        await self._join_rooms(batch)
+        await self._save(batch.position)
         for room_id, event_id in read.items():
-            self.errands.run(self.speaking.mark_read(room_id, event_id))
+            self.tasks.run(self.sender.mark_read(room_id, event_id))
 
-    async def _keep(self, position: str) -> None:
-        """Also where nothing is new, but a call was answered."""
-        text = position_of(self._client.user_id, position, self._calls)
-        if text != self._kept:
+    async def _save(self, position: str) -> None:
+        """Save the position if it, or the list of open invitations, has changed."""
+        text = encode_position(self._client.user_id, position, self._invitations)
+        if text != self._saved_position:
             await self._receiver.save_position(text)
-        self._since, self._kept = position, text
+        self._position, self._saved_position = position, text
 
-    async def _hand_over(self, heard: Heard) -> bool:
-        """Whether it was a message of somebody else."""
-        event, room_id = heard.event, heard.scene.chat_id
+    async def _hand_over(self, room_event: RoomEvent) -> bool:
+        """Hand over an event; return whether it was somebody else's message."""
+        event, room_id = room_event.event, room_event.context.chat_id
         if event.sender == self._client.user_id:
             return False
-        if heard.closed:
-            self.errands.run(self._closed.tell(heard, heard.closed))
+        if room_event.undecrypted:
+            self.tasks.run(self._notices.notify(room_event, room_event.undecrypted))
             return False
-        inbound = parse(event, heard.scene)
+        inbound = parse(event, room_event.context)
         if inbound:
-            await self._receiver.receive(await self._with_mention(inbound, room_id), trust_in(event))
-        self._waiting.pop(event.event_id, None)
+            await self._receiver.receive(await self._with_mention(inbound, room_id), trust_of(event))
+        self._undecrypted.pop(event.event_id, None)
         return inbound is not None
 
     async def _with_mention(self, inbound: Inbound, room_id: str) -> Inbound:
-        """To answer something of ours is to speak to us. In a direct chat that makes no difference."""
+        """Treat a reply to our message as a mention. In a direct chat it makes no difference."""
         if inbound.mentions_us or not inbound.reply_to or inbound.source.chat_kind == DM:
             return inbound
-        return replace(inbound, mentions_us=await self.speaking.is_ours(room_id, inbound.reply_to))
+        return replace(inbound, mentions_us=await self.sender.is_own_event(room_id, inbound.reply_to))
 
-    async def _moved(self, old: str, new: str) -> None:
-        await self._direct.moved(old, new)
+    async def _report_move(self, old: str, new: str) -> None:
+        await self._direct_chats.copy_to(old, new)
         await self._receiver.chat_moved(old, new)
 
-    async def _go_where_called(self, batch: Batch) -> None:
-        """Where we are invited, and where a room of ours has gone. To come into a room may take minutes, or fail."""
-        closed = [each for each in batch.heard if _is_replaced(each.event)]
-        calls = {each.room_id: each for each in (*batch.invitations, *(_call_by(each.event) for each in closed))}
-        if calls:
-            self._calls.update(calls)
-            for oldest in [*self._calls][:-_MOST_CALLS]:
-                del self._calls[oldest]
-            await asyncio.wait(self._go(calls), timeout=JOINING)
-        for each in closed:
-            old, new = each.scene.chat_id, each.event.content.replacement_room
-            if await replaced_by(self._client, new) == old:
-                await self._moved(old, new)
+    async def _join_rooms(self, batch: Batch) -> None:
+        """Join rooms that we are invited to or that replace ours. A join can take minutes, or fail."""
+        tombstones = [each for each in batch.events if _is_tombstone(each.event)]
+        replacements = [_invitation_from(each.event) for each in tombstones]
+        invitations = {invitation.room_id: invitation for invitation in (*batch.invitations, *replacements)}
+        if invitations:
+            self._invitations.update(invitations)
+            for oldest in [*self._invitations][:-_MAX_INVITATIONS]:
+                del self._invitations[oldest]
+            await asyncio.wait(self._start_joining(invitations), timeout=JOIN_TIMEOUT_SECONDS)
+        for each in tombstones:
+            old, new = each.context.chat_id, each.event.content.replacement_room
+            if await predecessor_of(self._client, new) == old:
+                await self._report_move(old, new)
 
-    def _go(self, calls: Calls) -> "list[asyncio.Task[None]]":
-        return [self.errands.insist(partial(self._heed, call)) for call in calls.values()]
+    def _start_joining(self, invitations: Invitations) -> "list[asyncio.Task[None]]":
+        return [
+            self.tasks.run_with_retries(partial(self._answer_invitation, invitation))
+            for invitation in invitations.values()
+        ]
 
-    async def _heed(self, call: Call) -> None:
-        """Until it is answered; not where another has taken its place, or where there are too many."""
-        if self._calls.get(call.room_id) is call:
-            await answer(self._client, self._direct, call, self._options.invites)
-            self._calls.pop(call.room_id, None)
+    async def _answer_invitation(self, invitation: Invitation) -> None:
+        """Answer an invitation, unless a newer one has replaced it or it was dropped."""
+        if self._invitations.get(invitation.room_id) is invitation:
+            await answer_invitation(self._client, self._direct_chats, invitation, self._options.invites)
+            self._invitations.pop(invitation.room_id, None)
 
 
-def _is_replaced(event: Event) -> bool:
-    """Whether a room says by it that another has taken its place."""
+def _is_tombstone(event: Event) -> bool:
+    """Return whether the event closes a room in favour of another one."""
     new = event.content.replacement_room
-    return event.type == "m.room.tombstone" and event.state_key == "" and bool(new) and is_name(new)
+    return event.type == "m.room.tombstone" and event.state_key == "" and bool(new) and is_valid_id(new)
 
 
-def _call_by(closing: Event) -> Call:
-    return Call(room_id=closing.content.replacement_room, server=closing.sender.partition(":")[2])
+def _invitation_from(tombstone: Event) -> Invitation:
+    return Invitation(room_id=tombstone.content.replacement_room, server=tombstone.sender.partition(":")[2])

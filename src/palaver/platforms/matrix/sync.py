@@ -1,11 +1,11 @@
-"""Hearing: what happens in the rooms we are in, one batch after the other, in order and without gaps."""
+"""Sync: read the events of our rooms in batches, in order and without gaps."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, repeat
+from itertools import count
 from typing import Any, cast
 
 import aiohttp
@@ -15,46 +15,48 @@ from nio.exceptions import EncryptionError, LocalProtocolError
 from nio.responses import ErrorResponse, RoomInfo, RoomMessagesResponse, SyncError, SyncResponse
 from nio.rooms import MatrixInvitedRoom, MatrixRoom
 
+from palaver.model.backoff import backoff
 from palaver.model.source import GROUP
 from palaver.model.turn import account_text
 from palaver.model.value import value
-from palaver.platforms.matrix.client import Call, Client
-from palaver.platforms.matrix.errors import asking, is_lost, refusal, unheard
-from palaver.platforms.matrix.events import Event, event_of
-from palaver.platforms.matrix.parse import Scene
-from palaver.platforms.matrix.rooms import DIRECT, Direct
+from palaver.platforms.matrix.client import Client, Invitation
+from palaver.platforms.matrix.errors import common_error, is_unknown_position, request_errors, sync_error
+from palaver.platforms.matrix.events import Event, parse_event
+from palaver.platforms.matrix.parse import EventContext
+from palaver.platforms.matrix.rooms import DIRECT, DirectChats
 from palaver.protocols.adapter import PlatformBusy, PlatformDown, PlatformError
 
 __all__ = [
     "FILTER",
-    "FIRST",
-    "MOST_PAGES",
-    "PAGE",
-    "PAUSES",
+    "FIRST_RETRY_SECONDS",
+    "FIRST_SYNC_TIMEOUT_SECONDS",
+    "MAX_PAGES",
+    "PAGE_SIZE",
+    "BackgroundTasks",
     "Batch",
-    "Errands",
-    "Heard",
-    "Hearing",
-    "Waiting",
+    "RoomEvent",
+    "SyncReader",
+    "Undecrypted",
 ]
 
 log = logging.getLogger(__name__)
 
-_WAIT = 30_000
-"""Milliseconds that the homeserver may wait for something new."""
-FIRST = 600.0
-"""Seconds for the first answer, which may be large."""
-PAGE = 100
-MOST_PAGES = 100
-_MOST_CLOSED = 100
-_SILENT: dict[str, Any] = {"types": []}
+_LONG_POLL_MS = 30_000
+FIRST_SYNC_TIMEOUT_SECONDS = 600.0
+"""The first response can be large."""
+PAGE_SIZE = 100
+MAX_PAGES = 100
+FIRST_RETRY_SECONDS = 1.0
+MAX_RETRY_SECONDS = 625.0
+_MAX_UNDECRYPTED = 100
+_NO_EVENTS: dict[str, Any] = {"types": []}
 FILTER: dict[str, Any] = {
-    "presence": _SILENT,
+    "presence": _NO_EVENTS,
     "account_data": {"types": [DIRECT]},
     "room": {
-        "account_data": _SILENT,
-        "ephemeral": _SILENT,
-        # Whoever speaks is told of again each time: we may have been restarted since.
+        "account_data": _NO_EVENTS,
+        "ephemeral": _NO_EVENTS,
+        # Include senders that were sent before: we may have been restarted since.
         "state": {"lazy_load_members": True, "include_redundant_members": True},
         "timeline": {"limit": 50},
     },
@@ -62,136 +64,140 @@ FILTER: dict[str, Any] = {
 
 
 @value
-class Heard:
+class RoomEvent:
     event: Event
-    scene: Scene
-    closed: MegolmEvent | None = None
-    """The event as it came, where it could not be decrypted."""
+    context: EventContext
+    undecrypted: MegolmEvent | None = None
+    """The original event, if it could not be decrypted."""
 
 
-Waiting = dict[str, Heard]
-"""What could not be read yet, by the ids of the events, the oldest first."""
+Undecrypted = dict[str, RoomEvent]
+"""Events that wait for their keys, by event id, the oldest first."""
 
 
 @value
 class Batch:
     position: str
-    heard: Sequence[Heard]
-    invitations: Sequence[Call]
+    events: Sequence[RoomEvent]
+    invitations: Sequence[Invitation]
     entered: Sequence[str]
-    """Rooms that we have come into."""
+    """Rooms that we have joined."""
 
 
-class Hearing:
-    def __init__(self, client: Client, direct: Direct, account: str | None, waiting: Waiting, *, threads: bool) -> None:
+class SyncReader:
+    def __init__(
+        self, client: Client, direct: DirectChats, account: str | None, waiting: Undecrypted, *, threads: bool
+    ) -> None:
         self._client = client
-        self._direct = direct
+        self._direct_chats = direct
         self._account = account
         self._threads = threads
-        self._noted: dict[str, list[Heard]] = {}
-        self._waiting = waiting
-        self._late: set[str] = set()
-        """Rooms that we were invited to before we first listened: what was said there meanwhile is past."""
+        self._events: dict[str, list[RoomEvent]] = {}
+        self._undecrypted = waiting
+        self._invited_before: set[str] = set()
+        """Rooms that had invited us before the first sync: older messages there are skipped."""
         self._is_first = True
-        client.add_event_callback(self._note, None)  # pyright: ignore[reportArgumentType] - None is for any event
+        client.add_event_callback(self._on_event, None)  # pyright: ignore[reportArgumentType] - None is for any event
 
     async def batch(self, since: str | None) -> Batch:
-        """What is new. Without a position, or with one that the homeserver does not know, nothing that was said is."""
-        self._noted.clear()
+        """Return what is new. Without a position, or with one that the homeserver rejects, no message is."""
+        self._events.clear()
         answer = await self._sync(since)
-        if since and is_lost(answer) and is_lost(answer := await self._sync(since)):
-            told = {"action": "matrix.position_lost", "account": account_text("matrix", self._account)}
-            log.warning("how far we have read is not known there; what was said meanwhile is passed over", extra=told)
+        if since and is_unknown_position(answer) and is_unknown_position(answer := await self._sync(since)):
+            extra = {"action": "matrix.position_lost", "account": account_text("matrix", self._account)}
+            log.warning("the homeserver rejects our position; skipping older messages", extra=extra)
             return await self.batch(None)
         if not isinstance(answer, SyncResponse):
-            raise unheard(answer)
+            raise sync_error(answer)
         self._is_first = False
-        for each in answer.account_data_events:
-            if getattr(each, "type", None) == DIRECT:
-                self._direct.learn(getattr(each, "content", {}))
+        for data in answer.account_data_events:
+            if getattr(data, "type", None) == DIRECT:
+                self._direct_chats.update(getattr(data, "content", {}))
         for room_id in answer.rooms.leave:
             self._client.rooms.pop(room_id, None)
         if since is None:
-            self._late.update(answer.rooms.invite)
-            self._noted.clear()
-        opened = await self._opened()
-        heard = list[Heard]()
+            self._invited_before.update(answer.rooms.invite)
+            self._events.clear()
+        decrypted = await self._decrypt_waiting()
+        found = list[RoomEvent]()
         for room_id, info in answer.rooms.join.items():
             events = await self._room(room_id, info, since)
             room = self._client.rooms.get(room_id)
-            if room and _may_be_more(info, self._noted.get(room_id, ())):
+            if room and _needs_member_count(info, self._events.get(room_id, ())):
                 room.summary = None
-            heard += await self._placed(room_id, events)
-        self._wait_for(each for each in heard if each.closed and each.event.sender != self._client.user_id)
+            found += await self._with_chat_kind(room_id, events)
+        self._keep_undecrypted(each for each in found if each.undecrypted and each.event.sender != self._client.user_id)
         return Batch(
             position=answer.next_batch,
-            heard=[*opened, *heard],
+            events=[*decrypted, *found],
             invitations=[*self._invitations(answer)],
-            entered=[room_id for room_id, events in self._noted.items() if _entrance(events) is not None],
+            entered=[room_id for room_id, events in self._events.items() if _join_index(events) is not None],
         )
 
     async def _sync(self, since: str | None) -> SyncResponse | SyncError:
-        """The first time the homeserver takes as long as it needs to put everything together, nearly."""
-        with asking():
+        """Make one request. The first one returns the full state and can take minutes."""
+        with request_errors():
             if not self._is_first:
-                return await self._client.sync(_WAIT, FILTER, since)
-            async with asyncio.timeout(FIRST):
+                return await self._client.sync(_LONG_POLL_MS, FILTER, since)
+            async with asyncio.timeout(FIRST_SYNC_TIMEOUT_SECONDS):
                 return await self._client.sync(0, FILTER, since, full_state=True)
 
-    async def _room(self, room_id: str, info: RoomInfo, since: str | None) -> list[Heard]:
-        """Of a room that we have just come into, only what was said after we were invited."""
-        noted = self._noted.get(room_id, [])
-        if info.timeline.limited and since and _entrance(noted) is None:
-            noted = [*await self._gap(room_id, info.timeline.prev_batch, since), *noted]
-            self._noted[room_id] = noted
-        entrance = _entrance(noted)
+    async def _room(self, room_id: str, info: RoomInfo, since: str | None) -> list[RoomEvent]:
+        """Return the new events of a room; after a join, only those since our invitation."""
+        noted = self._events.get(room_id, [])
+        if info.timeline.limited and since and _join_index(noted) is None:
+            noted = [*await self._fetch_gap(room_id, info.timeline.prev_batch, since), *noted]
+            self._events[room_id] = noted
+        entrance = _join_index(noted)
         if entrance is None:
             return noted
         invited = [at for at, each in enumerate(noted[:entrance]) if _membership(each) == "invite"]
-        return noted[(entrance if room_id in self._late or not invited else invited[-1]) + 1 :]
+        return noted[(entrance if room_id in self._invited_before or not invited else invited[-1]) + 1 :]
 
-    async def _placed(self, room_id: str, events: Sequence[Heard]) -> list[Heard]:
-        """Whether it was said in a direct chat shows only when everything is known that was new with it."""
+    async def _with_chat_kind(self, room_id: str, events: Sequence[RoomEvent]) -> list[RoomEvent]:
+        """Set the chat kind, which is known only after the whole batch was read."""
         room = self._client.rooms.get(room_id)
         if room is None or not events:
             return [*events]
-        await self._direct.count(room)
-        kinds = (self._direct.kind(room, each.event.sender) for each in events)
-        return [replace(each, scene=replace(each.scene, kind=kind)) for each, kind in zip(events, kinds, strict=True)]
+        await self._direct_chats.load_member_count(room)
+        kinds = (self._direct_chats.kind(room, each.event.sender) for each in events)
+        return [
+            replace(each, context=replace(each.context, kind=kind)) for each, kind in zip(events, kinds, strict=True)
+        ]
 
-    async def _gap(self, room_id: str, start: str | None, since: str) -> list[Heard]:
-        """What was said between two batches and is in neither, oldest first."""
-        room, found = self._client.rooms[room_id], list[Heard]()
-        for _ in range(MOST_PAGES):
+    async def _fetch_gap(self, room_id: str, start: str | None, since: str) -> list[RoomEvent]:
+        """Fetch the events between two batches, oldest first."""
+        room, found = self._client.rooms[room_id], list[RoomEvent]()
+        for _ in range(MAX_PAGES):
             if not start:
                 break
-            with asking():
-                answer = await self._client.room_messages(room_id, start, since, MessageDirection.back, PAGE)
+            with request_errors():
+                answer = await self._client.room_messages(room_id, start, since, MessageDirection.back, PAGE_SIZE)
             if not isinstance(answer, RoomMessagesResponse):
-                _raise_passing(answer)
+                _raise_if_temporary(answer)
                 break
-            found += [heard for each in answer.chunk if (heard := self._heard(room, each))]
+            found += [room_event for each in answer.chunk if (room_event := self._room_event(room, each))]
             start = answer.end if answer.chunk and answer.end != start else None
         else:
             if start:
-                told = {"action": "matrix.gap", "account": account_text("matrix", self._account)}
-                log.warning("more was said in a room meanwhile than is fetched; what is older is lost", extra=told)
+                extra = {"action": "matrix.gap", "account": account_text("matrix", self._account)}
+                log.warning("too many messages since the last sync; skipping the oldest", extra=extra)
         return found[::-1]
 
-    def _note(self, room: MatrixRoom, event: Any) -> None:  # noqa: ANN401 - nio has no word for all of them
-        if not isinstance(room, MatrixInvitedRoom) and (heard := self._heard(room, event)):
-            self._noted.setdefault(room.room_id, []).append(heard)
+    def _on_event(self, room: MatrixRoom, event: Any) -> None:  # noqa: ANN401 - nio has no common type
+        if not isinstance(room, MatrixInvitedRoom) and (room_event := self._room_event(room, event)):
+            self._events.setdefault(room.room_id, []).append(room_event)
 
-    def _heard(self, room: MatrixRoom, event: Any) -> Heard | None:  # noqa: ANN401
-        read = event_of(event.source)
+    def _room_event(self, room: MatrixRoom, event: Any) -> RoomEvent | None:  # noqa: ANN401
+        read = parse_event(event.source)
         if read is None:
             return None
-        closed = event if isinstance(event, MegolmEvent) else None
-        return Heard(event=read, scene=self._scene(room, read.sender), closed=closed)
+        undecrypted = event if isinstance(event, MegolmEvent) else None
+        return RoomEvent(event=read, context=self._context(room, read.sender), undecrypted=undecrypted)
 
-    def _scene(self, room: MatrixRoom, sender: str) -> Scene:
+    def _context(self, room: MatrixRoom, sender: str) -> EventContext:
         us = self._client.user_id
-        return Scene(
+        return EventContext(
             account=self._account,
             us=us,
             our_name=_name(room, us),
@@ -202,29 +208,29 @@ class Hearing:
             threads=self._threads,
         )
 
-    async def _opened(self) -> list[Heard]:
-        """What could not be read when it came, and can be now that its key is here; until it is safe it waits on."""
-        found = list[Heard]()
-        for each in self._waiting.values():
-            opened = self._client.read(each.closed) if each.closed else None
-            if opened and (read := event_of(opened.source)):
-                found += await self._placed(each.scene.chat_id, [Heard(event=read, scene=each.scene)])
+    async def _decrypt_waiting(self) -> list[RoomEvent]:
+        """Return the waiting events that can be decrypted by now; they wait on until they are stored."""
+        found = list[RoomEvent]()
+        for each in self._undecrypted.values():
+            decrypted = self._client.read(each.undecrypted) if each.undecrypted else None
+            if decrypted and (read := parse_event(decrypted.source)):
+                found += await self._with_chat_kind(each.context.chat_id, [RoomEvent(event=read, context=each.context)])
         return found
 
-    def _wait_for(self, closed: Iterable[Heard]) -> None:
-        self._waiting.update({each.event.event_id: each for each in closed})
-        for oldest in [*self._waiting][:-_MOST_CLOSED]:
-            del self._waiting[oldest]
+    def _keep_undecrypted(self, undecrypted: Iterable[RoomEvent]) -> None:
+        self._undecrypted.update({each.event.event_id: each for each in undecrypted})
+        for oldest in [*self._undecrypted][:-_MAX_UNDECRYPTED]:
+            del self._undecrypted[oldest]
 
-    def _invitations(self, answer: SyncResponse) -> Sequence[Call]:
-        found = list[Call]()
+    def _invitations(self, answer: SyncResponse) -> Sequence[Invitation]:
+        found = list[Invitation]()
         for room_id, info in answer.rooms.invite.items():
             for each in cast("list[object]", info.invite_state):
                 if isinstance(each, InviteMemberEvent) and each.state_key == self._client.user_id:
                     content = cast("dict[str, object]", each.content)
                     is_direct = content.get("is_direct") is True
                     server = each.sender.partition(":")[2]
-                    found.append(Call(room_id=room_id, server=server, inviter=each.sender, is_direct=is_direct))
+                    found.append(Invitation(room_id=room_id, server=server, inviter=each.sender, is_direct=is_direct))
         return found
 
 
@@ -233,14 +239,16 @@ def _name(room: MatrixRoom, user_id: str) -> str | None:
     return user.display_name if user else None
 
 
-def _membership(heard: Heard) -> str | None:
-    """What we have become in the room by it."""
-    event = heard.event
-    return event.content.membership if (event.type, event.state_key) == ("m.room.member", heard.scene.us) else None
+def _membership(room_event: RoomEvent) -> str | None:
+    """Return our membership that the event sets."""
+    event = room_event.event
+    return (
+        event.content.membership if (event.type, event.state_key) == ("m.room.member", room_event.context.us) else None
+    )
 
 
-def _entrance(events: Sequence[Heard]) -> int | None:
-    """Where we came in, last; to change a name is no entrance."""
+def _join_index(events: Sequence[RoomEvent]) -> int | None:
+    """Return the index of our last join; a change of our name is not a join."""
     return next(
         (
             at
@@ -251,37 +259,35 @@ def _entrance(events: Sequence[Heard]) -> int | None:
     )
 
 
-def _may_be_more(info: RoomInfo, events: Iterable[Heard]) -> bool:
-    """Whether somebody may have come into the room, or gone, without our being told how many are there now."""
-    told = info.summary
-    if told and (told.joined_member_count, told.invited_member_count) != (None, None):
+def _needs_member_count(info: RoomInfo, events: Iterable[RoomEvent]) -> bool:
+    """Return whether the number of members can have changed without a new summary."""
+    summary = info.summary
+    if summary and (summary.joined_member_count, summary.invited_member_count) != (None, None):
         return False
     return bool(info.timeline.limited) or any(each.event.type == "m.room.member" for each in events)
 
 
-def _raise_passing(answer: ErrorResponse) -> None:
-    """Where we may not look any more there is nothing to be heard; all else is tried again."""
+def _raise_if_temporary(answer: ErrorResponse) -> None:
+    """Raise unless we have lost access to the room: then there is nothing to fetch."""
     if answer.status_code != "M_FORBIDDEN":
-        raise refusal(answer) or unheard(answer)
+        raise common_error(answer) or sync_error(answer)
 
 
-PAUSES = (1.0, 5.0, 25.0, 125.0, 625.0)
-"""Seconds between tries of what gets no answer; the last one again and again."""
+class BackgroundTasks:
+    """Runs requests beside the sync and drops their errors."""
 
-
-class Errands:
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
 
-    def run(self, doing: Coroutine[None, None, object]) -> "asyncio.Task[None]":
-        task = asyncio.create_task(_quietly(doing))
+    def run(self, request: Coroutine[None, None, object]) -> "asyncio.Task[None]":
+        task = asyncio.create_task(_suppress_errors(request))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task
 
-    def insist(self, doing: Callable[[], Coroutine[None, None, object]]) -> "asyncio.Task[None]":
-        """What may be done twice: again, for as long as the homeserver asks for patience, or does not answer."""
-        return self.run(_patiently(doing))
+    def run_with_retries(self, request: Callable[[], Coroutine[None, None, object]]) -> "asyncio.Task[None]":
+        """Repeat an idempotent request while the homeserver is busy or does not respond."""
+        return self.run(_retry(request))
 
     async def end(self) -> None:
         for task in self._running:
@@ -289,19 +295,18 @@ class Errands:
         await asyncio.gather(*self._running, return_exceptions=True)
 
 
-async def _patiently(doing: Callable[[], Coroutine[None, None, object]]) -> None:
-    pauses = chain(PAUSES, repeat(PAUSES[-1]))
-    while True:
+async def _retry(request: Callable[[], Coroutine[None, None, object]]) -> None:
+    for attempt in count(1):
         try:
-            await doing()
+            await request()
         except PlatformBusy as busy:
             await asyncio.sleep(busy.after)
         except PlatformDown:
-            await asyncio.sleep(next(pauses))
+            await asyncio.sleep(backoff(attempt, first=FIRST_RETRY_SECONDS, factor=5, longest=MAX_RETRY_SECONDS))
         else:
             return
 
 
-async def _quietly(doing: Coroutine[None, None, object]) -> None:
+async def _suppress_errors(request: Coroutine[None, None, object]) -> None:
     with suppress(PlatformError, aiohttp.ClientError, TimeoutError, EncryptionError, LocalProtocolError):
-        await doing
+        await request

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from palaver.platforms.matrix.client import Client, opened
+from palaver.platforms.matrix.client import Client, open_client
 from palaver.platforms.matrix.options import Options
 
 __all__ = ["ROOM", "US", "Odd", "busy", "odd", "synced"]
@@ -66,7 +66,7 @@ async def odd(reply: Replying, keys: Path | None = None) -> AsyncGenerator[Odd]:
         await site.start()
         given = {"homeserver": f"http://127.0.0.1:{runner.addresses[0][1]}", "user_id": US, "access_token": "t"}
         options = Options.model_validate({**given, "keys": keys})
-        async with opened("helper", options) as client:
+        async with open_client("helper", options) as client:
             yield Odd(client=client, options=options, asked=asked, told=told)
     finally:
         await runner.cleanup()

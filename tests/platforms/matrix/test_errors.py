@@ -9,7 +9,7 @@ from aiohttp import web
 from palaver.model.attachment import Attachment
 from palaver.model.label import Label
 from palaver.model.turn import Outbound
-from palaver.platforms.matrix.media import put
+from palaver.platforms.matrix.media import upload
 from palaver.protocols.adapter import (
     PlatformBusy,
     PlatformDown,
@@ -18,14 +18,14 @@ from palaver.protocols.adapter import (
     SendRefused,
     SendUnclear,
 )
-from tests.platforms.matrix.odd import ROOM, odd, synced
-from tests.platforms.matrix.test_odd import listening, speaking
+from tests.platforms.matrix.scripted_server import ROOM, odd, synced
+from tests.platforms.matrix.test_odd import listening, sender
 
 
 async def test_who_has_a_token_that_ended_is_told_what_does_not_end() -> None:
     said = {"errcode": "M_UNKNOWN_TOKEN", "error": "Token is not active"}
     async with odd(lambda _: web.json_response(said, status=401)) as server:
-        with pytest.raises(PlatformRefused, match="configure password instead"):
+        with pytest.raises(PlatformRefused, match="configure password there instead"):
             await listening(server).batch("s")
 
 
@@ -42,7 +42,7 @@ async def test_passing_trouble_is_no_refusal_of_a_message(status: int, error: ty
     async with odd(reply) as server:
         await listening(server).batch("s")
         with pytest.raises(PlatformError) as refused:
-            await speaking(server).say(Outbound(platform="matrix", chat_id=ROOM, text="hi"), "key")
+            await sender(server).send(Outbound(platform="matrix", chat_id=ROOM, text="hi"), "key")
     assert type(refused.value) is error
 
 
@@ -55,5 +55,5 @@ async def test_passing_trouble_is_no_refusal_of_a_file(status: int, error: type[
     file = Attachment(Label("a.txt"), "text/plain", 5)
     async with odd(lambda _: web.Response(status=status, text="no")) as server:
         with pytest.raises(PlatformError) as refused:
-            await put(server.client, file, tmp_path / "file", encrypt=False)
+            await upload(server.client, file, tmp_path / "file", encrypt=False)
     assert type(refused.value) is error

@@ -12,14 +12,14 @@ from palaver.model.source import DM, GROUP
 from palaver.model.turn import Outbound
 from palaver.platforms.matrix import keys, sync
 from palaver.platforms.matrix import session as visiting
-from palaver.platforms.matrix.rooms import Direct
-from palaver.platforms.matrix.send import Sending, Speaking
-from palaver.platforms.matrix.session import Visit
-from palaver.platforms.matrix.sync import Batch, Hearing
+from palaver.platforms.matrix.rooms import DirectChats
+from palaver.platforms.matrix.send import MessageSender, RoomSender
+from palaver.platforms.matrix.session import SyncSession
+from palaver.platforms.matrix.sync import Batch, SyncReader
 from palaver.protocols.adapter import PlatformBusy, PlatformDown
 from palaver.testkit.recorder import Recorder
 from tests.engine.gateway import MovableClock, until
-from tests.platforms.matrix.odd import ROOM, US, Odd, busy, odd, synced
+from tests.platforms.matrix.scripted_server import ROOM, US, Odd, busy, odd, synced
 
 ALICE = "@alice:example.org"
 
@@ -64,16 +64,16 @@ async def note(sent: list[str], *what: object, **_more: object) -> None:
     sent.append(str(what[0]))
 
 
-def listening(server: Odd) -> Hearing:
-    return Hearing(server.client, Direct(server.client), "helper", {}, threads=True)
+def listening(server: Odd) -> SyncReader:
+    return SyncReader(server.client, DirectChats(server.client), "helper", {}, threads=True)
 
 
-def visit(server: Odd) -> Visit:
-    return Visit(server.client, server.options, "helper", Recorder(), {})
+def visit(server: Odd) -> SyncSession:
+    return SyncSession(server.client, server.options, "helper", Recorder(), {})
 
 
-def speaking(server: Odd) -> Speaking:
-    return Speaking(server.client, Direct(server.client), Sending(server.client))
+def sender(server: Odd) -> MessageSender:
+    return MessageSender(server.client, DirectChats(server.client), RoomSender(server.client))
 
 
 def down(_request: web.Request) -> web.Response:
@@ -85,7 +85,7 @@ async def is_kept(recorder: Recorder, position: str) -> bool:
 
 
 def names(batch: Batch) -> list[str]:
-    return [each.event.event_id for each in batch.heard]
+    return [each.event.event_id for each in batch.events]
 
 
 @pytest.mark.parametrize("limited", [False, True])
@@ -109,7 +109,7 @@ async def test_an_invitation_is_taken_and_written_down_once_the_homeserver_has_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And what it has written down of other direct chats stays."""
-    monkeypatch.setattr(sync, "PAUSES", (0.0,))
+    monkeypatch.setattr(sync, "FIRST_RETRY_SECONDS", 0.0)
     written = {"@bob:example.org": ["!other:example.org"]}
 
     def reply(request: web.Request) -> dict[str, Any] | web.Response:
@@ -124,15 +124,15 @@ async def test_an_invitation_is_taken_and_written_down_once_the_homeserver_has_t
 
     async with odd(reply) as server:
         stay = visit(server)
-        await stay.begin()
+        await stay.start()
         with pytest.raises(PlatformDown):
-            await stay.stay()
+            await stay.run()
         assert server.told[-2] == {**written, ALICE: ["!new:example.org"]}
 
 
 async def test_an_invitation_that_nobody_answers_outlives_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """As while the homeserver is started anew, and then the gateway."""
-    monkeypatch.setattr(visiting, "JOINING", 0.0)
+    monkeypatch.setattr(visiting, "JOIN_TIMEOUT_SECONDS", 0.0)
     is_up, news, joining = True, INVITING, "POST /_matrix/client/v3/join/!new:example.org"
 
     def reply(request: web.Request) -> dict[str, Any] | web.Response:
@@ -142,18 +142,18 @@ async def test_an_invitation_that_nobody_answers_outlives_the_process(monkeypatc
 
     async with odd(reply) as server:
         recorder = Recorder()
-        first = Visit(server.client, server.options, "helper", recorder, {})
-        await first.begin()
+        first = SyncSession(server.client, server.options, "helper", recorder, {})
+        await first.start()
         is_up = False
         with pytest.raises(PlatformDown):
-            await first.stay()
-        await first.errands.end()
+            await first.run()
+        await first.tasks.end()
         assert joining in server.asked
         server.asked.clear()
         is_up, news = True, {**synced("s2")}
-        second = Visit(server.client, server.options, "helper", recorder, {})
-        await second.begin()
-        staying = asyncio.create_task(second.stay())
+        second = SyncSession(server.client, server.options, "helper", recorder, {})
+        await second.start()
+        staying = asyncio.create_task(second.run())
         await until(lambda: is_kept(recorder, f"{US} s2"))
         staying.cancel()
         await asyncio.wait({staying})
@@ -166,15 +166,15 @@ async def test_a_position_is_read_whatever_is_written_behind_it(written: str) ->
     async with odd(lambda request: down(request) if "since" in request.query else synced("s2")) as server:
         recorder = Recorder()
         await recorder.save_position(f"{US} s1{written}")
-        stay = Visit(server.client, server.options, "helper", recorder, {})
+        stay = SyncSession(server.client, server.options, "helper", recorder, {})
         with pytest.raises(PlatformDown):
-            await stay.begin()
+            await stay.start()
 
 
 async def test_where_it_cannot_be_read_which_chats_are_direct_none_is_written_over() -> None:
     async with odd(down) as server:
         with pytest.raises(PlatformDown):
-            await visit(server).begin()
+            await visit(server).start()
         assert [each for each in server.asked if "m.direct" in each] == server.asked
 
 
@@ -183,22 +183,22 @@ async def test_whether_a_message_is_ours_is_asked_again_until_it_is_known() -> N
         return busy() if len(server.asked) == 1 else {"sender": US}
 
     async with odd(reply) as server:
-        speaks = speaking(server)
+        speaks = sender(server)
         with pytest.raises(PlatformBusy):
-            await speaks.is_ours(ROOM, "$ours")
-        assert await speaks.is_ours(ROOM, "$ours")
+            await speaks.is_own_event(ROOM, "$ours")
+        assert await speaks.is_own_event(ROOM, "$ours")
 
 
 @pytest.mark.parametrize("name", ["$\0", "$\ud800", "$" * 70_000])
 async def test_what_cannot_be_an_id_is_not_asked_for(name: str) -> None:
     async with odd(down) as server:
-        assert not await speaking(server).is_ours(ROOM, name)
+        assert not await sender(server).is_own_event(ROOM, name)
         assert not server.asked
 
 
 async def test_a_room_that_cannot_be_entered_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever closes a room may name any other as the one that replaces it, also one on a server that is dead."""
-    monkeypatch.setattr(visiting, "JOINING", 0.0)
+    monkeypatch.setattr(visiting, "JOIN_TIMEOUT_SECONDS", 0.0)
     closed = event("m.room.tombstone", {"replacement_room": "!new:dead.org"}, state_key="")
     said = event("m.room.message", {"msgtype": "m.text", "body": "hi"}, "$2")
 
@@ -211,11 +211,11 @@ async def test_a_room_that_cannot_be_entered_holds_up_nobody(monkeypatch: pytest
     async with odd(reply) as server:
         recorder = Recorder()
         await recorder.save_position(f"{US} s1")
-        stay = Visit(server.client, server.options, "helper", recorder, {})
-        await stay.begin()
+        stay = SyncSession(server.client, server.options, "helper", recorder, {})
+        await stay.start()
         with pytest.raises(PlatformDown):
-            await stay.stay()
-        await stay.errands.end()
+            await stay.run()
+        await stay.tasks.end()
         assert str(await recorder.load_position()).startswith(f"{US} s2 ")
     assert recorder.texts == ["hi"]
 
@@ -235,12 +235,12 @@ async def test_how_many_are_in_a_direct_chat_is_asked_once_where_we_are_not_told
         return {"next_batch": f"s{len(server.asked)}", "rooms": {"join": {ROOM: room}}}
 
     async with odd(reply) as server:
-        direct = Direct(server.client)
-        direct.learn({ALICE: [ROOM]})
-        hearing = Hearing(server.client, direct, "helper", {}, threads=True)
+        direct = DirectChats(server.client)
+        direct.update({ALICE: [ROOM]})
+        hearing = SyncReader(server.client, direct, "helper", {}, threads=True)
         for _ in range(2):
-            (heard,) = (await hearing.batch("s")).heard
-            assert heard.scene.kind == kind
+            (heard,) = (await hearing.batch("s")).events
+            assert heard.context.kind == kind
         assert sum("/members" in each for each in server.asked) == (1 if present else 2)
 
 
@@ -259,12 +259,12 @@ async def test_where_we_are_never_told_how_many_there_are_it_is_asked_again_when
         return {"next_batch": f"s{len(server.asked)}", "rooms": {"join": {ROOM: {"timeline": timeline}}}}
 
     async with odd(reply) as server:
-        direct = Direct(server.client)
-        direct.learn({ALICE: [ROOM]})
-        hearing = Hearing(server.client, direct, "helper", {}, threads=True)
-        assert {each.scene.kind for each in (await hearing.batch("s")).heard} == {DM}
+        direct = DirectChats(server.client)
+        direct.update({ALICE: [ROOM]})
+        hearing = SyncReader(server.client, direct, "helper", {}, threads=True)
+        assert {each.context.kind for each in (await hearing.batch("s")).events} == {DM}
         members.append(bob)
-        assert {each.scene.kind for each in (await hearing.batch("s")).heard} == {GROUP}
+        assert {each.context.kind for each in (await hearing.batch("s")).events} == {GROUP}
 
 
 async def test_a_direct_chat_is_made_once_however_late_we_are_told_of_it() -> None:
@@ -275,10 +275,10 @@ async def test_a_direct_chat_is_made_once_however_late_we_are_told_of_it() -> No
         return {"room_id": ROOM, "joined_rooms": [ROOM], "chunk": members if "/members" in request.path else []}
 
     async with odd(reply) as server:
-        speaks = speaking(server)
+        speaks = sender(server)
         for _ in range(2):
             with pytest.raises(PlatformBusy):
-                await speaks.say(Outbound(platform="matrix", chat_id=ALICE, text="hi"), "key")
+                await speaks.send(Outbound(platform="matrix", chat_id=ALICE, text="hi"), "key")
         assert sum("createRoom" in each for each in server.asked) == 1
 
 
@@ -320,7 +320,7 @@ async def test_a_position_that_means_nothing_once_is_kept() -> None:
 async def test_what_is_too_much_to_fetch_is_logged(
     pages: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(sync, "MOST_PAGES", 2)
+    monkeypatch.setattr(sync, "MAX_PAGES", 2)
 
     def reply(request: web.Request) -> dict[str, Any]:
         if request.path.endswith("/sync"):
@@ -340,23 +340,23 @@ async def test_who_sends_what_cannot_be_read_makes_us_speak_once_in_an_hour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many keys they name; and there is a limit for all together."""
-    monkeypatch.setattr(keys, "MOST_SENDERS", 1)
+    monkeypatch.setattr(keys, "MAX_SENDERS_PER_HOUR", 1)
 
     def reply(request: web.Request) -> dict[str, Any]:
         return {**synced("s2", *said, state=(ENCRYPTED,))} if request.path.endswith("/sync") else {}
 
     async with odd(reply, tmp_path / "keys") as server:
-        direct, clock = Direct(server.client), MovableClock()
-        direct.learn({ALICE: [ROOM]})
-        sending = Sending(server.client)
+        direct, clock = DirectChats(server.client), MovableClock()
+        direct.update({ALICE: [ROOM]})
+        sending = RoomSender(server.client)
         monkeypatch.setattr(sending, "send", partial(note, sent := list[str]()))
-        closed = keys.Closed(server.client, sending, clock)
+        closed = keys.UndecryptableNotices(server.client, sending, clock)
         said = [unreadable(ALICE, "one"), unreadable(ALICE, "two"), unreadable("@bob:example.org", "three")]
-        batch = await Hearing(server.client, direct, "helper", {}, threads=True).batch("s1")
+        batch = await SyncReader(server.client, direct, "helper", {}, threads=True).batch("s1")
         for count in (1, 2):
-            for each in batch.heard:
-                assert each.closed
-                await closed.tell(each, each.closed)
+            for each in batch.events:
+                assert each.undecrypted
+                await closed.notify(each, each.undecrypted)
             assert len(sent) == count
             clock.later(hours=1)
         assert sum("m.room_key_request" in each for each in server.asked) == 1
@@ -365,7 +365,7 @@ async def test_who_sends_what_cannot_be_read_makes_us_speak_once_in_an_hour(
 async def test_a_first_answer_that_never_comes_is_a_connection_that_does_not_stand(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sync, "FIRST", 0.0)
+    monkeypatch.setattr(sync, "FIRST_SYNC_TIMEOUT_SECONDS", 0.0)
     async with odd(lambda _: synced("s1")) as server:
         with pytest.raises(PlatformDown):
             await listening(server).batch("s")
@@ -385,5 +385,5 @@ async def test_devices_that_cannot_be_are_passed_over_and_keep_the_answer_from_n
 
     async with odd(reply, tmp_path / "keys") as server:
         await listening(server).batch("s")
-        assert await speaking(server).say(Outbound(platform="matrix", chat_id=ROOM, text="hi"), "key") == "$sent"
+        assert await sender(server).send(Outbound(platform="matrix", chat_id=ROOM, text="hi"), "key") == "$sent"
         assert {"device_keys": {"@bob:example.org": []}} in server.told
