@@ -19,7 +19,7 @@ from palaver.protocols.adapter import (
     SendUnclear,
 )
 from tests.platforms.matrix.scripted_server import ROOM, odd, synced
-from tests.platforms.matrix.test_odd import listening, sender
+from tests.platforms.matrix.test_hostile_server import listening, sender
 
 
 async def test_who_has_a_token_that_ended_is_told_what_does_not_end() -> None:

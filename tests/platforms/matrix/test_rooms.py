@@ -159,7 +159,7 @@ async def test_more_than_one_batch_of_messages_comes_whole_in_order_and_once(
     fake: FakeMatrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sync.FILTER["room"]["timeline"], "limit", 2)
-    monkeypatch.setattr(running, "PAGE_SIZE", 3)
+    monkeypatch.setattr(sync, "PAGE_SIZE", 3)
     recorder = Recorder()
     async with running(fake.adapter(), recorder):
         await fake.say("before")
@@ -259,7 +259,7 @@ async def test_a_wrong_token_or_password_is_told_in_words(fake: FakeMatrix) -> N
         with pytest.raises(PlatformRefused, match="configure a new one") as refused:
             await adapter.check()
         assert "nonsense" not in str(refused.value)
-        assert ("configure password instead" in str(refused.value)) == ("access_token" in wrong)
+        assert ("configure password there instead" in str(refused.value)) == ("access_token" in wrong)
     other = {**given, "user_id": "@other:palaver.test", "access_token": fake.stage.bot.token}
     with pytest.raises(PlatformRefused, match="but user_id says @other"):
         await MatrixAdapter.make(ACCOUNT, Options.model_validate(other)).run(Recorder())

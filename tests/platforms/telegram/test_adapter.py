@@ -137,7 +137,7 @@ async def test_whoever_answers_in_its_place_is_no_telegram(body: bytes) -> None:
 )
 async def test_two_readers_are_told_to_be_one(server: Server, words: str) -> None:
     server.world.refuses["getupdates"] = [No(409, f"Conflict: {words}")]
-    with pytest.raises(PlatformDown, match="one reader"):
+    with pytest.raises(PlatformDown, match="already reads"):
         await adapter_of(server).run(Recorder())
 
 
@@ -145,7 +145,7 @@ async def test_whoever_asks_later_takes_over_from_whoever_asked_before(server: S
     first, recorder = asyncio.create_task(adapter_of(server).run(Recorder())), Recorder()
     await until(lambda: bool(server.world.asked("getupdates")))
     async with running(adapter_of(server), recorder):
-        with pytest.raises(PlatformDown, match="one reader"):
+        with pytest.raises(PlatformDown, match="already reads"):
             await first
         await FakeForum(server).say("hi")
         await recorder.has(1)
@@ -245,7 +245,7 @@ async def test_a_button_whose_time_is_over_is_heard_all_the_same(server: Server)
 
 
 @pytest.mark.parametrize(
-    ("handle", "words"), [("nothing", "invalid file_id"), ("large", "larger than 20 MB"), ("lost", "any more")]
+    ("handle", "words"), [("nothing", "invalid file_id"), ("large", "larger than 20 MB"), ("lost", "no longer")]
 )
 async def test_a_file_that_is_not_to_be_had_says_why(server: Server, handle: str, words: str) -> None:
     server.world.files |= {"large": b"x" * 20_000_001, "lost": b""}
@@ -320,7 +320,7 @@ async def test_an_address_that_telegram_does_not_call_is_told(server: Server) ->
 async def test_a_webhook_that_fails_or_was_taken_away_is_noticed(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("palaver.platforms.telegram.adapter._LOOK", 0.01)
+    monkeypatch.setattr("palaver.platforms.telegram.adapter._WEBHOOK_CHECK_SECONDS", 0.01)
     serving = asyncio.create_task(adapter_of(server, **WEBHOOK).run(Recorder()))
     await until(lambda: bool(server.world.webhook["url"]))
     server.world.webhook |= {"last_error_date": 1_700_000_000, "last_error_message": "long ago"}
@@ -343,7 +343,7 @@ class Counting(Recorder):
 async def test_an_account_that_telegram_cannot_call_is_down_until_it_can(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("palaver.platforms.telegram.adapter._LOOK", 0.01)
+    monkeypatch.setattr("palaver.platforms.telegram.adapter._WEBHOOK_CHECK_SECONDS", 0.01)
     adapter, before, recorder = adapter_of(server, **WEBHOOK), Counting(), Counting()
 
     async def hear(call: HttpRequest) -> HttpResponse:
@@ -351,7 +351,7 @@ async def test_an_account_that_telegram_cannot_call_is_down_until_it_can(
 
     server.world.push(server.world.says(server.world.chats[7], ALICE, "hi"))
     for _ in range(2):
-        with pytest.raises(PlatformDown, match="could not call us: Connection refused"):
+        with pytest.raises(PlatformDown, match="could not reach our webhook: Connection refused"):
             await adapter.run(before)
     assert before.connections == 1, "once it was hoped for"
     async with running(adapter, recorder):

@@ -25,10 +25,10 @@ def test_a_token_is_enough_and_is_not_shown() -> None:
     [
         ({"token": "no token"}, "BotFather"),
         ({"token": f"{TOKEN}\n"}, "BotFather"),
-        ({"mode": "webhook"}, "needs public_url"),
+        ({"mode": "webhook"}, "public_url with mode webhook"),
         ({"mode": "push"}, "poll"),
         ({"public_url": "bot.example.org"}, "https://bot.example.org"),
-        ({"api_url": "https://x y"}, "address"),
+        ({"api_url": "https://x y"}, "a URL, like"),
         ({"secret": "no spaces"}, "A-Z a-z 0-9"),
         ({"tokn": "x"}, "tokn"),
     ],

@@ -11,12 +11,12 @@ from palaver.model.label import Label
 from palaver.model.scope import Scope
 from palaver.model.source import CHANNEL, DM, GROUP, Source, Trust
 from palaver.model.turn import Choice, Inbound, Outbound, Revision
-from palaver.platforms.telegram.parse import Moved, Pressed, Said, Us, parse
-from palaver.platforms.telegram.send import buttons
+from palaver.platforms.telegram.parse import ButtonPress, ChatMigrated, NewMessage, OwnBot, parse
+from palaver.platforms.telegram.send import keyboard
 
 Json = dict[str, Any]
 
-US = Us("helper", 42, "Helper_Bot")
+US = OwnBot("helper", 42, "Helper_Bot")
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 AT = 1_700_000_000
 ALICE: Json = {"id": 7, "is_bot": False, "first_name": "Alice", "last_name": "Doe"}
@@ -35,13 +35,13 @@ def entity(kind: str, offset: int, length: int, **more: Any) -> Json:
     return {"type": kind, "offset": offset, "length": length, **more}
 
 
-def heard(content: Json, kind: str = "message") -> Said | Pressed | Moved | None:
+def heard(content: Json, kind: str = "message") -> NewMessage | ButtonPress | ChatMigrated | None:
     return parse(Update.de_json({"update_id": 500, kind: content}, None), US, NOW)
 
 
 def said(content: Json, kind: str = "message") -> Inbound:
     found = heard(content, kind)
-    assert isinstance(found, Said)
+    assert isinstance(found, NewMessage)
     return found.inbound
 
 
@@ -124,7 +124,7 @@ ANONYMOUS: Json = {
 )
 def test_who_speaks(content: Json, kind: str, user: str | None, name: str | None, is_bot: bool) -> None:
     found = heard(content, kind)
-    assert isinstance(found, Said)
+    assert isinstance(found, NewMessage)
     assert found.inbound.source.user_id == user
     assert found.inbound.labels.user == (Label(name) if name else None)
     assert found.trust == Trust(is_bot=is_bot)
@@ -260,7 +260,7 @@ def _from(kind: str, **more: Any) -> Json:
         ({"poll": POLL}, '[poll "Tea?": "yes", "no"]'),
         ({"checklist": {"title": "Buy", "tasks": [{"id": 1, "text": "tea"}]}}, '[checklist "Buy": "tea"]'),
         ({"dice": {"emoji": "🎲", "value": 4}}, "[dice 🎲: 4]"),
-        ({"story": {"chat": PRIVATE, "id": 1}}, "[story, which cannot be shown here]"),
+        ({"story": {"chat": PRIVATE, "id": 1}}, "[story, not supported here]"),
         ({"sticker": _sticker(emoji="👍")}, "[sticker 👍]"),
         ({"text": "/new", "forward_origin": _from("user", sender_user=ALICE)}, '[forwarded from "Alice Doe"]\n/new'),
         (
@@ -293,7 +293,7 @@ def test_a_pressed_button_is_as_good_as_its_words() -> None:
     ours = {**message(FORUM, text="May I?", **TOPIC), "from": BOT}
     query = {"id": "4711", "from": ALICE, "chat_instance": "1", "data": "/approve 7", "message": ours}
     found = heard(query, "callback_query")
-    assert isinstance(found, Pressed)
+    assert isinstance(found, ButtonPress)
     inbound, source = found.inbound, found.inbound.source
     assert (inbound.text, inbound.mentions_us, inbound.at) == ("/approve 7", True, NOW)
     assert (source.message_id, source.chat_id, source.thread_id, source.user_id) == (
@@ -314,29 +314,29 @@ def test_a_button_of_a_message_that_telegram_does_not_show_any_more_is_heard() -
         "message": {"chat": PRIVATE, "message_id": 3, "date": 0},
     }
     found = heard(query, "callback_query")
-    assert isinstance(found, Pressed)
+    assert isinstance(found, ButtonPress)
     assert (found.inbound.source.chat_id, found.message_id) == ("7", 3)
 
 
 @pytest.mark.parametrize(("says", "topic"), [("/approve 7-1", "77"), ("x" * 64, None)])
 def test_a_button_in_a_topic_knows_where_it_is_when_its_message_is_old(says: str, topic: str | None) -> None:
     asks = Outbound(platform="telegram", chat_id="-1001", thread_id="77", text="", choices=(Choice("Yes", says),))
-    markup = buttons(asks)
+    markup = keyboard(asks)
     assert markup
     data, old = markup.inline_keyboard[0][0].callback_data, {"chat": FORUM, "message_id": 3, "date": 0}
     found = heard({"id": "1", "from": ALICE, "chat_instance": "1", "data": data, "message": old}, "callback_query")
-    assert isinstance(found, Pressed)
+    assert isinstance(found, ButtonPress)
     assert (found.inbound.text, found.inbound.source.thread_id) == (says, topic)
 
 
 @pytest.mark.parametrize(
     ("content", "moved"),
     [
-        (message(GROUP_CHAT, migrate_to_chat_id=-1001), Moved("-5", "-1001")),
-        (message(FORUM, migrate_from_chat_id=-5), Moved("-5", "-1001")),
+        (message(GROUP_CHAT, migrate_to_chat_id=-1001), ChatMigrated("-5", "-1001")),
+        (message(FORUM, migrate_from_chat_id=-5), ChatMigrated("-5", "-1001")),
     ],
 )
-def test_a_group_that_becomes_a_supergroup_has_moved(content: Json, moved: Moved) -> None:
+def test_a_group_that_becomes_a_supergroup_has_moved(content: Json, moved: ChatMigrated) -> None:
     assert heard(content) == moved
 
 

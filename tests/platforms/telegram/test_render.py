@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.model.split import Unit
-from palaver.platforms.telegram.render import MOST_MARKS, Rendered, render
+from palaver.platforms.telegram.render import MAX_ENTITIES, Rendered, render
 from tests.platforms.markdown.texts import MARKUP
 
 ROOM = 4096
@@ -17,7 +17,7 @@ def marked(text: str) -> tuple[str, list[tuple[str, ...]]]:
     """The text, and what is marked in it, each with its kind and detail."""
     shown = render(text, ROOM)
     return shown.text, [
-        tuple(filter(None, (mark.kind, _part(shown, mark.offset, mark.length), mark.detail))) for mark in shown.marks
+        tuple(filter(None, (mark.kind, _part(shown, mark.offset, mark.length), mark.detail))) for mark in shown.entities
     ]
 
 
@@ -72,8 +72,8 @@ def test_a_table_that_would_be_too_long_is_not_padded_and_what_is_longer_still_s
 
 
 def test_more_marks_than_telegram_looks_at_are_left_as_they_were_written() -> None:
-    assert len(render("**b** " * MOST_MARKS, ROOM).marks) == MOST_MARKS
-    assert render("**b** " * (MOST_MARKS + 1), ROOM) == Rendered("**b** " * (MOST_MARKS + 1))
+    assert len(render("**b** " * MAX_ENTITIES, ROOM).entities) == MAX_ENTITIES
+    assert render("**b** " * (MAX_ENTITIES + 1), ROOM) == Rendered("**b** " * (MAX_ENTITIES + 1))
 
 
 def test_what_no_platform_can_take_is_replaced() -> None:
@@ -85,7 +85,7 @@ def test_whatever_comes_is_well_formed_and_no_word_is_lost(parts: list[str]) -> 
     text = "".join(parts)
     shown = render(text, ROOM)
     size = Unit.UTF16.measure(shown.text)
-    spans = [(mark.offset, mark.offset + mark.length, mark.kind) for mark in shown.marks]
+    spans = [(mark.offset, mark.offset + mark.length, mark.kind) for mark in shown.entities]
     assert all(0 <= start < end <= size for start, end, _ in spans)
     assert not [(a, b) for a in spans for b in spans if a[0] < b[0] < a[1] < b[1]], (
         "what has something in common is within the other"
@@ -93,7 +93,7 @@ def test_whatever_comes_is_well_formed_and_no_word_is_lost(parts: list[str]) -> 
     code = [span for span in spans if span[2] in {"code", "pre"}]
     styles = [span for span in spans if span[2] in {"bold", "italic", "strikethrough"}]
     assert not [(a, b) for a in code for b in styles if a[0] < b[1] and b[0] < a[1]], "code has no style"
-    left = shown.text + " ".join(mark.detail for mark in shown.marks)
+    left = shown.text + " ".join(mark.detail for mark in shown.entities)
     assert not [word for word in re.findall(r"[^\W\d_]{2,}", text) if word not in left]
 
 

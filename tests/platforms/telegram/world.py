@@ -85,7 +85,7 @@ class World:
             "deletewebhook": self._delete_webhook,
             "getwebhookinfo": self._webhook,
             "getfile": self._file,
-            **{f"send{kind}": partial(self._upload, kind) for kind in _UPLOADS},
+            **{f"send{kind}": partial(self._send_upload, kind) for kind in _UPLOADS},
         }
 
     def chat(
@@ -254,7 +254,7 @@ class World:
         about = {"file_id": asked["file_id"], "file_unique_id": asked["file_id"], "file_size": len(content)}
         return {**about, "file_path": f"documents/{asked['file_id']}"}
 
-    def _upload(self, kind: str, asked: Json) -> Json:
+    def _send_upload(self, kind: str, asked: Json) -> Json:
         chat, thread = self._place(asked)
         name, content = asked["uploads"][kind]
         _check(str(asked.get("caption") or ""), asked.get("caption_entities") or [], 1024, may_be_empty=True)

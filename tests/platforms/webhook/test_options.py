@@ -12,22 +12,22 @@ from palaver.protocols.hooks import EventKind
 from tests.platforms.webhook.loopback import SECRET
 
 _WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "neither called nor posted to": ({"secret": None}, "add a secret for callers, a url to post to, or both"),
+    "neither called nor posted to": ({"secret": None}, "a secret for callers, a url to post to, or both"),
     "a secret that can be guessed": ({"secret": "hunter2"}, "at least 24 random bytes"),
     "no secret at all": ({"secret": "", "scheme": "token"}, "at least 16 characters"),
     "a template": ({"text": "Build {{ build"}, "build.status"),
     "a path": ({"session": "a b"}, "names and numbers with dots"),
     "a platform": ({"deliver": "pigeon:1"}, "Unknown target"),
-    "no single chat": ({"deliver": "telegram"}, "use caller, nowhere, or chats such as"),
+    "no single chat": ({"deliver": "telegram"}, "caller, nowhere, or chats such as"),
     "an address": ({"url": "ftp://example.org"}, "https://example.org/hook"),
     "called without a secret": (
         {"secret": None, "url": "https://example.org", "called": "yes"},
-        "add a secret for callers",
+        "a secret for callers",
     ),
     "neither a door nor an address": ({"called": "no"}, "a url to post to"),
-    "what is said by nobody": ({"url": "https://example.org", "text": "Hi"}, "text would have no effect"),
+    "what is said by nobody": ({"url": "https://example.org", "text": "Hi"}, "text only with called: yes"),
     "an event": ({"url": "https://example.org", "events": ["turn.done"]}, "turn.finished"),
-    "events to nowhere": ({"events": ["turn.finished"]}, "add a url to post events to"),
+    "events to nowhere": ({"events": ["turn.finished"]}, "a url to post events to"),
     "an unknown option": ({"secrets": "x"}, "Extra inputs"),
 }
 

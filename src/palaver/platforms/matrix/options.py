@@ -60,20 +60,20 @@ _USER = re.compile(r"@[^:\s]+:\S+")
 
 def _check_url(text: str) -> str:
     if not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", text):
-        raise ValueError("use the URL of the homeserver, like https://matrix.example.org")
+        raise ValueError("the URL of the homeserver, like https://matrix.example.org")
     return text.rstrip("/")
 
 
 def _check_user_id(text: str) -> str:
     if not _USER.fullmatch(text):
-        raise ValueError("use the full user id, like @helper:example.org")
+        raise ValueError("the full user id, like @helper:example.org")
     return text
 
 
 def _check_folder(path: Path) -> Path:
     whole = path.expanduser()
     if not whole.is_absolute():
-        raise ValueError("use an absolute path, like ~/palaver/matrix-keys")
+        raise ValueError("an absolute path, like ~/palaver/matrix-keys")
     return whole
 
 
@@ -96,5 +96,5 @@ class Options(BaseModel):
     @model_validator(mode="after")
     def _check_credentials(self) -> Self:
         if (self.access_token is None) == (self.password is None):
-            raise ValueError("set either access_token or password, not both")
+            raise ValueError("either access_token or password, not both")
         return self

@@ -1,4 +1,4 @@
-"""The adapter for a bot on Telegram. What it has read is confirmed by asking for what comes after it."""
+"""The Telegram adapter. Updates are confirmed by asking for the ones after them."""
 
 import asyncio
 import hmac
@@ -17,118 +17,118 @@ from urllib.parse import quote
 from telegram import Bot, BotCommand, Message, Update, WebhookInfo
 from telegram.error import TelegramError
 
-from palaver.model.attachment import Attachment
-from palaver.model.split import Unit
-from palaver.model.text import one_line
-from palaver.model.turn import Outbound
 from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.telegram.client import HEARD, Line, raw_updates
-from palaver.platforms.telegram.errors import Refusal, lost, unsent
-from palaver.platforms.telegram.files import TOO_LARGE
+from palaver.platforms.telegram.client import UPDATE_KINDS, BotConnection, fetch_updates
+from palaver.platforms.telegram.errors import ApiError, connection_error, send_error
+from palaver.platforms.telegram.files import TOO_LARGE_TO_FETCH
 from palaver.platforms.telegram.options import GUIDE, Mode, TelegramOptions
-from palaver.platforms.telegram.parse import Moved, Pressed, Said, Us, parse
+from palaver.platforms.telegram.parse import ButtonPress, ChatMigrated, NewMessage, OwnBot, parse
 from palaver.platforms.telegram.render import Rendered
 from palaver.platforms.telegram.send import (
-    LONGEST_CAPTION,
-    LONGEST_TEXT,
+    MAX_CAPTION,
+    MAX_TEXT,
     NO_PREVIEW,
-    buttons,
     entities,
-    kind_of_file,
-    message_number,
-    placed,
-    rendered,
+    input_file,
+    keyboard,
+    parse_id,
+    send_rendered,
+    send_to_topic,
     thread,
-    upload,
+    upload_kind,
 )
-from palaver.protocols.adapter import (
+from palaver.protocols import (
+    Attachment,
+    Clock,
+    HttpRequest,
+    HttpResponse,
     Limits,
+    MenuCommand,
+    Outbound,
     PlatformDown,
     PlatformError,
     PlatformRefused,
     Receiver,
     SendRefused,
     SendUnclear,
+    SystemClock,
     TargetGone,
+    Unit,
+    one_line,
 )
-from palaver.protocols.capabilities import HttpRequest, HttpResponse, MenuCommand
-from palaver.protocols.clock import Clock, SystemClock
 
 __all__ = ["TelegramAdapter"]
 
 log = logging.getLogger(__name__)
 
-_WAIT = 50
-"""Seconds for which Telegram keeps a request until there is something new."""
-_LOOK = 60.0
-"""Seconds between two looks at whether the webhook is still ours."""
-_FRESH = timedelta(seconds=2 * _LOOK)
-"""For how long a call that failed says something about those to come."""
+_LONG_POLL_SECONDS = 50
+_WEBHOOK_CHECK_SECONDS = 60.0
+_RECENT_ERROR = timedelta(seconds=2 * _WEBHOOK_CHECK_SECONDS)
+"""A webhook error older than this is ignored."""
 _DRAFT_INTERVAL = 3.0
-_SHARED_DRAFT_INTERVAL = 6.0
-"""Edits count as messages: half of the 20 a minute that a group takes is left for answers."""
-_PIECE = 1 << 16
+_GROUP_DRAFT_INTERVAL = 6.0
+"""Edits count as messages, and a group takes 20 a minute: leave half of them for answers."""
+_CHUNK_BYTES = 1 << 16
 _SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105
-_COMMAND = re.compile(r"[a-z0-9_]{1,32}")
-_MOST_COMMANDS = 100
-_LONGEST_HELP = 256
-_LONGEST_TOPIC = 128
-_LONGEST_REASON = 200
+_COMMAND_NAME = re.compile(r"[a-z0-9_]{1,32}")
+_MAX_COMMANDS = 100
+_MAX_HELP = 256
+_MAX_TOPIC_NAME = 128
+_MAX_REASON = 200
 
 
 class TelegramAdapter:
     platform = PLATFORMS["telegram"]
     options = TelegramOptions
     guide = GUIDE
-    # Room is left for what the gateway adds. Past 20 messages a minute in a group Telegram says how long to wait.
+    # 96 characters are reserved for what the gateway adds. Beyond 20 messages a minute a group answers 429.
     limits = Limits(
-        text=LONGEST_TEXT - 96,
+        text=MAX_TEXT - 96,
         unit=Unit.UTF16,
         interval=1.0,
         draft_interval=_DRAFT_INTERVAL,
-        group_draft_interval=_SHARED_DRAFT_INTERVAL,
+        group_draft_interval=_GROUP_DRAFT_INTERVAL,
     )
 
     def __init__(self, options: TelegramOptions, account: str, clock: Clock | None = None) -> None:
         self.account = account
         self._options = options
         self._clock = clock or SystemClock()
-        self._open: Line | None = None
-        """The line while we run."""
-        self._us: Us | None = None
-        self._is_uncalled = False
-        """When it was last looked at, Telegram had messages for us and could not bring them."""
+        self._open: BotConnection | None = None
+        self._known_bot: OwnBot | None = None
+        self._webhook_failing = False
+        """At the last check, Telegram had updates for us and could not deliver them."""
 
     @classmethod
     def make(cls, account: str, options: TelegramOptions) -> "TelegramAdapter":
         return cls(options, account)
 
     async def check(self) -> str:
-        async with self._line() as bot:
+        async with self._bot() as bot:
             return f"@{(await bot.get_me()).username}"
 
     @property
     def takes_callbacks(self) -> bool:
         return self._options.mode is Mode.WEBHOOK
 
-    async def show_menu(self, lines: Sequence[MenuCommand]) -> None:
+    async def show_menu(self, commands: Sequence[MenuCommand]) -> None:
         shown = [
-            BotCommand(line.name, one_line(line.help, _LONGEST_HELP) or line.name)
-            for line in lines
-            if _COMMAND.fullmatch(line.name)
+            BotCommand(command.name, one_line(command.help, _MAX_HELP) or command.name)
+            for command in commands
+            if _COMMAND_NAME.fullmatch(command.name)
         ]
-        async with self._line() as bot:
-            await bot.set_my_commands(shown[:_MOST_COMMANDS])
+        async with self._bot() as bot:
+            await bot.set_my_commands(shown[:_MAX_COMMANDS])
 
-    # Messages in
+    # Incoming
 
     async def run(self, receiver: Receiver) -> None:
-        line = Line(self._options)
-        async with _used(line, lost) as bot:
-            self._us = await self._named(bot)
+        line = BotConnection(self._options)
+        async with _translated(line, connection_error) as bot:
+            self._known_bot = await self._fetch_own_bot(bot)
             self._open = line
             try:
-                await (self._poll if self._options.mode is Mode.POLL else self._be_called)(bot, receiver)
+                await (self._poll if self._options.mode is Mode.POLL else self._serve_webhook)(bot, receiver)
             except asyncio.CancelledError:
                 await line.close()
                 raise
@@ -140,213 +140,219 @@ class TelegramAdapter:
         await receiver.connected()
         offset = 0
         while True:
-            for update in await raw_updates(bot, offset, _WAIT):
-                await self._take(update, await self._who(), receiver)
+            for update in await fetch_updates(bot, offset, _LONG_POLL_SECONDS):
+                await self._process(update, await self._own_bot(), receiver)
                 offset = int(update["update_id"]) + 1
 
-    async def _be_called(self, bot: Bot, receiver: Receiver) -> None:
+    async def _serve_webhook(self, bot: Bot, receiver: Receiver) -> None:
         url = f"{self._options.public_url}/in/{self.platform.name}/{quote(self.account, safe='')}"
         try:
-            await bot.set_webhook(url, allowed_updates=HEARD, secret_token=self._options.shared_secret)
-        except Refusal as refusal:
+            await bot.set_webhook(url, allowed_updates=UPDATE_KINDS, secret_token=self._options.shared_secret)
+        except ApiError as refusal:
             if refusal.code != HTTPStatus.BAD_REQUEST:
                 raise
-            raise PlatformRefused(f"Telegram does not call {url}: {refusal.words[:_LONGEST_REASON]}") from refusal
-        if not self._is_uncalled:
+            raise PlatformRefused(f"Telegram rejects the webhook {url}: {refusal.words[:_MAX_REASON]}") from refusal
+        if not self._webhook_failing:
             await receiver.connected()
         while True:
-            await asyncio.sleep(_LOOK)
-            self._demand_calls(await bot.get_webhook_info(), url)
-            if self._is_uncalled:
-                self._is_uncalled = False
+            await asyncio.sleep(_WEBHOOK_CHECK_SECONDS)
+            self._check_webhook(await bot.get_webhook_info(), url)
+            if self._webhook_failing:
+                self._webhook_failing = False
                 await receiver.connected()
 
-    def _demand_calls(self, found: WebhookInfo, url: str) -> None:
+    def _check_webhook(self, found: WebhookInfo, url: str) -> None:
         if found.url != url:
-            raise PlatformDown("somebody has set another webhook, or reads the messages of this bot without one")
-        if not found.last_error_date or self._clock.now() - found.last_error_date >= _FRESH:
+            raise PlatformDown("Somebody has set another webhook, or polls this bot.")
+        if not found.last_error_date or self._clock.now() - found.last_error_date >= _RECENT_ERROR:
             return
-        why = one_line(found.last_error_message or "", _LONGEST_REASON)
+        why = one_line(found.last_error_message or "", _MAX_REASON)
         if found.pending_update_count:
-            self._is_uncalled = True
-            raise PlatformDown(f"Telegram could not call us: {why}")
-        log.warning("Telegram could not call us: %s", why, extra={"action": "telegram.webhook_failing"})
+            self._webhook_failing = True
+            raise PlatformDown(f"Telegram could not reach our webhook: {why}")
+        log.warning("Telegram could not reach our webhook: %s", why, extra={"action": "telegram.webhook_failing"})
 
-    async def handle_callback(self, call: HttpRequest, receiver: Receiver) -> HttpResponse:
-        """A call by Telegram. It comes again until it is answered that all is well."""
-        given, secret = call.headers.get(_SECRET_HEADER, ""), self._options.shared_secret
+    async def handle_callback(self, request: HttpRequest, receiver: Receiver) -> HttpResponse:
+        """Process an update. Telegram repeats it until we answer 200."""
+        given, secret = request.headers.get(_SECRET_HEADER, ""), self._options.shared_secret
         if self._options.mode is not Mode.WEBHOOK or not hmac.compare_digest(given.encode(), secret.encode()):
             return HttpResponse(status=HTTPStatus.UNAUTHORIZED)
         try:
-            update: object = json.loads(call.body)
+            update: object = json.loads(request.body)
         except (ValueError, RecursionError):
             return HttpResponse(status=HTTPStatus.BAD_REQUEST)
         if not isinstance(update, dict):
             return HttpResponse(status=HTTPStatus.BAD_REQUEST)
         try:
-            await self._take(cast("dict[str, Any]", update), await self._who(), receiver)
+            await self._process(cast("dict[str, Any]", update), await self._own_bot(), receiver)
         except PlatformError:
             return HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE)
         return HttpResponse()
 
-    async def _take(self, update: Mapping[str, Any], us: Us, receiver: Receiver) -> None:
-        """Returns when the update is safe with us, or nothing to us."""
+    async def _process(self, update: Mapping[str, Any], us: OwnBot, receiver: Receiver) -> None:
+        """Store the update, or ignore it."""
         try:
-            heard = parse(Update.de_json(dict(update), None), us, self._clock.now())
+            event = parse(Update.de_json(dict(update), None), us, self._clock.now())
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            # It would come again and again, and keep everything behind it from us.
-            log.warning("an update was unreadable: %s", type(error).__name__, extra={"action": "telegram.unreadable"})
+            # Skip it: it would come again and again and block everything behind it.
+            log.warning(
+                "skipped an unreadable update: %s", type(error).__name__, extra={"action": "telegram.unreadable"}
+            )
             return
-        match heard:
-            case Said():
-                await receiver.receive(heard.inbound, heard.trust)
-            case Pressed():
-                await receiver.receive(heard.inbound, heard.trust)
-                await self._confirm(heard)
-            case Moved():
-                await receiver.chat_moved(heard.old, heard.new)
+        match event:
+            case NewMessage():
+                await receiver.receive(event.inbound, event.trust)
+            case ButtonPress():
+                await receiver.receive(event.inbound, event.trust)
+                await self._acknowledge_press(event)
+            case ChatMigrated():
+                await receiver.chat_moved(event.old, event.new)
             case None:
                 pass
 
-    async def _confirm(self, pressed: Pressed) -> None:
-        """Show that the button was heard. Where others could have pressed it, it stays for whoever may."""
+    async def _acknowledge_press(self, pressed: ButtonPress) -> None:
+        """Confirm the press. In a group the buttons stay: somebody else may have to press."""
         try:
-            async with self._line() as bot:
+            async with self._bot() as bot:
                 await bot.answer_callback_query(pressed.query)
                 if pressed.chat_id > 0:
                     await bot.edit_message_reply_markup(pressed.chat_id, pressed.message_id)
         except PlatformError as error:
-            log.info("a button was not settled: %s", type(error).__name__, extra={"action": "telegram.button_failed"})
+            log.info(
+                "could not confirm a button press: %s", type(error).__name__, extra={"action": "telegram.button_failed"}
+            )
 
     async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
-        async with self._line(_unfetched) as bot:
+        async with self._bot(_download_error) as bot:
             found = await bot.get_file(file.handle or "")
             content = bytes(await found.download_as_bytearray())
-        for start in range(0, len(content), _PIECE):
-            yield content[start : start + _PIECE]
+        for start in range(0, len(content), _CHUNK_BYTES):
+            yield content[start : start + _CHUNK_BYTES]
 
-    # Messages out
+    # Outgoing
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
-        """Telegram does not know a message again: a key is of no use."""
+        """Telegram has no idempotency keys."""
         del idempotency_key
 
         async def sending(shown: Rendered, where: Mapping[str, Any]) -> Message:
             return await bot.send_message(
                 text=shown.text,
-                entities=entities(shown.marks),
-                reply_markup=buttons(outbound),
+                entities=entities(shown.entities),
+                reply_markup=keyboard(outbound),
                 link_preview_options=NO_PREVIEW,
                 **where,
             )
 
-        async with self._line(unsent) as bot:
-            return await _put(outbound, LONGEST_TEXT, sending)
+        async with self._bot(send_error) as bot:
+            return await _send_message(outbound, MAX_TEXT, sending)
 
     async def edit(self, receipt: str, outbound: Outbound) -> None:
-        number = message_number(receipt)
+        number = parse_id(receipt)
         if number is None:
-            raise SendRefused("there is no such message: the number of one is wanted")
+            raise SendRefused("The receipt is not a message id.")
 
         async def sending(shown: Rendered) -> None:
             await bot.edit_message_text(
                 shown.text,
                 outbound.chat_id,
                 number,
-                entities=entities(shown.marks),
-                reply_markup=buttons(outbound),
+                entities=entities(shown.entities),
+                reply_markup=keyboard(outbound),
                 link_preview_options=NO_PREVIEW,
             )
 
-        async with self._line(unsent) as bot:
+        async with self._bot(send_error) as bot:
             try:
-                await rendered(outbound.text, LONGEST_TEXT, sending)
-            except Refusal as refusal:
+                await send_rendered(outbound.text, MAX_TEXT, sending)
+            except ApiError as refusal:
                 if not refusal.says("message is not modified"):
                     raise
 
     async def typing(self, outbound: Outbound) -> None:
-        async with self._line() as bot:
+        async with self._bot() as bot:
             await bot.send_chat_action(outbound.chat_id, "typing", message_thread_id=thread(outbound))
 
     async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
-        """What Telegram does not take for a picture, a video or a voice is sent as a document."""
+        """Send a file; if Telegram rejects it as a picture, video or voice, send it as a document."""
         del idempotency_key
         file = outbound.file
         if file is None:
-            raise SendRefused("there is no file")
-        kind = kind_of_file(file, content)
-        async with self._line(unsent) as bot:
+            raise SendRefused("There is no file to send.")
+        kind = upload_kind(file, content)
+        async with self._bot(send_error) as bot:
             try:
-                return await _upload(bot, outbound, file, content, kind)
-            except Refusal as refusal:
-                is_about_file = refusal.code == HTTPStatus.BAD_REQUEST and not isinstance(unsent(refusal), TargetGone)
+                return await _send_upload(bot, outbound, file, content, kind)
+            except ApiError as refusal:
+                is_about_file = refusal.code == HTTPStatus.BAD_REQUEST and not isinstance(
+                    send_error(refusal), TargetGone
+                )
                 if kind == "document" or refusal.moved_to or not is_about_file:
                     raise
-                return await _upload(bot, outbound, file, content, "document")
+                return await _send_upload(bot, outbound, file, content, "document")
 
     async def open_thread(self, outbound: Outbound, *, idempotency_key: str) -> str:
-        name = one_line(outbound.opens or "", _LONGEST_TOPIC) or "…"
-        async with self._line(unsent) as bot:
+        name = one_line(outbound.opens or "", _MAX_TOPIC_NAME) or "…"
+        async with self._bot(send_error) as bot:
             topic = str((await bot.create_forum_topic(outbound.chat_id, name)).message_thread_id)
         inside = Outbound(platform=outbound.platform, chat_id=outbound.chat_id, text=outbound.text, thread_id=topic)
         try:
             await self.send(inside, idempotency_key=idempotency_key)
         except PlatformError as error:
-            # The topic is there: a second one would be worse than an empty one.
-            raise SendUnclear(f"the topic was begun, but: {error}") from error
+            # The topic exists: a second one would be worse than an empty one.
+            raise SendUnclear(f"The topic was created, but the message failed: {error}") from error
         return topic
 
-    # The line
+    # Connection
 
-    def _line(self, means: Callable[[TelegramError], PlatformError] = lost) -> AbstractAsyncContextManager[Bot]:
-        """The line that is open, or one for the moment."""
-        return _used(self._open or Line(self._options), means)
+    def _bot(
+        self, translate: Callable[[TelegramError], PlatformError] = connection_error
+    ) -> AbstractAsyncContextManager[Bot]:
+        """Use the open connection, or a temporary one."""
+        return _translated(self._open or BotConnection(self._options), translate)
 
-    async def _who(self) -> Us:
-        if self._us is None:
-            async with self._line() as bot:
-                self._us = await self._named(bot)
-        return self._us
+    async def _own_bot(self) -> OwnBot:
+        if self._known_bot is None:
+            async with self._bot() as bot:
+                self._known_bot = await self._fetch_own_bot(bot)
+        return self._known_bot
 
-    async def _named(self, bot: Bot) -> Us:
-        return Us(self.account, self._options.bot_id, (await bot.get_me()).username or "")
+    async def _fetch_own_bot(self, bot: Bot) -> OwnBot:
+        return OwnBot(self.account, self._options.bot_id, (await bot.get_me()).username or "")
 
 
 @asynccontextmanager
-async def _used(line: Line, means: Callable[[TelegramError], PlatformError]) -> AsyncGenerator[Bot]:
-    """What goes wrong on the line is told in the words of an adapter."""
+async def _translated(line: BotConnection, translate: Callable[[TelegramError], PlatformError]) -> AsyncGenerator[Bot]:
+    """Translate errors of the library into errors of an adapter."""
     async with line.used() as bot:
         try:
             yield bot
         except TelegramError as error:
-            raise means(error) from error
+            raise translate(error) from error
 
 
-async def _upload(bot: Bot, outbound: Outbound, file: Attachment, content: Path, kind: str) -> str:
+async def _send_upload(bot: Bot, outbound: Outbound, file: Attachment, content: Path, kind: str) -> str:
     async def sending(shown: Rendered, where: Mapping[str, Any]) -> Message:
         send: Callable[..., Any] = getattr(bot, f"send_{kind}")
-        words = {"caption": shown.text, "caption_entities": entities(shown.marks)} if shown.text else {}
-        return await send(**{kind: upload(file, content)}, **words, **where)
+        words = {"caption": shown.text, "caption_entities": entities(shown.entities)} if shown.text else {}
+        return await send(**{kind: input_file(file, content)}, **words, **where)
 
-    return await _put(outbound, LONGEST_CAPTION, sending)
+    return await _send_message(outbound, MAX_CAPTION, sending)
 
 
-async def _put(
+async def _send_message(
     outbound: Outbound, room: int, sending: Callable[[Rendered, Mapping[str, Any]], Awaitable[Message]]
 ) -> str:
-    """The number of the message."""
-
     async def put(shown: Rendered) -> Message:
-        return await placed(outbound, partial(sending, shown))
+        return await send_to_topic(outbound, partial(sending, shown))
 
-    return str((await rendered(outbound.text, room, put)).message_id)
+    return str((await send_rendered(outbound.text, room, put)).message_id)
 
 
-def _unfetched(error: TelegramError) -> PlatformError:
-    """A file has no address that stays, so a missing one says nothing about the token."""
-    if isinstance(error, Refusal) and error.says("file is too big"):
-        return SendRefused(TOO_LARGE)
-    if isinstance(error, Refusal) and error.code == HTTPStatus.NOT_FOUND:
-        return SendRefused("Telegram does not have the file any more")
-    return lost(error)
+def _download_error(error: TelegramError) -> PlatformError:
+    """File addresses expire, so 404 says nothing about the token."""
+    if isinstance(error, ApiError) and error.says("file is too big"):
+        return SendRefused(TOO_LARGE_TO_FETCH)
+    if isinstance(error, ApiError) and error.code == HTTPStatus.NOT_FOUND:
+        return SendRefused("Telegram no longer has the file.")
+    return connection_error(error)

@@ -1,4 +1,4 @@
-"""The line to the Bot API: a `Bot` of python-telegram-bot whose errors are told apart as its answers tell them."""
+"""The connection to the Bot API: a `Bot` of python-telegram-bot that raises `ApiError` for every error answer."""
 
 import json
 import logging
@@ -13,51 +13,50 @@ from telegram import Bot
 from telegram.error import TelegramError
 from telegram.request import HTTPXRequest
 
-from palaver.platforms.telegram.errors import Refusal
+from palaver.platforms.telegram.errors import ApiError
 from palaver.platforms.telegram.options import TelegramOptions
 
 __all__ = [
-    "HEARD",
-    "Line",
-    "raw_updates",
+    "UPDATE_KINDS",
+    "BotConnection",
+    "fetch_updates",
 ]
 
-HEARD = (
+UPDATE_KINDS = (
     "message",
     "edited_message",
     "channel_post",
     "edited_channel_post",
     "callback_query",
 )
-"""The kinds of updates that we ask for."""
-_MOST_AT_ONCE = 100
+_MAX_UPDATES = 100
 _SUCCESS = range(200, 300)
 
-# What the library logs when it cannot read an answer is the answer: people's words.
+# The library logs answers that it cannot read, and with them messages.
 logging.getLogger("telegram").setLevel(logging.CRITICAL + 1)
-# The address of every request has the token in it.
-for _carrier in ("httpx", "httpcore"):
-    logging.getLogger(_carrier).setLevel(logging.WARNING)
+# Every URL contains the token.
+for _library in ("httpx", "httpcore"):
+    logging.getLogger(_library).setLevel(logging.WARNING)
 
 
 class _Request(HTTPXRequest):
     async def do_request(self, *args: Any, **kwargs: Any) -> tuple[int, bytes]:  # noqa: ANN401 - as in its base
         code, payload = await super().do_request(*args, **kwargs)
         if code not in _SUCCESS:
-            raise _refusal(code, payload)
+            raise _api_error(code, payload)
         return code, payload
 
     @staticmethod
     def parse_json_payload(payload: bytes) -> dict[str, Any]:
         found = _object(payload)
         if "result" not in found:
-            raise TelegramError("whoever answered is no server of the Bot API")
+            raise TelegramError("The answer is not from a Bot API server.")
         return dict(found)
 
 
-def _refusal(code: int, payload: bytes) -> Refusal:
+def _api_error(code: int, payload: bytes) -> ApiError:
     found = _object(payload)
-    return Refusal(code, str(found.get("description") or f"HTTP {code}"), _mapping(found.get("parameters")))
+    return ApiError(code, str(found.get("description") or f"HTTP {code}"), _mapping(found.get("parameters")))
 
 
 def _object(payload: bytes) -> Mapping[str, object]:
@@ -73,12 +72,12 @@ def _mapping(found: object) -> Mapping[str, object]:
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Made once: reading every authority there is takes longer than a call."""
+    """Cached: loading the certificates takes longer than a request."""
     return httpx.create_ssl_context()
 
 
-class Line:
-    """A bot and its connections, which several use at once. Whoever leaves last closes it."""
+class BotConnection:
+    """A bot and its connection pool; the last user closes it."""
 
     def __init__(self, options: TelegramOptions) -> None:
         self._request = _Request(
@@ -101,7 +100,6 @@ class Line:
 
     @asynccontextmanager
     async def used(self) -> AsyncGenerator[Bot]:
-        """Raises TelegramError."""
         self._users += 1
         try:
             yield self._bot
@@ -111,15 +109,15 @@ class Line:
                 await self.close()
 
     async def close(self) -> None:
-        """Whatever is under way ends at once."""
+        """Close at once, even with requests in progress."""
         await self._request.shutdown()
 
 
-async def raw_updates(bot: Bot, offset: int, wait: int) -> list[dict[str, Any]]:
-    """What is new from `offset` on, which tells Telegram that everything before is safe with us; waits for something.
+async def fetch_updates(bot: Bot, offset: int, wait: int) -> list[dict[str, Any]]:
+    """Wait for updates from `offset` on; this confirms all earlier ones.
 
-    They are read one by one: one that cannot be read does not keep others from us.
+    They are returned unparsed, so that an unreadable one does not block the others.
     """
-    asked = {"offset": offset, "limit": _MOST_AT_ONCE, "timeout": wait, "allowed_updates": HEARD}
-    # In small letters: as it is usually written, it is the name of the library's own, which reads all or none.
-    return await bot.do_api_request("getupdates", asked, read_timeout=wait + 10.0)
+    query = {"offset": offset, "limit": _MAX_UPDATES, "timeout": wait, "allowed_updates": UPDATE_KINDS}
+    # In lower case: getUpdates would call the library's own method, which parses all or none.
+    return await bot.do_api_request("getupdates", query, read_timeout=wait + 10.0)

@@ -1,4 +1,4 @@
-"""What goes wrong with the Bot API, in the words of an adapter."""
+"""Translate errors of the Bot API into errors of an adapter."""
 
 import re
 from collections.abc import Mapping
@@ -18,18 +18,18 @@ from palaver.protocols.adapter import (
     TargetGone,
 )
 
-__all__ = ["Refusal", "lost", "unsent"]
+__all__ = ["ApiError", "connection_error", "send_error"]
 
-_WRONG_TOKEN = "Telegram does not know this token. Ask @BotFather for the right one (/mybots, API Token), and set it."  # noqa: S105
-_WRONG_ADDRESS = "There is no Bot API at this address. Mend api_url, or leave it out for Telegram's own."
+_WRONG_TOKEN = "Telegram does not know this token. Get the right one from @BotFather (/mybots, API Token)."  # noqa: S105
+_WRONG_ADDRESS = "There is no Bot API at this address. Correct api_url, or remove it to use Telegram's own."
 _TWO_READERS = (
-    "Somebody else reads the messages of this bot: another gateway, or a webhook. A bot has one reader: "
-    "stop the other, or make a second bot with @BotFather."
+    "Another gateway or a webhook already reads the messages of this bot. Stop it, or make a second bot with "
+    "@BotFather."
 )
-# Requests that came to nothing before a byte was sent.
-_NOT_BEGUN = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
+# Nothing was sent before these errors.
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
 _CLIENT_ERRORS = range(400, 500)
-# A topic that is closed or deleted is not among them: the chat it was in is still there, and takes the answer.
+# Not a closed or deleted topic: its chat still accepts the answer.
 _GONE = (
     "chat not found",
     "user not found",
@@ -41,12 +41,12 @@ _GONE = (
     "need administrator rights in the channel chat",
     "user is deactivated",
 )
-_ONE_KIND = re.compile(r"not enough rights to send (?!text messages)|chat_send_(?!plain_)[a-z]+_forbidden")
-"""A group may forbid pictures, say, and take words."""
+_MEDIA_FORBIDDEN = re.compile(r"not enough rights to send (?!text messages)|chat_send_(?!plain_)[a-z]+_forbidden")
+"""A group can forbid pictures, for example, and accept text."""
 
 
-class Refusal(TelegramError):
-    """The Bot API has answered, and the answer is no. Its words are Telegram's; they may quote what was sent."""
+class ApiError(TelegramError):
+    """An error answer of the Bot API. The words are Telegram's and can quote the message."""
 
     def __init__(self, code: int, words: str, parameters: Mapping[str, object]) -> None:
         super().__init__(words)
@@ -64,28 +64,28 @@ class Refusal(TelegramError):
         found = self._parameters.get("migrate_to_chat_id")
         return str(found) if isinstance(found, int) else None
 
-    def says(self, *words: str) -> bool:
-        return any(each in self.words.lower() for each in words)
+    def says(self, *phrases: str) -> bool:
+        return any(phrase in self.words.lower() for phrase in phrases)
 
 
-def lost(error: TelegramError) -> PlatformError:
-    """What an error means where nothing is sent that people see: it may be asked again."""
-    if isinstance(error, Refusal):
-        return _refused(error) or PlatformDown(f"Telegram has trouble: {error.code}")
-    return PlatformDown(f"there is no connection to Telegram: {_cause(error)}")
+def connection_error(error: TelegramError) -> PlatformError:
+    """Translate an error of a request that is safe to repeat."""
+    if isinstance(error, ApiError):
+        return _refused(error) or PlatformDown(f"Telegram answered {error.code}.")
+    return PlatformDown(f"There is no connection to Telegram: {_cause(error)}")
 
 
-def unsent(error: TelegramError) -> PlatformError:
-    """What an error means while something is sent: it may have arrived unless Telegram, or the network, says no."""
-    if isinstance(error, Refusal):
-        return _refused(error) or SendUnclear(f"Telegram has trouble: {error.code}")
-    if isinstance(error.__cause__, _NOT_BEGUN):
-        return PlatformDown(f"there is no connection to Telegram: {_cause(error)}")
-    return SendUnclear(f"the connection was lost while sending: {_cause(error)}")
+def send_error(error: TelegramError) -> PlatformError:
+    """Translate an error of a send: it may have arrived, unless Telegram refused it or nothing was sent."""
+    if isinstance(error, ApiError):
+        return _refused(error) or SendUnclear(f"Telegram answered {error.code}.")
+    if isinstance(error.__cause__, _NOT_SENT):
+        return PlatformDown(f"There is no connection to Telegram: {_cause(error)}")
+    return SendUnclear(f"The connection was lost while sending: {_cause(error)}")
 
 
-def _refused(refusal: Refusal) -> PlatformError | None:
-    """None where the server failed, and nobody knows what it has done."""
+def _refused(refusal: ApiError) -> PlatformError | None:
+    """Return None for a server error: the message may have been sent."""
     if refusal.moved_to:
         return ChatMoved(refusal.moved_to)
     match refusal.code:
@@ -98,15 +98,15 @@ def _refused(refusal: Refusal) -> PlatformError | None:
         case 409:
             return PlatformDown(_TWO_READERS)
         case code:
-            return _turned_away(refusal) if code in _CLIENT_ERRORS else None
+            return _send_refused(refusal) if code in _CLIENT_ERRORS else None
 
 
-def _turned_away(refusal: Refusal) -> SendRefused:
-    words = f"Telegram refused it: {refusal.words[:200]}"
+def _send_refused(refusal: ApiError) -> SendRefused:
+    words = f"Telegram rejects it: {refusal.words[:200]}"
     is_gone = refusal.code == HTTPStatus.FORBIDDEN or refusal.says(*_GONE)
-    return TargetGone(words) if is_gone and not _ONE_KIND.search(refusal.words.lower()) else SendRefused(words)
+    return TargetGone(words) if is_gone and not _MEDIA_FORBIDDEN.search(refusal.words.lower()) else SendRefused(words)
 
 
 def _cause(error: TelegramError) -> str:
-    """The words of an error of the network may have the address in them, and with it the token."""
+    """Return only the type: the text can contain the URL, and with it the token."""
     return type(error.__cause__ or error).__name__

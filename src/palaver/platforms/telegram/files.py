@@ -1,4 +1,4 @@
-"""What a message carries besides words: files to be fetched, and things that can only be told."""
+"""What a message carries besides text: files, and content that can only be described."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -10,16 +10,15 @@ from palaver.model.attachment import Attachment, format_size
 from palaver.model.label import Label
 
 __all__ = [
-    "LARGEST_FETCHED",
-    "TOO_LARGE",
-    "files_of",
-    "told_of",
+    "MAX_FETCHED_BYTES",
+    "TOO_LARGE_TO_FETCH",
+    "attachments_of",
+    "describe_content",
 ]
 
-LARGEST_FETCHED = 20_000_000
-"""Bytes: Telegram gives bots no larger files."""
-TOO_LARGE = f"Telegram gives bots no file larger than {format_size(LARGEST_FETCHED)}"
-# As they are called where they have no names of their own.
+MAX_FETCHED_BYTES = 20_000_000
+TOO_LARGE_TO_FETCH = f"Telegram gives bots no files larger than {format_size(MAX_FETCHED_BYTES)}"
+# Default names and types.
 _MEDIA = {
     "animation": ("animation.mp4", "video/mp4"),
     "audio": ("audio.mp3", "audio/mpeg"),
@@ -28,7 +27,7 @@ _MEDIA = {
     "video_note": ("video-note.mp4", "video/mp4"),
     "document": ("document", "application/octet-stream"),
 }
-_UNSHOWN = ("story", "game", "paid_media", "invoice", "giveaway", "gift")
+_UNSUPPORTED = ("story", "game", "paid_media", "invoice", "giveaway", "gift")
 
 
 class _File(Protocol):
@@ -38,8 +37,8 @@ class _File(Protocol):
     def file_size(self) -> int | None: ...
 
 
-def files_of(message: Message) -> tuple[Attachment, ...]:
-    """A message of Telegram has one file at most; several are several messages, an album."""
+def attachments_of(message: Message) -> tuple[Attachment, ...]:
+    """Return the file of a message: one at most, since an album is several messages."""
     if message.photo:
         largest = max(message.photo, key=lambda size: size.width * size.height)
         return (_attachment(largest, "photo.jpg", "image/jpeg"),)
@@ -53,13 +52,13 @@ def files_of(message: Message) -> tuple[Attachment, ...]:
 
 
 def _attachment(file: _File, name: str, media_type: str) -> Attachment:
-    is_too_large = (file.file_size or 0) > LARGEST_FETCHED
+    is_too_large = (file.file_size or 0) > MAX_FETCHED_BYTES
     return Attachment(
         Label(name),
         media_type,
         file.file_size,
         handle=None if is_too_large else file.file_id,
-        problem=TOO_LARGE if is_too_large else "",
+        problem=TOO_LARGE_TO_FETCH if is_too_large else "",
     )
 
 
@@ -72,8 +71,8 @@ def _sticker_type(message: Message) -> tuple[str, str]:
     return "sticker.webp", "image/webp"
 
 
-def told_of(message: Message) -> Iterator[str]:
-    """What the agent is told in a line of its own, before the words. All in it is a stranger's, so it is quoted."""
+def describe_content(message: Message) -> Iterator[str]:
+    """Describe other content for the agent, one line each. It is untrusted, so it is quoted."""
     if message.forward_origin:
         yield f"[forwarded from {_origin(message.forward_origin)}]"
     if message.external_reply:
@@ -86,9 +85,9 @@ def told_of(message: Message) -> Iterator[str]:
         yield f"[sticker {Label(message.sticker.emoji).plain()}]"
     if message.dice:
         yield f"[dice {Label(message.dice.emoji).plain()}: {message.dice.value}]"
-    for kind in _UNSHOWN:
+    for kind in _UNSUPPORTED:
         if getattr(message, kind, None):
-            yield f"[{kind.replace('_', ' ')}, which cannot be shown here]"
+            yield f"[{kind.replace('_', ' ')}, not supported here]"
 
 
 def _places(message: Message) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What is configured for a bot on Telegram."""
+"""The options of a Telegram bot."""
 
 import hashlib
 import hmac
@@ -22,14 +22,15 @@ GUIDE = SetupGuide(
         "BotFather answers with the token of your new bot, like 123456:ABC-DEF1234."
     ),
     questions=[
-        SetupQuestion(option="token", prompt="The token, not shown while you type, or the variable that holds it:"),
+        SetupQuestion(
+            option="token", prompt="Token (hidden while you type), or the environment variable that holds it:"
+        ),
     ],
     after=(
-        "In groups a bot only sees commands, answers to its own messages and messages that mention it. If it shall see "
-        "all that is said, send /setprivacy to @BotFather, choose the bot, then Disable; add it to the group "
-        "again after that."
+        "In groups a bot only sees commands, replies to its messages and messages that mention it. To let it see "
+        "everything, send /setprivacy to @BotFather, choose the bot, then Disable, and add it to the group again."
     ),
-    owner_prompt="Your own user id on Telegram, a number and not your @name?",
+    owner_prompt="Your own Telegram user id (a number, not your @name)?",
     owner_pattern=r"[1-9][0-9]{0,19}",
     owner_example="123456789",
 )
@@ -37,7 +38,7 @@ GUIDE = SetupGuide(
 
 _TOKEN = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]{1,100}")
 _SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
-_ADDRESS = re.compile(r"https?://[^\s/?#]+(?:/[^\s?#]*)?")
+_URL = re.compile(r"https?://[^\s/?#]+(?:/[^\s?#]*)?")
 
 
 class Mode(StrEnum):
@@ -48,47 +49,50 @@ class Mode(StrEnum):
 class TelegramOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    token: SecretStr = Field(description="What @BotFather gave you for the bot.")
-    mode: Mode = Field(default=Mode.POLL, description="`poll` asks Telegram for messages; `webhook` has it call us.")
-    public_url: str | None = Field(default=None, description="For `webhook`: where the window is reached from outside.")
-    secret: SecretStr | None = Field(default=None, description="For `webhook`: what calls carry; made of the token.")
-    api_url: str = Field(default="https://api.telegram.org", description="Another server of the Bot API.")
+    token: SecretStr = Field(description="The token from @BotFather.")
+    mode: Mode = Field(
+        default=Mode.POLL, description="`poll` asks Telegram for updates; `webhook` has Telegram call you."
+    )
+    public_url: str | None = Field(default=None, description="For `webhook`: your public URL.")
+    secret: SecretStr | None = Field(
+        default=None, description="For `webhook`: the shared secret; by default derived from the token."
+    )
+    api_url: str = Field(default="https://api.telegram.org", description="URL of the Bot API server.")
 
     @field_validator("token")
     @classmethod
-    def _is_token(cls, token: SecretStr) -> SecretStr:
+    def _check_token(cls, token: SecretStr) -> SecretStr:
         if not _TOKEN.fullmatch(token.get_secret_value()):
             raise ValueError("a token from @BotFather: digits, a colon and letters, like 123456:ABC-DEF1234")
         return token
 
     @field_validator("secret")
     @classmethod
-    def _is_secret(cls, secret: SecretStr | None) -> SecretStr | None:
+    def _check_secret(cls, secret: SecretStr | None) -> SecretStr | None:
         if secret and not _SECRET.fullmatch(secret.get_secret_value()):
             raise ValueError("1 to 256 of A-Z a-z 0-9 _ -, like kitchen-door-42")
         return secret
 
     @field_validator("public_url", "api_url")
     @classmethod
-    def _is_address(cls, address: str | None) -> str | None:
-        if address is not None and not _ADDRESS.fullmatch(address):
-            raise ValueError("an address, like https://bot.example.org")
+    def _check_url(cls, address: str | None) -> str | None:
+        if address is not None and not _URL.fullmatch(address):
+            raise ValueError("a URL, like https://bot.example.org")
         return address and address.rstrip("/")
 
     @model_validator(mode="after")
-    def _can_be_called(self) -> Self:
+    def _check_public_url(self) -> Self:
         if self.mode is Mode.WEBHOOK and not self.public_url:
-            raise ValueError("mode webhook needs public_url, like https://bot.example.org; mode poll needs none")
+            raise ValueError("public_url with mode webhook, like https://bot.example.org, or mode poll")
         return self
 
     @property
     def bot_id(self) -> int:
-        """Which bot the token is for."""
         return int(self.token.get_secret_value().partition(":")[0])
 
     @property
     def shared_secret(self) -> str:
-        """What a call by Telegram carries. Every worker has the same one."""
+        """The secret in Telegram's requests; the same in every worker."""
         if self.secret:
             return self.secret.get_secret_value()
         return hmac.new(self.token.get_secret_value().encode(), b"palaver webhook", hashlib.sha256).hexdigest()

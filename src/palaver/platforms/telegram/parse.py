@@ -1,4 +1,4 @@
-"""Updates of Telegram as what an adapter hands over. Pure: the same update always means the same."""
+"""Turn Telegram updates into messages, button presses and chat migrations."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,33 +9,33 @@ from telegram import CallbackQuery, Chat, Message, MessageEntity, Update, User
 from palaver.model.label import Label
 from palaver.model.source import CHANNEL, DM, GROUP, Labels, Source, Trust
 from palaver.model.turn import Inbound, Revision
-from palaver.platforms.telegram.files import files_of, told_of
+from palaver.platforms.telegram.files import attachments_of, describe_content
 
-__all__ = ["PLATFORM", "Moved", "Pressed", "Said", "Us", "button_data", "parse"]
+__all__ = ["PLATFORM", "ButtonPress", "ChatMigrated", "NewMessage", "OwnBot", "encode_button", "parse"]
 
 PLATFORM = "telegram"
 _KINDS = {"private": DM, "group": GROUP, "supergroup": GROUP, "channel": CHANNEL}
 _START = "/start"
-"""What the button says by which people open a chat with a bot, with whatever a link may have added."""
+"""Sent by the start button of a new chat, with the parameter of a deep link."""
 _AFTER_NAME = " \t\n,:"
 
 
-class Us(NamedTuple):
-    """The bot that hears."""
+class OwnBot(NamedTuple):
+    """The bot that receives the update."""
 
     account: str
     id: int
     name: str
-    """Its user name, without the @."""
+    """The user name without @."""
 
 
-class Said(NamedTuple):
+class NewMessage(NamedTuple):
     inbound: Inbound
     trust: Trust
 
 
-class Pressed(NamedTuple):
-    """Somebody has pressed a button of ours: that is as good as saying it."""
+class ButtonPress(NamedTuple):
+    """A press of one of our buttons counts as saying its text."""
 
     inbound: Inbound
     trust: Trust
@@ -44,41 +44,41 @@ class Pressed(NamedTuple):
     message_id: int
 
 
-class Moved(NamedTuple):
+class ChatMigrated(NamedTuple):
     """A group has become a supergroup."""
 
     old: str
     new: str
 
 
-def parse(update: Update, us: Us, now: datetime) -> Said | Pressed | Moved | None:
-    """What an update says; None where it is nothing to us: a service message, words to another bot, our own."""
+def parse(update: Update, us: OwnBot, now: datetime) -> NewMessage | ButtonPress | ChatMigrated | None:
+    """Parse an update; None for service messages, messages to other bots and our own."""
     if update.callback_query:
-        return _pressed(update.callback_query, us, now)
+        return _button_press(update.callback_query, us, now)
     message = update.message or update.channel_post
     edited = update.edited_message or update.edited_channel_post
     if message is not None and (message.migrate_to_chat_id or message.migrate_from_chat_id):
-        return _moved(message)
+        return _migration(message)
     if message is not None:
-        return _said(message, us, None)
+        return _message(message, us, None)
     if edited is not None:
-        return _said(edited, us, update.update_id)
+        return _message(edited, us, update.update_id)
     return None
 
 
-def _moved(message: Message) -> Moved:
+def _migration(message: Message) -> ChatMigrated:
     here = str(message.chat.id)
     if message.migrate_to_chat_id:
-        return Moved(here, str(message.migrate_to_chat_id))
-    return Moved(str(message.migrate_from_chat_id), here)
+        return ChatMigrated(here, str(message.migrate_to_chat_id))
+    return ChatMigrated(str(message.migrate_from_chat_id), here)
 
 
-def _pressed(query: CallbackQuery, us: Us, now: datetime) -> Pressed | None:
+def _button_press(query: CallbackQuery, us: OwnBot, now: datetime) -> ButtonPress | None:
     message = query.message
     if message is None or not query.data:
         return None
     user, chat = query.from_user, message.chat
-    says, topic = _read_button(query.data)
+    says, topic = _decode_button(query.data)
     thread = (_thread(message) if isinstance(message, Message) else None) or topic
     inbound = Inbound(
         source=_source(chat, thread, str(user.id), f"callback:{query.id}", us),
@@ -87,47 +87,47 @@ def _pressed(query: CallbackQuery, us: Us, now: datetime) -> Pressed | None:
         labels=_labels(chat, user.full_name),
         mentions_us=True,
     )
-    return Pressed(inbound, Trust(is_bot=user.is_bot), query.id, chat.id, message.message_id)
+    return ButtonPress(inbound, Trust(is_bot=user.is_bot), query.id, chat.id, message.message_id)
 
 
-def button_data(says: str, topic: int | None) -> str:
-    """What a button holds: of a message that is old Telegram tells the chat, but not the topic."""
+def encode_button(says: str, topic: int | None) -> str:
+    """Encode a button with its topic: for old messages Telegram reports only the chat."""
     return says if topic is None else f"{says}\n{topic}"
 
 
-def _read_button(data: str) -> tuple[str, str | None]:
+def _decode_button(data: str) -> tuple[str, str | None]:
     says, _, topic = data.rpartition("\n")
     return (says, topic) if says and topic.isascii() and topic.isdecimal() else (data, None)
 
 
-def _said(message: Message, us: Us, edit: int | None) -> Said | None:
+def _message(message: Message, us: OwnBot, edit: int | None) -> NewMessage | None:
     user = message.from_user
     if user and user.id == us.id:
         return None
     words, is_ours, is_others = _addressed(message, us)
-    text = "\n".join((*told_of(message), *((words,) if words else ())))
-    files = files_of(message)
+    text = "\n".join((*describe_content(message), *((words,) if words else ())))
+    files = attachments_of(message)
     if is_others or not (text or files):
         return None
     thread, root = _thread(message), _root(message)
     reply = None if root else message.reply_to_message
-    speaker, name = _speaker(message)
+    speaker, name = _sender(message)
     inbound = Inbound(
         source=_source(message.chat, thread, speaker, str(message.message_id), us),
         text=text,
         at=message.date if edit is None else message.edit_date or message.date,
         labels=_labels(message.chat, name),
-        mentions_us=is_ours or _is_by(reply, us),
+        mentions_us=is_ours or _is_sent_by(reply, us),
         reply_to=str(reply.message_id) if reply else None,
         burst=message.media_group_id,
         files=files,
-        # Seconds do not tell two edits apart; the number of an update is the same when it comes again.
+        # Seconds do not tell two edits apart; the update id does, and stays the same in a repetition.
         revision=None if edit is None else Revision(version=f"{_seconds(message.edit_date)}.{edit}"),
     )
-    return Said(inbound, Trust(is_bot=bool(user and user.is_bot and not message.sender_chat)))
+    return NewMessage(inbound, Trust(is_bot=bool(user and user.is_bot and not message.sender_chat)))
 
 
-def _source(chat: Chat, thread: str | None, user: str | None, message: str, us: Us) -> Source:
+def _source(chat: Chat, thread: str | None, user: str | None, message: str, us: OwnBot) -> Source:
     return Source(
         platform=PLATFORM,
         account=us.account,
@@ -140,12 +140,12 @@ def _source(chat: Chat, thread: str | None, user: str | None, message: str, us: 
 
 
 def _labels(chat: Chat, user: str | None) -> Labels:
-    """Without the name of the topic: an answer or a button in it does not tell that, and a place has one name."""
+    """Leave out the topic name: replies and button presses do not have it, and a chat needs one name."""
     return Labels(chat=Label(chat.title) if chat.title else None, user=Label(user) if user else None)
 
 
-def _speaker(message: Message) -> tuple[str | None, str | None]:
-    """Who speaks. Whoever speaks for a chat, as an anonymous admin or a channel does, is that chat."""
+def _sender(message: Message) -> tuple[str | None, str | None]:
+    """Return id and name of the sender: anonymous admins and channels speak as their chat."""
     user, chat = message.from_user, message.sender_chat
     if chat:
         return str(chat.id), message.author_signature or chat.title
@@ -153,18 +153,18 @@ def _speaker(message: Message) -> tuple[str | None, str | None]:
 
 
 def _thread(message: Message) -> str | None:
-    """The topic. In a group without topics replies have numbers of threads, too, and the General topic has none."""
+    """Return the topic id. Replies in groups without topics have thread ids, too; the General topic has none."""
     return str(message.message_thread_id) if message.is_topic_message and message.message_thread_id else None
 
 
 def _root(message: Message) -> Message | None:
-    """The first message of the topic, which everything in it seems to answer."""
+    """Return the first message of the topic if the message only seems to reply to it."""
     reply = message.reply_to_message
     is_root = message.is_topic_message and reply and reply.message_id == message.message_thread_id
     return reply if is_root else None
 
 
-def _is_by(message: Message | None, us: Us) -> bool:
+def _is_sent_by(message: Message | None, us: OwnBot) -> bool:
     author: User | None = message.from_user if message else None
     return author is not None and author.id == us.id
 
@@ -173,13 +173,13 @@ def _seconds(at: datetime | None) -> int:
     return int(at.timestamp()) if at else 0
 
 
-# Whom the words are for
+# Addressing
 
 _Entities = Sequence[MessageEntity]
 
 
-def _addressed(message: Message, us: Us) -> tuple[str, bool, bool]:
-    """The words without our name at their beginning, whether we are named, and whether another bot is told to act."""
+def _addressed(message: Message, us: OwnBot) -> tuple[str, bool, bool]:
+    """Return the text without our name in front, whether it names us, and whether it is a command for another bot."""
     text = message.text or message.caption or ""
     entities = message.entities or message.caption_entities
     if not entities:
@@ -196,7 +196,7 @@ def _addressed(message: Message, us: Us) -> tuple[str, bool, bool]:
     return text, bool(ours), False
 
 
-def _names(entity: MessageEntity, span: str, us: Us) -> bool:
+def _names(entity: MessageEntity, span: str, us: OwnBot) -> bool:
     match entity.type:
         case MessageEntity.MENTION | MessageEntity.BOT_COMMAND:
             return bool(us.name) and span.partition("@")[2].casefold() == us.name.casefold()
@@ -207,7 +207,7 @@ def _names(entity: MessageEntity, span: str, us: Us) -> bool:
 
 
 def _span(text: str, entity: MessageEntity) -> str:
-    """Offsets count UTF-16 units."""
+    """Cut out an entity; offsets count UTF-16 units."""
     return _units(text)[2 * entity.offset : 2 * (entity.offset + entity.length)].decode("utf-16-le", "replace")
 
 

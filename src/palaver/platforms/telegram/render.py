@@ -1,4 +1,4 @@
-"""Markdown as Telegram shows it: plain text, and marks that say which parts of it are bold, code, a link …"""
+"""Render Markdown for Telegram: plain text with entities for bold, code, links and so on."""
 
 from collections.abc import Sequence
 from itertools import count
@@ -27,165 +27,165 @@ from palaver.platforms.markdown.tree import (
     words_of,
 )
 
-__all__ = ["MOST_MARKS", "Mark", "Rendered", "render"]
+__all__ = ["MAX_ENTITIES", "Entity", "Rendered", "render"]
 
-MOST_MARKS = 100
-"""Telegram overlooks what is beyond."""
+MAX_ENTITIES = 100
+"""Telegram ignores further ones."""
 _STYLES = {Style.BOLD: "bold", Style.ITALIC: "italic", Style.STRUCK: "strikethrough"}
 _BULLET = "• "
 _RULE = "———"
 _STEP = "   "
 
 
-class Mark(NamedTuple):
-    """A part of the text, counted in UTF-16 units, and what it is to Telegram."""
+class Entity(NamedTuple):
+    """An entity: a span of the text in UTF-16 units and its kind."""
 
     kind: str
     offset: int
     length: int
     detail: str = ""
-    """The address of a link, the language of code."""
+    """The URL of a link, the language of code."""
 
 
 class Rendered(NamedTuple):
     text: str
-    marks: tuple[Mark, ...] = ()
+    entities: tuple[Entity, ...] = ()
 
 
 def render(text: str, room: int) -> Rendered:
-    """At most `room` UTF-16 units. What would be longer rendered, or have too many marks, stays as it was written."""
+    """Render at most `room` UTF-16 units; return the text unrendered if it gets longer or has too many entities."""
     text = text.encode("utf-8", "replace").decode("utf-8")
     blocks = read(text)
     for is_even in (True, False):
         shown = _Page(is_even=is_even).of(blocks)
-        if shown.text.strip() and Unit.UTF16.measure(shown.text) <= room and len(shown.marks) <= MOST_MARKS:
+        if shown.text.strip() and Unit.UTF16.measure(shown.text) <= room and len(shown.entities) <= MAX_ENTITIES:
             return shown
     return Rendered(text)
 
 
-class _Open(NamedTuple):
-    """A mark that is being written. Two that stand side by side are two, even if they are alike."""
+class _OpenEntity(NamedTuple):
+    """An open entity. The number keeps equal neighbours apart."""
 
     number: int
     kind: str
     detail: str = ""
 
 
-_Marks = tuple[_Open, ...]
+_Entities = tuple[_OpenEntity, ...]
 
 
 class _Page:
-    """What is written so far: pieces of text, each with the marks it stands in, the outermost first."""
+    """Collects pieces of text, each with its open entities, the outermost first."""
 
     def __init__(self, *, is_even: bool) -> None:
         self._is_even = is_even
-        self._pieces: list[tuple[str, _Marks]] = []
+        self._pieces: list[tuple[str, _Entities]] = []
         self._numbers = count()
 
     def of(self, blocks: Sequence[Block]) -> Rendered:
         self._blocks(blocks, (), "", "")
-        return Rendered("".join(text for text, _ in self._pieces), tuple(self._marks()))
+        return Rendered("".join(text for text, _ in self._pieces), tuple(self._entities()))
 
-    def _marks(self) -> list[Mark]:
-        """A mark ends where a piece does without it: one around code becomes two."""
-        done: list[Mark] = []
-        begun: dict[_Open, int] = {}
+    def _entities(self) -> list[Entity]:
+        """Close an entity at the first piece without it: one around code becomes two."""
+        done: list[Entity] = []
+        begun: dict[_OpenEntity, int] = {}
         at = 0
-        for text, marks in [*self._pieces, ("", ())]:
-            for each in [each for each in begun if each not in marks]:
+        for text, entities in [*self._pieces, ("", ())]:
+            for each in [each for each in begun if each not in entities]:
                 start = begun.pop(each)
-                done.append(Mark(each.kind, start, at - start, each.detail))
-            begun |= {each: at for each in marks if each not in begun}
+                done.append(Entity(each.kind, start, at - start, each.detail))
+            begun |= {each: at for each in entities if each not in begun}
             at += Unit.UTF16.measure(text)
-        return sorted(done, key=lambda mark: (mark.offset, -mark.length))
+        return sorted(done, key=lambda entity: (entity.offset, -entity.length))
 
-    def _write(self, text: str, marks: _Marks) -> None:
+    def _write(self, text: str, entities: _Entities) -> None:
         if text:
-            self._pieces.append((text, marks))
+            self._pieces.append((text, entities))
 
-    def _in(self, marks: _Marks, kind: str, detail: str = "") -> _Marks:
-        return (*marks, _Open(next(self._numbers), kind, detail))
+    def _in(self, entities: _Entities, kind: str, detail: str = "") -> _Entities:
+        return (*entities, _OpenEntity(next(self._numbers), kind, detail))
 
-    # Blocks. `lead` stands before their first line, `indent` before the others.
+    # Blocks. `lead` goes before their first line, `indent` before the others.
 
-    def _blocks(self, blocks: Sequence[Block], marks: _Marks, lead: str, indent: str, gap: str = "\n\n") -> None:
+    def _blocks(self, blocks: Sequence[Block], entities: _Entities, lead: str, indent: str, gap: str = "\n\n") -> None:
         if not blocks:
-            self._write(lead.rstrip(" "), marks)
+            self._write(lead.rstrip(" "), entities)
         for number, block in enumerate(blocks):
             if number:
-                self._write(gap, marks)
-            self._block(block, marks, indent if number else lead, indent)
+                self._write(gap, entities)
+            self._block(block, entities, indent if number else lead, indent)
 
-    def _block(self, block: Block, marks: _Marks, lead: str, indent: str) -> None:
+    def _block(self, block: Block, entities: _Entities, lead: str, indent: str) -> None:
         match block:
             case Paragraph():
-                self._line(block.inside, marks, lead, indent)
+                self._bot(block.inside, entities, lead, indent)
             case Heading():
-                self._line(block.inside, self._in(marks, "bold"), lead, indent)
+                self._bot(block.inside, self._in(entities, "bold"), lead, indent)
             case Fence():
-                self._code(block.text, block.info, marks, lead)
+                self._code(block.text, block.info, entities, lead)
             case Table():
-                self._code(_grid(block, is_even=self._is_even), "", marks, lead)
+                self._code(_grid(block, is_even=self._is_even), "", entities, lead)
             case Quote():
-                self._quote(block, marks, lead, indent)
+                self._quote(block, entities, lead, indent)
             case Listing():
-                self._listing(block, marks, lead, indent)
+                self._listing(block, entities, lead, indent)
             case Rule():
-                self._write(lead + _RULE, marks)
+                self._write(lead + _RULE, entities)
 
-    def _line(self, inside: Sequence[Inline], marks: _Marks, lead: str, indent: str) -> None:
-        self._write(lead, tuple(each for each in marks if each.kind == "blockquote"))
-        self._inlines(inside, marks, indent)
+    def _bot(self, inside: Sequence[Inline], entities: _Entities, lead: str, indent: str) -> None:
+        self._write(lead, tuple(each for each in entities if each.kind == "blockquote"))
+        self._inlines(inside, entities, indent)
 
-    def _code(self, text: str, language: str, marks: _Marks, lead: str) -> None:
-        # What stands before it on its line is no code.
-        self._write(lead.rstrip(" ") and f"{lead.rstrip(' ')}\n", marks)
-        self._write(text or " ", self._in(marks, "pre", language))
+    def _code(self, text: str, language: str, entities: _Entities, lead: str) -> None:
+        # Text before it on the line is not code.
+        self._write(lead.rstrip(" ") and f"{lead.rstrip(' ')}\n", entities)
+        self._write(text or " ", self._in(entities, "pre", language))
 
-    def _quote(self, quote: Quote, marks: _Marks, lead: str, indent: str) -> None:
-        """A quotation in a quotation is shown as people write one."""
-        if marks:
-            self._blocks(quote.blocks, marks, f"{lead}> ", f"{indent}> ")
+    def _quote(self, quote: Quote, entities: _Entities, lead: str, indent: str) -> None:
+        """Telegram has no nested quotes: write the inner one with >."""
+        if entities:
+            self._blocks(quote.blocks, entities, f"{lead}> ", f"{indent}> ")
         else:
             self._write(lead, ())
             self._blocks(quote.blocks, self._in((), "blockquote"), "", indent)
 
-    def _listing(self, listing: Listing, marks: _Marks, lead: str, indent: str) -> None:
+    def _listing(self, listing: Listing, entities: _Entities, lead: str, indent: str) -> None:
         gap = "\n" if listing.tight else "\n\n"
         for number, item in enumerate(listing.items):
             if number:
-                self._write(gap, marks)
+                self._write(gap, entities)
             sign = _BULLET if listing.start is None else f"{listing.start + number}. "
-            self._blocks(item, marks, f"{indent if number else lead}{sign}", indent + _STEP, gap)
+            self._blocks(item, entities, f"{indent if number else lead}{sign}", indent + _STEP, gap)
 
-    # What stands in a line
+    # Inline
 
-    def _inlines(self, inside: Sequence[Inline], marks: _Marks, indent: str) -> None:
+    def _inlines(self, inside: Sequence[Inline], entities: _Entities, indent: str) -> None:
         for each in inside:
             match each:
                 case Words():
-                    self._write(each.text.replace("\n", f"\n{indent}"), marks)
+                    self._write(each.text.replace("\n", f"\n{indent}"), entities)
                 case Code():
-                    self._write(each.text, self._as_code(marks))
+                    self._write(each.text, self._as_code(entities))
                 case Styled():
-                    self._inlines(each.inside, self._in(marks, _STYLES[each.style]), indent)
+                    self._inlines(each.inside, self._in(entities, _STYLES[each.style]), indent)
                 case Link():
-                    self._link(each, marks, indent)
+                    self._link(each, entities, indent)
 
-    def _as_code(self, marks: _Marks) -> _Marks:
-        """Code stands in a quotation at most, and not in a link."""
-        if any(each.kind == "text_link" for each in marks):
-            return marks
-        return self._in(tuple(each for each in marks if each.kind == "blockquote"), "code")
+    def _as_code(self, entities: _Entities) -> _Entities:
+        """Telegram allows code in a quote, but not in a link or a style."""
+        if any(each.kind == "text_link" for each in entities):
+            return entities
+        return self._in(tuple(each for each in entities if each.kind == "blockquote"), "code")
 
-    def _link(self, link: Link, marks: _Marks, indent: str) -> None:
-        is_marked = _is_linked(link) and not any(each.kind == "text_link" for each in marks)
-        self._inlines(link.inside, self._in(marks, "text_link", link.url) if is_marked else marks, indent)
-        self._write(_beside(link, is_shown=is_marked), marks)
+    def _link(self, link: Link, entities: _Entities, indent: str) -> None:
+        is_marked = _is_linked(link) and not any(each.kind == "text_link" for each in entities)
+        self._inlines(link.inside, self._in(entities, "text_link", link.url) if is_marked else entities, indent)
+        self._write(_beside(link, is_shown=is_marked), entities)
 
 
 def _is_linked(link: Link) -> bool:
-    """Telegram links to addresses on the web that have a full name, and only words."""
+    """Return whether Telegram accepts the link: a web address with a full host name, around some text."""
     try:
         address = urlsplit(link.url)
         host = address.hostname or ""
@@ -195,7 +195,7 @@ def _is_linked(link: Link) -> bool:
 
 
 def _beside(link: Link, *, is_shown: bool) -> str:
-    """What of a link has to be written behind its words."""
+    """Return what to write behind the text of a link: the URL if it is not linked, and the title."""
     words, title = words_of(link.inside).strip(), f"({link.title})" if link.title else ""
     if not words:
         return " ".join(filter(None, (link.url, title)))
@@ -213,7 +213,7 @@ def _flat(inside: Sequence[Inline]) -> str:
 
 
 def _grid(table: Table, *, is_even: bool) -> str:
-    """Columns below each other, or cells beside each other where that takes too much room."""
+    """Align the columns, or only separate the cells if that takes too much room."""
     rows = [[_flat(cell) for cell in row] for row in table.rows]
     if not is_even:
         return "\n".join("|".join(row) for row in rows)

@@ -1,4 +1,4 @@
-"""What is owed, as the Bot API takes it: where to, in reply to what, with which buttons, as which kind of file."""
+"""Turn an outbound message into Bot API parameters: topic, reply, buttons, entities and file kind."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -16,37 +16,37 @@ from telegram import (
 
 from palaver.model.attachment import Attachment, format_size
 from palaver.model.turn import Outbound
-from palaver.platforms.telegram.errors import Refusal
-from palaver.platforms.telegram.parse import button_data
-from palaver.platforms.telegram.render import Mark, Rendered, render
+from palaver.platforms.telegram.errors import ApiError
+from palaver.platforms.telegram.parse import encode_button
+from palaver.platforms.telegram.render import Entity, Rendered, render
 from palaver.protocols.adapter import SendRefused
 
 __all__ = [
-    "LONGEST_CAPTION",
-    "LONGEST_TEXT",
+    "MAX_CAPTION",
+    "MAX_TEXT",
     "NO_PREVIEW",
-    "buttons",
     "entities",
-    "is_shared",
-    "kind_of_file",
-    "message_number",
-    "placed",
-    "rendered",
+    "input_file",
+    "is_group",
+    "keyboard",
+    "parse_id",
+    "send_rendered",
+    "send_to_topic",
     "thread",
-    "upload",
+    "upload_kind",
 ]
 
-LONGEST_TEXT = 4096
-LONGEST_CAPTION = 1024
+MAX_TEXT = 4096
+MAX_CAPTION = 1024
 NO_PREVIEW = LinkPreviewOptions(is_disabled=True)
-"""For a preview Telegram fetches the address: whoever talks an agent into writing one would be told what is in it."""
-_LARGEST_SENT = 50_000_000
-_LARGEST_PHOTO = 10_000_000
-_LONGEST_CHOICE = 64
-_GENERAL = "1"
-"""The topic that has no number where messages come from it, and takes none where they go to it."""
-_TAKES_NOTHING = ("message thread not found", "topic_closed", "topic_deleted")
-_KINDS = {
+"""Telegram fetches previewed URLs: a crafted link could leak what the agent writes into it."""
+_MAX_SENT_BYTES = 50_000_000
+_MAX_PHOTO_BYTES = 10_000_000
+_MAX_BUTTON_BYTES = 64
+_GENERAL_TOPIC = "1"
+"""Telegram leaves its id out of updates and rejects it in sends."""
+_TOPIC_CLOSED = ("message thread not found", "topic_closed", "topic_deleted")
+_FILE_KINDS = {
     "image/jpeg": "photo",
     "image/png": "photo",
     "image/webp": "photo",
@@ -60,47 +60,49 @@ _KINDS = {
 T = TypeVar("T")
 
 
-async def placed(outbound: Outbound, sending: Callable[[dict[str, Any]], Awaitable[T]]) -> T:
-    """Send it to its topic, and to the chat itself where the topic takes nothing any more."""
+async def send_to_topic(outbound: Outbound, sending: Callable[[dict[str, Any]], Awaitable[T]]) -> T:
+    """Send to the topic, or to the chat itself if the topic is closed."""
     where = _place(outbound)
     try:
         return await sending(where)
-    except Refusal as refusal:
-        if where["message_thread_id"] is None or not refusal.says(*_TAKES_NOTHING):
+    except ApiError as refusal:
+        if where["message_thread_id"] is None or not refusal.says(*_TOPIC_CLOSED):
             raise
-        # What answers a message goes where that stands: into the topic.
+        # Without the reply, or Telegram would put it into the topic.
         return await sending(_place(replace(outbound, thread_id=None, reply_to=None)))
 
 
 def _place(outbound: Outbound) -> dict[str, Any]:
-    """Where it goes. In a chat with one person nobody needs to be told what is answered."""
-    answered = message_number(outbound.reply_to) if is_shared(outbound) else None
+    """Return the destination. In a private chat, leave out the reply."""
+    answered = parse_id(outbound.reply_to) if is_group(outbound) else None
     reply = ReplyParameters(answered, allow_sending_without_reply=True) if answered else None
     return {"chat_id": outbound.chat_id, "message_thread_id": thread(outbound), "reply_parameters": reply}
 
 
-def is_shared(outbound: Outbound) -> bool:
-    """Whether it goes to a group or a channel: their numbers are below zero."""
+def is_group(outbound: Outbound) -> bool:
+    """Return whether it goes to a group or channel: their ids are negative."""
     return outbound.chat_id.startswith("-")
 
 
 def thread(outbound: Outbound) -> int | None:
-    if outbound.thread_id in {None, _GENERAL}:
+    if outbound.thread_id in {None, _GENERAL_TOPIC}:
         return None
-    number = message_number(outbound.thread_id)
+    number = parse_id(outbound.thread_id)
     if number is None:
-        raise SendRefused("there is no such topic: the number of one is wanted, like 42")
+        raise SendRefused("The topic is not a number like 42.")
     return number
 
 
-def message_number(text: str | None) -> int | None:
-    """What Telegram counts: messages and topics. A pressed button is none of them."""
+def parse_id(text: str | None) -> int | None:
+    """Parse a message or topic id; None if it is not a number."""
     return int(text) if text and text.isascii() and text.isdigit() else None
 
 
-def buttons(outbound: Outbound) -> InlineKeyboardMarkup | None:
-    """One row; what is too long for a button can be typed."""
-    whole = ((choice, button_data(choice.says, thread(outbound))) for choice in outbound.choices if _fits(choice.says))
+def keyboard(outbound: Outbound) -> InlineKeyboardMarkup | None:
+    """Return one row of buttons; leave out those that are too long: people can type them."""
+    whole = (
+        (choice, encode_button(choice.says, thread(outbound))) for choice in outbound.choices if _fits(choice.says)
+    )
     row = [
         InlineKeyboardButton(choice.label, callback_data=data if _fits(data) else choice.says) for choice, data in whole
     ]
@@ -108,42 +110,42 @@ def buttons(outbound: Outbound) -> InlineKeyboardMarkup | None:
 
 
 def _fits(data: str) -> bool:
-    return len(data.encode()) <= _LONGEST_CHOICE
+    return len(data.encode()) <= _MAX_BUTTON_BYTES
 
 
-async def rendered(text: str, room: int, sending: Callable[[Rendered], Awaitable[T]]) -> T:
-    """Send it rendered, and as it was written where Telegram does not take the marks."""
+async def send_rendered(text: str, room: int, sending: Callable[[Rendered], Awaitable[T]]) -> T:
+    """Send it rendered, or as written if Telegram rejects the entities."""
     shown = render(text, room)
     try:
         return await sending(shown)
-    except Refusal as refusal:
-        if not shown.marks or not refusal.says("entit"):
+    except ApiError as refusal:
+        if not shown.entities or not refusal.says("entit"):
             raise
         return await sending(Rendered(text))
 
 
-def entities(marks: Sequence[Mark]) -> list[MessageEntity]:
+def entities(spans: Sequence[Entity]) -> list[MessageEntity]:
     return [
         MessageEntity(
-            mark.kind,
-            mark.offset,
-            mark.length,
-            url=mark.detail if mark.kind == "text_link" else None,
-            language=(mark.detail or None) if mark.kind == "pre" else None,
+            entity.kind,
+            entity.offset,
+            entity.length,
+            url=entity.detail if entity.kind == "text_link" else None,
+            language=(entity.detail or None) if entity.kind == "pre" else None,
         )
-        for mark in marks
+        for entity in spans
     ]
 
 
-def kind_of_file(file: Attachment, content: Path) -> str:
-    """As what people are shown it; whatever has no way of its own is a document."""
+def upload_kind(file: Attachment, content: Path) -> str:
+    """Return how to send the file: photo, video, voice … or document."""
     size = content.stat().st_size
-    if size > _LARGEST_SENT:
-        raise SendRefused(f"bots may send files of {format_size(_LARGEST_SENT)} at most, not {format_size(size)}")
-    kind = _KINDS.get(file.media_type, "document")
-    return "document" if kind == "photo" and size > _LARGEST_PHOTO else kind
+    if size > _MAX_SENT_BYTES:
+        raise SendRefused(f"Bots can send files of at most {format_size(_MAX_SENT_BYTES)}, not {format_size(size)}.")
+    kind = _FILE_KINDS.get(file.media_type, "document")
+    return "document" if kind == "photo" and size > _MAX_PHOTO_BYTES else kind
 
 
-def upload(file: Attachment, content: Path) -> InputFile:
-    """Quotes would be shown as the numbers they are sent as."""
+def input_file(file: Attachment, content: Path) -> InputFile:
+    """Replace double quotes in the name: Telegram would show them as %22."""
     return InputFile(content.read_bytes(), filename=file.name.plain().replace('"', "'") or "file")

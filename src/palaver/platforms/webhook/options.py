@@ -103,7 +103,7 @@ class WebhookOptions(BaseModel):
         try:
             return tuple(_EVENTS[name] for name in items)
         except (KeyError, TypeError):
-            raise ValueError(f"list events from: {', '.join(_EVENTS)}") from None
+            raise ValueError(f"a list of events from: {', '.join(_EVENTS)}") from None
 
     @field_validator("url")
     @classmethod
@@ -111,7 +111,7 @@ class WebhookOptions(BaseModel):
         if url is not None:
             parts = urlsplit(url.get_secret_value())
             if parts.scheme not in {"http", "https"} or not parts.hostname:
-                raise ValueError("use a URL with https:// and a host: https://example.org/hook")
+                raise ValueError("a URL with https:// and a host: https://example.org/hook")
         return url
 
     @model_validator(mode="after")
@@ -119,13 +119,11 @@ class WebhookOptions(BaseModel):
         if self.secret is not None:
             decode_secret(self.scheme, self.secret.get_secret_value())
         if (self.secret if self.is_called else self.url) is None:
-            raise ValueError("add a secret for callers, a url to post to, or both")
+            raise ValueError("a secret for callers, a url to post to, or both")
         if self.events and self.url is None:
-            raise ValueError("add a url to post events to, for example url: https://example.org/hook")
+            raise ValueError("a url to post events to: https://example.org/hook")
         if not self.is_called and (unused := [name for name in _INCOMING_OPTIONS if name in self.model_fields_set]):
-            raise ValueError(
-                f"{', '.join(unused)} would have no effect: add called: yes if a program also calls this account"
-            )
+            raise ValueError(f"{', '.join(unused)} only with called: yes, if a program also calls this account")
         return self
 
     @property
@@ -151,7 +149,7 @@ def _places(text: str) -> tuple[Place, ...]:
     except InvalidInput as error:
         raise ValueError(str(error)) from error
     if not all(isinstance(target, Place) for target in targets):
-        raise ValueError(f"use {CALLER}, {NOWHERE}, or chats such as telegram:12345")
+        raise ValueError(f"{CALLER}, {NOWHERE}, or chats such as telegram:12345")
     return tuple(target for target in targets if isinstance(target, Place))
 
 

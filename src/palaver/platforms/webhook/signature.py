@@ -47,7 +47,7 @@ def decode_secret(scheme: Scheme, secret: str) -> bytes:
     if scheme is not Scheme.STANDARD:
         if len(secret.strip()) < _MIN_SECRET_CHARACTERS:
             raise ValueError(
-                f"use a secret of at least {_MIN_SECRET_CHARACTERS} characters; palaver setup webhook makes one"
+                f"a secret of at least {_MIN_SECRET_CHARACTERS} characters; palaver setup webhook makes one"
             )
         return secret.encode()
     try:
@@ -55,7 +55,7 @@ def decode_secret(scheme: Scheme, secret: str) -> bytes:
     except (binascii.Error, ValueError):
         key = b""
     if not secret.startswith(SECRET_PREFIX) or len(key) < _MIN_KEY_BYTES:
-        raise ValueError(f"use {SECRET_PREFIX} followed by at least {_MIN_KEY_BYTES} random bytes in base64")
+        raise ValueError(f"{SECRET_PREFIX} followed by at least {_MIN_KEY_BYTES} random bytes in base64")
     return key
 
 

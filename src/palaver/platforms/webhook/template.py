@@ -27,7 +27,7 @@ class FieldMissing(Exception):
 def parse_path(text: str) -> Path:
     """Parse `build.steps.0.name`. Raises ValueError."""
     if not _PATH.fullmatch(text):
-        raise ValueError(f"{text[:80]!r} is not a field path. Join names and numbers with dots: build.status")
+        raise ValueError(f"names and numbers with dots, like build.status, instead of {text[:80]!r}")
     return () if text == WHOLE_PAYLOAD else tuple(text.split("."))
 
 
@@ -55,7 +55,7 @@ class Template:
         """Parse `Build {{ build.status }}`. Raises ValueError for unbalanced braces."""
         pieces = _FIELD.split(text)
         if any("{{" in words or "}}" in words for words in pieces[::2]):
-            raise ValueError("write a field as {{ build.status }}, with two braces on both sides")
+            raise ValueError("fields like {{ build.status }}, with two braces on both sides")
         return cls(tuple(parse_path(piece) if index % 2 else piece for index, piece in enumerate(pieces)))
 
     def fill(self, payload: object, *, required: bool, fences: bool, max_length: int) -> str:
