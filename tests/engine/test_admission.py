@@ -43,7 +43,7 @@ async def test_a_stranger_is_refused_with_a_reason_and_hears_nothing(tmp_path: P
         await chat.say(alice, "/status")
         await here.settled()
         assert chat.shown == []
-        assert await inbox(here) == [("refused", "a stranger: no grant matches and pairing is off")] * 2
+        assert await inbox(here) == [("refused", "no grant matches and pairing is off")] * 2
 
 
 async def test_a_bot_is_refused_unless_a_grant_names_bots(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ async def test_what_was_deleted_is_neither_shown_nor_found_but_stays_in_the_audi
         await chat.hears("answer to: hello")
         shown = [message.text for message in agent.requests[1].messages if message.role == "user"]
         assert "canary" not in "".join(shown)
-        assert "the user has deleted something" in "".join(shown)
+        assert "the user deleted an earlier message" in "".join(shown)
         found = await here.store.search.find("sings", OPERATOR)
         assert "the canary sings" not in [hit.entry.text for hit in found]
         (session,) = (await here.rows("SELECT id FROM sessions"))[0]

@@ -227,7 +227,7 @@ async def test_what_a_tool_puts_out_is_bounded_and_without_secrets(tmp_path: Pat
         await said_in(here, alice, use("lever"), "the end")
         (result,) = [entry.text for entry in await here.entries() if entry.answers]
         assert len(result) < 33_000
-        assert "characters are left out" in result
+        assert "characters omitted" in result
         assert secret not in result
         assert "⟦" not in result
 

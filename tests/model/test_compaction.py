@@ -129,7 +129,7 @@ def test_hidden_entries_are_not_covered() -> None:
 def test_a_summary_as_long_as_what_it_replaces_is_refused() -> None:
     plan = plan_compaction(chat(5))
     check_gain(plan, entry(10, Role.SUMMARY, "short"))
-    with pytest.raises(NothingToCompact, match=r"would take \d+ tokens in the place of"):
+    with pytest.raises(NothingToCompact, match=r"would take \d+ tokens, and what it replaces takes"):
         check_gain(plan, entry(10, Role.SUMMARY, "words " * 500))
 
 

@@ -196,7 +196,7 @@ def test_what_a_turn_called_last_stays_open_where_it_goes_on_behind_all_that_cam
         say(5, "found", Role.TOOL, turn="7", answers="b"),
         say(6, "a note", Role.NOTE),
     ]
-    shown = view(entries, PLAIN, goes_on="7")
+    shown = view(entries, PLAIN, resumed_turn="7")
     assert [(m.role, m.text) for m in shown[-3:]] == [
         (Role.USER, "go\n\n⟦note: a note⟧"),
         (Role.ASSISTANT, ""),
@@ -216,14 +216,14 @@ def test_a_turn_that_has_all_results_goes_on_as_any_other() -> None:
         say(2, "", Role.ASSISTANT, turn="7", calls=(call,)),
         say(3, "x", Role.TOOL, answers="c", turn="7"),
     ]
-    assert view(entries, PLAIN, goes_on="7") == view(entries, PLAIN)
+    assert view(entries, PLAIN, resumed_turn="7") == view(entries, PLAIN)
     assert open_calls_of_turn(entries, "7") == ()
 
 
 @given(logs, st.data())
 def test_only_open_calls_lack_a_result_whatever_the_log(entries: list[Entry], data: st.DataObject) -> None:
     mine = [entry._replace(turn=data.draw(st.sampled_from(["7", None]))) for entry in entries]
-    shown = view(mine, PLAIN, goes_on="7")
+    shown = view(mine, PLAIN, resumed_turn="7")
     assert len(open_calls(shown)) == len(open_calls_of_turn(mine, "7"))
     closed = [Message(Role.TOOL, INTERRUPTED, (), call.id) for call in open_calls(shown)]
     assert len(repair(shown)) == len(shown) + len(closed)

@@ -75,7 +75,7 @@ async def test_a_message_that_waits_is_replaced_where_it_stands_and_what_it_said
     assert changed
     assert (changed.state, changed.reason) == (
         InboxState.DONE,
-        "the message was not answered yet and has the new text now",
+        "the queued message has the new text",
     )
     begun = await world.begin(limit=2)
     assert begun
@@ -101,7 +101,7 @@ async def test_a_message_that_waits_is_withdrawn_and_nothing_is_left_in_the_line
 async def test_a_change_that_overtakes_its_message_counts_when_that_comes(world: World, text: str | None) -> None:
     early = await change(world, "m1", text)
     assert early
-    assert early.reason == "the message it changes has not come"
+    assert early.reason == "the original message has not arrived"
     number = await world.say("helo", id_="m1")
     assert (await row(world, early.number)).reason == f"it came before in:{number}, and counts"
     found = await row(world, number or 0)
@@ -135,10 +135,10 @@ async def test_a_later_change_that_was_made_earlier_does_not_count(world: World)
     await change(world, "m1", "newest", version="v2")
     stale = await change(world, "m1", "older", version="v1", ago=30)
     assert stale
-    assert (stale.state, stale.reason) == (InboxState.REFUSED, "a newer change of the message came before it")
+    assert (stale.state, stale.reason) == (InboxState.REFUSED, "a newer revision arrived first")
     again = await change(world, "m1", "newest", version="v3")
     assert again
-    assert again.reason == "it changes no word"
+    assert again.reason == "the text is unchanged"
     assert len(await world.texts(begun.turn.session)) == 3
 
 
@@ -150,7 +150,7 @@ async def test_nobody_changes_what_somebody_else_has_said(
     begun = await world.exchange("mine", source=group("7"))
     refused = await change(world, "m1", text, policy, source=group("8"))
     assert refused
-    assert (refused.state, refused.reason) == (InboxState.REFUSED, "the message it changes is somebody else's")
+    assert (refused.state, refused.reason) == (InboxState.REFUSED, "the original message is from someone else")
     assert await world.texts(begun.turn.session) == ["mine", "yes"]
 
 
@@ -172,18 +172,18 @@ async def test_what_was_obeyed_refused_or_is_unknown_stays_as_it_is(world: World
     await world.store.transact(inbox.accept(refused, key_of(source), world.now, refused="a stranger"))
     found = await change(world, "m1", "y", RERUN)
     assert found
-    assert found.reason == "the message it changes was refused"
+    assert found.reason == "the original message was refused"
     number = await world.say("/new", id_="m2")
     await world.store.transact(inbox.obey(await row(world, number or 0), _nothing(), lambda _: [], world.now))
     found = await change(world, "m2", "/restart", RERUN)
     assert found
     assert (found.state, found.reason) == (
         InboxState.DONE,
-        "the message was obeyed or withdrawn already, which is not done again",
+        "the message already ran as a command or was withdrawn",
     )
     found = await change(world, "m3", "y", RERUN)
     assert found
-    assert found.reason == "the message it changes has not come"
+    assert found.reason == "the original message has not arrived"
 
 
 @transaction
@@ -196,7 +196,7 @@ async def test_an_ignored_change_leaves_everything(world: World) -> None:
     begun = await world.exchange("one")
     found = await change(world, "m1", None, IGNORE)
     assert found
-    assert found.reason == "changes are ignored in this chat"
+    assert found.reason == "this chat ignores edits and deletions"
     assert await world.texts(begun.turn.session) == ["one", "yes"]
 
 
@@ -320,11 +320,11 @@ async def test_a_trace_shows_the_changes_of_a_message(world: World) -> None:
     (trace,) = await world.store.read(find_traces("m1", OPERATOR))
     assert [(each.number, each.reason) for each in trace.messages] == [
         (1, None),
-        (2, "the agent is told with its next turn"),
+        (2, "the agent sees a note with its next turn"),
     ]
     await change(world, "m9", "unknown")
     (trace,) = await world.store.read(find_traces("telegram:7:m9", OPERATOR))
-    assert trace.messages[0].reason == "the message it changes has not come"
+    assert trace.messages[0].reason == "the original message has not arrived"
 
 
 async def test_with_a_session_the_words_of_changes_go_too(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Access: who may talk to the agent and as what. One pure decision over one table of grants."""
+"""Access: one pure decision over a table of grants says who can talk to the agent and in which role."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
@@ -48,7 +48,7 @@ class Effect(StrEnum):
 
 
 class Basis(StrEnum):
-    """What a sender must show for a grant to hold."""
+    """What the adapter must have seen about a sender for a grant to match."""
 
     IDENTITY = "identity"
     PLATFORM_ROLE = "platform-role"
@@ -64,7 +64,7 @@ class Verdict(StrEnum):
 
 @value
 class Grant:
-    """Allows or blocks whoever matches all given fields. A user or chat id means something only on its platform."""
+    """Allow or block every sender that matches all given fields. Ids are only valid with their platform."""
 
     effect: Effect = Effect.ALLOW
     role: AccessRole = AccessRole.MEMBER
@@ -72,11 +72,11 @@ class Grant:
     platform: str | None = None
     account: str | None = None
     scope_id: str | None = None
-    """Where chat and user ids mean something only on their server, a grant without it holds on every one."""
+    """The server, on platforms whose ids are per server. A grant without it matches on every server."""
     chat_id: str | None = None
     user_id: str | None = None
     person: str | None = None
-    """The id of a person: the grant holds for every account linked to it."""
+    """A person's id: the grant matches every account linked to that person."""
 
     def __post_init__(self) -> None:
         if self.platform is None and (self.account or self.scope_id or self.chat_id or self.user_id):
@@ -88,9 +88,8 @@ class Grant:
             )
 
     def to_json(self) -> dict[str, str]:
-        """Whatever it says, as text."""
-        said = {name: value for name in _PLACES if (value := getattr(self, name)) is not None}
-        return {"effect": self.effect.value, "role": self.role.text, "basis": self.basis.value, **said}
+        selectors = {name: value for name in _SELECTORS if (value := getattr(self, name)) is not None}
+        return {"effect": self.effect.value, "role": self.role.text, "basis": self.basis.value, **selectors}
 
     def matches(self, source: Source, trust: Trust, person: str | None = None) -> bool:
         return (
@@ -100,16 +99,16 @@ class Grant:
             and self.chat_id in {None, source.chat, source.parent_chat_id}
             and self.user_id in {None, source.user_id, source.user_id_alt}
             and self.person in {None, person}
-            and _shows(self.basis, trust)
-            # Only a grant for bots lets a bot in, whatever else it shows; a block is for bots and people alike.
+            and _meets(self.basis, trust)
+            # Only a grant for bots admits a bot; a block applies to bots and people alike.
             and (not trust.is_bot or self.basis is Basis.BOT or self.effect is Effect.BLOCK)
         )
 
 
-_PLACES = tuple(field.name for field in fields(Grant))[3:]
+_SELECTORS = tuple(field.name for field in fields(Grant))[3:]
 
 
-def _shows(basis: Basis, trust: Trust) -> bool:
+def _meets(basis: Basis, trust: Trust) -> bool:
     match basis:
         case Basis.IDENTITY:
             return True
@@ -122,21 +121,20 @@ def _shows(basis: Basis, trust: Trust) -> bool:
 
 
 class GrantIndex:
-    """Grants in their order, kept so that of many only those are looked at that can hold for a sender."""
+    """Grants in order, indexed by their narrowest selector, so that few are checked for each sender."""
 
     def __init__(self, grants: Iterable[Grant]) -> None:
-        self._kept: dict[tuple[str | None, ...], list[tuple[int, Grant]]] = {}
-        for place, grant in enumerate(grants):
-            self._kept.setdefault(_narrowest(grant), []).append((place, grant))
+        self._buckets: dict[tuple[str | None, ...], list[tuple[int, Grant]]] = {}
+        for position, grant in enumerate(grants):
+            self._buckets.setdefault(_bucket_of(grant), []).append((position, grant))
 
     def candidates(self, source: Source, person: str | None = None) -> list[Grant]:
-        """Whatever matches the sender is among them."""
-        found = [each for name in _names(source, person) for each in self._kept.get(name, ())]
+        """Return the grants that can match the sender, in order. Every grant that matches is among them."""
+        found = [entry for bucket in _buckets_for(source, person) for entry in self._buckets.get(bucket, ())]
         return [grant for _, grant in sorted(found, key=itemgetter(0))]
 
 
-def _narrowest(grant: Grant) -> tuple[str | None, ...]:
-    """What a grant names that fewest have."""
+def _bucket_of(grant: Grant) -> tuple[str | None, ...]:
     if grant.person is not None:
         return "person", grant.person
     if grant.user_id is not None:
@@ -146,8 +144,7 @@ def _narrowest(grant: Grant) -> tuple[str | None, ...]:
     return "platform", grant.platform
 
 
-def _names(source: Source, person: str | None) -> set[tuple[str | None, ...]]:
-    """Under what grants can be kept that match a sender."""
+def _buckets_for(source: Source, person: str | None) -> set[tuple[str | None, ...]]:
     platform = source.platform
     return {
         ("person", person),
@@ -162,7 +159,7 @@ def _names(source: Source, person: str | None) -> set[tuple[str | None, ...]]:
 
 @value
 class Access:
-    """The decision and its reason, in words that hold no content."""
+    """The decision and its reason. The reason never quotes content."""
 
     verdict: Verdict
     reason: str
@@ -173,41 +170,45 @@ class Access:
 def decide_access(
     source: Source, trust: Trust, grants: Iterable[Grant], *, person: str | None = None, pairing: bool = True
 ) -> Access:
-    """A block wins over everything; then the highest role granted; a stranger may pair in a direct chat."""
+    """Decide access: a block wins, then the highest granted role; a stranger can pair in a direct chat."""
     matching = [grant for grant in grants if grant.matches(source, trust, person)]
     for grant in matching:
         if grant.effect is Effect.BLOCK:
-            return Access(verdict=Verdict.REFUSE, reason="a grant blocks this sender", grant=grant)
+            return _refuse("a grant blocks this sender", grant)
     if matching:
         best = max(matching, key=lambda grant: grant.role)
         return Access(
             verdict=Verdict.ALLOW,
-            reason=f"allowed as {best.role.text} by a grant to this {best.basis.value}",
+            reason=f"a grant to this {best.basis.value} gives the role {best.role.text}",
             role=best.role,
             grant=best,
         )
-    return _stranger(source, trust, pairing=pairing)
+    return _decide_stranger(source, trust, pairing=pairing)
 
 
-def _stranger(source: Source, trust: Trust, *, pairing: bool) -> Access:
+def _decide_stranger(source: Source, trust: Trust, *, pairing: bool) -> Access:
     if trust.is_bot:
-        return Access(verdict=Verdict.REFUSE, reason="the sender is a bot and no grant names bots")
+        return _refuse("the sender is a bot and no grant names bots")
     if source.chat_kind != DM:
-        return Access(verdict=Verdict.REFUSE, reason="a stranger in a group: no grant matches, and groups get silence")
+        return _refuse("no grant matches, and strangers in groups get no answer")
     if source.participant is None:
-        return Access(verdict=Verdict.REFUSE, reason="the sender has no id that a grant could name")
+        return _refuse("the sender has no id that a grant could name")
     if pairing:
-        return Access(verdict=Verdict.PAIR, reason="a stranger in a direct chat: may ask to be paired")
-    return Access(verdict=Verdict.REFUSE, reason="a stranger: no grant matches and pairing is off")
+        return Access(verdict=Verdict.PAIR, reason="no grant matches; a stranger in a direct chat can pair")
+    return _refuse("no grant matches and pairing is off")
+
+
+def _refuse(reason: str, grant: Grant | None = None) -> Access:
+    return Access(verdict=Verdict.REFUSE, reason=reason, grant=grant)
 
 
 def replaced_grants(grant: Grant, grants: Iterable[Grant]) -> list[Grant]:
-    """What a new grant takes the place of: the same effect for the same senders, in another role."""
+    """Return the grants that a new one replaces: the same effect for the same senders, in any role."""
     return [other for other in grants if replace(other, role=grant.role) == grant]
 
 
 def keeps_an_owner(before: Sequence[Grant], after: Sequence[Grant]) -> bool:
-    """False where a change would take the last owner away, be it by a block."""
+    """Return False if a change would remove or block the last owner."""
     return bool(_owners(after)) or not _owners(before)
 
 
@@ -223,6 +224,6 @@ def _owners(grants: Sequence[Grant]) -> list[Grant]:
 
 
 def _covers(block: Grant, grant: Grant) -> bool:
-    """Whether everybody who matches the grant matches the block."""
-    shows = block.basis in {Basis.IDENTITY, grant.basis}
-    return shows and all(getattr(block, name) in {None, getattr(grant, name)} for name in _PLACES)
+    """Return whether the block matches every sender that the grant matches."""
+    same_basis = block.basis in {Basis.IDENTITY, grant.basis}
+    return same_basis and all(getattr(block, name) in {None, getattr(grant, name)} for name in _SELECTORS)

@@ -1,4 +1,4 @@
-"""Attention: whether words in a group are for the agent, for others in its hearing, or none of its business."""
+"""Addressing: whether a group message is for the agent, only overheard by it, or ignored."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -20,10 +20,10 @@ __all__ = [
 
 
 class AnswerMode(StrEnum):
-    """What the agent answers where several people talk."""
+    """Which messages the agent answers in a group."""
 
     AUTO = "auto"
-    """`addressed` where the platform has mentions, else `everything`."""
+    """`addressed` if the platform has mentions, else `everything`."""
     ADDRESSED = "addressed"
     EVERYTHING = "everything"
 
@@ -32,9 +32,9 @@ class AnswerMode(StrEnum):
 class AddressingRules:
     answers: AnswerMode = AnswerMode.AUTO
     wake_words: frozenset[str] = frozenset()
-    """Names by which the agent is called, at the beginning of what is said."""
+    """Names that address the agent when a message starts with one."""
     observes: bool = False
-    """Whether it is shown, with the next answer, what was said to others meanwhile."""
+    """Show the agent, with its next turn, what people said to each other."""
 
 
 class Addressing(StrEnum):
@@ -46,13 +46,13 @@ class Addressing(StrEnum):
 def classify_addressing(
     inbound: Inbound, attention: AddressingRules, *, has_mentions: bool, commands: bool
 ) -> Addressing:
-    """`commands` says that the text is a command of ours which names no other bot."""
+    """Classify a message; `commands` says that its text is one of our commands and names no other bot."""
     if inbound.observed:
         return Addressing.OVERHEARD
     if inbound.cause is not Cause.HUMAN:
         return Addressing.ADDRESSED
     if not inbound.files and not inbound.text.strip():
-        return Addressing.IGNORED  # nothing was said
+        return Addressing.IGNORED
     if inbound.source.chat_kind == DM:
         return Addressing.ADDRESSED
     everything = attention.answers is AnswerMode.EVERYTHING or (
@@ -64,20 +64,20 @@ def classify_addressing(
 
 
 def is_undecided(inbound: Inbound, attention: AddressingRules) -> bool:
-    """A part of what was sent as one, which is kept only until it is known that no other part is for us."""
+    """Return whether to keep an overheard part of a burst only until another part turns out to address us."""
     return inbound.observed and inbound.burst is not None and not attention.observes
 
 
-_ENOUGH = 200
-_OPENINGS = "@¿¡\"'«„“([ "
-_UNSPACED = "\u2e80"  # From here on scripts do without spaces, so a name may be followed by anything.
+_MAX_OPENING_LENGTH = 200
+_OPENING_PUNCTUATION = "@¿¡\"'«„“([ "
+_FIRST_UNSPACED = "\u2e80"  # Scripts from here on put no spaces between words, so anything can follow a name.
 
 
 def calls_by_name(text: str, names: Iterable[str]) -> bool:
-    """Whether somebody is called by one of these names: `Palaver, what …`, `hey palaver`, but not `palaverous`."""
-    said = one_line(text[: 2 * _ENOUGH], _ENOUGH).casefold().lstrip(_OPENINGS)
-    for name in (one_line(each, _ENOUGH).casefold() for each in names):
-        rest = said[len(name) :]
-        if name and said.startswith(name) and (not rest[:1].isalnum() or name[-1] >= _UNSPACED):
+    """Return whether the text starts with one of the names: `Palaver, what …`, but not `palaverous`."""
+    opening = one_line(text[: 2 * _MAX_OPENING_LENGTH], _MAX_OPENING_LENGTH).casefold().lstrip(_OPENING_PUNCTUATION)
+    for name in (one_line(name, _MAX_OPENING_LENGTH).casefold() for name in names):
+        rest = opening[len(name) :]
+        if name and opening.startswith(name) and (not rest[:1].isalnum() or name[-1] >= _FIRST_UNSPACED):
             return True
     return False

@@ -1,4 +1,4 @@
-"""Attachments: files that come with messages or go out with answers, and what is believed about them."""
+"""Attachments: files that come with messages or go out with answers, and what is known about them."""
 
 import re
 from typing import NamedTuple
@@ -20,43 +20,43 @@ __all__ = [
 
 UNKNOWN_TYPE = "application/octet-stream"
 ID_LENGTH = 16
-_TYPE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,63}/[a-z0-9][a-z0-9.+-]{0,63}")
+_MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,63}/[a-z0-9][a-z0-9.+-]{0,63}")
 
 
 class Attachment(NamedTuple):
-    """A file that somebody sent, or that is to be sent. A named tuple, since entries hold them."""
+    """A file that came in or goes out. A named tuple, because entries hold many."""
 
     name: Label
-    """As a stranger called it: never part of a path."""
+    """The sender's name for it. Never use it in a path."""
     media_type: str = UNKNOWN_TYPE
     size: int | None = None
     sha256: str | None = None
-    """What it is kept under; None while, or because, it is not here."""
+    """The hash it is stored under; None if it is not stored, or not yet."""
     handle: str | None = None
-    """How the adapter of its platform fetches it."""
+    """What the platform's adapter needs to fetch it."""
     problem: str = ""
-    """Why it is not here, in words for the agent."""
+    """Why it could not be stored, in words for the agent."""
 
     @property
     def id(self) -> str | None:
-        """What the agent and people call it by."""
+        """The short id that the agent and people use."""
         return self.sha256 and self.sha256[:ID_LENGTH]
 
     @property
     def is_settled(self) -> bool:
-        """It is here, or never will be."""
+        """Whether it is stored or known to be unavailable."""
         return self.sha256 is not None or bool(self.problem)
 
 
 class NewFile(NamedTuple):
-    """A file that the agent or a command has made."""
+    """A file that the agent or a command made."""
 
     name: str
     content: bytes
     media_type: str = UNKNOWN_TYPE
 
 
-# By their first bytes. Text has none, and stays what it claims to be.
+# Types by their first bytes. Text has no signature and keeps its declared type.
 _SIGNATURES = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -70,25 +70,25 @@ _SIGNATURES = (
     (b"MZ", "application/x-msdownload"),
 )
 _RIFF = {b"WEBP": "image/webp", b"WAVE": "audio/wav", b"AVI ": "video/x-msvideo"}
-_SEEN_BY_SIGNATURE = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"})
+_ALWAYS_SIGNED = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"})
 
 
-def detect_media_type(head: bytes, claimed: str) -> str:
-    """What a file is by its first bytes, else what it claims to be, unless the bytes say that it is not."""
-    seen = next((kind for signature, kind in _SIGNATURES if head.startswith(signature)), None)
+def detect_media_type(head: bytes, declared: str) -> str:
+    """Return the type that the first bytes show, else the declared type unless the bytes contradict it."""
+    detected = next((kind for signature, kind in _SIGNATURES if head.startswith(signature)), None)
     if head.startswith(b"RIFF"):
-        seen = _RIFF.get(head[8:12])
-    if head[4:8] == b"ftyp" and not claimed.startswith(("audio/", "image/")):
-        seen = "video/mp4"
-    if seen is not None:
-        return seen
-    claimed = claimed.partition(";")[0].strip().lower()
-    is_false = not _TYPE.fullmatch(claimed) or claimed in _SEEN_BY_SIGNATURE
-    return UNKNOWN_TYPE if is_false else claimed
+        detected = _RIFF.get(head[8:12])
+    if head[4:8] == b"ftyp" and not declared.startswith(("audio/", "image/")):
+        detected = "video/mp4"
+    if detected is not None:
+        return detected
+    declared = declared.partition(";")[0].strip().lower()
+    is_false = not _MEDIA_TYPE.fullmatch(declared) or declared in _ALWAYS_SIGNED
+    return UNKNOWN_TYPE if is_false else declared
 
 
 def format_size(size: int | None) -> str:
-    """`34 kB`: for people."""
+    """Return a size for people, such as `34 kB`."""
     if size is None:
         return "of unknown size"
     if size == 1:
@@ -102,22 +102,22 @@ def format_size(size: int | None) -> str:
 
 
 def describe_attachment(attachment: Attachment) -> str:
-    """What the agent is told of a file; whoever writes it into a prompt puts it into a mark."""
-    kind = attachment.media_type if _TYPE.fullmatch(attachment.media_type) else UNKNOWN_TYPE
+    """Return the line that describes a file to the agent. Wrap it in a marker before it enters a prompt."""
+    kind = attachment.media_type if _MEDIA_TYPE.fullmatch(attachment.media_type) else UNKNOWN_TYPE
     facts = f"{attachment.name.quoted()}, {kind}, {format_size(attachment.size)}"
     if attachment.id is None:
-        return f"file {facts}, not here: {attachment.problem or 'it is still to come'}"
+        return f"file {facts}, not available: {attachment.problem or 'it has not arrived yet'}"
     return f"file {attachment.id}: {facts}"
 
 
 class StoredBlob(NamedTuple):
-    """Content that was stored under its hash."""
+    """Content stored under its hash."""
 
     sha256: str
     size: int
     head: bytes
-    """The first bytes, by which its type is known."""
+    """The first bytes, which show its type."""
 
 
 class TooLarge(PalaverError):
-    """More came than is taken; nothing was kept."""
+    """The file exceeds the size limit; nothing was stored."""

@@ -1,4 +1,4 @@
-"""Busy conversations: what becomes of messages that arrive together, or while a turn runs."""
+"""Busy conversations: which waiting messages the next turn takes together."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,14 +18,14 @@ __all__ = [
 
 @value
 class Batch:
-    """How many of the waiting messages the next turn takes. None yet: look again at `until`."""
+    """How many waiting messages the next turn takes. With `until` set, take none yet and decide again then."""
 
     take: int = 0
     until: datetime | None = None
 
 
 def in_same_burst(one: Received, other: Received) -> bool:
-    """Whether both were sent as one, as an album is."""
+    """Return whether both messages belong to one burst, such as an album."""
     first, second = one.inbound, other.inbound
     is_same_place = first.source.address == second.source.address
     is_same_sender = first.source.participant == second.source.participant
@@ -33,13 +33,13 @@ def in_same_burst(one: Received, other: Received) -> bool:
 
 
 def address_whole_bursts(waiting: Sequence[Received]) -> list[Received]:
-    """Whoever speaks to us with one part of what was sent as one, speaks to us with all of it."""
-    spoken = [each for each in waiting if each.inbound.burst and not each.inbound.observed]
+    """Treat every part of a burst as addressed to us if one part is."""
+    addressed = [received for received in waiting if received.inbound.burst and not received.inbound.observed]
     return [
-        replace(each, inbound=replace(each.inbound, observed=False))
-        if each.inbound.observed and any(in_same_burst(each, other) for other in spoken)
-        else each
-        for each in waiting
+        replace(received, inbound=replace(received.inbound, observed=False))
+        if received.inbound.observed and any(in_same_burst(received, other) for other in addressed)
+        else received
+        for received in waiting
     ]
 
 
@@ -52,12 +52,11 @@ def choose_batch(
     stands_alone: Callable[[Received], bool],
     more_follows: Callable[[Received], bool],
 ) -> Batch:
-    """The messages at the head of the line that belong into one turn.
+    """Choose the messages at the head of the queue that belong in one turn.
 
-    One turn gives one answer, so what came from elsewhere is for another: each is answered where it was asked.
-    A message that stands alone, a command, ends what came before it and is never taken. Messages sent as one, an album
-    or a pasted text that the platform cut, are taken together in every mode: as long as `more_follows`, the turn waits
-    for the rest, though never longer than the window after the last of them.
+    All of them come from one place, because a turn answers in one place. A message that stands alone (a command) ends
+    the batch and is never part of one. A burst (an album, or a pasted text that the platform cut) stays together in
+    every mode: while `more_follows`, the turn waits for the rest, at most one window after the last part.
     """
     count = _run_length(waiting, mode, window, stands_alone, more_follows)
     if not count:

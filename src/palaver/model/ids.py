@@ -13,19 +13,18 @@ __all__ = [
 ]
 
 MAX_IDS_BYTES = 2048
-"""Bytes that ids have together at most, percent-encoded: what every database finds again by its index."""
-_WIDEST = 12
-"""Bytes that one character has at most, percent-encoded."""
+"""The most bytes that percent-encoded ids can have together, so that every database can index them."""
+_MAX_ENCODED_CHARACTER_BYTES = 12
 _PLAIN = re.compile(r"[\w.+-]*", re.ASCII)
 
 
 def encode_id(value: str) -> str:
-    """ASCII without colon, comma, slash, percent or space; half surrogates survive too."""
+    """Percent-encode an id: the result is ASCII without colon, comma, slash or space. Lone surrogates survive."""
     return value if _PLAIN.fullmatch(value) else quote(value, safe="@+!=$#", errors="surrogatepass")
 
 
 def decode_id(text: str) -> str:
-    """What `encode_id` was given. Text that is no valid encoding stands for itself."""
+    """Reverse `encode_id`. Text that is not a valid encoding is returned unchanged."""
     if "%" not in text:
         return text
     try:
@@ -35,11 +34,11 @@ def decode_id(text: str) -> str:
 
 
 def check_ids(owner: str, *ids: str | None) -> None:
-    """Raises MalformedSource where ids that are written together are too long; they are not quoted."""
-    given = [each for each in ids if each]
-    if sum(map(len, given)) * _WIDEST <= MAX_IDS_BYTES:
+    """Raise MalformedSource if ids that are stored together are too long. The message does not quote them."""
+    given = [identity for identity in ids if identity]
+    if sum(map(len, given)) * _MAX_ENCODED_CHARACTER_BYTES <= MAX_IDS_BYTES:
         return
-    length = sum(len(encode_id(each)) for each in given)
+    length = sum(len(encode_id(identity)) for identity in given)
     if length > MAX_IDS_BYTES:
         raise MalformedSource(
             f"The ids of a {owner} are too long:",

@@ -1,4 +1,4 @@
-"""Labels: names, topics and titles that strangers chose. They reach a prompt only through `Label.quoted`."""
+"""Labels: untrusted names, topics and titles. They reach a prompt only through `Label.quoted`."""
 
 from typing import NoReturn, final
 
@@ -14,7 +14,7 @@ LABEL_LIMIT = 240
 
 @final
 class Label:
-    """Text from a stranger. It cannot be formatted or joined into other text by accident."""
+    """Untrusted text. It cannot be formatted or joined into other text by accident."""
 
     __slots__ = ("_raw",)
 
@@ -22,15 +22,15 @@ class Label:
         self._raw = raw
 
     def quoted(self) -> str:
-        """The only form for prompts: one line, at most 240 characters, in quotes it cannot end."""
+        """Return the only form for prompts: one line, at most 240 characters, in quotes it cannot close."""
         return '"' + self.plain().replace("\\", "\\\\").replace('"', '\\"') + '"'
 
     def plain(self) -> str:
-        """For people's eyes: one line, nothing invisible."""
+        """Return the form for people: one line without invisible characters."""
         return one_line(self._raw, LABEL_LIMIT)
 
     def stored(self) -> str:
-        """For the store and the wire: exactly what the platform sent."""
+        """Return the form for the store and the wire: exactly what the platform sent."""
         return self._raw
 
     def __eq__(self, other: object) -> bool:

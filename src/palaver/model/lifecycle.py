@@ -1,6 +1,6 @@
 """Life cycles: the states of a session, an inbox row, a turn and an outbox row, and the steps between them.
 
-States are no `StrEnum`s: those of two lives that share a word would be equal.
+States are not `StrEnum`s, because `InboxState.DONE` would then equal `TurnState.DONE`.
 """
 
 from collections.abc import Mapping
@@ -84,7 +84,7 @@ _NEXT: Mapping[Enum, frozenset[Enum]] = {
 
 
 def advance(state: State, wanted: State) -> State:
-    """`wanted`, if `state` may become it."""
+    """Return `wanted`, or raise IllegalTransition if `state` cannot become it."""
     if wanted not in _NEXT[state]:
         raise IllegalTransition(state, wanted, frozenset(_NEXT[state]))
     return wanted

@@ -1,4 +1,4 @@
-"""Platforms as data: what the core may know about a chat platform, declared by the platform itself."""
+"""Platforms as data: what a chat platform declares about itself to the core."""
 
 import re
 from collections.abc import Set as AbstractSet
@@ -12,14 +12,14 @@ __all__ = [
     "PlatformNote",
 ]
 
-# Words that already mean something as a delivery target.
+# These words are delivery targets.
 RESERVED_NAMES = frozenset({"all", "local", "origin"})
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
 
 @value
 class PlatformNote:
-    """A sentence for the agent about a platform; it promises a tool only to an agent that has the tool."""
+    """A sentence for the agent about a platform. It mentions a tool only to an agent that has the tool."""
 
     text: str
     needs: frozenset[str] = frozenset()
@@ -34,28 +34,28 @@ class Platform:
     name: str
     title: str
     place: str | None = None
-    """How to call the only place there is, where a platform has just one (`CLI terminal`)."""
+    """The name of the only place on a platform that has just one (`CLI terminal`)."""
     hides_ids: bool = False
-    """The agent needs no raw ids here, so redaction may replace them."""
+    """The agent needs no raw ids here, so redaction can replace them."""
     mentions_by_id: bool = False
-    """Whoever mentions a person writes their id, so the agent is told it with every name."""
+    """A mention is written with an id, so the agent sees the id with every name."""
     has_mentions: bool = False
-    """People can mention an account, so in a group one that is not mentioned keeps silent."""
+    """People can mention an account, so in a group it stays silent unless mentioned."""
     has_threads: bool = False
     extra_kinds: tuple[str, ...] = ()
-    """Kinds of chat it has besides the usual ones."""
+    """Kinds of chat besides the standard ones."""
     for_people: bool = True
-    """False where no human reads notices: an API, a webhook."""
+    """False if no human reads notices: an API, a webhook."""
     accounts_are_chats: bool = False
-    """Each account of ours there is a place to send to, and its name the id of the place."""
+    """Each of our accounts is itself a place to send to, with the account's name as chat id."""
     chat_id_pattern: str = r"[^:]+"
-    """What one chat id looks like in a target: percent-encoded, or as it is where that contains colons.
+    """The form of a chat id in a target: percent-encoded, or verbatim if it contains colons.
 
-    The part before the first colon of an id written as it is starts with `!`, `#` or `@`, or is a small letter, or one
-    or two digits: a chat id that looks so is written differently where a thread follows, lest it take the thread along.
+    The part of a verbatim id before its first colon starts with `!`, `#` or `@`, or is a lower-case letter or one or
+    two digits. `Place.text` escapes a chat id of that form before a thread, so that the thread is not part of the id.
     """
     example_chat: str = "123"
-    """A chat id as somebody may write it in a target."""
+    """A chat id as people write it in a target."""
     notes: tuple[PlatformNote, ...] = ()
 
     def __post_init__(self) -> None:

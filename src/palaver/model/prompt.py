@@ -1,4 +1,4 @@
-"""The context section: what the agent is told about its situation, byte for byte the same while the facts are."""
+"""The context section of the system prompt: the same bytes as long as the facts stay the same."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ class HomeChannel:
 
 @value
 class Situation:
-    """The facts that hold for a whole conversation. What changes per turn rides on the user's message instead."""
+    """The facts that hold for a whole conversation. What changes per turn goes into the user's message instead."""
 
     source: Source
     platform: Platform
@@ -43,7 +43,7 @@ _PREAMBLE = (
 
 
 def context_section(situation: Situation, pseudonyms: Pseudonyms | None = None) -> str:
-    """The section; with `pseudonyms` given, ids are replaced on platforms where the agent needs none."""
+    """Return the section. With `pseudonyms`, ids are replaced on platforms where the agent needs none."""
     lines = [
         "## Where you are",
         _PREAMBLE,
@@ -57,7 +57,7 @@ def context_section(situation: Situation, pseudonyms: Pseudonyms | None = None) 
 
 def _place(situation: Situation, naming: Naming) -> Iterator[str]:
     source, platform, labels = situation.source, situation.platform, situation.labels
-    ids = _ids(situation)
+    ids = _hidden_ids(situation)
     yield f"- Platform: {platform.title}"
     if platform.place:
         yield f"- Place: {platform.place}"
@@ -79,8 +79,8 @@ def _place(situation: Situation, naming: Naming) -> Iterator[str]:
         yield f"- Person: {naming.name_and_id('user', source.participant, labels.user, ids)}"
 
 
-def _ids(situation: Situation) -> tuple[str | None, ...]:
-    """What no name here may give away. Who speaks in a shared conversation changes, and the section must not."""
+def _hidden_ids(situation: Situation) -> tuple[str | None, ...]:
+    """Return the ids that no name can reveal, without the sender in a shared conversation: senders change."""
     source = situation.source
     place = (source.chat_id, source.chat_id_alt, source.parent_chat_id)
     return place if situation.shared else (*place, source.user_id, source.user_id_alt)

@@ -1,4 +1,4 @@
-"""Marks: words of the gateway inside what the model reads. Nobody else's text can contain or imitate one."""
+"""Prompt markers: the gateway's own words inside model input. No other text can contain or imitate one."""
 
 from palaver.model.label import Label
 
@@ -21,12 +21,12 @@ def marker(words: str) -> str:
 
 
 def strip_markers(text: str) -> str:
-    """Foreign text in which no bracket of ours is left."""
+    """Replace marker brackets in text from people, tools and models."""
     return text if text.isascii() else text.replace(OPEN, "[[").replace(CLOSE, "]]")
 
 
 def quote_label(label: Label) -> str:
-    """A stranger's words in quotes, as they may stand inside a mark."""
+    """Quote a label for use inside a marker."""
     return strip_markers(label.quoted())
 
 
@@ -35,7 +35,7 @@ def note_marker(text: str) -> str:
 
 
 def gap_marker(seconds: float) -> str:
-    """`3 days later`: the largest unit that fits, rounded down."""
+    """Return a marker such as `3 days later`: the largest unit that fits, rounded down."""
     for unit, size in (("year", 31_536_000), ("month", 2_592_000), ("day", 86_400), ("hour", 3_600)):
         if count := int(seconds // size):
             return marker(f"{count} {unit}{'s' if count > 1 else ''} later")

@@ -1,4 +1,4 @@
-"""Caps: how much may be used by a person, in a conversation, in a day; and what is said when it is reached."""
+"""Quotas: how much a person, a conversation or the whole gateway can use, and when a used-up quota is free again."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class QuotaKind(StrEnum):
-    """Of what a cap counts the use."""
+    """Whose usage a quota counts, and over which period."""
 
     PERSON_DAY = "person_day"
     PERSON_MONTH = "person_month"
@@ -47,7 +47,7 @@ class UsageTotal:
 
 @value
 class Quota:
-    """Nothing more is begun once so much is used; None for as much as anybody likes."""
+    """No turn begins once this much is used. None means unlimited."""
 
     tokens: int | None = None
     cost_micros: int | None = None
@@ -63,7 +63,7 @@ UNLIMITED = Quota()
 
 @value
 class QuotaRules:
-    """What holds for everybody, and what holds instead for a role."""
+    """The quotas for everybody, and those that replace them for a role."""
 
     caps: Mapping[QuotaKind, Quota] = field(default_factory=dict[QuotaKind, Quota])
     roles: Mapping[AccessRole, Mapping[QuotaKind, Quota]] = field(
@@ -71,14 +71,14 @@ class QuotaRules:
     )
 
     def of(self, role: AccessRole | None) -> dict[QuotaKind, Quota]:
-        """Those that cap anything."""
+        """Return the quotas that limit this role."""
         found = {**self.caps, **(self.roles.get(role, {}) if role else {})}
         return {measure: cap for measure, cap in found.items() if cap != UNLIMITED}
 
 
 @value
 class QuotaReached:
-    """The cap that is reached, how much is used, and when it is free again: None for as long as the conversation."""
+    """The used-up quota, how much was used, and when it is free again: None while the conversation lasts."""
 
     measure: QuotaKind
     cap: Quota
@@ -89,28 +89,27 @@ class QuotaReached:
 def check_quotas(
     caps: Mapping[QuotaKind, Quota], used: Mapping[QuotaKind, UsageTotal], now: datetime, zone: ZoneInfo
 ) -> QuotaReached | None:
-    """Whether a turn may begin; of several caps that are reached, the one that holds longest."""
+    """Return the used-up quota that blocks a turn longest, or None if the turn can begin."""
     reached = [
         QuotaReached(measure=measure, cap=cap, spent=used[measure], free=period_end(measure, now, zone))
         for measure, cap in caps.items()
         if measure in used and cap.is_reached(used[measure])
     ]
-    return max(reached, key=lambda each: (each.free is None, each.free or now), default=None)
+    return max(reached, key=lambda quota: (quota.free is None, quota.free or now), default=None)
 
 
 def period_start(measure: QuotaKind, now: datetime, zone: ZoneInfo) -> datetime:
-    """Since when use counts: the day or the month on the clock of the chat."""
-    return first_instant(_first(measure, now, zone), zone)
+    """Return when the current day or month began in the chat's time zone."""
+    return first_instant(_local_start(measure, now, zone), zone)
 
 
 def period_end(measure: QuotaKind, now: datetime, zone: ZoneInfo) -> datetime | None:
     if measure is QuotaKind.SESSION:
         return None
-    first = _first(measure, now, zone)
-    later = first + timedelta(days=32 if measure is QuotaKind.PERSON_MONTH else 1)
-    return first_instant(_first(measure, later.replace(tzinfo=zone), zone), zone)
+    in_next_period = _local_start(measure, now, zone) + timedelta(days=32 if measure is QuotaKind.PERSON_MONTH else 1)
+    return first_instant(_local_start(measure, in_next_period.replace(tzinfo=zone), zone), zone)
 
 
-def _first(measure: QuotaKind, now: datetime, zone: ZoneInfo) -> datetime:
+def _local_start(measure: QuotaKind, now: datetime, zone: ZoneInfo) -> datetime:
     today = to_local(now, zone).replace(hour=0, minute=0, second=0, microsecond=0)
     return today.replace(day=1) if measure is QuotaKind.PERSON_MONTH else today

@@ -1,11 +1,10 @@
-"""Redaction: secrets in a text replaced by a marker that names their kind.
+"""Redaction: replace secrets in a text with a marker that names their kind.
 
-A secret is told by a format of its own, or by the name it is given together with the shape of the value, so that prose
-about passwords, code that handles them and placeholders stay as they are. In the patterns every repetition is bounded,
-possessive or starts where nothing like it precedes: hostile text costs linear time.
+A secret is recognised by its own format, or by the name before it together with the shape of the value. Prose about
+passwords, code that handles them and placeholders stay unchanged. Every repetition in the patterns is bounded,
+possessive or anchored, so hostile text costs linear time.
 
-Every text that is written comes through here, and nearly none holds a secret: two cheap questions tell whether a format
-or a name can be in it at all.
+Every stored text passes through here and nearly none holds a secret, so two cheap checks first rule most texts out.
 """
 
 import re
@@ -72,28 +71,28 @@ _SECTION = re.compile(r"^\[[\w .:/-]{1,64}\][ \t]{0,8}\r?$", re.MULTILINE)
 
 
 class _Kind(NamedTuple):
-    """How secrets of one kind are told. What the pattern captures last is the secret; else all that it matches is."""
+    """How to recognise one kind of secret. The last captured group is the secret, or else the whole match."""
 
     marker: str
     pattern: re.Pattern[str]
     words: tuple[str, ...]
-    """Each match starts with one of these, in large or small letters: only there is the pattern tried."""
+    """Each match starts with one of these, in any case, so the pattern is tried only there."""
     anywhere: bool
-    """One of the words is somewhere in each match instead."""
+    """Instead, each match contains one of the words somewhere."""
     where: re.Pattern[str] | None
-    """What the text must hold somewhere."""
+    """A pattern that the text must also contain."""
     certain: bool
-    """What stands there is a secret even if it looks like a placeholder."""
+    """Redact the match even if it looks like a placeholder."""
 
     def matches(self, text: str, folded: str, words: Iterable[str]) -> Iterator[re.Match[str]]:
-        """Every match from left to right; `folded` is the text in small letters, `words` are those that it has."""
+        """Yield each match from left to right; `folded` is the text in lower case, `words` are those it contains."""
         if self.where and not self.where.search(text):
             return
         if self.anywhere:
             yield from self.pattern.finditer(text)
             return
         end = 0
-        for start in sorted({place for word in words for place in _places(word, folded)}):
+        for start in sorted({index for word in words for index in _occurrences(word, folded)}):
             if start >= end and (found := self.pattern.match(text, start)):
                 yield found
                 end = found.end()
@@ -111,7 +110,7 @@ def _kind(
     return _Kind(f"[redacted: {name}]", compiled, words, anywhere, where, certain)
 
 
-# Each of these holds a run of 20 or more letters, digits, `_`, `-`, `+` and `/`: see `_has_long_run`.
+# Each of these contains 20 or more letters, digits, `_`, `-`, `+` and `/` in a row: see `_has_long_run`.
 _FORMATS = (
     _kind("private key", _PEM_KEY, "-----begin "),
     _kind("jwt", r"(?<![\w-])eyJ[\w-]{17,}+(?:\.[\w-]*+){2,4}", "eyj"),
@@ -167,7 +166,7 @@ _FORMATS = (
     _kind("age key", r"AGE-SECRET-KEY-1[A-Z0-9]{58}", "age-secret-key-1"),
 )
 
-# Each of these has a sign: see `_has_sign`.
+# Each of these contains a separator between name and value: see `_has_assignment`.
 _NAMED = (
     _kind("url password", r"""://[^\s/:@"'<>]{0,256}:([^\s/"'<>]{1,256})@""", "://"),
     _kind(
@@ -254,11 +253,11 @@ _PLACEHOLDER = re.compile(
 
 
 def redact(text: str) -> str:
-    """`text` with every secret that is recognised replaced by a marker such as `[redacted: aws key]`."""
+    """Replace every recognised secret with a marker such as `[redacted: aws key]`."""
     if _has_long_run(text):
-        text = _without(_FORMATS, text)
-    if _has_sign(text):
-        text = _without(_NAMED, text)
+        text = _redact_kinds(_FORMATS, text)
+    if _has_assignment(text):
+        text = _redact_kinds(_NAMED, text)
     return text
 
 
@@ -279,9 +278,9 @@ _WIDE_GAPS = (r"""["'`\\\s]["'`\]\s]""", r"""["'`]\]\s""")
 _AFTER_A_NAME = "|".join(
     f"(?<={before}.)" for before in (*(end + gap for gap in _GAPS for end in _NAME_ENDS), *_WIDE_GAPS)
 )
-_SIGNS = tuple(  # here, too, each pattern begins with what is found quickly
-    (sign, re.compile(pattern))
-    for sign, pattern in (
+_ASSIGNMENTS = tuple(  # Each pattern begins with a fixed character, which is found quickly.
+    (separator, re.compile(pattern))
+    for separator, pattern in (
         (":", rf":(?:(?i:{_AFTER_A_NAME})|//[^\s/]{{1,513}}@)"),
         ("=", rf"=(?i:{_AFTER_A_NAME})"),
         (">", rf">(?i:{_AFTER_A_NAME})"),
@@ -290,38 +289,37 @@ _SIGNS = tuple(  # here, too, each pattern begins with what is found quickly
 )
 
 
-def _has_sign(text: str) -> bool:
-    """Whether a name may be followed by a value."""
-    for sign, pattern in _SIGNS:
-        if sign in text and pattern.search(text):
+def _has_assignment(text: str) -> bool:
+    """Return whether a value can follow a name somewhere in the text."""
+    for separator, pattern in _ASSIGNMENTS:
+        if separator in text and pattern.search(text):
             return True
     return "earer" in text or "login" in text
 
 
-def _without(kinds: Iterable[_Kind], text: str) -> str:
-    folded = _folded(text)
+def _redact_kinds(kinds: Iterable[_Kind], text: str) -> str:
+    folded = _lower(text)
     for kind in kinds:
         words = [word for word in kind.words if word in folded]
         if words and (found := tuple(kind.matches(text, folded, words))):
-            text = _hidden(text, found, kind)
-            folded = _folded(text)
+            text = _replace_secrets(text, found, kind)
+            folded = _lower(text)
     return text
 
 
-def _folded(text: str) -> str:
-    """In small letters. The one capital letter whose small form is longer would shift all places behind it."""
+def _lower(text: str) -> str:
+    """Lower the case without changing the length: the lower case of U+0130 has two characters."""
     return text.replace("\u0130", "i").lower()
 
 
-def _places(word: str, folded: str) -> Iterator[int]:
-    place = folded.find(word)
-    while place >= 0:
-        yield place
-        place = folded.find(word, place + 1)
+def _occurrences(word: str, folded: str) -> Iterator[int]:
+    index = folded.find(word)
+    while index >= 0:
+        yield index
+        index = folded.find(word, index + 1)
 
 
-def _hidden(text: str, found: Iterable[re.Match[str]], kind: _Kind) -> str:
-    """`text` with the secrets of the matches hidden."""
+def _replace_secrets(text: str, found: Iterable[re.Match[str]], kind: _Kind) -> str:
     pieces: list[str] = []
     end = 0
     for match in found:

@@ -1,4 +1,4 @@
-"""Resets: when a conversation starts fresh. A pure function of policy, last human activity, now and time zone."""
+"""Resets: when a conversation starts fresh, decided from policy, last human activity, now and time zone."""
 
 from collections.abc import Sequence
 from datetime import datetime, time, timedelta
@@ -35,7 +35,7 @@ class ResetReason(StrEnum):
 
 
 class Cause(StrEnum):
-    """What made an inbound message come."""
+    """What caused an inbound message."""
 
     HUMAN = "human"
     SCHEDULE = "schedule"
@@ -43,11 +43,11 @@ class Cause(StrEnum):
     NOTICE = "notice"
     STATUS = "status"
     CALL = "call"
-    """A program outside has said it: its words are as foreign as a person's."""
+    """A call by an outside program. Its text is as untrusted as a person's."""
 
 
 def counts_as_activity(cause: Cause) -> bool:
-    """Only people keep a conversation awake."""
+    """Return whether the message postpones an idle reset: only people's messages do."""
     return cause is Cause.HUMAN
 
 
@@ -58,11 +58,11 @@ class ResetPolicy:
     at_hour: int = 4
 
     def __post_init__(self) -> None:
-        if not 1 <= self.idle_minutes <= _LONGEST_IDLE:
+        if not 1 <= self.idle_minutes <= _MAX_IDLE_MINUTES:
             raise BadArgument(
                 "Idle minutes cannot be",
                 found=str(self.idle_minutes),
-                allowed=f"1 to {_LONGEST_IDLE}",
+                allowed=f"1 to {_MAX_IDLE_MINUTES}",
                 example="1440",
             )
         if not 0 <= self.at_hour <= _LAST_HOUR:
@@ -71,7 +71,7 @@ class ResetPolicy:
             )
 
     def deadlines(self, last_active: datetime, zone: ZoneInfo) -> list[tuple[datetime, ResetReason]]:
-        """When a conversation last used at `last_active` ends, for each reason the policy has; earliest first."""
+        """Return when a conversation last used at `last_active` resets, and why; earliest first."""
         last_active = to_utc(last_active)
         ends: list[tuple[datetime, ResetReason]] = []
         if self.mode in {ResetMode.DAILY, ResetMode.BOTH}:
@@ -81,23 +81,23 @@ class ResetPolicy:
         return sorted(ends)
 
     def latest_expired(self, now: datetime, zone: ZoneInfo) -> datetime | None:
-        """Only conversations last used at this time or earlier can have ended by `now`; None if none ever does."""
-        reaches: list[datetime] = []
+        """Return the latest activity with which a conversation can have expired by `now`; None if none ever does."""
+        latest: list[datetime] = []
         if self.mode in {ResetMode.DAILY, ResetMode.BOTH}:
-            reaches.append(_last_daily_boundary(to_utc(now), self.at_hour, zone))
+            latest.append(_last_daily_boundary(to_utc(now), self.at_hour, zone))
         if self.mode in {ResetMode.IDLE, ResetMode.BOTH}:
-            reaches.append(to_utc(now) - timedelta(minutes=self.idle_minutes))
-        return max(reaches, default=None)
+            latest.append(to_utc(now) - timedelta(minutes=self.idle_minutes))
+        return max(latest, default=None)
 
 
-_LONGEST_IDLE = 5_256_000  # ten years
+_MAX_IDLE_MINUTES = 5_256_000  # ten years
 _LAST_HOUR = 23
 
 
 def next_daily_boundary(moment: datetime, hour: int, zone: ZoneInfo) -> datetime:
-    """The first instant after `moment` at which a local day reaches `hour`, whatever the clocks do that day."""
+    """Return the first instant after `moment` at which a local day reaches `hour`, across clock changes."""
     today = to_local(moment, zone).date()
-    # The clock may have been put back over midnight, so that tomorrow has begun already.
+    # If the clock was put back over midnight, tomorrow has already begun once.
     days = (today + timedelta(days=offset) for offset in (0, 1, 2))
     boundaries = (first_instant(datetime.combine(day, time(hour)), zone) for day in days)
     return next(boundary for boundary in boundaries if boundary > to_utc(moment))
@@ -116,10 +116,10 @@ class Activity:
 
     last_human: datetime
     processes: Sequence[datetime] | None = ()
-    """When each live background process started; None when the registry cannot answer."""
+    """When each live background process started; None if that is unknown."""
 
     def blocks_reset(self, now: datetime, limit: timedelta) -> bool:
-        """A young process, or not knowing, keeps the conversation from being reset."""
+        """Return whether a recent background process, or not knowing of one, prevents a reset."""
         return self.processes is None or any(to_utc(now) - to_utc(started) < limit for started in self.processes)
 
 
@@ -129,9 +129,9 @@ class ResetDecision:
     boundary: datetime | None = None
     """The deadline that was crossed."""
     next: datetime | None = None
-    """The next deadline if nobody speaks from now on."""
+    """The next deadline if nobody writes from now on."""
     held: bool = False
-    """A deadline was crossed, but a background process holds the conversation."""
+    """A deadline was crossed, but a background process keeps the conversation open."""
 
 
 def decide_reset(

@@ -1,4 +1,4 @@
-"""Revisions: what becomes of a message that its author changed or deleted after sending it."""
+"""Revisions: what to do when an author edits or deletes a message after sending it."""
 
 from enum import StrEnum
 
@@ -19,22 +19,22 @@ __all__ = [
 
 class RevisionPolicy(StrEnum):
     IGNORE = "ignore"
-    """What was answered stays as it is."""
+    """Leave the conversation unchanged."""
     NOTE = "note"
-    """The agent is told at its next turn; what was deleted is not shown to it any more."""
+    """Tell the agent with its next turn, and no longer show it a deleted message."""
     RERUN = "rerun"
-    """The conversation goes back to the message, and a changed one is answered anew."""
+    """Rewind the conversation to the message and answer an edited one again."""
 
 
 class RevisionAction(StrEnum):
-    """What is done with a revision."""
+    """What to do with one revision."""
 
     REFUSE = "refuse"
     LEAVE = "leave"
     REPLACE = "replace"
-    """The message still waits: it has the new text now."""
+    """The message is still queued: give it the new text."""
     WITHDRAW = "withdraw"
-    """The message still waits: it is not answered."""
+    """The message is still queued: do not answer it."""
     NOTE = "note"
     RERUN = "rerun"
 
@@ -43,40 +43,40 @@ class RevisionAction(StrEnum):
 class RevisionDecision:
     course: RevisionAction
     reason: str
-    """For whoever asks later what became of it."""
+    """Shown when somebody traces the message."""
 
 
-_UNKNOWN = RevisionDecision(RevisionAction.LEAVE, "the message it changes has not come")
-_NAMELESS = RevisionDecision(RevisionAction.REFUSE, "it does not say whose message it changes")
-_FOREIGN = RevisionDecision(RevisionAction.REFUSE, "the message it changes is somebody else's")
-_NOT_LET_IN = RevisionDecision(RevisionAction.REFUSE, "the message it changes was refused")
-_STALE = RevisionDecision(RevisionAction.REFUSE, "a newer change of the message came before it")
-_SAME = RevisionDecision(RevisionAction.LEAVE, "it changes no word")
-_REPLACE = RevisionDecision(RevisionAction.REPLACE, "the message was not answered yet and has the new text now")
-_WITHDRAW = RevisionDecision(RevisionAction.WITHDRAW, "the message was not answered yet and was withdrawn")
-_OBEYED = RevisionDecision(RevisionAction.LEAVE, "the message was obeyed or withdrawn already, which is not done again")
-_IGNORE = RevisionDecision(RevisionAction.LEAVE, "changes are ignored in this chat")
-_NOTE = RevisionDecision(RevisionAction.NOTE, "the agent is told with its next turn")
-_RERUN = RevisionDecision(RevisionAction.RERUN, "the conversation goes back to the message")
+_UNKNOWN = RevisionDecision(RevisionAction.LEAVE, "the original message has not arrived")
+_NO_AUTHOR = RevisionDecision(RevisionAction.REFUSE, "it does not say whose message it changes")
+_OTHER_AUTHOR = RevisionDecision(RevisionAction.REFUSE, "the original message is from someone else")
+_ORIGINAL_REFUSED = RevisionDecision(RevisionAction.REFUSE, "the original message was refused")
+_STALE = RevisionDecision(RevisionAction.REFUSE, "a newer revision arrived first")
+_SAME = RevisionDecision(RevisionAction.LEAVE, "the text is unchanged")
+_REPLACE = RevisionDecision(RevisionAction.REPLACE, "the queued message has the new text")
+_WITHDRAW = RevisionDecision(RevisionAction.WITHDRAW, "the queued message was withdrawn")
+_ALREADY_DONE = RevisionDecision(RevisionAction.LEAVE, "the message already ran as a command or was withdrawn")
+_IGNORE = RevisionDecision(RevisionAction.LEAVE, "this chat ignores edits and deletions")
+_NOTE = RevisionDecision(RevisionAction.NOTE, "the agent sees a note with its next turn")
+_RERUN = RevisionDecision(RevisionAction.RERUN, "the conversation rewinds to the message")
 
 
 def decide_revision(
     revised: Inbound, original: Received | None, latest: Inbound | None, policy: RevisionPolicy
 ) -> RevisionDecision:
-    """Given the message it changes and the last change before it that counted, if they have come.
+    """Decide what to do, given the original message and the latest earlier revision, if they have arrived.
 
-    Whose deletion a platform does not say is taken for the author's: only the platform can have told it.
+    A deletion without an author counts as the author's own, because only the platform can have reported it.
     """
     is_deletion = revised.revision is not None and revised.revision.deleted
     author = identity_of(revised.source)
     if revised.source.message_id is None or (author is None and not is_deletion):
-        return _NAMELESS
+        return _NO_AUTHOR
     if latest is not None and revised.at < latest.at:
         return _STALE
     if original is None:
         return _UNKNOWN
     if author is not None and author != identity_of(original.inbound.source):
-        return _FOREIGN
+        return _OTHER_AUTHOR
     if not is_deletion and revised.text == (latest or original.inbound).text:
         return _SAME
     return _by_state(original, policy, is_deletion=is_deletion)
@@ -84,22 +84,22 @@ def decide_revision(
 
 def _by_state(original: Received, policy: RevisionPolicy, *, is_deletion: bool) -> RevisionDecision:
     if original.state is InboxState.REFUSED:
-        return _NOT_LET_IN
+        return _ORIGINAL_REFUSED
     if original.state is InboxState.WAITING:
         return _WITHDRAW if is_deletion else _REPLACE
     if original.turn is None:
-        return _OBEYED
+        return _ALREADY_DONE
     if policy is RevisionPolicy.IGNORE:
         return _IGNORE
-    # What was only overheard was never answered, so there is nothing to answer anew.
+    # An overheard message was never answered, so there is nothing to answer again.
     if policy is RevisionPolicy.NOTE or original.inbound.observed:
         return _NOTE
     return _RERUN
 
 
 def revision_note(before: str, after: str | None) -> str:
-    """What the agent is told: the words of people in quotes that they cannot end."""
+    """Return the note for the agent, with people's words in quotes they cannot close."""
     if after is None:
-        return "the user has deleted something they had said earlier; it is not shown to you any more"
+        return "the user deleted an earlier message; it is no longer shown to you"
     words = after.replace("\\", "\\\\").replace('"', '\\"')
-    return f'the user has changed what they had said earlier: instead of {Label(before).quoted()} it now says "{words}"'
+    return f'the user edited an earlier message: instead of {Label(before).quoted()} it now says "{words}"'

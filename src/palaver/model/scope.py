@@ -1,4 +1,4 @@
-"""Scopes: the rules that say which sources share a conversation."""
+"""Scopes: which sources share a conversation, and which profile answers them."""
 
 from enum import StrEnum
 
@@ -40,7 +40,7 @@ class Scope:
 
 @value
 class ProfileRule:
-    """Sends what matches every given field to a profile. A rule for a chat also holds in its threads."""
+    """Route a source that matches every given field to a profile. A rule for a chat also matches its threads."""
 
     profile: str
     platform: str | None = None
@@ -59,7 +59,7 @@ class ProfileRule:
         )
 
     def specificity(self, source: Source) -> tuple[bool, bool, bool, bool, bool, bool]:
-        """The narrower place first: a thread is inside a chat, that inside a scope, that before an account of ours."""
+        """Return a sort key that puts the narrower rule last: thread, then chat, server, account, platform."""
         return (
             self.thread_id is not None,
             self.chat_id is not None and self.chat_id == source.chat,
@@ -71,7 +71,7 @@ class ProfileRule:
 
 
 def choose_profile(source: Source, rules: tuple[ProfileRule, ...]) -> str:
-    """The most specific matching rule wins; of two equals the first. Where a profile was asked for, it stays."""
+    """Return the profile of the most specific matching rule, unless the source already asked for a profile."""
     matching = [rule for rule in rules if rule.matches(source)]
     if not matching or source.profile != MAIN:
         return source.profile

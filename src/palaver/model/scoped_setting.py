@@ -1,4 +1,4 @@
-"""Layered settings: one value found by chat, then platform, then chat kind, then profile, then default."""
+"""Scoped settings: one value looked up by chat, then platform, chat kind, profile and default."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class ChatSelector(NamedTuple):
-    """A chat that has a setting of its own; without `scope_id`, the chat of that id on every server."""
+    """A chat with its own setting. Without `scope_id` it matches that chat id on every server."""
 
     platform: str
     chat_id: str
@@ -30,7 +30,7 @@ class ChatSelector(NamedTuple):
 class ResolvedSetting(NamedTuple, Generic[T]):
     value: T
     layer: str
-    """Where it was set, in words: `chat telegram:-100`, `platform telegram`, `default`."""
+    """Where it was set: `chat telegram:-100`, `platform telegram`, `default`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,23 +42,22 @@ class ScopedSetting(Generic[T]):
     profiles: Mapping[str, T] = field(default_factory=dict[str, T])
 
     def values(self) -> Iterator[T]:
-        """Everything that is set anywhere."""
+        """Yield every value set in any scope."""
         yield self.default
         for layer in (self.chats, self.platforms, self.kinds, self.profiles):
             yield from layer.values()
 
     def find(self, source: Source) -> ResolvedSetting[T]:
-        """A chat's setting also holds in its threads, unless the thread has its own."""
-        return self._everywhere or self._narrowest(source)
+        """Return the narrowest value for a source. A chat's value also holds in its threads without their own."""
+        return self._only_default or self._find_narrowest(source)
 
     @cached_property
-    def _everywhere(self) -> ResolvedSetting[T] | None:
-        """The default, where nothing else is set."""
+    def _only_default(self) -> ResolvedSetting[T] | None:
         is_set = self.chats or self.platforms or self.kinds or self.profiles
         return None if is_set else ResolvedSetting(self.default, "default")
 
-    def _narrowest(self, source: Source) -> ResolvedSetting[T]:
-        for chat in _chats(source) if self.chats else ():
+    def _find_narrowest(self, source: Source) -> ResolvedSetting[T]:
+        for chat in _selectors(source) if self.chats else ():
             if chat in self.chats:
                 return ResolvedSetting(self.chats[chat], f"chat {chat}")
         if source.platform in self.platforms:
@@ -70,8 +69,8 @@ class ScopedSetting(Generic[T]):
         return ResolvedSetting(self.default, "default")
 
 
-def _chats(source: Source) -> Iterator[ChatSelector]:
-    """Under which names settings for this place may stand, the narrowest first."""
+def _selectors(source: Source) -> Iterator[ChatSelector]:
+    """Yield the selectors that match a source, narrowest first."""
     for chat_id in (source.chat, source.parent_chat_id):
         if chat_id is not None:
             yield ChatSelector(source.platform, chat_id, source.scope_id)

@@ -1,4 +1,4 @@
-"""Sources: who and where a message came from, and the untrusted labels that go with it."""
+"""Sources: who sent a message from where, what the adapter saw about them, and their untrusted display names."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import fields
@@ -30,12 +30,12 @@ THREAD = "thread"
 STANDARD_KINDS = (DM, GROUP, CHANNEL, THREAD)
 MAIN = "main"
 
-_LONGEST_NUMBER = 128  # bits
+_MAX_ID_BITS = 128
 
 
 @value
 class Source:
-    """Identity only. An empty id is no id; ids are text whatever the platform sends."""
+    """Identity only. Ids are always text, and an empty id means none."""
 
     platform: str
     chat_kind: str = DM
@@ -52,9 +52,9 @@ class Source:
 
     def __post_init__(self) -> None:
         if "" in _VALUES(self):
-            self._forget_empty()
+            self._drop_empty_ids()
 
-    def _forget_empty(self) -> None:
+    def _drop_empty_ids(self) -> None:
         for name in _OPTIONAL:
             if getattr(self, name) == "":
                 object.__setattr__(self, name, None)
@@ -64,17 +64,17 @@ class Source:
 
     @property
     def participant(self) -> str | None:
-        """Who spoke: the stable second id where there is one, else the user id."""
+        """Who sent it: the stable alternative id if there is one, else the user id."""
         return self.user_id_alt or self.user_id
 
     @property
     def chat(self) -> str | None:
-        """Which chat: its id, else the second id that a group may have. A direct chat without an id has none."""
+        """Which chat: its id, else a group's alternative id. A direct chat without an id has none."""
         return self.chat_id or (self.chat_id_alt if self.chat_kind != DM else None)
 
     @property
     def address(self) -> tuple[str | None, ...]:
-        """Where an answer goes: a direct chat without an id of its own is reached through its person."""
+        """Where an answer goes. A direct chat without an id is reached through its person."""
         return self.platform, self.account, self.chat or self.participant, self.thread_id
 
     def to_json(self) -> dict[str, str]:
@@ -82,7 +82,7 @@ class Source:
 
     @classmethod
     def from_json(cls, data: Mapping[str, object], known: Collection[str]) -> "Source":
-        """Read what `to_json` wrote, by us or by a peer. Fields we do not have, trust marks among them, are ignored."""
+        """Read what we or a peer wrote with `to_json`. Unknown fields, including trust, are ignored."""
         found = {name: _id_text(data, name) for name in _FIELDS}
         found["scope_id"] = found["scope_id"] or _id_text(data, "guild_id")  # its old name
         ids = {name: text for name, text in found.items() if text is not None}
@@ -104,30 +104,30 @@ def _id_text(data: Mapping[str, object], name: str) -> str | None:
     value = data.get(name)
     if value is None or isinstance(value, str):
         return value
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _LONGEST_NUMBER:
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _MAX_ID_BITS:
         return str(value)
     raise MalformedSource(
         f"The field {name} of a source cannot be",
-        found=type(value).__name__,  # A value from outside may be too large to be written.
-        allowed=f"text, a whole number or null; numbers have at most {_LONGEST_NUMBER} bits",
+        found=type(value).__name__,  # The value itself can be too large to print.
+        allowed=f"text, null, or a whole number of at most {_MAX_ID_BITS} bits",
         example=f'"{name}": "42"',
     )
 
 
 @value
 class Trust:
-    """What the adapter itself saw about a sender. It has no written form, so no peer can forge it."""
+    """What the adapter itself saw about a sender. It is never serialised, so no peer can forge it."""
 
     is_bot: bool = False
     has_role_grant: bool = False
     via_trusted_relay: bool = False
     talk_only: bool = False
-    """What it came with is good for talking: whoever the sender is, by it they are no more than a member."""
+    """The message came with a credential that only permits talking, so the sender's role is at most member."""
 
 
 @value
 class Labels:
-    """Display names, apart from identity: they change, lie and repeat."""
+    """Display names, kept apart from identity: they change, lie and repeat."""
 
     chat: Label | None = None
     user: Label | None = None
@@ -147,7 +147,7 @@ NO_LABELS = Labels()
 
 
 def describe_source(source: Source, labels: Labels, platform: Platform) -> str:
-    """One line for people: `CLI terminal`, `DM with alice`, `group: Dev, thread: 42`."""
+    """Return one line for people: `CLI terminal`, `DM with alice`, `group: Dev, thread: 42`."""
     if platform.place:
         return platform.place
     if source.chat_kind == DM:

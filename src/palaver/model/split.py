@@ -1,4 +1,4 @@
-"""Splitting: a long text cut into pieces that each fit one message, with code fences and tables kept readable."""
+"""Splitting: cut a long text into messages, keeping code fences and tables readable."""
 
 import re
 from bisect import bisect_left, bisect_right
@@ -42,7 +42,7 @@ _OPENING = re.compile(
 
 
 class Unit(Enum):
-    """What a platform counts when it limits the length of a message."""
+    """The unit in which a platform limits message length."""
 
     CODE_POINTS = "code points"
     UTF16 = "UTF-16 units"
@@ -57,13 +57,13 @@ class Unit(Enum):
 
     @property
     def widest(self) -> int:
-        """The most that one code point can measure."""
+        """The largest size of one code point."""
         return self.measure("\U0010ffff")
 
 
 @value
 class Piece:
-    """A part of the text, between what reopens and what closes the block that it was cut out of."""
+    """A part of the text, with a prefix and suffix that reopen and close the block it was cut from."""
 
     prefix: str
     body: str
@@ -75,10 +75,10 @@ class Piece:
 
 
 def split(text: str, limit: int, unit: Unit = Unit.CODE_POINTS) -> tuple[Piece, ...]:
-    """Pieces whose bodies join to `text` and whose texts measure at most `limit`; none for an empty text.
+    """Split `text` into pieces whose bodies join to it and whose texts measure at most `limit`.
 
-    White space shares a piece with words beside it, as platforms refuse a blank message. A piece is blank only where it
-    has to be: in white space about as long as a piece, or next to a fence or table that just fits into one.
+    White space shares a piece with nearby words, because platforms refuse a blank message. A piece is blank only in
+    white space about as long as a piece, or next to a fence or table that just fits into one.
     """
     if limit < unit.widest:
         allowed = f"{unit.widest} or more, so that any one character fits"
@@ -89,12 +89,12 @@ def split(text: str, limit: int, unit: Unit = Unit.CODE_POINTS) -> tuple[Piece, 
     return tuple(_Splitter(text, limit, unit, blocks).pieces())
 
 
-_FRAME = re.compile(r"```|~~~|\|")  # Without one of these there is no fence or table.
+_FRAME = re.compile(r"```|~~~|\|")  # Every fence or table contains one of these.
 
 
 @value
 class _Block:
-    """A code fence or a table: any cut inside needs its frame, a good one lies strictly between `body` and `last`."""
+    """A code fence or a table. Every cut inside repeats its frame; the best cuts lie between `body` and `last`."""
 
     start: int
     body: int
@@ -119,7 +119,7 @@ def _fence(opening: re.Match[str], fits: Callable[[str], bool]) -> _Block:
     text, bare = opening.string, opening["indent"] + opening["fence"]
     lines = _FENCE_LINE.finditer(text, opening.end())
     closing = next((line for line in lines if _closes(line, opening["fence"])), None)
-    # An unclosed fence reaches past the end of the text, so that the last piece is closed too.
+    # An unclosed fence extends past the end of the text, so that the last piece is closed too.
     last, end = closing.span() if closing else (len(text) + 1, len(text) + 1)
     openers = (f"{bare}{opening['info'].rstrip()}\n", f"{bare}\n")
     prefix = next((opener for opener in openers if fits(f"{opener}\n{bare}")), "")
@@ -162,17 +162,17 @@ class _Splitter:
             yield end
 
     def _without_blanks(self, cuts: list[int]) -> list[int]:
-        """The cuts; those around a blank piece are left out or moved where that helps."""
+        """Remove or move the cuts around blank pieces where that helps."""
         for at in reversed(range(len(cuts) - 1)):
-            if self._blanks(cuts[at : at + 2]):
+            if self._count_blanks(cuts[at : at + 2]):
                 near = slice(max(at - 1, 0), at + 3)
                 others = self._other_cuts(cuts[near.start : at], cuts[at], cuts[at + 1], cuts[at + 2 : near.stop])
-                better = (other for other in others if self._blanks(other) < self._blanks(cuts[near]))
+                better = (other for other in others if self._count_blanks(other) < self._count_blanks(cuts[near]))
                 cuts[near] = next(filter(self._fits, better), cuts[near])
         return cuts
 
     def _other_cuts(self, before: list[int], start: int, end: int, after: list[int]) -> Iterator[list[int]]:
-        """What a blank piece from `start` to `end` can become: a part of a neighbour, or a piece with words of one."""
+        """Yield ways to avoid a blank piece: merge it into a neighbour, or move words from a neighbour into it."""
         if before:
             yield [*before, end, *after]
         if after:
@@ -185,12 +185,12 @@ class _Splitter:
             yield from ([*before, start, cut, *after] for cut in self._cuts_between(end, last))
 
     def _cuts_between(self, start: int, stop: int) -> Iterator[int]:
-        """The cuts between words or, in a block, between lines, the last first; then the last one inside a word."""
+        """Yield cuts between words or, in a block, between lines, last first; then the last cut inside a word."""
         ends = [match.end() for match in _SPACE.finditer(self._text, start, stop)]
-        yield from filter(self._may_cut, reversed(ends))
-        yield from filter(self._may_cut, {self._cut_in_word(start, stop)})
+        yield from filter(self._can_cut, reversed(ends))
+        yield from filter(self._can_cut, {self._cut_in_word(start, stop)})
 
-    def _may_cut(self, index: int) -> bool:
+    def _can_cut(self, index: int) -> bool:
         block = self._block_around(index)
         between_lines = block and block.body < index < block.last and self._text[index - 1] == "\n"
         return self._is_clean(index) and bool(between_lines or not block)
@@ -199,7 +199,7 @@ class _Splitter:
         pieces = map(self._piece, cuts, cuts[1:])
         return all(piece.body and self._measure(piece.text) <= self._limit for piece in pieces)
 
-    def _blanks(self, cuts: list[int]) -> int:
+    def _count_blanks(self, cuts: list[int]) -> int:
         return sum(self._piece(start, end).text.isspace() for start, end in pairwise(cuts))
 
     def _end(self, start: int, room: int) -> int:
@@ -207,7 +207,7 @@ class _Splitter:
         if stop == len(self._text) and self._fits([start, stop]):
             return stop
         block = self._block_around(stop)
-        if block and block.start > start and self._holds(block):
+        if block and block.start > start and self._fits_in_one(block):
             return block.start
         if block:
             stop = self._reach(start, room - self._measure(block.closer))
@@ -217,7 +217,7 @@ class _Splitter:
         return self._cut_in_block(block, start, clear) if block else self._cut_in_prose(start, clear)
 
     def _reach(self, start: int, room: int) -> int:
-        """How far a piece of this size gets from `start`."""
+        """Return where a piece of this size that begins at `start` ends."""
         end = min(len(self._text), start + room)
         if self._measure(self._text[start:end]) <= room:
             return end
@@ -232,15 +232,14 @@ class _Splitter:
         block = self._block_before(index)
         return block if block and index < block.end else None
 
-    def _holds(self, block: _Block) -> bool:
-        """Whether one piece can hold all of the block."""
+    def _fits_in_one(self, block: _Block) -> bool:
         if block.end - block.start > self._limit + 1:
             return False
         closer = block.closer if block.end > len(self._text) else ""
         return self._measure(self._text[block.start : block.end] + closer) <= self._limit
 
     def _before_fence_line(self, start: int, stop: int) -> int:
-        """A line that looks like a fence is not cut, lest a half of it become one."""
+        """Move a cut before a line that looks like a fence, because half of it could become one."""
         line = self._text.rfind("\n", start, stop) + 1
         return line if line > start and _FENCE_LIKE.match(self._text, line) else stop
 
@@ -268,12 +267,12 @@ class _Splitter:
         if self._text[stop].isspace() and self._is_clean(stop):
             return stop
         cut = self._last(_SPACE, floor, stop)
-        if cut and (cut == stop or self._holds_word(cut)):
+        if cut and (cut == stop or self._fits_word(cut)):
             return cut
         return self._cut_in_word(start, stop)
 
-    def _holds_word(self, start: int) -> bool:
-        """Whether a piece that starts here can hold the word that starts here."""
+    def _fits_word(self, start: int) -> bool:
+        """Return whether the word that starts here fits into a piece that starts here."""
         word = _WORD.match(self._text, start, start + self._limit + 1)
         block = self._block_around(start)
         frame = block.prefix + block.closer if block else ""
@@ -291,7 +290,7 @@ class _Splitter:
         return next(filter(self._is_clean, reversed(ends)), None)
 
     def _last_outside_code(self, floor: int, stop: int) -> int | None:
-        """The last space in `floor..stop`, on one line, that is in neither inline code nor a link."""
+        """Return the last space in `floor..stop`, on one line, that is outside inline code and links."""
         near = max(0, floor - self._limit)
         line = max(near, self._text.rfind("\n", near, floor) + 1)
         masked = _CODE_OR_LINK.sub(lambda span: "x" * len(span[0]), self._text[line : stop + self._limit])
@@ -302,5 +301,5 @@ class _Splitter:
         return can_cut(self._text, index) and not self._starts_fence(index)
 
     def _starts_fence(self, index: int) -> bool:
-        """Whether the rest of a line, cut here, would be taken for a fence."""
+        """Return whether the rest of the line, cut here, would read as a fence."""
         return self._text[index - 1] != "\n" and _FENCE_LIKE.match(self._text, index) is not None

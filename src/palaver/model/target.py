@@ -1,4 +1,4 @@
-"""Targets: where output can go. Parsed once, when it is set; the text form parses back to the same targets."""
+"""Targets: where output can go. The text form parses back to the same targets."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -68,7 +68,7 @@ class Place:
         return f"{self.platform}:{chat}:{encode_id(self.thread)}"
 
 
-# What a chat id that is written as it is, colons included, may look like before its first colon.
+# What a chat id that is written verbatim, with its colons, looks like before its first colon.
 _HEAD = re.compile(r"[!#@][^%]*|[a-z]|[0-9]{1,2}")
 
 Target = Origin | Local | All | Home | Place
@@ -83,7 +83,7 @@ def target_text(targets: Collection[Target]) -> str:
 
 
 def parse_targets(text: str, platforms: Mapping[str, Platform]) -> tuple[Target, ...]:
-    """Every target named in `text`, in order, each once."""
+    """Return the targets named in `text`, in order and without duplicates."""
     words = [word.strip() for word in text.split(",")]
     return tuple(dict.fromkeys(_parse(word, platforms) for word in words))
 

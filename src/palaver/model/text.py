@@ -1,4 +1,4 @@
-"""Text from outside made fit for one line: without what cannot be seen, or with it written as numbers."""
+"""Untrusted text: fold it into one line, escape invisible characters, and cut it between characters."""
 
 import re
 import unicodedata
@@ -14,8 +14,8 @@ __all__ = [
 
 _BREAKS = re.compile(r"[\n\r\t\v\f\x1c-\x1f\x85\u2028\u2029]+")
 # Cc control, Cf format (zero-width, bidi, tags), Cs half surrogates, Co private use, Cn unassigned.
-_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
-# What shows as nothing in other categories: the rest of Unicode's Default_Ignorable_Code_Point (the grapheme joiner,
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+# Invisible characters of other categories: the rest of Unicode's Default_Ignorable_Code_Point (the grapheme joiner,
 # Hangul fillers, the Khmer inherent vowels, variation selectors) and the braille blank.
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0") | {
     chr(c) for c in (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))
@@ -27,20 +27,20 @@ def one_line(text: str, limit: int) -> str:
     """Fold `text` into one visible line of at most `limit` characters."""
     if not _is_plain(text):
         text = _BREAKS.sub(" ", text)
-        text = "".join(c for c in text if not _is_unseen(c))
+        text = "".join(c for c in text if not _is_invisible(c))
     text = " ".join(text.split())
     return text if len(text) <= limit else text[: limit - 1].rstrip() + _ELLIPSIS
 
 
 def escape_invisible(text: str) -> str:
-    """`text` on one line, whatever cannot be seen in it written as its number: what differs looks different."""
+    """Write invisible characters and unusual spaces as escapes, on one line, so that different texts look different."""
     if _is_plain(text):
         return text
-    return "".join(c.encode("unicode_escape").decode() if _is_unseen(c) or _is_odd_space(c) else c for c in text)
+    return "".join(c.encode("unicode_escape").decode() if _is_invisible(c) or _is_odd_space(c) else c for c in text)
 
 
 def quoted(text: str, limit: int = 80) -> str:
-    """`text` in single quotes, safe to print into a terminal or a log line."""
+    """Return the text in single quotes, shortened and safe for a terminal or a log line."""
     line = escape_invisible(text[: limit + 1])
     return f"'{line}'" if len(line) <= limit else f"'{line[: limit - 1]}{_ELLIPSIS}'"
 
@@ -49,8 +49,8 @@ def _is_plain(text: str) -> bool:
     return text.isascii() and text.isprintable()
 
 
-def _is_unseen(character: str) -> bool:
-    return unicodedata.category(character) in _UNSEEN or character in _BLANK
+def _is_invisible(character: str) -> bool:
+    return unicodedata.category(character) in _INVISIBLE or character in _BLANK
 
 
 def _is_odd_space(character: str) -> bool:
@@ -68,7 +68,7 @@ _PREPENDED = re.compile(
     "[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\u0d4e\U000110bd\U000110cd\U000111c2\U000111c3"
     "\U0001193f\U00011941\U00011a3a\U00011a84-\U00011a89\U00011d46\U00011f02]"
 )
-# What extends a character without being a mark: (non-)joiners, Thai and Lao am, halfwidth voicing, skin tones, tags.
+# Extend the character before without being marks: joiners, Thai and Lao am, halfwidth voicing, skin tones, tags.
 _EXTENDING = re.compile("[\u200c\u200d\u0e33\u0eb3\uff9e\uff9f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]")
 _PAIRED = re.compile(
     "\r\n"
@@ -80,7 +80,7 @@ _PAIRED = re.compile(
 
 
 def can_cut(text: str, index: int, start: int = 0) -> bool:
-    """Whether `index` lies between two characters; `start` is an earlier cut from which flags are paired."""
+    """Return whether `index` lies between two graphemes; `start` is an earlier cut from which flags are paired."""
     if not start < index < len(text):
         return True
     before, after = text[index - 1], text[index]
@@ -92,7 +92,7 @@ def can_cut(text: str, index: int, start: int = 0) -> bool:
 
 
 def last_cut(text: str, start: int, stop: int) -> int:
-    """The last place in `start..stop` where `text` may be cut, `start` if there is no other; linear in the distance."""
+    """Return the last cut between graphemes in `start..stop`, or `start`, in time linear in the distance."""
     # Within a run of regional indicators every second place is a cut, so the run is counted at most twice.
     while stop > start and not can_cut(text, stop, start):
         stop -= 1
@@ -121,6 +121,6 @@ def _extends(char: str) -> bool:
 
 
 def _is_conjunct(before: str, after: str) -> bool:
-    """An emoji or an Indic consonant tied to the one before by a joiner or a virama."""
+    """Return whether a joiner or a virama ties an emoji or an Indic consonant to the one before."""
     tied = before == _JOINER or unicodedata.combining(before) == _VIRAMA
     return tied and (unicodedata.category(after) in _SYMBOLS or unicodedata.category(after) == "Lo")

@@ -1,8 +1,8 @@
-"""Terms: any script cut into words that can be searched for.
+"""The search tokenizer: cut text of any script into terms for the index.
 
-A text becomes a line of words: lower case, without accents, `getUserName` and `snake_case` in their parts. Scripts
-that put no spaces between words, and emoji, become runs: strings in which every character counts. What is indexed is
-each word, each character and each pair of neighbours in a run, and the wholes: identifiers with their parts joined.
+A text becomes a line of words: lower case, without accents, `getUserName` and `snake_case` split into parts. Scripts
+without spaces between words, and emoji, become runs. The index holds each word, each character and each pair of
+neighbours in a run, and the wholes: identifiers with their parts joined.
 """
 
 import re
@@ -31,17 +31,17 @@ __all__ = [
 ]
 
 TOKENIZER_VERSION = f"1/{unicodedata.unidata_version}"
-"""Changes when the same text would be cut differently: an index of another version is of no use."""
+"""Changes when the same text is tokenized differently. An index of another version must be rebuilt."""
 
 Span = tuple[int, int]
 
 MAX_TERM_LENGTH = 64
-_MOST_PARTS = 8
-_PAGE = 20_000
-_OVERLAP = 400
+_MAX_PARTS = 8
+_PAGE_LENGTH = 20_000
+_PAGE_OVERLAP = 400
 
-# Every character has a class: u upper case, l other letters, d digits, m what belongs to the character before it,
-# t ties words together, c stands for itself in a run; a space is everything else.
+# Every character has a class: u upper case, l other letters, d digits, m marks that belong to the character before,
+# t ties that join words, c characters of a run; a space is everything else.
 _UPPER, _LETTER, _DIGIT, _MARK, _TIE, _RUN, _NOTHING = "uldmtc "
 _TIES = frozenset("_.-'\u2019")
 _PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
@@ -51,8 +51,10 @@ _SPACELESS = re.compile(
     "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3098\u309b-\u31ff\u3200-\u4dbf\u4e00-\ua4cf\uf900-\ufaff\uff66-\uff9d"
     "\U0001aff0-\U0001b16f\U0001f200-\U0001f2ff\U00020000-\U0003ffff]"
 )
-_TAIL = re.compile("[\u1160-\u11ff\ud7b0-\ud7fb\uff9e\uff9f\U0001f3fb-\U0001f3ff]")  # of syllables; voicing, skin tones
-_DRAWN = re.compile("[\u2500-\u259f\u2800-\u28ff]")  # box drawing, blocks, braille: pictures, not words
+_TAIL = re.compile(
+    "[\u1160-\u11ff\ud7b0-\ud7fb\uff9e\uff9f\U0001f3fb-\U0001f3ff]"
+)  # syllable ends, voicing, skin tones
+_DRAWING = re.compile("[\u2500-\u259f\u2800-\u28ff]")  # box drawing, blocks, braille: pictures, not words
 _ACCENTS = re.compile(
     "[\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06ed"
     "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f]"
@@ -71,14 +73,14 @@ def _class_of(char: str) -> str:
     if category[0] in "LNM" and category != "Nd" and _SPACELESS.match(char):
         return _RUN
     if category == "So":
-        return _NOTHING if _DRAWN.match(char) else _RUN
+        return _NOTHING if _DRAWING.match(char) else _RUN
     if category in {"Lu", "Lt"}:
         return _UPPER
     return {"L": _LETTER, "N": _DIGIT, "M": _MARK}.get(category[0], _NOTHING)
 
 
 class _Classes(dict[int, str]):
-    """For `str.translate`: a text into the classes of its characters, one for one."""
+    """A table for `str.translate` that maps each character to its class."""
 
     def __missing__(self, code: int) -> str:
         found = self[code] = _class_of(chr(code))
@@ -98,7 +100,7 @@ def is_run(word: str) -> bool:
 
 @lru_cache(maxsize=16384)
 def _fold(raw: str) -> str:
-    """Lower case, compatible forms made one, accents gone; nothing but letters, digits, signs and marks that spell."""
+    """Normalise to lower case without accents or compatibility forms; keep only letters, digits, symbols and marks."""
     if raw.isascii():
         return raw.lower()
     plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", raw[: 2 * MAX_TERM_LENGTH]).casefold().translate(_LETTERS))
@@ -112,7 +114,7 @@ def _is_kept(char: str) -> bool:
 
 
 class Token(NamedTuple):
-    """A word, or one character of a run, and where it stands."""
+    """A word, or one character of a run, and its position."""
 
     text: str
     start: int
@@ -120,7 +122,7 @@ class Token(NamedTuple):
 
 
 class TokenizedWord(NamedTuple):
-    """A stretch of letters, taken apart."""
+    """A stretch of letters split into tokens."""
 
     line: str
     pieces: tuple[Token, ...]
@@ -138,10 +140,10 @@ class Chunk(NamedTuple):
 
 
 class TokenizedText(NamedTuple):
-    """A text as words and runs in their order, and the wholes of its identifiers."""
+    """A text as words and runs in order, and the wholes of its identifiers."""
 
     text: str
-    """` word word run `: phrases are looked up in it."""
+    """` word word run `, in which phrases are searched."""
     wholes: list[str]
 
 
@@ -155,10 +157,10 @@ def join_chunks(chunks: list[Chunk]) -> TokenizedText:
 
 
 def tokenize_chunk(chunk: str) -> Chunk:
-    return _known(chunk) if len(chunk) <= MAX_TERM_LENGTH else _cut_anew(chunk)
+    return _cached_chunk(chunk) if len(chunk) <= MAX_TERM_LENGTH else _tokenize_chunk(chunk)
 
 
-def _cut_anew(chunk: str) -> Chunk:
+def _tokenize_chunk(chunk: str) -> Chunk:
     bare = chunk.strip(_PUNCTUATION)
     if bare.isascii() and bare.isalpha() and len(bare) <= MAX_TERM_LENGTH and (bare[1:].islower() or len(bare) == 1):
         start = chunk.index(bare)
@@ -172,8 +174,7 @@ def _cut_anew(chunk: str) -> Chunk:
     )
 
 
-_known = lru_cache(maxsize=32768)(_cut_anew)
-"""The same chunks come again and again."""
+_cached_chunk = lru_cache(maxsize=32768)(_tokenize_chunk)
 
 
 def _words(raw: str) -> tuple[str, tuple[str, ...]]:
@@ -185,7 +186,7 @@ def _words(raw: str) -> tuple[str, tuple[str, ...]]:
 
 
 class _PlainRuns(dict[int, str]):
-    """For `str.translate`: what stands for one character of a run; nothing for what must be looked at more closely."""
+    """A table for `str.translate`: the folded form of a run's character, or nothing if it needs `split_word`."""
 
     def __missing__(self, code: int) -> str:
         folded = _fold(chr(code))
@@ -198,7 +199,7 @@ _plain_runs = _PlainRuns()
 
 
 def split_word(raw: str) -> TokenizedWord:
-    """The pieces of a stretch of letters, each with its place."""
+    """Split a stretch of letters into tokens with their positions."""
     classes = raw.translate(_classes)
     return _pieces_of_run(raw, classes) if classes[0] == _RUN else _pieces_of_word(raw, classes)
 
@@ -217,16 +218,16 @@ def _pieces_of_word(raw: str, classes: str) -> TokenizedWord:
 
 
 def _parts(raw: str, classes: str, span: Span) -> list[Token]:
-    """The parts of an identifier; what falls into too many is a number or a hash, and stays in one."""
+    """Split an identifier into parts. One with too many parts is a number or a hash and stays whole."""
     spans = [part.span() for part in _PART.finditer(classes, *span)]
-    if len(spans) > _MOST_PARTS:
+    if len(spans) > _MAX_PARTS:
         spans = [span]
     pieces = (Token(_fold(raw[start:end])[:MAX_TERM_LENGTH], start, end) for start, end in spans)
     return [piece for piece in pieces if piece.text and not is_run(piece.text)]
 
 
 def _whole(parts: list[Token]) -> list[Token]:
-    if not 1 < len(parts) <= _MOST_PARTS:
+    if not 1 < len(parts) <= _MAX_PARTS:
         return []
     text = "".join(part.text for part in parts)
     return [Token(text, parts[0].start, parts[-1].end)] if len(text) <= MAX_TERM_LENGTH else []
@@ -242,7 +243,7 @@ def _pieces_of_run(raw: str, classes: str) -> TokenizedWord:
         start, end = unit.span()
         folded = _fold(raw[start:end])
         spelled = "".join(char for char in folded if not is_run(char))
-        if spelled.isalnum():  # a sign that stands for letters: ℃, ㎏
+        if spelled.isalnum():  # a symbol for letters: ℃, ㎏
             line += (" ", spelled, " ")
             pieces.append(Token(spelled, start, end))
         else:
@@ -253,7 +254,7 @@ def _pieces_of_run(raw: str, classes: str) -> TokenizedWord:
 
 
 def index_terms(line: str) -> list[str]:
-    """The terms of a `Line.text`: words, and the characters and pairs of runs."""
+    """Return the terms of a `TokenizedText.text`: words, and the characters and pairs of runs."""
     words = line.split()
     if line.isascii():
         return words
@@ -265,16 +266,16 @@ def bigrams(run: str) -> Iterator[str]:
 
 
 def split_pages(text: str) -> list[Span]:
-    """A long text in overlapping pages, so that what one entry costs has a bound; all words are sought on one page."""
+    """Split a long text into overlapping pages, to bound the cost of one entry. A query must match within one page."""
     found: list[Span] = []
     start = 0
-    while len(text) - start > _PAGE:
-        end = _gap_before(text, start + _PAGE)
+    while len(text) - start > _PAGE_LENGTH:
+        end = _space_before(text, start + _PAGE_LENGTH)
         found.append((start, end))
-        start = _gap_before(text, end - _OVERLAP)
+        start = _space_before(text, end - _PAGE_OVERLAP)
     return [*found, (start, len(text))]
 
 
-def _gap_before(text: str, index: int) -> int:
-    """The last white space just before `index`, or `index` itself where there is none."""
-    return max((at for at in range(index - _OVERLAP, index) if text[at].isspace()), default=index)
+def _space_before(text: str, index: int) -> int:
+    """Return the last white space just before `index`, or `index` if there is none nearby."""
+    return max((at for at in range(index - _PAGE_OVERLAP, index) if text[at].isspace()), default=index)

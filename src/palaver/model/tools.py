@@ -1,4 +1,4 @@
-"""Tools in words and rules: who may have which where, what a person is asked, what the agent is told."""
+"""Tool rules: which tools a role has on a platform, when a person must approve, and how results are cleaned."""
 
 import json
 import re
@@ -27,27 +27,27 @@ __all__ = [
 ]
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
-"""What every provider takes as a name."""
+"""Tool names that every provider accepts."""
 ALL_TOOLS = frozenset({"all"})
 _TALK = frozenset({"read_file", "search", "send_file", "send_here"})
 MAX_QUESTION_LENGTH = 4000
-"""Nobody is asked about more than they will read."""
-_MARGIN = 4
+"""The longest approval question that people will read."""
+_SCAN_FACTOR = 4
 _NO_OUTPUT = "(no output)"
 
 
 class ApprovalMode(StrEnum):
-    """Whether a tool may be used."""
+    """When a tool can be used."""
 
     ALWAYS = "always"
     ASK = "ask"
-    """A person is asked each time."""
+    """After a person approved the call."""
     NEVER = "never"
 
 
 @value
 class ToolRules:
-    """Patterns of names: `*` stands for anything, `all` for all."""
+    """Which tools can be used, as name patterns: `*` matches anything, and `all` matches every tool."""
 
     roles: Mapping[AccessRole, frozenset[str]] = field(
         default_factory=lambda: {
@@ -58,37 +58,37 @@ class ToolRules:
         }
     )
     platforms: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
-    """The only tools there are on a platform; where it is not named, all that the role has."""
+    """The only tools on a platform. A platform that is not listed has all tools of the role."""
     allowed: Mapping[str, ApprovalMode] = field(default_factory=dict[str, ApprovalMode])
 
     def any_for(self, role: AccessRole, platform: str) -> bool:
         return bool(self.roles.get(role)) and bool(self.platforms.get(platform, ALL_TOOLS))
 
     def approval_mode(self, name: str, role: AccessRole, platform: str, *, needs_approval: bool) -> ApprovalMode:
-        """What is said of the very tool counts, then the longest pattern that fits it, then what it says of itself."""
-        has_role = _fits(name, self.roles.get(role, frozenset()))
-        if not has_role or not _fits(name, self.platforms.get(platform, ALL_TOOLS)):
+        """Return the mode set for the tool itself, else for the longest matching pattern, else the tool's own."""
+        has_role = _matches_any(name, self.roles.get(role, frozenset()))
+        if not has_role or not _matches_any(name, self.platforms.get(platform, ALL_TOOLS)):
             return ApprovalMode.NEVER
         if name in self.allowed:
             return self.allowed[name]
-        fitting = [pattern for pattern in self.allowed if _matches(name, pattern)]
-        if fitting:
-            return self.allowed[max(fitting, key=lambda pattern: (pattern not in ALL_TOOLS, len(pattern), pattern))]
+        matching = [pattern for pattern in self.allowed if _matches(name, pattern)]
+        if matching:
+            return self.allowed[max(matching, key=lambda pattern: (pattern not in ALL_TOOLS, len(pattern), pattern))]
         return ApprovalMode.ASK if needs_approval else ApprovalMode.ALWAYS
 
 
-def _fits(name: str, patterns: frozenset[str]) -> bool:
+def _matches_any(name: str, patterns: frozenset[str]) -> bool:
     return any(_matches(name, pattern) for pattern in patterns)
 
 
 @lru_cache(1024)
 def _matches(name: str, pattern: str) -> bool:
-    """A star stands for any letters, the word for all for all, and nothing else has a meaning."""
+    """Match a pattern in which only `*` and `all` are special."""
     return pattern in ALL_TOOLS or re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name) is not None
 
 
 def parse_arguments(call: ToolCall) -> Mapping[str, object] | None:
-    """What the call says; None where that is no JSON object."""
+    """Return the arguments of a call, or None if they are not a JSON object."""
     try:
         found = json.loads(call.arguments or "{}")
     except (ValueError, RecursionError):
@@ -97,27 +97,24 @@ def parse_arguments(call: ToolCall) -> Mapping[str, object] | None:
 
 
 def approval_question(call: ToolCall, arguments: Mapping[str, object]) -> str:
-    """Each argument whole and on a line of its own: none passes for another, or for words of the gateway."""
-    lines = [f"{escape_invisible(name)}: {escape_invisible(_written(value))}" for name, value in arguments.items()]
+    """Ask about a call, with each argument on its own line, so that none can pass for another or for our words."""
+    lines = [f"{escape_invisible(name)}: {escape_invisible(_as_text(value))}" for name, value in arguments.items()]
     return "\n".join([f"May I use {escape_invisible(call.name)}?", *lines])
 
 
-def _written(value: object) -> str:
+def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def clean_result(text: str, limit: int) -> str:
-    """What a tool has put out as the agent is shown it, now and later: bounded, and without secrets.
-
-    The middle is left out of what is too long: what matters stands at the beginning, or at the end.
-    """
-    # More than is shown is looked through: what is cut in two is not seen to be a secret.
-    text = strip_markers(redact(_shortened(text.encode("utf-8", "replace").decode(), _MARGIN * limit)))
-    return _shortened(text, limit) if text.strip() else _NO_OUTPUT
+    """Return a tool's output as the agent sees it: without secrets and markers, and shortened in the middle."""
+    # Redact more than is shown: a secret that is cut in two is not recognised.
+    text = strip_markers(redact(_shorten(text.encode("utf-8", "replace").decode(), _SCAN_FACTOR * limit)))
+    return _shorten(text, limit) if text.strip() else _NO_OUTPUT
 
 
-def _shortened(text: str, limit: int) -> str:
+def _shorten(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     half = limit // 2
-    return f"{text[:half]}\n… ({len(text) - 2 * half} characters are left out) …\n{text[-half:]}"
+    return f"{text[:half]}\n… ({len(text) - 2 * half} characters omitted) …\n{text[-half:]}"

@@ -1,4 +1,4 @@
-"""Transcripts: entries that are written once and never changed, except for what hides them."""
+"""Transcripts: append-only entries. Only `hidden_by` ever changes."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -39,7 +39,7 @@ class Sender(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """One line of a transcript. A named tuple, since a conversation is loaded by the hundred for every turn."""
+    """One line of a transcript. A named tuple, because every turn loads hundreds."""
 
     seq: int
     role: Role
@@ -48,39 +48,36 @@ class Entry(NamedTuple):
     turn: str | None = None
     sender: Sender | None = None
     message_id: str | None = None
-    """The platform's id of the message, where there was one."""
+    """The platform's id of the message, if it has one."""
     calls: tuple[ToolCall, ...] = ()
     answers: str | None = None
     """The id of the tool call whose result this is."""
     reasoning: str = ""
     blob: bytes = b""
-    """What the provider wants back byte for byte."""
+    """What the provider needs back byte for byte."""
     tokens: int = 0
     observed: bool = False
-    """Said in the chat, but not to the agent."""
+    """Overheard: said in the chat, but not to the agent."""
     covers: tuple[int, int] | None = None
-    """First and last seq that a summary stands for."""
+    """The first and last seq that a summary replaces."""
     files: tuple[Attachment, ...] = ()
-    """What came with the message, or went out with the answer."""
+    """Files that came with the message or went out with the answer."""
     hidden_by: str | None = None
-    """The operation that took it out of the view."""
+    """The operation that removed it from the view."""
 
     @property
     def position(self) -> int:
-        """Where it stands in the view: a summary in the place of what it covers."""
+        """Its place in the view: a summary takes the place of the last entry it covers."""
         return self.covers[1] if self.covers else self.seq
 
 
 def is_addressed_to_agent(entry: Entry) -> bool:
-    """A person said it, and not only to others."""
+    """Return whether a person said it to the agent, not only to others."""
     return entry.role is Role.USER and not entry.observed
 
 
 def start_of_last_turns(entries: Iterable[Entry], count: int) -> int | None:
-    """Where the last turns in which a person spoke begin; more than there are means all.
-
-    Entries that came with no turn count one by one.
-    """
+    """Return the seq where the last `count` turns with a person's words begin. Entries without a turn count singly."""
     firsts: dict[str, int] = {}
     for entry in filter(is_addressed_to_agent, entries):
         firsts.setdefault(entry.turn or f"seq {entry.seq}", entry.seq)

@@ -1,4 +1,4 @@
-"""Turns: what came in, the turn that answers it, and what is owed in return."""
+"""Turns: inbound messages, the turn that answers them, and the outbound messages it owes."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -33,29 +33,29 @@ __all__ = [
 
 
 class BusyMode(StrEnum):
-    """What becomes of a message that arrives while a turn runs."""
+    """What happens to a message that arrives while a turn runs."""
 
     QUEUE = "queue"
-    """One turn each, in order."""
+    """Answer each message in its own turn, in order."""
     COLLECT = "collect"
-    """What waited becomes one turn."""
+    """Answer all waiting messages in one turn."""
     INTERRUPT = "interrupt"
-    """The running turn stops; what waited becomes the next."""
+    """Stop the running turn and answer all waiting messages in the next."""
     STEER = "steer"
-    """Offered to the agent after its next tool call; else like `collect`."""
+    """Show the message to the agent after its next tool call; else like `collect`."""
 
 
 @value
 class Revision:
-    """A change of a message that was sent before. Words change; files that came with the message stay."""
+    """An edit or deletion of an earlier message. An edit changes the text, never the files."""
 
     version: str
-    """Which change it is, so that a redelivery is the same: the time of the edit, or its own id."""
+    """Identifies the edit, so that a redelivery is recognised: its time, or its own id."""
     deleted: bool = False
 
 
 class ClientTool(NamedTuple):
-    """A tool that the sender of a message has, and uses for the agent when it is called."""
+    """A tool that the sender of a message runs on the agent's behalf."""
 
     name: str
     description: str = ""
@@ -65,7 +65,7 @@ class ClientTool(NamedTuple):
 
 @value
 class Inbound:
-    """A message as the adapter parsed it. Its id is what makes a redelivery the same message."""
+    """A message as the adapter parsed it. Its id identifies a redelivery."""
 
     source: Source
     text: str
@@ -74,44 +74,44 @@ class Inbound:
     cause: Cause = Cause.HUMAN
     observed: bool = False
     mentions_us: bool = False
-    """Our account was mentioned, or something of ours is answered. It counts on arrival and is not kept."""
+    """It mentions our account or replies to one of our messages. Used on arrival and not stored."""
     reply_to: str | None = None
-    """The id of the message that it was said in reply to, in the same chat, whoever said that."""
+    """The id of the message in the same chat that it replies to."""
     burst: str | None = None
-    """What the platform calls several messages that were sent as one: an album."""
+    """The platform's id for several messages sent as one, such as an album."""
     busy: BusyMode | None = None
-    """As its sender wants it while a turn runs; None for as the chat does. Such a message is no command."""
+    """The sender's choice for this message; None uses the chat's mode. A message with a choice is never a command."""
     plain: bool = False
-    """It is words and nothing else: however it looks, it is no command."""
+    """Never treat the text as a command."""
     files: tuple[Attachment, ...] = ()
-    """What came with it, to be fetched by the adapter."""
+    """Files that came with it, for the adapter to fetch."""
     client_tools: tuple[ClientTool, ...] = ()
-    """What its sender does for the agent in the turn that answers it."""
+    """Tools that the sender runs for the agent in the turn that answers it."""
     revision: Revision | None = None
-    """It is no new message but changes the one of this id; then `at` is when it was changed."""
+    """Set if it edits or deletes the message of this id; `at` is then the time of the edit."""
     earlier: tuple[str, ...] = ()
-    """What it said before it was changed, oldest first."""
+    """Its texts before it was edited, oldest first."""
 
     def check_ids(self) -> None:
-        """Raises MalformedSource where its conversation, or it in its chat, cannot be known again by ids so long."""
+        """Raise MalformedSource if the ids are too long to identify its conversation or itself."""
         source, version = self.source, self.revision.version if self.revision else None
         check_ids("conversation", source.chat, source.scope_id, source.thread_id, source.participant)
         check_ids("message", source.chat_id or source.participant, source.message_id, version)
 
     @property
     def has_all_files(self) -> bool:
-        """Its files are here, or never will be."""
+        """Whether each file is stored or known to be unavailable."""
         return all(file.is_settled for file in self.files)
 
     @property
     def counts_as_activity(self) -> bool:
-        """Only people who speak to the agent keep a conversation from ending by itself."""
+        """Whether it postpones an idle reset: only people who talk to the agent do."""
         return counts_as_activity(self.cause) and not self.observed
 
 
 @value
 class Received:
-    """An inbox row: an inbound message and what became of it."""
+    """An inbox row: an inbound message and its state."""
 
     number: int
     key: SessionKey
@@ -121,14 +121,14 @@ class Received:
     turn: int | None = None
     reason: str | None = None
     role: AccessRole | None = None
-    """As what the sender was let in."""
+    """The sender's role when it was accepted."""
     place: SessionKey | None = None
-    """The key of the place it was said in, where that place is attached to this conversation."""
+    """The key of the chat it came from, if that chat is attached to this conversation."""
 
 
 @value
 class Turn:
-    """One claim on a conversation. Every write of it names the fence; an older fence can write nothing."""
+    """One claim on a conversation. Every write names the fence; a write with an older fence is refused."""
 
     number: int
     key: SessionKey
@@ -142,11 +142,11 @@ class Turn:
     started: datetime
     error: str | None = None
     halted: datetime | None = None
-    """When it was last cut off."""
+    """When it was last interrupted."""
     draft: str | None = None
-    """The receipt of the message in which the answer grows."""
+    """The receipt of the draft message that shows the growing answer."""
     quota: str | None = None
-    """The quota that a failed turn was over."""
+    """The quota that a failed turn exceeded."""
 
     @property
     def question_id(self) -> str:
@@ -154,15 +154,15 @@ class Turn:
 
     @property
     def draft_key(self) -> str:
-        """By which a platform knows the message again in which the answer grows, also after a crash.
+        """The idempotency key of the draft message, stable across a crash.
 
-        It is another once a question was answered, from where attempts are counted anew: the first became the question.
+        It changes once an approval question was answered, because the earlier draft became the question.
         """
         return f"draft:{self.number}-{self.fence - self.attempt}:{_stamp(self.started)}"
 
 
 def question_id(turn: int, fence: int) -> str:
-    """What a turn asks permission for: it asks once each time it is at work."""
+    """Return the id of a turn's approval question: a turn asks at most once each time it runs."""
     return f"{turn}-{fence}"
 
 
@@ -183,16 +183,16 @@ class Usage:
 
 
 class Choice(NamedTuple):
-    """One of the answers that a message asks for; where a platform has buttons, it is one."""
+    """One of the replies that a message offers, shown as a button where the platform has them."""
 
     label: str
     says: str
-    """What whoever takes it is taken to have said: `/approve 7`. At most 64 bytes."""
+    """The text that choosing it sends, such as `/approve 7`. At most 64 bytes."""
 
 
 @value
 class Outbound:
-    """Something owed to a place: the text, where to, and which part of which reply it is."""
+    """A message to send: where to, the text or file, and what follows once it is delivered."""
 
     platform: str
     chat_id: str
@@ -201,23 +201,23 @@ class Outbound:
     thread_id: str | None = None
     reply_to: str | None = None
     file: Attachment | None = None
-    """To be sent in this message; the text, if there is one, goes with it."""
+    """The file to send, with the text as its caption."""
     edits: str | None = None
-    """The receipt of a draft that this text takes the place of."""
+    """The receipt of the draft that this text replaces."""
     mirror: str | None = None
-    """The key of a conversation whose agent is to know, once it has arrived, that it was said there."""
+    """The key of a conversation whose agent gets a note once this is delivered."""
     choices: tuple[Choice, ...] = ()
-    """Answers to choose from; the text says them, too, for platforms without buttons."""
+    """Replies to choose from. The text lists them too, for platforms without buttons."""
     opens: str | None = None
-    """The name of a thread to begin with it, where the platform has threads."""
+    """The name of a thread to start with it, if the platform has threads."""
     handoff: int | None = None
-    """The operation that brings a conversation to where this arrives."""
+    """The operation that moves a conversation to where this is delivered."""
     is_news: bool = False
-    """It tells what happened; that it was delivered is no news itself."""
+    """It reports an event; its own delivery is not reported as one."""
 
 
 def outbound_to(source: Source, text: str, *, reply_to: str | None = None, edits: str | None = None) -> Outbound:
-    """One message to where an answer to the source goes."""
+    """Return a message to where an answer to the source goes."""
     return Outbound(
         platform=source.platform,
         account=source.account,
@@ -231,7 +231,7 @@ def outbound_to(source: Source, text: str, *, reply_to: str | None = None, edits
 
 @value
 class Delivery:
-    """An outbox row: an outbound message and what became of it."""
+    """An outbox row: an outbound message and its state."""
 
     number: int
     outbound: Outbound
@@ -245,30 +245,30 @@ class Delivery:
     error: str | None = None
     may_be_duplicate: bool = False
     is_gone: bool = False
-    """An earlier send found the chat gone."""
+    """An earlier attempt found the chat gone."""
 
     @property
     def idempotency_key(self) -> str:
-        """By which a platform knows it again. Numbers begin anew in a fresh database, and after a backup comes back."""
+        """Identifies it to the platform. The time keeps it unique when numbers repeat after a restored backup."""
         return f"palaver:{self.number}:{_stamp(self.created)}"
 
 
 def _stamp(moment: datetime) -> int:
-    """Microseconds: what tells apart what has the same number in two databases."""
+    """Return microseconds, which distinguish rows with the same number in two databases."""
     return int(moment.timestamp() * 1_000_000)
 
 
 @lru_cache(1024)
 def account_text(platform: str, account: str | None) -> str:
-    """One account of ours on a platform: `telegram:helper_bot`."""
+    """Return the name of one of our accounts: `telegram:helper_bot`."""
     return f"{platform}:{encode_id(account or '')}"
 
 
 def resolve_unclear(delivery: Delivery, *, safe: bool) -> tuple[OutboxState, bool]:
-    """What becomes of a send that may have arrived, and whether it carries the mark that says so.
+    """Return the next state of a send that may have arrived, and whether it is marked as a possible duplicate.
 
-    Where sending twice shows once it is simply sent again; else once more, marked; then it is left to a person.
-    A thread is not opened a second time.
+    If the platform drops duplicates (`safe`), send again. Otherwise send once more, marked, and then leave it to a
+    person. Never open a thread twice.
     """
     if safe:
         return OutboxState.DUE, delivery.may_be_duplicate

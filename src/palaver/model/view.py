@@ -1,13 +1,13 @@
-"""The view: what the model is shown of a transcript. From any log whatsoever to a sequence every provider accepts.
+"""The view: turn any transcript into a message sequence that every provider accepts.
 
 `view` is `render`, which turns entries into messages, followed by `repair`, which makes the sequence valid:
 
-- it starts with a user message; user and assistant alternate but for tool results
-- every tool call has exactly one result, right behind the message that made it, in the order of the calls
-- call ids are unique and, like tool names, made of letters providers accept; arguments are a JSON object
-- no message is empty, all text can be encoded
+- it starts with a user message, and user and assistant alternate except for tool results
+- every tool call has exactly one result, right after the message that made it, in the order of the calls
+- call ids are unique and, like tool names, use characters that providers accept; arguments are a JSON object
+- no message is empty, and all text can be encoded
 
-Only a turn that goes on after a person was asked has calls without results: those of its last message, at the end.
+Only a turn that resumes after an approval has calls without results: those of its last message, at the end.
 """
 
 import json
@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import cycle, groupby, takewhile
+from itertools import compress, cycle, groupby, takewhile
 from operator import attrgetter, is_, itemgetter
 from typing import NamedTuple, NoReturn
 
@@ -41,7 +41,7 @@ __all__ = [
 LONG_GAP = timedelta(hours=6)
 INTERRUPTED = "(interrupted: no result was recorded, its effect is unknown)"
 _NO_OUTPUT = "(no output)"
-# Bound once: looking an enum member up costs more than comparing it, and this runs for every entry.
+# Bound once: this runs for every entry, and looking up an enum member costs more than comparing it.
 _USER, _ASSISTANT, _TOOL, _NOTE, _SUMMARY = Role.USER, Role.ASSISTANT, Role.TOOL, Role.NOTE, Role.SUMMARY
 _ROLE = attrgetter("role")
 _POSITION = attrgetter("position")
@@ -62,7 +62,7 @@ class Message(NamedTuple):
 
 _Values = tuple[Role, str, tuple[ToolCall, ...], str, str, tuple[bytes, ...]]
 _message: Callable[[_Values], Message] = partial(tuple.__new__, Message)  # pyright: ignore[reportUnknownMemberType]
-"""A message of all its values. Without looking for those that were left out it is made in two thirds of the time."""
+"""Make a message from all its values. Skipping the defaults saves a third of the time."""
 
 
 def view(
@@ -71,72 +71,72 @@ def view(
     *,
     shared: bool = False,
     message_ids: bool = False,
-    goes_on: str | None = None,
+    resumed_turn: str | None = None,
 ) -> tuple[Message, ...]:
-    """What the model is shown; message ids, when asked for, only where ids are not hidden.
+    """Return what the model sees. `message_ids` adds message ids where ids are not hidden.
 
-    `goes_on` names a turn that was waiting for a person: what it called last and did not use stays open, at the end.
+    `resumed_turn` names a turn that waited for an approval: its last calls without results stay open, at the end.
     """
-    shown = visible_entries(entries)
-    last = _last_step(shown, goes_on) if goes_on else None
+    visible = visible_entries(entries)
+    last = _last_step(visible, resumed_turn) if resumed_turn else None
     if last is None:
-        return repair(render(shown, naming, shared=shared, message_ids=message_ids))
-    told = {entry.seq for entry in last}
-    ordered = [*(entry for entry in shown if entry.seq not in told), *last]
+        return repair(render(visible, naming, shared=shared, message_ids=message_ids))
+    moved = {entry.seq for entry in last}
+    ordered = [*(entry for entry in visible if entry.seq not in moved), *last]
     messages = repair(render(ordered, naming, shared=shared, message_ids=message_ids))
-    used = _used(last)
-    results = messages[len(messages) - len(used) :]
-    return messages[: -len(used)] + tuple(result for result, is_used in zip(results, used, strict=True) if is_used)
+    answered = _answered(last)
+    results = messages[len(messages) - len(answered) :]
+    return messages[: -len(answered)] + tuple(compress(results, answered))
 
 
 def open_calls_of_turn(entries: Iterable[Entry], turn: str) -> tuple[ToolCall, ...]:
-    """What a turn called last and has no result of, as it was written down."""
+    """Return the last calls of a turn that have no result, as stored."""
     last = _last_step(visible_entries(entries), turn)
     if last is None:
         return ()
-    return tuple(call for call, is_used in zip(last[0].calls, _used(last), strict=True) if not is_used)
+    return tuple(call for call, is_answered in zip(last[0].calls, _answered(last), strict=True) if not is_answered)
 
 
 def open_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
-    """The calls at the end of a view that have no result yet, as they are shown."""
+    """Return the calls at the end of a view that have no result yet, as the model sees them."""
     answered = {message.answers for message in takewhile(lambda message: message.role is _TOOL, reversed(messages))}
     last = next((message for message in reversed(messages) if message.role is not _TOOL), None)
     return tuple(call for call in last.calls if call.id not in answered) if last else ()
 
 
 def _last_step(entries: Sequence[Entry], turn: str) -> list[Entry] | None:
-    """What a turn called last, and the results of that; None where nothing of it is open."""
-    mine = [entry for entry in entries if entry.turn == turn]
-    called = next((entry for entry in reversed(mine) if entry.calls and entry.role is _ASSISTANT), None)
+    """Return the last entry of a turn with calls, and their results; None if every call has one."""
+    of_turn = [entry for entry in entries if entry.turn == turn]
+    called = next((entry for entry in reversed(of_turn) if entry.calls and entry.role is _ASSISTANT), None)
     if called is None:
         return None
     names = {call.id for call in called.calls}
-    results = (entry for entry in mine if entry.role is _TOOL and (entry.answers or "") in names)
+    results = (entry for entry in of_turn if entry.role is _TOOL and (entry.answers or "") in names)
     step = [called, *(entry for entry in results if entry.seq > called.seq)]
-    return None if all(_used(step)) else step
+    return None if all(_answered(step)) else step
 
 
-def _used(step: Sequence[Entry]) -> list[bool]:
-    """Of each call of a step, whether it has a result. Where an id is there twice, results come in order."""
+def _answered(step: Sequence[Entry]) -> list[bool]:
+    """Return for each call of a step whether it has a result. Results of a repeated id come in order."""
     results = Counter(entry.answers or "" for entry in step[1:])
-    used: list[bool] = []
+    answered: list[bool] = []
     for call in step[0].calls:
-        used.append(results[call.id] > 0)
+        answered.append(results[call.id] > 0)
         results[call.id] -= 1
-    return used
+    return answered
 
 
 def visible_entries(entries: Iterable[Entry]) -> list[Entry]:
-    """What is not hidden, each summary in the place of what it covers."""
-    shown = [entry for entry in entries if entry.hidden_by is None]
-    has_summary = any(map(_COVERS, shown))
-    return sorted(shown, key=_POSITION if has_summary else _SEQ)
+    """Return the entries that are not hidden, each summary in the place of what it covers."""
+    visible = [entry for entry in entries if entry.hidden_by is None]
+    has_summary = any(map(_COVERS, visible))
+    return sorted(visible, key=_POSITION if has_summary else _SEQ)
 
 
 def render(entries: Sequence[Entry], naming: Naming, *, shared: bool, message_ids: bool) -> list[Message]:
-    """Each entry as a message. Whatever the gateway adds stands in marks that no other text can contain."""
+    """Turn each entry into a message. The gateway's own words are in markers that no other text can contain."""
     messages: list[Message] = []
-    told = _Telling(naming, shared=shared, message_ids=message_ids).told
+    render_user_side = _UserSideRenderer(naming, shared=shared, message_ids=message_ids).render
     latest: datetime | None = None
     for entry in entries:
         role, at = entry.role, entry.at
@@ -145,9 +145,9 @@ def render(entries: Sequence[Entry], naming: Naming, *, shared: bool, message_id
             messages.append(_message((role, entry.text, entry.calls, "", entry.reasoning, blobs)))
         elif role is _TOOL:
             messages.append(_message((role, strip_markers(entry.text), (), entry.answers or "", "", ())))
-        elif text := told(entry):
+        elif text := render_user_side(entry):
             if role is _USER and latest and at - latest >= LONG_GAP:
-                # Taken from the entries' own times, so it never changes once written.
+                # From the entries' own times, so that it never changes.
                 text = f"{gap_marker((at - latest).total_seconds())} {text}"
             messages.append(_message((_USER, text, (), "", "", ())))
         if role is not _SUMMARY and (latest is None or at > latest):
@@ -155,8 +155,8 @@ def render(entries: Sequence[Entry], naming: Naming, *, shared: bool, message_id
     return messages
 
 
-class _Telling:
-    """How what stands on the user's side is told to the model, though not only users put it there."""
+class _UserSideRenderer:
+    """Renders what the model sees as user messages: people's words, notes and summaries."""
 
     def __init__(self, naming: Naming, *, shared: bool, message_ids: bool) -> None:
         self._naming = naming
@@ -165,7 +165,7 @@ class _Telling:
         self._has_facts = shared or self._message_ids or naming.platform.accounts_are_chats
         self._names: dict[Sender | None, str] = {}
 
-    def told(self, entry: Entry) -> str:
+    def render(self, entry: Entry) -> str:
         if entry.role is _NOTE:
             return note_marker(entry.text)
         text = _with_files(entry) if entry.files else strip_markers(entry.text)
@@ -179,7 +179,7 @@ class _Telling:
         return self._facts(entry) + text if self._has_facts else text
 
     def _facts(self, entry: Entry) -> str:
-        """Who says it, and under which id, where the model has to know."""
+        """Return markers with the sender and the message id, where the model needs them."""
         facts = ""
         if self._shared or self._naming.has_display_name(entry.sender):
             facts = marker(f"from {self._who(entry.sender)}") + " "
@@ -195,53 +195,53 @@ class _Telling:
 
 
 def _with_files(entry: Entry) -> str:
-    """What was said, and the files that came with it, each described in a mark."""
+    """Return the text and a marker for each file that came with it."""
     files = (marker(strip_markers(describe_attachment(file))) for file in entry.files)
     return "\n".join(part for part in (strip_markers(entry.text).strip(), *files) if part)
 
 
 def repair(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """A sequence every provider accepts. Valid sequences come out as they went in."""
+    """Return a sequence that every provider accepts. Valid sequences stay unchanged."""
     if not messages:
         return ()
     roles, texts, calls, _, thoughts, _ = zip(*messages, strict=True)
     if any(map(str.isspace, texts)) or not _is_encodable("".join(texts + thoughts)):
-        messages = list(map(_sendable, messages))
+        messages = list(map(_make_encodable, messages))
     elif all(texts) and not any(calls) and all(map(is_, roles, cycle((_USER, _ASSISTANT)))):
         return tuple(messages)
-    return _rearranged(messages)
+    return _rearrange(messages)
 
 
-def _sendable(message: Message) -> Message:
-    """Without half surrogates, and without text that is nothing but space."""
+def _make_encodable(message: Message) -> Message:
+    """Remove lone surrogates, and text that is only white space."""
     text = "" if message.text.isspace() else _encodable(message.text)
     return message._replace(text=text, reasoning=_encodable(message.reasoning))
 
 
-def _rearranged(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """In turn, the results behind their calls."""
-    rearranged = _alternating(_paired(messages))
-    # Reasoning that no words or calls came with has nobody to stand beside.
-    spoken = [message for message in rearranged if message.text or message.calls]
-    if len(spoken) < len(rearranged):
-        rearranged = _alternating(spoken)
+def _rearrange(messages: Sequence[Message]) -> tuple[Message, ...]:
+    rearranged = _join_neighbours(_pair_results(messages))
+    # Drop reasoning without text or calls: it has no message to belong to.
+    with_content = [message for message in rearranged if message.text or message.calls]
+    if len(with_content) < len(rearranged):
+        rearranged = _join_neighbours(with_content)
     if rearranged and rearranged[0].role is _ASSISTANT:
         rearranged.insert(0, Message(_USER, _BEGINNING))
     return tuple(rearranged)
 
 
-def _alternating(messages: list[Message]) -> list[Message]:
+def _join_neighbours(messages: list[Message]) -> list[Message]:
+    """Join neighbours of the same role, so that user and assistant alternate."""
     roles = [message.role for message in messages]
     if not any(map(is_, roles, roles[1:])):
         return messages
     alternating: list[Message] = []
     for role, neighbours in groupby(messages, key=_ROLE):
         group = list(neighbours)
-        alternating += group if role is _TOOL or len(group) == 1 else [_joined(group)]
+        alternating += group if role is _TOOL or len(group) == 1 else [_join(group)]
     return alternating
 
 
-def _joined(group: Sequence[Message]) -> Message:
+def _join(group: Sequence[Message]) -> Message:
     return Message(
         group[0].role,
         "\n\n".join(message.text for message in group if message.text),
@@ -252,8 +252,8 @@ def _joined(group: Sequence[Message]) -> Message:
     )
 
 
-def _paired(messages: Iterable[Message]) -> list[Message]:
-    """Every result behind its call, one each; results without a call left out; calls without a result closed."""
+def _pair_results(messages: Iterable[Message]) -> list[Message]:
+    """Put one result after each call: drop results without a call, and close calls without a result."""
     paired: list[Message] = []
     owed: dict[str, list[int]] = {}
     taken: dict[str, int] = {}
@@ -273,7 +273,7 @@ def _paired(messages: Iterable[Message]) -> list[Message]:
 
 
 def _expect_results(calls: tuple[ToolCall, ...], first_place: int, owed: dict[str, list[int]]) -> None:
-    """An id used again belongs to the newer call; used twice in one message, the results come in order."""
+    """Note where each call's result goes. A repeated id belongs to the newer call; within a message, order decides."""
     for call in calls:
         owed[call.id] = []
     for place, call in enumerate(calls, first_place):
@@ -281,7 +281,7 @@ def _expect_results(calls: tuple[ToolCall, ...], first_place: int, owed: dict[st
 
 
 def _encodable(text: str) -> str:
-    """The text without half surrogates, which no wire format can carry."""
+    """Replace lone surrogates, which no wire format can carry."""
     return text if _is_encodable(text) else text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
@@ -304,7 +304,7 @@ def _valid_calls(calls: tuple[ToolCall, ...], taken: dict[str, int]) -> tuple[To
 
 
 def _is_valid(call: ToolCall, taken: dict[str, int]) -> bool:
-    """Nearly every call is; then its id counts as taken."""
+    """Return whether providers accept the call as it is, and mark its id as taken."""
     if call.id in taken or not (_ID.fullmatch(call.id) and _NAME.fullmatch(call.name)):
         return False
     if not _is_json_object(call.arguments):
@@ -314,7 +314,7 @@ def _is_valid(call: ToolCall, taken: dict[str, int]) -> bool:
 
 
 def _repaired_call(call: ToolCall, taken: dict[str, int]) -> ToolCall:
-    """The same call in words that providers take; arguments that are no object are held by one."""
+    """Return the call with a valid id and name, and malformed arguments wrapped in an object."""
     arguments = call.arguments
     if not _is_json_object(arguments):
         arguments = json.dumps({"malformed_arguments": _encodable(arguments)})
@@ -326,7 +326,7 @@ def _repaired_call(call: ToolCall, taken: dict[str, int]) -> ToolCall:
 
 
 def _unique(identity: str, taken: dict[str, int]) -> str:
-    """`identity`, numbered if it was there before; `taken` remembers how far each id has been counted."""
+    """Return `identity`, numbered if it is taken; `taken` holds the last number of each id."""
     unique = identity
     while unique in taken:
         taken[identity] += 1

@@ -129,7 +129,7 @@ class RequestBuilder:
         self, snapshot: TurnSnapshot, entries: Sequence[Entry], goes_on: str | None = None
     ) -> tuple[Message, ...]:
         naming = Naming(platform=self._platform(snapshot.last.inbound.source), pseudonyms=self.pseudonyms)
-        return view(entries, naming, shared=snapshot.shared, goes_on=goes_on)
+        return view(entries, naming, shared=snapshot.shared, resumed_turn=goes_on)
 
     def _section(self, snapshot: TurnSnapshot, platform: Platform) -> str:
         """Return the cached prompt section: its facts rarely change from turn to turn."""
