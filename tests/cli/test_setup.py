@@ -146,7 +146,7 @@ def test_a_file_with_mistakes_is_left_to_whoever_wrote_it(own: Path, capsys: pyt
         (("--model", "openai:x", "--base-url", "ftp://x"), "Nobody who could answer is called"),
         (("--model", "openai:x", "--key-env", "NOT_SET"), "There is no environment variable 'NOT_SET'"),
         (("--model", "openai:x", "--key-file", "nowhere"), "nowhere is no secret: 'is not there'"),
-        (("--agent", "echo", "--timezone", "Europe/Atlantis"), "There is no time zone"),
+        (("--agent", "echo", "--timezone", "Europe/Atlantis"), "Unknown time zone"),
     ],
 )
 def test_mistakes_are_told_and_nothing_is_written(

@@ -48,7 +48,7 @@ def test_numbers_become_text(name: str) -> None:
 @pytest.mark.parametrize("value", [True, False, 1.5, float("nan"), [1], {"a": 1}, b"x"])
 @pytest.mark.parametrize("name", ["chat_id", "platform", "profile"])
 def test_what_is_neither_text_nor_whole_number_is_refused(name: str, value: object) -> None:
-    with pytest.raises(MalformedSource, match=f"{name}.*Use text, a whole number or null"):
+    with pytest.raises(MalformedSource, match=f"{name}.*Use text, null, or a whole number"):
         Source.from_json({"platform": "telegram", name: value}, PLATFORMS)
 
 

@@ -201,7 +201,7 @@ def test_a_character_longer_than_the_limit_is_cut_between_code_points() -> None:
 @pytest.mark.parametrize(("unit", "least"), [(Unit.CODE_POINTS, 1), (Unit.UTF16, 2), (Unit.UTF8, 4)])
 def test_a_limit_that_cannot_hold_any_character_is_refused(unit: Unit, least: int) -> None:
     assert "".join(bodies(split("a😀b", least, unit))) == "a😀b"
-    with pytest.raises(BadArgument, match="too small a limit"):
+    with pytest.raises(BadArgument, match="is too small"):
         split("a", least - 1, unit)
 
 

@@ -118,17 +118,17 @@ def test_the_ends_of_the_calendar_are_invalid_input_or_an_instant(zone: str, edg
     try:
         found = local_time.first_instant(edge, ZoneInfo(zone))
     except MalformedTime as error:
-        assert "Out of range" in str(error)  # noqa: PT017 - either outcome is right, depending on the zone
+        assert "is not in the years" in str(error)  # noqa: PT017 - either outcome is right, depending on the zone
     else:
         assert local_time.to_local(found, ZoneInfo(zone)) == edge
 
 
 def test_beyond_the_calendar_is_refused() -> None:
-    with pytest.raises(MalformedTime, match="Out of range"):
+    with pytest.raises(MalformedTime, match="is not in the years"):
         local_time.first_instant(local("0001-01-01T00:00"), ZoneInfo("Asia/Tokyo"))
-    with pytest.raises(MalformedTime, match="Out of range"):
+    with pytest.raises(MalformedTime, match="is not in the years"):
         local_time.to_local(datetime.max.replace(tzinfo=UTC), ZoneInfo("Asia/Tokyo"))
-    with pytest.raises(MalformedTime, match="Out of range"):
+    with pytest.raises(MalformedTime, match="is not in the years"):
         local_time.parse_instant("0001-01-01T00:00:00+05:00")
 
 
@@ -199,20 +199,20 @@ def test_a_time_without_offset_is_read_in_the_default_zone_and_an_offset_wins_ov
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("2026-03-29T09:30", "offset or Z is missing"),
-        ("2026-03-29", "time of day is missing"),
-        ("2026-02-30T09:30Z", "There is no date"),
-        ("2026-03-29T24:30Z", "There is no date"),
-        ("0000-01-01T00:00Z", "There is no date"),
-        ("2026-03-29T09:30+25:00", "There is no date"),
-        ("9999-12-31T23:59-01:00", "Out of range"),
-        ("", "Not a date"),
-        ("tomorrow", "Not a date"),
-        ("2026-W13-7T09:30Z", "Not a date"),
-        ("2026-03-29T09:30 Europe/Berlin", "Not a date"),
-        ("٢٠٢٦-03-29T09:30Z", "Not a date"),
-        ("2026-03-29T09:30Z\0", "Not a date"),
-        ("1" * 1_000_000, "Not a date"),
+        ("2026-03-29T09:30", "has no time zone"),
+        ("2026-03-29", "has no time of day"),
+        ("2026-02-30T09:30Z", "does not exist"),
+        ("2026-03-29T24:30Z", "does not exist"),
+        ("0000-01-01T00:00Z", "does not exist"),
+        ("2026-03-29T09:30+25:00", "does not exist"),
+        ("9999-12-31T23:59-01:00", "is not in the years"),
+        ("", "is not a date"),
+        ("tomorrow", "is not a date"),
+        ("2026-W13-7T09:30Z", "is not a date"),
+        ("2026-03-29T09:30 Europe/Berlin", "is not a date"),
+        ("٢٠٢٦-03-29T09:30Z", "is not a date"),
+        ("2026-03-29T09:30Z\0", "is not a date"),
+        ("1" * 1_000_000, "is not a date"),
     ],
 )
 def test_a_malformed_time_says_what_is_wrong_and_shows_one_that_works(text: str, problem: str) -> None:
@@ -241,7 +241,7 @@ def test_any_text_is_an_instant_or_refused(text: str) -> None:
 
 
 def test_a_time_of_no_zone_is_never_taken_for_that_of_this_machine() -> None:
-    with pytest.raises(MalformedTime, match="offset or Z is missing"):
+    with pytest.raises(MalformedTime, match="has no time zone"):
         local_time.to_utc(local("2026-03-29T09:30"))
 
 

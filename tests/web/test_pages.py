@@ -146,7 +146,7 @@ async def test_search_marks_what_was_found_and_leads_to_it(window: Opened, clien
     assert "<b>" not in page
     assert f"/sessions/{await session_of(window)}?at=" in page
     assert "Nothing like this" in (await client.get("/search?q=zebra")).text
-    assert "needs at least one word" in (await client.get('/search?q="&order=best&role=tool&days=7')).text
+    assert "There is no word to search for" in (await client.get('/search?q="&order=best&role=tool&days=7')).text
 
 
 async def test_what_waits_for_permission_is_allowed_and_what_runs_is_stopped(

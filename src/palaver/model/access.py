@@ -39,7 +39,7 @@ class AccessRole(IntEnum):
             if role.text == text.strip().lower():
                 return role
         known = ", ".join(role.text for role in cls)
-        raise BadArgument("A role cannot be", found=text, allowed=known, example="member")
+        raise BadArgument("Unknown role", found=text, allowed=known, example="member")
 
 
 class Effect(StrEnum):
@@ -81,9 +81,10 @@ class Grant:
     def __post_init__(self) -> None:
         if self.platform is None and (self.account or self.scope_id or self.chat_id or self.user_id):
             raise BadArgument(
-                "A grant for one account, server, chat or user needs its platform, not",
+                "A grant for one account, server, chat or user needs its platform.",
                 found="every platform",
                 allowed="the platform that the id belongs to",
+                fix="Add the platform that the id belongs to",
                 example="platform: telegram, user_id: 7",
             )
 

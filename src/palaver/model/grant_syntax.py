@@ -1,4 +1,4 @@
-"""Whom a grant is for, as people write it and read it."""
+"""Grant syntax: parse and describe whom a grant is for."""
 
 from collections.abc import Collection
 
@@ -22,7 +22,7 @@ _PERSON = "person:"
 
 
 def parse_grantee(text: str, known: Collection[str]) -> dict[str, str]:
-    """The fields of a grant that say whom it is for; `known` are the platforms there are."""
+    """Return the fields of a grant for a grantee such as `telegram:7`; `known` are the platforms."""
     text = text.strip()
     if text == EVERYBODY:
         return {}
@@ -35,15 +35,15 @@ def parse_grantee(text: str, known: Collection[str]) -> dict[str, str]:
 
 
 def parse_identity(text: str, known: Collection[str]) -> tuple[str, str]:
-    """The platform and the user id in `telegram:7`, or `matrix:@ann:example.org`."""
+    """Return the platform and the user id in `telegram:7` or `matrix:@ann:example.org`."""
     platform, _, user = text.strip().partition(":")
     if not user:
-        raise BadArgument("Nobody is called", found=text, allowed=GRANTEE_FORMS, example="telegram:7")
+        raise BadArgument("{found} has no user id", found=text, allowed=GRANTEE_FORMS, example="telegram:7")
     return _platform(platform, known), decode_id(user)
 
 
 def normalize_identity(text: str, known: Collection[str]) -> str:
-    """The same identity as it is kept."""
+    """Return the identity in its stored form."""
     platform, user = parse_identity(text, known)
     return f"{platform}:{encode_id(user)}"
 
@@ -54,16 +54,16 @@ def _platform(name: str, known: Collection[str]) -> str:
     return name.lower()
 
 
-_SHOWS = {
-    Basis.PLATFORM_ROLE: "whoever has the role on the platform",
-    Basis.RELAY: "whoever comes through the relay",
+_BASIS_TEXTS = {
+    Basis.PLATFORM_ROLE: "people with the role on the platform",
+    Basis.RELAY: "people who come through the relay",
     Basis.BOT: "bots",
 }
 
 
 def describe_grantee(grant: Grant) -> str:
     named = f"user {grant.user_id}" if grant.user_id else f"person {grant.person}" if grant.person else ""
-    return ", ".join(filter(None, (named, _SHOWS.get(grant.basis)))) or EVERYBODY
+    return ", ".join(filter(None, (named, _BASIS_TEXTS.get(grant.basis)))) or EVERYBODY
 
 
 def describe_grant_place(grant: Grant) -> str:

@@ -41,8 +41,8 @@ def check_ids(owner: str, *ids: str | None) -> None:
     length = sum(len(encode_id(identity)) for identity in given)
     if length > MAX_IDS_BYTES:
         raise MalformedSource(
-            f"The ids of a {owner} are too long:",
+            f"The ids of a {owner} are too long: {length} bytes.",
             found=f"{length} bytes",
-            allowed=f"{MAX_IDS_BYTES} bytes together, percent-encoded",
+            allowed=f"at most {MAX_IDS_BYTES} bytes together, percent-encoded.",
             example="!room:example.org",
         )

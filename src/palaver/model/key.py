@@ -39,7 +39,7 @@ __all__ = [
 
 
 class SessionKey(NamedTuple):
-    """Which conversation. Equal exactly when the conversation is the same; an empty part is no part."""
+    """Which conversation. Two keys are equal exactly if the conversation is the same; an empty part means none."""
 
     profile: str
     platform: str = ""
@@ -53,7 +53,7 @@ class SessionKey(NamedTuple):
 
     @property
     def shared(self) -> bool:
-        """Whether several people may speak in it: nothing in it narrows the place down to one of them."""
+        """Whether several people can take part: nothing in the key narrows it down to one of them."""
         if self.kind == DM:
             return bool(self.platform) and not self.chat and not self.user
         return not self.user
@@ -64,14 +64,14 @@ class SessionKey(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> "SessionKey":
-        """Read the text form. Only what `text` itself writes is accepted, so one key has one text."""
+        """Parse the text form. Only the exact output of `text` is accepted, so one key has one text."""
         return _parse(text)
 
 
 _NAMED = ("scope", "thread", "user", "person", "account")
 
 
-# Every step of a message names its conversation again, so a busy one is written and read only once.
+# Cached: every step of a message formats or parses the key of its conversation.
 @lru_cache(4096)
 def _text(key: SessionKey) -> str:
     place = ":".join(map(encode_id, (key.profile, key.platform, key.kind, key.chat)))
@@ -90,26 +90,26 @@ def _parse(text: str) -> SessionKey:
         if key.text == text:
             return key
     raise MalformedKey(
-        "Not a session key:",
+        "{found} is not a session key",
         found=text,
-        allowed="agent:<profile>:<platform>:<kind>:<chat> and named parts, ids percent-encoded",
+        allowed="agent:<profile>:<platform>:<kind>:<chat> and named parts, with ids percent-encoded",
         example="agent:main:telegram:group:-100:user:7",
     )
 
 
 def key_file_name(key: SessionKey) -> str:
-    """A file name of lower-case letters, digits, `-`, `_` and `%`: one per key, also where case is ignored."""
+    """Return a file name of lower-case letters, digits, `-`, `_` and `%` that is unique even if case is ignored."""
     name = re.sub(r"[^a-z0-9_-]", lambda found: f"%{ord(found[0]):02x}", key.text)
-    if len(name) <= _LONGEST_NAME:
+    if len(name) <= _MAX_FILE_NAME_LENGTH:
         return name
     return f"{name[:100]}-{hashlib.sha256(name.encode()).hexdigest()}"
 
 
-_LONGEST_NAME = 160
+_MAX_FILE_NAME_LENGTH = 160
 
 
 class Speaker(NamedTuple):
-    """What is known of the person behind a source's user id."""
+    """What is known about the person behind a source's user id."""
 
     person: str | None = None
     is_owner: bool = False
@@ -195,13 +195,13 @@ class KeyExplanation(NamedTuple):
 
 
 _RULES = {
-    "profile": "each profile is a name space of its own",
+    "profile": "each profile is its own name space",
     "platform": "platforms never share a chat",
-    "kind": "the kind of chat, as the platform says",
+    "kind": "the kind of chat, as the platform reports it",
     "chat": "chats never share a conversation",
     "scope": "a chat id is only unique inside its server or workspace",
-    "thread": "a thread is a conversation of its own",
-    "account": "each bot account talks for itself",
+    "thread": "each thread is its own conversation",
+    "account": "each bot account has its own conversations",
 }
 
 
@@ -213,13 +213,13 @@ def explain_key(source: Source, scope: Scope, speaker: Speaker = UNKNOWN_SPEAKER
 
 
 def canonical_id(identity: str, aliases: Mapping[str, str]) -> str:
-    """Follow aliases to the one id that stands for all of them; in a ring it is the smallest."""
-    *_, last = _followed(identity, aliases)
-    return min(_followed(last, aliases))  # The last id met is in the ring, if only in one with itself.
+    """Follow aliases to the canonical id. In a cycle of aliases it is the smallest id."""
+    *_, last = _alias_path(identity, aliases)
+    return min(_alias_path(last, aliases))  # The last id on the path is in the cycle, if only one with itself.
 
 
-def _followed(identity: str, aliases: Mapping[str, str]) -> Iterable[str]:
-    """The ids met on the way, in order and each once; an alias to nothing is none."""
+def _alias_path(identity: str, aliases: Mapping[str, str]) -> Iterable[str]:
+    """Return the ids on the way, in order and each once. An empty alias does not count."""
     met: dict[str, None] = {}
     while identity not in met:
         met[identity] = None
@@ -228,7 +228,7 @@ def _followed(identity: str, aliases: Mapping[str, str]) -> Iterable[str]:
 
 
 def canonical_source(source: Source, aliases: Mapping[str, str]) -> Source:
-    """The source with people under their canonical ids. A direct chat is a person; group ids are not rewritten."""
+    """Replace people's ids with their canonical ids. A direct chat's id is a person's; a group's is not."""
     if not aliases:
         return source
     people = {"user_id": source.user_id, "user_id_alt": source.user_id_alt}

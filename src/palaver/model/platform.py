@@ -61,9 +61,9 @@ class Platform:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name in RESERVED_NAMES:
             raise UnknownPlatform(
-                "A platform cannot be named",
+                "A platform cannot be named {found}",
                 found=self.name,
-                allowed=f"lower-case letters, digits and _, except {', '.join(sorted(RESERVED_NAMES))}",
+                allowed=f"lower-case letters, digits and _, but not {', '.join(sorted(RESERVED_NAMES))}",
                 example="telegram",
             )
 

@@ -157,9 +157,9 @@ def parse_query(text: str) -> Query:
     clauses = [clause for part in parts if (clause := _parse_clause(part[1] or part[2] or ""))]
     if not clauses:
         raise BadArgument(
-            "A search needs at least one word, not",
+            "There is no word to search for in {found}",
             found=text[:_MAX_QUERY_LENGTH],
-            allowed='words, "phrases in quotes", and a star for any ending',
+            allowed='words, "phrases in quotes" and pre* for any ending',
             example='invoice "second reminder" pay*',
         )
     return Query(tuple(clauses[:_MAX_CLAUSES]))

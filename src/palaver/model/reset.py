@@ -60,14 +60,14 @@ class ResetPolicy:
     def __post_init__(self) -> None:
         if not 1 <= self.idle_minutes <= _MAX_IDLE_MINUTES:
             raise BadArgument(
-                "Idle minutes cannot be",
+                "Idle minutes cannot be {found}",
                 found=str(self.idle_minutes),
                 allowed=f"1 to {_MAX_IDLE_MINUTES}",
                 example="1440",
             )
         if not 0 <= self.at_hour <= _LAST_HOUR:
             raise BadArgument(
-                "The hour of a daily reset cannot be", found=str(self.at_hour), allowed="0 to 23", example="4"
+                "The hour of a daily reset cannot be {found}", found=str(self.at_hour), allowed="0 to 23", example="4"
             )
 
     def deadlines(self, last_active: datetime, zone: ZoneInfo) -> list[tuple[datetime, ResetReason]]:

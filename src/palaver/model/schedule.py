@@ -1,4 +1,4 @@
-"""Schedules: when a job fires, from one parser for every way to say it."""
+"""Schedules: one parser for every way to say when a job fires, and the firings that are due."""
 
 import re
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 MAX_MISSED_COUNTED = 100
-"""Missed occurrences are counted up to here; this number means so many or more."""
+"""Missed occurrences are counted up to this number, which then means "or more"."""
 
 _UNITS = {"days": "d", "hours": "h", "minutes": "m", "seconds": "s"}
 _COUNTS = r"\s*".join(rf"(?:(?P<{unit}>[0-9]++)\s*{letter})?" for unit, letter in _UNITS.items())
@@ -35,12 +35,12 @@ _EVERY = re.compile(r"every (?P<length>.+?)(?: from (?P<anchor>.+))?", re.IGNORE
 _FIVE_FIELDS = re.compile(r"\S+(?: \S+){4}")
 _CRON = re.compile(rf"(?P<expression>{_FIVE_FIELDS.pattern})(?: in (?P<zone>\S+))?", re.IGNORECASE)
 _DATED = re.compile(r"[0-9]{4}-.*")
-_LONGEST_TEXT = 500
+_MAX_TEXT_LENGTH = 500
 _SECOND, _DAY, _TEN_YEARS = timedelta(seconds=1), timedelta(days=1), timedelta(days=3650)
 _HOURS_OF_A_DAY = 24
 _BOTH = " and on "  # how cronsim joins the day of the month and the day of the week
-_NEVER = "No such day ever comes:"
-_END_OF_TIME = "The calendar ends before"
+_NEVER = "No day ever matches {found}"
+_END_OF_CALENDAR = "The calendar ends before {found}"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
 
@@ -62,7 +62,7 @@ class Once:
 
 @value
 class Every:
-    """Elapsed time: the anchor and every interval after it, whatever the clocks on the wall do."""
+    """Elapsed time: the anchor and every interval after it, regardless of clock changes."""
 
     interval: timedelta
     anchor: datetime
@@ -80,19 +80,19 @@ class Every:
         return f"every {' '.join(counts)}"
 
     def next_after(self, moment: datetime) -> datetime | None:
-        passed = (moment - self.anchor) // self.interval
+        elapsed = (moment - self.anchor) // self.interval
         try:
-            return local_time.to_utc(self.anchor) + max(passed + 1, 0) * self.interval
+            return local_time.to_utc(self.anchor) + max(elapsed + 1, 0) * self.interval
         except OverflowError:
             return None
 
 
 @value
 class Cron:
-    """Five fields, read on the wall clock of a zone.
+    """Five fields, matched against the local clock of a zone.
 
-    At chosen hours, each wall time fires once: when it comes twice, the first time; when it is skipped, at the jump.
-    In all hours of the day, real time counts: both passes of a repeated hour fire, and a missing one does not.
+    At chosen hours, each local time fires once: a repeated one at its first occurrence, a skipped one at the clock
+    change. If every hour matches, real time counts: both passes of a repeated hour fire, and a skipped hour does not.
     """
 
     expression: str
@@ -100,11 +100,11 @@ class Cron:
 
     def __post_init__(self) -> None:
         if not _FIVE_FIELDS.fullmatch(self.expression):
-            raise _malformed("Not five cron fields:", self.expression)
+            raise _malformed("{found} does not have five cron fields", self.expression)
         try:
             first = next(self._times(_NAIVE_EPOCH), None)
         except CronSimError as error:
-            problem = _NEVER if self._is_possible_in_any_month() else f"{error} field in"
+            problem = _NEVER if self._is_possible_in_any_month() else f"{error} field in {{found}}"
             raise _malformed(problem, self.expression) from error
         if first is None:
             raise _malformed(_NEVER, self.expression)
@@ -122,7 +122,7 @@ class Cron:
         meaning = times.explain()
         if times.day_and:
             return meaning
-        # Either day is enough, and "and" does not say so; where it is not said, one of them is any day.
+        # Either day field is enough, so write "or". Without "and" in the text, one of them is any day.
         minute, hour, _, month, _ = self.expression.split()
         any_day = CronSim(f"{minute} {hour} * {month} *", _NAIVE_EPOCH).explain()
         return meaning.replace(_BOTH, " or on ") if _BOTH in meaning else any_day
@@ -140,32 +140,32 @@ class Cron:
         moment = local_time.to_utc(moment)
         try:
             return self._first_after(moment)
-        except (OverflowError, MalformedTime):  # The calendar ends.
+        except (OverflowError, MalformedTime):  # the end of the calendar
             return None
 
     def _first_after(self, moment: datetime) -> datetime | None:
         times = self._times(self._earliest_time_after(moment))
-        instants_of = local_time.instants_of if len(times.hours) == _HOURS_OF_A_DAY else _first_reading
+        instants_of = local_time.instants_of if len(times.hours) == _HOURS_OF_A_DAY else _first_instant
         found: list[datetime] = []
         for time in times:
             instants = instants_of(time, self.zone)
             found += (instant for instant in instants if instant > moment)
-            # First readings come in the order of the times; a second reading found earlier may precede this one.
+            # First instants come in the order of the times; a second instant found earlier can precede this one.
             if instants and instants[0] > moment:
                 break
         return min(found, default=None)
 
     def _earliest_time_after(self, moment: datetime) -> datetime:
-        """The clock reads nothing earlier after `moment`, even if it is put back within a day."""
+        """Return a local time before which the clock shows nothing after `moment`, even if put back within a day."""
         return min(local_time.to_local(moment, self.zone), local_time.to_local(moment + _DAY, self.zone) - _DAY)
 
     def _times(self, after: datetime) -> CronSim:
-        # Given naive times, cronsim only matches the calendar: the clock changes are ours, see `wall`.
+        # Given naive times, cronsim only matches the calendar. Clock changes are handled by `local_time`.
         return CronSim(self.expression, after)
 
 
-def _first_reading(local: datetime, zone: ZoneInfo) -> tuple[datetime, ...]:
-    """The one instant of a wall time, and none on a day that the calendar there left out."""
+def _first_instant(local: datetime, zone: ZoneInfo) -> tuple[datetime, ...]:
+    """Return the one instant of a local time, or none on a day that the zone skipped."""
     instant = local_time.first_instant(local, zone)
     left_out = (
         local_time.to_local(instant - _SECOND, zone).date() < local.date() < local_time.to_local(instant, zone).date()
@@ -177,43 +177,43 @@ Schedule = Once | Every | Cron
 
 
 def parse_schedule(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
-    """What a person asked for at `now`, where the clocks show the time of `zone`."""
-    schedule = _understood(text, zone, now)
+    """Parse what a person asked for at `now`, with local times in `zone`."""
+    schedule = _parse(text, zone, now)
     if schedule.next_after(now) is None:
-        raise _malformed("Already past is" if isinstance(schedule, Once) else _END_OF_TIME, text)
+        raise _malformed("{found} is in the past" if isinstance(schedule, Once) else _END_OF_CALENDAR, text)
     return schedule
 
 
 def parse_stored_schedule(text: str) -> Schedule:
-    """The schedule whose `text` this is; it may lie in the past."""
-    schedule = _understood(text, local_time.parse_zone("UTC"), _EPOCH)
+    """Parse the `text` of a stored schedule. It can lie in the past."""
+    schedule = _parse(text, local_time.parse_zone("UTC"), _EPOCH)
     if schedule.text != text:
-        raise _malformed("Not the text of a stored schedule:", text)
+        raise _malformed("{found} is not the text of a stored schedule", text)
     return schedule
 
 
-def _understood(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
-    if len(text) > _LONGEST_TEXT:
-        raise _malformed("Too long for a schedule:", text)
-    said, start = " ".join(text.split()), local_time.to_utc(now).replace(microsecond=0)
-    if every := _EVERY.fullmatch(said):
+def _parse(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
+    if len(text) > _MAX_TEXT_LENGTH:
+        raise _malformed("{found} is too long for a schedule", text)
+    words, start = " ".join(text.split()), local_time.to_utc(now).replace(microsecond=0)
+    if every := _EVERY.fullmatch(words):
         anchor = _instant(every["anchor"], zone) if every["anchor"] else start
         return Every(interval=_length(every["length"]), anchor=anchor)
-    if _LENGTH.fullmatch(said):
-        return Once(at=_later(start, said))
-    if _DATED.fullmatch(said):
-        return Once(at=_instant(said, zone))
-    if cron := _CRON.fullmatch(said):
+    if _LENGTH.fullmatch(words):
+        return Once(at=_later(start, words))
+    if _DATED.fullmatch(words):
+        return Once(at=_instant(words, zone))
+    if cron := _CRON.fullmatch(words):
         return Cron(expression=cron["expression"], zone=local_time.parse_zone(cron["zone"]) if cron["zone"] else zone)
-    raise _malformed("Not a schedule:", said)
+    raise _malformed("{found} is not a schedule", words)
 
 
 def _length(text: str) -> timedelta:
-    shape = _LENGTH.fullmatch(text)
-    if shape is None:
-        raise _malformed("Not a length of time:", text)
+    match = _LENGTH.fullmatch(text)
+    if match is None:
+        raise _malformed("{found} is not a length of time", text)
     try:
-        length = timedelta(**{unit: int(count) for unit, count in shape.groupdict(default="0").items()})
+        length = timedelta(**{unit: int(count) for unit, count in match.groupdict(default="0").items()})
     except OverflowError:
         length = timedelta.max
     _check_length(length, found=text)
@@ -224,18 +224,18 @@ def _later(start: datetime, length: str) -> datetime:
     try:
         return start + _length(length)
     except OverflowError as error:
-        raise _malformed(_END_OF_TIME, length) from error
+        raise _malformed(_END_OF_CALENDAR, length) from error
 
 
 def _check_length(length: timedelta, found: str) -> None:
     if length > _TEN_YEARS:
-        raise _malformed("Too long, the longest is 3650d:", found)
+        raise _malformed("{found} is longer than 3650d", found)
     if length < _SECOND or length % _SECOND:
-        raise _malformed("Not 1s or more, in whole seconds:", found)
+        raise _malformed("{found} is not 1s or more in whole seconds", found)
 
 
 def _counts(length: timedelta) -> list[tuple[str, int]]:
-    """`length` in its units, largest first, without those it does not need."""
+    """Return the length in units, largest first, without zeros."""
     minutes, seconds = divmod(length // _SECOND, 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
@@ -250,8 +250,8 @@ def _instant(text: str, zone: ZoneInfo) -> datetime:
 
 
 def _malformed(problem: str, found: str) -> MalformedSchedule:
-    allowed = "30m or 1d12h (once), every 2h, five cron fields, an ISO date and time"
-    return MalformedSchedule(problem, found=found[:_LONGEST_TEXT], allowed=allowed, example="0 9 * * MON-FRI")
+    allowed = "30m or 1d12h (once), every 2h, five cron fields, or an ISO date and time"
+    return MalformedSchedule(problem, found=found[:_MAX_TEXT_LENGTH], allowed=allowed, example="0 9 * * MON-FRI")
 
 
 def next_occurrences(schedule: Schedule, after: datetime, count: int) -> list[datetime]:
@@ -267,19 +267,19 @@ def _occurrences(schedule: Schedule, after: datetime) -> Iterator[datetime]:
 
 @value
 class DueFiring:
-    """What became due since the last firing: at most one run, however long nobody looked."""
+    """What became due since the last firing: at most one run, however long ago that was."""
 
     firing: datetime | None
-    """The occurrence to run now, named by its own time; None when even the latest is older than the grace."""
+    """The occurrence to run now; None if even the latest is older than the grace period."""
     settled: datetime
-    """The latest occurrence, run or not: nothing up to here is asked about again."""
+    """The latest occurrence, run or not. Nothing up to here is considered again."""
     missed: int
-    """Occurrences that never run, counted up to MOST_COUNTED."""
+    """Occurrences that never run, counted up to MAX_MISSED_COUNTED."""
     next: datetime | None
 
 
 def find_due(schedule: Schedule, last_fired: datetime, now: datetime, grace: timedelta) -> DueFiring | None:
-    """What occurred after `last_fired`, up to and including `now`; None when nothing did."""
+    """Return what occurred after `last_fired`, up to and including `now`, or None if nothing did."""
     first = schedule.next_after(last_fired)
     if first is None or first > now:
         return None
@@ -295,7 +295,7 @@ def find_due(schedule: Schedule, last_fired: datetime, now: datetime, grace: tim
 
 
 def _latest(schedule: Schedule, first: datetime, until: datetime) -> datetime:
-    """The last occurrence up to `until`, found by halving: a year of minutes takes some twenty steps."""
+    """Return the last occurrence up to `until`, by bisection: a year of minutes takes about twenty steps."""
     latest, empty = first, until
     while (following := schedule.next_after(latest)) and following <= until:
         middle = latest + (empty - latest) / 2

@@ -60,7 +60,7 @@ class Source:
                 object.__setattr__(self, name, None)
         for name in _REQUIRED:
             if not getattr(self, name):
-                raise MalformedSource(f"A source needs a {name}, not", found="", allowed="any text", example="main")
+                raise MalformedSource(f"A source has an empty {name}.", found="", allowed="any text", example="main")
 
     @property
     def participant(self) -> str | None:
@@ -107,7 +107,7 @@ def _id_text(data: Mapping[str, object], name: str) -> str | None:
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= _MAX_ID_BITS:
         return str(value)
     raise MalformedSource(
-        f"The field {name} of a source cannot be",
+        f"A source's {name} cannot be of type {{found}}",
         found=type(value).__name__,  # The value itself can be too large to print.
         allowed=f"text, null, or a whole number of at most {_MAX_ID_BITS} bits",
         example=f'"{name}": "42"',

@@ -81,8 +81,10 @@ def split(text: str, limit: int, unit: Unit = Unit.CODE_POINTS) -> tuple[Piece, 
     white space about as long as a piece, or next to a fence or table that just fits into one.
     """
     if limit < unit.widest:
-        allowed = f"{unit.widest} or more, so that any one character fits"
-        raise BadArgument("too small a limit", found=f"{limit} {unit.value}", allowed=allowed, example="4096")
+        allowed = f"{unit.widest} or more, so that every character fits"
+        raise BadArgument(
+            "The limit {found} is too small", found=f"{limit} {unit.value}", allowed=allowed, example="4096"
+        )
     if unit.measure(text) <= limit and not _FRAME.search(text):
         return (Piece(prefix="", body=text, suffix=""),) if text else ()
     blocks = tuple(_blocks(text, lambda frame: unit.measure(frame) <= limit // 2))

@@ -74,7 +74,7 @@ _HEAD = re.compile(r"[!#@][^%]*|[a-z]|[0-9]{1,2}")
 Target = Origin | Local | All | Home | Place
 
 _WORDS: Mapping[str, Target] = {word.text: word for word in (Origin(), Local(), All())}
-_FORMS = "origin, local, all, <platform>, <platform>:<chat>[:<thread>], or several with commas"
+_FORMS = "origin, local, all, <platform> or <platform>:<chat>[:<thread>], or several separated by commas"
 _EXAMPLE = "telegram:-100:42,local"
 
 
@@ -94,7 +94,7 @@ def _parse(word: str, platforms: Mapping[str, Platform]) -> Target:
     if not colon and name in _WORDS:
         return _WORDS[name]
     if name not in platforms:
-        allowed = f"{_FORMS}; platforms are {', '.join(sorted(platforms))}"
+        allowed = f"{_FORMS}, with a platform of {', '.join(sorted(platforms))}"
         raise MalformedTarget("Unknown target", found=word, allowed=allowed, example=_EXAMPLE)
     return _place(word, platforms[name], place) if colon else Home(name)
 
@@ -102,24 +102,25 @@ def _parse(word: str, platforms: Mapping[str, Platform]) -> Target:
 def _place(word: str, platform: Platform, text: str) -> Place:
     name = platform.name
     if platform.place:
-        raise MalformedTarget(f"{platform.title} is a single place, not", found=word, allowed=name, example=name)
+        problem = f"{platform.title} has only one place, so {{found}} names no chat"
+        raise MalformedTarget(problem, found=word, allowed=name, example=name)
     parts = ":".join(part.strip() for part in text.split(":"))
     found = re.fullmatch(rf"(?P<chat>{platform.chat_id_pattern})(?::(?P<thread>[^:]+))?", parts)
     if not found or (found["thread"] and not platform.has_threads):
-        form = f"{name}:<chat>[:<thread>]" if platform.has_threads else f"{name}:<chat>, for it has no threads,"
+        form = f"{name}:<chat>[:<thread>]" if platform.has_threads else f"{name}:<chat> without a thread"
         raise MalformedTarget(
-            "This target names no single chat:",
+            "{found} does not name one chat",
             found=word,
-            allowed=f"{form} with colons and commas inside ids written %3A and %2C",
+            allowed=f"{form}, and write colons and commas inside ids as %3A and %2C",
             example=f"{name}:{platform.example_chat}",
         )
     chat, thread = found["chat"], found["thread"]
     place = Place(platform=name, chat=decode_id(chat), thread=decode_id(thread) if thread else None)
     if len(place.text) > MAX_IDS_BYTES:
         raise MalformedTarget(
-            "The ids of this target are too long:",
+            "The ids in {found} are too long",
             found=word,
-            allowed=f"{MAX_IDS_BYTES} bytes together, percent-encoded",
+            allowed=f"at most {MAX_IDS_BYTES} bytes together, percent-encoded",
             example=f"{name}:{platform.example_chat}",
         )
     return place
