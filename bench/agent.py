@@ -7,7 +7,7 @@ from openai import AsyncOpenAI
 
 from bench.measure import Bare, Figure, ratio_at_most, set_aside, side_by_side
 from palaver.agents.model.agent import ModelAgent
-from palaver.agents.model.options import Wanted
+from palaver.agents.model.options import ModelOptions
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import Message
 from palaver.protocols.agent import Final, Request
@@ -33,7 +33,7 @@ def overhead() -> Iterator[Figure]:
 
 async def _measured() -> tuple[float, float]:
     async with providing() as provider:
-        agent = ModelAgent.of(Wanted(model="openai:scripted", key="sk-bench", base_url=provider.openai))
+        agent = ModelAgent.of(ModelOptions(model="openai:scripted", key="sk-bench", base_url=provider.openai))
         client = AsyncOpenAI(api_key="sk-bench", base_url=provider.openai, max_retries=0)
         request = Request(session="s", turn=1, attempt=1, section="You are here.", messages=_conversation())
 

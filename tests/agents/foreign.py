@@ -4,7 +4,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from palaver.agents.program import Program
+from palaver.agents.process_pool import ProcessPool
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import Message
 from palaver.protocols.agent import Agent, Event, Request
@@ -21,10 +21,10 @@ def hear():
 """
 
 
-def program(code: str, **options: object) -> Program:
+def program(code: str, **options: object) -> ProcessPool:
     """A program in Python; `say(type=…)` and `hear()` are there."""
     command = [sys.executable, "-I", "-S", "-c", _PRELUDE + code]
-    return Program(**{"command": command, "environ": {}, **options})  # pyright: ignore[reportArgumentType]
+    return ProcessPool(**{"command": command, "environ": {}, **options})  # pyright: ignore[reportArgumentType]
 
 
 @dataclass

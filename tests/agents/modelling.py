@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from palaver.agents.model.agent import ModelAgent
-from palaver.agents.model.options import Wanted
+from palaver.agents.model.options import ModelOptions
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import Message
 from palaver.protocols.agent import Agent, Event, Request, TextDelta, UsageReport
@@ -47,7 +47,7 @@ def request(text: str = "hi", *before: Message, **changed: Any) -> Request:
 @asynccontextmanager
 async def asked(*script: Step, **wanted: Any) -> AsyncGenerator[tuple[ModelAgent, Provider]]:
     async with providing(*script) as provider:
-        agent = ModelAgent.of(replace(Wanted(model=MODEL, key=KEY, base_url=provider.openai), **wanted))
+        agent = ModelAgent.of(replace(ModelOptions(model=MODEL, key=KEY, base_url=provider.openai), **wanted))
         try:
             yield agent, provider
         finally:

@@ -1,7 +1,7 @@
 """What an agent of another maker says of its calls, and what becomes of it."""
 
 from palaver.agents.exchange import Exchange
-from palaver.agents.wire import ApprovalWanted, Called, FromAgent, Reply, WireCall
+from palaver.agents.wire import FromAgent, Reply, WireApprovalNeeded, WireCall, WireToolCalled
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import Message
 from palaver.protocols.agent import ApprovalNeeded, Event
@@ -17,13 +17,13 @@ def tools() -> Tools:
 
 
 async def said(exchange: Exchange, *lines: FromAgent) -> list[Event | Reply]:
-    return [event for line in lines async for event in exchange.take(line)]
+    return [event for line in lines async for event in exchange.handle(line)]
 
 
 async def test_a_question_is_about_no_call_but_the_one_it_names() -> None:
     """The second of two calls with one id is written down as a_2: who asks about that asks about none of them."""
-    harmless = ApprovalWanted(call=WEATHER_AS_WRITTEN, question="May I look up the weather?")
-    *_, needed = await said(Exchange(asked("hi", tools=tools())), Called(calls=(WEATHER, SEND)), harmless)
+    harmless = WireApprovalNeeded(call=WEATHER_AS_WRITTEN, question="May I look up the weather?")
+    *_, needed = await said(Exchange(asked("hi", tools=tools())), WireToolCalled(calls=(WEATHER, SEND)), harmless)
     assert isinstance(needed, ApprovalNeeded)
     assert (needed.call.name, needed.question) == ("weather", "May I look up the weather?")
     assert needed.call.id not in {"a", "a_2"}
@@ -34,7 +34,7 @@ WEATHER_AS_WRITTEN = WireCall(id="a_2", name="weather", arguments="{}")
 
 async def test_a_question_about_a_call_that_is_open_is_about_what_was_written_down() -> None:
     written = Message(Role.ASSISTANT, "", (ToolCall("a_2", "send_message", '{"to": "other:1"}'),))
-    lie = ApprovalWanted(call=WEATHER_AS_WRITTEN, question="May I look up the weather?")
+    lie = WireApprovalNeeded(call=WEATHER_AS_WRITTEN, question="May I look up the weather?")
     (needed,) = await said(Exchange(asked("hi", written, tools=tools())), lie)
     assert isinstance(needed, ApprovalNeeded)
     assert (needed.call.id, needed.call.name, needed.question) == ("a_2", "send_message", "May I send_message?")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from palaver.agents import http
-from palaver.agents.external import ForeignAgent
-from palaver.agents.http import Endpoint
+from palaver.agents.external import ExternalAgent
+from palaver.agents.http import HttpTransport
 from palaver.model.transcript import ToolCall
 from palaver.protocols.agent import Event, Failure, FailureKind, Final, TextDelta, ToolCalled, ToolReturned
 from tests.agents.foreign import Tools, asked, events
@@ -64,7 +64,7 @@ async def serving(*answers: bytes | Callable[[asyncio.StreamWriter], Awaitable[N
 
 async def heard(*answers: bytes | Callable[[asyncio.StreamWriter], Awaitable[None]], timeout: float = 5) -> list[Event]:  # noqa: ASYNC109
     async with serving(*answers) as server:
-        return await events(ForeignAgent(Endpoint(url=server.url, timeout=timeout)), asked("hi"))
+        return await events(ExternalAgent(HttpTransport(url=server.url, timeout=timeout)), asked("hi"))
 
 
 FINAL = {"type": "final", "text": "Hello é."}
@@ -91,8 +91,8 @@ async def test_an_answer_as_a_whole() -> None:
 
 async def test_what_it_is_asked_and_by_whom() -> None:
     async with serving(response(JSON, json.dumps(FINAL))) as server:
-        endpoint = Endpoint(url=server.url, headers={"Authorization": "Bearer sesame"})
-        await events(ForeignAgent(endpoint), asked("hi"))
+        endpoint = HttpTransport(url=server.url, headers={"Authorization": "Bearer sesame"})
+        await events(ExternalAgent(endpoint), asked("hi"))
     assert server.heads[0].startswith("POST /agent ")
     assert "authorization: bearer sesame" in server.heads[0].lower()
     assert "sesame" not in repr(endpoint)
@@ -105,7 +105,7 @@ async def test_what_it_asks_for_comes_with_the_next_request() -> None:
     call = {"id": "c", "name": "look", "arguments": "{}"}
     first = lines({"type": "use", "call": call}, {"type": "meanwhile"})
     async with serving(response(LINES, first), response(LINES, lines(FINAL))) as server:
-        happened = await events(ForeignAgent(Endpoint(url=server.url)), asked("hi", tools=Tools()))
+        happened = await events(ExternalAgent(HttpTransport(url=server.url)), asked("hi", tools=Tools()))
     assert happened == [
         ToolCalled(calls=(ToolCall("c", "look"),)),
         ToolReturned(call="c", text="look found {}"),
@@ -120,7 +120,7 @@ async def test_what_it_asks_for_comes_with_the_next_request() -> None:
 
 
 async def test_it_cannot_ask_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_ROUNDS", 3)
+    monkeypatch.setattr(http, "_MAX_POSTS", 3)
     (only,) = await heard(response(LINES, lines({"type": "meanwhile"})))
     assert only == Failure(kind=FailureKind.FATAL, detail="it asked back 3 times in one turn")
 
@@ -144,7 +144,7 @@ async def test_statuses(status: str, kind: FailureKind) -> None:
     (only,) = await heard(answer)
     assert isinstance(only, Failure)
     assert only.kind is kind
-    assert (only.detail, only.after) == (f"the address answers with status {status[:3]}", 7.0)
+    assert (only.detail, only.after) == (f"the server answered with status {status[:3]}", 7.0)
 
 
 @pytest.mark.parametrize(
@@ -159,10 +159,14 @@ async def test_how_long_to_wait(text: str, seconds: float | None) -> None:
 @pytest.mark.parametrize(
     ("body", "kind", "words"),
     [
-        (response("text/html", "<p>secret</p>"), FailureKind.FATAL, "neither lines of JSON, nor events, nor JSON"),
-        (response(LINES, "secret\n"), FailureKind.FATAL, "a line of 6 bytes is no JSON object"),
-        (response(JSON, "[]"), FailureKind.FATAL, "none of the protocol"),
-        (response(LINES, lines({"type": "delta", "text": "Hel"})), FailureKind.TRANSIENT, "before it was whole"),
+        (
+            response("text/html", "<p>secret</p>"),
+            FailureKind.FATAL,
+            "neither JSON lines, nor server-sent events, nor JSON",
+        ),
+        (response(LINES, "secret\n"), FailureKind.FATAL, "a line of 6 bytes is not a JSON object"),
+        (response(JSON, "[]"), FailureKind.FATAL, "violates the protocol"),
+        (response(LINES, lines({"type": "delta", "text": "Hel"})), FailureKind.TRANSIENT, "before it was complete"),
         (b"secret\r\n\r\n", FailureKind.TRANSIENT, "RemoteProtocolError"),
         (response(LINES, lines(FINAL))[:-9], FailureKind.TRANSIENT, "RemoteProtocolError"),
         (b"", FailureKind.TRANSIENT, "RemoteProtocolError"),
@@ -182,16 +186,16 @@ async def test_one_that_says_nothing_is_not_waited_for() -> None:
         await asyncio.sleep(0.3)
 
     (only,) = await heard(hang, timeout=0.1)
-    assert only == Failure(kind=FailureKind.TRANSIENT, detail="the address could not be asked: ReadTimeout")
+    assert only == Failure(kind=FailureKind.TRANSIENT, detail="the server could not be reached: ReadTimeout")
 
 
 async def test_nobody_is_there() -> None:
-    (only,) = await events(ForeignAgent(Endpoint(url="http://127.0.0.1:1/")), asked("hi"))
-    assert only == Failure(kind=FailureKind.TRANSIENT, detail="the address could not be asked: ConnectError")
+    (only,) = await events(ExternalAgent(HttpTransport(url="http://127.0.0.1:1/")), asked("hi"))
+    assert only == Failure(kind=FailureKind.TRANSIENT, detail="the server could not be reached: ConnectError")
 
 
 async def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(http, "MAX_LINE_BYTES", 1000)
     (only,) = await heard(response(LINES, "x" * 100_000))
     assert only == Failure(kind=FailureKind.FATAL, detail="a line is longer than 1000 bytes")
 
@@ -210,7 +214,7 @@ async def test_left_in_the_middle_it_hangs_up_at_once() -> None:
             gone.set()
 
     async with serving(go_on) as server:
-        stream = ForeignAgent(Endpoint(url=server.url)).answer(asked("hi"))
+        stream = ExternalAgent(HttpTransport(url=server.url)).answer(asked("hi"))
         assert await anext(stream) == TextDelta("x")
         async with asyncio.timeout(2):
             await stream.aclose()

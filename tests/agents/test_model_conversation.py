@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from palaver.agents.model.agent import ModelAgent
-from palaver.agents.model.options import Wanted
+from palaver.agents.model.options import ModelOptions
 from palaver.engine import texts
 from palaver.model.busy import BusyMode
 from palaver.model.scope import GroupScope, Scope
@@ -59,7 +59,7 @@ async def gateway(
 ) -> AsyncGenerator[Bench]:
     """A new process each time, as far as anybody can see: nothing is kept but the store."""
     address = provider.openai if model == MODEL else provider.url
-    agent = ModelAgent.of(Wanted(model=model, key=KEY, base_url=address))
+    agent = ModelAgent.of(ModelOptions(model=model, key=KEY, base_url=address))
     usual = {"titles": False, "scopes": SHARED, "chance": NoPauses()}
     try:
         async with running(url, world, agent=Equipped(agent, box or Box()), **usual, **changed) as here:  # pyright: ignore[reportArgumentType]
@@ -148,7 +148,7 @@ async def test_reasoning_survives_the_store_and_a_restart_byte_for_byte(store_ur
     assert provider.requests[2]["messages"][3]["content"][0]["signature"] == "YWdhaW4="
 
 
-@pytest.mark.parametrize(("command", "result"), [("/approve", "send {}"), ("/deny", "A person did not allow this.")])
+@pytest.mark.parametrize(("command", "result"), [("/approve", "send {}"), ("/deny", "A person did not approve this.")])
 async def test_a_tool_waits_for_a_person_also_through_a_restart(store_url: str, command: str, result: str) -> None:
     world = FakePlatform()
     alice = world.person("alice")

@@ -55,7 +55,7 @@ async def test_a_provider_that_says_nothing_is_left() -> None:
 
 async def test_a_provider_that_is_not_there_may_come_back() -> None:
     async with asked() as (agent, _):
-        gone = ModelAgent.of(replace(agent.wanted, base_url="http://127.0.0.1:9/v1"))
+        gone = ModelAgent.of(replace(agent.options, base_url="http://127.0.0.1:9/v1"))
         *_, last = await events(gone, request())
         await gone.close()
     assert isinstance(last, Failure)
@@ -79,7 +79,7 @@ async def test_the_key_is_in_no_words_of_ours() -> None:
         with pytest.raises(ModelFailed) as caught:
             await agent.title(Excerpt(session="s", messages=(Message(Role.USER, "hi"),)))
     assert KEY not in repr(happened)
-    assert KEY not in repr(agent) + repr(agent.wanted) + repr(agent.lines)
+    assert KEY not in repr(agent) + repr(agent.options) + repr(agent.clients)
     assert KEY not in repr(caught.value)
     assert caught.value.__cause__ is None
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from palaver.agents.model.agent import ModelAgent
-from palaver.agents.model.errors import Refusals
-from palaver.agents.model.options import Wanted
+from palaver.agents.model.errors import RejectedBlobs
+from palaver.agents.model.options import ModelOptions
 from palaver.model.attachment import Attachment, describe_attachment
 from palaver.model.label import Label
 from palaver.model.prompt_markers import marker
@@ -24,7 +24,9 @@ from tests.agents.provider import Call, Provider, Refuses, Says, Step, providing
 async def thinking(*script: Step) -> AsyncGenerator[tuple[ModelAgent, Provider]]:
     async with providing(*script) as provider:
         model = "anthropic:claude-scripted"
-        agent = ModelAgent.of(Wanted(model=model, key=KEY, base_url=provider.url, models=("anthropic:claude-other",)))
+        agent = ModelAgent.of(
+            ModelOptions(model=model, key=KEY, base_url=provider.url, models=("anthropic:claude-other",))
+        )
         try:
             yield agent, provider
         finally:
@@ -139,7 +141,7 @@ async def test_what_is_refused_either_way_is_a_failure_and_nothing_is_learned_fr
 
 def test_refusals_are_forgotten_before_they_are_too_many() -> None:
     said = [Message(Role.ASSISTANT, "a", blobs=(b"%d" % number,)) for number in range(5_000)]
-    refusals = Refusals()
+    refusals = RejectedBlobs()
     refusals.add(said)
     left = [bool(message.blobs) for message in refusals.without(said)]
     assert left == [True] * 904 + [False] * 4_096

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from palaver.agents.factory import model_agent
 from palaver.agents.model.agent import ModelAgent
 from palaver.agents.model.costs import Costs
-from palaver.agents.model.options import Wanted
+from palaver.agents.model.options import ModelOptions, make_model_agent
 from palaver.config.agents import ModelAgentConfig
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load
@@ -30,15 +29,15 @@ def test_what_the_page_shows_makes_an_agent(example: str, tmp_path: Path, monkey
     Path("own.yaml").write_text(example.replace("~/.secrets/anthropic", "key").replace("~/palaver/agent.md", "told"))
     choice = load(Path(), ENVIRON).agent
     assert isinstance(choice, ModelAgentConfig)
-    wanted = Wanted(**choice.facts())
-    assert isinstance(model_agent(wanted), ModelAgent)
+    wanted = ModelOptions(**choice.facts())
+    assert isinstance(make_model_agent(wanted), ModelAgent)
     assert wanted.key == ("the key" if choice.key_file else "sk-of-the-page" if choice.key else None)
     assert wanted.instructions.endswith("the told") is (choice.instructions_file is not None)
 
 
 @pytest.mark.parametrize("example", [each for each in EXAMPLES if not each.startswith("agent:")])
 def test_the_prices_of_the_page_are_prices(example: str) -> None:
-    assert len(Costs.of(example.encode(), is_foreign=False).own) == 2
+    assert len(Costs.of(example.encode(), is_custom_server=False).own) == 2
 
 
 def test_a_key_file_that_is_not_there_says_so(tmp_path: Path) -> None:
@@ -48,7 +47,7 @@ def test_a_key_file_that_is_not_there_says_so(tmp_path: Path) -> None:
 
 def test_a_key_is_in_nothing_that_a_choice_says_of_itself() -> None:
     choice = ModelAgentConfig(model="openai:x", key=SecretStr("sk-secret"))
-    assert "sk-secret" not in f"{choice!r} {choice} {choice.model_dump_json()} {Wanted(**choice.facts())!r}"
+    assert "sk-secret" not in f"{choice!r} {choice} {choice.model_dump_json()} {ModelOptions(**choice.facts())!r}"
 
 
 def test_a_project_cannot_say_who_answers(tmp_path: Path) -> None:
@@ -74,4 +73,4 @@ def test_an_extra_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pydantic_ai", None)
     with pytest.raises(InvalidInput, match=r"pip install 'palaver\[models\]'"):
-        model_agent(Wanted(model="openai:x", key="k"))
+        make_model_agent(ModelOptions(model="openai:x", key="k"))

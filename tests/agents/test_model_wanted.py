@@ -5,7 +5,7 @@ from pydantic_ai.usage import RequestUsage
 
 from palaver.agents.model.agent import ModelAgent
 from palaver.agents.model.costs import Costs
-from palaver.agents.model.options import Wanted
+from palaver.agents.model.options import ModelOptions
 from palaver.model.errors import InvalidInput
 from palaver.model.turn import Usage
 from palaver.protocols.agent import UsageReport
@@ -23,25 +23,25 @@ async def test_prices_are_those_of_the_owner_then_those_that_are_built_in() -> N
 def test_what_is_built_in_says_nothing_about_a_server_of_ones_own() -> None:
     used = RequestUsage(input_tokens=1_000, output_tokens=100)
     known, unknown = "openai:gpt-5-mini", "openai:nobody-knows"
-    assert Costs.of(None, is_foreign=False).usage(known, used).cost_micros > 0
-    assert Costs.of(None, is_foreign=False).usage(unknown, used).cost_micros == 0
-    assert Costs.of(None, is_foreign=True).usage(known, used).cost_micros == 0
+    assert Costs.of(None, is_custom_server=False).usage(known, used).cost_micros > 0
+    assert Costs.of(None, is_custom_server=False).usage(unknown, used).cost_micros == 0
+    assert Costs.of(None, is_custom_server=True).usage(known, used).cost_micros == 0
 
 
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        (Wanted(model="openai:gpt-5"), "key: ${OPENAI_API_KEY}"),
-        (Wanted(model="nobody:x", key=KEY), "No model can be asked"),
-        (Wanted(model="mistral:x", key=KEY), "pip install"),
-        (Wanted(model="openai:x", models=("anthropic:y",), key=KEY), "one provider"),
-        (Wanted(model="deepseek:x", base_url="http://x", key=KEY), "no other address"),
-        (Wanted(model=MODEL, base_url="http://x", prices=b"[1"), "prices"),
-        (Wanted(model=MODEL, base_url="http://x", prices=b"a: {input: -1, output: 1}"), "prices"),
+        (ModelOptions(model="openai:gpt-5"), "key: ${OPENAI_API_KEY}"),
+        (ModelOptions(model="nobody:x", key=KEY), "Unknown model"),
+        (ModelOptions(model="mistral:x", key=KEY), "pip install"),
+        (ModelOptions(model="openai:x", models=("anthropic:y",), key=KEY), "one provider"),
+        (ModelOptions(model="deepseek:x", base_url="http://x", key=KEY), "no other address"),
+        (ModelOptions(model=MODEL, base_url="http://x", prices=b"[1"), "prices"),
+        (ModelOptions(model=MODEL, base_url="http://x", prices=b"a: {input: -1, output: 1}"), "prices"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_cannot_be_had_says_what_to_do(wanted: Wanted, said: str) -> None:
+def test_what_cannot_be_had_says_what_to_do(wanted: ModelOptions, said: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         ModelAgent.of(wanted)
     assert said in str(caught.value)

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from palaver.agents import process
-from palaver.agents.external import Broken, ForeignAgent
-from palaver.agents.program import Program, harmless
+from palaver.agents.external import AgentError, ExternalAgent
+from palaver.agents.process_pool import ProcessPool, safe_environment
 from palaver.model.session import ModelOverride
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import Usage
@@ -32,7 +32,7 @@ from palaver.protocols.agent import (
     UsageReport,
 )
 from palaver.protocols.tools import Tool
-from palaver.tools.search import Searching
+from palaver.tools.search import SearchTools
 from tests.agents.foreign import Tools, asked, events, program
 
 ECHO = """
@@ -45,9 +45,9 @@ while True:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_PATIENCE", 0.2)
-    monkeypatch.setattr(process, "_LAST_WORDS", 0.2)
-    monkeypatch.setattr(process, "_HEED", 0.2)
+    monkeypatch.setattr(process, "_EXIT_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(process, "_DRAIN_SECONDS", 0.2)
+    monkeypatch.setattr(process, "_CANCEL_TIMEOUT_SECONDS", 0.2)
 
 
 @pytest.fixture(autouse=True)
@@ -60,14 +60,14 @@ def _nothing_is_left() -> Iterator[None]:
     assert me.num_fds() <= before
 
 
-async def final(agent: ForeignAgent, words: str) -> str:
+async def final(agent: ExternalAgent, words: str) -> str:
     last = (await events(agent, asked(words)))[-1]
     assert isinstance(last, Final), last
     return last.text
 
 
 async def only_failure(code: str, **options: object) -> Failure:
-    agent = ForeignAgent(program(code, **options))
+    agent = ExternalAgent(program(code, **options))
     last = (await events(agent, asked("hi")))[-1]
     await agent.close()
     assert isinstance(last, Failure)
@@ -75,14 +75,14 @@ async def only_failure(code: str, **options: object) -> Failure:
 
 
 async def test_one_process_answers_turn_after_turn() -> None:
-    agent = ForeignAgent(program("me = str(os.getpid())\n" + ECHO.replace('["text"]', '["text"] + me')))
+    agent = ExternalAgent(program("me = str(os.getpid())\n" + ECHO.replace('["text"]', '["text"] + me')))
     first, second = await final(agent, "a"), await final(agent, "a")
     assert first == second != "a"
     await agent.close()
 
 
 async def test_what_a_turn_is_given() -> None:
-    agent = ForeignAgent(program("line = hear(); say(type='final', id=line['id'], text=json.dumps(line)); hear()"))
+    agent = ExternalAgent(program("line = hear(); say(type='final', id=line['id'], text=json.dumps(line)); hear()"))
     tools = Tools()
     said = Message(Role.ASSISTANT, "\ud83d", (ToolCall("a", "look"),), "", "why", (b"\x00\xff",))
     request = asked("hi\u2028there", said, Message(Role.TOOL, "x", (), "a"), "and?", tools=tools)
@@ -117,7 +117,7 @@ async def test_what_a_turn_is_given() -> None:
 
 
 async def test_everything_it_can_say_becomes_an_event() -> None:
-    agent = ForeignAgent(
+    agent = ExternalAgent(
         program("""
 name = hear()["id"]
 call = {"id": "c", "name": "mine", "arguments": "{}"}
@@ -156,7 +156,7 @@ hear()
 
 
 async def test_it_uses_what_the_gateway_offers() -> None:
-    agent, tools = ForeignAgent(program(USES)), Tools()
+    agent, tools = ExternalAgent(program(USES)), Tools()
     happened = await events(agent, asked("hi", tools=tools))
     await agent.close()
     call = ToolCall("c", "look")
@@ -172,7 +172,7 @@ ASKING = (Tool(name="look", description="", parameters={}, needs_approval=True),
 
 
 async def test_a_call_that_needs_permission_parks_the_turn_whatever_the_program_thinks_of_it() -> None:
-    agent, tools = ForeignAgent(program(USES)), Tools(tools=ASKING)
+    agent, tools = ExternalAgent(program(USES)), Tools(tools=ASKING)
     called, needed = await events(agent, asked("hi", tools=tools))
     assert called == ToolCalled(calls=(ToolCall("c", "look"),))
     assert needed == ApprovalNeeded(call=ToolCall("c", "look"), question="May I look?")
@@ -190,18 +190,20 @@ async def test_a_call_that_needs_permission_parks_the_turn_whatever_the_program_
 
 
 async def test_what_was_not_allowed_is_not_done_and_the_program_reads_so() -> None:
-    agent = ForeignAgent(program("line = hear(); say(type='final', id=line['id'], text=str(line['messages'])); hear()"))
+    agent = ExternalAgent(
+        program("line = hear(); say(type='final', id=line['id'], text=str(line['messages'])); hear()")
+    )
     tools, parked = Tools(tools=ASKING), Message(Role.ASSISTANT, "", (ToolCall("c", "look"),))
     returned, last = await events(agent, asked("hi", parked, tools=tools, approvals={"c": False}))
-    assert returned == ToolReturned(call="c", text="A person did not allow this.")
+    assert returned == ToolReturned(call="c", text="A person did not approve this.")
     assert isinstance(last, Final)
-    assert "A person did not allow this." in last.text
+    assert "A person did not approve this." in last.text
     assert not tools.used
     await agent.close()
 
 
 async def test_an_id_that_comes_again_is_another_call() -> None:
-    agent = ForeignAgent(
+    agent = ExternalAgent(
         program("""
 name = hear()["id"]
 call = {"id": "c", "name": "look", "arguments": "{}"}
@@ -220,7 +222,7 @@ say(type="final", id=name, text="")
 
 
 async def test_several_turns_at_once_as_far_as_it_takes_them() -> None:
-    agent = ForeignAgent(
+    agent = ExternalAgent(
         program("""
 say(type="hello", at_once=2)
 first, second = hear(), hear()
@@ -240,14 +242,14 @@ hear()
 
 async def test_as_many_processes_as_may_be() -> None:
     code = "line = hear(); time.sleep(0.1); say(type='final', id=line['id'], text=str(os.getpid())); hear()"
-    agent = ForeignAgent(program(code, processes=2))
+    agent = ExternalAgent(program(code, processes=2))
     numbers = await asyncio.gather(*(final(agent, "hi") for _ in range(2)))
     assert len(set(numbers)) == 2
     await agent.close()
 
 
 async def test_one_process_per_turn_needs_no_ids_and_may_end_by_itself() -> None:
-    agent = ForeignAgent(program("hear(); say(type='final', text=str(os.getpid()))", per_turn=True))
+    agent = ExternalAgent(program("hear(); say(type='final', text=str(os.getpid()))", per_turn=True))
     assert await final(agent, "a") != await final(agent, "b")
     await agent.close()
 
@@ -256,12 +258,12 @@ async def test_a_process_that_is_kept_must_say_which_turn_it_speaks_of() -> None
     found = await only_failure("hear(); say(type='final', text='for whom?')")
     assert (found.kind, found.detail) == (
         FailureKind.FATAL,
-        "a line does not say which turn it is about: it has no id",
+        "a line has no id, so the turn it belongs to is unknown",
     )
 
 
 async def test_what_it_says_of_a_turn_that_is_over_is_not_heard() -> None:
-    agent = ForeignAgent(
+    agent = ExternalAgent(
         program("""
 name = hear()["id"]
 say(type="final", id=name, text="one")
@@ -281,11 +283,11 @@ hear()
         ("hear(); sys.exit(3)", FailureKind.TRANSIENT, "the program ended with code 3"),
         ("os.kill(os.getpid(), 9)", FailureKind.TRANSIENT, "the program ended with code -9"),
         ("hear(); os.close(1); hear()", FailureKind.TRANSIENT, "the program ended with code"),
-        ("hear(); print('secret loading…')", FailureKind.FATAL, "a line of 18 bytes is no JSON object"),
-        ("hear(); say(type='finale', text='secret')", FailureKind.FATAL, "is none of the protocol"),
-        ("hear(); say(type='final', id='1', text=['secret'])", FailureKind.FATAL, "$.text is wrong"),
-        ("hear(); say(type='usage', id='1', input_tokens=-1)", FailureKind.FATAL, "$.input_tokens is wrong"),
-        ("hear(); print('[' * 100_000)", FailureKind.FATAL, "is no JSON object"),
+        ("hear(); print('secret loading…')", FailureKind.FATAL, "a line of 18 bytes is not a JSON object"),
+        ("hear(); say(type='finale', text='secret')", FailureKind.FATAL, "violates the protocol"),
+        ("hear(); say(type='final', id='1', text=['secret'])", FailureKind.FATAL, "$.text is not valid"),
+        ("hear(); say(type='usage', id='1', input_tokens=-1)", FailureKind.FATAL, "$.input_tokens is not valid"),
+        ("hear(); print('[' * 100_000)", FailureKind.FATAL, "is not a JSON object"),
         ("hear(); say(type='failure', id='1', kind='overflow', detail='a\\nb')", FailureKind.OVERFLOW, "a b"),
         ("hear(); say(type='hello', protocol=2); hear()", FailureKind.FATAL, "it speaks protocol 2"),
     ],
@@ -305,10 +307,10 @@ async def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("command", [["/nowhere/at/all"], ["/"], ["a\0b"]])
 async def test_what_cannot_be_started(command: list[str]) -> None:
-    (only,) = await events(ForeignAgent(Program(command=command, environ={})), asked("hi"))
+    (only,) = await events(ExternalAgent(ProcessPool(command=command, environ={})), asked("hi"))
     assert isinstance(only, Failure)
     assert only.kind is FailureKind.FATAL
-    assert "cannot be started" in only.detail
+    assert "could not be started" in only.detail
 
 
 async def test_it_is_started_again_each_time_a_little_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,8 +321,8 @@ async def test_it_is_started_again_each_time_a_little_later(monkeypatch: pytest.
         slept.append(seconds)
         await sleep(0)
 
-    agent = ForeignAgent(program("hear(); sys.exit(1)"))
-    monkeypatch.setattr("palaver.agents.program.asyncio.sleep", count)
+    agent = ExternalAgent(program("hear(); sys.exit(1)"))
+    monkeypatch.setattr("palaver.agents.process_pool.asyncio.sleep", count)
     for _ in range(3):
         (only,) = await events(agent, asked("hi"))
         assert isinstance(only, Failure)
@@ -328,7 +330,7 @@ async def test_it_is_started_again_each_time_a_little_later(monkeypatch: pytest.
     assert [pause for pause in slept if pause in {0.4, 0.8}] == [0.4, 0.8]
 
 
-async def cancelled(agent: ForeignAgent, *, after: type[Event] = TextDelta) -> None:
+async def cancelled(agent: ExternalAgent, *, after: type[Event] = TextDelta) -> None:
     """A turn that is left in the middle of an answer, as `/stop` would."""
     stream = agent.answer(asked("hi"))
     async for event in stream:
@@ -339,7 +341,7 @@ async def cancelled(agent: ForeignAgent, *, after: type[Event] = TextDelta) -> N
 
 
 async def test_it_is_told_that_nobody_waits_and_goes_on_with_the_next() -> None:
-    agent = ForeignAgent(
+    agent = ExternalAgent(
         program("""
 name = hear()["id"]
 say(type="delta", id=name, text="x")
@@ -356,7 +358,7 @@ hear()
 
 @pytest.mark.parametrize("deaf", ["", "signal.signal(signal.SIGTERM, signal.SIG_IGN)"])
 async def test_one_that_does_not_let_go_is_ended_with_all_it_has_started(deaf: str) -> None:
-    agent = ForeignAgent(
+    agent = ExternalAgent(
         program(f"""
 {deaf}
 if not os.fork():
@@ -371,7 +373,7 @@ time.sleep(60)
 
 async def test_somebody_it_has_sent_away_does_not_hold_us() -> None:
     """Also one that has left the process group, and holds the pipes."""
-    agent = ForeignAgent(
+    agent = ExternalAgent(
         program("""
 name = hear()["id"]
 if not os.fork():
@@ -393,13 +395,13 @@ os._exit(4)
 
 
 async def test_one_that_reads_nothing_can_answer_all_the_same() -> None:
-    agent = ForeignAgent(program("say(type='final', text='I know already')", per_turn=True))
+    agent = ExternalAgent(program("say(type='final', text='I know already')", per_turn=True))
     assert await final(agent, "x" * 1_000_000) == "I know already"
     await agent.close()
 
 
 async def test_much_is_said_before_it_ends_and_all_of_it_is_heard() -> None:
-    agent = ForeignAgent(
+    agent = ExternalAgent(
         program(
             "hear()\nfor n in range(500): say(type='delta', text=str(n))\nsay(type='final', text='')", per_turn=True
         )
@@ -418,7 +420,7 @@ async def test_what_it_complains_of_is_in_the_log_and_its_words_only_for_those_w
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="palaver")
     code = "sys.stderr.write('the words\\n' * 100_000); sys.stderr.flush(); hear(); say(type='final', text='')"
-    agent = ForeignAgent(program(code, per_turn=True))
+    agent = ExternalAgent(program(code, per_turn=True))
     await final(agent, "hi")
     await agent.close()
     complaints = [record for record in caplog.records if getattr(record, "action", "") == "agent.stderr"]
@@ -430,11 +432,11 @@ async def test_what_it_complains_of_is_in_the_log_and_its_words_only_for_those_w
 
 async def test_its_environment_has_no_secret_of_the_gateway() -> None:
     ours = {"PATH": "/bin", "LC_ALL": "C", "PALAVER_STORE": "postgresql://me:x@db", "API_KEY": "x"}
-    agent = ForeignAgent(
+    agent = ExternalAgent(
         program(
             "say(type='final', text=','.join(sorted(set(os.environ) - {'LC_CTYPE'})))",
             per_turn=True,
-            environ={**harmless(ours), "NAMED": "x"},
+            environ={**safe_environment(ours), "NAMED": "x"},
         )
     )
     assert await final(agent, "hi") == "LC_ALL,NAMED,PATH"
@@ -451,10 +453,10 @@ while True:
 
 
 async def test_abilities_are_those_it_has_told_of() -> None:
-    agent = ForeignAgent(program(ABLE))
+    agent = ExternalAgent(program(ABLE))
     passage = Excerpt(session="s", messages=(Message(Role.USER, "hi"),), focus="birds")
     assert (agent.models(), agent.context_window(None), (await agent.title(passage)).text) == ([], None, "")
-    with pytest.raises(Broken, match="has not said"):
+    with pytest.raises(AgentError, match="did not say"):
         await agent.summarise(passage)
     await final(agent, "hi")
     assert (agent.models(), agent.context_window(None)) == ([ModelOverride(model="small")], 5000)
@@ -465,7 +467,7 @@ async def test_abilities_are_those_it_has_told_of() -> None:
 
 
 async def test_a_turn_that_comes_after_the_end_is_answered_and_leaves_nothing() -> None:
-    agent = ForeignAgent(program(ECHO))
+    agent = ExternalAgent(program(ECHO))
     assert await final(agent, "a") == "a"
     await agent.close()
     assert await final(agent, "b") == "b"
@@ -473,7 +475,7 @@ async def test_a_turn_that_comes_after_the_end_is_answered_and_leaves_nothing() 
 
 
 async def test_a_turn_that_runs_while_the_agent_is_replaced_is_finished() -> None:
-    agent = ForeignAgent(
+    agent = ExternalAgent(
         program("line = hear(); time.sleep(0.2); say(type='final', id=line['id'], text='yes'); hear()")
     )
     turn = asyncio.create_task(final(agent, "a"))
@@ -495,8 +497,8 @@ def node() -> str:
 
 
 async def test_the_example_in_javascript() -> None:
-    tools = Tools(tools=await Searching(cast("Any", None)).tools())  # as every gateway has it
-    agent = ForeignAgent(Program(command=[node(), str(EXAMPLES / "parrot.js")], environ={}))
+    tools = Tools(tools=await SearchTools(cast("Any", None)).tools())  # as every gateway has it
+    agent = ExternalAgent(ProcessPool(command=[node(), str(EXAMPLES / "parrot.js")], environ={}))
     happened = await events(agent, asked("hello there 🦜"))
     assert "".join(event.text for event in happened if isinstance(event, TextDelta)) == "Polly says: hello there 🦜"
     assert happened[-1] == Final(text="Polly says: hello there 🦜")
@@ -510,6 +512,8 @@ async def test_the_example_in_javascript() -> None:
 
 
 async def test_the_example_in_the_shell() -> None:
-    agent = ForeignAgent(Program(command=["sh", str(EXAMPLES / "clock.sh")], environ=dict(os.environ), per_turn=True))
+    agent = ExternalAgent(
+        ProcessPool(command=["sh", str(EXAMPLES / "clock.sh")], environ=dict(os.environ), per_turn=True)
+    )
     assert (await final(agent, "what time is it?")).startswith("It is ")
     await agent.close()

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import psutil
 
-from palaver.agents.external import ForeignAgent
+from palaver.agents.external import ExternalAgent
 from palaver.cli.loop import run
 from palaver.model.access import AccessRole, Grant
 from palaver.model.transcript import Role
 from palaver.protocols.agent import Failure, Final, TextDelta
 from palaver.testkit.platform import FakePlatform
-from palaver.tools.send_message import Sending
+from palaver.tools.send_message import MessageTools
 from tests.agents.foreign import asked, events, program
 from tests.engine.gateway import running
 
@@ -32,12 +32,12 @@ def test_on_the_loop_of_the_gateway_nothing_is_left_either() -> None:
         me = psutil.Process()
         before = set(me.children())
         for _ in range(2):
-            agent = ForeignAgent(program(ANSWERS))
+            agent = ExternalAgent(program(ANSWERS))
             assert await events(agent, asked("hi")) == [Final(text="x")]
             await agent.close()
             counts.append(me.num_fds())
             assert set(me.children()) <= before
-        agent = ForeignAgent(program(LEAVES_SOMEBODY))
+        agent = ExternalAgent(program(LEAVES_SOMEBODY))
         first, last = await events(agent, asked("hi"))
         assert first == TextDelta("x")
         assert isinstance(last, Failure)
@@ -75,9 +75,13 @@ while True:
 
 
 async def test_what_a_tool_of_the_gateway_would_do_is_said_by_the_gateway(tmp_path: Path) -> None:
-    world, agent = FakePlatform(), ForeignAgent(program(LIES))
+    world, agent = FakePlatform(), ExternalAgent(program(LIES))
     async with running(
-        tmp_path / "p.db", world, agent=agent, toolsets=lambda _: (Sending(),), grants=(Grant(role=AccessRole.OWNER),)
+        tmp_path / "p.db",
+        world,
+        agent=agent,
+        toolsets=lambda _: (MessageTools(),),
+        grants=(Grant(role=AccessRole.OWNER),),
     ):
         ann = world.person("ann")
         chat = world.dm(ann)
@@ -88,7 +92,7 @@ async def test_what_a_tool_of_the_gateway_would_do_is_said_by_the_gateway(tmp_pa
 
 
 async def test_a_program_may_ask_a_person(tmp_path: Path) -> None:
-    world, agent = FakePlatform(), ForeignAgent(program(ASKS))
+    world, agent = FakePlatform(), ExternalAgent(program(ASKS))
     async with running(tmp_path / "p.db", world, agent=agent) as bench:
         ann = world.person("ann")
         chat = world.dm(ann)

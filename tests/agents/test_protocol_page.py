@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from palaver.agents.external import ForeignAgent
-from palaver.agents.program import Program
+from palaver.agents.external import ExternalAgent
+from palaver.agents.process_pool import ProcessPool
 from palaver.config.loader import load
 from palaver.model.session import ModelOverride
 from palaver.model.transcript import Role, ToolCall
@@ -50,7 +50,7 @@ def transcript(tmp_path: Path) -> Path:
 
 async def test_the_conversation_on_the_page_is_true(transcript: Path) -> None:
     command = [sys.executable, "-I", "-S", "-c", PLAYER, str(transcript)]
-    agent = ForeignAgent(Program(command=command, environ={}))
+    agent = ExternalAgent(ProcessPool(command=command, environ={}))
     call = ToolCall("a", "look", json.dumps({"query": "seeds"}))
     question = "When did we talk about seeds?"
     assert await events(agent, asked(question, tools=Tools())) == [

@@ -63,7 +63,7 @@ def test_a_model_of_no_provider_is_refused_alike_wherever_it_is_looked_at(
     Path("own.yaml").write_text("profiles:\n  work:\n    agent: {name: model, model: 'nothing:x'}\n")
     assert main(command.split()) == code
     said = capsys.readouterr()
-    assert "No model can be asked that is called 'nothing:x'. Use provider:model, of " in said.out + said.err
+    assert "Unknown model 'nothing:x'. Use provider:model, with " in said.out + said.err
     assert ("own.yaml:3: profiles.work.agent: " in said.out) == command.startswith("config")
 
 

@@ -141,7 +141,7 @@ def test_a_file_with_mistakes_is_left_to_whoever_wrote_it(own: Path, capsys: pyt
         ((), "Nobody is at the terminal"),
         (("--agent", "gpt"), "Nobody who could answer is called 'gpt'"),
         (("--agent", "model"), "missing: '--model'"),
-        (("--model", "nothing:x", "--no-test"), "No model can be asked that is called 'nothing:x'"),
+        (("--model", "nothing:x", "--no-test"), "Unknown model 'nothing:x'"),
         (("--model", "../../x:y"), "Nobody who could answer is called"),
         (("--model", "openai:x", "--base-url", "ftp://x"), "Nobody who could answer is called"),
         (("--model", "openai:x", "--key-env", "NOT_SET"), "There is no environment variable 'NOT_SET'"),

@@ -98,7 +98,7 @@ async def test_search_finds_words_with_where_and_when(store_url: str) -> None:
         await alice.ask("/back")
         assert "Found 2 times" in await alice.ask("/search 二")
         assert await alice.ask("/search nothing") == "Nothing was found."
-        assert "at least one word" in await alice.ask("/search !?")
+        assert "no word to search for" in await alice.ask("/search !?")
         assert "needs <words>" in await alice.ask("/search")
         await alice.ask("/undo")
         assert await alice.ask("/search rugen") == "Nothing was found."

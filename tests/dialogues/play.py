@@ -12,7 +12,7 @@ from typing import Any
 from palaver.agents.echo import EchoAgent
 from palaver.model.value import value
 from palaver.protocols.agent import Event, Request, ToolCalled
-from palaver.tools.toolsets import Offering
+from palaver.tools.toolsets import Toolsets
 from tests.dialogues.owner import Owner
 from tests.dialogues.rules import rules
 from tests.dialogues.script import Dialogue, Happens, Place, Says
@@ -87,7 +87,7 @@ class Play:
             adapters=stage.adapters(),
             agent=self._agent,
             clock=self._clock,
-            toolsets=Offering({}).toolsets,
+            toolsets=Toolsets({}).toolsets,
             **options,
         ) as here:
             if isinstance(stage, Platforms):

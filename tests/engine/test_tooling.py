@@ -26,9 +26,9 @@ from palaver.store.status.trace import find_traces
 from palaver.store.store import Store
 from palaver.testkit.platform import FakePlatform
 from palaver.testkit.updates import File, Person
-from palaver.tools.attachments import Attaching
-from palaver.tools.search import Searching
-from palaver.tools.send_message import Sending
+from palaver.tools.attachments import FileTools
+from palaver.tools.search import SearchTools
+from palaver.tools.send_message import MessageTools
 from tests.engine.agents import Scripted
 from tests.engine.gateway import OPERATOR, Bench, running, until
 from tests.engine.places import between
@@ -41,7 +41,7 @@ CAT = File(name="cat.png", media_type="image/png", content=b"\x89PNG\r\n\x1a\n\0
 
 
 def all_tools(store: Store) -> Sequence[Toolset]:
-    return (Searching(store), Sending(), Attaching())
+    return (SearchTools(store), MessageTools(), FileTools())
 
 
 def use(tool: str, **arguments: object) -> str:
@@ -402,7 +402,7 @@ async def test_a_turn_that_is_taken_up_again_does_not_send_twice(store_url: str)
     chat = world.dm(alice)
     hang = Lever(go=asyncio.Event())
 
-    class SendsThenHangs(Sending):
+    class SendsThenHangs(MessageTools):
         async def use(self, use: ToolUse) -> str:
             sent = await super().use(use)
             hang.pulled += 1

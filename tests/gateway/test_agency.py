@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from palaver.agents.echo import EchoAgent
-from palaver.agents.external import ForeignAgent
+from palaver.agents.external import ExternalAgent
 from palaver.config.effective import effective_settings
 from palaver.config.loader import load, load_with_sources
 from palaver.config.model import Config
@@ -130,9 +130,9 @@ def test_what_an_agent_is_told_in_secret_is_not_shown() -> None:
 async def test_every_kind_can_be_made() -> None:
     texts = {
         "echo": EchoAgent,
-        "local": ForeignAgent,
-        "http, url: 'http://127.0.0.1:1', headers: {A: b}": ForeignAgent,
-        "program, command: [x]": ForeignAgent,
+        "local": ExternalAgent,
+        "http, url: 'http://127.0.0.1:1', headers: {A: b}": ExternalAgent,
+        "program, command: [x]": ExternalAgent,
     }
     for text, kind in texts.items():
         assert isinstance(AgentPool().agents(configured(f"agent: {{name: {text}}}")).usual, kind)

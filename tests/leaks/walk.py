@@ -14,7 +14,7 @@ from palaver.store.conversations.transcript import SEQS
 from palaver.store.records import INBOX_COLUMNS, from_json, received_of, source_of
 from palaver.store.status.invariants import violations
 from palaver.testkit.updates import Message
-from palaver.tools.search import Searching
+from palaver.tools.search import SearchTools
 from tests.engine.gateway import Bench, MovableClock, running
 from tests.leaks.oracle import Facts, Opening, Oracle, Spoke
 from tests.leaks.town import Somebody, Spot, Town, secrets_in
@@ -63,7 +63,7 @@ class Walk:
             agent=self.town.agent,
             clock=self.clock,
             shelf=BlobStore(self.files),
-            toolsets=lambda store: (Searching(store),),
+            toolsets=lambda store: (SearchTools(store),),
             **options,  # pyright: ignore[reportArgumentType]
         )
         self.here = await self._stack.enter_async_context(gateway)

@@ -176,13 +176,13 @@ def test_a_bad_target_is_refused_when_it_is_set(text: str) -> None:
 @pytest.mark.parametrize("name", without_threads)
 def test_a_thread_is_refused_where_there_are_none(name: str) -> None:
     assert parse(f"{name}:1") == (place(name, "1"),)
-    with pytest.raises(MalformedTarget, match=rf"{name}:1:2.*Use {name}:<chat>, for it has no threads"):
+    with pytest.raises(MalformedTarget, match=rf"{name}:1:2.*Use {name}:<chat> without a thread"):
         parse(f"{name}:1:2")
 
 
 def test_a_chat_is_refused_where_there_is_one_place() -> None:
     assert parse("terminal") == (Home("terminal"),)
-    with pytest.raises(MalformedTarget, match=r"single place, not 'terminal:1'. Use terminal$"):
+    with pytest.raises(MalformedTarget, match=r"has only one place, so 'terminal:1' names no chat. Use terminal$"):
         parse("terminal:1")
 
 

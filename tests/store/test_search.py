@@ -101,7 +101,7 @@ async def test_what_is_indexed(world: World) -> None:
 
 @pytest.mark.parametrize("query", ["", "   ", '""', "*", "!?-", "\x00", '"""'])
 async def test_an_empty_query_is_refused(store: Store, query: str) -> None:
-    with pytest.raises(BadArgument, match="at least one word"):
+    with pytest.raises(BadArgument, match="no word to search for"):
         await store.search.find(query, OPERATOR)
 
 

@@ -14,8 +14,7 @@ import pytest
 from palaver.model.access import AccessRole, Grant
 from palaver.protocols.tools import ToolFailed
 from palaver.tools import mcp
-from palaver.tools.mcp import Server, Servers
-from palaver.tools.mcp_servers import Program, Remote
+from palaver.tools.mcp import HttpServer, McpServer, McpServers, StdioServer
 from tests.engine.gateway import running
 from tests.engine.test_tooling import use
 
@@ -23,13 +22,13 @@ HERE = Path(__file__).parent
 OWNERS = (Grant(role=AccessRole.OWNER),)
 
 
-def program(name: str, **env: str) -> Program:
-    return Program(command=sys.executable, args=(str(HERE / name),), env=env)
+def program(name: str, **env: str) -> StdioServer:
+    return StdioServer(command=sys.executable, args=(str(HERE / name),), env=env)
 
 
 @asynccontextmanager
-async def serving(name: str, place: Program | Remote, limit: float = 30.0) -> AsyncGenerator[Server]:
-    server = Server(name, replace(place, limit=limit))
+async def serving(name: str, place: StdioServer | HttpServer, limit: float = 30.0) -> AsyncGenerator[McpServer]:
+    server = McpServer(name, replace(place, limit=limit))
     try:
         yield server
     finally:
@@ -64,7 +63,7 @@ async def test_a_program_does_not_run_where_the_gateway_was_started(
     (tmp_path / "home/server.py").write_text((HERE / "bad_server.py").read_text())
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    async with serving("bad", Program(command=sys.executable, args=("server.py",))) as server:
+    async with serving("bad", StdioServer(command=sys.executable, args=("server.py",))) as server:
         assert len(await server.tools()) == 8
 
 
@@ -83,7 +82,7 @@ async def test_a_server_of_the_official_library_over_http() -> None:
                     break
                 except OSError:
                     await asyncio.sleep(0.05)
-        async with serving("web", Remote(url=f"http://127.0.0.1:{port}/mcp", headers={"X-Key": "k"})) as server:
+        async with serving("web", HttpServer(url=f"http://127.0.0.1:{port}/mcp", headers={"X-Key": "k"})) as server:
             assert len(await server.tools()) == 3
             assert await server.use("web__add", {"a": 2, "b": 2}) == "4"
             process.kill()
@@ -125,14 +124,14 @@ async def test_a_listing_that_is_nothing_yet_is_asked_for_again(first: str) -> N
 
 
 async def test_a_turn_that_is_stopped_takes_the_tools_from_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    began, goes_on, listed = asyncio.Event(), asyncio.Event(), vars(Server)["_listed"]
+    began, goes_on, listed = asyncio.Event(), asyncio.Event(), vars(McpServer)["_listed"]
 
     async def slowly(*given: object) -> object:
         began.set()
         await goes_on.wait()
         return await listed(*given)
 
-    monkeypatch.setattr(Server, "_listed", slowly)
+    monkeypatch.setattr(McpServer, "_listed", slowly)
     async with serving("bad", program("bad_server.py")) as server:
         stopped = asyncio.create_task(server.tools())
         await began.wait()
@@ -161,12 +160,14 @@ async def test_a_slow_call_is_left_and_a_stuck_server_is_ended(monkeypatch: pyte
 @pytest.mark.parametrize(
     "place",
     [
-        Program(command="/nowhere/at/all"),
-        Program(command=sys.executable, args=("-c", "raise SystemExit(1)")),
-        Remote(url="http://127.0.0.1:9/mcp"),
+        StdioServer(command="/nowhere/at/all"),
+        StdioServer(command=sys.executable, args=("-c", "raise SystemExit(1)")),
+        HttpServer(url="http://127.0.0.1:9/mcp"),
     ],
 )
-async def test_a_server_that_cannot_be_had_has_no_tools_and_is_left_alone_for_a_while(place: Program | Remote) -> None:
+async def test_a_server_that_cannot_be_had_has_no_tools_and_is_left_alone_for_a_while(
+    place: StdioServer | HttpServer,
+) -> None:
     async with serving("gone", place) as server:
         assert await server.tools() == []
         assert await server.tools() == []
@@ -176,7 +177,7 @@ async def test_a_server_that_cannot_be_had_has_no_tools_and_is_left_alone_for_a_
 
 async def test_of_a_server_that_never_answers_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp, "_START_LIMIT", 0.5)
-    hung = Program(command=sys.executable, args=("-c", "import sys; sys.stdin.read()"))
+    hung = StdioServer(command=sys.executable, args=("-c", "import sys; sys.stdin.read()"))
     me = psutil.Process()
     before = set(me.children())
     async with serving("hung", hung) as server:
@@ -196,7 +197,7 @@ async def test_a_call_ends_with_its_turn() -> None:
 async def test_the_agent_uses_a_server_once_its_owner_has_allowed_it(tmp_path: Path) -> None:
     async with (
         serving("bad", program("bad_server.py")) as server,
-        running(tmp_path / "p.db", toolsets=lambda _: (Servers((server,)),), grants=OWNERS) as here,
+        running(tmp_path / "p.db", toolsets=lambda _: (McpServers((server,)),), grants=OWNERS) as here,
     ):
         alice = here.world.person("alice")
         chat = here.world.dm(alice)

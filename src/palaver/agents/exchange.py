@@ -1,29 +1,29 @@
-"""One turn with an agent of another maker: what it says becomes events, what it asks for is answered.
+"""One turn with an external agent: turn its lines into events, and answer what it asks for.
 
-Permission is the gateway's business, whatever the agent does. A call that needs it ends the turn; once a person has
-spoken, the very call that was written down is run, or not, before the agent is asked again.
+The gateway alone enforces approvals. A call that needs one ends the turn. Once a person has decided, the stored call
+runs, or not, before the agent is asked again.
 """
 
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 from palaver.agents.wire import (
-    ApprovalWanted,
-    AskMeanwhile,
-    Called,
-    Delta,
-    Done,
-    Failed,
+    AskNewMessages,
     FileContent,
     FromAgent,
-    Meanwhile,
+    NewMessages,
     ReadFile,
     Reply,
     Result,
-    Returned,
-    Use,
-    Used,
+    UseTool,
+    WireApprovalNeeded,
     WireCall,
+    WireDelta,
+    WireFailure,
+    WireFinal,
+    WireToolCalled,
+    WireToolReturned,
+    WireUsage,
 )
 from palaver.model.attachment import NewFile
 from palaver.model.errors import NotFound
@@ -47,28 +47,28 @@ from palaver.protocols.agent import (
 )
 
 __all__ = [
-    "OUTCOMES",
+    "FINAL_EVENTS",
     "Exchange",
-    "detail_of",
-    "usage_of",
+    "failure_detail",
+    "to_usage",
 ]
 
-OUTCOMES = (Final, Failure, ApprovalNeeded)
-"""After one of these nothing more is heard."""
-_REFUSED = "A person did not allow this."
-_LONGEST_DETAIL = 300
+FINAL_EVENTS = (Final, Failure, ApprovalNeeded)
+"""Each of these ends the stream."""
+_REFUSED = "A person did not approve this."
+_MAX_DETAIL_LENGTH = 300
 _ID_LIMIT = 40
 
 
 class Exchange:
     def __init__(self, request: Request) -> None:
         self.request = request
-        self._taken = {call.id for message in request.messages for call in message.calls} | set(request.approvals)
+        self._used_ids = {call.id for message in request.messages for call in message.calls} | set(request.approvals)
         self._announced: dict[str, ToolCall] = {}
-        """Written down in this turn: by the id that the agent gave, the call under one that nobody has used before."""
+        """The calls of this turn, by the agent's id; each has a new id of ours that was never used before."""
 
-    async def open_calls(self) -> AsyncGenerator[Event]:
-        """Calls of the gateway's tools that wait since before the turn was parked; then `request` has their results."""
+    async def run_open_calls(self) -> AsyncGenerator[Event]:
+        """Run the gateway's tools that waited for an approval, and add their results to `request`."""
         tools = {tool.name for tool in self.request.toolbox.tools}
         for call in open_calls(self.request.messages):
             if call.name not in tools:
@@ -82,103 +82,99 @@ class Exchange:
             result = Message(Role.TOOL, text, (), call.id)
             self.request = replace(self.request, messages=(*self.request.messages, result))
 
-    async def take(self, said: FromAgent) -> AsyncGenerator[Event | Reply]:
-        """What becomes of it: events for the gateway, and a reply to what was asked."""
-        match said:
-            case Use():
-                async for event in self._use(said):
+    async def handle(self, line: FromAgent) -> AsyncGenerator[Event | Reply]:
+        """Yield events for the gateway and replies for the agent."""
+        match line:
+            case UseTool():
+                async for event in self._use(line):
                     yield event
-            case AskMeanwhile():
-                yield Meanwhile(texts=await self.request.new_messages())
+            case AskNewMessages():
+                yield NewMessages(texts=await self.request.new_messages())
             case ReadFile():
-                yield await self._content(said.file)
-            case Called():
-                calls = tuple(map(self._announce, said.calls))
-                yield ToolCalled(calls=calls, text=said.text, reasoning=said.reasoning, blob=said.blob)
-            case Returned():
-                known = self._announced.get(said.call)
-                yield ToolReturned(call=known.id if known else said.call, text=said.text)
-            case ApprovalWanted():
-                yield await self._ask(self._meant(said.call), said.question)
+                yield await self._read_file(line.file)
+            case WireToolCalled():
+                calls = tuple(map(self._announce, line.calls))
+                yield ToolCalled(calls=calls, text=line.text, reasoning=line.reasoning, blob=line.blob)
+            case WireToolReturned():
+                announced = self._announced.get(line.call)
+                yield ToolReturned(call=announced.id if announced else line.call, text=line.text)
+            case WireApprovalNeeded():
+                yield await self._ask(self._resolve(line.call), line.question)
             case _:
-                if event := _event(said):
+                if event := _event(line):
                     yield event
 
-    async def _use(self, said: Use) -> AsyncGenerator[Event | Reply]:
-        call = self._announced.pop(said.call.id, None)
-        if call is None or call[1:] != (said.call.name, said.call.arguments):
-            call = self._announce(said.call)
+    async def _use(self, line: UseTool) -> AsyncGenerator[Event | Reply]:
+        call = self._announced.pop(line.call.id, None)
+        if call is None or call[1:] != (line.call.name, line.call.arguments):
+            call = self._announce(line.call)
             yield ToolCalled(calls=(call,))
         if question := await self.request.toolbox.question(call):
             yield ApprovalNeeded(call=call, question=question)
             return
         text = await self.request.toolbox.use(call)
         yield ToolReturned(call=call.id, text=text)
-        yield Result(call=said.call.id, text=text)
+        yield Result(call=line.call.id, text=text)
 
     async def _ask(self, call: ToolCall, question: str) -> Event:
-        """About the gateway's tools it asks in its own words: an agent could say anything of them."""
+        """Ask for approval. About its own tools the gateway asks in its own words: an agent could say anything."""
         if call.name in {tool.name for tool in self.request.toolbox.tools}:
             question = await self.request.toolbox.question(call) or approval_question(call, parse_arguments(call) or {})
         if len(question) > MAX_QUESTION_LENGTH:
-            detail = f"it asked a person about {len(question)} characters; {MAX_QUESTION_LENGTH} are allowed"
+            detail = f"its approval question has {len(question)} characters; at most {MAX_QUESTION_LENGTH} are allowed"
             return Failure(kind=FailureKind.FATAL, detail=detail)
         return ApprovalNeeded(call=call, question=question)
 
-    def _meant(self, call: WireCall) -> ToolCall:
-        """The call that was written down, whatever is said of it now; any other is a new one.
+    def _resolve(self, call: WireCall) -> ToolCall:
+        """Return the stored call with this id, even if the agent now describes it differently, or a new one.
 
-        What is announced in this turn goes by the ids of the agent alone: an id that the gateway gave is not one.
+        Calls of this turn are found only by the agent's ids, never by the ids that the gateway gave them.
         """
-        still_open = {each.id: each for each in open_calls(self.request.messages)}
+        still_open = {stored.id: stored for stored in open_calls(self.request.messages)}
         return self._announced.get(call.id) or still_open.get(call.id) or self._announce(call)
 
     def _announce(self, call: WireCall) -> ToolCall:
-        """Under an id for which nobody has allowed anything, and nothing has come back, before."""
-        number, free = 1, call.id
-        while free in self._taken:
+        """Give the call an id that has no approval and no result yet."""
+        number, unused = 1, call.id
+        while unused in self._used_ids:
             number += 1
             suffix = f"_{number}"
-            free = call.id[: _ID_LIMIT - len(suffix)] + suffix
-        self._taken.add(free)
-        self._announced[call.id] = _call(call)._replace(id=free)
+            unused = call.id[: _ID_LIMIT - len(suffix)] + suffix
+        self._used_ids.add(unused)
+        self._announced[call.id] = ToolCall(unused, call.name, call.arguments)
         return self._announced[call.id]
 
-    async def _content(self, file: str) -> FileContent:
+    async def _read_file(self, file: str) -> FileContent:
         try:
             return FileContent(file=file, content=await self.request.read_file(file))
         except NotFound as error:
             return FileContent(file=file, problem=str(error))
 
 
-def _event(said: FromAgent) -> Event | None:
-    match said:
-        case Delta():
-            return TextDelta(said.text)
-        case Used():
-            return UsageReport(usage_of(said))
-        case Done():
-            files = tuple(NewFile(file.name, file.content, file.media_type) for file in said.files)
-            return Final(text=said.text, reasoning=said.reasoning, blob=said.blob, files=files)
-        case Failed():
-            return Failure(kind=said.kind, detail=detail_of(said.detail), after=said.after)
+def _event(line: FromAgent) -> Event | None:
+    match line:
+        case WireDelta():
+            return TextDelta(line.text)
+        case WireUsage():
+            return UsageReport(to_usage(line))
+        case WireFinal():
+            files = tuple(NewFile(file.name, file.content, file.media_type) for file in line.files)
+            return Final(text=line.text, reasoning=line.reasoning, blob=line.blob, files=files)
+        case WireFailure():
+            return Failure(kind=line.kind, detail=failure_detail(line.detail), after=line.after)
         case _:
             return None
 
 
-def usage_of(said: Used) -> Usage:
+def to_usage(line: WireUsage) -> Usage:
     return Usage(
-        model=said.model,
-        input_tokens=said.input_tokens,
-        output_tokens=said.output_tokens,
-        cost_micros=said.cost_micros,
+        model=line.model,
+        input_tokens=line.input_tokens,
+        output_tokens=line.output_tokens,
+        cost_micros=line.cost_micros,
     )
 
 
-def detail_of(words: str) -> str:
-    """What an agent says of its failure: one line, without secrets."""
-    return one_line(redact(words), _LONGEST_DETAIL) or "the agent gave no reason"
-
-
-def _call(call: WireCall) -> ToolCall:
-    return ToolCall(call.id, call.name, call.arguments)
+def failure_detail(reason: str) -> str:
+    """Return the agent's reason on one line, without secrets."""
+    return one_line(redact(reason), _MAX_DETAIL_LENGTH) or "the agent gave no reason"

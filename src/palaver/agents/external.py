@@ -1,24 +1,24 @@
-"""An agent of another maker: whatever carries its lines, a pipe or HTTP, it is an agent like any other."""
+"""External agents: whether its lines travel through a pipe or over HTTP, each is an agent like any other."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Protocol
 
-from palaver.agents.exchange import OUTCOMES, Exchange, detail_of, usage_of
+from palaver.agents.exchange import FINAL_EVENTS, Exchange, failure_detail, to_usage
 from palaver.agents.wire import (
     PROTOCOL,
     Answer,
-    Done,
-    Failed,
     FromAgent,
     Hello,
+    ProtocolError,
     Reply,
-    Rubbish,
     Summarise,
     Title,
-    Used,
-    answer_line,
-    passage_line,
+    WireFailure,
+    WireFinal,
+    WireUsage,
+    answer_request,
+    excerpt_request,
 )
 from palaver.model.errors import PalaverError
 from palaver.model.session import ModelOverride
@@ -26,18 +26,18 @@ from palaver.model.turn import Usage
 from palaver.protocols.agent import Event, Excerpt, Failure, FailureKind, GeneratedText, Request
 
 __all__ = [
-    "Broken",
-    "ForeignAgent",
-    "Question",
-    "Talk",
-    "Wire",
+    "AgentCall",
+    "AgentError",
+    "AgentRequest",
+    "ExternalAgent",
+    "Transport",
 ]
 
-Question = Answer | Summarise | Title
+AgentRequest = Answer | Summarise | Title
 
 
-class Broken(PalaverError):
-    """The agent cannot be talked to, or not any more."""
+class AgentError(PalaverError):
+    """The agent cannot be reached, has ended too early, or reports a failure."""
 
     def __init__(self, kind: FailureKind, detail: str, after: float | None = None) -> None:
         super().__init__(detail)
@@ -45,19 +45,19 @@ class Broken(PalaverError):
         self.after = after
 
 
-class Talk(Protocol):
-    """One question to the agent and what it says to it."""
+class AgentCall(Protocol):
+    """One request to the agent and its answer."""
 
-    def said(self) -> AsyncGenerator[FromAgent]:
-        """Raises Broken where it ends too soon, and Rubbish for what is none of the protocol."""
+    def lines(self) -> AsyncGenerator[FromAgent]:
+        """Stream what the agent says. Raises AgentError if it ends too early, and ProtocolError."""
         ...
 
     def reply(self, reply: Reply) -> None: ...
 
 
-class Wire(Protocol):
-    def talk(self, question: Question) -> AbstractAsyncContextManager[Talk]:
-        """Left before the agent is done, it is told that nobody waits any more."""
+class Transport(Protocol):
+    def call(self, request: AgentRequest) -> AbstractAsyncContextManager[AgentCall]:
+        """Send a request. Leaving the context before the agent is done cancels the request."""
         ...
 
     def retire(self) -> None: ...
@@ -65,84 +65,83 @@ class Wire(Protocol):
     async def close(self) -> None: ...
 
 
-class ForeignAgent:
-    """It can do what it has said in its last hello."""
+class ExternalAgent:
+    """Its capabilities are those of its latest Hello."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
         self._hello = Hello()
 
     async def answer(self, request: Request) -> AsyncGenerator[Event]:
         exchange = Exchange(request)
-        async for event in exchange.open_calls():
+        async for event in exchange.run_open_calls():
             yield event
-            if isinstance(event, OUTCOMES):
+            if isinstance(event, FINAL_EVENTS):
                 return
         try:
-            question = answer_line(exchange.request)
-            async with self._wire.talk(question) as talk, aclosing(self._events(exchange, talk)) as events:
+            wire_request = answer_request(exchange.request)
+            async with self._transport.call(wire_request) as call, aclosing(self._events(exchange, call)) as events:
                 async for event in events:
                     yield event
-                    if isinstance(event, OUTCOMES):
+                    if isinstance(event, FINAL_EVENTS):
                         return
-        except Broken as broken:
-            yield Failure(kind=broken.kind, detail=str(broken), after=broken.after)
-        except Rubbish as rubbish:
-            yield Failure(kind=FailureKind.FATAL, detail=str(rubbish))
+        except AgentError as error:
+            yield Failure(kind=error.kind, detail=str(error), after=error.after)
+        except ProtocolError as error:
+            yield Failure(kind=FailureKind.FATAL, detail=str(error))
 
-    async def _events(self, exchange: Exchange, talk: Talk) -> AsyncGenerator[Event]:
-        async with aclosing(self._heard(talk)) as heard:
-            async for said in heard:
-                async for item in exchange.take(said):
+    async def _events(self, exchange: Exchange, call: AgentCall) -> AsyncGenerator[Event]:
+        async with aclosing(self._lines(call)) as lines:
+            async for line in lines:
+                async for item in exchange.handle(line):
                     if isinstance(item, Reply):
-                        talk.reply(item)
+                        call.reply(item)
                     else:
                         yield item
 
-    async def _heard(self, talk: Talk) -> AsyncGenerator[FromAgent]:
-        async with aclosing(talk.said()) as lines:
-            async for said in lines:
-                if isinstance(said, Hello):
-                    self._hear(said)
+    async def _lines(self, call: AgentCall) -> AsyncGenerator[FromAgent]:
+        async with aclosing(call.lines()) as lines:
+            async for line in lines:
+                if not isinstance(line, Hello):
+                    yield line
+                elif line.protocol == PROTOCOL:
+                    self._hello = line
                 else:
-                    yield said
-
-    def _hear(self, hello: Hello) -> None:
-        if hello.protocol != PROTOCOL:
-            raise Rubbish(f"it speaks protocol {hello.protocol}, and this gateway protocol {PROTOCOL}")
-        self._hello = hello
+                    raise ProtocolError(f"it speaks protocol {line.protocol}; this gateway speaks protocol {PROTOCOL}")
 
     def models(self) -> Sequence[ModelOverride]:
-        return [ModelOverride(model=each.model, provider=each.provider) for each in self._hello.models]
+        return [ModelOverride(model=model.model, provider=model.provider) for model in self._hello.models]
 
     def context_window(self, override: ModelOverride | None) -> int | None:  # noqa: ARG002 - one for all its models
         return self._hello.context_window
 
     async def summarise(self, passage: Excerpt) -> GeneratedText:
         if not self._hello.summarises:
-            raise Broken(FailureKind.FATAL, "the agent has not said that it summarises")
-        return await self._gist(passage_line(Summarise, passage))
+            raise AgentError(FailureKind.FATAL, "the agent did not say that it summarises")
+        return await self._generate(excerpt_request(Summarise, passage))
 
     async def title(self, passage: Excerpt) -> GeneratedText:
-        return await self._gist(passage_line(Title, passage)) if self._hello.titles else GeneratedText(text="")
+        if not self._hello.titles:
+            return GeneratedText(text="")
+        return await self._generate(excerpt_request(Title, passage))
 
-    async def _gist(self, question: Question) -> GeneratedText:
+    async def _generate(self, request: AgentRequest) -> GeneratedText:
         usage = Usage()
-        async with self._wire.talk(question) as talk, aclosing(self._heard(talk)) as heard:
-            async for said in heard:
-                match said:
-                    case Used():
-                        usage = usage.plus(usage_of(said))
-                    case Done():
-                        return GeneratedText(text=said.text, usage=usage)
-                    case Failed():
-                        raise Broken(said.kind, detail_of(said.detail), said.after)
+        async with self._transport.call(request) as call, aclosing(self._lines(call)) as lines:
+            async for line in lines:
+                match line:
+                    case WireUsage():
+                        usage = usage.plus(to_usage(line))
+                    case WireFinal():
+                        return GeneratedText(text=line.text, usage=usage)
+                    case WireFailure():
+                        raise AgentError(line.kind, failure_detail(line.detail), line.after)
                     case _:
                         pass
-        raise Broken(FailureKind.FATAL, "the agent ended without an answer")
+        raise AgentError(FailureKind.FATAL, "the agent ended without an answer")
 
     def retire(self) -> None:
-        self._wire.retire()
+        self._transport.retire()
 
     async def close(self) -> None:
-        await self._wire.close()
+        await self._transport.close()

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 import msgspec
 import xllamacpp
 
-from palaver.agents.local import OPTIONS, LocalModel, context_length
+from palaver.agents.local import OPTIONS_VARIABLE, LocalModel, context_length
 
 __all__ = [
     "main",
@@ -153,7 +153,7 @@ def main() -> None:
     # Whatever the library prints must not stand between the lines.
     out = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)
-    options = msgspec.json.decode(os.environ[OPTIONS], type=LocalModel)
+    options = msgspec.json.decode(os.environ[OPTIONS_VARIABLE], type=LocalModel)
     with tempfile.TemporaryDirectory(prefix="palaver-") as folder:
         try:
             model = _Model(options, folder)

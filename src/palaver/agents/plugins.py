@@ -10,18 +10,18 @@ from palaver.model.errors import BadArgument, PalaverError
 from palaver.protocols.agent import Agent
 
 __all__ = [
-    "GROUP",
-    "AgentMaker",
+    "ENTRY_POINT_GROUP",
+    "AgentFactory",
     "agent_options",
     "make_agent",
 ]
 
-GROUP = "palaver.agents"
+ENTRY_POINT_GROUP = "palaver.agents"
 """A distribution adds `name = "module:Agent"` to the entry points of this group."""
 _EXAMPLE = 'an entry point parrot = "parrot_agent:Parrot"'
 
 
-class AgentMaker(Protocol):
+class AgentFactory(Protocol):
     """What an entry point leads to: the class of the agent, or anything else that has these."""
 
     @property
@@ -50,7 +50,7 @@ def make_agent(name: str, options: Mapping[str, object]) -> Agent:
     return agent
 
 
-def _maker(name: str) -> AgentMaker:
+def _maker(name: str) -> AgentFactory:
     found: Any = _load(name)
     options = getattr(found, "options", None)
     if isinstance(options, type) and issubclass(options, BaseModel) and callable(getattr(found, "make", None)):
@@ -64,7 +64,7 @@ def _maker(name: str) -> AgentMaker:
 
 
 def _load(name: str) -> object:
-    for found in entry_points(group=GROUP, name=name):
+    for found in entry_points(group=ENTRY_POINT_GROUP, name=name):
         try:
             return found.load()
         except Exception as error:
@@ -74,7 +74,7 @@ def _load(name: str) -> object:
                 allowed="a module that can be imported, and a name in it",
                 example=_EXAMPLE,
             ) from error
-    known = ", ".join(sorted(each.name for each in entry_points(group=GROUP))) or "none is installed"
+    known = ", ".join(sorted(each.name for each in entry_points(group=ENTRY_POINT_GROUP))) or "none is installed"
     raise BadArgument("No installed agent is called", found=name, allowed=known, example="pip install NAME")
 
 

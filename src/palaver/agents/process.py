@@ -1,4 +1,4 @@
-"""A process that speaks in lines, and how it is ended together with everything it has started."""
+"""One process that speaks the wire protocol, and the turns it works on."""
 
 import asyncio
 import logging
@@ -12,19 +12,19 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from palaver.agents.external import Broken, Question
+from palaver.agents.external import AgentError, AgentRequest
 from palaver.agents.wire import (
-    LONGEST_LINE,
-    ApprovalWanted,
+    MAX_LINE_BYTES,
     Cancel,
-    Done,
-    Failed,
     FromAgent,
     Hello,
+    ProtocolError,
     Reply,
-    Rubbish,
-    encoded,
-    parsed,
+    WireApprovalNeeded,
+    WireFailure,
+    WireFinal,
+    encode_line,
+    parse_line,
 )
 from palaver.model.redact import redact
 from palaver.model.text import one_line
@@ -32,39 +32,42 @@ from palaver.protocols.agent import FailureKind
 
 __all__ = [
     "Process",
-    "Seat",
     "Worker",
-    "home",
+    "WorkerCall",
+    "home_folder",
 ]
 
 log = logging.getLogger(__name__)
 
-_PATIENCE = 2.0
-"""For how many seconds it is waited for after each word that it is to end."""
-_LAST_WORDS = 1.0
-"""How long what it left in its pipe may take to read, should somebody else hold the other end."""
-_LOGGED = 200
-"""How many lines of its standard error are worth a line of the log."""
-_LONGEST_LOGGED = 300
-_CHUNK = 1 << 16
+_EXIT_TIMEOUT_SECONDS = 2.0
+"""How long to wait after closing its input, and again after SIGTERM."""
+_DRAIN_SECONDS = 1.0
+"""How long to read what an ended process left in its pipe, in case another process still holds the other end."""
+_CANCEL_TIMEOUT_SECONDS = 2.0
+"""How long it has to stop a cancelled turn before it is killed."""
+_QUEUED_LINES = 8
+"""How many lines of a turn are read ahead."""
+_MAX_LOGGED_LINES = 200
+_MAX_LOGGED_LENGTH = 300
+_CHUNK_BYTES = 1 << 16
 
 
-def home() -> Path:
-    """Where a program runs that nobody has told where: where the gateway was started may be a stranger's folder."""
-    folder = Path(os.path.expanduser("~"))  # noqa: PTH111 - nobody may know it
+def home_folder() -> Path:
+    """Return the default working folder: the one in which the gateway was started can belong to a stranger."""
+    folder = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home raises where the user has none
     return folder if folder.is_absolute() and folder.is_dir() else Path("/")
 
 
 class Process:
-    """Its own session and process group, so that nothing it starts outlives it and no signal for us reaches it."""
+    """A process in its own session and group: nothing it starts outlives it, and our signals do not reach it."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
-        self._tasks = [asyncio.create_task(self._log_complaints()), asyncio.create_task(self._watch())]
+        self._tasks = [asyncio.create_task(self._log_stderr()), asyncio.create_task(self._clean_up_after_exit())]
 
     @classmethod
     async def start(cls, command: Sequence[str], environ: Mapping[str, str], folder: Path | None) -> "Process":
-        """Raises OSError where it cannot be started."""
+        """Start it. Raises OSError."""
         pipe = asyncio.subprocess.PIPE
         return cls(
             await asyncio.create_subprocess_exec(
@@ -72,53 +75,49 @@ class Process:
                 stdin=pipe,
                 stdout=pipe,
                 stderr=pipe,
-                limit=LONGEST_LINE,
+                limit=MAX_LINE_BYTES,
                 env=environ,
-                cwd=folder or home(),
+                cwd=folder or home_folder(),
                 start_new_session=True,
             )
         )
 
-    @property
-    def number(self) -> int:
-        return self._process.pid
-
     def write(self, line: bytes) -> None:
-        """Nobody waits until it is read: a program that reads nothing may still have something to say."""
+        """Write without waiting: a program that reads nothing can still have something to say."""
         if self._process.stdin:
             self._process.stdin.write(line)
 
     async def line(self) -> bytes | None:
-        """The next line; None where nothing more comes. Raises Rubbish for one that is too long."""
+        """Return the next line, or None at the end. Raises ProtocolError if it is too long."""
         if self._process.stdout is None:
             return None
         try:
             return await self._process.stdout.readline() or None
         except ValueError as error:
-            raise Rubbish(f"a line is longer than {LONGEST_LINE} bytes") from error
+            raise ProtocolError(f"a line is longer than {MAX_LINE_BYTES} bytes") from error
 
     async def end(self, *, at_once: bool = False) -> int:
-        """Ask it to end, tell it to, make it; gives its exit code. `at_once` does not ask."""
+        """Close its input (unless `at_once`), then send SIGTERM, then SIGKILL. Return its exit code."""
         try:
             if not at_once:
-                await self._has_ended(self._hang_up)
-            await self._has_ended(lambda: self._signal(signal.SIGTERM))
+                await self._wait_after(self._close_stdin)
+            await self._wait_after(lambda: self._signal(signal.SIGTERM))
         finally:
-            # Whether it has ended or not, and also where nobody waits any more: nothing of it stays.
+            # Also when cancelled: nothing of it survives.
             self._signal(signal.SIGKILL)
             for task in self._tasks:
                 task.cancel()
-            self._hang_up()
-            self._let_go_of_pipes()
+            self._close_stdin()
+            self._close_pipes()
         return await self._process.wait()
 
-    async def _has_ended(self, word: Callable[[], None]) -> None:
+    async def _wait_after(self, action: Callable[[], None]) -> None:
         if self._process.returncode is None:
-            word()
+            action()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._process.wait(), _PATIENCE)
+                await asyncio.wait_for(self._process.wait(), _EXIT_TIMEOUT_SECONDS)
 
-    def _hang_up(self) -> None:
+    def _close_stdin(self) -> None:
         if self._process.stdin:
             self._process.stdin.close()
 
@@ -126,162 +125,157 @@ class Process:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
-    def _let_go_of_pipes(self) -> None:
-        """Somebody who left the process group may hold the other ends for ever."""
+    def _close_pipes(self) -> None:
+        """Close our ends: a process that left the group can hold the other ends for ever."""
         self._process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no other way
 
-    async def _watch(self) -> None:
-        """Once it has ended by itself, so does everything it has started; what it left in its pipe can be read."""
+    async def _clean_up_after_exit(self) -> None:
+        """Once it exits, kill everything it started, and leave time to read what it left in its pipe."""
         await self._process.wait()
         self._signal(signal.SIGKILL)
-        await asyncio.sleep(_LAST_WORDS)
-        self._let_go_of_pipes()
+        await asyncio.sleep(_DRAIN_SECONDS)
+        self._close_pipes()
 
-    async def _log_complaints(self) -> None:
-        stderr, lines = self._process.stderr, 0
-        while stderr and (piece := await stderr.read(_CHUNK)):
+    async def _log_stderr(self) -> None:
+        stderr, pid, lines = self._process.stderr, self._process.pid, 0
+        while stderr and (piece := await stderr.read(_CHUNK_BYTES)):
             if not lines:
-                told = {"action": "agent.stderr"}
-                log.info("the agent's process %d writes to its standard error", self.number, extra=told)
-            for line in piece.splitlines()[: max(0, _LOGGED - lines)]:
+                log.info("agent process %d writes to its standard error", pid, extra={"action": "agent.stderr"})
+            for line in piece.splitlines()[: max(0, _MAX_LOGGED_LINES - lines)]:
                 lines += 1
-                words = one_line(redact(line.decode(errors="replace")), _LONGEST_LOGGED)
-                log.debug("the agent's process %d: %s", self.number, words, extra={"action": "agent.stderr"})
+                text = one_line(redact(line.decode(errors="replace")), _MAX_LOGGED_LENGTH)
+                log.debug("agent process %d: %s", pid, text, extra={"action": "agent.stderr"})
             lines = lines or 1
 
 
-_HEED = 2.0
-"""How many seconds it has to let go of a turn that nobody waits for any more."""
-_WAITING = 8
-"""How many lines of a turn are read before somebody has taken the first."""
-
-Heard = FromAgent | Broken | Rubbish
+_Line = FromAgent | AgentError | ProtocolError
 
 
 class Worker:
-    def __init__(self, process: Process, *, lasts: bool, news: Callable[[], None]) -> None:
+    """A process and its turns. It reads lines and passes each to the turn it belongs to."""
+
+    def __init__(self, process: Process, *, reusable: bool, on_change: Callable[[], None]) -> None:
         self._process = process
-        self._lasts = lasts
-        """It is kept for the next turn."""
-        self._news = news
-        self._turns: dict[str, Queue[Heard] | None] = {}
-        """What each turn is to hear; None where nobody listens any more."""
-        self._numbers = count(1)
+        self._reusable = reusable
+        """Keep it for the next turn."""
+        self._on_change = on_change
+        self._turns: dict[str, Queue[_Line] | None] = {}
+        """The lines for each turn; None once the turn is cancelled."""
+        self._ids = count(1)
         self._hello: Hello | None = None
-        self._at_once = asyncio.Event()
-        self._quietly = asyncio.Event()
-        self.is_over = False
-        self.has_worked = False
-        """It has brought a turn to an end."""
-        self.task = asyncio.create_task(self._work())
+        self._kill = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._has_ended = False
+        self.has_finished_turn = False
+        self.task = asyncio.create_task(self._run())
 
     @property
-    def has_room(self) -> bool:
-        room = self._hello.at_once if self._hello and self._lasts else 1
-        return len(self._turns) < room and not (self.is_over or self._quietly.is_set() or self._at_once.is_set())
+    def has_capacity(self) -> bool:
+        capacity = self._hello.at_once if self._hello and self._reusable else 1
+        return len(self._turns) < capacity and not (self._has_ended or self._stop.is_set() or self._kill.is_set())
 
     @property
-    def is_heard(self) -> bool:
+    def is_busy(self) -> bool:
         return any(self._turns.values())
 
-    def take(self, question: Question) -> "Seat":
-        name = str(next(self._numbers))
-        heard: Queue[Heard] = Queue(_WAITING)
-        self._turns[name] = heard
+    def begin(self, request: AgentRequest) -> "WorkerCall":
+        turn = str(next(self._ids))
+        queue: Queue[_Line] = Queue(_QUEUED_LINES)
+        self._turns[turn] = queue
         if self._hello:
-            heard.put_nowait(self._hello)
-        self._process.write(encoded(replace(question, id=name)))
-        return Seat(self, name, heard)
+            queue.put_nowait(self._hello)
+        self._process.write(encode_line(replace(request, id=turn)))
+        return WorkerCall(self, turn, queue)
 
-    def reply(self, name: str, reply: Reply) -> None:
-        self._process.write(encoded(replace(reply, id=name)))
+    def reply(self, turn: str, reply: Reply) -> None:
+        self._process.write(encode_line(replace(reply, id=turn)))
 
-    def leave(self, name: str) -> None:
-        """Nobody listens to this turn any more; where it is not done yet, it is to be dropped."""
-        if heard := self._turns.get(name):
-            self._turns[name] = None
-            self._process.write(encoded(Cancel(id=name)))
-            asyncio.get_running_loop().call_later(_HEED, self._insist, name)
-            # Whoever reads may be about to put something in.
-            while not heard.empty():
-                heard.get_nowait()
-        self._rest()
+    def release(self, turn: str) -> None:
+        """Stop listening to a turn, and cancel it if it is not done."""
+        if queue := self._turns.get(turn):
+            self._turns[turn] = None
+            self._process.write(encode_line(Cancel(id=turn)))
+            asyncio.get_running_loop().call_later(_CANCEL_TIMEOUT_SECONDS, self._kill_if_running, turn)
+            # Make room: the reader may be waiting to put a line.
+            while not queue.empty():
+                queue.get_nowait()
+        self._stop_if_idle()
 
     def retire(self) -> None:
-        """From now on it is only waited for until it is idle."""
-        self._lasts = False
-        self._rest()
+        """Stop as soon as it is idle."""
+        self._reusable = False
+        self._stop_if_idle()
 
-    def _insist(self, name: str) -> None:
-        if name in self._turns:
-            self._at_once.set()
+    def _kill_if_running(self, turn: str) -> None:
+        if turn in self._turns:
+            self._kill.set()
 
-    def _rest(self) -> None:
-        if not self._lasts and not self.is_heard:
-            self._quietly.set()
-        self._news()
+    def _stop_if_idle(self) -> None:
+        if not self._reusable and not self.is_busy:
+            self._stop.set()
+        self._on_change()
 
-    async def _work(self) -> None:
+    async def _run(self) -> None:
         reading = asyncio.create_task(self._read())
-        told = [asyncio.create_task(word.wait()) for word in (self._quietly, self._at_once)]
+        signals = [asyncio.create_task(event.wait()) for event in (self._stop, self._kill)]
         try:
-            await asyncio.wait({reading, *told}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({reading, *signals}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self.is_over = True
-            for task in (reading, *told):
+            self._has_ended = True
+            for task in (reading, *signals):
                 task.cancel()
-            code = await self._process.end(at_once=not self._quietly.is_set())
-        why = _why(reading, code)
-        heard = [queue for queue in self._turns.values() if queue]
+            code = await self._process.end(at_once=not self._stop.is_set())
+        error = _reading_error(reading) or AgentError(FailureKind.TRANSIENT, f"the program ended with code {code}")
+        queues = [queue for queue in self._turns.values() if queue]
         self._turns.clear()
-        self._news()
-        await asyncio.gather(*(queue.put(why) for queue in heard))
+        self._on_change()
+        await asyncio.gather(*(queue.put(error) for queue in queues))
 
     async def _read(self) -> None:
-        while (line := await self._process.line()) is not None:
-            said = parsed(line)
-            if isinstance(said, Hello):
-                self._hello = said
-                for heard in filter(None, list(self._turns.values())):
-                    await heard.put(said)
+        while (raw := await self._process.line()) is not None:
+            line = parse_line(raw)
+            if isinstance(line, Hello):
+                self._hello = line
+                for queue in filter(None, list(self._turns.values())):
+                    await queue.put(line)
             else:
-                await self._pass_on(said)
-            self._news()
+                await self._pass_on(line)
+            self._on_change()
 
-    async def _pass_on(self, said: FromAgent) -> None:
-        name = said.id or next(iter(self._turns), "")
-        if not said.id and self._lasts:
-            raise Rubbish("a line does not say which turn it is about: it has no id")
-        heard = self._turns.get(name)
-        if isinstance(said, Done | Failed | ApprovalWanted):
-            self._turns.pop(name, None)
-            self.has_worked = True
-        if heard:
-            await heard.put(said)
+    async def _pass_on(self, line: FromAgent) -> None:
+        turn = line.id or next(iter(self._turns), "")
+        if not line.id and self._reusable:
+            raise ProtocolError("a line has no id, so the turn it belongs to is unknown")
+        queue = self._turns.get(turn)
+        if isinstance(line, WireFinal | WireFailure | WireApprovalNeeded):
+            self._turns.pop(turn, None)
+            self.has_finished_turn = True
+        if queue:
+            await queue.put(line)
 
 
-def _why(reading: "asyncio.Task[None]", code: int) -> Broken | Rubbish:
+def _reading_error(reading: "asyncio.Task[None]") -> ProtocolError | None:
     error = None if reading.cancelled() or not reading.done() else reading.exception()
-    return error if isinstance(error, Rubbish) else Broken(FailureKind.TRANSIENT, f"the program ended with code {code}")
+    return error if isinstance(error, ProtocolError) else None
 
 
-class Seat:
-    """A turn with a process."""
+class WorkerCall:
+    """One turn of a worker."""
 
-    def __init__(self, worker: Worker, name: str, heard: Queue[Heard]) -> None:
+    def __init__(self, worker: Worker, turn: str, queue: Queue[_Line]) -> None:
         self._worker = worker
-        self._name = name
-        self._heard = heard
+        self._turn = turn
+        self._queue = queue
 
-    async def said(self) -> AsyncGenerator[FromAgent]:
+    async def lines(self) -> AsyncGenerator[FromAgent]:
         while True:
-            said = await self._heard.get()
-            if isinstance(said, Broken | Rubbish):
-                raise said
-            yield said
+            line = await self._queue.get()
+            if isinstance(line, AgentError | ProtocolError):
+                raise line
+            yield line
 
     def reply(self, reply: Reply) -> None:
-        self._worker.reply(self._name, reply)
+        self._worker.reply(self._turn, reply)
 
-    def leave(self) -> None:
-        self._worker.leave(self._name)
+    def release(self) -> None:
+        self._worker.release(self._turn)

@@ -1,6 +1,6 @@
-"""The wire to agents of other makers: one JSON object per line, the same through a pipe and over HTTP.
+"""The wire protocol of external agents: one JSON object per line, over a pipe or HTTP.
 
-The gateway asks, the agent says what happens, and may ask back before it is done:
+The gateway sends a request. The agent reports what happens, and can ask back before it is done:
 
     → {"type": "answer", "protocol": 1, "id": "1", "session": "s", "turn": 7, "messages": […], …}
     ← {"type": "use", "id": "1", "call": {"id": "a", "name": "search", "arguments": "{}"}}
@@ -19,44 +19,44 @@ from palaver.model.view import Message
 from palaver.protocols.agent import Excerpt, FailureKind, Request
 
 __all__ = [
-    "LONGEST_LINE",
+    "MAX_LINE_BYTES",
     "PROTOCOL",
+    "AgentQuestion",
     "Answer",
-    "ApprovalWanted",
-    "Ask",
-    "AskMeanwhile",
-    "Called",
+    "AskNewMessages",
     "Cancel",
-    "Delta",
-    "Done",
-    "Failed",
     "FileContent",
     "FromAgent",
     "Hello",
-    "Meanwhile",
+    "NewMessages",
+    "ProtocolError",
     "ReadFile",
     "Reply",
     "Result",
-    "Returned",
-    "Rubbish",
     "Summarise",
     "Title",
-    "Use",
-    "Used",
+    "UseTool",
+    "WireApprovalNeeded",
     "WireCall",
+    "WireDelta",
+    "WireFailure",
     "WireFile",
+    "WireFinal",
     "WireMessage",
     "WireModel",
     "WireTool",
-    "answer_line",
-    "encoded",
-    "parsed",
-    "passage_line",
+    "WireToolCalled",
+    "WireToolReturned",
+    "WireUsage",
+    "answer_request",
+    "encode_line",
+    "excerpt_request",
+    "parse_line",
 ]
 
 PROTOCOL: Final = 1
-LONGEST_LINE = 1 << 26
-"""A file of the size that the gateway takes by default fits in, twice."""
+MAX_LINE_BYTES = 1 << 26
+"""Twice the size of the largest file that the gateway accepts by default."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 _CallId = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,40}$")]
@@ -64,8 +64,8 @@ _ModelName = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,200}$")]
 _ToolName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 
 
-class Rubbish(ValueError):
-    """What came is none of ours. The words quote nothing of it."""
+class ProtocolError(ValueError):
+    """A line violates the protocol. The message never quotes the line."""
 
 
 class WireCall(msgspec.Struct, frozen=True):
@@ -89,24 +89,24 @@ class WireFile(msgspec.Struct, frozen=True):
 
 
 class Hello(msgspec.Struct, frozen=True, tag_field="type", tag="hello"):
-    """What it can do; an agent that only answers, one turn at a time, need not say so."""
+    """What the agent can do. An agent that only answers, one turn at a time, needs none."""
 
     id: str = ""
     protocol: int = PROTOCOL
     at_once: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 1
-    """How many turns one process takes at the same time."""
+    """How many turns one process takes at a time."""
     models: tuple[WireModel, ...] = ()
     context_window: Annotated[int, msgspec.Meta(ge=1)] | None = None
     summarises: bool = False
     titles: bool = False
 
 
-class Delta(msgspec.Struct, frozen=True, tag_field="type", tag="delta"):
+class WireDelta(msgspec.Struct, frozen=True, tag_field="type", tag="delta"):
     text: str
     id: str = ""
 
 
-class Called(msgspec.Struct, frozen=True, tag_field="type", tag="tool_called"):
+class WireToolCalled(msgspec.Struct, frozen=True, tag_field="type", tag="tool_called"):
     calls: Annotated[tuple[WireCall, ...], msgspec.Meta(min_length=1)]
     id: str = ""
     text: str = ""
@@ -114,13 +114,13 @@ class Called(msgspec.Struct, frozen=True, tag_field="type", tag="tool_called"):
     blob: bytes = b""
 
 
-class Returned(msgspec.Struct, frozen=True, tag_field="type", tag="tool_returned"):
+class WireToolReturned(msgspec.Struct, frozen=True, tag_field="type", tag="tool_returned"):
     call: _CallId
     text: str
     id: str = ""
 
 
-class Used(msgspec.Struct, frozen=True, tag_field="type", tag="usage"):
+class WireUsage(msgspec.Struct, frozen=True, tag_field="type", tag="usage"):
     id: str = ""
     model: str | None = None
     input_tokens: _Count = 0
@@ -128,13 +128,13 @@ class Used(msgspec.Struct, frozen=True, tag_field="type", tag="usage"):
     cost_micros: _Count = 0
 
 
-class ApprovalWanted(msgspec.Struct, frozen=True, tag_field="type", tag="approval_needed"):
+class WireApprovalNeeded(msgspec.Struct, frozen=True, tag_field="type", tag="approval_needed"):
     call: WireCall
     question: str
     id: str = ""
 
 
-class Done(msgspec.Struct, frozen=True, tag_field="type", tag="final"):
+class WireFinal(msgspec.Struct, frozen=True, tag_field="type", tag="final"):
     text: str
     id: str = ""
     reasoning: str = ""
@@ -142,22 +142,22 @@ class Done(msgspec.Struct, frozen=True, tag_field="type", tag="final"):
     files: tuple[WireFile, ...] = ()
 
 
-class Failed(msgspec.Struct, frozen=True, tag_field="type", tag="failure"):
+class WireFailure(msgspec.Struct, frozen=True, tag_field="type", tag="failure"):
     kind: FailureKind
     id: str = ""
     detail: str = ""
     after: Annotated[float, msgspec.Meta(ge=0)] | None = None
 
 
-class Use(msgspec.Struct, frozen=True, tag_field="type", tag="use"):
-    """A tool of the gateway is to be used; a result comes back."""
+class UseTool(msgspec.Struct, frozen=True, tag_field="type", tag="use"):
+    """Run a tool of the gateway; a Result comes back."""
 
     call: WireCall
     id: str = ""
 
 
-class AskMeanwhile(msgspec.Struct, frozen=True, tag_field="type", tag="meanwhile"):
-    """Whether something was said since."""
+class AskNewMessages(msgspec.Struct, frozen=True, tag_field="type", tag="meanwhile"):
+    """Ask what people said since."""
 
     id: str = ""
 
@@ -167,8 +167,18 @@ class ReadFile(msgspec.Struct, frozen=True, tag_field="type", tag="read_file"):
     id: str = ""
 
 
-Ask = Use | AskMeanwhile | ReadFile
-FromAgent = Hello | Delta | Called | Returned | Used | ApprovalWanted | Done | Failed | Ask
+AgentQuestion = UseTool | AskNewMessages | ReadFile
+FromAgent = (
+    Hello
+    | WireDelta
+    | WireToolCalled
+    | WireToolReturned
+    | WireUsage
+    | WireApprovalNeeded
+    | WireFinal
+    | WireFailure
+    | AgentQuestion
+)
 
 # To the agent
 
@@ -179,7 +189,7 @@ class Result(msgspec.Struct, frozen=True, tag_field="type", tag="result"):
     id: str = ""
 
 
-class Meanwhile(msgspec.Struct, frozen=True, tag_field="type", tag="meanwhile"):
+class NewMessages(msgspec.Struct, frozen=True, tag_field="type", tag="meanwhile"):
     texts: tuple[str, ...]
     id: str = ""
 
@@ -191,7 +201,7 @@ class FileContent(msgspec.Struct, frozen=True, tag_field="type", tag="file"):
     id: str = ""
 
 
-Reply = Result | Meanwhile | FileContent
+Reply = Result | NewMessages | FileContent
 
 
 class WireMessage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -222,7 +232,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="a
     approvals: Mapping[str, bool]
     tools: tuple[WireTool, ...]
     replies: tuple[Reply, ...] = ()
-    """Over HTTP, where nothing can be said while an answer comes: what was asked for so far in this turn."""
+    """Over HTTP: the replies so far in this turn, because nothing can be sent while an answer streams."""
 
 
 class Summarise(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="summarise"):
@@ -243,7 +253,7 @@ class Title(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="ti
 
 
 class Cancel(msgspec.Struct, frozen=True, tag_field="type", tag="cancel"):
-    """Nobody waits for it any more."""
+    """Stop: nobody waits for the answer."""
 
     id: str
 
@@ -251,39 +261,39 @@ class Cancel(msgspec.Struct, frozen=True, tag_field="type", tag="cancel"):
 ToAgent = Answer | Summarise | Title | Cancel | Reply
 
 
-def encoded(value: ToAgent) -> bytes:
-    """ASCII only: no text has a line end in it, and what cannot be encoded gets across, too."""
+def encode_line(value: ToAgent) -> bytes:
+    """Encode as ASCII JSON, so that no text contains a line end and lone surrogates survive."""
     return json.dumps(msgspec.to_builtins(value)).encode() + b"\n"
 
 
-def parsed(line: bytes) -> FromAgent:
-    """Raises Rubbish for what is none of ours."""
+def parse_line(line: bytes) -> FromAgent:
+    """Parse a line from an agent. Raises ProtocolError."""
     try:
         return _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _mended(line)
+        return _parse_leniently(line)
 
 
 _DECODER: msgspec.json.Decoder[FromAgent] = msgspec.json.Decoder(FromAgent)
 
 
-def _mended(line: bytes) -> FromAgent:
-    """Half of a character at the end of a piece of text is no reason to refuse it."""
+def _parse_leniently(line: bytes) -> FromAgent:
+    """Accept half a character at the end of a piece of text."""
     try:
         return _DECODER.decode(json.dumps(json.loads(line), ensure_ascii=False).encode(errors="replace"))
     except msgspec.ValidationError as error:
-        raise Rubbish(f"a line of {len(line)} bytes is none of the protocol: {_where(error)}") from error
+        raise ProtocolError(f"a line of {len(line)} bytes violates the protocol: {_location(error)}") from error
     except (ValueError, RecursionError) as error:
-        raise Rubbish(f"a line of {len(line)} bytes is no JSON object") from error
+        raise ProtocolError(f"a line of {len(line)} bytes is not a JSON object") from error
 
 
-def _where(error: msgspec.ValidationError) -> str:
-    """`$.text`: names of the protocol; the rest of the sentence may quote a value."""
+def _location(error: msgspec.ValidationError) -> str:
+    """Return only the field name, such as `$.text`: the rest of the error can quote a value."""
     _, found, place = str(error).rpartition(" - at `")
-    return f"{place.rstrip('`')} is wrong" if found else "a field is missing"
+    return f"{place.rstrip('`')} is not valid" if found else "a field is missing"
 
 
-def answer_line(request: Request, replies: tuple[Reply, ...] = ()) -> Answer:
+def answer_request(request: Request, replies: tuple[Reply, ...] = ()) -> Answer:
     tools = (
         WireTool(tool.name, tool.description, tool.parameters, tool.needs_approval) for tool in request.toolbox.tools
     )
@@ -300,7 +310,7 @@ def answer_line(request: Request, replies: tuple[Reply, ...] = ()) -> Answer:
     )
 
 
-def passage_line(kind: type[Summarise | Title], passage: Excerpt) -> Summarise | Title:
+def excerpt_request(kind: type[Summarise | Title], passage: Excerpt) -> Summarise | Title:
     facts: dict[str, Any] = {"focus": passage.focus} if kind is Summarise else {}
     return kind(
         session=passage.session,

@@ -8,12 +8,11 @@ from importlib import import_module
 from typing import Any
 
 from palaver.agents.echo import EchoAgent
-from palaver.agents.external import ForeignAgent
-from palaver.agents.factory import model_agent
-from palaver.agents.local import LocalModel, local_agent, shipped_model
-from palaver.agents.model.options import Wanted
+from palaver.agents.external import ExternalAgent
+from palaver.agents.local import LocalModel, installed_model, local_agent
+from palaver.agents.model.options import ModelOptions, make_model_agent
 from palaver.agents.plugins import make_agent
-from palaver.agents.program import Program, harmless
+from palaver.agents.process_pool import ProcessPool, safe_environment
 from palaver.config.agents import (
     AgentConfig,
     EchoAgentConfig,
@@ -96,13 +95,13 @@ def _build(choice: AgentConfig, facts: dict[str, Any]) -> Agent:
         case EchoAgentConfig():
             return EchoAgent(delay=choice.delay.total_seconds(), streams=choice.streams)
         case ModelAgentConfig():
-            return model_agent(Wanted(**options))
+            return make_model_agent(ModelOptions(**options))
         case LocalAgentConfig():
-            file = str(options.pop("file") or shipped_model())
+            file = str(options.pop("file") or installed_model())
             return local_agent(LocalModel(file=file, **options), os.environ)
         case ProgramAgentConfig():
-            environ = {**harmless(os.environ), **options.pop("environment")}
-            return ForeignAgent(Program(environ=environ, **options))
+            environ = {**safe_environment(os.environ), **options.pop("environment")}
+            return ExternalAgent(ProcessPool(environ=environ, **options))
         case HttpAgentConfig():
             return _http_agent(options)
         case PluginAgentConfig():
@@ -112,7 +111,7 @@ def _build(choice: AgentConfig, facts: dict[str, Any]) -> Agent:
 def _http_agent(options: dict[str, Any]) -> Agent:
     try:
         # Import it only if it is used: it is slow to import, and may not be installed.
-        endpoint = import_module("palaver.agents.http").Endpoint
+        endpoint = import_module("palaver.agents.http").HttpTransport
     except ModuleNotFoundError as missing:
         raise BadArgument(
             "The agent called http needs a package that is not installed:",
@@ -120,6 +119,6 @@ def _http_agent(options: dict[str, Any]) -> Agent:
             allowed="what palaver's extra http brings",
             example="pip install 'palaver[http]'",
         ) from missing
-    return ForeignAgent(
+    return ExternalAgent(
         endpoint(url=options["url"], headers=options["headers"], timeout=options["timeout"].total_seconds())
     )

@@ -40,7 +40,7 @@ from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.opening import open_store, sqlite_path
 from palaver.store.status.health import HealthCheck, check_data_directory, check_store
 from palaver.store.store import Store
-from palaver.tools.toolsets import Offering
+from palaver.tools.toolsets import Toolsets
 from palaver.web.address import Address
 from palaver.web.event_hub import CHAT, Event, Hub
 from palaver.web.services import Services
@@ -97,7 +97,7 @@ class Gateway:
         self._warn_unreachable()
         hooks = [load_hook(name) for name in self._config.hooks]
         agents = self._agent_pool.agents(self._config)
-        tools = Offering(_tool_servers(self._config))
+        tools = Toolsets(_tool_servers(self._config))
         async with await open_store(self._config.store, exclusive=True) as store:
             services = self._assemble(store, agents, adapters, hooks, tools.toolsets(store))
             self._engine = engine = services.engine

@@ -1,4 +1,4 @@
-"""The agent: answers a turn with a stream of events."""
+"""The agent protocol: an agent answers a turn with a stream of events."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
@@ -49,36 +49,36 @@ async def no_file(name: str) -> bytes:
 
 @value
 class Request:
-    """Everything an agent is given to answer one turn. There is no other way for it to learn about the turn."""
+    """Everything an agent gets to answer one turn. It learns about the turn in no other way."""
 
     session: str
     turn: int
     attempt: int
     section: str
-    """The context section of the system prompt: the same bytes while the facts are the same."""
+    """The context section of the system prompt: the same bytes as long as the facts stay the same."""
     messages: tuple[Message, ...]
-    """Where a turn goes on after a person was asked, calls of the last step stand open at the end: `open_calls`."""
+    """If a turn resumes after an approval, its last calls can be open at the end: see `open_calls`."""
     override: ModelOverride | None = None
     approvals: Mapping[str, bool] = field(default_factory=dict[str, bool])
-    """What a person said to calls that are open, by the id of the call."""
+    """A person's decision on open calls, by call id."""
     new_messages: Callable[[], Awaitable[tuple[str, ...]]] = no_new_messages
-    """To be asked after tools have run: what was said to the agent since, as it is shown. It is written down then."""
+    """Call it after tools have run: it returns, and stores, what people said to the agent since."""
     read_file: Callable[[str], Awaitable[bytes]] = no_file
-    """The content of a file by the id that it is described with. Raises NotFound for any other."""
+    """Return the content of a file by the id in its marker. Raises NotFound for any other id."""
     toolbox: Toolbox = NO_TOOLS
-    """What the gateway offers to do for the agent in this turn."""
+    """The gateway's tools for this turn."""
 
 
 @value(kw_only=False)
 class TextDelta:
-    """A little more of the answer, to be shown while it grows."""
+    """More text of the answer, to show while it grows."""
 
     text: str
 
 
 @value
 class ToolCalled:
-    """The agent is about to use tools. It is written down before they run."""
+    """The agent is about to use tools. The gateway stores the calls before they run."""
 
     calls: tuple[ToolCall, ...]
     text: str = ""
@@ -94,16 +94,16 @@ class ToolReturned:
 
 @value(kw_only=False)
 class UsageReport:
-    """What was used since the last report."""
+    """The usage since the last report."""
 
     usage: Usage
 
 
 @value
 class ApprovalNeeded:
-    """The turn cannot go on until a person allows the call. Ends the stream; the turn is parked.
+    """The turn needs a person's approval of a call. Ends the stream; the gateway parks the turn.
 
-    The call was told of by ToolCalled, or is open since the turn was parked before; another one is written down alone.
+    The call was in a ToolCalled event, or is open because the turn was parked before. Any other call is stored first.
     """
 
     call: ToolCall
@@ -112,33 +112,33 @@ class ApprovalNeeded:
 
 @value
 class Final:
-    """The whole answer. The last event of a turn that went well."""
+    """The whole answer: the last event of a successful turn."""
 
     text: str
     reasoning: str = ""
     blob: bytes = b""
     files: tuple[NewFile, ...] = ()
-    """To be sent after the text."""
+    """Files to send after the text."""
 
 
 class FailureKind(StrEnum):
     TRANSIENT = "transient"
-    """Trying again may help."""
+    """A retry can help."""
     OVERFLOW = "overflow"
     """The conversation is too long for the model."""
     STUCK = "stuck"
-    """It said nothing for too long."""
+    """The agent said nothing for too long."""
     FATAL = "fatal"
 
 
 @value
 class Failure:
-    """The turn went wrong. The detail is for the log, never for the chat."""
+    """The turn failed. The detail goes into the log, never into the chat."""
 
     kind: FailureKind
     detail: str
     after: float | None = None
-    """How many seconds to wait before the next try, where somebody said so."""
+    """Seconds to wait before the next attempt, if the provider said so."""
 
 
 Event = TextDelta | ToolCalled | ToolReturned | UsageReport | ApprovalNeeded | Final | Failure
@@ -146,38 +146,38 @@ Event = TextDelta | ToolCalled | ToolReturned | UsageReport | ApprovalNeeded | F
 
 class Agent(Protocol):
     def answer(self, request: Request) -> AsyncIterator[Event]:
-        """Stream events; the last is Final, Failure or ApprovalNeeded. Cancelled, it stops at once."""
+        """Stream events; the last is Final, Failure or ApprovalNeeded. Stop at once when cancelled."""
         ...
 
 
 @runtime_checkable
 class Choosing(Protocol):
-    """Agents that can answer with one of several models."""
+    """An agent that can answer with one of several models."""
 
     def models(self) -> Sequence[ModelOverride]:
-        """Those that a conversation may ask for."""
+        """Return the models that a conversation can choose."""
         ...
 
 
 @runtime_checkable
 class Retiring(Protocol):
-    """Agents that hold something for the next turn: processes, a model in memory."""
+    """An agent that holds resources between turns: processes, a model in memory."""
 
     def retire(self) -> None:
-        """Another one has taken its place: let go as soon as no turn runs. A turn that still comes is answered."""
+        """Release resources as soon as no turn runs: another agent has taken over. Still answer a late turn."""
         ...
 
 
 @runtime_checkable
 class Closable(Protocol):
     async def close(self) -> None:
-        """The gateway ends, and no turn runs: let go of everything."""
+        """Release everything: the gateway stops, and no turn runs."""
         ...
 
 
 @value(kw_only=False)
 class Agents:
-    """Who answers: in a profile that has an agent of its own that one, everywhere else the usual one."""
+    """The agent of each profile that has its own, and the default agent for the others."""
 
     usual: Agent
     profiles: Mapping[str, Agent] = field(default_factory=dict[str, Agent])
@@ -188,7 +188,7 @@ class Agents:
 
 @value
 class Excerpt:
-    """A part of a conversation, as the agent is shown it, and what of it matters most."""
+    """A part of a conversation to summarise or title, as the agent sees it, and what matters most in it."""
 
     session: str
     messages: tuple[Message, ...]
@@ -204,24 +204,24 @@ class GeneratedText:
 
 @runtime_checkable
 class Summarising(Protocol):
-    """Agents that can say in fewer words what was said. Whatever they raise, the conversation stays as it was."""
+    """An agent that can summarise. If it raises, the conversation stays unchanged."""
 
     def context_window(self, override: ModelOverride | None) -> int | None:
-        """How many tokens the model takes; None where that is not known."""
+        """Return how many tokens the model takes; None if unknown."""
         ...
 
     async def summarise(self, passage: Excerpt) -> GeneratedText:
-        """What stands for the passage from now on. Cancelled, it stops at once.
+        """Return a summary that replaces the excerpt. Stop at once when cancelled.
 
-        The passage may be more than the model takes: then it is for the agent to read it piece by piece.
+        The excerpt can exceed the context window; the agent then reads it piece by piece.
         """
         ...
 
 
 @runtime_checkable
 class Titling(Protocol):
-    """Agents that can say what a conversation is about."""
+    """An agent that can title a conversation."""
 
     async def title(self, passage: Excerpt) -> GeneratedText:
-        """A few words on one line, or nothing."""
+        """Return a few words on one line, or nothing."""
         ...

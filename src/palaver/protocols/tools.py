@@ -1,4 +1,4 @@
-"""Tools: what an agent can do besides talking, in one turn, for the person it answers."""
+"""The tool protocol: what an agent can do in one turn, on behalf of the person it answers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -30,23 +30,23 @@ class Tool:
     parameters: Mapping[str, object]
     """The JSON schema of its arguments: an object."""
     needs_approval: bool = False
-    """Whether a person must allow each use of it."""
+    """Whether a person must approve each call."""
 
 
 class Toolbox(Protocol):
-    """The tools of one turn. Those that its person may not use, or not here, are not in it."""
+    """The tools of one turn, without those that the person cannot use, or not here."""
 
     @property
     def tools(self) -> Sequence[Tool]: ...
 
     async def question(self, call: ToolCall) -> str | None:
-        """What a person has to be asked before the call is used, in words for them; None where nobody is."""
+        """Return the question that a person must approve before the call runs; None if no approval is needed."""
         ...
 
     async def use(self, call: ToolCall) -> str:
-        """What came of it, in words for the agent; also what went wrong. Cancelled, it stops at once.
+        """Run the call and return its result, or what went wrong, in words for the agent. Stop at once when cancelled.
 
-        A call that nobody has allowed, though somebody must, is refused.
+        Refuses a call that needs an approval and has none.
         """
         ...
 
@@ -65,37 +65,37 @@ NO_TOOLS: Toolbox = _NoTools()
 
 
 class ToolFailed(PalaverError):
-    """It could not be done; why, in words for the agent."""
+    """The tool failed. The message tells the agent why."""
 
 
 class ToolServices(Protocol):
-    """What the engine does for tools in one turn. What it writes it writes under the turn's fence."""
+    """What the engine does for tools in one turn. Every write is checked against the turn's fence."""
 
     async def places(self, targets: str) -> Sequence[Source]:
-        """Where that is, each place once. Raises InvalidInput where it is nowhere."""
+        """Return the places that the targets name, each once. Raises InvalidInput for an unknown target."""
         ...
 
     async def send(self, places: Sequence[Source], text: str, files: Sequence[NewFile] = (), *, once: str) -> bool:
-        """Owed from here on. False where it was owed under that name in this turn before.
+        """Queue a message. Return False if this turn already queued one with the same `once`.
 
-        Raises ToolFailed where there is nothing to send.
+        Raises ToolFailed if there is nothing to send.
         """
         ...
 
     async def read_file(self, name: str) -> bytes:
-        """The content of a file that is shown in the conversation. Raises NotFound for any other."""
+        """Return the content of a file in the conversation. Raises NotFound for any other."""
         ...
 
 
 @value
 class ToolContext:
-    """A turn in which tools may be used: for whom and where."""
+    """The turn in which a tool runs: for whom and where."""
 
     turn: Turn
     last: Received
-    """What it answers."""
+    """The last message that the turn answers."""
     role: AccessRole
-    """As what everybody it answers was let in: the least of them."""
+    """The lowest role of the people that the turn answers."""
     services: ToolServices
 
     @property
@@ -104,37 +104,37 @@ class ToolContext:
 
     @property
     def is_overheard(self) -> bool:
-        """Others read the answer who need not have said anything."""
+        """Whether people who said nothing can read the answer."""
         return self.source.chat_kind != DM
 
 
 @value
 class ToolUse:
-    """A call, its arguments read, on its occasion."""
+    """A call with its parsed arguments and the turn it runs in."""
 
     call: ToolCall
     arguments: Mapping[str, object]
     context: ToolContext
 
     def text(self, name: str) -> str:
-        """An argument that has to be there. Raises ToolFailed, saying so."""
-        found = self.arguments.get(name)
-        if not isinstance(found, str) or not found.strip():
-            raise ToolFailed(f"The argument {name} has to be a text.")
-        return found
+        """Return a required text argument. Raises ToolFailed if it is missing."""
+        argument = self.arguments.get(name)
+        if not isinstance(argument, str) or not argument.strip():
+            raise ToolFailed(f"The argument {name} must be a non-empty text.")
+        return argument
 
 
 class Toolset(Protocol):
-    """Tools that belong together. Whatever it raises ends the call, never the turn."""
+    """Tools that belong together. An error it raises ends the call, never the turn."""
 
     async def tools(self) -> Sequence[Tool]:
-        """What it has, always in the same order. Who may use it where is for others to say."""
+        """Return its tools, always in the same order. The gateway decides who can use them where."""
         ...
 
     async def skips_approval(self, use: ToolUse) -> bool:
-        """Whether this use needs nobody's permission, though the tool asks for it."""
+        """Return whether this call needs no approval although the tool does."""
         ...
 
     async def use(self, use: ToolUse) -> str:
-        """Raises ToolFailed, InvalidInput or NotFound, in words for the agent, where it cannot be done."""
+        """Run the call. Raises ToolFailed, InvalidInput or NotFound with a message for the agent."""
         ...

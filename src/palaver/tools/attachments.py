@@ -7,7 +7,7 @@ from palaver.model.attachment import UNKNOWN_TYPE, NewFile, detect_media_type, f
 from palaver.protocols.tools import Tool, ToolFailed, ToolUse
 
 __all__ = [
-    "Attaching",
+    "FileTools",
 ]
 
 _PAGE = 20_000
@@ -40,7 +40,7 @@ _SEND = Tool(
 )
 
 
-class Attaching:
+class FileTools:
     async def tools(self) -> Sequence[Tool]:
         return (_READ, _SEND)
 

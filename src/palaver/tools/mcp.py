@@ -18,17 +18,17 @@ from mcp.client.session import IncomingMessage
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from palaver.agents.process import home
+from palaver.agents.process import home_folder
 from palaver.engine.retry import log_error
 from palaver.model.attachment import format_size
 from palaver.model.text import one_line
 from palaver.model.value import value
 from palaver.protocols.tools import Tool, ToolFailed, ToolUse
-from palaver.tools.mcp_servers import Program, Remote
+from palaver.tools.mcp import HttpServer, StdioServer
 
 __all__ = [
-    "Server",
-    "Servers",
+    "McpServer",
+    "McpServers",
 ]
 
 log = logging.getLogger(__name__)
@@ -48,15 +48,15 @@ _SEPARATOR = "__"
 Reached = AbstractAsyncContextManager[Any]
 
 
-def _reached(place: Program | Remote, silent: TextIO) -> Reached:
-    if isinstance(place, Remote):
+def _reached(place: StdioServer | HttpServer, silent: TextIO) -> Reached:
+    if isinstance(place, HttpServer):
         return _over_http(place)
-    server = StdioServerParameters(command=place.command, args=list(place.args), env=dict(place.env), cwd=home())
+    server = StdioServerParameters(command=place.command, args=list(place.args), env=dict(place.env), cwd=home_folder())
     return stdio_client(server, errlog=silent)
 
 
 @asynccontextmanager
-async def _over_http(place: Remote) -> AsyncGenerator[Any]:
+async def _over_http(place: HttpServer) -> AsyncGenerator[Any]:
     timeout = httpx2.Timeout(_START_LIMIT, read=None)
     async with (
         httpx2.AsyncClient(headers=dict(place.headers), timeout=timeout) as client,
@@ -71,7 +71,7 @@ _BROKEN = (OSError, httpx2.HTTPError, anyio.ClosedResourceError, anyio.BrokenRes
 class _Connection:
     """A server at work. Its streams are opened and closed by one task of their own, as they have to be."""
 
-    def __init__(self, place: Program | Remote, changed: Callable[[], None]) -> None:
+    def __init__(self, place: StdioServer | HttpServer, changed: Callable[[], None]) -> None:
         self._place, self._changed = place, changed
         self._over = asyncio.Event()
         self._ready: Future[Client] = asyncio.get_running_loop().create_future()
@@ -108,10 +108,10 @@ class _Connection:
             self._changed()
 
 
-class Server:
+class McpServer:
     """One server: asked when it is needed, left alone for a while after it has failed."""
 
-    def __init__(self, name: str, place: Program | Remote) -> None:
+    def __init__(self, name: str, place: StdioServer | HttpServer) -> None:
         self.name = name
         self._place = place
         self._connection: _Connection | None = None
@@ -235,10 +235,10 @@ class Server:
 
 
 @value(kw_only=False)
-class Servers:
+class McpServers:
     """The tools of all servers of the configuration."""
 
-    servers: Sequence[Server]
+    servers: Sequence[McpServer]
 
     async def tools(self) -> Sequence[Tool]:
         listed = await asyncio.gather(*(server.tools() for server in self.servers))

@@ -6,20 +6,20 @@ from dataclasses import field
 from palaver.model.value import value
 
 __all__ = [
-    "Program",
-    "Reach",
-    "Remote",
+    "HttpServer",
+    "ServerAddress",
+    "StdioServer",
 ]
 
 
 @value
-class Reach:
+class ServerAddress:
     limit: float = 60.0
     """How many seconds one call may take."""
 
 
 @value
-class Program(Reach):
+class StdioServer(ServerAddress):
     """A server that is a program of this machine. It gets a few harmless variables of ours, and those named here."""
 
     command: str
@@ -28,7 +28,7 @@ class Program(Reach):
 
 
 @value
-class Remote(Reach):
+class HttpServer(ServerAddress):
     """A server that is reached by streamable HTTP."""
 
     url: str

@@ -14,7 +14,7 @@ from palaver.store.search.search import SPOKEN_ROLES, Hit, Order, SearchFilter
 from palaver.store.store import Store
 
 __all__ = [
-    "Searching",
+    "SearchTools",
 ]
 
 _MOST = 20
@@ -45,7 +45,7 @@ _SEARCH = Tool(
 
 
 @value(kw_only=False)
-class Searching:
+class SearchTools:
     store: Store
 
     async def tools(self) -> Sequence[Tool]:

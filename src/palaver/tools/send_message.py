@@ -7,7 +7,7 @@ from palaver.model.target import Origin
 from palaver.protocols.tools import Tool, ToolUse
 
 __all__ = [
-    "Sending",
+    "MessageTools",
 ]
 
 _ORIGIN = Origin().text
@@ -37,7 +37,7 @@ _MESSAGE = Tool(
 )
 
 
-class Sending:
+class MessageTools:
     async def tools(self) -> Sequence[Tool]:
         return (_HERE, _MESSAGE)
 

@@ -7,17 +7,17 @@ from typing import Any, Protocol
 from palaver.model.errors import InvalidInput
 from palaver.protocols.tools import Toolset
 from palaver.store.store import Store
-from palaver.tools.attachments import Attaching
-from palaver.tools.mcp_servers import Program, Remote
-from palaver.tools.search import Searching
-from palaver.tools.send_message import Sending
+from palaver.tools.attachments import FileTools
+from palaver.tools.mcp import HttpServer, StdioServer
+from palaver.tools.search import SearchTools
+from palaver.tools.send_message import MessageTools
 
 __all__ = [
-    "Offering",
+    "Toolsets",
 ]
 
 
-class Offering:
+class Toolsets:
     """Made before anything starts: whatever is missing is said at once. Servers start when they are first needed."""
 
     def __init__(self, servers: Mapping[str, Mapping[str, Any]]) -> None:
@@ -25,7 +25,7 @@ class Offering:
         self._servers = _servers(servers) if servers else None
 
     def toolsets(self, store: Store) -> Sequence[Toolset]:
-        ours: tuple[Toolset, ...] = (Searching(store), Sending(), Attaching())
+        ours: tuple[Toolset, ...] = (SearchTools(store), MessageTools(), FileTools())
         return (*ours, self._servers) if self._servers else ours
 
     async def close(self) -> None:
@@ -47,6 +47,8 @@ def _servers(servers: Mapping[str, Mapping[str, Any]]) -> _Servers:
             allowed="what palaver's extra mcp brings",
             example="pip install 'palaver[mcp]'",
         ) from missing
-    places = {name: Program(**facts) if "command" in facts else Remote(**facts) for name, facts in servers.items()}
-    found: _Servers = mcp.Servers([mcp.Server(name, place) for name, place in places.items()])
+    places = {
+        name: StdioServer(**facts) if "command" in facts else HttpServer(**facts) for name, facts in servers.items()
+    }
+    found: _Servers = mcp.McpServers([mcp.McpServer(name, place) for name, place in places.items()])
     return found

@@ -1,1 +1,1 @@
-"""The model agent: a model of any provider, asked and listened to."""
+"""The model agent: answers with a model of any provider."""

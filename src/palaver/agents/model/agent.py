@@ -1,4 +1,4 @@
-"""The model agent: models of a provider, or of any server that speaks as one does."""
+"""The model agent: answers with the models of a provider or of any compatible server."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -7,13 +7,20 @@ from dataclasses import dataclass, field
 from pydantic_ai.messages import ModelRequest, ModelResponse
 
 from palaver.agents.model.costs import Costs
-from palaver.agents.model.errors import CUT_OFF, PROVIDER_ERRORS, Refusals, failure_of
-from palaver.agents.model.history import Sight
-from palaver.agents.model.loop import Answer, Asking, CutOff, parameters
-from palaver.agents.model.options import Wanted
-from palaver.agents.model.providers import Line, Lines
+from palaver.agents.model.errors import CUT_OFF, PROVIDER_ERRORS, RejectedBlobs, to_failure
+from palaver.agents.model.history import FileView
+from palaver.agents.model.loop import AnswerLoop, ModelCall, ResponseCutOff, request_parameters
+from palaver.agents.model.options import ModelOptions
+from palaver.agents.model.providers import ModelClient, ModelClients
 from palaver.agents.model.responses import text_of
-from palaver.agents.model.summary import SUMMARY, TITLE, pieces, summary_request, title_of, title_request
+from palaver.agents.model.summary import (
+    SUMMARY_PROMPT,
+    TITLE_PROMPT,
+    parse_title,
+    split_conversation,
+    summary_request,
+    title_request,
+)
 from palaver.model.errors import PalaverError
 from palaver.model.session import ModelOverride
 from palaver.model.turn import Usage
@@ -24,84 +31,84 @@ __all__ = [
     "ModelFailed",
 ]
 
-_UNKNOWN_WINDOW = 16_000
-"""So many tokens every model takes that is worth asking."""
+_DEFAULT_CONTEXT_WINDOW = 16_000
+"""Tokens to assume for a model of unknown size."""
 _CHARACTERS_PER_TOKEN = 2
-"""A careful guess: in some scripts a character is more than a token."""
+"""A cautious estimate: in some scripts a character takes more than a token."""
 
 
 class ModelFailed(PalaverError):
-    """No summary or title came of asking the model."""
+    """The model gave no summary or title."""
 
 
 @dataclass(frozen=True)
 class ModelAgent:
-    """Holds no conversation: what a turn needs comes with its request."""
+    """Keeps no conversation: everything a turn needs comes with its request."""
 
-    wanted: Wanted
-    lines: Lines
+    options: ModelOptions
+    clients: ModelClients
     costs: Costs
-    refusals: Refusals = field(default_factory=Refusals)
+    rejected: RejectedBlobs = field(default_factory=RejectedBlobs)
 
     @classmethod
-    def of(cls, wanted: Wanted) -> "ModelAgent":
-        """Raises InvalidInput, saying what to set or to install."""
-        costs = Costs.of(wanted.prices, is_foreign=wanted.base_url is not None)
-        return cls(wanted, Lines.of(wanted), costs)
+    def of(cls, options: ModelOptions) -> "ModelAgent":
+        """Make the agent. Raises InvalidInput with what to set or install."""
+        costs = Costs.of(options.prices, is_custom_server=options.base_url is not None)
+        return cls(options, ModelClients.of(options), costs)
 
     async def answer(self, request: Request) -> AsyncGenerator[Event]:
-        line = self.lines.to(request.override)
-        answer = Answer(
+        client = self.clients.choose(request.override)
+        loop = AnswerLoop(
             request=request,
-            line=line,
-            prompt="\n\n".join(filter(None, (self.wanted.instructions, request.section))),
+            client=client,
+            prompt="\n\n".join(filter(None, (self.options.instructions, request.section))),
             costs=self.costs,
-            sight=Sight.of(line.model.profile, request.read_file),
-            refusals=self.refusals,
-            rounds=self.wanted.rounds,
+            files=FileView.of(client.model.profile, request.read_file),
+            rejected=self.rejected,
+            rounds=self.options.rounds,
         )
         try:
-            async with aclosing(answer.events()) as events:
+            async with aclosing(loop.events()) as events:
                 async for event in events:
                     yield event
-        except CutOff:
+        except ResponseCutOff:
             yield CUT_OFF
         except PROVIDER_ERRORS as error:
-            yield failure_of(error, self.wanted.key)
+            yield to_failure(error, self.options.key)
 
     def models(self) -> Sequence[ModelOverride]:
-        return self.lines.choices()
+        return self.clients.choices()
 
     def context_window(self, override: ModelOverride | None) -> int | None:
-        return self.wanted.context_window or self.lines.to(override).context_window
+        return self.options.context_window or self.clients.choose(override).context_window
 
     async def summarise(self, passage: Excerpt) -> GeneratedText:
-        """Piece by piece, where it is more than half of what the model takes."""
-        line, text, usage = self.lines.to(passage.override), "", Usage()
-        window = self.context_window(passage.override) or _UNKNOWN_WINDOW
-        for piece in pieces(passage.messages, window * _CHARACTERS_PER_TOKEN // 2):
-            response = await self._ask(line, SUMMARY, summary_request(piece, text, passage.focus))
-            text, usage = text_of(response).strip(), usage.plus(self.costs.usage(line.name, response.usage))
+        """Summarise in pieces of half the context window."""
+        client, text, usage = self.clients.choose(passage.override), "", Usage()
+        window = self.context_window(passage.override) or _DEFAULT_CONTEXT_WINDOW
+        for piece in split_conversation(passage.messages, window * _CHARACTERS_PER_TOKEN // 2):
+            response = await self._generate(client, SUMMARY_PROMPT, summary_request(piece, text, passage.focus))
+            text, usage = text_of(response).strip(), usage.plus(self.costs.usage(client.name, response.usage))
         return GeneratedText(text=text, usage=usage)
 
     async def title(self, passage: Excerpt) -> GeneratedText:
-        line = self.lines.to(passage.override)
-        response = await self._ask(line, TITLE, title_request(passage.messages))
-        return GeneratedText(text=title_of(text_of(response)), usage=self.costs.usage(line.name, response.usage))
+        client = self.clients.choose(passage.override)
+        response = await self._generate(client, TITLE_PROMPT, title_request(passage.messages))
+        return GeneratedText(text=parse_title(text_of(response)), usage=self.costs.usage(client.name, response.usage))
 
     async def close(self) -> None:
-        await self.lines.close()
+        await self.clients.close()
 
-    async def _ask(self, line: Line, prompt: str, words: str) -> ModelResponse:
-        """Heard as answers are: some providers give long answers in no other way."""
-        asking = Asking(line=line, parameters=parameters(prompt))
+    async def _generate(self, client: ModelClient, prompt: str, text: str) -> ModelResponse:
+        """Call the model with streaming: some providers give long answers in no other way."""
+        call = ModelCall(client=client, parameters=request_parameters(prompt))
         try:
-            async with aclosing(asking.hear([ModelRequest.user_text_prompt(words)])) as hearing:
-                async for _ in hearing:
+            async with aclosing(call.stream_text([ModelRequest.user_text_prompt(text)])) as pieces:
+                async for _ in pieces:
                     pass
-        except CutOff as error:
+        except ResponseCutOff as error:
             raise ModelFailed(CUT_OFF.detail) from error
         except PROVIDER_ERRORS as error:
-            # Without what caused it: that may quote the conversation, or the key.
-            raise ModelFailed(failure_of(error, self.wanted.key).detail) from None
-        return asking.response
+            # Without the cause: it can quote the conversation or the key.
+            raise ModelFailed(to_failure(error, self.options.key).detail) from None
+        return call.response

@@ -1,4 +1,4 @@
-"""Costs: what an answer has cost, by the owner's own prices, else by the table that is built in. Nothing is fetched."""
+"""Costs of an answer, by the owner's price file or the built-in price table. Nothing is fetched."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -22,23 +22,23 @@ __all__ = [
 _MILLION = 1_000_000
 _Amount = Annotated[Decimal, Field(ge=0, le=_MILLION)]
 _ALIASES = {"openai-chat": "openai", "openai-responses": "openai"}
-"""Names of one provider, for several of its interfaces."""
+"""Names of one provider's interfaces."""
 
 
 class Price(BaseModel):
-    """For a million tokens."""
+    """Prices for a million tokens."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     input: _Amount
     output: _Amount
     cached_input: _Amount | None = None
-    """Of input that the provider knew already; where it is left out, as any other."""
+    """The price of cached input; by default, that of other input."""
 
     def micros(self, usage: RequestUsage) -> int:
         cached = self.input if self.cached_input is None else self.cached_input
         fresh = max(usage.input_tokens - usage.cache_read_tokens, 0)
-        # A price for a million tokens in money is the price of one token in millionths.
+        # The price of a million tokens equals the price of one token in millionths.
         return round(fresh * self.input + usage.cache_read_tokens * cached + usage.output_tokens * self.output)
 
 
@@ -49,19 +49,19 @@ _PRICES: TypeAdapter[dict[str, Price]] = TypeAdapter(dict[str, Price])
 class Costs:
     own: Mapping[str, Price] = field(default_factory=dict[str, Price])
     """By `provider:model`."""
-    is_foreign: bool = False
-    """The server is not the provider's own, so its prices say nothing."""
+    is_custom_server: bool = False
+    """The server is not the provider's own, so the provider's prices do not apply."""
 
     @classmethod
-    def of(cls, prices: bytes | None, *, is_foreign: bool) -> "Costs":
-        """Raises InvalidInput where the file says something else than prices."""
+    def of(cls, prices: bytes | None, *, is_custom_server: bool) -> "Costs":
+        """Parse a price file. Raises InvalidInput."""
         try:
-            return cls(_PRICES.validate_python(yaml.safe_load(prices) if prices else {}), is_foreign)
+            return cls(_PRICES.validate_python(yaml.safe_load(prices) if prices else {}), is_custom_server)
         except (yaml.YAMLError, ValidationError, UnicodeDecodeError) as error:
             raise InvalidInput(
-                "The file of prices cannot be understood:",
+                "The price file cannot be read ({found})",
                 found=type(error).__name__,
-                allowed="models, each with input and output, perhaps cached_input, for a million tokens",
+                allowed="models, each with input, output and optionally cached_input for a million tokens",
                 example='"openai:gpt-5-mini": {input: 0.25, output: 2}',
             ) from error
 
@@ -74,15 +74,15 @@ class Costs:
         )
 
     def _micros(self, name: str, used: RequestUsage) -> int:
-        """What nobody knows the price of costs nothing."""
+        """Return the cost in millionths; 0 if the price is unknown."""
         if name in self.own:
             return self.own[name].micros(used)
-        if self.is_foreign:
+        if self.is_custom_server:
             return 0
         provider, _, model = name.partition(":")
-        counted: Any = used
+        price_usage: Any = used
         try:
-            price = calc_price(counted, model, provider_id=_ALIASES.get(provider, provider))
+            price = calc_price(price_usage, model, provider_id=_ALIASES.get(provider, provider))
         except (LookupError, ValueError):
             return 0
         return round(price.total_price * _MILLION)

@@ -1,4 +1,4 @@
-"""Failures: what a provider's errors mean for a turn."""
+"""Provider errors: which failure each one is, and which blobs a provider rejected."""
 
 import re
 from collections.abc import Sequence
@@ -30,27 +30,28 @@ from palaver.protocols.agent import Failure, FailureKind
 __all__ = [
     "CUT_OFF",
     "PROVIDER_ERRORS",
-    "Refusals",
-    "failure_of",
+    "RejectedBlobs",
     "is_about_content",
+    "to_failure",
 ]
 
-_MOST = 4_096
-"""So many are known; one that was forgotten is refused, and known, again."""
+_MAX_REMEMBERED = 4_096
 
 
 @value(kw_only=False)
-class Refusals:
+class RejectedBlobs:
+    """Remembers the latest blobs that a provider rejected."""
+
     _known: dict[bytes, None] = field(default_factory=dict[bytes, None])
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Which of them was refused nobody says, so it was all of them."""
+        """Remember the blobs of all messages: the provider does not say which one it rejected."""
         self._known.update(dict.fromkeys(_digest(blob) for message in messages for blob in message.blobs))
-        for oldest in list(self._known)[:-_MOST]:
+        for oldest in list(self._known)[:-_MAX_REMEMBERED]:
             del self._known[oldest]
 
     def without(self, messages: Sequence[Message]) -> list[Message]:
-        """Of a message with one that was refused, the words alone are left."""
+        """Remove the blobs of each message that has a rejected one."""
         return [
             message._replace(blobs=()) if any(_digest(blob) in self._known for blob in message.blobs) else message
             for message in messages
@@ -62,9 +63,9 @@ def _digest(blob: bytes) -> bytes:
 
 
 PROVIDER_ERRORS = (AgentRunError,)
-"""Whatever comes of asking a provider; anything else is a mistake of ours."""
-CUT_OFF = Failure(kind=FailureKind.TRANSIENT, detail="the answer of the provider was cut off")
-_MAY_PASS = (
+"""All errors of a provider call; any other error is a bug of ours."""
+CUT_OFF = Failure(kind=FailureKind.TRANSIENT, detail="the provider's answer was cut off")
+_TRANSIENT_ERRORS = (
     ModelRateLimitError,
     ModelServerError,
     ModelUnavailableError,
@@ -72,41 +73,41 @@ _MAY_PASS = (
     ModelRequestTimeout,
     UnexpectedModelBehavior,
 )
-_WORTH_ANOTHER_TRY = frozenset({408, 409, 425, 429})
-_SERVERS_FAULT = 500
+_TRANSIENT_STATUSES = frozenset({408, 409, 425, 429})
+_FIRST_SERVER_ERROR = 500
 _TOO_LONG = re.compile(r"context (?:length|size|window)|prompt is too long|too many (?:input )?tokens", re.IGNORECASE)
-"""How servers say so that have no code for it, such as llama.cpp."""
-_LONGEST = 300
+"""How servers without a code for it say so, such as llama.cpp."""
+_MAX_DETAIL_LENGTH = 300
 
 
-def failure_of(error: AgentRunError, secret: str | None) -> Failure:
-    """The detail may quote the provider, never the key."""
-    said = str(error) if secret is None else str(error).replace(secret, "(key)")
-    detail = one_line(redact(f"{type(error).__name__}: {said}"), _LONGEST)
+def to_failure(error: AgentRunError, secret: str | None) -> Failure:
+    """Convert an error. The detail can quote the provider, but never the key."""
+    message = str(error) if secret is None else str(error).replace(secret, "(key)")
+    detail = one_line(redact(f"{type(error).__name__}: {message}"), _MAX_DETAIL_LENGTH)
     after = error.retry_after if isinstance(error, ModelAPIError) else None
     return Failure(kind=_kind(error), detail=detail, after=after)
 
 
 def is_about_content(error: ModelRequestRejectedError) -> bool:
-    """Whether less might be taken. What is not found may be the model, or something that the request refers to."""
+    """Return whether the provider might accept less content. "Not found" can mean something the request refers to."""
     return not isinstance(error, ModelAuthenticationError) and _kind(error) is FailureKind.FATAL
 
 
 def _kind(error: AgentRunError) -> FailureKind:
-    if isinstance(error, ModelContextWindowExceededError) or _finds_too_long(error):
+    if isinstance(error, ModelContextWindowExceededError) or _is_too_long(error):
         return FailureKind.OVERFLOW
     if isinstance(error, ModelQuotaExceededError):
         return FailureKind.FATAL
-    if isinstance(error, _MAY_PASS) or type(error) is ModelAPIError:  # an answer that is none
+    if isinstance(error, _TRANSIENT_ERRORS) or type(error) is ModelAPIError:  # an unreadable answer
         return FailureKind.TRANSIENT
-    if isinstance(error, ModelHTTPError) and _is_passing(error.status_code):
+    if isinstance(error, ModelHTTPError) and _is_transient(error.status_code):
         return FailureKind.TRANSIENT
     return FailureKind.FATAL
 
 
-def _finds_too_long(error: AgentRunError) -> bool:
+def _is_too_long(error: AgentRunError) -> bool:
     return isinstance(error, ModelRequestRejectedError) and bool(_TOO_LONG.search(str(error)))
 
 
-def _is_passing(status: int) -> bool:
-    return status >= _SERVERS_FAULT or status in _WORTH_ANOTHER_TRY
+def _is_transient(status: int) -> bool:
+    return status >= _FIRST_SERVER_ERROR or status in _TRANSIENT_STATUSES

@@ -1,21 +1,25 @@
-"""What is wanted of a model agent."""
+"""The options of a model agent, readable without the packages that the agent needs."""
 
 from dataclasses import field
 from datetime import timedelta
+from importlib import import_module
 
+from palaver.model.errors import InvalidInput
 from palaver.model.value import value
+from palaver.protocols.agent import Agent
 
 __all__ = [
-    "Wanted",
+    "ModelOptions",
+    "make_model_agent",
 ]
 
 
 @value
-class Wanted:
+class ModelOptions:
     model: str
     """`provider:model`."""
     models: tuple[str, ...] = ()
-    """Others that a conversation may ask for."""
+    """Other models that a conversation can choose."""
     key: str | None = field(default=None, repr=False)
     base_url: str | None = None
     instructions: str = ""
@@ -23,6 +27,22 @@ class Wanted:
     max_tokens: int | None = None
     timeout: timedelta = timedelta(minutes=2)
     rounds: int = 40
+    """How often the model can call tools in one turn."""
     context_window: int | None = None
     prices: bytes | None = None
-    """A price list that counts more than the one that is built in."""
+    """A price file that overrides the built-in table."""
+
+
+def make_model_agent(options: ModelOptions) -> Agent:
+    """Load the model agent's packages and make it. Raises InvalidInput with what to set or install."""
+    try:
+        agent: Agent = import_module("palaver.agents.model.agent").ModelAgent.of(options)
+    except ModuleNotFoundError as missing:
+        raise InvalidInput(
+            "The model agent needs the package {found}, which is not installed",
+            found=missing.name or str(missing),
+            allowed="the extra models",
+            fix="Run pip install 'palaver[models]'",
+            example="pip install 'palaver[models]'",
+        ) from missing
+    return agent

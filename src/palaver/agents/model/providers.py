@@ -1,4 +1,4 @@
-"""Lines: the way to a provider's models, by the names that were configured. Nobody's key goes anywhere else."""
+"""Model clients: the configured models of one provider. The key goes only to the configured address."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,31 +13,31 @@ from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings
 
-from palaver.agents.model.options import Wanted
+from palaver.agents.model.options import ModelOptions
 from palaver.model.errors import InvalidInput
 from palaver.model.session import ModelOverride
 from palaver.model.value import value
 
 __all__ = [
-    "Line",
-    "Lines",
+    "ModelClient",
+    "ModelClients",
 ]
 
 _COMPATIBLE = ("openai", "openai-chat")
-"""With an address of their own: a server that speaks as OpenAI does, and need not be OpenAI."""
+"""With a base_url, these mean any server with OpenAI's API."""
 _CHAT = "openai-chat"
-_CONNECT = 10.0
+_CONNECT_TIMEOUT_SECONDS = 10.0
 _NO_KEY = "none"
-"""To a server that asks for no key; an empty one would be looked for in the environment."""
+"""For a server that needs no key. With an empty one the library would read the environment."""
 _EXAMPLE = "key: ${OPENAI_API_KEY}"
 
 
 @value(kw_only=False)
-class Line:
-    """A model that can be asked."""
+class ModelClient:
+    """A model and its settings."""
 
     name: str
-    """As it was configured: `provider:model`."""
+    """As configured: `provider:model`."""
     model: Model
     settings: ModelSettings
 
@@ -55,64 +55,67 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Lines:
-    """To the usual model, and to the others that a conversation may ask for."""
+class ModelClients:
+    """The default model, and the others that a conversation can choose."""
 
-    usual: Line
-    others: dict[str, Line]
+    default: ModelClient
+    others: dict[str, ModelClient]
     client: httpx2.AsyncClient = field(repr=False)
 
     @classmethod
-    def of(cls, wanted: Wanted) -> "Lines":
-        """Raises InvalidInput where the models cannot be asked, saying what is missing."""
-        client = httpx2.AsyncClient(timeout=httpx2.Timeout(wanted.timeout.total_seconds(), connect=_CONNECT))
-        models = {name: _model(name, wanted, client) for name in (wanted.model, *wanted.models)}
-        lines = {name: Line(name, model, _settings(wanted, model)) for name, model in models.items()}
-        return cls(lines.pop(wanted.model), lines, client)
+    def of(cls, options: ModelOptions) -> "ModelClients":
+        """Make the clients. Raises InvalidInput with what is missing."""
+        client = httpx2.AsyncClient(
+            timeout=httpx2.Timeout(options.timeout.total_seconds(), connect=_CONNECT_TIMEOUT_SECONDS)
+        )
+        models = {name: _model(name, options, client) for name in (options.model, *options.models)}
+        clients = {name: ModelClient(name, model, _settings(options, model)) for name, model in models.items()}
+        return cls(clients.pop(options.model), clients, client)
 
-    def to(self, override: ModelOverride | None) -> Line:
-        """What a conversation asked for and is not to be had any more is answered by the usual model."""
-        return self.others.get(f"{override.provider}:{override.model}", self.usual) if override else self.usual
+    def choose(self, override: ModelOverride | None) -> ModelClient:
+        """Return the chosen model, or the default if it is no longer configured."""
+        return self.others.get(f"{override.provider}:{override.model}", self.default) if override else self.default
 
     def choices(self) -> list[ModelOverride]:
         return [
-            ModelOverride(model=line.short_name, provider=line.provider) for line in (self.usual, *self.others.values())
+            ModelOverride(model=line.short_name, provider=line.provider)
+            for line in (self.default, *self.others.values())
         ]
 
     async def close(self) -> None:
         await self.client.aclose()
 
 
-def _settings(wanted: Wanted, model: Model) -> ModelSettings:
-    # Whether and when it is tried again is for the engine to say.
-    settings = ModelSettings(timeout=wanted.timeout.total_seconds(), max_retries=0)
+def _settings(options: ModelOptions, model: Model) -> ModelSettings:
+    # No retries here: the engine decides about them.
+    settings = ModelSettings(timeout=options.timeout.total_seconds(), max_retries=0)
     if model.profile.get("supports_cache"):
         settings["cache"] = True
     if isinstance(model, OpenAIResponsesModel):
-        # Who keeps what was said is us.
+        # The gateway stores the conversation, so the provider need not.
         settings = cast("ModelSettings", {**settings, "openai_store": False})
-    if wanted.temperature is not None:
-        settings["temperature"] = wanted.temperature
-    if wanted.max_tokens:
-        settings["max_tokens"] = wanted.max_tokens
+    if options.temperature is not None:
+        settings["temperature"] = options.temperature
+    if options.max_tokens:
+        settings["max_tokens"] = options.max_tokens
     return settings
 
 
-def _model(name: str, wanted: Wanted, client: httpx2.AsyncClient) -> Model:
+def _model(name: str, options: ModelOptions, client: httpx2.AsyncClient) -> Model:
     provider = name.partition(":")[0]
-    if provider != wanted.model.partition(":")[0]:
+    if provider != options.model.partition(":")[0]:
         raise InvalidInput(
-            "An agent has one key, so its models are of one provider, not also of",
+            "An agent has one key, so it cannot also use models of {found}",
             found=provider,
-            allowed=f"models of {wanted.model.partition(':')[0]}; for others a profile with an agent of its own",
-            example=wanted.model,
+            allowed=f"models of {options.model.partition(':')[0]}, or add a profile with its own agent",
+            example=options.model,
         )
-    if wanted.base_url and provider in _COMPATIBLE:
+    if options.base_url and provider in _COMPATIBLE:
         compatible = OpenAICompatibleProvider(
-            "openai-compatible", base_url=wanted.base_url, api_key=wanted.key or _NO_KEY, http_client=client
+            "openai-compatible", base_url=options.base_url, api_key=options.key or _NO_KEY, http_client=client
         )
         return _inferred(f"{_CHAT}:{name.partition(':')[2]}", lambda _: compatible)
-    return _inferred(name, lambda provider: _provider(provider, wanted, client))
+    return _inferred(name, lambda provider: _provider(provider, options, client))
 
 
 def _inferred(name: str, factory: Callable[[str], Provider[Any]]) -> Model:
@@ -120,34 +123,41 @@ def _inferred(name: str, factory: Callable[[str], Provider[Any]]) -> Model:
         return infer_model(name, factory)
     except (UserError, ValueError) as error:
         raise InvalidInput(
-            "No model can be asked that is called",
+            "Unknown model",
             found=name,
-            allowed="provider:model, of openai, anthropic, google, openrouter, ollama and others",
+            allowed="provider:model, with openai, anthropic, google, openrouter, ollama or another provider",
             example="openai:gpt-5-mini",
         ) from error
     except ImportError as missing:
         raise InvalidInput(
-            "Models of this provider need a package that is not installed:",
+            "The model {found} needs a package that is not installed",
             found=name,
             allowed="what pydantic-ai needs for this provider",
+            fix=f"Run pip install 'pydantic-ai-slim[{name.partition(':')[0]}]'",
             example=f"pip install 'pydantic-ai-slim[{name.partition(':')[0]}]'",
         ) from missing
 
 
-def _provider(name: str, wanted: Wanted, client: httpx2.AsyncClient) -> Provider[Any]:
-    made = infer_provider_class(name)
-    takes = signature(made).parameters
-    if wanted.base_url and "base_url" not in takes:
+def _provider(name: str, options: ModelOptions, client: httpx2.AsyncClient) -> Provider[Any]:
+    provider_class = infer_provider_class(name)
+    accepted = signature(provider_class).parameters
+    if options.base_url and "base_url" not in accepted:
         raise InvalidInput(
-            "This provider has no other address:",
+            "The provider {found} has a fixed address",
             found=name,
             allowed="base_url with openai, anthropic, google, ollama and others",
-            example="model: openai:" + wanted.model.partition(":")[2],
+            fix="Remove base_url, or use a model of another provider",
+            example="model: openai:" + options.model.partition(":")[2],
         )
-    if wanted.key is None and not wanted.base_url:
+    if options.key is None and not options.base_url:
         raise InvalidInput(
-            "The agent called model has no key for", found=name, allowed="key or key_file in agent", example=_EXAMPLE
+            "The model agent has no key for {found}",
+            found=name,
+            allowed="key or key_file in agent",
+            fix="Set key or key_file in agent",
+            example=_EXAMPLE,
         )
-    # Never from the environment: what stands there need not be meant for this address.
-    given = {"api_key": wanted.key or _NO_KEY, "base_url": wanted.base_url, "http_client": client}
-    return made(**{each: value for each, value in given.items() if each in takes and value is not None})
+    # Never from the environment: a key there need not be meant for this address.
+    given = {"api_key": options.key or _NO_KEY, "base_url": options.base_url, "http_client": client}
+    arguments = {name: value for name, value in given.items() if name in accepted and value is not None}
+    return provider_class(**arguments)

@@ -1,6 +1,6 @@
-"""Responses: what a provider answered, as the transcript keeps it, and back to what the provider wants to see again.
+"""Responses: convert a provider's response to what the transcript stores, and back.
 
-A blob is kept where text and calls do not say it all: reasoning with its signature, ids, the order of the parts.
+A blob holds what text and calls cannot: reasoning with its signature, ids, the order of the parts.
 """
 
 import json
@@ -24,19 +24,19 @@ from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import Message, repair
 
 __all__ = [
-    "BETWEEN",
+    "PARAGRAPH_BREAK",
     "blob_of",
     "calls_of",
     "reasoning_of",
-    "repaired",
-    "response_to",
+    "repair_response",
     "text_of",
+    "to_response",
 ]
 
-BETWEEN = "\n\n"
-"""Stands between texts that are not one, as in the view."""
-_ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
-"""When it was answered stands with the entry."""
+PARAGRAPH_BREAK = "\n\n"
+"""Separates texts that are joined, as in the view."""
+_NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+"""The entry has the time."""
 
 
 def text_of(response: ModelResponse) -> str:
@@ -49,46 +49,46 @@ def reasoning_of(response: ModelResponse) -> str:
 
 def calls_of(response: ModelResponse) -> tuple[ToolCall, ...]:
     return tuple(
-        ToolCall(id=part.tool_call_id, name=part.tool_name, arguments=_written(part.args))
+        ToolCall(id=part.tool_call_id, name=part.tool_name, arguments=_arguments_text(part.args))
         for part in response.parts
         if isinstance(part, ToolCallPart)
     )
 
 
-def _written(arguments: str | Mapping[str, Any] | None) -> str:
-    """Exactly as they were sent, where they were sent as text."""
+def _arguments_text(arguments: str | Mapping[str, Any] | None) -> str:
+    """Return the arguments as JSON, unchanged if they were sent as text."""
     return (arguments or "{}") if not isinstance(arguments, Mapping) else json.dumps(arguments, ensure_ascii=False)
 
 
 def blob_of(response: ModelResponse, model: str) -> bytes:
-    """Empty where nothing would be lost. `model` is who alone can read it."""
+    """Return a blob that only `model` can read; empty if text and calls hold everything."""
     if list(response.parts) == list(_plain(text_of(response), calls_of(response)).parts):
         return b""
-    kept = ModelResponse(
+    stored = ModelResponse(
         parts=response.parts,
         model_id=model,
-        timestamp=_ALWAYS,
+        timestamp=_NO_TIME,
         provider_name=response.provider_name,
         provider_url=response.provider_url,
         canonical_system=response.canonical_system,
         provider_response_id=response.provider_response_id,
     )
     try:
-        return ModelMessagesTypeAdapter.dump_json([kept], exclude={0: {"usage"}})
-    except ValueError:  # half a surrogate in what only the provider understands
+        return ModelMessagesTypeAdapter.dump_json([stored], exclude={0: {"usage"}})
+    except ValueError:  # a lone surrogate in a part that only the provider reads
         return b""
 
 
-def repaired(response: ModelResponse, before: Sequence[Message]) -> ModelResponse:
-    """With text that can be written, and calls as the view will show them behind what was said before."""
+def repair_response(response: ModelResponse, before: Sequence[Message]) -> ModelResponse:
+    """Make the text encodable, and repair calls as the view will after the messages before."""
     raw = calls_of(response)
     view = repair([*before, Message(Role.ASSISTANT, "", raw)]) if raw else ()
     last = next((message.calls for message in reversed(view) if message.calls), ())
     calls = iter(last[-len(raw) :])
-    return replace(response, parts=[_repaired(part, calls) for part in response.parts])
+    return replace(response, parts=[_repair_part(part, calls) for part in response.parts])
 
 
-def _repaired(part: ModelResponsePart, calls: Iterator[ToolCall]) -> ModelResponsePart:
+def _repair_part(part: ModelResponsePart, calls: Iterator[ToolCall]) -> ModelResponsePart:
     match part:
         case TextPart() | ThinkingPart():
             return replace(part, content=_encodable(part.content))
@@ -99,18 +99,18 @@ def _repaired(part: ModelResponsePart, calls: Iterator[ToolCall]) -> ModelRespon
             return part
 
 
-def response_to(message: Message, model: str) -> ModelResponse:
-    """What the model is shown of something it said: as it was, where that is known; else its text and calls.
+def to_response(message: Message, model: str) -> ModelResponse:
+    """Return the original response from the message's blobs, or else a plain one from its text and calls.
 
-    What came from another model, cannot be read, or says something else than the message does not count.
+    Ignores blobs of another model, unreadable blobs, and blobs that contradict the message.
     """
-    known = [_read(blob) for blob in message.blobs]
-    responses = [response for response in known if response and response.model_id == model]
-    if not responses or len(responses) < len(known):
+    stored = [_read(blob) for blob in message.blobs]
+    responses = [response for response in stored if response and response.model_id == model]
+    if not responses or len(responses) < len(stored):
         return _plain(message.text, message.calls)
     whole = replace(responses[-1], parts=[part for response in responses for part in response.parts])
-    said = _joined(filter(None, map(text_of, responses))), calls_of(whole)
-    return whole if said == (message.text, message.calls) else _plain(message.text, message.calls)
+    content = _joined(filter(None, map(text_of, responses))), calls_of(whole)
+    return whole if content == (message.text, message.calls) else _plain(message.text, message.calls)
 
 
 @lru_cache(512)
@@ -123,15 +123,15 @@ def _read(blob: bytes) -> ModelResponse | None:
 
 
 def _plain(text: str, calls: Sequence[ToolCall]) -> ModelResponse:
-    spoken: list[ModelResponsePart] = [TextPart(text)] if text else []
-    used = [ToolCallPart(call.name, call.arguments, call.id) for call in calls]
-    return ModelResponse(parts=[*spoken, *used], timestamp=_ALWAYS)
+    parts: list[ModelResponsePart] = [TextPart(text)] if text else []
+    parts += [ToolCallPart(call.name, call.arguments, call.id) for call in calls]
+    return ModelResponse(parts=parts, timestamp=_NO_TIME)
 
 
 def _joined(texts: Iterable[str]) -> str:
-    return BETWEEN.join(text for text in texts if text)
+    return PARAGRAPH_BREAK.join(text for text in texts if text)
 
 
 def _encodable(text: str) -> str:
-    """Without half surrogates, which cannot be written down."""
+    """Replace lone surrogates, which cannot be stored."""
     return text if text.isascii() else text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
