@@ -111,7 +111,7 @@ async def test_what_is_said_to_a_running_turn_is_shown_then_as_it_is_later(tmp_p
 
     async def interrupted(_call: ToolCall) -> str:
         await chat.say(bob, "and quickly", mentions=(BOT,))
-        await chat.hears("passed on")
+        await chat.hears("joins this answer")
         return "seen"
 
     steer = ScopedSetting(default=BusyMode.STEER)

@@ -163,7 +163,7 @@ async def test_it_uses_what_the_gateway_offers() -> None:
     assert happened == [
         ToolCalled(calls=(call,)),
         ToolReturned(call="c", text="look found {}"),
-        Final(text="look found {}|and more|there is no file '0123' that you may see"),
+        Final(text="look found {}|and more|There is no file '0123' that you can see."),
     ]
     assert tools.used == [call]
 
@@ -300,7 +300,7 @@ async def test_failures(code: str, kind: FailureKind, words: str) -> None:
 
 
 async def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "LONGEST_LINE", 100_000)
+    monkeypatch.setattr(process, "MAX_LINE_BYTES", 100_000)
     found = await only_failure("hear()\nwhile True: sys.stdout.write('x' * 10_000)")
     assert (found.kind, found.detail) == (FailureKind.FATAL, "a line is longer than 100000 bytes")
 

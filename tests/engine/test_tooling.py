@@ -329,7 +329,7 @@ async def test_a_send_of_which_nobody_heard_is_told_as_sent_now(
         chat = here.world.dm(alice)
         happened = trouble(monkeypatch, here.store, "transact", "INSERT INTO outbox (id, cause_kind", outage, done=True)
         await chat.say(alice, use("send_here", text="a canary"))
-        await chat.hears("send_here: It is on its way.")
+        await chat.hears("send_here: The message is queued.")
         assert happened()
         await here.settled()
         assert [message.text for message in chat.shown].count("a canary") == 1
@@ -353,9 +353,9 @@ async def test_a_message_is_sent_at_once_to_where_it_was_asked_for(store_url: st
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, use("send_here", text="one moment"))
-        await chat.hears("send_here: It is on its way.")
+        await chat.hears("send_here: The message is queued.")
         await here.settled()
-        assert [message.text for message in chat.shown] == ["one moment", "send_here: It is on its way."]
+        assert [message.text for message in chat.shown] == ["one moment", "send_here: The message is queued."]
         number = (await here.rows("SELECT id FROM outbox WHERE cause_kind = 'tool'"))[0][0]
         (trace,) = await here.store.read(find_traces(f"out:{number}", OPERATOR))
         assert trace.turn is not None
@@ -371,7 +371,7 @@ async def test_another_place_is_written_to_only_once_a_person_has_allowed_it(sto
         await chat.hears("text: hello there")
         assert not [message for message in other.shown if message.text == "hello there"]
         await chat.say(alice, "/approve")
-        await chat.hears("send_message: It is on its way.")
+        await chat.hears("send_message: The message is queued.")
         await two.here.settled()
         assert [message.text for message in other.shown].count("hello there") == 1
         assert [message.text for message in chat.shown].count("hello there") == 1
@@ -437,11 +437,11 @@ async def test_files_of_the_conversation_are_read_and_new_ones_sent(tmp_path: Pa
         await chat.say(alice, use("read_file", file=notes.id))
         await chat.hears("read_file: buy milk")
         await chat.say(alice, use("read_file", file=cat.id))
-        await chat.hears("The file holds no plain text: image/png")
+        await chat.hears("The file is not plain text: image/png")
         await chat.say(alice, use("read_file", file="0123456789abcdef"))
         await chat.hears("read_file: There is no file")
         await chat.say(alice, use("send_file", name="../list.csv", text="a,b"))
-        await chat.hears("The file is on its way.")
+        await chat.hears("The file is queued.")
         await here.settled()
         (file,) = [file for message in chat.shown for file in message.files]
         assert file.content == b"a,b"

@@ -1,1 +1,1 @@
-"""The tools that the gateway offers its agent."""
+"""The tools that the gateway gives its agents."""

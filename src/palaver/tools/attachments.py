@@ -1,4 +1,4 @@
-"""Files for the agent: those of the conversation to read, and those it makes to send."""
+"""File tools: read a file of the conversation, and send a new one."""
 
 import mimetypes
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ __all__ = [
     "FileTools",
 ]
 
-_PAGE = 20_000
-_HEAD = 16
+_PAGE_LENGTH = 20_000
+_HEAD_BYTES = 16
 _READ = Tool(
     name="read_file",
-    description="Read a file of this conversation that holds plain text, a page at a time.",
+    description="Read a plain text file of this conversation, a page at a time.",
     parameters={
         "type": "object",
         "properties": {
-            "file": {"type": "string", "description": "The id that the file is described with."},
-            "offset": {"type": "integer", "minimum": 0, "description": "How many characters to leave out."},
+            "file": {"type": "string", "description": "The id in the file's description."},
+            "offset": {"type": "integer", "minimum": 0, "description": "How many characters to skip."},
         },
         "required": ["file"],
         "additionalProperties": False,
@@ -27,12 +27,12 @@ _READ = Tool(
 )
 _SEND = Tool(
     name="send_file",
-    description="Make a file of plain text and send it to this chat.",
+    description="Create a plain text file and send it to this chat.",
     parameters={
         "type": "object",
         "properties": {
-            "name": {"type": "string", "description": "What the file is called, as report.csv."},
-            "text": {"type": "string", "description": "What stands in it."},
+            "name": {"type": "string", "description": "The file name, for example report.csv."},
+            "text": {"type": "string", "description": "The content of the file."},
         },
         "required": ["name", "text"],
         "additionalProperties": False,
@@ -52,14 +52,14 @@ class FileTools:
 
     async def _read(self, use: ToolUse) -> str:
         content = await use.context.services.read_file(use.text("file"))
-        text = _plain(content)
+        text = _decode_text(content)
         if text is None:
-            kind = detect_media_type(content[:_HEAD], UNKNOWN_TYPE)
-            raise ToolFailed(f"The file holds no plain text: {kind}, {format_size(len(content))}.")
-        given = use.arguments.get("offset", 0)
-        start = max(given, 0) if isinstance(given, int) else 0
-        end = start + _PAGE
-        more = f"\n(The file goes on: offset {end} of {len(text)} characters.)" if end < len(text) else ""
+            kind = detect_media_type(content[:_HEAD_BYTES], UNKNOWN_TYPE)
+            raise ToolFailed(f"The file is not plain text: {kind}, {format_size(len(content))}.")
+        offset = use.arguments.get("offset", 0)
+        start = max(offset, 0) if isinstance(offset, int) else 0
+        end = start + _PAGE_LENGTH
+        more = f"\n(Continue at offset {end} of {len(text)} characters.)" if end < len(text) else ""
         return text[start:end] + more
 
     async def _send(self, use: ToolUse) -> str:
@@ -69,10 +69,10 @@ class FileTools:
         here = await use.context.services.places("origin")
         once = f"{use.call.id} {use.call.arguments}"
         is_new = await use.context.services.send(here, "", (file,), once=once)
-        return "The file is on its way." if is_new else "This file was sent before in this turn; it is not sent again."
+        return "The file is queued." if is_new else "You already sent this file in this turn, so it is not sent again."
 
 
-def _plain(content: bytes) -> str | None:
+def _decode_text(content: bytes) -> str | None:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:

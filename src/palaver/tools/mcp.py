@@ -1,4 +1,4 @@
-"""MCP servers: started when first needed, kept, started anew when they die; what they cannot do they say in words."""
+"""MCP servers: started when first needed, kept running, and restarted after they fail."""
 
 import asyncio
 import json
@@ -8,6 +8,7 @@ import re
 from asyncio import Future
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -24,130 +25,154 @@ from palaver.model.attachment import format_size
 from palaver.model.text import one_line
 from palaver.model.value import value
 from palaver.protocols.tools import Tool, ToolFailed, ToolUse
-from palaver.tools.mcp import HttpServer, StdioServer
 
 __all__ = [
+    "HttpServer",
     "McpServer",
     "McpServers",
+    "StdioServer",
 ]
 
 log = logging.getLogger(__name__)
 
-_START_LIMIT = 20.0
-_PING_LIMIT = 5.0
-_END_LIMIT = 10.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0
-_MOST_TOOLS = 200
-_MOST_PAGES = 20
-_DESCRIPTION = 2_000
-_SCHEMA = 20_000
-_NAME_LIMIT = 64
+_START_TIMEOUT_SECONDS = 20.0
+_PING_TIMEOUT_SECONDS = 5.0
+_CLOSE_TIMEOUT_SECONDS = 10.0
+_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 1.0, 300.0
+_MAX_TOOLS = 200
+_MAX_PAGES = 20
+_MAX_DESCRIPTION_LENGTH = 2_000
+_MAX_SCHEMA_LENGTH = 20_000
+_MAX_NAME_LENGTH = 64
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _SEPARATOR = "__"
-"""Between the name of a server, which has none in it, and the name of its tool."""
-Reached = AbstractAsyncContextManager[Any]
+"""Between a server's name, which does not contain it, and the name of its tool."""
 
 
-def _reached(place: StdioServer | HttpServer, silent: TextIO) -> Reached:
-    if isinstance(place, HttpServer):
-        return _over_http(place)
-    server = StdioServerParameters(command=place.command, args=list(place.args), env=dict(place.env), cwd=home_folder())
-    return stdio_client(server, errlog=silent)
+@value
+class StdioServer:
+    """A server that runs as a program on this machine. It gets a few safe variables and those named here."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    limit: float = 60.0
+    """How many seconds one call can take."""
+
+
+@value
+class HttpServer:
+    """A server over streamable HTTP."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    limit: float = 60.0
+    """How many seconds one call can take."""
+
+
+def _connect(address: StdioServer | HttpServer, devnull: TextIO) -> AbstractAsyncContextManager[Any]:
+    if isinstance(address, HttpServer):
+        return _connect_over_http(address)
+    server = StdioServerParameters(
+        command=address.command, args=list(address.args), env=dict(address.env), cwd=home_folder()
+    )
+    return stdio_client(server, errlog=devnull)
 
 
 @asynccontextmanager
-async def _over_http(place: HttpServer) -> AsyncGenerator[Any]:
-    timeout = httpx2.Timeout(_START_LIMIT, read=None)
+async def _connect_over_http(address: HttpServer) -> AsyncGenerator[Any]:
+    timeout = httpx2.Timeout(_START_TIMEOUT_SECONDS, read=None)
     async with (
-        httpx2.AsyncClient(headers=dict(place.headers), timeout=timeout) as client,
-        streamable_http_client(place.url, http_client=client) as streams,
+        httpx2.AsyncClient(headers=dict(address.headers), timeout=timeout) as client,
+        streamable_http_client(address.url, http_client=client) as streams,
     ):
         yield streams
 
 
-_BROKEN = (OSError, httpx2.HTTPError, anyio.ClosedResourceError, anyio.BrokenResourceError, RuntimeError)
+_CONNECTION_ERRORS = (OSError, httpx2.HTTPError, anyio.ClosedResourceError, anyio.BrokenResourceError, RuntimeError)
 
 
 class _Connection:
-    """A server at work. Its streams are opened and closed by one task of their own, as they have to be."""
+    """A running server. One task of its own opens and closes its streams, as the library requires."""
 
-    def __init__(self, place: StdioServer | HttpServer, changed: Callable[[], None]) -> None:
-        self._place, self._changed = place, changed
-        self._over = asyncio.Event()
+    def __init__(self, address: StdioServer | HttpServer, on_change: Callable[[], None]) -> None:
+        self._address, self._on_change = address, on_change
+        self._ended = asyncio.Event()
         self._ready: Future[Client] = asyncio.get_running_loop().create_future()
-        self.task = asyncio.create_task(self._keep(), name="mcp server")
+        self.task = asyncio.create_task(self._run(), name="mcp server")
 
     async def client(self) -> Client:
         return await asyncio.shield(self._ready)
 
     @property
-    def is_over(self) -> bool:
-        return self._over.is_set()
+    def has_ended(self) -> bool:
+        return self._ended.is_set()
 
     def end(self) -> None:
-        """It closes by itself, in its own time; one that was never ready is not waited for."""
-        if not self._ready.done() and not self._over.is_set():  # once: a second time would cut its end short
+        """Let it close in its own time; cancel one that was never ready."""
+        if not self._ready.done() and not self._ended.is_set():  # only once: a second cancel would interrupt its end
             self.task.cancel()
-        self._over.set()
+        self._ended.set()
 
-    async def _keep(self) -> None:
+    async def _run(self) -> None:
         try:
-            with await asyncio.to_thread(Path(os.devnull).open, "w", encoding="utf-8") as silent:
-                async with Client(_reached(self._place, silent), mode="legacy", message_handler=self._hear) as client:
+            with await asyncio.to_thread(Path(os.devnull).open, "w", encoding="utf-8") as devnull:
+                connection = _connect(self._address, devnull)
+                async with Client(connection, mode="legacy", message_handler=self._handle) as client:
                     self._ready.set_result(client)
-                    await self._over.wait()
-        except Exception as error:  # noqa: BLE001 - whatever a server does is its own affair
+                    await self._ended.wait()
+        except Exception as error:  # noqa: BLE001 - a server can fail in any way
             if not self._ready.done():
                 self._ready.set_exception(error)
         finally:
-            self._over.set()
+            self._ended.set()
             self._ready.cancel()
 
-    async def _hear(self, message: IncomingMessage) -> None:
+    async def _handle(self, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):
-            self._changed()
+            self._on_change()
 
 
 class McpServer:
-    """One server: asked when it is needed, left alone for a while after it has failed."""
+    """One server: connected when needed, and not retried for a while after it failed."""
 
-    def __init__(self, name: str, place: StdioServer | HttpServer) -> None:
+    def __init__(self, name: str, address: StdioServer | HttpServer) -> None:
         self.name = name
-        self._place = place
+        self._address = address
         self._connection: _Connection | None = None
         self._starting = asyncio.Lock()
-        self._at_work: set[asyncio.Task[None]] = set()
-        """Also those that were told to end and have not yet."""
-        self._pause, self._not_before = 0.0, 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Connections, including those that are still ending."""
+        self._pause, self._retry_at = 0.0, 0.0
         self._tools: dict[str, tuple[str, Tool]] = {}
-        """By the name that the agent calls it by: the name that the server does."""
-        self._changes, self._known = 0, -1
-        """How often its tools may have become others, and how often they had when they were listed."""
+        """By the agent's name of a tool: the server's name of it, and the tool."""
+        self._version, self._listed_version = 0, -1
+        """How often the tools may have changed, and the version that was last listed."""
         self._listing: asyncio.Task[None] | None = None
 
     async def tools(self) -> Sequence[Tool]:
-        """As the server said last, also while it does not answer: what the agent is shown stays the same."""
-        if self._known != self._changes:
+        """Return the latest known tools, also while the server does not answer, so that the prompt stays the same."""
+        if self._listed_version != self._version:
             if self._listing is None or self._listing.done():
                 self._listing = asyncio.create_task(self._list(), name="mcp tools")
-            # A turn that is stopped takes nothing from those that come after it.
+            # Shielded: stopping one turn does not stop the listing for later turns.
             await asyncio.shield(self._listing)
         return [tool for _, tool in self._tools.values()]
 
     async def _list(self) -> None:
         with suppress(ToolFailed):
-            async with self._lent() as client, asyncio.timeout(_START_LIMIT):
-                changes = self._changes
-                self._tools = await self._listed(client)
-                self._known = changes
+            async with self._client() as client, asyncio.timeout(_START_TIMEOUT_SECONDS):
+                version = self._version
+                self._tools = await self._fetch_tools(client)
+                self._listed_version = version
 
     def has(self, name: str) -> bool:
         return name in self._tools
 
     async def use(self, name: str, arguments: Mapping[str, object]) -> str:
-        async with self._lent() as client, asyncio.timeout(self._place.limit):
+        async with self._client() as client, asyncio.timeout(self._address.limit):
             result = await client.call_tool(self._tools[name][0], dict(arguments))
-        text = _text(result)
+        text = _result_text(result)
         if result.is_error:
             raise ToolFailed(f"The tool reports an error: {text}")
         return text
@@ -157,86 +182,85 @@ class McpServer:
             self._listing.cancel()
         if self._connection is not None:
             self._connection.end()
-        if self._at_work:
-            await asyncio.wait(self._at_work, timeout=_END_LIMIT)
-        for task in self._at_work:
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_CLOSE_TIMEOUT_SECONDS)
+        for task in self._tasks:
             task.cancel()
 
     @asynccontextmanager
-    async def _lent(self) -> AsyncGenerator[Client]:
-        """The server to be asked something. If it breaks meanwhile it is started anew, not before a pause."""
-        client = await self._started()
+    async def _client(self) -> AsyncGenerator[Client]:
+        """Lend the connection. If it breaks, the next use restarts the server, after a pause."""
+        client = await self._connected_client()
         try:
             yield client
         except MCPError as error:
             if error.code != types.CONNECTION_CLOSED:
-                raise ToolFailed(
-                    f"The server {self.name} refuses it: {one_line(error.message, _DESCRIPTION)}"
-                ) from error
+                reason = one_line(error.message, _MAX_DESCRIPTION_LENGTH)
+                raise ToolFailed(f"The server {self.name} refused the call: {reason}") from error
             raise self._failed(error) from error
         except TimeoutError as error:
-            if not await _answers(client):
+            if not await _responds(client):
                 raise self._failed(error) from error
-            raise ToolFailed(f"The server {self.name} took too long; what it did is unknown.") from error
-        except _BROKEN as error:
+            raise ToolFailed(f"The server {self.name} took too long. Its effect is unknown.") from error
+        except _CONNECTION_ERRORS as error:
             raise self._failed(error) from error
         except ValueError as error:
-            raise ToolFailed(f"The server {self.name} gave an answer that is none.") from error
+            raise ToolFailed(f"The server {self.name} gave an invalid answer.") from error
         else:
             self._pause = 0.0
 
-    async def _started(self) -> Client:
+    async def _connected_client(self) -> Client:
         async with self._starting:
-            if self._connection is None or self._connection.is_over:
-                self._connection = self._begun()
+            if self._connection is None or self._connection.has_ended:
+                self._connection = self._start()
             try:
-                async with asyncio.timeout(_START_LIMIT):
+                async with asyncio.timeout(_START_TIMEOUT_SECONDS):
                     return await self._connection.client()
             except Exception as error:
                 raise self._failed(error) from error
 
-    def _begun(self) -> _Connection:
-        if (wait := self._not_before - _time()) > 0:
-            raise ToolFailed(f"The server {self.name} does not work; it is tried again in {wait:.0f} seconds.")
-        self._forget()
-        connection = _Connection(self._place, self._forget)
-        self._at_work.add(connection.task)
-        connection.task.add_done_callback(self._at_work.discard)
+    def _start(self) -> _Connection:
+        if (wait := self._retry_at - _time()) > 0:
+            raise ToolFailed(f"The server {self.name} failed. The next attempt is in {wait:.0f} seconds.")
+        self._mark_changed()
+        connection = _Connection(self._address, self._mark_changed)
+        self._tasks.add(connection.task)
+        connection.task.add_done_callback(self._tasks.discard)
         return connection
 
-    def _forget(self) -> None:
-        self._changes += 1
+    def _mark_changed(self) -> None:
+        self._version += 1
 
     def _failed(self, error: Exception) -> ToolFailed:
-        log_error(log, f"the server {self.name} failed", error, {"action": "tool.server"})
-        self._pause = min(max(2 * self._pause, _FIRST_PAUSE), _LONGEST_PAUSE)
-        self._not_before = _time() + self._pause
+        log_error(log, f"the server {self.name} failed", error, {"action": "tool.server_failed"})
+        self._pause = min(max(2 * self._pause, _FIRST_PAUSE_SECONDS), _MAX_PAUSE_SECONDS)
+        self._retry_at = _time() + self._pause
         if self._connection is not None:
             self._connection.end()
-        return ToolFailed(f"The server {self.name} does not work; whether it did something is unknown.")
+        return ToolFailed(f"The server {self.name} failed. The effect of the call is unknown.")
 
-    async def _listed(self, client: Client) -> dict[str, tuple[str, Tool]]:
+    async def _fetch_tools(self, client: Client) -> dict[str, tuple[str, Tool]]:
         found: list[types.Tool] = []
         cursor: str | None = None
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES):
             page = await client.list_tools(cursor=cursor, cache_mode="refresh")
             found += page.tools
             cursor = page.next_cursor
             if cursor is None:
                 break
         tools: dict[str, tuple[str, Tool]] = {}
-        for each in sorted(found, key=lambda tool: tool.name)[:_MOST_TOOLS]:
-            name = _NOT_IN_NAMES.sub("_", f"{self.name}{_SEPARATOR}{each.name}")[:_NAME_LIMIT]
-            if name not in tools and len(json.dumps(each.input_schema)) <= _SCHEMA:
-                description = (each.description or each.title or each.name)[:_DESCRIPTION]
-                tool = Tool(name=name, description=description, parameters=each.input_schema, needs_approval=True)
-                tools[name] = each.name, tool
+        for listed in sorted(found, key=lambda tool: tool.name)[:_MAX_TOOLS]:
+            name = _NOT_IN_NAMES.sub("_", f"{self.name}{_SEPARATOR}{listed.name}")[:_MAX_NAME_LENGTH]
+            if name not in tools and len(json.dumps(listed.input_schema)) <= _MAX_SCHEMA_LENGTH:
+                description = (listed.description or listed.title or listed.name)[:_MAX_DESCRIPTION_LENGTH]
+                tool = Tool(name=name, description=description, parameters=listed.input_schema, needs_approval=True)
+                tools[name] = listed.name, tool
         return tools
 
 
 @value(kw_only=False)
 class McpServers:
-    """The tools of all servers of the configuration."""
+    """The tools of all configured servers."""
 
     servers: Sequence[McpServer]
 
@@ -251,7 +275,7 @@ class McpServers:
         for server in self.servers:
             if server.has(use.call.name):
                 return await server.use(use.call.name, use.arguments)
-        raise ToolFailed("The server does not have this tool any more.")
+        raise ToolFailed("The server no longer has this tool.")
 
     async def close(self) -> None:
         await asyncio.gather(*(server.close() for server in self.servers))
@@ -261,25 +285,25 @@ def _time() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def _answers(client: Client) -> bool:
-    """Whether it is only slow."""
+async def _responds(client: Client) -> bool:
+    """Return whether the server is only slow."""
     try:
-        async with asyncio.timeout(_PING_LIMIT):
+        async with asyncio.timeout(_PING_TIMEOUT_SECONDS):
             await client.list_tools(cache_mode="refresh")
-    except (MCPError, *_BROKEN):
+    except (MCPError, *_CONNECTION_ERRORS):
         return False
     return True
 
 
-def _text(result: types.CallToolResult) -> str:
-    parts = [_described(part) for part in result.content]
+def _result_text(result: types.CallToolResult) -> str:
+    parts = [_describe_part(part) for part in result.content]
     if not parts and result.structured_content is not None:
         return json.dumps(result.structured_content, ensure_ascii=False)
     return "\n".join(parts)
 
 
-def _described(part: types.ContentBlock) -> str:
-    """Text as it is; of anything else, what it is."""
+def _describe_part(part: types.ContentBlock) -> str:
+    """Return text unchanged, and the kind of anything else."""
     match part:
         case types.TextContent(text=text):
             return text

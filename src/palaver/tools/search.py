@@ -1,4 +1,4 @@
-"""Session search for the agent: for whoever it answers, and only what everybody who reads the answer may see."""
+"""The search tool: finds only what everybody who reads the answer can see."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,26 +17,27 @@ __all__ = [
     "SearchTools",
 ]
 
-_MOST = 20
-_USUAL = 10
-_OWN = 10
-_TITLE = 100
-_DAY = {"type": "string", "description": "A day or a time, as 2026-03-01 or 2026-03-01T12:00."}
+_MAX_LIMIT = 20
+_DEFAULT_LIMIT = 10
+_OWN_TURN_MARGIN = 10
+"""More hits to read, because those of the turn itself are dropped."""
+_MAX_TITLE_LENGTH = 100
+_DAY = {"type": "string", "description": "A day or a time, for example 2026-03-01 or 2026-03-01T12:00."}
 _SEARCH = Tool(
     name="search",
     description=(
-        "Find what was said earlier, in this and in other conversations of whoever you talk to. "
-        'Words, "phrases" in quotes, beginnings of words with a star. Where several people share the conversation, '
-        "only what all of them may see is found."
+        "Search this conversation and the other conversations of the person you are talking to. "
+        'Use words, "phrases" in quotes, and pre* for words with a prefix. If several people share the conversation, '
+        "you only find what all of them can see."
     ),
     parameters={
         "type": "object",
         "properties": {
-            "query": {"type": "string", "description": 'What to look for, as: invoice "second reminder" pay*'},
-            "order": {"type": "string", "enum": [order.value for order in Order], "description": "What comes first."},
+            "query": {"type": "string", "description": 'The query, for example: invoice "second reminder" pay*'},
+            "order": {"type": "string", "enum": [order.value for order in Order], "description": "The order of hits."},
             "since": _DAY,
             "until": _DAY,
-            "limit": {"type": "integer", "minimum": 1, "maximum": _MOST},
+            "limit": {"type": "integer", "minimum": 1, "maximum": _MAX_LIMIT},
         },
         "required": ["query"],
         "additionalProperties": False,
@@ -58,7 +59,7 @@ class SearchTools:
         audience, only = await self.store.read(_audience(self.store, use.context))
         order = use.arguments.get("order") or Order.NEWEST
         if order not in set(Order):
-            raise ToolFailed(f"The argument order has to be one of {', '.join(Order)}.")
+            raise ToolFailed(f"The argument order must be one of {', '.join(Order)}.")
         hits = await self.store.search.find(
             use.text("query"),
             audience,
@@ -66,20 +67,20 @@ class SearchTools:
                 roles=SPOKEN_ROLES, session=only, since=_moment(use, "since"), until=_moment(use, "until")
             ),
             order=Order(order),
-            limit=_limit(use) + _OWN,
+            limit=_limit(use) + _OWN_TURN_MARGIN,
         )
-        # What is said in the turn itself, the question among it, is nothing that was said earlier.
+        # Leave out the turn itself, which contains the question.
         found = [hit for hit in hits if hit.entry.turn != str(use.context.turn.number)]
-        return "\n".join(map(_line, found[: _limit(use)])) or "Nothing was found."
+        return "\n".join(map(_describe, found[: _limit(use)])) or "Nothing was found."
 
 
 @transaction
 def _audience(store: Store, context: ToolContext) -> Statements[tuple[Principal, str | None]]:
-    """On whose behalf it is read, and the only session if there is one, so that nobody learns what is not theirs.
+    """Return on whose behalf to search, and the only session to search if it is limited to one.
 
-    Whoever is alone with the agent sees all that is theirs; where several take part in the conversation, only what each
-    of them took part in. In a chat that others read, only what is of that chat; and where such a chat and this one have
-    the conversation in common, nothing else: whoever speaks up there reads it all.
+    A person alone with the agent finds everything of theirs. If several people take part in the conversation, they find
+    what each of them took part in. In a chat that others can read, only that chat is searched. If such a chat shares
+    this conversation, only the conversation is searched, because everybody there can read it all.
     """
     speaker = yield from store.people.principal_for(context.source)
     key, session = context.turn.key, context.turn.session
@@ -97,15 +98,15 @@ def _moment(use: ToolUse, name: str) -> datetime | None:
     try:
         moment = datetime.fromisoformat(str(given))
     except ValueError:
-        raise ToolFailed(f"The argument {name} has to be a day or a time, as 2026-03-01.") from None
+        raise ToolFailed(f"The argument {name} must be a day or a time, for example 2026-03-01.") from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _limit(use: ToolUse) -> int:
-    given = use.arguments.get("limit", _USUAL)
-    return min(max(given, 1), _MOST) if isinstance(given, int) else _USUAL
+    limit = use.arguments.get("limit", _DEFAULT_LIMIT)
+    return min(max(limit, 1), _MAX_LIMIT) if isinstance(limit, int) else _DEFAULT_LIMIT
 
 
-def _line(hit: Hit) -> str:
-    title = one_line(hit.session.title or "untitled", _TITLE)
+def _describe(hit: Hit) -> str:
+    title = one_line(hit.session.title or "untitled", _MAX_TITLE_LENGTH)
     return f"{title} ({hit.session.id}), {hit.entry.at:%Y-%m-%d %H:%M} UTC, {hit.entry.role}: {hit.snippet}"

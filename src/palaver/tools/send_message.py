@@ -1,4 +1,4 @@
-"""Messages that the agent sends besides its answer: at once, each once, to a target that is checked first."""
+"""Message tools: send a message before the answer is ready, here or to another target."""
 
 from collections.abc import Sequence
 
@@ -11,22 +11,22 @@ __all__ = [
 ]
 
 _ORIGIN = Origin().text
-_TEXT = {"type": "string", "description": "What to say."}
+_TEXT = {"type": "string", "description": "The message."}
 _HERE = Tool(
     name="send_here",
-    description="Say something in this chat at once, before your answer is ready. Your answer is sent by itself.",
+    description="Send a message to this chat now, before your answer is ready. Your answer is sent automatically.",
     parameters={"type": "object", "properties": {"text": _TEXT}, "required": ["text"], "additionalProperties": False},
 )
 _MESSAGE = Tool(
     name="send_message",
-    description="Send a message to another place. A person is asked first.",
+    description="Send a message to another place. A person must approve it first.",
     parameters={
         "type": "object",
         "properties": {
             "to": {
                 "type": "string",
                 "description": "origin, all, <platform> for its home channel, <platform>:<chat>[:<thread>], "
-                "or several with commas.",
+                "or several separated by commas.",
             },
             "text": _TEXT,
         },
@@ -42,7 +42,7 @@ class MessageTools:
         return (_HERE, _MESSAGE)
 
     async def skips_approval(self, use: ToolUse) -> bool:
-        """What only comes back to where it was asked for, and what cannot be sent at all: that is said at once."""
+        """Skip approval for a message to the same chat, and for an unknown target, which fails anyway."""
         if use.call.name == _HERE.name:
             return False
         try:
@@ -55,4 +55,4 @@ class MessageTools:
         to = _ORIGIN if use.call.name == _HERE.name else use.text("to")
         places = await use.context.services.places(to)
         is_new = await use.context.services.send(places, use.text("text"), once=f"{use.call.id} {use.call.arguments}")
-        return "It is on its way." if is_new else "This was sent before in this turn; it is not sent again."
+        return "The message is queued." if is_new else "You already sent this in this turn, so it is not sent again."

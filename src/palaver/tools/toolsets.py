@@ -1,4 +1,4 @@
-"""Offering: every toolset of a gateway. What speaks with MCP servers is loaded only where one is named."""
+"""Every toolset of a gateway. The MCP library is loaded only if a server is configured."""
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -8,7 +8,6 @@ from palaver.model.errors import InvalidInput
 from palaver.protocols.tools import Toolset
 from palaver.store.store import Store
 from palaver.tools.attachments import FileTools
-from palaver.tools.mcp import HttpServer, StdioServer
 from palaver.tools.search import SearchTools
 from palaver.tools.send_message import MessageTools
 
@@ -18,11 +17,11 @@ __all__ = [
 
 
 class Toolsets:
-    """Made before anything starts: whatever is missing is said at once. Servers start when they are first needed."""
+    """Reports a missing package when it is made, and starts servers when they are first needed."""
 
     def __init__(self, servers: Mapping[str, Mapping[str, Any]]) -> None:
-        """Given what is known of each server, by its name."""
-        self._servers = _servers(servers) if servers else None
+        """`servers` holds the options of each MCP server by its name."""
+        self._servers = _make_servers(servers) if servers else None
 
     def toolsets(self, store: Store) -> Sequence[Toolset]:
         ours: tuple[Toolset, ...] = (SearchTools(store), MessageTools(), FileTools())
@@ -33,22 +32,24 @@ class Toolsets:
             await self._servers.close()
 
 
-class _Servers(Toolset, Protocol):
+class _ClosableToolset(Toolset, Protocol):
     async def close(self) -> None: ...
 
 
-def _servers(servers: Mapping[str, Mapping[str, Any]]) -> _Servers:
+def _make_servers(servers: Mapping[str, Mapping[str, Any]]) -> _ClosableToolset:
     try:
         mcp = import_module("palaver.tools.mcp")
     except ModuleNotFoundError as missing:
         raise InvalidInput(
-            "MCP servers need a package that is not installed:",
+            "MCP servers need the package {found}, which is not installed",
             found=missing.name or str(missing),
-            allowed="what palaver's extra mcp brings",
+            allowed="the extra mcp",
+            fix="Run pip install 'palaver[mcp]'",
             example="pip install 'palaver[mcp]'",
         ) from missing
-    places = {
-        name: StdioServer(**facts) if "command" in facts else HttpServer(**facts) for name, facts in servers.items()
-    }
-    found: _Servers = mcp.McpServers([mcp.McpServer(name, place) for name, place in places.items()])
-    return found
+    made: list[Any] = []
+    for name, options in servers.items():
+        address = mcp.StdioServer(**options) if "command" in options else mcp.HttpServer(**options)
+        made.append(mcp.McpServer(name, address))
+    toolset: _ClosableToolset = mcp.McpServers(made)
+    return toolset

@@ -86,7 +86,7 @@ def _text(event: object) -> str:
 @dataclass(kw_only=True)
 class ModelCall:
     client: ModelClient
-    request_parameters: ModelRequestParameters
+    parameters: ModelRequestParameters
     response: ModelResponse = field(default_factory=lambda: ModelResponse(parts=[]))
     """The whole response, once it has ended."""
 
