@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from palaver.db.sqlite import connect, drive
+from palaver.db.sqlite import connect, run_statements
 from palaver.db.transaction import Statements, Transaction, Value, transaction
 from palaver.model.key import SessionKey, derive_key
 from palaver.model.reset import ResetPolicy
@@ -195,7 +195,7 @@ def populate(path: Path, *, conversations: int = 0, length: int = 0, works: Iter
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         db.execute("BEGIN IMMEDIATE")
         for each in works:
-            drive(db, iter(each), set())
+            run_statements(db, iter(each), set())
         db.execute("COMMIT")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 

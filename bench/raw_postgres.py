@@ -5,7 +5,7 @@ from typing import Any, Self
 import asyncpg
 
 from bench.raw import Call, Script
-from palaver.db.postgres import CHANNEL, LOCK, dialect
+from palaver.db.postgres import CHANNEL, LOCK, to_postgres
 from palaver.db.transaction import Lock, Notify, Row, Statement, Transaction
 
 __all__ = ["BarePool", "RawPostgres"]
@@ -58,7 +58,7 @@ def _in_postgres(statement: Statement) -> Call:
         return LOCK, (statement.name,)
     if isinstance(statement, Notify):
         return "SELECT pg_notify($1, $2)", (CHANNEL, statement.topic)
-    return dialect(statement[0]), statement[1]
+    return to_postgres(statement[0]), statement[1]
 
 
 async def _run(connection: Any, call: Call) -> list[Row]:  # noqa: ANN401

@@ -55,8 +55,10 @@ def test_an_account_that_is_refused_is_named(store: str, capsys: pytest.CaptureF
 
     async def refuse() -> None:
         async with await open_store(store) as opened:
-            fence = await opened.transact(opened.accounts.hold("telegram", "helper", "w1", now, timedelta(hours=1)))
-            down = opened.accounts.down("telegram", "helper", fence or 0, now, "the token is wrong: ask for another")
+            fence = await opened.transact(opened.accounts.acquire("telegram", "helper", "w1", now, timedelta(hours=1)))
+            down = opened.accounts.mark_down(
+                "telegram", "helper", fence or 0, now, "the token is wrong: ask for another"
+            )
             await opened.transact(down)
 
     asyncio.run(refuse())

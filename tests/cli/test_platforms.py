@@ -28,10 +28,10 @@ async def serve(url: str) -> None:
     """As a gateway would: the terminal is connected, one account has trouble, another is yet to come."""
     now, lease = datetime.now(UTC), timedelta(hours=1)
     async with await open_store(url) as store:
-        fence = await store.transact(accounts.hold("terminal", None, "w1", now, lease))
-        await store.transact(accounts.connected("terminal", None, fence or 0, now - timedelta(hours=2)))
-        fence = await store.transact(accounts.hold("pigeon", "home", "w1", now, lease))
-        await store.transact(accounts.down("pigeon", "home", fence or 0, now, "a cat \x1b[31m"))
+        fence = await store.transact(accounts.acquire("terminal", None, "w1", now, lease))
+        await store.transact(accounts.mark_connected("terminal", None, fence or 0, now - timedelta(hours=2)))
+        fence = await store.transact(accounts.acquire("pigeon", "home", "w1", now, lease))
+        await store.transact(accounts.mark_down("pigeon", "home", fence or 0, now, "a cat \x1b[31m"))
 
 
 async def leave(url: str) -> None:
@@ -142,8 +142,8 @@ def test_what_was_refused_and_works_by_now_is_tried_again(tmp_path: Path, capsys
 
     async def refuse() -> None:
         async with await open_store(url) as store:
-            fence = await store.transact(accounts.hold("dove", "well", "w1", now, timedelta(hours=1)))
-            await store.transact(accounts.down("dove", "well", fence or 0, now, "no such ring", refused=True))
+            fence = await store.transact(accounts.acquire("dove", "well", "w1", now, timedelta(hours=1)))
+            await store.transact(accounts.mark_down("dove", "well", fence or 0, now, "no such ring", refused=True))
 
     asyncio.run(refuse())
     assert main(["platforms", "check", "dove:well", "--store", url]) == 0

@@ -44,7 +44,7 @@ async def _fill(url: str) -> None:
         await world.exchange(f"the {SECRET}", f"what {SECRET}?")
         for _ in range(2):
             (delivery,) = await _claimed(store)
-            await store.transact(outbox.unclear(delivery, "w1", NOON, safe=False, error="lost\nwhile sending"))
+            await store.transact(outbox.mark_unclear(delivery, "w1", NOON, safe=False, error="lost\nwhile sending"))
 
 
 async def _claimed(store: Store) -> list[Delivery]:

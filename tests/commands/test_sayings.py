@@ -55,7 +55,7 @@ async def test_what_is_to_steer_is_heard_after_the_next_step(tmp_path: Path, bus
 
 
 async def _waiting(here: Bench, count: int) -> bool:
-    return await here.store.read(here.store.inbox.depth()) == count
+    return await here.store.read(here.store.inbox.count_waiting()) == count
 
 
 @pytest.mark.parametrize("text", ["/steer hello", "/queue hello"])

@@ -19,7 +19,7 @@ __all__ = ["STEPS", "Fuse", "FusedAgent", "FusedStore", "fuse_adapter"]
 T = TypeVar("T")
 
 _WORKS = (
-    *("count_start", "hold", "reclaim", "reclaim_sends", "extend", "keep_position"),
+    *("count_start", "acquire", "reclaim", "reclaim_sends", "extend_leases", "save_position"),
     *("accept", "begin", "append_to_turn", "settle", "claim", "settle_send"),
 )
 STEPS = (

@@ -23,7 +23,7 @@ __all__ = ["Siege", "Town", "town_of"]
 _PATIENCE = 30.0
 _BACKLOG = 200
 """So many messages may wait to be taken in; people who get no answer stop speaking."""
-_SELDOM = ("hold", "reclaim", "reclaim_sends", "extend", "count_start")
+_SELDOM = ("acquire", "reclaim", "reclaim_sends", "extend_leases", "count_start")
 
 
 @dataclass(kw_only=True)
@@ -143,7 +143,7 @@ class Siege:
     @property
     def steps(self) -> tuple[str, ...]:
         """Only a gateway that is alone counts its starts, and only some platforms have positions."""
-        is_there = {"count_start": len(self.town.places) == 1, "keep_position": self.town.square.keeps_position}
+        is_there = {"count_start": len(self.town.places) == 1, "save_position": self.town.square.keeps_position}
         return tuple(step for step in STEPS if is_there.get(step.rpartition(" ")[2], True))
 
     @property

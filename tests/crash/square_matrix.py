@@ -49,7 +49,7 @@ class MatrixSquare:
 
     async def is_heard(self, store: Store) -> bool:
         """Whoever has never listened hears what is said from then on."""
-        return await store.read(store.accounts.position(self.platform, ACCOUNT)) is not None
+        return await store.read(store.accounts.read_position(self.platform, ACCOUNT)) is not None
 
     async def speak(self, chance: random.Random, number: int, order: str) -> str:
         place = chance.randrange(len(self._rooms))

@@ -110,7 +110,7 @@ async def test_a_send_of_a_worker_frozen_past_its_lease_is_not_settled_by_it(tow
     await check(town, 40)
 
 
-@pytest.mark.parametrize("step", ["uncommitted hold", "uncommitted accept", "uncommitted settle"])
+@pytest.mark.parametrize("step", ["uncommitted acquire", "uncommitted accept", "uncommitted settle"])
 async def test_a_worker_frozen_in_a_transaction_stops_nobody(town: Town, step: str) -> None:
     """What it holds locked is let go by the server."""
     frozen = await town.start(0, step=step, length=3, signal=signal.SIGSTOP)

@@ -203,12 +203,12 @@ async def test_how_an_account_is_doing_stands_in_the_store(store_url: str, caplo
     adapter = Falters(world, clock)
     async with running(store_url, world, adapters=[adapter], clock=clock, chance=NoPauses()) as here:
         await adapter.receiver()
-        (health,) = await here.store.read(here.store.accounts.health(clock.now()))
+        (health,) = await here.store.read(here.store.accounts.list_health(clock.now()))
         assert (health.platform, health.account, health.worker) == ("fake", "bot", "w1")
         assert (health.state, (health.last_error or "")[:9]) == ("connecting", "no answer")
         assert SECRET not in (health.last_error or "") + caplog.text
         await adapter.say(world.dm(world.person("alice")), "hello")
-        (health,) = await here.store.read(here.store.accounts.health(clock.now()))
+        (health,) = await here.store.read(here.store.accounts.list_health(clock.now()))
         assert (health.state, (health.last_error or "")[:9]) == ("connected", "no answer")
 
 
@@ -243,7 +243,7 @@ async def test_an_account_that_is_refused_says_what_to_do_and_is_tried_again_whe
         await up.say(chat, "hello")
         await chat.hears("You said: hello")
         await until(lambda: here.engine.health["fake:other"].last_error is not None)
-        _, health = await here.store.read(here.store.accounts.health(clock.now()))
+        _, health = await here.store.read(here.store.accounts.list_health(clock.now()))
         assert (health.state, (health.last_error or "")[:16]) == ("refused", "make a new token")
         assert tries == 1
         here.engine.reload(here.engine.options, Agents(EchoAgent()))

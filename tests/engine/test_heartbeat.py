@@ -25,7 +25,7 @@ class Beat(Transaction[frozenset[int]]):
 async def test_a_turn_that_begins_during_the_heartbeat_is_not_taken_for_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    extend, asked, go_on = turns.extend, asyncio.Event(), asyncio.Event()
+    extend, asked, go_on = turns.extend_leases, asyncio.Event(), asyncio.Event()
 
     def beat(held: Sequence[Turn], now: datetime, lease: timedelta) -> Beat:
         return Beat(extend(held, now, lease).__iter__)

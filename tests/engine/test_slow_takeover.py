@@ -21,7 +21,7 @@ LEASE = timedelta(seconds=0.3)
 async def test_a_takeover_that_takes_longer_than_the_lease_is_one_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, messages = FakePlatform(), turns.messages
+    world, messages = FakePlatform(), turns.list_messages
     alice = world.person("alice")
     chat = world.dm(alice)
     async with running(tmp_path / "p.db", world, worker="w1") as here:

@@ -105,7 +105,7 @@ async def test_a_stop_that_nobody_lived_to_obey_is_obeyed_by_whoever_takes_over(
         await until(lambda: bool(agent.requests))
         here.serving.cancel()
         (key,) = [SessionKey.parse(row[0]) for row in await here.rows("SELECT key FROM turns")]
-        asked = here.store.steering.request_stop(key, LoopClock().now(), by="alice")
+        asked = here.store.turn_control.request_stop(key, LoopClock().now(), by="alice")
         assert await here.store.transact(asked)
     async with running(tmp_path / "p.db", world, worker="w2", agent=agent) as here:
         await here.settled()

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Generic, TypeVar
 
-from palaver.db.schema import SQLITE, known_migrations, migrate_step, pending
-from palaver.db.sqlite import drive
+from palaver.db.schema import SQLITE, known_migrations, migrate_step, pending_migrations
+from palaver.db.sqlite import run_statements
 from palaver.db.transaction import Transaction
 from palaver.model.errors import StoreError, StoreUnavailable
 from tests.simulation.loop import PROCESS, Process
@@ -28,9 +28,9 @@ _VERSION_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'm
 def _empty() -> bytes:
     """A database with the schema in it, to be copied: a run begins in a millisecond."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
-        waiting = pending(known_migrations(), _VERSION_TABLE)
+        waiting = pending_migrations(known_migrations(), _VERSION_TABLE)
         for migration in known_migrations():
-            drive(db, iter(migrate_step([migration], SQLITE, waiting)), set())
+            run_statements(db, iter(migrate_step([migration], SQLITE, waiting)), set())
         return db.serialize()
 
 
@@ -79,7 +79,7 @@ class SharedDatabase:
 
     def look(self, work: Transaction[T]) -> T:
         """At once, for whoever judges."""
-        return drive(self.db, iter(work), set())
+        return run_statements(self.db, iter(work), set())
 
     def submit(self, job: _Job[Any]) -> None:
         self._later(self._run, job)
@@ -143,7 +143,7 @@ class SharedDatabase:
     def _commit(self, job: _Job[T], notified: set[str]) -> T:
         self.db.execute("BEGIN")
         try:
-            result = drive(self.db, iter(job.work), notified)
+            result = run_statements(self.db, iter(job.work), notified)
         except BaseException as error:
             self.db.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):

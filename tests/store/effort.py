@@ -3,7 +3,7 @@
 from contextlib import closing
 from pathlib import Path
 
-from palaver.db.sqlite import connect, drive
+from palaver.db.sqlite import connect, run_statements
 from palaver.db.transaction import Transaction
 
 __all__ = ["steps_of"]
@@ -21,5 +21,5 @@ def steps_of(path: Path, work: Transaction[object]) -> int:
     with closing(connect(path)) as db:
         db.execute("BEGIN")
         db.set_progress_handler(count, 1)
-        drive(db, iter(work), set())
+        run_statements(db, iter(work), set())
     return taken

@@ -18,7 +18,7 @@ def world(store: Store) -> World:
 
 
 async def hold(world: World, worker: str, account: str | None = "b", *, alone: bool = False) -> int | None:
-    return await world.store.transact(accounts.hold("telegram", account, worker, world.now, LEASE, alone=alone))
+    return await world.store.transact(accounts.acquire("telegram", account, worker, world.now, LEASE, alone=alone))
 
 
 async def test_an_account_is_held_by_one_until_its_lease_runs_out(world: World) -> None:
@@ -63,16 +63,16 @@ async def test_what_is_released_is_free_at_once(world: World) -> None:
 async def test_only_who_serves_an_account_moves_its_position(world: World) -> None:
     fence = await hold(world, "w1")
     assert fence is not None
-    await world.store.transact(accounts.keep_position("telegram", "b", fence, "41"))
+    await world.store.transact(accounts.save_position("telegram", "b", fence, "41"))
     world.later(minutes=5)
     taken = await hold(world, "w2")
     assert taken is not None
     with pytest.raises(StaleFence):
-        await world.store.transact(accounts.keep_position("telegram", "b", fence, "42"))
-    assert await world.store.read(accounts.position("telegram", "b")) == "41"
-    await world.store.transact(accounts.keep_position("telegram", "b", taken, "43"))
-    assert await world.store.read(accounts.position("telegram", "b")) == "43"
-    assert await world.store.read(accounts.position("telegram", "other")) is None
+        await world.store.transact(accounts.save_position("telegram", "b", fence, "42"))
+    assert await world.store.read(accounts.read_position("telegram", "b")) == "41"
+    await world.store.transact(accounts.save_position("telegram", "b", taken, "43"))
+    assert await world.store.read(accounts.read_position("telegram", "b")) == "43"
+    assert await world.store.read(accounts.read_position("telegram", "other")) is None
 
 
 async def start(world: World) -> int:
@@ -85,21 +85,21 @@ async def test_starts_count_within_their_window_until_a_gateway_stands(world: Wo
     assert await start(world) == 1
     world.later(seconds=10)
     assert await start(world) == 2
-    await world.store.transact(accounts.calm())
+    await world.store.transact(accounts.reset_start_count())
     assert await start(world) == 1
 
 
 async def test_how_an_account_is_doing_is_known_to_all(world: World) -> None:
     fence = await hold(world, "w1") or 0
     await hold(world, "w1", None)
-    await world.store.transact(accounts.hold(GATEWAY, "sweeper", "w1", world.now, LEASE))
-    await world.store.transact(accounts.connected("telegram", "b", fence, world.now))
-    whole, named = await world.store.read(accounts.health(world.now))
+    await world.store.transact(accounts.acquire(GATEWAY, "sweeper", "w1", world.now, LEASE))
+    await world.store.transact(accounts.mark_connected("telegram", "b", fence, world.now))
+    whole, named = await world.store.read(accounts.list_health(world.now))
     assert (whole.account, whole.state) == (None, "connecting")
     assert (named.account, named.worker, named.state, named.connected_since) == ("b", "w1", "connected", world.now)
     world.later(seconds=10)
-    await world.store.transact(accounts.down("telegram", "b", fence, world.now, "no\u202e\nanswer " * 99))
-    down = (await world.store.read(accounts.health(world.now)))[1]
+    await world.store.transact(accounts.mark_down("telegram", "b", fence, world.now, "no\u202e\nanswer " * 99))
+    down = (await world.store.read(accounts.list_health(world.now)))[1]
     assert (down.state, down.failed_at) == ("connecting", world.now)
     assert down.last_error is not None
     assert down.last_error.startswith("no answer")
@@ -108,16 +108,16 @@ async def test_how_an_account_is_doing_is_known_to_all(world: World) -> None:
 
 async def test_a_connection_ends_with_whoever_had_it(world: World) -> None:
     fence = await hold(world, "w1") or 0
-    await world.store.transact(accounts.connected("telegram", "b", fence, world.now))
+    await world.store.transact(accounts.mark_connected("telegram", "b", fence, world.now))
     world.later(minutes=5)
-    (health,) = await world.store.read(accounts.health(world.now))
+    (health,) = await world.store.read(accounts.list_health(world.now))
     assert (health.worker, health.state) == (None, "not served")
     taken = await hold(world, "w2") or 0
-    await world.store.transact(accounts.connected("telegram", "b", fence, world.now))
-    await world.store.transact(accounts.down("telegram", "b", fence, world.now, "late news"))
-    (health,) = await world.store.read(accounts.health(world.now))
+    await world.store.transact(accounts.mark_connected("telegram", "b", fence, world.now))
+    await world.store.transact(accounts.mark_down("telegram", "b", fence, world.now, "late news"))
+    (health,) = await world.store.read(accounts.list_health(world.now))
     assert (health.worker, health.state, health.last_error) == ("w2", "connecting", None)
-    await world.store.transact(accounts.connected("telegram", "b", taken, world.now))
+    await world.store.transact(accounts.mark_connected("telegram", "b", taken, world.now))
     assert await hold(world, "w2") == taken
-    (health,) = await world.store.read(accounts.health(world.now))
+    (health,) = await world.store.read(accounts.list_health(world.now))
     assert health.state == "connected"

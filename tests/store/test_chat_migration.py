@@ -15,7 +15,7 @@ from palaver.store import accounts
 from palaver.store.conversations import attach, chat_migration, sessions
 from palaver.store.people import grants
 from palaver.store.people.grants import ChangeKind, GrantTable
-from palaver.store.queue import inbox, outbox, steering, turns
+from palaver.store.queue import inbox, outbox, turn_control, turns
 from palaver.store.status import trace
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
@@ -60,9 +60,9 @@ async def test_a_turn_at_work_is_told_and_hears_what_is_said_under_the_new_id(st
         await move(store)
         await asyncio.wait_for(told.wait(), 5)
     number = await world.say("after", source=NEW)
-    said = await store.read(steering.signals(begun.turn))
+    said = await store.read(turn_control.read_signals(begun.turn))
     assert (said.key, [each.number for each in said.waiting]) == (key_of(NEW), [number])
-    held = await store.transact(steering.steer(begun.turn, lambda line: line, NOON))
+    held = await store.transact(turn_control.take_waiting(begun.turn, lambda line: line, NOON))
     assert [each.inbound.text for each in held] == ["before", "after"]
     assert await store.read(violations()) == []
 
@@ -127,14 +127,14 @@ async def test_homes_addresses_and_grants_name_the_new_chat(store: Store) -> Non
     for each in (grant, other):
         await store.transact(grants.add(each, NOON, by="test"))
     await store.transact(accounts.set_home("main", OLD, NOON, by="test"))
-    await store.transact(accounts.chat_gone(to("-1"), NOON, "gone"))
+    await store.transact(accounts.mark_chat_gone(to("-1"), NOON, "gone"))
     await move(store)
-    home = await store.read(accounts.home("main", "telegram"))
+    home = await store.read(accounts.get_home("main", "telegram"))
     assert home == replace(OLD, chat_id="-1001", message_id=None)
     table = await store.read(grants.load_table(GrantTable()))
     assert list(table.grants.values()) == [replace(grant, chat_id="-1001"), other]
     assert (await store.read(grants.list_changes(1)))[0].kind is ChangeKind.MOVED
-    assert await store.transact(accounts.chat_gone(to("-1"), NOON, "gone"))
+    assert await store.transact(accounts.mark_chat_gone(to("-1"), NOON, "gone"))
 
 
 async def test_attached_places_go_along_with_what_waits_in_them(store: Store) -> None:
@@ -185,13 +185,13 @@ async def test_a_chat_that_moves_twice_is_where_it_is_last(store: Store, steps: 
         await move(store, old, new)
     await store.transact(outbox.enqueue(to("-1"), cause("a"), NOON))
     assert await claimed(store) == [to("-1001")]
-    assert (await store.read(inbox.claimable(5))) == [key_of(NEW)]
+    assert (await store.read(inbox.list_ready(5))) == [key_of(NEW)]
 
 
 async def test_what_stayed_unclear_and_is_sent_once_more_goes_to_the_new_chat(store: Store) -> None:
     await store.transact(outbox.enqueue(replace(to("-1"), opens="Plans"), cause("a"), NOON))
     (sent,) = await store.transact(outbox.claim("w1", NOON, LEASE))
-    await store.transact(outbox.unclear(sent, "w1", NOON, safe=False, error="no answer"))
+    await store.transact(outbox.mark_unclear(sent, "w1", NOON, safe=False, error="no answer"))
     await move(store)
-    assert await store.transact(outbox.resolve(sent.number, OutboxState.DUE, NOON))
+    assert await store.transact(outbox.settle_unclear(sent.number, OutboxState.DUE, NOON))
     assert [each.chat_id for each in await claimed(store)] == ["-1001"]

@@ -104,7 +104,7 @@ async def test_what_was_sent_because_of_its_turns_goes_with_its_files(world: Wor
 
 async def test_turns_that_left_no_entry_go_too(world: World) -> None:
     session = (await world.exchange("one")).turn.session
-    number = await world.store.transact(turns.occupy(KEY, world.now))
+    number = await world.store.transact(turns.reserve(KEY, world.now))
     assert number
     taken = await world.store.transact(turns.resume(number, "w", world.now, timedelta(minutes=1)))
     assert taken
@@ -120,7 +120,7 @@ async def test_a_deleted_message_that_is_delivered_again_starts_nothing(world: W
     await world.store.transact(turns.settle(begun.turn, [], [], world.now))
     await delete(world, begun.turn.session)
     assert await world.say("one", id_="m1") is None
-    assert await world.store.read(inbox.inbox_row(number or 0, OPERATOR)) is None
+    assert await world.store.read(inbox.get_message(number or 0, OPERATOR)) is None
     assert await world.begin() is None
 
 

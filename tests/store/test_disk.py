@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from palaver.db.file_lock import has_no_room
+from palaver.db.file_lock import is_disk_full
 from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.store.opening import open_store
 from palaver.store.status.health import check_data_directory
@@ -27,7 +27,7 @@ def _without_files(_: Path) -> SimpleNamespace:
 async def test_what_a_full_disk_refuses_may_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "palaver.db"
     file.write_bytes(b"no database")
-    assert not has_no_room(file)
+    assert not is_disk_full(file)
     with pytest.raises(StoreError, match="Use a file of Palaver's") as wrong:
         await open_store(str(file))
     assert not isinstance(wrong.value, StoreUnavailable)
@@ -58,7 +58,7 @@ async def test_a_disk_that_gives_no_answer_for_a_while_is_an_outage_that_passes(
         with monkeypatch.context() as meanwhile, suppress(StoreUnavailable):
             meanwhile.setattr(looked_at, sick)
             for _ in range(2):
-                await asyncio.wait_for(store.transact(store.outbox.depth()), 10)
-        assert await asyncio.wait_for(store.transact(store.outbox.depth()), 10) == 0
+                await asyncio.wait_for(store.transact(store.outbox.count_due()), 10)
+        assert await asyncio.wait_for(store.transact(store.outbox.count_due()), 10) == 0
     finally:
         await store.close()

@@ -8,7 +8,7 @@ from palaver.model.lifecycle import EndReason, TurnState
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.session import Session
 from palaver.store.conversations import expiry, history, sessions
-from palaver.store.queue import steering, turns
+from palaver.store.queue import turn_control, turns
 from palaver.store.results import Opening
 from palaver.store.store import Store
 from tests.store.world import IDLE_HOUR, LEASE, NEVER, NOON, OPERATOR, World, dm, key_of, rules
@@ -110,7 +110,7 @@ async def test_whoever_answers_a_question_keeps_the_conversation_awake(world: Wo
     assert asking
     await world.store.transact(turns.halt(asking.turn, TurnState.PARKED, world.now, asked="c1"))
     world.later(hours=5)
-    assert await world.store.transact(steering.decide(key_of(dm()), world.now, OPERATOR, allowed=allowed))
+    assert await world.store.transact(turn_control.answer_question(key_of(dm()), world.now, OPERATOR, allowed=allowed))
     (taken,) = await world.store.transact(turns.reclaim("w2", world.now, LEASE))
     await world.store.transact(turns.settle(taken, [], [], world.now))
     world.later(seconds=5)

@@ -91,9 +91,9 @@ async def live(store: Store) -> World:
     await store.transact(outbox.enqueue(owed, cause("unclear:1"), NOON))
     await store.transact(accounts.set_home("main", dm(ID), NOON, by=ANN))
     await store.transact(chat_migration.move("telegram", None, "an id from before", ID, NOON))
-    fence = await store.transact(accounts.hold("telegram", None, "w1", NOON, timedelta(hours=1)))
+    fence = await store.transact(accounts.acquire("telegram", None, "w1", NOON, timedelta(hours=1)))
     assert fence
-    await store.transact(accounts.keep_position("telegram", None, fence, f'bot 7 [{{"inviter":"{ID}"}}]'))
+    await store.transact(accounts.save_position("telegram", None, fence, f'bot 7 [{{"inviter":"{ID}"}}]'))
     await store.transact(grants.add(Grant(platform="telegram", user_id=ID), NOON, by=BOB))
     await store.transact(grants.add(Grant(platform="telegram", user_id="8"), NOON, by=ANN))
     await store.transact(store.people.person_of(ANN, NOON, name=NAME))
@@ -184,12 +184,12 @@ async def test_what_others_were_told_of_their_words_by_a_command_is_forgotten(st
     async with await open_store(store_url) as store:
         world = await live(store)
         number = await world.say("/search room", dm("8"))
-        received = await store.read(inbox.inbox_row(number or 0, OPERATOR))
+        received = await store.read(inbox.get_message(number or 0, OPERATOR))
         assert received
         told = [Outbound(platform="telegram", chat_id="8", text=f"found: {SECRET} in the room")]
-        await store.transact(inbox.obey(received, _found(store, received.number), lambda _: told, NOON))
+        await store.transact(inbox.run_command(received, _found(store, received.number), lambda _: told, NOON))
         await _forget(store)
-        assert await store.read(inbox.inbox_row(received.number, OPERATOR)) is not None
+        assert await store.read(inbox.get_message(received.number, OPERATOR)) is not None
     assert SECRET.encode() not in await _everything(store_url)
 
 
@@ -200,7 +200,7 @@ def _found(store: Store, number: int) -> Statements[str]:
         (SEQS, key_of(room(ID)).text),
     )
     session = yield from sessions.get_visible(rows[0][0], OPERATOR)
-    yield from store.inbox.mention(number, [session])
+    yield from store.inbox.record_mentions(number, [session])
     return ""
 
 

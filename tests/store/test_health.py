@@ -26,7 +26,7 @@ async def late(world: World) -> dict[str, tuple[str, ...]]:
 
 
 async def a_gateway_works(world: World, account: str | None = None) -> None:
-    await world.store.transact(accounts.hold("telegram", account, "w2", world.now, LEASE))
+    await world.store.transact(accounts.acquire("telegram", account, "w2", world.now, LEASE))
 
 
 DAMAGES = {
@@ -88,10 +88,10 @@ async def test_a_gateway_that_was_killed_is_not_at_work(store: Store) -> None:
     ended = subprocess.Popen(["true"])  # noqa: ASYNC220 - it is over at once
     ended.wait()
     here = socket.gethostname()
-    await store.transact(accounts.hold("telegram", "a", f"{here}:{ended.pid}:00ff", NOON, LEASE))
+    await store.transact(accounts.acquire("telegram", "a", f"{here}:{ended.pid}:00ff", NOON, LEASE))
     assert (await found(store, "gateways")).found.startswith("no gateway is running")
-    await store.transact(accounts.hold("telegram", "b", f"{here}:{os.getpid()}:00ff", NOON, LEASE))
-    await store.transact(accounts.hold("telegram", "c", f"far-{here}:{ended.pid}:00ff", NOON, LEASE))
+    await store.transact(accounts.acquire("telegram", "b", f"{here}:{os.getpid()}:00ff", NOON, LEASE))
+    await store.transact(accounts.acquire("telegram", "c", f"far-{here}:{ended.pid}:00ff", NOON, LEASE))
     told = f"serving telegram:b by {here}:{os.getpid()}:00ff, telegram:c by far-{here}:{ended.pid}:00ff;"
     assert (await found(store, "gateways")).found.startswith(told)
 

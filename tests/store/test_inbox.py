@@ -28,7 +28,7 @@ def world(store: Store) -> World:
 
 async def row(world: World, number: int | None) -> Received:
     assert number is not None
-    found = await world.store.read(inbox.inbox_row(number, OPERATOR))
+    found = await world.store.read(inbox.get_message(number, OPERATOR))
     assert found
     return found
 
@@ -65,7 +65,7 @@ async def test_what_is_refused_is_kept_with_its_reason_and_wakes_nobody(world: W
         assert not arrived.is_set()
     found = await row(world, number)
     assert (found.state, found.reason, found.role) == (InboxState.REFUSED, "a stranger", AccessRole.ADMIN)
-    assert await world.store.read(inbox.claimable(10)) == []
+    assert await world.store.read(inbox.list_ready(10)) == []
 
 
 async def test_a_call_that_was_refused_is_unknown_once_it_is_let_in(world: World) -> None:
@@ -91,8 +91,8 @@ async def test_a_message_is_shown_to_whoever_sent_it_and_to_nobody_else(world: W
     assert number is not None
     mine = Principal(identities=frozenset({identity_of(dm()) or ""}))
     other = Principal(identities=frozenset({identity_of(dm("8")) or ""}))
-    assert await world.store.read(inbox.inbox_row(number, mine))
-    assert await world.store.read(inbox.inbox_row(number, other)) is None
+    assert await world.store.read(inbox.get_message(number, mine))
+    assert await world.store.read(inbox.get_message(number, other)) is None
 
 
 async def test_who_has_much_to_say_comes_after_who_came_later(world: World) -> None:
@@ -102,7 +102,7 @@ async def test_who_has_much_to_say_comes_after_who_came_later(world: World) -> N
     begun = await world.begin(dm("1"))
     assert begun
     await world.store.transact(turns.settle(begun.turn, [], [], world.now))
-    assert await world.store.read(inbox.claimable(10)) == [key_of(dm("2")), key_of(dm("1"))]
+    assert await world.store.read(inbox.list_ready(10)) == [key_of(dm("2")), key_of(dm("1"))]
 
 
 async def test_who_is_new_comes_after_who_waits_already(world: World) -> None:
@@ -110,15 +110,15 @@ async def test_who_is_new_comes_after_who_waits_already(world: World) -> None:
     world.later(days=1)
     await world.say("again", dm("1"))
     await world.say("new here", dm("2"))
-    assert await world.store.read(inbox.claimable(10)) == [key_of(dm("1")), key_of(dm("2"))]
+    assert await world.store.read(inbox.list_ready(10)) == [key_of(dm("1")), key_of(dm("2"))]
 
 
 async def test_a_command_or_a_refusal_of_the_last_that_waits_leaves_nothing_to_claim(world: World) -> None:
     numbers = [await world.say("one", dm("1")), await world.say("/new", dm("2"))]
-    assert len(await world.store.read(inbox.claimable(10))) == 2
+    assert len(await world.store.read(inbox.list_ready(10))) == 2
     assert await world.store.transact(inbox.refuse(numbers[0] or 0, "erased"))
-    assert await world.store.transact(inbox.obey(await row(world, numbers[1]), _does("done"), answers, NOON))
-    assert await world.store.read(inbox.claimable(10)) == []
+    assert await world.store.transact(inbox.run_command(await row(world, numbers[1]), _does("done"), answers, NOON))
+    assert await world.store.read(inbox.list_ready(10)) == []
 
 
 async def test_in_front_is_who_had_a_turn_longest_ago(world: World) -> None:
@@ -130,9 +130,9 @@ async def test_in_front_is_who_had_a_turn_longest_ago(world: World) -> None:
         assert begun
         await world.store.transact(turns.settle(begun.turn, [], [], world.now))
         await world.say("again", dm(user))
-    keys = await world.store.read(inbox.claimable(10))
+    keys = await world.store.read(inbox.list_ready(10))
     assert keys == [key_of(dm(user)) for user in ("3", "2", "1")]
-    assert await world.store.read(inbox.claimable(1)) == keys[:1]
+    assert await world.store.read(inbox.list_ready(1)) == keys[:1]
 
 
 async def test_however_many_accept_and_take_at_once_nobody_who_waits_is_out_of_the_line(world: World) -> None:
@@ -150,7 +150,7 @@ async def test_a_conversation_with_an_open_turn_is_not_claimable(world: World) -
     await world.say("one")
     await world.begin()
     await world.say("two")
-    assert await world.store.read(inbox.claimable(10)) == []
+    assert await world.store.read(inbox.list_ready(10)) == []
 
 
 @transaction
@@ -171,8 +171,8 @@ def answers(text: str) -> list[Outbound]:
 
 async def test_a_command_is_done_and_answered_once(world: World) -> None:
     received = await row(world, await world.say("/new"))
-    assert await world.store.transact(inbox.obey(received, _does("done"), answers, NOON))
-    assert not await world.store.transact(inbox.obey(received, _does("done"), answers, NOON))
+    assert await world.store.transact(inbox.run_command(received, _does("done"), answers, NOON))
+    assert not await world.store.transact(inbox.run_command(received, _does("done"), answers, NOON))
     owed = await world.store.transact(outbox.claim("w1", world.now, LEASE))
     assert [each.outbound.text for each in owed] == ["done"]
     assert (await row(world, received.number)).state is InboxState.DONE
@@ -181,7 +181,7 @@ async def test_a_command_is_done_and_answered_once(world: World) -> None:
 async def test_a_command_that_cannot_be_done_leaves_no_trace(world: World) -> None:
     received = await row(world, await world.say("/resume x"))
     with pytest.raises(NotFound):
-        await world.store.transact(inbox.obey(received, _fails(), answers, NOON))
+        await world.store.transact(inbox.run_command(received, _fails(), answers, NOON))
     assert (await row(world, received.number)).state is InboxState.WAITING
 
 
@@ -189,8 +189,8 @@ async def test_only_what_is_urgent_comes_before_the_turn_that_runs(world: World)
     await world.say("hello")
     await world.begin()
     received = await row(world, await world.say("/stop"))
-    assert not await world.store.transact(inbox.obey(received, _does("done"), answers, NOON))
-    assert await world.store.transact(inbox.obey(received, _does("done"), answers, NOON, urgent=True))
+    assert not await world.store.transact(inbox.run_command(received, _does("done"), answers, NOON))
+    assert await world.store.transact(inbox.run_command(received, _does("done"), answers, NOON, urgent=True))
 
 
 async def test_no_command_comes_after_a_turn_that_waits_for_a_person(world: World) -> None:
@@ -198,21 +198,21 @@ async def test_no_command_comes_after_a_turn_that_waits_for_a_person(world: Worl
     begun = await world.begin()
     assert begun
     received = await row(world, await world.say("/title x"))
-    assert await world.store.read(inbox.behind_turns()) == {(received.number, None)}
+    assert await world.store.read(inbox.list_behind_turns()) == {(received.number, None)}
     await world.store.transact(turns.halt(begun.turn, TurnState.PARKED, NOON))
-    assert await world.store.read(inbox.behind_turns()) == {(received.number, begun.turn.fence)}
-    assert await world.store.transact(inbox.obey(received, _does("done"), answers, NOON))
-    assert await world.store.read(inbox.behind_turns()) == set()
+    assert await world.store.read(inbox.list_behind_turns()) == {(received.number, begun.turn.fence)}
+    assert await world.store.transact(inbox.run_command(received, _does("done"), answers, NOON))
+    assert await world.store.read(inbox.list_behind_turns()) == set()
 
 
 async def test_a_command_comes_after_what_was_said_before_it(world: World) -> None:
     await world.say("hello")
     received = await row(world, await world.say("/new"))
-    assert not await world.store.transact(inbox.obey(received, _does("done"), answers, NOON))
+    assert not await world.store.transact(inbox.run_command(received, _does("done"), answers, NOON))
     begun = await world.begin()
     assert begun
     await world.store.transact(turns.settle(begun.turn, [], [], NOON))
-    assert await world.store.transact(inbox.obey(received, _does("done"), answers, NOON))
+    assert await world.store.transact(inbox.run_command(received, _does("done"), answers, NOON))
 
 
 async def test_what_waits_can_be_refused_and_what_is_answered_cannot(world: World) -> None:

@@ -15,7 +15,7 @@ from palaver.model.turn import Inbound
 from palaver.store.conversations import history, sessions, transcript
 from palaver.store.people import links, people
 from palaver.store.people.people import Offer
-from palaver.store.queue import inbox, steering, turns
+from palaver.store.queue import inbox, turn_control, turns
 from palaver.store.results import Begun
 from palaver.store.status import session_list
 from palaver.store.status.invariants import violations
@@ -283,7 +283,7 @@ async def test_what_waits_goes_to_the_conversations_of_those_they_are_now(world:
         inbound = Inbound(source=source, text=text, at=NOON)
         await world.store.transact(inbox.accept(inbound, key, NOON))
     await unlink(world.store, A)
-    assert await world.store.read(inbox.claimable(9)) == [await key_for(world.store, each) for each in (BEN, ANN)]
+    assert await world.store.read(inbox.list_ready(9)) == [await key_for(world.store, each) for each in (BEN, ANN)]
     begun = only_begun(
         await world.store.transact(turns.begin(await key_for(world.store, BEN), "w", NOON, LEASE, NEVER))
     )
@@ -410,6 +410,6 @@ async def test_a_turn_at_work_in_common_is_stopped_first(world: Couple) -> None:
     assert begun
     assert (await world.store.transact(links.unlink(A, NOON, by=A))).is_busy
     assert await circle(world.store, ANN) == {A, B}
-    assert (await world.store.read(steering.signals(begun.turn))).stop
+    assert (await world.store.read(turn_control.read_signals(begun.turn))).stop
     await world.store.transact(turns.settle(begun.turn, [], [], NOON))
     assert len(await unlink(world.store, A)) == 2

@@ -10,7 +10,7 @@ from palaver.model.lifecycle import TurnState
 from palaver.model.session import Principal
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import ClientTool, Inbound, Outbound, Turn
-from palaver.store.queue import inbox, steering, turns
+from palaver.store.queue import inbox, turn_control, turns
 from palaver.store.status import message_status
 from palaver.store.status.message_status import Progress, Reply
 from palaver.store.store import Store
@@ -92,10 +92,10 @@ async def test_from_waiting_to_answered(world: World) -> None:
 
 async def test_a_command_is_answered_beside_the_transcript(world: World) -> None:
     number = await offer(world)
-    received = await world.store.read(inbox.inbox_row(number, MINE))
+    received = await world.store.read(inbox.get_message(number, MINE))
     assert received
     parts = [Outbound(platform="api", chat_id="7", text=text) for text in ("one", "two")]
-    await world.store.transact(inbox.obey(received, nothing(), lambda _: parts, world.now))
+    await world.store.transact(inbox.run_command(received, nothing(), lambda _: parts, world.now))
     assert (await progress(world, number)).is_settled
     assert (await reply(world, number)).notices == ("one", "two")
 
@@ -116,7 +116,7 @@ async def test_results_of_what_was_offered_let_a_parked_turn_go_on(world: World)
     assert (taken.number, taken.attempt) == (turn.number, 1)
     tools = [entry for entry in (await reply(world, number)).entries if entry.role is Role.TOOL]
     assert [(entry.answers, entry.text) for entry in tools] == [("c1", "rain")]
-    assert await world.store.read(steering.approvals(taken)) == {"c1": True}, "the rest is still open"
+    assert await world.store.read(turn_control.read_approvals(taken)) == {"c1": True}, "the rest is still open"
 
 
 async def test_sessions_are_found_by_their_conversations(world: World) -> None:

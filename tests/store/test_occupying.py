@@ -18,14 +18,14 @@ def world(store: Store) -> World:
 
 
 async def test_nothing_begins_in_a_conversation_that_is_occupied(world: World) -> None:
-    assert await world.store.transact(turns.occupy(KEY, NOON)) is None
+    assert await world.store.transact(turns.reserve(KEY, NOON)) is None
     await world.exchange("one")
-    number = await world.store.transact(turns.occupy(KEY, NOON))
+    number = await world.store.transact(turns.reserve(KEY, NOON))
     assert number is not None
-    assert await world.store.transact(turns.occupy(KEY, NOON)) is None
+    assert await world.store.transact(turns.reserve(KEY, NOON)) is None
     await world.say("two")
     assert await world.begin() is None
-    assert await world.store.read(inbox.claimable(9)) == []
+    assert await world.store.read(inbox.list_ready(9)) == []
     turn = await world.store.transact(turns.resume(number, "w1", NOON, LEASE))
     assert turn is not None
     assert (turn.attempt, turn.fence) == (1, 1)
@@ -35,20 +35,20 @@ async def test_nothing_begins_in_a_conversation_that_is_occupied(world: World) -
 
 async def test_a_conversation_in_which_somebody_waits_is_not_occupied_for_nobody(world: World) -> None:
     await world.exchange("one")
-    received = await world.store.read(inbox.inbox_row(await world.say("/compress") or 0, OPERATOR))
-    assert await world.store.transact(turns.occupy(KEY, NOON)) is None
-    assert await world.store.transact(turns.occupy(KEY, NOON, received)) is not None
+    received = await world.store.read(inbox.get_message(await world.say("/compress") or 0, OPERATOR))
+    assert await world.store.transact(turns.reserve(KEY, NOON)) is None
+    assert await world.store.transact(turns.reserve(KEY, NOON, received)) is not None
 
 
 async def test_it_is_taken_up_at_once_also_where_something_else_just_ends(world: World) -> None:
     await world.exchange("one")
     number = await world.say("/compress")
-    received = await world.store.read(inbox.inbox_row(number or 0, OPERATOR))
-    await world.store.transact(turns.occupy(KEY, NOON, received))
+    received = await world.store.read(inbox.get_message(number or 0, OPERATOR))
+    await world.store.transact(turns.reserve(KEY, NOON, received))
     (turn,) = await world.store.transact(turns.reclaim("w1", NOON, LEASE, besides=[KEY]))
-    assert [each.number for each in await world.store.read(turns.messages(turn))] == [number]
+    assert [each.number for each in await world.store.read(turns.list_messages(turn))] == [number]
     await world.store.transact(turns.settle(turn, [], [], NOON))
-    row = await world.store.read(inbox.inbox_row(number or 0, OPERATOR))
+    row = await world.store.read(inbox.get_message(number or 0, OPERATOR))
     assert row is not None
     assert row.state is InboxState.DONE
 

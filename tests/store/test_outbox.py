@@ -156,17 +156,19 @@ async def test_unclear_twice_is_left_to_a_person_and_holds_nothing_up(world: Wor
     await world.store.transact(outbox.enqueue(NOTICE, cause("n"), NOON))
     await world.store.transact(outbox.enqueue(NOTICE, cause("next"), NOON + timedelta(seconds=1)))
     (once,) = await claim(world)
-    await world.store.transact(outbox.unclear(once, "w1", world.now, safe=False, error="cut"))
+    await world.store.transact(outbox.mark_unclear(once, "w1", world.now, safe=False, error="cut"))
     (sent,) = await claim(world)
-    await world.store.transact(outbox.unclear(sent, "w1", world.now, safe=False, error="cut"))
+    await world.store.transact(outbox.mark_unclear(sent, "w1", world.now, safe=False, error="cut"))
     found = await world.store.read(outbox.get_delivery(sent.number))
     assert found
     assert (found.state, found.error) == (OutboxState.UNCLEAR, "cut")
     world.later(seconds=1)
     (following,) = await claim(world)
     assert following.number != sent.number
-    assert await world.store.transact(outbox.resolve(sent.number, OutboxState.DELIVERED, world.now, receipt="p1"))
-    assert not await world.store.transact(outbox.resolve(sent.number, OutboxState.DUE, world.now))
+    assert await world.store.transact(
+        outbox.settle_unclear(sent.number, OutboxState.DELIVERED, world.now, receipt="p1")
+    )
+    assert not await world.store.transact(outbox.settle_unclear(sent.number, OutboxState.DUE, world.now))
 
 
 async def test_where_sending_twice_shows_once_it_is_sent_again_unmarked(world: World) -> None:
@@ -194,7 +196,7 @@ async def test_what_waits_for_a_chat_can_be_hastened(world: World) -> None:
         await world.store.transact(outbox.settle_send(sent, "w1", OutboxState.DUE, error="away", due=later))
     assert await claim(world) == []
     with world.store.listen(outbox.OUTBOX) as owed:
-        await world.store.transact(outbox.hasten(NOTICE.platform, NOTICE.account, NOTICE.chat_id, world.now))
+        await world.store.transact(outbox.make_due_now(NOTICE.platform, NOTICE.account, NOTICE.chat_id, world.now))
         await asyncio.wait_for(owed.wait(), 5)
     assert [sent.outbound for sent in await claim(world)] == [NOTICE]
 
@@ -204,21 +206,21 @@ async def test_parts_that_are_owed_at_once_come_in_their_order(world: World) -> 
     await world.store.transact(outbox.enqueue_parts(parts, cause("command:1"), NOON))
     world.later(seconds=1)
     for part in parts:
-        assert await world.store.read(outbox.is_owed(part))
+        assert await world.store.read(outbox.has_pending(part))
         (sent,) = await claim(world)
         assert sent.outbound == part
         await world.store.transact(outbox.settle_send(sent, "w1", OutboxState.DELIVERED, receipt="p"))
-    assert not await world.store.read(outbox.is_owed(parts[0]))
+    assert not await world.store.read(outbox.has_pending(parts[0]))
 
 
 async def test_what_cannot_take_the_place_of_its_draft_is_due_as_a_message_of_its_own(world: World) -> None:
     await world.store.transact(outbox.enqueue(replace(NOTICE, edits="draft"), cause("n"), NOON))
     (sent,) = await claim(world)
-    await world.store.transact(outbox.detach(sent, "w1", world.now, error="too old"))
+    await world.store.transact(outbox.resend_as_new(sent, "w1", world.now, error="too old"))
     (again,) = await claim(world)
     assert (again.outbound, again.may_be_duplicate) == (NOTICE, False)
     with pytest.raises(StaleFence):
-        await world.store.transact(outbox.detach(sent, "w1", world.now, error="too late"))
+        await world.store.transact(outbox.resend_as_new(sent, "w1", world.now, error="too late"))
 
 
 async def test_a_worker_whose_clock_runs_behind_does_not_overtake(world: World) -> None:

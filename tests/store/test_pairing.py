@@ -132,7 +132,7 @@ async def test_whoever_is_let_in_gets_the_role_and_their_words_wait_for_an_answe
     assert await states(store) == ["refused", "waiting", "waiting"]
     assert f"paired:{first}:0" in await owed(store)
     assert await store.read(violations()) == []
-    keys = await store.read(store.inbox.claimable(5))
+    keys = await store.read(store.inbox.list_ready(5))
     assert [key.text for key in keys] == [key_of(dm("7")).text]
     assert await approve(store) is None, "a code is good once"
     assert await kinds(store) == ["asked", "asked", "granted", "approved", "wrong-code"]
@@ -141,7 +141,7 @@ async def test_whoever_is_let_in_gets_the_role_and_their_words_wait_for_an_answe
 async def test_what_was_kept_comes_back_with_its_role(store: Store) -> None:
     await ask(store, "7", "one")
     await approve(store, role=AccessRole.ADMIN)
-    received = await store.read(store.inbox.inbox_row(1, Principal.operator()))
+    received = await store.read(store.inbox.get_message(1, Principal.operator()))
     assert received is not None
     assert (received.inbound.text, received.role, received.reason) == ("one", AccessRole.ADMIN, None)
 

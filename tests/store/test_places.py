@@ -23,24 +23,24 @@ async def test_a_platform_has_one_home_for_each_profile_the_last_that_was_set(wo
     await world.store.transact(accounts.set_home("main", group("1"), NOON, by="alice"))
     await world.store.transact(accounts.set_home("main", dm("2", "web"), NOON, by="alice"))
     await world.store.transact(accounts.set_home("work", dm("3"), NOON, by="alice"))
-    assert await world.store.read(accounts.home("main", "telegram")) == group("1")
-    assert await world.store.read(accounts.home("main", "irc")) is None
-    assert await world.store.read(accounts.homes("main")) == [group("1"), dm("2", "web")]
-    assert len(await world.store.read(accounts.all_homes())) == 3
+    assert await world.store.read(accounts.get_home("main", "telegram")) == group("1")
+    assert await world.store.read(accounts.get_home("main", "irc")) is None
+    assert await world.store.read(accounts.list_homes("main")) == [group("1"), dm("2", "web")]
+    assert len(await world.store.read(accounts.list_all_homes())) == 3
 
 
 async def test_that_a_chat_is_gone_is_news_once_until_it_is_back(world: World) -> None:
     async def gone() -> bool:
-        return await world.store.transact(accounts.chat_gone(GONE, NOON, "blocked"))
+        return await world.store.transact(accounts.mark_chat_gone(GONE, NOON, "blocked"))
 
     assert [await gone(), await gone()] == [True, False]
-    assert await world.store.transact(accounts.chat_gone(replace(GONE, account="other"), NOON, "blocked"))
-    await world.store.transact(accounts.chat_there(GONE))
+    assert await world.store.transact(accounts.mark_chat_gone(replace(GONE, account="other"), NOON, "blocked"))
+    await world.store.transact(accounts.mark_chat_reachable(GONE))
     assert await gone()
 
 
 async def test_whoever_sends_knows_that_the_chat_was_gone(world: World) -> None:
-    await world.store.transact(accounts.chat_gone(GONE, NOON, "blocked"))
+    await world.store.transact(accounts.mark_chat_gone(GONE, NOON, "blocked"))
     await world.store.transact(outbox.enqueue(GONE, cause("one"), NOON))
     await world.store.transact(outbox.enqueue(replace(GONE, chat_id="8"), cause("two"), NOON))
     claimed = await world.store.transact(outbox.claim("w1", NOON, LEASE))

@@ -19,10 +19,10 @@ from tests.store.world import LEASE, NOON, OPERATOR, World, cause, dm, key_of
 NOTICE = Outbound(platform="telegram", account="b", chat_id="7", text="hello")
 CHANGED = Inbound(source=dm(message_id="m1"), text="hello!", at=NOON, revision=Revision(version="2"))
 ASKED = {
-    "claimable": inbox.claimable(16),
+    "claimable": inbox.list_ready(16),
     "claim": outbox.claim("w1", NOON, LEASE, accounts=["telegram:b"]),
     "claim for several": outbox.claim("w1", NOON, LEASE, accounts=["telegram:b", "web:"]),
-    "hasten": outbox.hasten("telegram", "b", "7", NOON),
+    "hasten": outbox.make_due_now("telegram", "b", "7", NOON),
     "silent": expiry.list_idle(NOON - timedelta(hours=1), NOON, None, 100),
     "unused": expiry.list_unused_routes(NOON - timedelta(hours=1), NOON, 100),
     "routed": sessions.routed_session(key_of(dm("9"))),

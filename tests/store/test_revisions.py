@@ -49,7 +49,7 @@ async def change(
 
 
 async def row(world: World, number: int) -> Received:
-    found = await world.store.read(inbox.inbox_row(number, OPERATOR))
+    found = await world.store.read(inbox.get_message(number, OPERATOR))
     assert found
     return found
 
@@ -59,8 +59,8 @@ def notices(hidden: int) -> list[Outbound]:
 
 
 async def go_back(world: World, received: Received) -> bool:
-    hides = await world.store.read(revisions.hidden_by_going_back(received))
-    done = await world.store.transact(revisions.go_back_to(received, world.now, notices(hides), hides=hides))
+    hides = await world.store.read(revisions.count_rewound(received))
+    done = await world.store.transact(revisions.rewind_to(received, world.now, notices(hides), hides=hides))
     assert await world.store.read(violations()) == []
     return done
 
@@ -94,7 +94,7 @@ async def test_a_message_that_waits_is_withdrawn_and_nothing_is_left_in_the_line
         "it was deleted before it was answered",
         "oops",
     )
-    assert await world.store.read(inbox.claimable(9)) == []
+    assert await world.store.read(inbox.list_ready(9)) == []
 
 
 @pytest.mark.parametrize("text", ["hello", None])
@@ -174,7 +174,7 @@ async def test_what_was_obeyed_refused_or_is_unknown_stays_as_it_is(world: World
     assert found
     assert found.reason == "the original message was refused"
     number = await world.say("/new", id_="m2")
-    await world.store.transact(inbox.obey(await row(world, number or 0), _nothing(), lambda _: [], world.now))
+    await world.store.transact(inbox.run_command(await row(world, number or 0), _nothing(), lambda _: [], world.now))
     found = await change(world, "m2", "/restart", RERUN)
     assert found
     assert (found.state, found.reason) == (
@@ -273,7 +273,7 @@ async def test_a_deleted_message_takes_along_what_followed_and_that_is_said_once
     assert await go_back(world, deleted)
     assert await go_back(world, deleted)
     assert await world.texts(begun.turn.session) == ["one", "yes"]
-    assert await world.store.read(inbox.claimable(9)) == []
+    assert await world.store.read(inbox.list_ready(9)) == []
     rows = await world.store.read(find_traces(f"in:{deleted.number}", OPERATOR))
     assert [sending.delivery.outbound.text for sending in rows[0].deliveries] == ["4 gone"]
 
@@ -303,7 +303,7 @@ async def test_what_is_answered_again_is_changed_where_it_is_answered_again(worl
     number = await world.say("/retry", id_="m2")
     command = await row(world, number or 0)
     await world.store.transact(history.retry(command, ANN, world.now))
-    await world.store.transact(inbox.obey(command, _nothing(), lambda _: [], world.now))
+    await world.store.transact(inbox.run_command(command, _nothing(), lambda _: [], world.now))
     again = await world.begin()
     assert again
     await world.store.transact(turns.settle(again.turn, [answer("again")], [], world.now))

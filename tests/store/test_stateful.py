@@ -85,7 +85,7 @@ Seen = dict[str, object]
 
 @transaction
 def look() -> Statements[Seen]:
-    seen: Seen = {"claimable": set((yield from inbox.claimable(10))), "broken": (yield from violations())}
+    seen: Seen = {"claimable": set((yield from inbox.list_ready(10))), "broken": (yield from violations())}
     sessions_ = yield f"SELECT {SESSION_COLUMNS} FROM sessions s ORDER BY s.no", ()  # noqa: S608
     entries = yield "SELECT id, body, hidden_by FROM entries ORDER BY id", ()
     for session in map(session_of, sessions_):
@@ -267,7 +267,7 @@ class Turning(StoreMachine):
     @rule(pick=picks)
     def extend(self, pick: int) -> None:
         turn = self.held_turn(pick)
-        held = self.do(turns.extend([turn], self.model.now, LEASE))
+        held = self.do(turns.extend_leases([turn], self.model.now, LEASE))
         assert held == ({turn.number} if self.model.holds(turn) else set())
         if held:
             self.model.turns[turn.number].lease_until = self.model.now + LEASE
@@ -334,7 +334,7 @@ class Turning(StoreMachine):
         delivery, worker = self.claimed[-1 - pick % len(self.claimed)]
         due = None if pause is None else self.model.now + timedelta(seconds=pause)
         if state is OutboxState.UNCLEAR:
-            step = outbox.unclear(delivery, worker, self.model.now, safe=False, error="cut")
+            step = outbox.mark_unclear(delivery, worker, self.model.now, safe=False, error="cut")
         else:
             step = outbox.settle_send(delivery, worker, state, due=due)
         if not self.model.holds_send(delivery, worker):
@@ -359,7 +359,7 @@ class Turning(StoreMachine):
     @rule(pick=picks, state=st.sampled_from((OutboxState.DELIVERED, OutboxState.DUE)))
     def resolve(self, pick: int, state: OutboxState) -> None:
         send = list(self.model.outbox.values())[-1 - pick % len(self.model.outbox)]
-        resolved = self.do(outbox.resolve(send.number, state, self.model.now))
+        resolved = self.do(outbox.settle_unclear(send.number, state, self.model.now))
         assert resolved == (send.state is OutboxState.UNCLEAR)
         if resolved:
             send.state, send.due = state, self.model.now

@@ -11,7 +11,7 @@ import pytest
 from palaver.config.model import Config
 from palaver.db import postgres
 from palaver.db.postgres import PostgresDatabase
-from palaver.db.schema import HOLD, Migration, known_migrations
+from palaver.db.schema import HOLD_SCHEMA, Migration, known_migrations
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.gateway.gateway import Gateway
 from palaver.model.errors import NewerSchema, StoreInUse, StoreUnavailable
@@ -113,7 +113,7 @@ async def test_who_is_cut_off_does_nothing_while_somebody_changes_the_schema(
     monkeypatch.setattr(postgres, "_CUT_OFF", 0.1)
     async with await open_store(url, exclusive=True) as store:
         changes, cuts = await DRIVER.connect(url), await DRIVER.connect(url)
-        alone = asyncio.create_task(changes.execute(HOLD.replace("_shared", "")))
+        alone = asyncio.create_task(changes.execute(HOLD_SCHEMA.replace("_shared", "")))
         await until(lambda: _is_waited_for(cuts), within=10)
         await cuts.execute(_CUT)
         await alone

@@ -14,7 +14,7 @@ from palaver.model.session import Principal
 from palaver.model.source import Source
 from palaver.model.turn import Inbound, Outbound
 from palaver.store.conversations import deletion, transcript
-from palaver.store.queue import inbox, outbox, steering, turns
+from palaver.store.queue import inbox, outbox, turn_control, turns
 from palaver.store.results import BusyNotices, Welcome
 from palaver.store.status.trace import Trace, find_traces
 from palaver.store.store import Store
@@ -170,10 +170,10 @@ def _say(text: str) -> Statements[str]:
 async def test_the_answer_to_a_command_belongs_to_it(store: Store) -> None:
     world = World(store)
     await world.say("/help")
-    received = await store.read(inbox.inbox_row(1, OPERATOR))
+    received = await store.read(inbox.get_message(1, OPERATOR))
     assert received
     answers = [Outbound(platform="telegram", chat_id="7", text=text) for text in ("one", "two")]
-    await store.transact(inbox.obey(received, _say("x"), lambda _: answers, NOON))
+    await store.transact(inbox.run_command(received, _say("x"), lambda _: answers, NOON))
     for name in ("in:1", "out:-1", "out:-2"):
         trace = await told(store, name, ANN)
         assert [each.delivery.outbound.text for each in trace.deliveries] == ["one", "two"]
@@ -201,7 +201,7 @@ async def test_words_around_a_turn_belong_to_it(store: Store) -> None:
     await store.transact(
         inbox.accept(later, key_of(dm()), NOON + timedelta(seconds=1), busy_notices=BusyNotices(running=outbound))
     )
-    await store.transact(steering.request_stop(key_of(dm()), NOON, by="telegram:7"))
+    await store.transact(turn_control.request_stop(key_of(dm()), NOON, by="telegram:7"))
     trace = await told(store, "turn:1")
     assert [each.why for each in trace.deliveries] == ["welcome", "busy"]
     assert trace.turn

@@ -24,7 +24,7 @@ def world(store: Store) -> World:
 
 
 async def state_of(world: World, number: int | None) -> InboxState:
-    row = await world.store.read(inbox.inbox_row(number or 0, OPERATOR))
+    row = await world.store.read(inbox.get_message(number or 0, OPERATOR))
     assert row
     return row.state
 
@@ -92,9 +92,9 @@ async def test_claimable_names_who_waits_longest_first(world: World) -> None:
     await world.say("a", dm("7"))
     await world.say("c", dm("9"))
     await world.begin(dm("8"))
-    found = await world.store.read(inbox.claimable(10))
+    found = await world.store.read(inbox.list_ready(10))
     assert found == [key_of(dm("7")), key_of(dm("9"))]
-    assert await world.store.read(inbox.claimable(1)) == [key_of(dm("7"))]
+    assert await world.store.read(inbox.list_ready(1)) == [key_of(dm("7"))]
 
 
 async def test_a_turn_leaves_its_words_its_counters_and_its_reply(world: World) -> None:
@@ -129,7 +129,7 @@ async def test_a_failed_turn_fails_its_messages_and_the_queue_goes_on(world: Wor
     begun = await world.begin()
     assert begun
     await world.store.transact(turns.settle(begun.turn, [], [], NOON, error="provider down"))
-    row = await world.store.read(inbox.inbox_row(number or 0, OPERATOR))
+    row = await world.store.read(inbox.get_message(number or 0, OPERATOR))
     assert row
     assert (row.state, row.reason) == (InboxState.FAILED, "provider down")
     await world.say("again")
@@ -171,7 +171,7 @@ async def test_a_living_worker_keeps_its_turn(world: World) -> None:
     begun = await world.begin()
     assert begun
     world.later(seconds=50)
-    assert await world.store.transact(turns.extend([begun.turn], world.now, LEASE)) == {begun.turn.number}
+    assert await world.store.transact(turns.extend_leases([begun.turn], world.now, LEASE)) == {begun.turn.number}
     world.later(seconds=50)
     assert await world.store.transact(turns.reclaim("w2", world.now, LEASE)) == []
 

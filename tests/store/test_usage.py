@@ -197,7 +197,7 @@ async def test_what_is_used_for_a_turn_after_its_end_counts_once(store: Store, *
     begun = await world.exchange("a")
     if folded:
         await store.transact(usage.sum_ended_turns())
-    await store.transact(turns.spend(begun.turn, Usage(model="t", input_tokens=2), NOON))
+    await store.transact(turns.charge_later_usage(begun.turn, Usage(model="t", input_tokens=2), NOON))
     assert await store.read(usage.total(NOON - DAY)) == replace(ONE, input_tokens=12)
     await store.transact(usage.sum_ended_turns())
     assert await store.read(usage.total(NOON - DAY)) == replace(ONE, input_tokens=12)

@@ -246,7 +246,7 @@ async def test_words_are_no_commands_and_questions_are_told(window: Opened, ai: 
     for words in ("meanwhile", "/approve"):
         with pytest.raises(openai.ConflictError, match="/approve"):
             await ask(ai, [user(words)], user="me")
-    assert await window.store.read(window.store.inbox.depth()) == 2
+    assert await window.store.read(window.store.inbox.count_waiting()) == 2
 
 
 async def test_files_come_inside_messages(window: Opened, ai: openai.AsyncOpenAI) -> None:
@@ -286,7 +286,7 @@ async def test_what_goes_wrong_is_told_as_openai_does(window: Opened, ai: openai
     async with await client(window, "telegram:7") as mute:
         with pytest.raises(openai.PermissionDeniedError, match="--as api:NAME"):
             await ask(mute, [user("hello")])
-    assert (await window.store.read(window.store.inbox.depth())) == 0
+    assert (await window.store.read(window.store.inbox.count_waiting())) == 0
 
 
 async def test_caps_say_when_there_is_room_again(config: Config) -> None:

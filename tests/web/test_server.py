@@ -36,7 +36,7 @@ async def test_anybody_may_ask_whether_it_is_alive_and_ready_and_learns_nothing_
 
 async def test_an_account_that_nobody_wants_any_more_keeps_nobody_waiting(window: Opened) -> None:
     long_ago = SystemClock().now() - timedelta(days=100)
-    hold = window.store.accounts.hold("telegram", "gone", "w0", long_ago, timedelta(seconds=30))
+    hold = window.store.accounts.acquire("telegram", "gone", "w0", long_ago, timedelta(seconds=30))
     await window.store.transact(hold)
     async with httpx.AsyncClient(base_url=window.url) as client, asyncio.timeout(10):
         while (await client.get("/ready")).status_code != 200:  # noqa: ASYNC110 - a probe asks again

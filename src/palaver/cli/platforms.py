@@ -107,7 +107,7 @@ def _accounts(store: str | None) -> list[AccountHealth]:
     """Those that were ever served, and those that are configured."""
 
     async def look(opened: Store) -> list[AccountHealth]:
-        return await opened.read(opened.accounts.health(now()))
+        return await opened.read(opened.accounts.list_health(now()))
 
     served = {each.name: each for each in ask(store, look, absent=[])}
     return sorted({**{each.name: each for each in _configured()}, **served}.values(), key=lambda each: each.name)

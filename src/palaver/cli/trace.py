@@ -81,7 +81,7 @@ async def _settle(store: Store, message: str, *, delivered: bool, again: bool) -
             example="palaver trace out:7168 --delivered",
         )
     state = OutboxState.DELIVERED if delivered else OutboxState.DUE
-    if not await store.transact(outbox.resolve(int(text), state, shared_options.now())):
+    if not await store.transact(outbox.settle_unclear(int(text), state, shared_options.now())):
         raise StoreError(f"{message} is not an unclear send, so there is nothing to settle: palaver trace {message}")
 
 

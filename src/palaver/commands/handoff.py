@@ -91,7 +91,7 @@ def _hand_off(store: Store, invocation: Invocation, spoken: CommandContext) -> S
             allowed="its own place; /detach leaves it to the others",
             example="/detach",
         )
-    home = _home(invocation.words["platform"], (yield from store.accounts.homes(received.key.profile)))
+    home = _home(invocation.words["platform"], (yield from store.accounts.list_homes(received.key.profile)))
     if home.address == source.address:
         return "This is the home channel of that platform: the conversation is there already."
     yield from _leave(store, spoken)
@@ -135,4 +135,6 @@ def _is_admin(spoken: CommandContext) -> bool:
 def _leave(store: Store, spoken: CommandContext) -> Statements[bool]:
     """Whoever goes elsewhere does not answer what was asked here."""
     key, now = spoken.received.key, spoken.now
-    return (yield from store.steering.drop_parked(key, now, note=texts.LEFT_NOTE, error="left without an answer"))
+    return (
+        yield from store.turn_control.abandon_parked(key, now, note=texts.LEFT_NOTE, error="left without an answer")
+    )

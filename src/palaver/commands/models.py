@@ -99,7 +99,7 @@ _USAGE = Command(
 def about_usage(store: Store) -> list[Performance]:
     @transaction
     def usage(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
-        here = (yield from store.steering.status(spoken.received.key, spoken.principal)).session
+        here = (yield from store.turn_control.get_status(spoken.received.key, spoken.principal)).session
         mine = spoken.principal.identities
         today = period_start(QuotaKind.PERSON_DAY, spoken.now, spoken.zone)
         month = period_start(QuotaKind.PERSON_MONTH, spoken.now, spoken.zone)

@@ -74,7 +74,7 @@ def about_people(store: Store) -> list[Performance]:
         person = None
         with suppress(NotFound):
             person = yield from store.people.find_person(spoken.principal.name, spoken.principal)
-        seen = yield from store.steering.status(spoken.received.key, spoken.principal)
+        seen = yield from store.turn_control.get_status(spoken.received.key, spoken.principal)
         lines = [_here(spoken)]
         if person and spoken.received.inbound.source.chat_kind == DM:
             lines += _known(person)

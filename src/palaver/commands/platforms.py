@@ -29,7 +29,7 @@ _PLATFORMS = Command(
 def about_platforms(store: Store) -> list[Performance]:
     @transaction
     def platforms(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
-        accounts = yield from store.accounts.health(spoken.now)
+        accounts = yield from store.accounts.list_health(spoken.now)
         return "\n".join(_line(each, spoken.zone) for each in accounts) or "No account was ever served."
 
     return [Performance(_PLATFORMS, platforms)]

@@ -73,7 +73,9 @@ def moving(store: Store) -> list[Performance]:
 def leave(store: Store, spoken: CommandContext) -> Statements[bool]:
     """Whoever goes elsewhere does not answer what was asked here, and is not held up by it."""
     key, now = spoken.received.key, spoken.now
-    return (yield from store.steering.drop_parked(key, now, note=texts.LEFT_NOTE, error="left without an answer"))
+    return (
+        yield from store.turn_control.abandon_parked(key, now, note=texts.LEFT_NOTE, error="left without an answer")
+    )
 
 
 @transaction

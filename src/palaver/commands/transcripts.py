@@ -101,7 +101,7 @@ def compressing(store: Store) -> list[Performance]:
         if session is None:
             raise NothingToCompact(texts.not_compacted("there is no conversation here yet"))
         yield from store.sessions.get_visible(session.id, spoken.principal)
-        if (yield from store.turns.occupy(received.key, spoken.now, received)) is None:
+        if (yield from store.turns.reserve(received.key, spoken.now, received)) is None:
             raise NothingToCompact(texts.not_compacted("the agent waits for permission, /approve or /deny"))
         return ""
 

@@ -84,16 +84,16 @@ def about_turns(store: Store) -> list[Performance]:
     @transaction
     def stop(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         key, now, by = spoken.received.key, spoken.now, spoken.principal.name
-        if (yield from store.steering.request_stop(key, now, by=by)):
+        if (yield from store.turn_control.request_stop(key, now, by=by)):
             return "Stopping."
-        dropped = yield from store.steering.drop_parked(
+        dropped = yield from store.turn_control.abandon_parked(
             key, now, note=texts.STOPPED_NOTE, error="stopped instead of an answer", by=by
         )
         return "Stopped; nothing was allowed." if dropped else "There is nothing to stop."
 
     @transaction
     def status(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
-        seen = yield from store.steering.status(spoken.received.key, spoken.principal)
+        seen = yield from store.turn_control.get_status(spoken.received.key, spoken.principal)
         told = _told(seen, spoken.zone)
         if seen.session is None:
             return told
@@ -114,7 +114,7 @@ def about_turns(store: Store) -> list[Performance]:
     def decide(invocation: Invocation, spoken: CommandContext, *, allowed: bool) -> Statements[str | None]:
         received = spoken.received
         is_admin = (received.role or AccessRole.GUEST) >= AccessRole.ADMIN
-        decided = yield from store.steering.decide(
+        decided = yield from store.turn_control.answer_question(
             received.key,
             spoken.now,
             Principal.operator() if is_admin else spoken.principal,

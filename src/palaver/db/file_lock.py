@@ -15,20 +15,20 @@ from typing import IO
 from palaver.model.errors import StoreError, StoreInUse, StoreUnavailable
 
 __all__ = [
-    "FileOwnership",
-    "has_no_room",
-    "may_pass",
-    "may_write",
-    "nearest",
+    "FileLock",
+    "is_disk_full",
+    "is_transient",
+    "is_writable",
+    "nearest_existing",
+    "refuse_hard_links",
     "refuse_network_disk",
-    "refuse_second_name",
 ]
 
 _PASSING = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR})
 _PASSING_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE})
 
 
-def may_pass(error: sqlite3.Error | OSError) -> bool:
+def is_transient(error: sqlite3.Error | OSError) -> bool:
     """It is not the fault of what was asked for: nothing was written, and later it may succeed."""
     if isinstance(error, OSError):
         return error.errno in _PASSING_ERRNOS
@@ -36,18 +36,18 @@ def may_pass(error: sqlite3.Error | OSError) -> bool:
     return code is not None and code & 0xFF in _PASSING
 
 
-def may_write(path: Path) -> bool:
+def is_writable(path: Path) -> bool:
     return os.access(path, os.W_OK, effective_ids=True)
 
 
-def has_no_room(path: Path) -> bool:
+def is_disk_full(path: Path) -> bool:
     """It may be written, but there is no room for a byte more or, where that is counted, for another file."""
-    folder = nearest(path.parent)
+    folder = nearest_existing(path.parent)
     found = os.statvfs(folder)
-    return may_write(folder) and (not found.f_bavail or bool(found.f_files and not found.f_favail))
+    return is_writable(folder) and (not found.f_bavail or bool(found.f_files and not found.f_favail))
 
 
-def nearest(path: Path) -> Path:
+def nearest_existing(path: Path) -> Path:
     """The path, or what there is of it."""
     return next((each for each in (path, *path.parents) if each.exists()), Path("/"))
 
@@ -57,7 +57,7 @@ _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ncpf
 _NETWORK_FUSE = ("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.rclone", "fuse.davfs")
 
 
-class FileOwnership:
+class FileLock:
     """A lock beside the database, held while the gateway lives; the kernel lets go of it when the process dies."""
 
     def __init__(self, path: Path) -> None:
@@ -86,8 +86,8 @@ class FileOwnership:
             file = self._path.open("a+")
         except OSError as error:
             folder = self._path.parent
-            closed = f"file {self._path}" if may_write(folder) else f"folder {folder}"
-            raise (StoreUnavailable if may_pass(error) else StoreError)(
+            closed = f"file {self._path}" if is_writable(folder) else f"folder {folder}"
+            raise (StoreUnavailable if is_transient(error) else StoreError)(
                 f"the {closed} cannot be written ({error.strerror or error}), so nobody can say "
                 "who owns the database: allow it, or use another data directory"
             ) from error
@@ -109,9 +109,9 @@ class FileOwnership:
             self._file = None
 
 
-def refuse_second_name(path: Path) -> None:
+def refuse_hard_links(path: Path) -> None:
     """The lock and SQLite's log are beside a name: under two names, two write who know nothing of each other."""
-    if not path.is_file() or not may_write(path):
+    if not path.is_file() or not is_writable(path):
         return
     names = path.stat().st_nlink
     if names > 1:

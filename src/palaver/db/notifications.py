@@ -5,11 +5,11 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 __all__ = [
-    "Wakeups",
+    "Notifier",
 ]
 
 
-class Wakeups:
+class Notifier:
     """Listen first, then look, then wait: a wake-up between the look and the wait is not lost."""
 
     def __init__(self) -> None:

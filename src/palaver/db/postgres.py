@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from palaver.db.notifications import Wakeups
-from palaver.db.schema import HOLD, tenant
+from palaver.db.notifications import Notifier
+from palaver.db.schema import HOLD_SCHEMA, connection_name
 from palaver.db.transaction import (
     ConstraintViolated,
     Lock,
@@ -31,7 +31,7 @@ __all__ = [
     "LIMITS",
     "LOCK",
     "PostgresDatabase",
-    "dialect",
+    "to_postgres",
 ]
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ _PASSING = ("25006", "25P04", "53", "57", "58")
 
 
 @lru_cache(maxsize=512)
-def dialect(sql: str) -> str:
+def to_postgres(sql: str) -> str:
     """Our SQL in PostgreSQL's words: numbered values, and what only it understands taken out of comments."""
     numbers = count(1)
     numbered = re.sub(r"\?", lambda _: f"${next(numbers)}", sql)
@@ -105,9 +105,9 @@ async def _run(connection: Connection, statement: Statement) -> list[Row]:
         return await connection.fetch(LOCK, statement.name)
     sql, values = statement
     if isinstance(values, list):
-        await connection.executemany(dialect(sql), [storable(row) for row in values])
+        await connection.executemany(to_postgres(sql), [storable(row) for row in values])
         return []
-    return await connection.fetch(dialect(sql), *storable(values))
+    return await connection.fetch(to_postgres(sql), *storable(values))
 
 
 async def _limit(connection: Connection) -> None:
@@ -125,7 +125,7 @@ class PostgresDatabase:
     def __init__(self, url: str, *, connections: int = 10) -> None:
         self._url = url
         self._connections = connections
-        self._wakeups = Wakeups()
+        self._wakeups = Notifier()
         self._pool: Any = None
         self._closed = False
         self._busy = 0
@@ -264,7 +264,7 @@ class PostgresDatabase:
                 await asyncio.sleep(_FIRST_PAUSE * 4)
 
     async def _listen_until_cut(self) -> None:
-        settings = {} if self._serves is None else {"application_name": tenant(self._serves)}
+        settings = {} if self._serves is None else {"application_name": connection_name(self._serves)}
         connection: Connection = await _asyncpg.connect(self._url, timeout=10, server_settings=settings)
         cut = asyncio.Event()
 
@@ -291,7 +291,7 @@ class PostgresDatabase:
 
     async def _hold(self, connection: Connection, version: int) -> None:
         """While the connection was cut, somebody may have changed the schema: then nothing more is done here."""
-        await connection.execute(HOLD)
+        await connection.execute(HOLD_SCHEMA)
         found = int(await connection.fetchval("SELECT value FROM meta WHERE name = 'schema'") or 0)
         self._newer = NewerSchema(found, version) if found > version else None
         self._held.set()

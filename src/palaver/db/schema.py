@@ -11,33 +11,33 @@ from palaver.db.transaction import Lock, Statements, Transaction, transaction
 from palaver.model.errors import NewerSchema, StoreInUse
 
 __all__ = [
-    "HOLD",
+    "HOLD_SCHEMA",
     "POSTGRES",
     "SQLITE",
     "Migration",
+    "connection_name",
     "known_migrations",
     "migrate_step",
-    "nobody_serves",
-    "pending",
-    "tenant",
+    "pending_migrations",
+    "refuse_running_gateways",
     "translate",
 ]
 
 _NAME = "hashtextextended('gateways of palaver in ' || current_schema(), 0)"
-HOLD = f"SELECT pg_advisory_lock_shared({_NAME})"
+HOLD_SCHEMA = f"SELECT pg_advisory_lock_shared({_NAME})"
 """Until the connection ends. It waits while somebody changes the schema."""
 _SHOWN = 5
 _CONVERT = "@convert "
 """In a migration, what is done in Python."""
 
 
-def tenant(version: int) -> str:
+def connection_name(version: int) -> str:
     """What a connection is called on the server; no longer than the server keeps."""
     return f"palaver gateway, schema {version}, pid {os.getpid()} on {socket.gethostname()}"[:63]
 
 
 @transaction
-def nobody_serves() -> Statements[None]:
+def refuse_running_gateways() -> Statements[None]:
     """No gateway works with the schema, and none begins to until the end of the work. Raises StoreInUse."""
     rows = yield f"SELECT pg_try_advisory_xact_lock({_NAME})", ()
     if rows[0][0]:
@@ -98,7 +98,7 @@ def translate(sql: str, words: Mapping[str, str]) -> list[str]:
 
 
 @transaction
-def pending(migrations: Iterable[Migration], version_table: str) -> Statements[list[Migration]]:
+def pending_migrations(migrations: Iterable[Migration], version_table: str) -> Statements[list[Migration]]:
     """The migrations still to run; a database from the future is refused."""
     rows = yield version_table, ()
     version = 0

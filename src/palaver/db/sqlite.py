@@ -11,8 +11,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Generic, NamedTuple, TypeVar
 
-from palaver.db.file_lock import FileOwnership, may_pass, may_write
-from palaver.db.notifications import Wakeups
+from palaver.db.file_lock import FileLock, is_transient, is_writable
+from palaver.db.notifications import Notifier
 from palaver.db.transaction import (
     ConstraintViolated,
     Notify,
@@ -27,7 +27,7 @@ from palaver.model.errors import StoreError, StoreUnavailable
 __all__ = [
     "SqliteDatabase",
     "connect",
-    "drive",
+    "run_statements",
     "use_write_ahead_log",
 ]
 
@@ -74,7 +74,7 @@ def connect(path: Path, *, read_only: bool = False, new: bool = True) -> sqlite3
 
 def _stands_still(path: Path) -> bool:
     """What we may not write, and has no log beside it, is read as it is: SQLite could not make its own beside."""
-    return not (may_write(path) and may_write(path.parent)) and not path.with_name(path.name + "-wal").exists()
+    return not (is_writable(path) and is_writable(path.parent)) and not path.with_name(path.name + "-wal").exists()
 
 
 def use_write_ahead_log(db: sqlite3.Connection) -> None:
@@ -92,7 +92,7 @@ def use_write_ahead_log(db: sqlite3.Connection) -> None:
 _PATIENCE = 100
 
 
-def drive(db: sqlite3.Connection, steps: Statements[T], notified: set[str]) -> T:
+def run_statements(db: sqlite3.Connection, steps: Statements[T], notified: set[str]) -> T:
     """Run every statement of a transaction on this connection. Locks need no statement: there is one writer."""
     cursor = db.cursor()
     try:
@@ -124,7 +124,7 @@ def _violation(error: sqlite3.Error) -> ConstraintViolated | None:
 
 
 def _refusal(problem: str, error: sqlite3.Error) -> StoreError:
-    refusal = (StoreUnavailable if may_pass(error) else StoreError)(f"{problem}: {error}")
+    refusal = (StoreUnavailable if is_transient(error) else StoreError)(f"{problem}: {error}")
     refusal.__cause__ = error  # it is handed over, not raised here
     return refusal
 
@@ -152,7 +152,7 @@ class _Job(Generic[T]):
             return True
         self.error = None
         try:
-            self.result = drive(db, iter(self.work), notified)
+            self.result = run_statements(db, iter(self.work), notified)
         except sqlite3.Error as error:
             self.error = _refusal("the database refused", error)
         except BaseException as error:  # noqa: BLE001 - whatever it is belongs to the caller, not to this thread
@@ -184,11 +184,11 @@ def _identity(path: Path) -> tuple[int, int] | None:
 class SqliteDatabase:
     """One SQLite file. Transaction that is cancelled before its commit is rolled back; otherwise it happened whole."""
 
-    def __init__(self, path: Path, ownership: FileOwnership) -> None:
+    def __init__(self, path: Path, ownership: FileLock) -> None:
         self.path = path
         self._ownership = ownership
         self._loop = asyncio.get_running_loop()
-        self._wakeups = Wakeups()
+        self._wakeups = Notifier()
         self._jobs: SimpleQueue[_Job[object] | _Stop] = SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="palaver-writer", daemon=True)
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="palaver-reader")
@@ -254,7 +254,7 @@ class SqliteDatabase:
             db = self._reader()
             db.execute("BEGIN")
             try:
-                return drive(db, iter(work), set())
+                return run_statements(db, iter(work), set())
             finally:
                 if db.in_transaction:
                     db.execute("ROLLBACK")

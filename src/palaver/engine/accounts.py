@@ -70,7 +70,7 @@ class AccountReceiver:
         log.warning("skipped an update with invalid ids: %s", error, extra=extra)
 
     async def load_position(self) -> str | None:
-        return await self.ctx.store.read(self.ctx.store.accounts.position(self.platform, self.account))
+        return await self.ctx.store.read(self.ctx.store.accounts.read_position(self.platform, self.account))
 
     async def save_position(self, position: str) -> None:  # noqa: ARG002
         raise NotServed(account_text(self.platform, self.account))
@@ -92,7 +92,7 @@ class AccountReceiver:
     async def chat_returned(self, chat_id: str) -> None:
         self.count_return()
         now = self.ctx.clock.now()
-        await self.ctx.store.transact(self.ctx.store.outbox.hasten(self.platform, self.account, chat_id, now))
+        await self.ctx.store.transact(self.ctx.store.outbox.make_due_now(self.platform, self.account, chat_id, now))
 
     async def wait_for_answer(self, source: Source, timeout: float) -> AnswerStatus | None:  # noqa: ASYNC109
         own = replace(source, platform=self.platform, account=self.account)
@@ -140,7 +140,7 @@ class ServedAccountReceiver(AccountReceiver):
         self.on_connected()
         self.health.connected_since = now = self.ctx.clock.now()
         await self.ctx.retry_until_stored(
-            self.ctx.store.accounts.connected(self.platform, self.account, self.fence, now)
+            self.ctx.store.accounts.mark_connected(self.platform, self.account, self.fence, now)
         )
 
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
@@ -149,7 +149,7 @@ class ServedAccountReceiver(AccountReceiver):
         await super().receive(inbound, trust)
 
     async def save_position(self, position: str) -> None:
-        keep = self.ctx.store.accounts.keep_position(self.platform, self.account, self.fence, position)
+        keep = self.ctx.store.accounts.save_position(self.platform, self.account, self.fence, position)
         await self.ctx.store.transact(keep)
 
 
@@ -306,7 +306,9 @@ class AccountRunner:
         else:
             log.warning("connection lost: %s", why, extra={"action": "account.down", "account": self._name(adapter)})
         name, account, now = adapter.platform.name, adapter.account, self.ctx.clock.now()
-        await self.ctx.retry_until_stored(self.ctx.store.accounts.down(name, account, fence, now, why, refused=refused))
+        await self.ctx.retry_until_stored(
+            self.ctx.store.accounts.mark_down(name, account, fence, now, why, refused=refused)
+        )
 
     def _on_connected(self, adapter: Adapter) -> None:
         name = self._name(adapter)
@@ -332,7 +334,7 @@ class AccountRunner:
 
     async def _hold(self, adapter: Adapter) -> int | None:
         name, account, now = adapter.platform.name, adapter.account, self.ctx.clock.now()
-        hold = self.ctx.store.accounts.hold(
+        hold = self.ctx.store.accounts.acquire(
             name, account, self.ctx.worker, now, self.ctx.options.lease, alone=self.ctx.alone
         )
         return await self.ctx.store.transact(hold)

@@ -151,7 +151,7 @@ class Engine:
         with suppress(StoreError):  # the leases run out instead
             await self._accounts.release()
             # A clean stop does not count as a crash.
-            await self._ctx.store.transact(self._ctx.store.accounts.calm())
+            await self._ctx.store.transact(self._ctx.store.accounts.reset_start_count())
 
     def reload(self, options: Options, agents: Agents) -> None:
         """Use other options and agents from now on. Running turns keep the old ones; refused accounts try again."""

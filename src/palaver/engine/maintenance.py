@@ -62,8 +62,8 @@ class Maintenance:
         meter.level("lanes", self.dispatcher.running)
         meter.level("leases", len(self.runner.running))
         meter.level("accounts", len(self.deliveries.accounts.served()))
-        meter.level("inbox_waiting", await store.read(store.inbox.depth()))
-        meter.level("outbox_due", await store.read(store.outbox.depth()))
+        meter.level("inbox_waiting", await store.read(store.inbox.count_waiting()))
+        meter.level("outbox_due", await store.read(store.outbox.count_due()))
 
     async def recover(self) -> None:
         """Recover turns and sends that have no living owner, at the start and whenever a worker dies."""
@@ -128,13 +128,13 @@ class Maintenance:
     async def _is_sweeper(self) -> bool:
         """Hold the sweeper's lease: one gateway sweeps for all, so that hooks are called once."""
         now, lease = self.ctx.clock.now(), 2 * self.ctx.options.sweep_every
-        hold = self.ctx.store.accounts.hold(GATEWAY, "sweeper", self.ctx.worker, now, lease, alone=self.ctx.alone)
+        hold = self.ctx.store.accounts.acquire(GATEWAY, "sweeper", self.ctx.worker, now, lease, alone=self.ctx.alone)
         return await self.ctx.store.transact(hold) is not None
 
     async def confirm_start(self) -> None:
         """After a while, record that this start did not crash."""
         await asyncio.sleep(self.ctx.options.crash_window.total_seconds())
-        await self.ctx.retry_until_stored(self.ctx.store.accounts.calm())
+        await self.ctx.retry_until_stored(self.ctx.store.accounts.reset_start_count())
 
     @property
     def _heartbeat_seconds(self) -> float:

@@ -15,20 +15,20 @@ from palaver.store.records import from_json, instant, json_text, micros, source_
 __all__ = [
     "GATEWAY",
     "AccountHealth",
-    "all_homes",
-    "calm",
-    "chat_gone",
-    "chat_there",
-    "connected",
+    "acquire",
     "count_start",
-    "down",
-    "health",
-    "hold",
-    "home",
-    "homes",
-    "keep_position",
-    "position",
+    "get_home",
+    "list_all_homes",
+    "list_health",
+    "list_homes",
+    "mark_chat_gone",
+    "mark_chat_reachable",
+    "mark_connected",
+    "mark_down",
+    "read_position",
     "release",
+    "reset_start_count",
+    "save_position",
     "set_home",
 ]
 
@@ -68,7 +68,7 @@ _LONGEST_ERROR = 300
 
 
 @transaction
-def hold(
+def acquire(
     platform: str, account: str | None, worker: str, now: datetime, lease: timedelta, *, alone: bool = False
 ) -> Statements[int | None]:
     """Serve an account, or go on serving it; gives the fence. None while another worker does.
@@ -96,7 +96,7 @@ def release(platform: str, account: str | None, worker: str) -> Statements[None]
 
 
 @transaction
-def position(platform: str, account: str | None) -> Statements[str | None]:
+def read_position(platform: str, account: str | None) -> Statements[str | None]:
     rows = yield (
         "SELECT position FROM accounts WHERE platform = ? AND account = ?",
         (platform, encode_id(account or "")),
@@ -105,7 +105,7 @@ def position(platform: str, account: str | None) -> Statements[str | None]:
 
 
 @transaction
-def keep_position(platform: str, account: str | None, fence: int, text: str) -> Statements[None]:
+def save_position(platform: str, account: str | None, fence: int, text: str) -> Statements[None]:
     """How far the platform's stream was read. One who serves the account no longer cannot move it."""
     rows = yield (
         "UPDATE accounts SET position = ? WHERE platform = ? AND account = ? AND fence = ? RETURNING fence",
@@ -116,7 +116,7 @@ def keep_position(platform: str, account: str | None, fence: int, text: str) -> 
 
 
 @transaction
-def connected(platform: str, account: str | None, fence: int, now: datetime) -> Statements[None]:
+def mark_connected(platform: str, account: str | None, fence: int, now: datetime) -> Statements[None]:
     yield (
         "UPDATE accounts SET connected_since = ? WHERE platform = ? AND account = ? AND fence = ?",
         (micros(now), platform, encode_id(account or ""), fence),
@@ -125,7 +125,7 @@ def connected(platform: str, account: str | None, fence: int, now: datetime) -> 
 
 
 @transaction
-def down(
+def mark_down(
     platform: str, account: str | None, fence: int, now: datetime, error: str, *, refused: bool = False
 ) -> Statements[None]:
     """The connection is lost, or not granted. What is kept of the error is one line."""
@@ -138,7 +138,7 @@ def down(
 
 
 @transaction
-def health(now: datetime) -> Statements[list[AccountHealth]]:
+def list_health(now: datetime) -> Statements[list[AccountHealth]]:
     """How every account is doing that was ever served, by name."""
     rows = yield (
         "SELECT platform, account, worker, lease_until, connected_since, last_error, failed_at, refused FROM accounts"
@@ -177,7 +177,7 @@ def count_start(now: datetime, window: timedelta) -> Statements[int]:
 
 
 @transaction
-def calm() -> Statements[None]:
+def reset_start_count() -> Statements[None]:
     """The gateway stands: earlier starts do not count against it any more."""
     yield "DELETE FROM meta WHERE name = 'starts'", ()
 
@@ -194,20 +194,20 @@ def set_home(profile: str, address: Source, now: datetime, *, by: str) -> Statem
 
 
 @transaction
-def homes(profile: str) -> Statements[list[Source]]:
+def list_homes(profile: str) -> Statements[list[Source]]:
     rows = yield "SELECT address FROM homes WHERE profile = ? ORDER BY platform", (profile,)
     return [_address(row[0]) for row in rows]
 
 
 @transaction
-def all_homes() -> Statements[list[Source]]:
+def list_all_homes() -> Statements[list[Source]]:
     """Of every profile, the one set first in front."""
     rows = yield "SELECT address FROM homes ORDER BY set_at, profile, platform", ()
     return [_address(row[0]) for row in rows]
 
 
 @transaction
-def home(profile: str, platform: str) -> Statements[Source | None]:
+def get_home(profile: str, platform: str) -> Statements[Source | None]:
     rows = yield "SELECT address FROM homes WHERE profile = ? AND platform = ?", (profile, platform)
     return _address(rows[0][0]) if rows else None
 
@@ -218,7 +218,7 @@ def _address(text: str) -> Source:
 
 
 @transaction
-def chat_gone(outbound: Outbound, now: datetime, error: str) -> Statements[bool]:
+def mark_chat_gone(outbound: Outbound, now: datetime, error: str) -> Statements[bool]:
     """Remember that we cannot write there; True if that is news."""
     rows = yield (
         "INSERT INTO gone_chats (account, chat, since, error) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
@@ -229,7 +229,7 @@ def chat_gone(outbound: Outbound, now: datetime, error: str) -> Statements[bool]
 
 
 @transaction
-def chat_there(outbound: Outbound) -> Statements[None]:
+def mark_chat_reachable(outbound: Outbound) -> Statements[None]:
     """A send succeeded: the chat is not gone after all."""
     yield "DELETE FROM gone_chats WHERE account = ? AND chat = ?", _place(outbound)
 

@@ -12,14 +12,22 @@ from urllib.parse import unquote
 
 from palaver.db.database import Database
 from palaver.db.file_lock import (
-    FileOwnership,
-    has_no_room,
-    may_pass,
-    may_write,
+    FileLock,
+    is_disk_full,
+    is_transient,
+    is_writable,
+    refuse_hard_links,
     refuse_network_disk,
-    refuse_second_name,
 )
-from palaver.db.schema import POSTGRES, SQLITE, Migration, known_migrations, migrate_step, nobody_serves, pending
+from palaver.db.schema import (
+    POSTGRES,
+    SQLITE,
+    Migration,
+    known_migrations,
+    migrate_step,
+    pending_migrations,
+    refuse_running_gateways,
+)
 from palaver.db.sqlite import SqliteDatabase, connect
 from palaver.db.transaction import Transaction
 from palaver.model.errors import NewerSchema, StoreError, StoreInUse, StoreUnavailable, UnknownStore
@@ -86,13 +94,13 @@ def sqlite_path(url: str) -> Path | None:
 
 
 async def _open_sqlite(path: Path, *, exclusive: bool) -> Store:
-    ownership = FileOwnership(path)
+    ownership = FileLock(path)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         refuse_network_disk(path.parent)
         if exclusive:
             _refuse_read_only(path)
-        refuse_second_name(path)
+        refuse_hard_links(path)
         _refuse_foreign_file(path)
         if exclusive:
             ownership.take()
@@ -104,10 +112,10 @@ async def _open_sqlite(path: Path, *, exclusive: bool) -> Store:
 
 
 def _not_opened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
-    if has_no_room(path):
+    if is_disk_full(path):
         return StoreUnavailable(f"the database {path} cannot be opened: its disk is full ({error})")
     problem = f"the database {path} cannot be opened: {error}"
-    if may_pass(error):
+    if is_transient(error):
         return StoreUnavailable(problem)
     return StoreError(
         f"{problem}. Use a file of Palaver's, or a new one where you can write, for example sqlite:///palaver.db"
@@ -131,7 +139,7 @@ def _refuse_read_only(path: Path) -> None:
     """A gateway that may only read would get nowhere, and go on trying."""
     files = (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm")))
     for each in (path.parent, *filter(Path.exists, files)):
-        if not may_write(each):
+        if not is_writable(each):
             kind = "folder" if each.is_dir() else "file"
             raise StoreError(
                 f"the {kind} {each} may only be read, but a gateway writes its database there: allow it, "
@@ -162,7 +170,7 @@ async def _open_postgres(url: str, *, serves: bool) -> Store:
 
 
 async def _ready(
-    database: Database, version_table: str, words: Mapping[str, str], ownership: FileOwnership | None = None
+    database: Database, version_table: str, words: Mapping[str, str], ownership: FileLock | None = None
 ) -> Store:
     try:
         await _migrate(database, version_table, words, ownership)
@@ -173,15 +181,15 @@ async def _ready(
 
 
 async def _migrate(
-    database: Database, version_table: str, words: Mapping[str, str], ownership: FileOwnership | None
+    database: Database, version_table: str, words: Mapping[str, str], ownership: FileLock | None
 ) -> None:
     """Bring the schema up to date, but never under the feet of a gateway that works with an older one."""
-    waiting = pending(known_migrations(), version_table)
+    waiting = pending_migrations(known_migrations(), version_table)
     end = time.monotonic() + _PATIENCE
     while missing := await database.transact(waiting):
         try:
             with ownership.keep_free() if ownership else nullcontext():
-                await _run(missing, database, words, waiting, None if ownership else nobody_serves())
+                await _run(missing, database, words, waiting, None if ownership else refuse_running_gateways())
         except StoreInUse as used:
             # A gateway that is just starting brings it up to date itself.
             if time.monotonic() > end:

@@ -32,11 +32,11 @@ __all__ = [
     "Prepared",
     "delivery_of",
     "entries_of",
+    "file_digests",
     "from_json",
     "inbound_body",
     "instant",
     "json_text",
-    "kept_of",
     "micros",
     "outbound_body",
     "prepare",
@@ -167,10 +167,10 @@ def prepare(entry: Entry, turn: int | None = None) -> Prepared:
         body = _encoder.encode(values)
     except UnicodeEncodeError:
         body = _encoder.encode(_encodable(values))
-    return Prepared(str(role), 1 if entry.observed else 0, body[1:], kept_of(entry.files))
+    return Prepared(str(role), 1 if entry.observed else 0, body[1:], file_digests(entry.files))
 
 
-def kept_of(files: Sequence[Attachment]) -> tuple[str, ...]:
+def file_digests(files: Sequence[Attachment]) -> tuple[str, ...]:
     """Under what the files are kept that are here."""
     return tuple(dict.fromkeys(file.sha256 for file in files if file.sha256 is not None)) if files else ()
 

@@ -24,7 +24,7 @@ from palaver.store.conversations import (
 )
 from palaver.store.people import aliases, api_tokens, grants, links, pairing, people, usage
 from palaver.store.privacy.erasure import Forgetting
-from palaver.store.queue import inbox, outbox, revisions, steering, turns
+from palaver.store.queue import inbox, outbox, revisions, turn_control, turns
 from palaver.store.search.search import Search
 from palaver.store.status import journal_feed, message_status, overview, session_list, trace, webchat_log
 
@@ -63,7 +63,7 @@ class Store:
     revisions = revisions
     session_list = session_list
     sessions = sessions
-    steering = steering
+    turn_control = turn_control
     trace = trace
     transcript = transcript
     turns = turns

@@ -13,7 +13,7 @@ A page is a module `web/pages/<name>.py`, a part of the API a module `web/api/<n
 
         async def stop(request: Request, visitor: Visitor) -> Response:
             form = await request.form()
-            await desk.act(visitor, lambda principal: desk.store.steering.request_stop(key, now, by=principal.name))
+            await desk.act(visitor, lambda principal: desk.store.turn_control.request_stop(key, now, by=principal.name))
             return RedirectResponse("/sessions", status_code=303)
 
         return [page("/sessions/{id}", show), deed("/sessions/{id}/stop", stop)]

@@ -62,7 +62,9 @@ class _Entry:
     async def ready(self, _: Request) -> Response:
         """Whether the store answers and takes, and every account is served, here or elsewhere; nothing more."""
         try:
-            accounts = await self._services.store.read(self._services.store.accounts.health(self._services.clock.now()))
+            accounts = await self._services.store.read(
+                self._services.store.accounts.list_health(self._services.clock.now())
+            )
         except StoreError:
             return PlainTextResponse("the store does not answer\n", status_code=503)
         if self._services.store.has_refused:

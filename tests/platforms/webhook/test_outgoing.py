@@ -165,7 +165,7 @@ async def test_a_receiver_that_is_gone_is_switched_off_until_it_is_tried_again_a
 
 
 async def _is(here: Bench, state: str) -> bool:
-    found = await here.store.read(here.store.accounts.health(LoopClock().now()))
+    found = await here.store.read(here.store.accounts.list_health(LoopClock().now()))
     return state in [each.state for each in found if each.platform == "webhook"]
 
 

@@ -101,7 +101,7 @@ class DeliveryFailures:
         if (yield from self.settle(delivery, step, now)) is not OutboxState.DEAD:
             return False
         # Event subscribers have no chat: for them it is the account that is switched off.
-        if delivery.outbound.is_news or (yield from self.store.accounts.chat_gone(delivery.outbound, now, error)):
+        if delivery.outbound.is_news or (yield from self.store.accounts.mark_chat_gone(delivery.outbound, now, error)):
             yield from self._report_gone(delivery, now)
         return True
 
@@ -120,7 +120,7 @@ class DeliveryFailures:
 
     def _homes(self, outbound: Outbound) -> Statements[tuple[list[Source], list[Source]]]:
         """Return all home channels, and those that are not the target of this message."""
-        homes = yield from self.store.accounts.all_homes()
+        homes = yield from self.store.accounts.list_all_homes()
         target = (outbound.platform, outbound.account, outbound.chat_id)
         return list(homes), [home for home in homes if (home.platform, home.account, home.chat) != target]
 

@@ -161,7 +161,7 @@ class DeliveryWorker:
                 return
             if outbound.file is not None:
                 until = self.ctx.clock.now() + self.ctx.options.lease + self.ctx.options.upload_limit
-                await self._retry_until_settled(self.ctx.store.outbox.prolong(delivery, self.ctx.worker, until))
+                await self._retry_until_settled(self.ctx.store.outbox.extend_claim(delivery, self.ctx.worker, until))
             with self.ctx.meter.step("send"):
                 await self._attempt(adapter, delivery, chat)
         except StaleFence:
@@ -242,7 +242,7 @@ class DeliveryWorker:
             await self._settle(delivery, OutboxState.DEAD, error=error)
         else:
             # Write this before sending: a new message that is sent twice shows twice, an edit does not.
-            detach = self.ctx.store.outbox.detach(delivery, self.ctx.worker, self.ctx.clock.now(), error=error)
+            detach = self.ctx.store.outbox.resend_as_new(delivery, self.ctx.worker, self.ctx.clock.now(), error=error)
             await self._retry_until_settled(detach)
 
     async def _settle_unclear(self, delivery: Delivery, error: str) -> None:
@@ -252,7 +252,7 @@ class DeliveryWorker:
         else:
             at_least = 0.0 if safe else self.ctx.options.repeat_after.total_seconds()
             due = self._schedule_retry(self._pause_seconds(delivery, at_least))
-            step = outbox.unclear(delivery, self.ctx.worker, due, safe=safe, error=error)
+            step = outbox.mark_unclear(delivery, self.ctx.worker, due, safe=safe, error=error)
         await self._retry_until_settled(self._failures.settle(delivery, step, self.ctx.clock.now()))
         self.ctx.meter.count("sends_unclear")
         log.warning("send unclear", extra={"action": "send.unclear", "delivery": delivery.number})
@@ -300,7 +300,7 @@ class DeliveryWorker:
         outbound, store = delivery.outbound, self.ctx.store
         yield from store.outbox.settle_send(delivery, self.ctx.worker, OutboxState.DELIVERED, receipt=receipt)
         if delivery.is_gone:
-            yield from store.accounts.chat_there(outbound)
+            yield from store.accounts.mark_chat_reachable(outbound)
         if outbound.mirror is not None:
             entry = Entry(seq=0, role=Role.ASSISTANT, at=now, text=outbound.text, message_id=receipt)
             conversation = yield from store.attach.conversation_of(SessionKey.parse(outbound.mirror))
@@ -339,7 +339,7 @@ class DeliveryWorker:
     def _may_retry(self, delivery: Delivery) -> bool:
         """Do not count the time in which nobody served the account."""
         outbound = delivery.outbound
-        health = self.accounts.health[account_text(outbound.platform, outbound.account)]
+        health = self.accounts.list_health[account_text(outbound.platform, outbound.account)]
         since = max(health.served_since or delivery.created, delivery.created)
         return self.ctx.clock.now() - since <= self.ctx.options.send_patience
 

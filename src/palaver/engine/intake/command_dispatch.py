@@ -187,7 +187,7 @@ class CommandDispatcher:
     ) -> None:
         ctx, source, now, change = self._ctx, received.inbound.source, self._ctx.clock.now(), _SessionChange()
         watched = _watch_session(ctx.store, received.key, _report_abandoned(ctx, received, work, now), change)
-        obey = ctx.store.inbox.obey(
+        obey = ctx.store.inbox.run_command(
             received, watched, lambda text: ctx.replies.to(source, text), now, urgent=urgent, failed=failed
         )
         with_events = ctx.event_outbox.with_events(obey, lambda done: _change_events(change, now) if done else [])
@@ -264,7 +264,7 @@ def _record_mentions(
 ) -> Statements[str]:
     """Record which conversations the answer quotes. The work itself may add some, so record them after it."""
     text = yield from work
-    yield from store.inbox.mention(received.number, mentioned)
+    yield from store.inbox.record_mentions(received.number, mentioned)
     return text
 
 

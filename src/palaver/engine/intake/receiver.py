@@ -189,8 +189,8 @@ class Intake:
         if not parsed.is_command:
             return
         store = self._ctx.store
-        received = await store.read(store.inbox.inbox_row(number, Principal.operator()))
-        if received is None or not (parsed.is_urgent or await store.read(store.steering.is_parked(received.key))):
+        received = await store.read(store.inbox.get_message(number, Principal.operator()))
+        if received is None or not (parsed.is_urgent or await store.read(store.turn_control.is_parked(received.key))):
             return
         try:
             await self._commands.run(received, urgent=parsed.is_urgent)
@@ -203,14 +203,14 @@ class Intake:
         with self._ctx.store.listen(TURNS) as woken:
             while True:
                 woken.clear()
-                behind = await retry_outage(lambda: self._ctx.store.read(self._ctx.store.inbox.behind_turns()))
+                behind = await retry_outage(lambda: self._ctx.store.read(self._ctx.store.inbox.list_behind_turns()))
                 for number, fence in sorted(behind - seen):
                     await retry_outage(partial(self._run_late, number, is_parked=fence is not None))
                 seen = behind
                 await wait_any(woken, timeout=self._ctx.options.lease.total_seconds() / 3)
 
     async def _run_late(self, number: int, *, is_parked: bool) -> None:
-        received = await self._ctx.store.read(self._ctx.store.inbox.inbox_row(number, Principal.operator()))
+        received = await self._ctx.store.read(self._ctx.store.inbox.get_message(number, Principal.operator()))
         if received is None:
             return
         parsed = self._commands.parse_received(received)

@@ -60,9 +60,9 @@ class Revisions:
         """Take the conversation back to before a message that was deleted or edited after its answer."""
         store, done = self.ctx.store, None
         while done is None:
-            hides = await store.read(store.revisions.hidden_by_going_back(received))
+            hides = await store.read(store.revisions.count_rewound(received))
             notices = self.ctx.replies.to(received.inbound.source, texts.went_back(hides))
             now = self.ctx.clock.now()
-            done = await store.transact(store.revisions.go_back_to(received, now, notices, hides=hides))
+            done = await store.transact(store.revisions.rewind_to(received, now, notices, hides=hides))
         if done:
             log.info("went back to a changed message", extra={"action": "message.revised", "inbox": received.number})

@@ -192,7 +192,7 @@ def _begin_and_load(
 def _load(store: Store, turn: Turn, last: Received) -> Statements[TurnSnapshot]:
     session = yield from store.turns.session_of(turn)
     snapshot = yield from _snapshot(store, turn, last, session)
-    approvals = yield from store.steering.approvals(turn)
+    approvals = yield from store.turn_control.read_approvals(turn)
     # A second attempt may already have used what was approved, so it has to ask again.
     return replace(snapshot, approvals=approvals, resumes_calls=bool(approvals) and turn.attempt == 1)
 
@@ -201,7 +201,7 @@ def _snapshot(
     store: Store, turn: Turn, last: Received, session: Session, *, is_alone: bool = False
 ) -> Statements[TurnSnapshot]:
     entries = yield from store.transcript.load(turn)
-    homes = yield from store.accounts.homes(turn.key.profile)
+    homes = yield from store.accounts.list_homes(turn.key.profile)
     shared = turn.key.shared or (last.place or turn.key).shared
     if not shared and not is_alone:
         shared = yield from store.attach.is_shared(session)

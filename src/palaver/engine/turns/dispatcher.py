@@ -87,7 +87,7 @@ class Dispatcher:
         if not self._room_for_messages:
             return
         skipped = len(self._tasks) + len(self._not_before)
-        waiting = await self._ctx.store.read(self._ctx.store.inbox.claimable(self._room_for_messages + skipped))
+        waiting = await self._ctx.store.read(self._ctx.store.inbox.list_ready(self._room_for_messages + skipped))
         self._outages = {key: count for key, count in self._outages.items() if key in waiting}
         ready = [key for key in waiting if key not in self._tasks and key not in self._not_before]
         # Ask for the room again: it may have been taken or reserved during the read.

@@ -139,7 +139,7 @@ class TurnRunner:
         until = head.received + self.ctx.options.burst_window
         if self.ctx.clock.now() < until:
             return until
-        await self.ctx.store.transact(self.ctx.store.inbox.decide(head))
+        await self.ctx.store.transact(self.ctx.store.inbox.settle_overheard(head))
         return None
 
     def _welcome(self, opened: Opened, last: Received) -> Welcome:
@@ -201,7 +201,7 @@ class TurnRunner:
 
     @transaction
     def _load_messages(self, turn: Turn) -> Statements[list[Received]]:
-        messages = yield from self.ctx.store.turns.messages(turn)
+        messages = yield from self.ctx.store.turns.list_messages(turn)
         return (yield from recheck_roles(self.ctx.store, self.ctx.options.grants, messages))
 
     def _is_worth_resuming(self, turn: Turn) -> bool:
@@ -268,7 +268,7 @@ class TurnRunner:
 
     async def _handle_signals(self, running: RunningTurn, signals: TurnSignals) -> None:
         """Stop the turn if somebody asked for it, or sent a message that interrupts it."""
-        found = await retry_outage(lambda: self.ctx.store.read(self.ctx.store.steering.signals(running.turn)))
+        found = await retry_outage(lambda: self.ctx.store.read(self.ctx.store.turn_control.read_signals(running.turn)))
         if found.key != signals.key:
             signals.follow(found.key)
             running.turn = replace(running.turn, key=found.key)
@@ -332,11 +332,11 @@ class TurnRunner:
 
     def _new_messages(self, running: RunningTurn) -> Callable[[], Awaitable[tuple[str, ...]]]:
         async def new_messages() -> tuple[str, ...]:
-            steering, choose = self.ctx.store.steering, partial(self._steered, running, self.ctx.clock.now())
-            found = await retry_outage(lambda: self.ctx.store.read(steering.signals(running.turn)))
+            turn_control, choose = self.ctx.store.turn_control, partial(self._steered, running, self.ctx.clock.now())
+            found = await retry_outage(lambda: self.ctx.store.read(turn_control.read_signals(running.turn)))
             if not choose(found.waiting):
                 return ()
-            steer = steering.steer(running.turn, choose, self.ctx.clock.now())
+            steer = turn_control.take_waiting(running.turn, choose, self.ctx.clock.now())
             running.add_steered(await self.ctx.retry_until_stored(steer))
             before, running.shown = running.shown, await self._load(running)
             return self.requests.texts_since(before or running.shown, running.shown)
@@ -389,10 +389,10 @@ class TurnRunner:
             return None
 
         async def store_receipt(receipt: str) -> None:
-            await store.transact(store.steering.keep_draft(turn, receipt))
+            await store.transact(store.turn_control.save_draft(turn, receipt))
 
         async def may_begin() -> bool:
-            return not await store.read(store.outbox.is_owed(parts[0]))
+            return not await store.read(store.outbox.has_pending(parts[0]))
 
         return Draft(
             adapter,
@@ -427,7 +427,7 @@ class TurnRunner:
         # Turns that begin during the transaction are not asked about.
         if mine := tuple(self._running.values()):
             turns = [running.turn for running in mine]
-            extend = self.ctx.store.turns.extend(turns, self.ctx.clock.now(), self.ctx.options.lease)
+            extend = self.ctx.store.turns.extend_leases(turns, self.ctx.clock.now(), self.ctx.options.lease)
             held = await self.ctx.store.transact(extend)
             for running in mine:
                 if running.turn.number not in held:

@@ -239,7 +239,7 @@ def _spoken_entries(plan: CompactionPlan) -> int:
 
 @transaction
 def _start_turn(store: Store, key: SessionKey, worker: str, now: datetime, lease: timedelta) -> Statements[Turn | None]:
-    number = yield from store.turns.occupy(key, now)
+    number = yield from store.turns.reserve(key, now)
     if number is None:
         return None
     yield from store.usage.charge_to_previous(number)
@@ -304,7 +304,7 @@ class TitleGenerator:
     def _record(self, turn: Turn, title: GeneratedText, now: datetime) -> Statements[None]:
         """Suggest the title and count its usage even if it is not used."""
         yield from self.ctx.store.sessions.suggest_title(turn.session, title.text)
-        yield from self.ctx.store.turns.spend(turn, title.usage, now)
+        yield from self.ctx.store.turns.charge_later_usage(turn, title.usage, now)
 
 
 def _shorten(entries: Sequence[Entry]) -> list[Entry]:

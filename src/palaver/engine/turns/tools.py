@@ -222,7 +222,9 @@ class _TurnServices:
 
     async def places(self, targets: str) -> Sequence[Source]:
         named = parse_targets(targets, self.ctx.replies.platforms)
-        homes = await retry_outage(lambda: self.ctx.store.read(self.ctx.store.accounts.homes(self.turn.key.profile)))
+        homes = await retry_outage(
+            lambda: self.ctx.store.read(self.ctx.store.accounts.list_homes(self.turn.key.profile))
+        )
         found = [place for target in named for place in self._places(target, homes)]
         return list({place.address: place for place in found}.values())
 

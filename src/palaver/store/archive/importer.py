@@ -19,7 +19,7 @@ from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.sessions import rename
 from palaver.store.conversations.transcript import SEQS, advance_shown_from, write_journal
 from palaver.store.people.people import person_of
-from palaver.store.records import entries_of, json_text, kept_of, micros, prepare
+from palaver.store.records import entries_of, file_digests, json_text, micros, prepare
 
 __all__ = [
     "ImportOutcome",
@@ -282,7 +282,7 @@ def _insert_entries(
     yield "INSERT INTO entries (id, role, turn_no, hidden_by, observed, body) VALUES (?, ?, ?, ?, ?, ?)", rows
     yield from advance_shown_from(number, arrival.session.next_seq)
     filed = (entry for entry in arrival.record.entries if entry.files)
-    yield from add_refs("entry", {number * SEQS + entry.seq: kept_of(entry.files) for entry in filed})
+    yield from add_refs("entry", {number * SEQS + entry.seq: file_digests(entry.files) for entry in filed})
     # What a branch copied from its parent is found there.
     first, last = (arrival.session.parent_seq or 0) + 1, arrival.session.next_seq - 1
     if first <= last:

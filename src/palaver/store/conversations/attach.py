@@ -11,7 +11,7 @@ from palaver.model.session import Principal, Session
 from palaver.model.turn import Outbound
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.visibility import find, lock_session
-from palaver.store.queue.inbox import carry
+from palaver.store.queue.inbox import move_waiting
 from palaver.store.records import micros
 from palaver.store.results import OperationKind
 
@@ -117,7 +117,7 @@ def attach(place: SessionKey, session: Session, now: datetime, *, by: str, farew
         "INSERT INTO attached (place, key, since, operation) VALUES (?, ?, ?, ?)",
         (place.text, session.key.text, since, operation),
     )
-    yield from carry(place, place, session.key)
+    yield from move_waiting(place, place, session.key)
 
 
 @transaction
@@ -159,4 +159,4 @@ _RETURNING = "RETURNING place, key, operation"
 def _after_detach(rows: Iterable[Row], now: datetime) -> Statements[None]:
     for place, key, operation in rows:
         yield from undo_log.mark_undone(operation, now)
-        yield from carry(SessionKey.parse(place), SessionKey.parse(key), SessionKey.parse(place))
+        yield from move_waiting(SessionKey.parse(place), SessionKey.parse(key), SessionKey.parse(place))

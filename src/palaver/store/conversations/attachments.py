@@ -13,8 +13,8 @@ from palaver.model.turn import Received, Turn
 from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import visible_to
-from palaver.store.queue.inbox import waiting
-from palaver.store.records import INBOX_COLUMNS, entries_of, inbound_body, kept_of, received_of
+from palaver.store.queue.inbox import read_waiting
+from palaver.store.records import INBOX_COLUMNS, entries_of, file_digests, inbound_body, received_of
 
 __all__ = [
     "awaiting_files",
@@ -32,7 +32,7 @@ _SHORTEST_PREFIX = 4
 @transaction
 def awaiting_files(key: SessionKey) -> Statements[list[Received]]:
     """Return the waiting messages of a conversation whose files are not stored yet."""
-    line = yield from waiting(key, held=False)
+    line = yield from read_waiting(key, held=False)
     return [each for each in line if not each.inbound.has_all_files]
 
 
@@ -48,7 +48,7 @@ def set_files(received: Received, files: Sequence[Attachment]) -> Statements[Non
     for current in map(received_of, rows):
         body = inbound_body(replace(current.inbound, files=tuple(files)), current.role)
         yield "UPDATE inbox SET body = ? WHERE no = ?", (body, current.number)
-        yield from add_refs("in", {current.number: kept_of(files)})
+        yield from add_refs("in", {current.number: file_digests(files)})
     yield Notify(INBOX)
 
 

@@ -12,7 +12,7 @@ from palaver.model.key import SessionKey
 from palaver.model.source import Source
 from palaver.model.turn import account_text
 from palaver.store.people.grants import ChangeKind, record
-from palaver.store.queue.inbox import OPEN_TURN, carry
+from palaver.store.queue.inbox import OPEN_TURN, move_waiting
 from palaver.store.records import json_text, micros, source_of, source_text
 
 __all__ = [
@@ -36,7 +36,7 @@ def rekey(old: SessionKey, new: SessionKey) -> Statements[None]:
     )
     if not taken:
         yield from _take_along(old, new)
-    yield from carry(old, old, new)
+    yield from move_waiting(old, old, new)
     yield (
         "UPDATE inbox SET place = (SELECT place FROM attached WHERE place = ?) WHERE place = ? AND state = 'waiting'",
         (new.text, old.text),
@@ -56,7 +56,7 @@ def _take_along(old: SessionKey, new: SessionKey) -> Statements[None]:
         yield "UPDATE inbox SET key = ? WHERE turn_no = ?", (new.text, turn)
         yield Notify(key_topic(old))
     for (place,) in (yield "SELECT place FROM attached WHERE key = ?", (new.text,)):
-        yield from carry(SessionKey.parse(place), old, new)
+        yield from move_waiting(SessionKey.parse(place), old, new)
 
 
 @transaction

@@ -15,7 +15,7 @@ from palaver.store.conversations.transcript import SEQS, write_journal
 from palaver.store.conversations.visibility import Filter, get, get_visible
 from palaver.store.people.usage import sum_all_ended_turns
 from palaver.store.queue.cause import OF_OPERATION, OF_SESSION, OF_TURN, CauseKind
-from palaver.store.queue.outbox import REPLIES, drop
+from palaver.store.queue.outbox import REPLIES, delete_sends
 from palaver.store.records import SESSION_COLUMNS, instant, micros, session_of
 from palaver.store.status.session_list import ListFilter, session_filter
 
@@ -78,7 +78,7 @@ def _remove(session: Session, now: datetime) -> Statements[Removed]:
     span = (number * SEQS, (number + 1) * SEQS)
     files = yield from _let_files_go(number, span)
     notices = yield _ITS_NOTICES, _of(number, _ITS_NOTICES)
-    yield from drop([row[0] for row in notices])
+    yield from delete_sends([row[0] for row in notices])
     yield from _empty_messages(number)
     turns = yield "SELECT no FROM turns WHERE session_no = ? ORDER BY no", (number,)
     yield from _remove_turns([row[0] for row in turns])

@@ -29,8 +29,8 @@ from palaver.store.conversations.sessions import (
 from palaver.store.conversations.transcript import SEQS, load_visible, show, write_journal
 from palaver.store.conversations.undo_log import Operation
 from palaver.store.conversations.visibility import get, get_visible, lock_session, visible_to
-from palaver.store.queue.inbox import Retry, accept, dedup_name, fail, line, mention
-from palaver.store.queue.revisions import unrevise
+from palaver.store.queue.inbox import Retry, accept, dedup_name, fail, list_waiting, record_mentions
+from palaver.store.queue.revisions import undo_revision
 from palaver.store.records import REPLIES, SESSION_COLUMNS, entries_of, from_json, micros, session_of, source_text
 from palaver.store.results import OperationKind, Undone
 
@@ -54,7 +54,7 @@ def run_and_abandon_waiting(command: Received, does: Transaction[str]) -> Statem
     Messages that wait before the command belong to the session open then. If the command leads to another session,
     they fail. A command without a number comes after everything that waits.
     """
-    waiting = yield from line(command.key)
+    waiting = yield from list_waiting(command.key)
     session = yield from open_by_key(command.key)
     answer = yield from does
     left: list[Received] = []
@@ -73,7 +73,7 @@ def _abandon(received: Received, session: Session) -> Statements[bool]:
     )
     if stays or not (yield from fail(received.number, ABANDONED)):
         return False
-    yield from mention(received.number, [session])
+    yield from record_mentions(received.number, [session])
     yield Notify(INBOX)
     return True
 
@@ -206,7 +206,7 @@ def _show(operation: Operation, session: Session) -> Statements[Undone]:
         yield "UPDATE entries SET hidden_by = ? WHERE id = ?", (operation.number, first + seq)
         yield from write_journal("hide", session.number, seq, seq)
     if operation.kind is OperationKind.REVISION:
-        yield from unrevise(operation.number, operation.details, session, entries)
+        yield from undo_revision(operation.number, operation.details, session, entries)
     return Undone(kind=operation.kind, session=session.id, entries=entries)
 
 

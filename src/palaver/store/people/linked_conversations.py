@@ -29,7 +29,7 @@ from palaver.store.conversations.sessions import (
 from palaver.store.conversations.visibility import get
 from palaver.store.people.people import identities_of, person_of
 from palaver.store.queue import inbox
-from palaver.store.queue.steering import drop_parked, request_stop
+from palaver.store.queue.turn_control import abandon_parked, request_stop
 from palaver.store.records import INBOX_COLUMNS, SESSION_COLUMNS, micros, received_of, session_of, source_of
 from palaver.store.results import OperationKind
 
@@ -188,7 +188,7 @@ def _heard(session: Session) -> Statements[list[Received]]:
 
 def _hold(session: Session, now: datetime) -> Statements[None]:
     yield Lock(session.key.text)
-    yield from drop_parked(session.key, now, note=_PARKED_NOTE, error="left without an answer")
+    yield from abandon_parked(session.key, now, note=_PARKED_NOTE, error="left without an answer")
     yield from check_not_busy((yield from get(session.number)))
 
 
@@ -281,7 +281,7 @@ def _move_waiting(old_person: str, people: People) -> Statements[None]:
             yield Lock(key.text)
             own = _own_key(received, people)
             if own != key:
-                yield from inbox.move(received, own)
+                yield from inbox.move_message(received, own)
 
 
 def _own_key(received: Received, people: People) -> SessionKey:

@@ -210,7 +210,7 @@ def _take_up(first: Received, role: AccessRole, now: datetime) -> Statements[Non
             "UPDATE inbox SET state = 'waiting', reason = NULL, body = ? WHERE no = ?",
             (inbound_body(received.inbound, role), received.number),
         )
-        yield from inbox.enqueue(first.key, now)
+        yield from inbox.mark_ready(first.key, now)
 
 
 def _was_deleted(inbound: Inbound) -> Statements[bool]:

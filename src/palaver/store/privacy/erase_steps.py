@@ -82,7 +82,7 @@ def drop_sends(erasure: int, sends: Sequence[Delivery], digests: Digests) -> Sta
     """What was owed to them, sent or not."""
     yield from note(erasure, "send", map(digests.send, sends))
     yield from _drop_files(erasure, "out", [send.number for send in sends], digests)
-    yield from outbox.drop([send.number for send in sends])
+    yield from outbox.delete_sends([send.number for send in sends])
     return len(sends)
 
 

@@ -18,41 +18,41 @@ from palaver.model.source import Source
 from palaver.model.turn import Inbound, Outbound, Received
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
-from palaver.store.queue.ready_queue import OPEN_TURN, bring, claimable, leave, queue, step_back
+from palaver.store.queue.ready_queue import OPEN_TURN, add, list_ready, lock_and_add, remove_if_empty, requeue_or_remove
 from palaver.store.records import INBOX_COLUMNS, inbound_body, micros, received_of
 from palaver.store.results import BusyNotices
 
 __all__ = [
-    "MOST_WAITING",
+    "MAX_WAITING",
     "OPEN_TURN",
     "RUNNING",
     "Retry",
     "accept",
-    "behind_turns",
-    "carry",
-    "claimable",
-    "decide",
+    "assign_to_turn",
+    "count_waiting",
     "dedup_name",
-    "depth",
-    "enqueue",
     "fail",
-    "inbox_row",
-    "line",
-    "mention",
-    "move",
-    "obey",
-    "put_into_turn",
+    "get_message",
+    "list_behind_turns",
+    "list_ready",
+    "list_waiting",
+    "mark_ready",
+    "move_message",
+    "move_waiting",
+    "read_waiting",
+    "read_waiting_if_idle",
+    "record_mentions",
     "refuse",
     "replace_text",
-    "waiting",
-    "waiting_alone",
+    "run_command",
+    "settle_overheard",
     "withdraw",
 ]
 
 RUNNING = f"state IN {OPEN_TURN} AND state = 'running'"
 """In the words of the index that finds it."""
 _LOOK = Notify(INBOX)
-MOST_WAITING = 64
+MAX_WAITING = 64
 _NO_NOTICES = BusyNotices()
 
 
@@ -122,7 +122,7 @@ def accept(
     number, led = rows[0]
     if not refused:
         key = yield from _followed(number, led, key)
-        yield from queue(key)
+        yield from add(key)
         is_changed = yield from _tell_running(key, now, busy_notices, None if retry else name)
         yield _LOOK
         if is_changed:
@@ -155,7 +155,7 @@ def _followed(number: int, led: str, place: SessionKey) -> Statements[SessionKey
 
 
 @transaction
-def carry(place: SessionKey, old: SessionKey, new: SessionKey) -> Statements[None]:
+def move_waiting(place: SessionKey, old: SessionKey, new: SessionKey) -> Statements[None]:
     """What was said in a place, and waits in one conversation, from now on waits in another."""
     moved = yield (
         "UPDATE inbox SET key = ?, place = nullif(?, ?)"
@@ -163,21 +163,21 @@ def carry(place: SessionKey, old: SessionKey, new: SessionKey) -> Statements[Non
         (new.text, place.text, new.text, old.text, place.text),
     )
     if moved:
-        yield from bring(new)
-        yield from step_back(old)
+        yield from lock_and_add(new)
+        yield from requeue_or_remove(old)
         yield _LOOK
 
 
 @transaction
-def move(received: Received, place: SessionKey) -> Statements[None]:
+def move_message(received: Received, place: SessionKey) -> Statements[None]:
     """A message that waits was said in another place than was thought."""
     rows = yield (
         f"UPDATE inbox SET key = {_CONVERSATION}, place = {_PLACE} WHERE no = ? AND state = 'waiting' RETURNING key",
         (*(place.text,) * 3, received.number),
     )
     for (key,) in rows:
-        yield from bring(SessionKey.parse(key))
-        yield from step_back(received.key)
+        yield from lock_and_add(SessionKey.parse(key))
+        yield from requeue_or_remove(received.key)
         yield _LOOK
 
 
@@ -240,14 +240,14 @@ def fail(number: int, reason: str) -> Statements[bool]:
 
 
 @transaction
-def line(key: SessionKey) -> Statements[list[Received]]:
+def list_waiting(key: SessionKey) -> Statements[list[Received]]:
     """All that waits in a conversation, the longest waiting first."""
     rows = yield f"{_IN_LINE} ORDER BY i.no", (key.text,)
     return [received_of(row) for row in rows]
 
 
 @transaction
-def inbox_row(number: int, principal: Principal) -> Statements[Received | None]:
+def get_message(number: int, principal: Principal) -> Statements[Received | None]:
     """A message and what became of it, for whoever sent it or holds the database."""
     rows = yield f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.no = ?", (number,)
     received = received_of(rows[0]) if rows and rows[0][_BODY] else None
@@ -271,21 +271,21 @@ def _finish(number: int, state: str, reason: str) -> Statements[bool]:
         (state, reason, number),
     )
     for (key,) in rows:
-        yield from step_back(SessionKey.parse(key))
+        yield from requeue_or_remove(SessionKey.parse(key))
     return bool(rows)
 
 
 @transaction
-def enqueue(key: SessionKey, now: datetime) -> Statements[None]:
+def mark_ready(key: SessionKey, now: datetime) -> Statements[None]:
     """Something waits in a conversation that did not before."""
     yield Lock(key.text)
-    yield from queue(key)
+    yield from add(key)
     yield from _tell_running(key, now)
     yield _LOOK
 
 
 @transaction
-def behind_turns() -> Statements[set[tuple[int, int | None]]]:
+def list_behind_turns() -> Statements[set[tuple[int, int | None]]]:
     """What waits behind an open turn, by its number; where that turn waits for a person, with the turn's fence."""
     rows = yield (
         "SELECT i.no, CASE t.state WHEN 'parked' THEN t.fence END FROM turns t"
@@ -296,7 +296,7 @@ def behind_turns() -> Statements[set[tuple[int, int | None]]]:
 
 
 @transaction
-def depth() -> Statements[int]:
+def count_waiting() -> Statements[int]:
     """How many messages wait."""
     rows = yield "SELECT count(*) FROM inbox WHERE state = 'waiting'", ()
     return rows[0][0]
@@ -314,33 +314,33 @@ _WAITING_ALONE = (
 
 
 @transaction
-def waiting(key: SessionKey, *, held: bool = True) -> Statements[list[Received]]:
+def read_waiting(key: SessionKey, *, held: bool = True) -> Statements[list[Received]]:
     """What waits in a conversation, the longest waiting first; held, nobody else takes it until the end of the work."""
-    rows: list[Row] = yield _WAITING_HELD if held else _WAITING, (key.text, MOST_WAITING)
+    rows: list[Row] = yield _WAITING_HELD if held else _WAITING, (key.text, MAX_WAITING)
     return address_whole_bursts([received_of(row) for row in rows])
 
 
 @transaction
-def waiting_alone(key: SessionKey, most: int) -> Statements[list[Received]]:
+def read_waiting_if_idle(key: SessionKey, most: int) -> Statements[list[Received]]:
     """The same where no turn is open in the conversation; nothing where one is."""
     rows: list[Row] = yield _WAITING_ALONE, (key.text, most)
     return address_whole_bursts([received_of(row) for row in rows])
 
 
 @transaction
-def put_into_turn(turn: int, messages: Sequence[Received], *, are_all: bool = False) -> Statements[None]:
+def assign_to_turn(turn: int, messages: Sequence[Received], *, are_all: bool = False) -> Statements[None]:
     """Whoever holds the conversation may have found that these are all that wait in it."""
     key = messages[0].key
     taken: list[tuple[Value, ...]] = [(turn, each.number) for each in messages]
     yield "UPDATE inbox SET state = 'in-turn', turn_no = ? WHERE no = ?", taken
     if are_all:
-        yield from leave(key)
+        yield from remove_if_empty(key)
     else:
-        yield from step_back(key)
+        yield from requeue_or_remove(key)
 
 
 @transaction
-def obey(
+def run_command(
     received: Received,
     does: Transaction[str],
     answers: Callable[[str], Sequence[Outbound]],
@@ -364,7 +364,7 @@ def obey(
     )
     if not mine:
         return False
-    yield from step_back(received.key)
+    yield from requeue_or_remove(received.key)
     yield _MENTION_OPEN, (received.number, received.key.text)
     answer = yield from does
     yield _MENTION_OPEN, (received.number, received.key.text)
@@ -383,7 +383,7 @@ _MENTION_OPEN = f"{_MENTION} key = ? AND ended IS NULL ON CONFLICT DO NOTHING"
 
 
 @transaction
-def mention(number: int, sessions: Iterable[Session]) -> Statements[None]:
+def record_mentions(number: int, sessions: Iterable[Session]) -> Statements[None]:
     """What a command is answered with has words of these sessions: it goes with any of them."""
     for session in sessions:
         yield f"{_MENTION} no = ? ON CONFLICT DO NOTHING", (number, session.number)
@@ -397,13 +397,13 @@ _LATELY = (
 
 
 @transaction
-def decide(received: Received) -> Statements[None]:
+def settle_overheard(received: Received) -> Statements[None]:
     """A part waits that was not said to us: unless another part was, nothing of it is kept.
 
     That other part may wait by now, or have come into a turn lately.
     """
     yield Lock(received.key.text)
-    waiting = yield from line(received.key)
+    waiting = yield from list_waiting(received.key)
     rows = yield _LATELY, (received.key.text,)
     for part in [each for each in waiting if each.number == received.number]:
         parts = [each for each in (*waiting, *map(received_of, rows)) if in_same_burst(each, part)]

@@ -12,27 +12,27 @@ from palaver.model.lifecycle import OutboxState, advance
 from palaver.model.turn import Delivery, Outbound, account_text, resolve_unclear
 from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.queue.cause import CAUSE_COLUMNS, SendCause
-from palaver.store.records import DELIVERY_COLUMNS, REPLIES, delivery_of, kept_of, micros, outbound_body
+from palaver.store.records import DELIVERY_COLUMNS, REPLIES, delivery_of, file_digests, micros, outbound_body
 from palaver.store.results import RepeatSafety
 
 __all__ = [
     "OUTBOX",
     "REPLIES",
     "claim",
-    "depth",
-    "detach",
-    "drop",
+    "count_due",
+    "delete_sends",
     "enqueue",
     "enqueue_parts",
     "enqueue_replies",
+    "extend_claim",
     "get_delivery",
-    "hasten",
-    "is_owed",
-    "prolong",
+    "has_pending",
+    "make_due_now",
+    "mark_unclear",
     "reclaim_sends",
-    "resolve",
+    "resend_as_new",
     "settle_send",
-    "unclear",
+    "settle_unclear",
 ]
 
 _SEND = Notify(OUTBOX)
@@ -56,7 +56,7 @@ def _place(outbound: Outbound) -> tuple[str, str]:
 
 
 def _files(outbound: Outbound) -> tuple[str, ...]:
-    return kept_of([outbound.file] if outbound.file else [])
+    return file_digests([outbound.file] if outbound.file else [])
 
 
 @transaction
@@ -106,7 +106,7 @@ def enqueue_parts(parts: Sequence[Outbound], cause: SendCause, now: datetime) ->
 
 
 @transaction
-def drop(numbers: Sequence[int]) -> Statements[None]:
+def delete_sends(numbers: Sequence[int]) -> Statements[None]:
     """Sends go, sent or not. The last number given stays, with nothing behind it: no other message ever gets it."""
     if not numbers:
         return
@@ -176,7 +176,7 @@ def _gone(numbers: Sequence[int]) -> Statements[set[int]]:
 
 
 @transaction
-def hasten(platform: str, account: str | None, chat: str, now: datetime) -> Statements[None]:
+def make_due_now(platform: str, account: str | None, chat: str, now: datetime) -> Statements[None]:
     """What waits for a chat is due now."""
     yield (
         "UPDATE outbox SET due = ? WHERE account = ? AND chat = ?"
@@ -187,7 +187,7 @@ def hasten(platform: str, account: str | None, chat: str, now: datetime) -> Stat
 
 
 @transaction
-def is_owed(outbound: Outbound) -> Statements[bool]:
+def has_pending(outbound: Outbound) -> Statements[bool]:
     """Whether anything at all is still to be sent to where this goes."""
     rows = yield (
         "SELECT 1 FROM outbox WHERE account = ? AND chat = ? AND state IN ('due', 'claimed') LIMIT 1",
@@ -227,7 +227,7 @@ def _is_moved(delivery: Delivery) -> Statements[bool]:
 
 
 @transaction
-def prolong(delivery: Delivery, worker: str, until: datetime) -> Statements[None]:
+def extend_claim(delivery: Delivery, worker: str, until: datetime) -> Statements[None]:
     """A claim holds until then: what is on its way takes longer than usual."""
     rows = yield (
         "UPDATE outbox SET claim_until = ?"
@@ -239,7 +239,7 @@ def prolong(delivery: Delivery, worker: str, until: datetime) -> Statements[None
 
 
 @transaction
-def detach(delivery: Delivery, worker: str, now: datetime, *, error: str) -> Statements[None]:
+def resend_as_new(delivery: Delivery, worker: str, now: datetime, *, error: str) -> Statements[None]:
     """The draft it was to replace cannot be changed, or no thread begun: it is due again, as a plain message."""
     body = outbound_body(replace(delivery.outbound, edits=None, opens=None))
     yield "UPDATE outbox SET body = ? WHERE id = ?", (body, delivery.number)
@@ -247,7 +247,7 @@ def detach(delivery: Delivery, worker: str, now: datetime, *, error: str) -> Sta
 
 
 @transaction
-def unclear(delivery: Delivery, worker: str, due: datetime, *, safe: bool, error: str) -> Statements[OutboxState]:
+def mark_unclear(delivery: Delivery, worker: str, due: datetime, *, safe: bool, error: str) -> Statements[OutboxState]:
     """Nobody knows whether it arrived: `after_unclear` says what is done about it, not before it is due."""
     state, marked = resolve_unclear(delivery, safe=safe)
     yield from _settle(delivery, worker, state, None, error, due, marked=marked)
@@ -294,14 +294,16 @@ def reclaim_sends(worker: str, now: datetime, *, safe: RepeatSafety, alone: bool
     )
     lost = [(delivery_of(row[:-1]), row[-1]) for row in rows]
     for delivery, owner in lost:
-        yield from unclear(delivery, owner, now, safe=safe.covers(delivery.outbound), error="its sender disappeared")
+        yield from mark_unclear(
+            delivery, owner, now, safe=safe.covers(delivery.outbound), error="its sender disappeared"
+        )
     if lost:
         yield _SEND
     return [delivery for delivery, _ in lost]
 
 
 @transaction
-def depth() -> Statements[int]:
+def count_due() -> Statements[int]:
     """How much is owed and not on its way."""
     rows = yield "SELECT count(*) FROM outbox WHERE state = 'due'", ()
     return rows[0][0]
@@ -314,7 +316,7 @@ def get_delivery(number: int) -> Statements[Delivery | None]:
 
 
 @transaction
-def resolve(number: int, state: OutboxState, now: datetime, *, receipt: str | None = None) -> Statements[bool]:
+def settle_unclear(number: int, state: OutboxState, now: datetime, *, receipt: str | None = None) -> Statements[bool]:
     """Settle a send that stayed unclear: somebody looked, and it was delivered, or is to be sent once more."""
     advance(OutboxState.UNCLEAR, state)
     rows = yield (

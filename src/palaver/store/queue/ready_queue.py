@@ -5,11 +5,11 @@ from palaver.model.key import SessionKey
 
 __all__ = [
     "OPEN_TURN",
-    "bring",
-    "claimable",
-    "leave",
-    "queue",
-    "step_back",
+    "add",
+    "list_ready",
+    "lock_and_add",
+    "remove_if_empty",
+    "requeue_or_remove",
 ]
 
 OPEN_TURN = "('running', 'parked', 'interrupted')"
@@ -23,7 +23,7 @@ _OUT = (
 
 
 @transaction
-def queue(key: SessionKey) -> Statements[None]:
+def add(key: SessionKey) -> Statements[None]:
     """Something waits in a conversation that is held."""
     # The row is written to also where it is there already: then nobody can take it away who does not see the message.
     yield (
@@ -33,14 +33,14 @@ def queue(key: SessionKey) -> Statements[None]:
 
 
 @transaction
-def bring(key: SessionKey) -> Statements[None]:
+def lock_and_add(key: SessionKey) -> Statements[None]:
     """Something from elsewhere waits in a conversation that need not be held."""
     yield _end_of(key)
-    yield from queue(key)
+    yield from add(key)
 
 
 @transaction
-def step_back(key: SessionKey) -> Statements[None]:
+def requeue_or_remove(key: SessionKey) -> Statements[None]:
     """A conversation that was served goes behind all others, or out of the line if nothing waits in it any more."""
     yield _end_of(key)
     yield _TO_THE_END, (key.text,)
@@ -49,7 +49,7 @@ def step_back(key: SessionKey) -> Statements[None]:
 
 
 @transaction
-def leave(key: SessionKey) -> Statements[None]:
+def remove_if_empty(key: SessionKey) -> Statements[None]:
     """Nothing waits any more in a conversation that is held, unless something was brought there meanwhile."""
     yield _end_of(key)
     yield _OUT, (key.text,)
@@ -61,7 +61,7 @@ def _end_of(key: SessionKey) -> Lock:
 
 
 @transaction
-def claimable(limit: int) -> Statements[list[SessionKey]]:
+def list_ready(limit: int) -> Statements[list[SessionKey]]:
     """Keys with waiting messages and no open turn.
 
     In front is the one that has waited longest since it was last served: neither who has much to say nor who is new

@@ -20,15 +20,15 @@ from palaver.store.conversations.transcript import SEQS, append, hide, load_show
 from palaver.store.conversations.visibility import get
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
-from palaver.store.queue.inbox import OPEN_TURN, dedup_name, enqueue, replace_text, withdraw
+from palaver.store.queue.inbox import OPEN_TURN, dedup_name, mark_ready, replace_text, withdraw
 from palaver.store.records import INBOX_COLUMNS, entries_of, from_json, inbound_body, micros, prepare, received_of
 from palaver.store.results import OperationKind
 
 __all__ = [
     "accept_revision",
-    "go_back_to",
-    "hidden_by_going_back",
-    "unrevise",
+    "count_rewound",
+    "rewind_to",
+    "undo_revision",
 ]
 
 
@@ -139,7 +139,7 @@ def _do(
         case RevisionAction.NOTE:
             yield from _tell_agent(inbound, key, now)
         case RevisionAction.RERUN:
-            yield from enqueue(key, now)
+            yield from mark_ready(key, now)
         case _:
             pass
 
@@ -210,7 +210,7 @@ def _author(inbound: Inbound) -> str:
 
 
 @transaction
-def hidden_by_going_back(received: Received) -> Statements[int]:
+def count_rewound(received: Received) -> Statements[int]:
     """Return how many entries `go_back_to` would hide."""
     found = yield from _first_shown(received)
     if found is None:
@@ -220,9 +220,7 @@ def hidden_by_going_back(received: Received) -> Statements[int]:
 
 
 @transaction
-def go_back_to(
-    received: Received, now: datetime, notices: Sequence[Outbound], *, hides: int
-) -> Statements[bool | None]:
+def rewind_to(received: Received, now: datetime, notices: Sequence[Outbound], *, hides: int) -> Statements[bool | None]:
     """Take the conversation back to before a message that was changed; False while a turn is open there.
 
     A changed message then waits like any other. After a deletion the notices are owed; they say how many entries this
@@ -271,7 +269,9 @@ def _hide(entries: Sequence[Entry], session: Session, inbound: Inbound, now: dat
 
 
 @transaction
-def unrevise(operation: int, details: Mapping[str, Any], session: Session, shown: Sequence[Entry]) -> Statements[None]:
+def undo_revision(
+    operation: int, details: Mapping[str, Any], session: Session, shown: Sequence[Entry]
+) -> Statements[None]:
     """The message is as it was again: the answer to the changed one goes out of sight."""
     start, first, end = details.get("answered_from"), session.number * SEQS, (session.number + 1) * SEQS
     if start is None:

@@ -14,7 +14,7 @@ from palaver.model.reset import Cause
 from palaver.model.session import Session, identity_of
 from palaver.model.transcript import Entry, Role, Sender
 from palaver.model.turn import Outbound, Received, Turn, Usage
-from palaver.store.accounts import home
+from palaver.store.accounts import get_home
 from palaver.store.conversations.sessions import end, join, open_by_key, open_locked, touch
 from palaver.store.conversations.transcript import SEQS, append
 from palaver.store.conversations.visibility import get
@@ -22,23 +22,23 @@ from palaver.store.people.people import meet_sender
 from palaver.store.people.usage import add as add_usage
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
-from palaver.store.queue.inbox import MOST_WAITING, OPEN_TURN, put_into_turn, waiting_alone
-from palaver.store.queue.ready_queue import leave
+from palaver.store.queue.inbox import MAX_WAITING, OPEN_TURN, assign_to_turn, read_waiting_if_idle
+from palaver.store.queue.ready_queue import remove_if_empty
 from palaver.store.records import INBOX_COLUMNS, TURN_COLUMNS, Prepared, micros, prepare, received_of, turn_of
 from palaver.store.results import Begun, Choose, Greet, Held, Opened, ResetRules, Welcome
 
 __all__ = [
     "append_to_turn",
     "begin",
-    "extend",
+    "charge_later_usage",
+    "extend_leases",
     "halt",
-    "messages",
-    "occupy",
+    "list_messages",
     "reclaim",
+    "reserve",
     "resume",
     "session_of",
     "settle",
-    "spend",
     "state_of",
     "write_messages",
 ]
@@ -71,14 +71,14 @@ def begin(
     """Claim waiting messages of one key into a turn; None if nothing waits or a turn is open."""
     yield Lock(key.text)
     most = _FEW
-    line = yield from waiting_alone(key, most)
+    line = yield from read_waiting_if_idle(key, most)
     if not line:
-        yield from leave(key)
+        yield from remove_if_empty(key)
         return None
     choice = choose(line)
     if len(line) == most and not 0 < choice.take < most:
-        most = MOST_WAITING
-        line = yield from waiting_alone(key, most)
+        most = MAX_WAITING
+        line = yield from read_waiting_if_idle(key, most)
         choice = choose(line)
     if not choice.take:
         return Held(head=line[0], until=choice.until)
@@ -102,7 +102,7 @@ def _begin(
     opened = yield from open_locked(key, source, now, rules(source), said=messages[0].received, human=human)
     if opened.is_first_contact:
         yield from meet_sender(messages[-1])
-        opened = replace(opened, lacks_home=(yield from home(key.profile, source.platform)) is None)
+        opened = replace(opened, lacks_home=(yield from get_home(key.profile, source.platform)) is None)
     rows = yield (
         "INSERT INTO turns (key, session_no, state, worker, lease_until, started, identity)"
         " VALUES (?, ?, 'running', ?, ?, ?, ?) RETURNING no",
@@ -120,7 +120,7 @@ def _begin(
         lease_until=now + lease,
         started=now,
     )
-    yield from put_into_turn(turn.number, messages, are_all=are_all)
+    yield from assign_to_turn(turn.number, messages, are_all=are_all)
     said = welcome(opened, messages[-1])
     notes = [Entry(seq=0, role=Role.NOTE, at=now, text=note) for note in said.notes]
     yield from _hear(messages, turn.session_number)
@@ -133,7 +133,7 @@ def _begin(
 
 
 @transaction
-def occupy(key: SessionKey, now: datetime, received: Received | None = None) -> Statements[int | None]:
+def reserve(key: SessionKey, now: datetime, received: Received | None = None) -> Statements[int | None]:
     """A turn that answers nobody, or a command: for whoever takes it up. Meanwhile nothing else begins there.
 
     None where no session is open, or a turn is; one that answers nobody is not made where somebody waits.
@@ -153,7 +153,7 @@ def occupy(key: SessionKey, now: datetime, received: Received | None = None) -> 
         (key.text, session.number, *(micros(now),) * 3, received and identity_of(received.inbound.source)),
     )
     if received:
-        yield from put_into_turn(rows[0][0], [received])
+        yield from assign_to_turn(rows[0][0], [received])
     yield Notify(TURNS)
     return rows[0][0]
 
@@ -231,7 +231,7 @@ def _refuse_stale(turn: Turn, written: Sequence[Row]) -> None:
 
 
 @transaction
-def extend(held: Sequence[Turn], now: datetime, lease: timedelta) -> Statements[frozenset[int]]:
+def extend_leases(held: Sequence[Turn], now: datetime, lease: timedelta) -> Statements[frozenset[int]]:
     """The heartbeat of a living worker: which of its turns it still holds."""
     mine = " OR ".join(["(no = ? AND fence = ?)"] * len(held))
     rows = yield (
@@ -294,7 +294,7 @@ _COUNT = (
 
 
 @transaction
-def spend(turn: Turn, spent: Usage, now: datetime) -> Statements[None]:
+def charge_later_usage(turn: Turn, spent: Usage, now: datetime) -> Statements[None]:
     """What was used on behalf of a turn that has ended: what its answer took stays what it was."""
     if spent == _NOTHING:
         return
@@ -347,7 +347,7 @@ def halt(
 
 
 @transaction
-def messages(turn: Turn) -> Statements[list[Received]]:
+def list_messages(turn: Turn) -> Statements[list[Received]]:
     """What a turn answers, for the turn that holds the conversation."""
     rows = yield (
         f"SELECT {INBOX_COLUMNS} FROM inbox i JOIN turns t ON t.no = i.turn_no WHERE t.no = ? AND t.fence = ?"

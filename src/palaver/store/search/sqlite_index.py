@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from palaver.db.file_lock import may_write
+from palaver.db.file_lock import is_writable
 from palaver.db.sqlite import SqliteDatabase, use_write_ahead_log
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import StoreUnavailable
@@ -113,11 +113,11 @@ class IndexFile:
         self.close()
         self.generation += 1
         self._next_free_second.clear()
-        if not self._path.exists() and may_write(self._path.parent):
+        if not self._path.exists() and is_writable(self._path.parent):
             self._path.touch(mode=0o600)
         # In a read-only folder the index lives in memory.
-        is_writable = may_write(self._path) and may_write(self._path.parent)
-        name = self._path if is_writable else ":memory:"
+        can_write = is_writable(self._path) and is_writable(self._path.parent)
+        name = self._path if can_write else ":memory:"
         self._db = db = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
         db.execute("PRAGMA busy_timeout = 20000")
         use_write_ahead_log(db)

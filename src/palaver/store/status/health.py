@@ -11,7 +11,7 @@ from glob import escape
 from itertools import takewhile
 from pathlib import Path
 
-from palaver.db.file_lock import may_write, nearest
+from palaver.db.file_lock import is_writable, nearest_existing
 from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import StoreError
@@ -122,7 +122,7 @@ def unreadable_folder(path: Path) -> Path | None:
 
 
 def _disk(path: Path) -> HealthCheck:
-    free = shutil.disk_usage(nearest(path)).free
+    free = shutil.disk_usage(nearest_existing(path)).free
     size = path.stat().st_size if path.exists() else 0
     return HealthCheck(
         name="disk",
@@ -133,8 +133,8 @@ def _disk(path: Path) -> HealthCheck:
 
 
 def _writable(path: Path) -> HealthCheck:
-    folder = nearest(path.parent)
-    read_only = [each for each in (folder, path) if each.exists() and not may_write(each)]
+    folder = nearest_existing(path.parent)
+    read_only = [each for each in (folder, path) if each.exists() and not is_writable(each)]
     problem = f"{read_only[0]} is read-only" if read_only else "" if folder.is_dir() else f"{folder} is not a folder"
     return (
         _bad_directory(problem)
@@ -175,7 +175,7 @@ async def _gateways(store: Store, now: datetime) -> HealthCheck:
     )
     found = [row.partition(" ") for row in rows]
     served = sorted(f"{account} by {worker}" for worker, _, account in found if _may_be_alive(worker))
-    waiting, due = await store.read(inbox.depth()), await store.read(outbox.depth())
+    waiting, due = await store.read(inbox.count_waiting()), await store.read(outbox.count_due())
     who = f"serving {', '.join(served)}" if served else "no gateway is running"
     return HealthCheck(name="gateways", ok=True, found=f"{who}; {waiting} messages waiting, {due} sends due")
 
@@ -197,7 +197,7 @@ def _may_be_alive(worker: str) -> bool:
 
 async def _accounts(store: Store, now: datetime) -> HealthCheck:
     """Report accounts whose platform refuses the gateway."""
-    found = await store.read(accounts.health(now))
+    found = await store.read(accounts.list_health(now))
     refused = [each for each in found if each.worker and each.connected_since is None and each.last_error]
     errors = [f"{each.name} says: {each.last_error}" for each in refused]
     connected = sum(each.connected_since is not None for each in found)

@@ -20,7 +20,7 @@ from palaver.store.conversations.sessions import open_by_key
 from palaver.store.conversations.transcript import SEQS, load_shown
 from palaver.store.conversations.visibility import get_visible, visible_to
 from palaver.store.queue.cause import CauseKind
-from palaver.store.queue.inbox import OPEN_TURN, dedup_name, inbox_row
+from palaver.store.queue.inbox import OPEN_TURN, dedup_name, get_message
 from palaver.store.queue.turns import append_to_turn, halt, resume
 from palaver.store.records import (
     DELIVERY_COLUMNS,
@@ -133,7 +133,7 @@ def progress(numbers: Sequence[int]) -> Statements[list[Progress]]:
 
 @transaction
 def load_reply(number: int, principal: Principal) -> Statements[Reply]:
-    received = yield from inbox_row(number, principal)
+    received = yield from get_message(number, principal)
     if received is None:
         raise NotFound("message", f"in:{number}")
     if received.turn is None:

@@ -39,7 +39,7 @@ class AccountsSchema(Schema, frozen=True, kw_only=True):
 
 
 async def _platforms(ask: Ask) -> AccountsSchema:
-    found = await ask.services.store.read(ask.services.store.accounts.health(ask.services.clock.now()))
+    found = await ask.services.store.read(ask.services.store.accounts.list_health(ask.services.clock.now()))
     return AccountsSchema(
         accounts=[
             AccountSchema(

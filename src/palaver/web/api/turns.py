@@ -107,9 +107,9 @@ async def _stop(ask: Ask) -> DoneSchema:
         flight = yield from _named(store, principal, ask.path["id"])
         yield from entitled(ask.services, principal, flight.turn.session, "stop")
         if flight.turn.state is TurnState.PARKED:
-            decided = yield from store.steering.decide(flight.turn.key, now, principal, allowed=False)
+            decided = yield from store.turn_control.answer_question(flight.turn.key, now, principal, allowed=False)
             return decided is Decision.DONE
-        return (yield from store.steering.request_stop(flight.turn.key, now, by=principal.name))
+        return (yield from store.turn_control.request_stop(flight.turn.key, now, by=principal.name))
 
     return DoneSchema(done=await store.transact(stop()))
 
@@ -124,7 +124,7 @@ async def _decide(ask: Ask) -> DoneSchema:
         body = ask.body
         there = yield from entitled(ask.services, principal, flight.turn.session, "approve" if body.allow else "deny")
         decider = Principal.operator() if there.role >= AccessRole.ADMIN else principal
-        decided = yield from store.steering.decide(
+        decided = yield from store.turn_control.answer_question(
             flight.turn.key, now, decider, allowed=body.allow, question=body.question
         )
         return decided is Decision.DONE

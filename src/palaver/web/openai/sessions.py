@@ -178,11 +178,11 @@ def _allot(
 def _leave(speaking: Speaking, key: SessionKey) -> Statements[None]:
     store, now = speaking.services.store, speaking.services.clock.now()
     principal: Principal = yield from principal_of(speaking.caller, store)
-    current = (yield from store.steering.status(key, principal)).session
+    current = (yield from store.turn_control.get_status(key, principal)).session
     for flight in (yield from store.overview.list_open_turns(principal, 1, current.id)) if current else ():
         received = yield from store.message_status.last_message_of_turn(flight.turn.number, principal)
         if received and (yield from store.message_status.load_reply(received.number, principal)).pending_tool_calls:
-            yield from store.steering.drop_parked(
+            yield from store.turn_control.abandon_parked(
                 key, now, note=texts.LEFT_NOTE, error="what it called was left without an answer"
             )
 

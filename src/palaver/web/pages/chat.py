@@ -69,7 +69,7 @@ class _Chat:
             lines = yield from store.webchat_log.list_messages(
                 place, source.chat_id or "", principal, before=before, limit=_LINES
             )
-            status = yield from store.steering.status(key, principal)
+            status = yield from store.turn_control.get_status(key, principal)
             previews = yield from store.session_list.recent_sessions(principal, _CHATS)
             return lines, status, [preview.session for preview in previews]
 

@@ -17,7 +17,9 @@ LINK = Link(title="Home", path="/", place=0)
 def routes(services: Services) -> list[Route]:
     async def home(request: Request, caller: Caller) -> Response:
         health = (
-            await services.store.read(services.store.accounts.health(services.clock.now())) if caller.is_owner else []
+            await services.store.read(services.store.accounts.list_health(services.clock.now()))
+            if caller.is_owner
+            else []
         )
         recent = await services.read(
             caller, lambda principal: services.store.session_list.recent_sessions(principal, 10)

@@ -75,7 +75,7 @@ def routes(services: Services) -> list[Route]:
             raise NotFound("send", number)
         if how not in _SETTLED or not caller.is_owner:
             raise HTTPException(403, "The owner settles a send, as delivered or again.")
-        resolve = services.store.outbox.resolve(int(number), _SETTLED[how], services.clock.now())
+        resolve = services.store.outbox.settle_unclear(int(number), _SETTLED[how], services.clock.now())
         if not await services.store.transact(resolve):
             raise NotFound("unclear send", f"out:{number}")
         return done(request, "Settled.", f"/trace?name=out:{number}")

@@ -24,11 +24,11 @@ def routes(services: Services) -> list[Route]:
 
     async def platforms(request: Request, caller: Caller) -> Response:
         _refuse_others(caller)
-        accounts = await services.store.read(services.store.accounts.health(services.clock.now()))
-        homes = await services.store.read(services.store.accounts.all_homes())
+        accounts = await services.store.read(services.store.accounts.list_health(services.clock.now()))
+        homes = await services.store.read(services.store.accounts.list_all_homes())
         waiting, due = (
-            await services.store.read(services.store.inbox.depth()),
-            await services.store.read(services.store.outbox.depth()),
+            await services.store.read(services.store.inbox.count_waiting()),
+            await services.store.read(services.store.outbox.count_due()),
         )
         return show(
             services, request, "platforms.html", caller, accounts=accounts, homes=homes, waiting=waiting, due=due

@@ -137,7 +137,7 @@ class _Transcript:
         @transaction
         def found(principal: Principal) -> Statements[str]:
             left = yield from self._store.sessions.get_visible(session, principal)
-            status = yield from self._store.steering.status(left.key, principal)
+            status = yield from self._store.turn_control.get_status(left.key, principal)
             return status.session.id if status.session else session
 
         return await self._services.read(caller, found)

@@ -27,9 +27,9 @@ async def test_a_conversation_in_which_nothing_waits_leaves_the_line_when_it_is_
         yield "INSERT INTO lines (key, place) VALUES (?, 1)", (key_of(DESK).text,)
 
     await store.transact(stray())
-    assert await store.read(inbox.claimable(10)) == [key_of(DESK)]
+    assert await store.read(inbox.list_ready(10)) == [key_of(DESK)]
     assert await World(store).begin(DESK) is None
-    assert await store.read(inbox.claimable(10)) == []
+    assert await store.read(inbox.list_ready(10)) == []
 
 
 # Several workers at once
@@ -61,14 +61,16 @@ async def test_what_is_brought_to_a_conversation_that_leaves_the_line_keeps_it_t
         world = World(store)
         await world.say("said there", DESK)
         await world.say("brought there", PHONE)
-        bringing = asyncio.create_task(store.transact(slowly(inbox.carry(key_of(PHONE), key_of(PHONE), key_of(DESK)))))
+        bringing = asyncio.create_task(
+            store.transact(slowly(inbox.move_waiting(key_of(PHONE), key_of(PHONE), key_of(DESK))))
+        )
         await until_somebody_sleeps(url)
         begun = await world.begin(DESK)
         await bringing
         assert begun
         assert [each.inbound.text for each in begun.messages] == ["said there"]
         await store.transact(turns.settle(begun.turn, [], [], world.now))
-        assert await store.read(inbox.claimable(10)) == [key_of(DESK)]
+        assert await store.read(inbox.list_ready(10)) == [key_of(DESK)]
 
 
 async def test_what_is_said_while_somebody_else_is_forgotten_is_in_the_line(postgres_server: str) -> None:
@@ -77,10 +79,10 @@ async def test_what_is_said_while_somebody_else_is_forgotten_is_in_the_line(post
         world = World(store)
         await world.say("forgotten", DESK)
         digests = await store.transact(digests_of_store())
-        forgotten = await store.read(inbox.line(key_of(DESK)))
+        forgotten = await store.read(inbox.list_waiting(key_of(DESK)))
         late = Inbound(source=replace(DESK, message_id="late"), text="late", at=world.now)
         saying = asyncio.create_task(store.transact(slowly(iter(inbox.accept(late, key_of(DESK), world.now)))))
         await until_somebody_sleeps(url)
         await store.transact(drop_messages(1, forgotten, digests))
         await saying
-        assert await store.read(inbox.claimable(10)) == [key_of(DESK)]
+        assert await store.read(inbox.list_ready(10)) == [key_of(DESK)]

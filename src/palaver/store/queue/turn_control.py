@@ -18,21 +18,21 @@ from palaver.store.conversations.sessions import join, touch
 from palaver.store.conversations.visibility import visible_to
 from palaver.store.people.people import meet_sender
 from palaver.store.queue.cause import CauseKind
-from palaver.store.queue.inbox import OPEN_TURN, RUNNING, put_into_turn, waiting
-from palaver.store.queue.turns import halt, messages, resume, settle, write_messages
+from palaver.store.queue.inbox import OPEN_TURN, RUNNING, assign_to_turn, read_waiting
+from palaver.store.queue.turns import halt, list_messages, resume, settle, write_messages
 from palaver.store.records import SESSION_COLUMNS, from_json, instant, json_text, micros, session_of
 from palaver.store.results import Decision, Offer, Signals, Status
 
 __all__ = [
-    "approvals",
-    "decide",
-    "drop_parked",
+    "abandon_parked",
+    "answer_question",
+    "get_status",
     "is_parked",
-    "keep_draft",
+    "read_approvals",
+    "read_signals",
     "request_stop",
-    "signals",
-    "status",
-    "steer",
+    "save_draft",
+    "take_waiting",
 ]
 
 _QUESTION = re.compile(r"(\d{1,15})-(\d{1,9})", re.ASCII)
@@ -57,7 +57,7 @@ def is_parked(key: SessionKey) -> Statements[bool]:
 
 
 @transaction
-def decide(
+def answer_question(
     key: SessionKey,
     now: datetime,
     principal: Principal,
@@ -128,7 +128,7 @@ def _note(text: str, now: datetime) -> Entry:
 
 
 @transaction
-def drop_parked(key: SessionKey, now: datetime, *, note: str, error: str, by: str | None = None) -> Statements[bool]:
+def abandon_parked(key: SessionKey, now: datetime, *, note: str, error: str, by: str | None = None) -> Statements[bool]:
     """End a turn that waits for permission; False where none does."""
     yield Lock(key.text)
     rows = yield f"SELECT no FROM turns WHERE key = ? AND {_PARKED}", (key.text,)
@@ -139,35 +139,35 @@ def drop_parked(key: SessionKey, now: datetime, *, note: str, error: str, by: st
 
 
 @transaction
-def approvals(turn: Turn) -> Statements[Mapping[str, bool]]:
+def read_approvals(turn: Turn) -> Statements[Mapping[str, bool]]:
     """What was said to the calls of a turn that needed permission."""
     rows = yield "SELECT approvals FROM turns WHERE no = ?", (turn.number,)
     return from_json(rows[0][0] or "{}")
 
 
 @transaction
-def signals(turn: Turn) -> Statements[Signals]:
+def read_signals(turn: Turn) -> Statements[Signals]:
     rows = yield "SELECT stopped_by, key FROM turns WHERE no = ?", (turn.number,)
     key = SessionKey.parse(rows[0][1])
-    line = yield from waiting(key, held=False)
+    line = yield from read_waiting(key, held=False)
     return Signals(key=key, stop=rows[0][0] is not None, waiting=tuple(line))
 
 
 @transaction
-def steer(turn: Turn, offers: Offer, now: datetime) -> Statements[list[Received]]:
+def take_waiting(turn: Turn, offers: Offer, now: datetime) -> Statements[list[Received]]:
     """Take what waits into the turn that already runs; gives everything that the turn answers then.
 
     So one who did not hear whether it was done may do it again, and knows what was taken before.
     """
-    line = yield from waiting((yield from _held(turn)))
+    line = yield from read_waiting((yield from _held(turn)))
     taken = list(offers(line)) if line else []
     if taken:
         if (yield from join(turn.session_number, taken[-1].inbound.source)):
             yield from meet_sender(taken[-1])
         yield from touch(turn.session_number, now, human=any(each.inbound.counts_as_activity for each in taken))
         yield from write_messages(turn, taken)
-        yield from put_into_turn(turn.number, taken)
-    return (yield from messages(turn))
+        yield from assign_to_turn(turn.number, taken)
+    return (yield from list_messages(turn))
 
 
 def _held(turn: Turn) -> Statements[SessionKey]:
@@ -181,13 +181,13 @@ def _held(turn: Turn) -> Statements[SessionKey]:
 
 
 @transaction
-def keep_draft(turn: Turn, receipt: str) -> Statements[None]:
+def save_draft(turn: Turn, receipt: str) -> Statements[None]:
     """Which message the answer grows in: after a crash it is gone on with."""
     yield "UPDATE turns SET draft = ? WHERE no = ? AND fence = ?", (receipt, turn.number, turn.fence)
 
 
 @transaction
-def status(key: SessionKey, principal: Principal) -> Statements[Status]:
+def get_status(key: SessionKey, principal: Principal) -> Statements[Status]:
     """What is going on in a conversation. Looking changes nothing."""
     seen = visible_to(principal)
     found = yield (

@@ -13,7 +13,7 @@ from palaver.model.lifecycle import InboxState, TurnState
 from palaver.model.session import Principal
 from palaver.model.turn import Inbound, Outbound, Received, Turn
 from palaver.store.opening import open_store
-from palaver.store.queue import inbox, outbox, steering, turns
+from palaver.store.queue import inbox, outbox, turn_control, turns
 from palaver.store.results import Begun, BusyNotices, Decision
 from palaver.store.status import overview
 from palaver.store.store import Store
@@ -36,16 +36,16 @@ async def begin(world: World) -> Turn:
 
 
 async def stop(world: World) -> bool:
-    return await world.store.transact(steering.request_stop(KEY, world.now, by="alice"))
+    return await world.store.transact(turn_control.request_stop(KEY, world.now, by="alice"))
 
 
 async def test_a_stop_reaches_the_turn_that_runs(world: World) -> None:
     turn = await begin(world)
-    assert not (await world.store.read(steering.signals(turn))).stop
+    assert not (await world.store.read(turn_control.read_signals(turn))).stop
     with world.store.listen(key_topic(KEY)) as signal:
         assert await stop(world)
         await asyncio.wait_for(signal.wait(), 5)
-    assert (await world.store.read(steering.signals(turn))).stop
+    assert (await world.store.read(turn_control.read_signals(turn))).stop
 
 
 async def test_there_is_nothing_to_stop_where_nothing_runs(world: World) -> None:
@@ -58,12 +58,12 @@ async def test_there_is_nothing_to_stop_where_nothing_runs(world: World) -> None
 async def test_an_answer_is_to_one_question(world: World) -> None:
     turn, asked_at = await begin(world), world.now
     await world.store.transact(turns.halt(turn, TurnState.PARKED, asked_at, asked="c1"))
-    first = (await world.store.read(steering.status(KEY, OPERATOR))).question
+    first = (await world.store.read(turn_control.get_status(KEY, OPERATOR))).question
     (flight,) = await world.store.read(overview.list_open_turns(OPERATOR, 10))
     assert first == flight.question
 
     async def decide(question: str | None = None, said: datetime | None = None) -> Decision:
-        answer = steering.decide(KEY, world.now, OPERATOR, allowed=True, question=question, said=said)
+        answer = turn_control.answer_question(KEY, world.now, OPERATOR, allowed=True, question=question, said=said)
         return await world.store.transact(answer)
 
     assert await decide(said=asked_at - timedelta(microseconds=1)) is Decision.OTHER
@@ -80,14 +80,14 @@ async def test_a_turn_that_was_cut_off_can_be_stopped_before_it_is_taken_up(worl
     await world.store.transact(turns.halt(turn, TurnState.INTERRUPTED, world.now))
     assert await stop(world)
     (taken,) = await world.store.transact(turns.reclaim("w2", world.now, LEASE))
-    assert (await world.store.read(steering.signals(taken))).stop
+    assert (await world.store.read(turn_control.read_signals(taken))).stop
 
 
 async def test_a_turn_sees_what_waits_behind_it(world: World) -> None:
     turn = await begin(world)
     await world.say("more")
     await world.say("elsewhere", dm("8"))
-    seen = await world.store.read(steering.signals(turn))
+    seen = await world.store.read(turn_control.read_signals(turn))
     assert [each.inbound.text for each in seen.waiting] == ["more"]
 
 
@@ -97,12 +97,12 @@ async def test_what_is_taken_into_a_turn_is_in_its_transcript_and_keeps_the_conv
     number = await world.say("more")
     await world.say("and more")
     for _ in range(2):  # the second time by one who did not hear that it was done
-        held = await world.store.transact(steering.steer(turn, _offer_more, world.now))
+        held = await world.store.transact(turn_control.take_waiting(turn, _offer_more, world.now))
         assert [each.inbound.text for each in held] == ["hello", "more"]
     assert await world.texts(turn.session) == ["hello", "more"]
     session = await world.store.read(turns.session_of(turn))
     assert session.last_human == world.now
-    found = await world.store.read(inbox.inbox_row(number or 0, OPERATOR))
+    found = await world.store.read(inbox.get_message(number or 0, OPERATOR))
     assert found
     assert (found.state, found.turn) == (InboxState.IN_TURN, turn.number)
 
@@ -117,31 +117,31 @@ async def test_a_turn_that_was_taken_over_takes_nothing_more(world: World) -> No
     world.later(minutes=5)
     assert await world.store.transact(turns.reclaim("w2", world.now, timedelta(minutes=1)))
     with pytest.raises(StaleFence):
-        await world.store.transact(steering.steer(turn, lambda line: line[:1], world.now))
-    assert (await world.store.read(steering.status(KEY, OPERATOR))).waiting == 1
+        await world.store.transact(turn_control.take_waiting(turn, lambda line: line[:1], world.now))
+    assert (await world.store.read(turn_control.get_status(KEY, OPERATOR))).waiting == 1
 
 
 async def test_the_message_in_which_an_answer_grows_is_known_after_a_crash(world: World) -> None:
     turn = await begin(world)
-    await world.store.transact(steering.keep_draft(turn, "p99"))
+    await world.store.transact(turn_control.save_draft(turn, "p99"))
     world.later(minutes=5)
     (taken,) = await world.store.transact(turns.reclaim("w2", world.now, LEASE))
     assert taken.draft == "p99"
-    await world.store.transact(steering.keep_draft(turn, "late"))
+    await world.store.transact(turn_control.save_draft(turn, "late"))
     session = await world.store.transact(turns.reclaim("w3", world.now, LEASE, alone=True))
     assert [each.draft for each in session] == ["p99"]
 
 
 async def test_looking_at_the_status_changes_nothing(world: World) -> None:
-    empty = await world.store.read(steering.status(KEY, OPERATOR))
+    empty = await world.store.read(turn_control.get_status(KEY, OPERATOR))
     assert (empty.session, empty.running_since, empty.waiting) == (None, None, 0)
     turn = await begin(world)
     await world.say("more")
-    busy = await world.store.read(steering.status(KEY, OPERATOR))
+    busy = await world.store.read(turn_control.get_status(KEY, OPERATOR))
     assert busy.session
     assert (busy.session.id, busy.running_since, busy.waiting) == (turn.session, turn.started, 1)
     world.later(hours=1)
-    assert await world.store.read(steering.status(KEY, OPERATOR)) == busy
+    assert await world.store.read(turn_control.get_status(KEY, OPERATOR)) == busy
 
 
 @transaction
@@ -173,7 +173,7 @@ async def test_a_turn_that_is_just_beginning_hears_of_a_message(postgres_server:
             )
             await asyncio.wait_for(signal.wait(), 30)
         await begins
-        assert await store.read(outbox.depth()) == 1
+        assert await store.read(outbox.count_due()) == 1
 
 
 async def test_a_turn_that_is_just_beginning_can_be_stopped(postgres_server: str) -> None:
@@ -182,18 +182,18 @@ async def test_a_turn_that_is_just_beginning_can_be_stopped(postgres_server: str
         begins = await _begin_slowly(world)
         number = await world.say("/stop", id_="stop")
         assert number
-        received = await store.read(inbox.inbox_row(number, OPERATOR))
+        received = await store.read(inbox.get_message(number, OPERATOR))
         assert received
-        stopped = await store.transact(inbox.obey(received, _stop(world), _say_nothing, world.now, urgent=True))
+        stopped = await store.transact(inbox.run_command(received, _stop(world), _say_nothing, world.now, urgent=True))
         _, begun = await begins
         assert stopped
         assert begun
-        assert (await store.read(steering.signals(begun.turn))).stop
+        assert (await store.read(turn_control.read_signals(begun.turn))).stop
 
 
 @transaction
 def _stop(world: World) -> Statements[str]:
-    yield from steering.request_stop(KEY, world.now, by="alice")
+    yield from turn_control.request_stop(KEY, world.now, by="alice")
     return ""
 
 
@@ -203,6 +203,6 @@ def _say_nothing(_text: str) -> list[Outbound]:
 
 async def test_what_somebody_may_not_see_is_not_named(world: World) -> None:
     await begin(world)
-    seen = await world.store.read(steering.status(KEY, Principal.speaking(dm("8"))))
+    seen = await world.store.read(turn_control.get_status(KEY, Principal.speaking(dm("8"))))
     assert seen.session is None
     assert seen.running_since
