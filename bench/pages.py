@@ -19,7 +19,7 @@ from palaver.model.session import Principal
 from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
 from palaver.store.status import session_list
-from palaver.web.tokens import make_token
+from palaver.web.tokens import issue_token
 
 __all__ = ["page_100k"]
 
@@ -59,7 +59,7 @@ async def _served(config: Config) -> AsyncGenerator[httpx.AsyncClient]:
     try:
         await opened.wait()
         async with await open_store(config.store) as store:
-            token, _ = await make_token(store, SystemClock().now(), name="bench")
+            token, _ = await issue_token(store, SystemClock().now(), name="bench")
         headers = {"authorization": f"Bearer {token}", "accept": "text/html"}
         async with httpx.AsyncClient(base_url=config.web.url, headers=headers) as client:
             yield client

@@ -27,8 +27,8 @@ from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
 from palaver.store.store import Store
 from palaver.web.event_hub import Hub
-from palaver.web.sse import stream
-from palaver.web.tokens import Authenticator, make_token
+from palaver.web.sse import event_stream
+from palaver.web.tokens import Authenticator, issue_token
 
 __all__ = ["push"]
 
@@ -99,12 +99,12 @@ async def _window(file: Path) -> AsyncGenerator[tuple[Store, int, str]]:
     """Streams of a store in which nobody is at work."""
     async with await open_store(str(file), exclusive=True) as store:
         hub, auth = Hub(store, alone=True), Authenticator(store=store, clock=SystemClock())
-        token, _ = await make_token(store, SystemClock().now(), name="bench")
+        token, _ = await issue_token(store, SystemClock().now(), name="bench")
 
         async def events(request: Request) -> Response:
             caller = await auth.by_token(request.headers["authorization"].removeprefix("Bearer "))
             assert caller  # noqa: S101
-            return stream(request, caller, hub, auth)
+            return event_stream(request, caller, hub, auth)
 
         app = Starlette(routes=[Route("/events", events)])
         port = _free_port()

@@ -22,7 +22,7 @@ from palaver.gateway.gateway import Gateway
 from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
 from palaver.store.store import Store
-from palaver.web.tokens import make_link
+from palaver.web.tokens import issue_link
 from tests.store.conftest import store
 from tests.store.ready import store_url
 
@@ -64,7 +64,7 @@ class Opened:
 
     async def link(self, identity: str | None = None) -> str:
         """A login link that nobody has used."""
-        return await make_link(self.store, self.url, SystemClock().now(), identity=identity)
+        return await issue_link(self.store, self.url, SystemClock().now(), identity=identity)
 
     @asynccontextmanager
     async def visit(self, identity: str | None = None) -> AsyncGenerator[httpx.AsyncClient]:

@@ -23,9 +23,9 @@ from palaver.gateway.terminal import terminal_socket
 from palaver.model.attachment import Attachment, TooLarge
 from palaver.protocols.clock import SystemClock
 from palaver.store.people.api_tokens import ALL_RIGHTS, Right
-from palaver.web.bodies import Bodies, TooMuchAtOnce
-from palaver.web.message_service import Speaking
-from palaver.web.tokens import make_token
+from palaver.web.bodies import BodyReader, ServerBusy
+from palaver.web.message_service import MessageService
+from palaver.web.tokens import issue_token
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened, opened
 
@@ -33,7 +33,7 @@ PEOPLE = tuple(GrantConfig(platform="api", user_id=name) for name in ("alice", "
 
 
 async def token(window: Opened, identity: str | None = None, *rights: Right) -> str:
-    made, _ = await make_token(
+    made, _ = await issue_token(
         window.store, SystemClock().now(), name="test", identity=identity, rights=rights or ALL_RIGHTS
     )
     return made
@@ -80,7 +80,7 @@ async def test_said_answered_and_found_again(owner: httpx.AsyncClient) -> None:
     hits = (await owner.get("/search", params={"q": "elsewhere", "role": "user"})).json()["hits"]
     assert [hit["session"]["id"] for hit in hits] == [other["session"]]
     trace = (await owner.get("/traces", params={"name": told["id"]})).json()["traces"]
-    assert [sending["text"] for sending in trace[0]["sendings"]] == ["You said: hello"]
+    assert [sending["text"] for sending in trace[0]["deliveries"]] == ["You said: hello"]
 
 
 async def test_sessions_page_by_page_and_filtered(owner: httpx.AsyncClient) -> None:
@@ -142,7 +142,7 @@ async def test_who_does_not_wait_asks_later(config: Config) -> None:
 async def test_commands_approvals_and_stops(owner: httpx.AsyncClient) -> None:
     told = await say(owner, "!approve this", conversation="a")
     assert (told["waits_for"], told["answer"]) == ("approval", None)
-    assert "/approve allows it" in told["notices"][0]
+    assert "Reply /approve" in told["notices"][0]
     (waiting,) = (await owner.get("/approvals")).json()["turns"]
     assert (waiting["id"], waiting["asks"]["name"]) == (told["turn"], "echo")
     other = {"session": (await say(owner, "hello"))["session"]}
@@ -297,7 +297,7 @@ async def test_only_what_brings_files_may_be_large(owner: httpx.AsyncClient) -> 
 
 async def test_bodies_together_take_no_more_memory_than_two_of_the_largest() -> None:
     options = Options(file_size=3_000_000, files_per_message=1)
-    bodies, more, kept = Bodies(), asyncio.Event(), asyncio.Event()
+    bodies, more, kept = BodyReader(), asyncio.Event(), asyncio.Event()
 
     async def body() -> AsyncGenerator[bytes]:
         yield b"x" * 4_500_000
@@ -312,7 +312,7 @@ async def test_bodies_together_take_no_more_memory_than_two_of_the_largest() -> 
     for event in (more, kept):
         while bodies.held < 9_000_000:  # noqa: ASYNC110 - they begin, and hold what they have read
             await asyncio.sleep(0)
-        with pytest.raises(TooMuchAtOnce):
+        with pytest.raises(ServerBusy):
             await read()
         event.set()
         await asyncio.sleep(0)
@@ -325,7 +325,7 @@ async def test_a_large_body_is_large_for_its_files_and_not_for_its_many_values()
         yield b"[" + b"[]," * 1_000_000
 
     with pytest.raises(TooLarge):
-        async with Bodies().read(body(), Options(), with_files=True):
+        async with BodyReader().read(body(), Options(), with_files=True):
             pass
 
 
@@ -334,9 +334,9 @@ async def test_who_waits_holds_nothing_of_what_they_brought(
 ) -> None:
     kept: list[bytes] = []
     held: list[int] = []
-    keep, settled = Speaking.keep, PendingReply.until_settled
+    keep, settled = MessageService.store_file, PendingReply.until_settled
 
-    async def kept_by(self: Speaking, name: str, media_type: str, content: bytes) -> Attachment:
+    async def kept_by(self: MessageService, name: str, media_type: str, content: bytes) -> Attachment:
         kept.append(content)
         return await keep(self, name, media_type, content)
 
@@ -344,7 +344,7 @@ async def test_who_waits_holds_nothing_of_what_they_brought(
         held.append(sys.getrefcount(kept[-1]))
         return await settled(self, seconds, receive)
 
-    monkeypatch.setattr(Speaking, "keep", kept_by)
+    monkeypatch.setattr(MessageService, "store_file", kept_by)
     monkeypatch.setattr(PendingReply, "until_settled", waits)
     content = base64.b64encode(b"x" * 1000).decode()
     await say(owner, "look", files=[{"name": "f", "content": content}])

@@ -13,7 +13,7 @@ import pytest
 from palaver.config.model import Config
 from palaver.store.people.api_tokens import Right
 from palaver.web.api.endpoints import Endpoint
-from palaver.web.api.rest import ENDPOINTS
+from palaver.web.api.openapi import ENDPOINTS
 from tests.web.conftest import Opened
 from tests.web.test_api import PEOPLE, program, say
 

@@ -8,7 +8,7 @@ from palaver.protocols.clock import SystemClock
 from palaver.store.people.api_tokens import Right
 from palaver.web.address import Address
 from palaver.web.auth_middleware import FailureLimiter
-from palaver.web.tokens import Authenticator, make_token
+from palaver.web.tokens import Authenticator, issue_token
 from tests.web.conftest import Opened
 
 HERE = Address(host="127.0.0.1", port=8787, url="http://127.0.0.1:8787")
@@ -67,17 +67,17 @@ async def test_a_name_that_is_not_ours_is_not_answered(client: httpx.AsyncClient
 
 
 def test_bare_addresses_and_names_that_were_configured_are_ours() -> None:
-    assert all(HERE.answers_to(host) for host in ("127.0.0.1:8787", "localhost", "[::1]:1", "192.168.0.7"))
-    assert not HERE.answers_to("palaver.example.org")
-    assert AWAY.answers_to("palaver.example.org")
-    assert AWAY.is_own("https://palaver.example.org", "127.0.0.1:8787")
-    assert not AWAY.is_own("https://evil.example", "127.0.0.1:8787")
+    assert all(HERE.accepts_host(host) for host in ("127.0.0.1:8787", "localhost", "[::1]:1", "192.168.0.7"))
+    assert not HERE.accepts_host("palaver.example.org")
+    assert AWAY.accepts_host("palaver.example.org")
+    assert AWAY.is_own_origin("https://palaver.example.org", "127.0.0.1:8787")
+    assert not AWAY.is_own_origin("https://evil.example", "127.0.0.1:8787")
 
 
 async def test_a_token_does_what_its_scopes_allow(window: Opened) -> None:
     now = SystemClock().now()
-    reads, _ = await make_token(window.store, now, name="reads", rights={Right.READ})
-    chats, key = await make_token(window.store, now, name="chats", rights={Right.CHAT})
+    reads, _ = await issue_token(window.store, now, name="reads", rights={Right.READ})
+    chats, key = await issue_token(window.store, now, name="chats", rights={Right.CHAT})
     async with httpx.AsyncClient(base_url=window.url) as client:
         assert (await client.get("/", headers={"authorization": f"Bearer {reads}"})).status_code == 200
         assert (await client.get("/", headers={"authorization": f"Bearer {chats}"})).status_code == 403
@@ -119,7 +119,7 @@ async def test_whatever_breaks_is_answered_and_logged_without_its_words(
     monkeypatch.setattr(Authenticator, "by_login", breaks)
     answer = await client.get("/")
     assert (answer.status_code, "content-security-policy" in answer.headers) == (500, True)
-    assert [getattr(record, "action", "") for record in caplog.records if "broke" in record.getMessage()] == [
+    assert [getattr(record, "action", "") for record in caplog.records if "failed" in record.getMessage()] == [
         "web.error"
     ]
     assert "somebody's" not in caplog.text + answer.text
@@ -152,18 +152,18 @@ async def test_a_store_that_does_not_answer_is_said(
 
     monkeypatch.setattr(Authenticator, "by_login", fails)
     answer = await client.get(f"{window.url}/")
-    assert (answer.status_code, "try again" in answer.text, "disk" in answer.text) == (503, True, False)
+    assert (answer.status_code, "Try again" in answer.text, "disk" in answer.text) == (503, True, False)
 
 
 def test_failures_are_forgotten_after_a_while_and_count_for_all_together() -> None:
-    attempts = FailureLimiter(each=2, everybody=3, window=10)
-    attempts.failed("a", 0)
-    attempts.failed("a", 1)
-    assert attempts.wait("a", 2) == 8
-    assert attempts.wait("b", 2) == 0
-    attempts.failed("b", 2)
-    assert attempts.wait("c", 3) == 7
-    assert attempts.wait("a", 11) == 0
+    attempts = FailureLimiter(per_address=2, total=3, window=10)
+    attempts.record("a", 0)
+    attempts.record("a", 1)
+    assert attempts.retry_after("a", 2) == 8
+    assert attempts.retry_after("b", 2) == 0
+    attempts.record("b", 2)
+    assert attempts.retry_after("c", 3) == 7
+    assert attempts.retry_after("a", 11) == 0
 
 
 @pytest.mark.parametrize("path", ["/", "/nothing", "/login", "/health", "/static/x/y"])

@@ -19,7 +19,7 @@ from palaver.gateway.terminal import terminal_socket
 from palaver.protocols.clock import SystemClock
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import ARGS, CHROMIUM, Opened, opened
-from tests.web.stage import HOSTILE, OPERATOR, Stage, dm, furnish
+from tests.web.demo_data import HOSTILE, OPERATOR, Stage, dm, furnish
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -167,16 +167,16 @@ async def test_what_runs_is_stopped_and_what_was_said_undone(shared: Opened, tab
     await say(shared, "keep this", "stop")
     hangs = asyncio.create_task(say(shared, "!hang", "stop"))
     await tab.goto(f"{shared.url}/turns")
-    await tab.locator("#flights").get_by_role("button", name="Stop").click()
-    await expect(tab.locator("#told")).to_have_text("Stopping.")
-    await tab.get_by_text("Nothing is being worked on.").wait_for()
+    await tab.locator("#running").get_by_role("button", name="Stop").click()
+    await expect(tab.locator("#notice")).to_have_text("Stopping.")
+    await tab.get_by_text("No turn is running.").wait_for()
     hangs.cancel()
     with suppress(asyncio.CancelledError):
         await hangs
     await tab.goto(f"{shared.url}/sessions")
     await tab.locator("#sessions li").filter(has_text="!hang").get_by_role("link").click()
     await tab.get_by_role("button", name="Undo").click()
-    await expect(tab.locator("#told")).to_contain_text("Taken back")
+    await expect(tab.locator("#notice")).to_contain_text("Taken back")
     await expect(tab.locator("#entries").get_by_text("!hang")).to_have_count(0)
     await tab.get_by_role("button", name="Redo").click()
     await expect(tab.locator("#entries").get_by_text("!hang")).to_have_count(1)
@@ -217,9 +217,9 @@ async def test_a_search_is_typed_and_leads_to_what_was_found(shared: Opened, tab
 async def test_what_waits_for_permission_is_allowed(shared: Opened, tab: Page) -> None:
     await say(shared, "!approve it", "asks")
     await tab.goto(f"{shared.url}/turns")
-    row = tab.locator("#asks li").filter(has=tab.locator("[id^=order-approve]")).last
-    await row.get_by_role("button", name="Allow").click()
-    await expect(tab.locator("#told")).to_have_text("Allowed.")
+    row = tab.locator("#parked li").filter(has=tab.locator("[id^=command-button-approve]")).last
+    await row.get_by_role("button", name="Approve").click()
+    await expect(tab.locator("#notice")).to_have_text("Allowed.")
     await tab.goto(f"{shared.url}/sessions")
     await tab.locator("#sessions li").filter(has_text="!approve it").get_by_role("link").click()
     await tab.get_by_text("You said: it").wait_for()

@@ -12,7 +12,7 @@ from playwright.async_api import Browser, Page, expect
 from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config, GrantConfig
 from tests.web.conftest import Opened, opened
-from tests.web.stage import OPERATOR
+from tests.web.demo_data import OPERATOR
 
 LINE = re.compile(r'<li id="m-[^"]*" class="said( mine)?">.*?<div class="plain">(.*?)</div>', re.DOTALL)
 
@@ -138,15 +138,17 @@ async def test_talking_in_a_browser(window: Opened, tab: Page) -> None:
     await tab.goto(f"{window.url}/chat")
     await tab.get_by_label("Message").fill("hello there")
     await tab.keyboard.press("Enter")
-    await expect(tab.locator("#talk .said")).to_have_text([re.compile("hello there"), re.compile("You said: hello")])
+    await expect(tab.locator("#messages .message")).to_have_text(
+        [re.compile("hello there"), re.compile("You said: hello")]
+    )
     await tab.get_by_label("Message").fill("/wh")
     await expect(tab.get_by_role("option", name="/whoami")).to_be_visible()
     await tab.keyboard.press("Tab")
     await expect(tab.get_by_label("Message")).to_have_value("/whoami ")
     await tab.keyboard.press("Enter")
-    await expect(tab.locator("#talk .said")).to_have_count(4)
+    await expect(tab.locator("#messages .message")).to_have_count(4)
     await tab.reload()
-    await expect(tab.locator("#talk .said")).to_have_count(4)
+    await expect(tab.locator("#messages .message")).to_have_count(4)
 
 
 async def test_an_answer_grows_and_can_be_allowed_by_a_button(config: Config, browser_page: Page) -> None:
@@ -158,14 +160,14 @@ async def test_an_answer_grows_and_can_be_allowed_by_a_button(config: Config, br
         await tab.goto(f"{window.url}/chat")
         await tab.get_by_label("Message").fill("one two three four five six")
         await tab.keyboard.press("Enter")
-        await expect(tab.locator("#talk .growing")).to_be_visible()
-        await expect(tab.locator("#talk .said:not(.growing)").last).to_contain_text(
+        await expect(tab.locator("#messages .growing")).to_be_visible()
+        await expect(tab.locator("#messages .message:not(.growing)").last).to_contain_text(
             "You said: one two three four five six"
         )
         await tab.get_by_label("Message").fill("!approve this")
         await tab.keyboard.press("Enter")
         await tab.get_by_role("button", name="Approve").click()
-        await expect(tab.locator("#talk")).to_contain_text("You said: this")
+        await expect(tab.locator("#messages")).to_contain_text("You said: this")
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ import pytest
 from palaver.model.attachment import NewFile
 from palaver.model.errors import StoreUnavailable
 from palaver.model.source import Source
-from palaver.platforms.web.adapter import Shown as Told
-from palaver.platforms.web.adapter import WebAdapter
+from palaver.platforms.web.adapter import ChatUpdate, WebAdapter
 from palaver.protocols.adapter import Adapter, PlatformDown
 from palaver.protocols.clock import SystemClock
 from palaver.store.conversations.blob_store import BlobStore
@@ -21,7 +20,7 @@ _ids = count(1)
 
 
 class Browser:
-    """One chat of one person: it holds on to what was not taken, and shows what it is told."""
+    """One chat of one person: it holds on to what was not taken, and shows what it is update."""
 
     chat_id = "alice"
     thread_id: str | None = None
@@ -30,15 +29,15 @@ class Browser:
         self._shelf = BlobStore(folder)
         self._adapter: WebAdapter | None = None
         self._unsaid: asyncio.Queue[tuple[str, str, str, Sequence[NewFile]]] = asyncio.Queue()
-        self._told: dict[str, Told] = {}
+        self._updates: dict[str, ChatUpdate] = {}
 
     def adapter(self) -> Adapter:
-        self._adapter = WebAdapter(SystemClock(), tell=self._tell, shelf=self._shelf)
+        self._adapter = WebAdapter(SystemClock(), push=self._push, shelf=self._shelf)
         return self._adapter
 
-    def _tell(self, told: Told) -> None:
-        if not (told.is_mine or told.is_typing):
-            self._told[told.id] = told
+    def _push(self, update: ChatUpdate) -> None:
+        if not (update.is_mine or update.is_typing):
+            self._updates[update.id] = update
 
     async def run(self) -> None:
         while True:
@@ -74,7 +73,7 @@ class Browser:
         return self._say(text, "alice", files)
 
     async def shown(self) -> list[Shown]:
-        return [Shown(chat_id=told.chat, text=told.text) for told in self._told.values()]
+        return [Shown(chat_id=update.chat, text=update.text) for update in self._updates.values()]
 
     async def shown_files(self) -> list[NewFile]:
         raise NotPossible

@@ -15,7 +15,7 @@ from tests.web.conftest import ARGS, CHROMIUM, Opened, opened
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-WAITS = re.compile("is sent as soon as the gateway is back")
+WAITS = re.compile("is sent when the gateway is back")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -62,12 +62,12 @@ async def test_what_is_said_live_looks_as_it_will_after_a_reload(shared: Opened,
     await enter(tab, shared, "live")
     await tab.get_by_label("Files").set_input_files({"name": "a.txt", "mimeType": "text/plain", "buffer": b"a"})
     await say(tab, "look\nhere")
-    await expect(tab.locator("#talk .mine a.file")).to_contain_text("a.txt")
-    await expect(tab.locator('#talk .said time[title$="IST"]')).to_have_count(2)
+    await expect(tab.locator("#messages .mine a.file")).to_contain_text("a.txt")
+    await expect(tab.locator('#messages .message time[title$="IST"]')).to_have_count(2)
     assert await tab.get_by_label("Files").input_value() == ""
-    live = await tab.locator("#talk").inner_text()
+    live = await tab.locator("#messages").inner_text()
     await tab.reload()
-    assert await tab.locator("#talk").inner_text() == live
+    assert await tab.locator("#messages").inner_text() == live
 
 
 async def test_what_could_not_be_sent_is_sent_once_the_gateway_is_back(shared: Opened, tab: Page) -> None:
@@ -82,7 +82,7 @@ async def test_what_could_not_be_sent_is_sent_once_the_gateway_is_back(shared: O
     await expect(tab.get_by_role("alert")).to_have_text(WAITS)
     await tab.unroute("**/chat/later")
     await tab.clock.fast_forward(3000)
-    await expect(tab.locator("#talk .mine .plain")).to_have_text(["wait for it"])
+    await expect(tab.locator("#messages .mine .plain")).to_have_text(["wait for it"])
     await expect(tab.get_by_label("Message")).to_have_value("")
     await expect(tab.get_by_role("alert")).to_have_text("")
 
@@ -105,7 +105,7 @@ async def test_other_words_after_a_try_are_another_message(shared: Opened, tab: 
     await tab.get_by_label("Message").press_sequentially(" two")
     is_cut = False
     await tab.keyboard.press("Enter")
-    await expect(tab.locator("#talk .mine .plain")).to_have_text(["one", "one two"])
+    await expect(tab.locator("#messages .mine .plain")).to_have_text(["one", "one two"])
 
 
 async def test_whoever_was_logged_out_elsewhere_is_shown_the_way_and_keeps_their_words(
@@ -133,4 +133,4 @@ async def test_a_file_that_is_too_large_is_named_until_it_is_taken_out(shared: O
     await files.set_input_files([])
     await expect(told).to_have_text("")
     await files.set_input_files([{"name": f"{number}", "mimeType": "a/b", "buffer": b"0"} for number in range(11)])
-    await expect(told).to_have_text("A message has at most 10 files, not 11.")
+    await expect(told).to_have_text("A message can have 10 files, not 11.")

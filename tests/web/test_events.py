@@ -27,7 +27,7 @@ from palaver.web import event_hub, sse
 from palaver.web.caller import Caller
 from palaver.web.event_hub import Event, Hub
 from palaver.web.feeds import Feed
-from palaver.web.tokens import make_token
+from palaver.web.tokens import issue_token
 from tests.platforms.terminal.people import Person
 from tests.store.conftest import fresh_store
 from tests.store.world import NOON, World, dm
@@ -143,7 +143,7 @@ async def test_nobody_is_told_of_what_they_may_not_see(config: Config) -> None:
 async def test_a_login_that_is_taken_back_ends_its_streams(
     window: Opened, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_hub, "HEARTBEAT", 0.05)
+    monkeypatch.setattr(event_hub, "HEARTBEAT_SECONDS", 0.05)
     async with listening(client) as ear:
         async with window.visit() as other:
             del other
@@ -159,11 +159,11 @@ async def test_a_login_that_is_taken_back_ends_its_streams(
 async def test_a_token_that_is_taken_back_ends_its_streams_also_where_much_goes_on(
     window: Opened, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    token, key = await make_token(window.store, SystemClock().now(), name="x")
+    token, key = await issue_token(window.store, SystemClock().now(), name="x")
     shown = {"authorization": f"Bearer {token}"}
     async with httpx.AsyncClient(base_url=window.url, headers=shown) as program, listening(program) as ear:
         await window.store.transact(window.store.api_tokens.revoke(key.number))
-        monkeypatch.setattr(sse, "HEARTBEAT", 0)
+        monkeypatch.setattr(sse, "HEARTBEAT_SECONDS", 0)
         await client.post("/chat/main", data={"text": "secret", "id": "1"})
         async with asyncio.timeout(10):
             with pytest.raises(EOFError):
@@ -330,7 +330,7 @@ async def test_a_transaction_that_takes_long_is_looked_for_less_and_less(
         if len(pauses) == 8:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr(Feed, "news", held)
+    monkeypatch.setattr(Feed, "read_journal", held)
     monkeypatch.setattr(asyncio, "sleep", paused)
     with pytest.raises(asyncio.CancelledError):
         await Feed(store, owner(), START, lambda: "").run()

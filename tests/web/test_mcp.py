@@ -17,7 +17,7 @@ from mcp_types import TextContent, TextResourceContents
 from palaver.config.model import Config
 from palaver.protocols.clock import SystemClock
 from palaver.store.people.api_tokens import CredentialKind, Right
-from palaver.web.mcp.clients import Remote
+from palaver.web.mcp.remote_client import RemoteClient
 from palaver.web.mcp.server import make_server
 from tests.web.conftest import Opened
 from tests.web.test_api import PEOPLE, program, say, token
@@ -88,12 +88,12 @@ async def tour(client: Client) -> None:
     assert isinstance(content, TextResourceContents)
     assert "hello from afar" in content.text
     assert "no session" in await refused(client, "read_session", session="no such")
-    assert "There is no argument 'quary'. Use q," in await refused(client, "search", q="x", quary="y")
+    assert "Unknown argument 'quary'. Use q," in await refused(client, "search", q="x", quary="y")
     assert await refused(client, "read_session", id="nope") == (
-        "There has to be an argument 'session'. Use session, before, after, hidden, limit, for example session=…"
+        "Missing argument 'session'. Use session, before, after, hidden, limit, for example session=…"
     )
     assert await refused(client, "search", q="x", limit=999) == "limit cannot be '999'. Use 1 to 100"
-    assert "no tool" in await refused(client, "delete_everything")
+    assert "Unknown tool" in await refused(client, "delete_everything")
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -127,13 +127,13 @@ async def test_each_sees_their_own_and_does_what_they_may(window: Opened) -> Non
 
 
 async def test_what_cannot_be_told_is_an_error_and_not_nothing(window: Opened, unused_tcp_port: int) -> None:
-    talks = Remote(url=window.url, token=await token(window, "api:bob", Right.CHAT))
+    talks = RemoteClient(url=window.url, token=await token(window, "api:bob", Right.CHAT))
     async with Client(make_server(talks)) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == ["send_message"]
         assert (await client.list_resources()).resources == []
-    stranger = Remote(url=window.url, token="pal_wrong")  # noqa: S106 - it opens nothing
-    nowhere = Remote(url=f"http://127.0.0.1:{unused_tcp_port}", token="")
-    elsewhere = Remote(url=f"{window.url}/static", token="")
+    stranger = RemoteClient(url=window.url, token="pal_wrong")  # noqa: S106 - it opens nothing
+    nowhere = RemoteClient(url=f"http://127.0.0.1:{unused_tcp_port}", token="")
+    elsewhere = RemoteClient(url=f"{window.url}/static", token="")
     for reach, words in ((stranger, "needs a login"), (nowhere, "No gateway answers"), (elsewhere, "error")):
         async with Client(make_server(reach)) as client:
             for asked in (client.list_tools, client.list_resources):

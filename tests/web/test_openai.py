@@ -16,7 +16,7 @@ from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolPara
 from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
 from palaver.config.quotas import CapsConfig
-from palaver.model.session import Principal
+from palaver.model.session import Principal, Session
 from palaver.store.people.api_tokens import Right
 from tests.web.conftest import Opened, opened
 from tests.web.test_api import PEOPLE, token
@@ -64,6 +64,10 @@ async def said(window: Opened, session: str) -> list[str]:
     return [entry.text for entry in entries if entry.role in {"user", "assistant"}]
 
 
+async def found(window: Opened, session: str) -> Session:
+    return await window.store.read(window.store.sessions.get_visible(session, Principal.operator()))
+
+
 async def test_a_client_that_sends_everything_again_goes_on_with_its_conversation(
     window: Opened, ai: openai.AsyncOpenAI
 ) -> None:
@@ -82,26 +86,50 @@ async def test_a_client_that_sends_everything_again_goes_on_with_its_conversatio
     ]
 
 
-async def test_another_history_is_another_conversation(window: Opened, ai: openai.AsyncOpenAI) -> None:
+async def test_the_same_beginning_is_the_same_conversation(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    """The system prompt and the first user message name it; another of either is another conversation."""
+    brief: Messages = [{"role": "system", "content": "Be brief."}]
+    answer, session = await ask(ai, [*brief, user("one")])
+    key = (await found(window, session)).key
+    again, fresh = await ask(ai, [*brief, user("one")])
+    assert (again, fresh != session) == (answer, True), "a client without a history starts over"
+    assert (await found(window, fresh)).key == key
+    assert (await ask(ai, [*brief, user("one"), assistant(answer), user("two")]))[1] == fresh
+    for other in ([user("one")], [*brief, user("two")], [{"role": "system", "content": "Be long."}, user("one")]):
+        _, elsewhere = await ask(ai, cast("Messages", other))
+        assert (await found(window, elsewhere)).key != key
+
+
+async def test_an_edited_history_branches_or_starts_fresh(window: Opened, ai: openai.AsyncOpenAI) -> None:
     first, session = await ask(ai, [user("one")])
-    assert (await ask(ai, [user("one")]))[1] != session, "who begins anew begins anew"
-    second, _ = await ask(ai, [user("one"), assistant(first), user("two")])
+    await ask(ai, [user("one"), assistant(first), user("two")])
     changed: Messages = [user("one"), assistant(first), user("two, but otherwise")]
     _, branch = await ask(ai, changed)
     assert await said(window, branch) == ["one", first, "two, but otherwise", "You said: two, but otherwise"]
+    assert (await said(window, session))[-2:] == ["two", "You said: two"], "nothing is lost"
     foreign: Messages = [user("one"), assistant("said elsewhere"), user("go on")]
     answer, fresh = await ask(ai, foreign)
     assert fresh not in {session, branch}
     begun = (await said(window, fresh))[0]
     assert begun == "So far:\n\nI said: one\n\nYou said: said elsewhere\n\nNow: go on"
     foreign += [assistant(answer), user("and on")]
-    assert await ask(ai, foreign) == ("You said: and on", fresh), "from then on it is known"
-    assert second == "You said: two"
+    assert await ask(ai, foreign) == ("You said: and on", fresh), "from then on it matches"
 
 
-async def test_many_who_begin_alike_are_not_mixed_up(ai: openai.AsyncOpenAI) -> None:
-    found = await asyncio.gather(*(ask(ai, [user("same")]) for _ in range(40)))
-    assert len({session for _, session in found}) == 40
+async def test_people_who_begin_alike_never_meet(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    answer, owners = await ask(ai, [user("same")])
+    async with await client(window, "api:alice") as other:
+        _, robots = await ask(other, [user("same")])
+        assert robots != owners
+        _, guessed = await ask(other, [user("same"), assistant(answer), user("go on")])
+        assert (guessed, await said(window, owners)) == (robots, ["same", answer])
+
+
+async def test_requests_that_begin_alike_at_once_are_all_answered(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    answers = await asyncio.gather(*(ask(ai, [user("same")]) for _ in range(10)))
+    assert all("same" in text for text, _ in answers)
+    keys = {(await found(window, session)).key for _, session in answers}
+    assert len(keys) == 1
 
 
 async def test_bound_by_name_or_by_session(window: Opened, ai: openai.AsyncOpenAI) -> None:
@@ -275,9 +303,9 @@ async def test_what_goes_wrong_is_told_as_openai_does(window: Opened, ai: openai
         with pytest.raises(openai.BadRequestError):
             await ask(ai, [user("hello")], **more)
     for messages, found in (
-        ([], "by 'nobody'"),
-        ([assistant("hello")], "by 'assistant'"),
-        ([user(" ")], "nothing to say"),
+        ([], "from 'nobody'"),
+        ([assistant("hello")], "from 'assistant'"),
+        ([user(" ")], "text or files"),
     ):
         with pytest.raises(openai.BadRequestError, match=found):
             await ask(ai, messages)

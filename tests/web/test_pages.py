@@ -19,10 +19,10 @@ from palaver.model.turn import Inbound
 from palaver.protocols.clock import SystemClock
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.people.api_tokens import Right
-from palaver.web.tokens import make_token
+from palaver.web.tokens import issue_token
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened
-from tests.web.stage import Stage, dm, entry
+from tests.web.demo_data import Stage, dm, entry
 
 PAGES = (
     "/",
@@ -87,15 +87,15 @@ async def test_a_transcript_is_shown_renamed_undone_branched_and_exported(
     assert "You said: one" in page
     assert "<details><summary>Uses" in page
     renamed = await client.post(f"/sessions/{session}/rename", data={"title": "Plans"})
-    assert (renamed.status_code, renamed.text) == (200, "This conversation is called “Plans” now.")
-    undone = await client.post(f"/sessions/{session}/order", data={"text": "/undo"})
+    assert (renamed.status_code, renamed.text) == (200, "Renamed to “Plans”.")
+    undone = await client.post(f"/sessions/{session}/command", data={"text": "/undo"})
     assert "Taken back" in undone.text
     assert "!tool two" not in (await client.get(f"/sessions/{session}")).text
     audit = (await client.get(f"/sessions/{session}?audit=1")).text
     assert "!tool two" in audit
     assert "out of sight by operation" in audit
-    await client.post(f"/sessions/{session}/order", data={"text": "/redo"})
-    branched = await client.post(f"/sessions/{session}/order", data={"text": "/branch", "title": "Idea", "at": "1"})
+    await client.post(f"/sessions/{session}/command", data={"text": "/redo"})
+    branched = await client.post(f"/sessions/{session}/command", data={"text": "/branch", "title": "Idea", "at": "1"})
     child = branched.headers["x-goto"]
     assert child != f"/sessions/{session}"
     shown = (await client.get(child)).text
@@ -105,7 +105,7 @@ async def test_a_transcript_is_shown_renamed_undone_branched_and_exported(
     assert exported.headers["content-disposition"] == "attachment; filename*=UTF-8''Plans.html"
     assert "sandbox" in exported.headers["content-security-policy"]
     assert (await client.get(f"/sessions/{session}/export?format=exe")).status_code == 400
-    refused = await client.post(f"/sessions/{session}/order", data={"text": "/forget me --yes"})
+    refused = await client.post(f"/sessions/{session}/command", data={"text": "/forget me --yes"})
     assert refused.status_code == 400
 
 
@@ -145,8 +145,8 @@ async def test_search_marks_what_was_found_and_leads_to_it(window: Opened, clien
     assert page.count("<mark>Berlin</mark>") == 2
     assert "<b>" not in page
     assert f"/sessions/{await session_of(window)}?at=" in page
-    assert "Nothing like this" in (await client.get("/search?q=zebra")).text
-    assert "There is no word to search for" in (await client.get('/search?q="&order=best&role=tool&days=7')).text
+    assert "No results" in (await client.get("/search?q=zebra")).text
+    assert "needs at least one word" in (await client.get('/search?q="&order=best&role=tool&days=7')).text
 
 
 async def test_what_waits_for_permission_is_allowed_and_what_runs_is_stopped(
@@ -155,13 +155,13 @@ async def test_what_waits_for_permission_is_allowed_and_what_runs_is_stopped(
     await say(window, "!approve it")
     session = await session_of(window)
     page = (await client.get("/turns")).text
-    assert "Waiting for permission" in page
-    assert f"/sessions/{session}/order" in page
+    assert "Waiting for approval" in page
+    assert f"/sessions/{session}/command" in page
     shown = re.search(r'value="(/approve [0-9-]+)"', page)
     assert shown
-    unseen = await client.post(f"/sessions/{session}/order", data={"text": "/approve"})
+    unseen = await client.post(f"/sessions/{session}/command", data={"text": "/approve"})
     assert unseen.status_code == 400
-    allowed = await client.post(f"/sessions/{session}/order", data={"text": shown[1]})
+    allowed = await client.post(f"/sessions/{session}/command", data={"text": shown[1]})
     assert allowed.text == "Allowed."
 
     async def is_over() -> bool:
@@ -174,11 +174,11 @@ async def test_what_waits_for_permission_is_allowed_and_what_runs_is_stopped(
         return 'value="/stop"' in (await client.get("/turns")).text
 
     await until(is_running)
-    stopped = await client.post(f"/sessions/{session}/order", data={"text": "/stop"})
+    stopped = await client.post(f"/sessions/{session}/command", data={"text": "/stop"})
     assert stopped.text == "Stopping."
 
     async def is_done() -> bool:
-        return "Nothing is being worked on." in (await client.get("/turns")).text
+        return "No turn is running." in (await client.get("/turns")).text
 
     await until(is_done)
     hangs.cancel()
@@ -192,14 +192,14 @@ async def test_messages_have_traces(window: Opened, client: httpx.AsyncClient) -
     trace = (await client.get("/trace?name=in:1")).text
     assert "received from terminal" in trace
     assert "delivered" in trace
-    assert "there is no message" in (await client.get("/trace?name=in:99")).text
+    assert "no message" in (await client.get("/trace?name=in:99")).text
     assert (await client.post("/sends/-x/settle", data={"how": "again"})).status_code == 404
     assert (await client.post("/sends/1024/settle", data={"how": "again"})).status_code == 404
 
 
 async def test_grants_are_given_taken_back_and_audited(client: httpx.AsyncClient) -> None:
     added = await client.post("/people/grants", data={"who": "telegram:7", "role": "admin"})
-    assert added.text == "Grant 1: user 7, telegram, as admin."
+    assert added.text == "Added grant 1: user 7, telegram, as admin."
     page = (await client.get("/people")).text
     assert "user 7, telegram, as admin" in page
     assert "<strong>granted</strong>" in page
@@ -207,7 +207,7 @@ async def test_grants_are_given_taken_back_and_audited(client: httpx.AsyncClient
     assert wrong.status_code == 400
     assert "Unknown platform" in wrong.json()["error"]
     taken = await client.post("/people/grants/1/remove")
-    assert "taken back" in taken.text
+    assert "Revoked" in taken.text
     assert (await client.post("/people/grants/1/remove")).status_code == 404
 
 
@@ -223,9 +223,9 @@ async def test_a_stranger_is_let_in_by_code_and_turned_away_by_name(window: Open
     assert "telegram:7" in page
     assert "<i>" not in page
     let_in = await client.post("/people/approve", data={"code": "k7qm 3xpr", "role": "guest"})
-    assert let_in.text == "telegram:7 is let in as guest."
+    assert let_in.text == "Approved telegram:7 as guest."
     denied = await client.post("/people/deny", data={"identity": "telegram:8", "block": "1"})
-    assert denied.text == "telegram:8 is turned away for good."
+    assert denied.text == "Blocked telegram:8."
     assert (await client.post("/people/approve", data={"code": "ZZZZZZZZ"})).status_code == 400
 
 
@@ -242,7 +242,7 @@ async def test_a_key_and_a_reset_are_explained(window: Opened, client: httpx.Asy
     page = (await client.get("/explain?platform=telegram&kind=group&chat=-100&user=7")).text
     assert "agent:main:telegram:group:-100:user:7" in page
     assert "Unknown platform" in (await client.get("/explain?platform=nope")).text
-    assert "has a chat id" in (await client.get("/explain?platform=telegram&kind=group")).text
+    assert "needs a chat id" in (await client.get("/explain?platform=telegram&kind=group")).text
     query = {
         "last_active": "2026-03-28T12:00:00+00:00",
         "policy": "daily",
@@ -250,14 +250,14 @@ async def test_a_key_and_a_reset_are_explained(window: Opened, client: httpx.Asy
         "zone": "Europe/Berlin",
     }
     assert "Starts fresh: daily" in (await client.get("/explain", params=query)).text
-    assert "cannot be" in (await client.get("/explain", params={**query, "policy": "x"})).text
+    assert "Unknown policy" in (await client.get("/explain", params={**query, "policy": "x"})).text
     await say(window, "hello")
-    assert "Goes on." in (await client.get("/explain", params={"session": await session_of(window)})).text
+    assert "Continues." in (await client.get("/explain", params={"session": await session_of(window)})).text
 
 
 async def test_the_doctor_and_the_platforms_say_what_they_found(client: httpx.AsyncClient) -> None:
     assert "terminal" in (await client.get("/platforms")).text
-    assert "All is well." in (await client.get("/doctor")).text
+    assert "Everything is fine." in (await client.get("/doctor")).text
 
 
 async def test_somebody_else_sees_their_own_conversations_and_no_page_of_the_owners(window: Opened) -> None:
@@ -275,7 +275,7 @@ async def test_somebody_else_sees_their_own_conversations_and_no_page_of_the_own
             assert (await client.get(f"/sessions/{session}{path}")).status_code == 404
         assert "no message" in (await client.get("/trace?name=in:1")).text
         for path, data in (
-            (f"/sessions/{session}/order", {"text": "/undo"}),
+            (f"/sessions/{session}/command", {"text": "/undo"}),
             (f"/sessions/{session}/rename", {"title": "mine"}),
         ):
             assert (await client.post(path, data=data)).status_code == 404
@@ -291,11 +291,11 @@ async def test_somebody_acts_in_their_own_conversations(window: Opened) -> None:
     await window.store.transact(window.store.grants.add(grant, stage.now, by="test"))
     async with window.visit("telegram:7") as client:
         assert session in (await client.get("/sessions")).text
-        undone = await client.post(f"/sessions/{session}/order", data={"text": "/undo"})
+        undone = await client.post(f"/sessions/{session}/command", data={"text": "/undo"})
         assert "Taken back" in undone.text
         assert "TWO" not in (page := (await client.get(f"/sessions/{session}?audit=1")).text)
         assert "ONE" in page
-        branched = await client.post(f"/sessions/{session}/order", data={"text": "/branch", "title": "Mine"})
+        branched = await client.post(f"/sessions/{session}/command", data={"text": "/branch", "title": "Mine"})
         assert "ONE" in (await client.get(branched.headers["x-goto"])).text
         assert "turn 1 in agent:main:telegram:dm:7" in (await client.get("/trace?name=turn:1")).text
     async with window.visit("telegram:8") as client:
@@ -338,11 +338,11 @@ async def once(content: bytes) -> AsyncIterator[bytes]:
 async def test_a_key_that_may_only_read_changes_nothing(window: Opened) -> None:
     await say(window, "hello")
     session = await session_of(window)
-    token, _ = await make_token(window.store, SystemClock().now(), name="reads", rights={Right.READ})
+    token, _ = await issue_token(window.store, SystemClock().now(), name="reads", rights={Right.READ})
     async with httpx.AsyncClient(base_url=window.url, headers={"authorization": f"Bearer {token}"}) as client:
         assert 'value="/undo"' not in (await client.get(f"/sessions/{session}")).text
         for path in (
-            f"/sessions/{session}/order",
+            f"/sessions/{session}/command",
             f"/sessions/{session}/rename",
             "/people/grants",
             "/people/approve",

@@ -13,7 +13,7 @@ from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.session import Principal
 from palaver.protocols.clock import SystemClock
 from palaver.store.people.api_tokens import Right
-from palaver.web.tokens import make_token
+from palaver.web.tokens import issue_token
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened
 from tests.web.test_api import program, say, token
@@ -151,7 +151,7 @@ async def refused(client: httpx.AsyncClient, session: str, turn: str) -> list[in
         await client.post(f"/approvals/{turn}", json={"allow": True, "question": waits["question"]}),
         await client.post(f"/approvals/{turn}", json={"allow": False, "question": waits["question"]}),
         await client.post(f"/turns/{turn}/stop"),
-        await client.post(beside(client, f"/sessions/{session}/order"), data={"text": "/undo"}),
+        await client.post(beside(client, f"/sessions/{session}/command"), data={"text": "/undo"}),
         await client.post(beside(client, f"/sessions/{session}/rename"), data={"title": "mine"}),
     ]
     return [answer.status_code for answer in answers]
@@ -188,8 +188,8 @@ async def test_an_admin_answers_what_somebody_else_was_asked(window: Opened) -> 
 
 
 async def test_a_key_that_was_taken_back_hears_nothing_more(window: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    for room in ("speaking", "api.openai"):
-        monkeypatch.setattr(f"palaver.web.{room}.HEARTBEAT", 0.02)
+    for module in ("message_service", "openai.endpoint"):
+        monkeypatch.setattr(f"palaver.web.{module}.HEARTBEAT_SECONDS", 0.02)
     store, now, asked = window.store, SystemClock().now(), {"role": "user", "content": "!hang"}
     body: dict[str, object] = {"model": "palaver", "messages": [asked]}
     waits: list[tuple[str, dict[str, object]]] = [
@@ -199,7 +199,7 @@ async def test_a_key_that_was_taken_back_hears_nothing_more(window: Opened, monk
     ]
     async with program(window) as owner, asyncio.timeout(20):
         for path, words in waits:
-            made, key = await make_token(store, now, name="test", identity="api:alice")
+            made, key = await issue_token(store, now, name="test", identity="api:alice")
             headers = {"authorization": f"Bearer {made}"}
             async with httpx.AsyncClient(base_url=window.url, headers=headers) as client:
                 waiting = asyncio.create_task(client.post(path, json=words))

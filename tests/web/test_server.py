@@ -20,7 +20,7 @@ from palaver.gateway.terminal import terminal_socket
 from palaver.model.errors import StoreUnavailable
 from palaver.protocols.clock import SystemClock
 from palaver.web import server
-from palaver.web.tokens import make_link
+from palaver.web.tokens import issue_link
 from tests.cli.processes import Place
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened, free_port, opened
@@ -65,7 +65,7 @@ async def test_a_disk_on_which_nothing_can_be_written_is_said_at_once(
         ready = await client.get("/ready")
         is_full = False
     assert (said.status_code, ready.status_code) == (503, 503)
-    assert ready.text == "the store does not take what is written\n"
+    assert ready.text == "the store refuses writes\n"
     untaken = [record for record in caplog.records if getattr(record, "action", "") == "message.not_stored"]
     assert [(record.levelname, getattr(record, "account", "")) for record in untaken] == [("ERROR", "web:")]
 
@@ -99,7 +99,7 @@ async def test_a_window_whose_port_is_taken_is_said_and_the_gateway_goes_on(
         assert await serving
     told = [record for record in caplog.records if getattr(record, "action", "") == "web.port_taken"]
     assert len(told) == 1
-    assert f"port {config.web.port} cannot be had" in told[0].getMessage()
+    assert f"cannot use 127.0.0.1 port {config.web.port}" in told[0].getMessage()
 
 
 async def test_a_store_that_is_away_when_it_opens_costs_neither_the_window_nor_the_end(
@@ -110,9 +110,9 @@ async def test_a_store_that_is_away_when_it_opens_costs_neither_the_window_nor_t
     async def tried(*args: Any) -> str:
         if tries:
             raise tries.pop()
-        return await make_link(*args)
+        return await issue_link(*args)
 
-    monkeypatch.setattr(server, "make_link", tried)
+    monkeypatch.setattr(server, "issue_link", tried)
     async with opened(config) as window, window.visit() as client:
         assert (await client.get("/")).status_code == 200
     assert not tries
@@ -130,7 +130,7 @@ async def test_a_window_that_breaks_opens_again(
         return made(*args, **more)
 
     monkeypatch.setattr(uvicorn, "Config", breaks)
-    monkeypatch.setattr(server, "_TRY_AGAIN", 0.01)
+    monkeypatch.setattr(server, "_RETRY_SECONDS", 0.01)
     async with opened(config) as window, window.visit() as client:
         assert (await client.get("/")).status_code == 200
     assert "web.error" in [getattr(record, "action", "") for record in caplog.records]
@@ -178,7 +178,7 @@ async def test_a_tab_that_nobody_sees_holds_no_connection_and_goes_on_when_it_is
         async with tab.expect_request("**/events?*") as asked:
             await tab.evaluate(HIDE, False)
     await tab.locator("#recent small").get_by_text("meanwhile").wait_for()
-    # Told where it was: from the beginning it would be told everything again.
+    # ChatUpdate where it was: from the beginning it would be told everything again.
     assert "after=0.0" not in (await asked.value).url
 
 

@@ -16,8 +16,8 @@ from palaver.cli.web import Identity, rights_named
 from palaver.model.errors import BadArgument
 from palaver.store.people import api_tokens
 from palaver.store.store import Store
-from palaver.web.mcp.clients import Remote
-from palaver.web.tokens import make_token
+from palaver.web.mcp.remote_client import RemoteClient
+from palaver.web.tokens import issue_token
 
 __all__ = ["EXAMPLES", "app", "serve"]
 
@@ -44,18 +44,18 @@ def serve(
 ) -> None:
     stdio, make_server = _library()
     if url is not None:
-        asyncio.run(_serve(stdio, make_server, Remote(url=url.rstrip("/"), token=os.environ.get(_TOKEN, ""))))
+        asyncio.run(_serve(stdio, make_server, RemoteClient(url=url.rstrip("/"), token=os.environ.get(_TOKEN, ""))))
         return
     rights, now = rights_named(scopes), shared_options.now()
     token, key = ask(
         store,
-        lambda opened: make_token(
+        lambda opened: issue_token(
             opened, now, name="palaver mcp", rights=rights, identity=identity, expires=now + _GOOD_FOR
         ),
         make=True,
     )
     try:
-        asyncio.run(_serve(stdio, make_server, Remote(url=configuration(store).web.url, token=token)))
+        asyncio.run(_serve(stdio, make_server, RemoteClient(url=configuration(store).web.url, token=token)))
     finally:
         _revoke(store, key.number)
 
@@ -79,7 +79,7 @@ def _library() -> Sequence[Any]:
         ) from missing
 
 
-async def _serve(stdio: Any, make_server: Any, remote: Remote) -> None:  # noqa: ANN401 - of an extra
+async def _serve(stdio: Any, make_server: Any, remote: RemoteClient) -> None:  # noqa: ANN401 - of an extra
     server = make_server(remote)
     async with stdio() as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())

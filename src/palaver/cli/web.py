@@ -15,7 +15,7 @@ from palaver.model.text import one_line
 from palaver.platforms.plugins import known_platforms
 from palaver.store.people import api_tokens
 from palaver.store.people.api_tokens import ALL_RIGHTS, Credential, CredentialKind, Right
-from palaver.web.tokens import make_link, make_token
+from palaver.web.tokens import issue_link, issue_token
 
 __all__ = [
     "EXAMPLES",
@@ -61,7 +61,7 @@ Identity = Annotated[
 @app.command("link", help=f"A link that logs a browser in, once, within an hour.\n\n{EXAMPLES['link']}")
 def link(*, identity: Identity = None, store: StoreOption = None, json: Json = False) -> None:
     url = configuration(store).web.url
-    made = ask(store, lambda opened: make_link(opened, url, shared_options.now(), identity=identity), make=True)
+    made = ask(store, lambda opened: issue_link(opened, url, shared_options.now(), identity=identity), make=True)
     if json:
         print_json({"link": made})
     else:
@@ -117,7 +117,7 @@ def create_token(
     expires = now + timedelta(days=days) if days else None
     token, key = ask(
         store,
-        lambda opened: make_token(opened, now, name=called, rights=rights, identity=identity, expires=expires),
+        lambda opened: issue_token(opened, now, name=called, rights=rights, identity=identity, expires=expires),
         make=True,
     )
     if json:

@@ -29,7 +29,7 @@ from palaver.platforms.api.adapter import ApiAdapter
 from palaver.platforms.plugins import known_platforms, make_adapter
 from palaver.platforms.terminal.adapter import TerminalAdapter
 from palaver.platforms.terminal.screen import forgets_typed
-from palaver.platforms.web.adapter import Shown, WebAdapter, user_of
+from palaver.platforms.web.adapter import ChatUpdate, WebAdapter, user_of
 from palaver.protocols.adapter import Adapter
 from palaver.protocols.agent import Agents
 from palaver.protocols.capabilities import HttpCallbacks
@@ -165,7 +165,7 @@ class Gateway:
         # Gateways that share a store each serve the terminals of their own machine.
         machine = None if alone else socket.gethostname()
         own: list[Adapter] = [TerminalAdapter(terminal_socket(config), terminals, clock, account=machine)]
-        webchat = WebAdapter(clock, tell=partial(_push_chat, hub), shelf=blob_store, receive=receive)
+        webchat = WebAdapter(clock, push=partial(_push_chat, hub), shelf=blob_store, receive=receive)
         if self._show_login:
             own += [webchat, ApiAdapter(blob_store)]
         engine = Engine(
@@ -211,16 +211,16 @@ class Gateway:
             yield
             return
         try:
-            from palaver.web.server import opened  # noqa: PLC0415 - an extra
+            from palaver.web.server import serve_web  # noqa: PLC0415 - an extra
         except ModuleNotFoundError as error:
             log.warning(
-                "no web pages: %s is not installed; pip install 'palaver[web]', or web: {enabled: false}",
+                "no web interface: %s is not installed; pip install 'palaver[web]', or web: {enabled: false}",
                 error.name,
                 extra={"action": "web.not_installed"},
             )
             yield
             return
-        async with opened(services, self._show_login, is_kept=self._is_logged):
+        async with serve_web(services, self._show_login, is_logged=self._is_logged):
             yield
 
     def _warn_unreachable(self) -> None:
@@ -238,7 +238,7 @@ def _push_partial(hub: Hub, reply_waiter: ReplyWaiter, answer: PartialAnswer) ->
     reply_waiter.add_partial(answer)
 
 
-def _push_chat(hub: Hub, shown: Shown) -> None:
+def _push_chat(hub: Hub, shown: ChatUpdate) -> None:
     """Push a chat message to the browsers of the chat's owner."""
     body = {
         "chat": shown.chat,

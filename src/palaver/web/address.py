@@ -1,13 +1,13 @@
-"""Addresses: where the window is served, and under which names it may be asked for."""
+"""Where the web interface listens, and which Host and Origin headers it accepts."""
 
 import ipaddress
 from urllib.parse import urlsplit
 
 from palaver.model.value import value
 
-__all__ = [
-    "Address",
-]
+__all__ = ["API_ROOT", "Address"]
+
+API_ROOT = "/api/v1"
 
 
 @value
@@ -15,38 +15,38 @@ class Address:
     host: str
     port: int
     url: str
-    """Where browsers find it."""
+    """The URL that browsers use."""
     trusted_proxies: frozenset[str] = frozenset()
 
-    def answers_to(self, host: str) -> bool:
-        """Whether a Host header may stand here.
+    def accepts_host(self, host: str) -> bool:
+        """Return whether a Host header names this server. This stops DNS rebinding.
 
-        A page of somebody else's whose name was pointed at this machine still asks under that name. A bare address
-        belongs to nobody, and is no name that could be pointed elsewhere.
+        A foreign page whose name resolves to this machine still sends that name. A bare IP address cannot be
+        rebound, so it is accepted.
         """
-        name = _name(host)
-        return name is not None and (name in {"localhost", urlsplit(self.url).hostname} or _is_bare(name))
+        name = _host_name(host)
+        return name is not None and (name in {"localhost", urlsplit(self.url).hostname} or _is_ip_address(name))
 
-    def is_own(self, origin: str, host: str) -> bool:
-        """Whether an Origin header names the page that was asked for under this Host."""
+    def is_own_origin(self, origin: str, host: str) -> bool:
+        """Return whether an Origin header names one of our own pages."""
         try:
             return origin == self.url or urlsplit(origin).netloc.lower() == host.lower()
         except ValueError:
             return False
 
     def is_secure(self, scheme: str) -> bool:
-        """Whether browsers come by TLS: a proxy before us may not say so."""
+        """Return whether browsers use TLS. A proxy in front of us does not always say so."""
         return scheme == "https" or self.url.startswith("https:")
 
 
-def _name(host: str) -> str | None:
+def _host_name(host: str) -> str | None:
     try:
         return urlsplit(f"//{host}").hostname
     except ValueError:
         return None
 
 
-def _is_bare(name: str) -> bool:
+def _is_ip_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name)
     except ValueError:

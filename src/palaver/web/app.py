@@ -1,47 +1,35 @@
-"""The application: every page and every part of the API behind one guard.
+"""The ASGI application: every page and every endpoint behind one authentication middleware.
 
-For authors of pages and of the API
------------------------------------
-A page is a module `web/pages/<name>.py`, a part of the API a module `web/api/<name>.py`. Each has a function
-`routes(desk: Desk) -> list[Route]`, and is found by being there; a page that stands in the navigation has besides
-`LINK = Link(title="Sessions", path="/sessions", place=10)`.
+For authors of pages
+--------------------
+A page is a module in `web/pages/` with `routes(services) -> list[Route]`, listed in `PAGES` below. A page in the
+navigation has it in `LINKS = (Link(title="Sessions", path="/sessions", order=10),)`.
 
-    def routes(desk: Desk) -> list[Route]:
-        async def show(request: Request, visitor: Visitor) -> Response:
-            found = await desk.read(visitor, lambda principal: desk.store.sessions.find(name, principal))
-            return render(request, "session.html", visitor, session=found)
+    def routes(services: Services) -> list[Route]:
+        async def show(request: Request, caller: Caller) -> Response:
+            session = await services.read(caller, lambda principal: services.store.sessions.find(name, principal))
+            return show_page(services, request, "session.html", caller, session=session)
 
-        async def stop(request: Request, visitor: Visitor) -> Response:
-            form = await request.form()
-            await desk.act(visitor, lambda principal: desk.store.turn_control.request_stop(key, now, by=principal.name))
-            return RedirectResponse("/sessions", status_code=303)
+        return [page("/sessions/{id}", show)]
 
-        return [page("/sessions/{id}", show), deed("/sessions/{id}/stop", stop)]
-
-- who: `visitor` has shown a key. `page` needs the right READ, `deed` (POST) MANAGE, unless `needs=` says otherwise;
-  `door` takes other methods. The guard has checked name, login or token, origin and CSRF before: nothing to do.
-- read: `desk.read(visitor, question)` with a work of the store that takes the principal: there is no other way to
-  anybody's words. What the ports do not have yet is added to a Protocol in `ports/` and to the store.
-- act: `desk.act(visitor, deed)` in one step with the verbs of the store and of the engine, as commands do; to say
-  something in a conversation `desk.engine.receive(inbound, Trust())`, which is safe when it returns.
-- show: templates in `web/templates/` extend `layout.html`; everything is escaped, `| safe` is not used; text of others
-  goes through `| shown`. A form carries `<input type="hidden" name="csrf" value="{{ visitor.csrf }}">`; with
-  `data-quiet` the script sends it without leaving the page, with `data-ask="Really?"` it asks before.
-- push: `<section id="list" data-live="sessions">` is fetched again and replaced whenever its topic changes: one of
-  `palaver.web.event_hub.TOPICS`, or `session:<id>` for the entries of one session. With `data-keyed` only
-  those of its children that differ change, each known by its id. After a change that no entry, turn or
-  send comes of, say `desk.hub.hint("people")`. A growing answer arrives as the event `palaver:draft` on `document`
-  with `detail` {session, turn, text}. No inline script, no inline style: the policy forbids both.
-- fail: raise what the domain raises. NotFound is 404, InvalidInput 400, NotAllowed 403, SessionBusy 409, an outage 503,
-  whatever else 500 without its words: as a page for browsers, else as JSON `{"error": …}`.
+- Access: `page` (GET) needs the scope READ, `action` (POST) MANAGE, unless `needs=` says otherwise. The middleware has
+  already checked the login or token, the host name, the origin and the CSRF token.
+- Reading: use `services.read(caller, …)` with a store function that takes the principal. There is no other way to
+  anybody's messages.
+- Changing: use `services.write(caller, …)` for one transaction; `services.engine.receive(inbound, Trust())` to send a
+  message, which is stored when it returns.
+- Templates extend `layout.html`. Everything is escaped; never use `| safe`; pass text of others through `| shown`. A
+  form carries `<input type="hidden" name="csrf" value="{{ user.csrf }}">`; with `data-quiet` the script sends it
+  without leaving the page, with `data-ask="Really?"` it asks first. Inline scripts and styles are forbidden.
+- Live updates: the script fetches `<section id="list" data-live="sessions">` again when a topic changes: one of
+  `event_hub.TOPICS`, or `session:<id>`. With `data-keyed` it replaces only the children that differ, by id. Call
+  `services.hub.hint("people")` after a change that no transcript, turn or send shows. A growing answer arrives as the
+  event `palaver:draft` on `document` with `detail` {session, turn, text}.
+- Errors: raise the model's errors. NotFound becomes 404, InvalidInput 400, NotAllowed 403, SessionBusy 409, an outage
+  503, anything else 500 without its text.
 """
 
-from collections.abc import Iterator
 from contextlib import suppress
-from importlib import import_module
-from pkgutil import iter_modules
-from types import ModuleType
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -51,30 +39,34 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from palaver.model.errors import PalaverError, StoreError
-from palaver.web import api, callbacks, http, login, pages
+from palaver.web import callbacks, files, login
+from palaver.web.api import openapi
 from palaver.web.auth_middleware import AuthMiddleware, caller_or_none
-from palaver.web.errors import API, OPENAI, problem, status_of, told
-from palaver.web.pages.base import POSITION, Link, navigation, render
+from palaver.web.errors import API_PREFIX, OPENAI_PREFIX, error_response, error_text, status_of
+from palaver.web.mcp import endpoint as mcp
+from palaver.web.openai import endpoint as openai
+from palaver.web.pages import chat, explain, messages, people, search, sessions, status, usage
+from palaver.web.pages.common import POSITION, navigation, render
 from palaver.web.services import Services
 
 __all__ = ["make_app"]
 
-_TITLES = {400: "That cannot be", 403: "Not allowed", 404: "Nothing here", 409: "Not now", 503: "Not now"}
+PAGES = (chat, explain, messages, people, search, sessions, status, usage)
+_TITLES = {400: "Invalid request", 403: "Not allowed", 404: "Not found", 409: "Busy", 503: "Try again later"}
 
 
 def make_app(services: Services) -> AuthMiddleware:
-    routes = [*login.routes(services), *callbacks.routes(services), *http.routes()]
-    links: list[Link] = []
-    for module in (*_modules(pages), *_modules(api)):
-        routes += module.routes(services)
-        links += [module.LINK] if hasattr(module, "LINK") else []
-    navigation[:] = sorted(links, key=lambda link: link.place)
-    app = Starlette(routes=routes, exception_handlers=dict.fromkeys((PalaverError, HTTPException, Exception), _failed))
-    return AuthMiddleware(_Marked(app, services), services.auth, services.address)
+    parts = (login, callbacks, *PAGES, openapi, openai, mcp)
+    routes = [route for part in parts for route in part.routes(services)] + files.routes()
+    links = [link for module in PAGES for link in getattr(module, "LINKS", ())]
+    navigation[:] = sorted(links, key=lambda link: link.order)
+    handlers = dict.fromkeys((PalaverError, HTTPException, Exception), _show_error)
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    return AuthMiddleware(_StampPosition(app, services), services.auth, services.address)
 
 
-class _Marked:
-    """Before a page reads anything it is known how things stand, so that what happens meanwhile is pushed to it."""
+class _StampPosition:
+    """Note the event position before a page reads anything, so that every later change is pushed to it."""
 
     def __init__(self, app: ASGIApp, services: Services) -> None:
         self._app = app
@@ -82,26 +74,16 @@ class _Marked:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if "text/html" in Headers(scope=scope).get("accept", "") and caller_or_none(Request(scope)):
-            with suppress(StoreError):  # whoever reads next says so
+            with suppress(StoreError):  # the page itself reports it
                 scope.setdefault("state", {})[POSITION] = await self._services.hub.position()
         await self._app(scope, receive, send)
 
 
-def _modules(package: ModuleType) -> Iterator[Any]:
-    """Those of a package that have routes."""
-    for found in iter_modules(package.__path__):
-        module: Any = import_module(f"{package.__name__}.{found.name}")
-        if hasattr(module, "routes"):
-            yield module
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    if request.url.path.startswith((API, OPENAI)):
-        return problem(request.url.path, error)
-    status = status_of(error)
-    words = told(error)
+async def _show_error(request: Request, error: Exception) -> Response:
+    if request.url.path.startswith((API_PREFIX, OPENAI_PREFIX)):
+        return error_response(request.url.path, error)
+    status, text = status_of(error), error_text(error)
     if "text/html" not in request.headers.get("accept", ""):
-        return JSONResponse({"error": words}, status_code=status)
-    title = _TITLES.get(status, "That went wrong")
-    caller = caller_or_none(request)
-    return render(request, "problem.html", caller, status=status, title=title, problem=words)
+        return JSONResponse({"error": text}, status_code=status)
+    title = _TITLES.get(status, "Something went wrong")
+    return render(request, "problem.html", caller_or_none(request), status=status, title=title, problem=text)

@@ -1,4 +1,4 @@
-"""The guard: what every request has to show before anything else sees it, and what every answer carries."""
+"""Authenticate every request, check its origin and CSRF token, and add security headers to every response."""
 
 import hmac
 import logging
@@ -15,9 +15,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from palaver.engine.retry import log_error
 from palaver.model.errors import StoreError
 from palaver.web.address import Address
-from palaver.web.bodies import again
+from palaver.web.bodies import replay_body
 from palaver.web.caller import Caller
-from palaver.web.errors import IN, UNTOLD, refusal
+from palaver.web.errors import CALLBACK_PREFIX, INTERNAL_ERROR, text_response
 from palaver.web.tokens import Authenticator
 
 __all__ = [
@@ -33,68 +33,65 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-_MOST_ADDRESSES = 10_000
-
-
-@dataclass
-class FailureLimiter:
-    """Failures of the last minute. Times are seconds of any clock that never goes back."""
-
-    each: int = 5
-    everybody: int | None = 100
-    """None where those at one address do not count against those at another."""
-    window: float = 60.0
-    _all: deque[float] = field(default_factory=deque[float])
-    _by_address: "OrderedDict[str, deque[float]]" = field(default_factory=OrderedDict)
-
-    def wait(self, address: str, now: float) -> float:
-        """For how many seconds whoever fails at this address is told to wait; 0 where they need not."""
-        own = self._by_address.get(address, deque())
-        return max(self._left(own, self.each, now), self._left(self._all, self.everybody, now))
-
-    def failed(self, address: str, now: float) -> None:
-        own = self._by_address.setdefault(address, deque())
-        self._by_address.move_to_end(address)
-        while len(self._by_address) > _MOST_ADDRESSES:
-            self._by_address.popitem(last=False)
-        for failures, most in ((own, self.each), (self._all, self.everybody or 0)):
-            failures.append(now)
-            while len(failures) > most:
-                failures.popleft()
-
-    def _left(self, failures: deque[float], most: int | None, now: float) -> float:
-        return max(0.0, failures[0] + self.window - now) if most and len(failures) >= most else 0.0
-
-
 CSRF_HEADER = "x-csrf-token"
 CSRF_FIELD = "csrf"
 _CALLER = "palaver.caller"
-_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-_OPEN = frozenset({"/login", "/health", "/ready"})
-_OPEN_FOLDERS = ("/static/", IN)
-_FORM = "application/x-www-form-urlencoded"
-_LONGEST_FORM = 1_000_000
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self';"
-    " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_PUBLIC_PATHS = frozenset({"/login", "/health", "/ready"})
+_PUBLIC_PREFIXES = ("/static/", CALLBACK_PREFIX)
+_FORM_TYPE = "application/x-www-form-urlencoded"
+_MAX_FORM_BYTES = 1_000_000
+_MAX_ADDRESSES = 10_000
 _HEADERS = {
-    "content-security-policy": _POLICY,
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self';"
+        " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
     "x-content-type-options": "nosniff",
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "cache-control": "no-store",
 }
 
 
+@dataclass
+class FailureLimiter:
+    """Count failures in a sliding window, per address and in total. Times are seconds of a monotonic clock."""
+
+    per_address: int = 5
+    total: int | None = 100
+    """None if failures at one address do not count against others."""
+    window: float = 60.0
+    _all: deque[float] = field(default_factory=deque[float])
+    _by_address: "OrderedDict[str, deque[float]]" = field(default_factory=OrderedDict)
+
+    def retry_after(self, address: str, now: float) -> float:
+        """Return how many seconds this address has to wait; 0 if it need not."""
+        own = self._by_address.get(address, deque())
+        return max(self._seconds_left(own, self.per_address, now), self._seconds_left(self._all, self.total, now))
+
+    def record(self, address: str, now: float) -> None:
+        own = self._by_address.setdefault(address, deque())
+        self._by_address.move_to_end(address)
+        while len(self._by_address) > _MAX_ADDRESSES:
+            self._by_address.popitem(last=False)
+        for failures, limit in ((own, self.per_address), (self._all, self.total or 0)):
+            failures.append(now)
+            while len(failures) > limit:
+                failures.popleft()
+
+    def _seconds_left(self, failures: deque[float], limit: int | None, now: float) -> float:
+        return max(0.0, failures[0] + self.window - now) if limit and len(failures) >= limit else 0.0
+
+
 def cookie_name(*, is_secure: bool, port: int) -> str:
-    """Browsers keep cookies by host and not by port, so that two gateways on one machine need two names."""
+    """Browsers keep cookies by host, not by port, so two gateways on one machine need two names."""
     return f"__Host-palaver-{port}" if is_secure else f"palaver-{port}"
 
 
 def login_secret(scheme: str, headers: Headers, address: Address) -> str | None:
-    """Of the login that a browser shows."""
     return _cookies(headers).get(cookie_name(is_secure=address.is_secure(scheme), port=address.port))
 
 
@@ -108,7 +105,7 @@ def caller_or_none(request: Request) -> Caller | None:
 
 @dataclass(frozen=True)
 class AuthMiddleware:
-    """Wraps the whole application, so that a page cannot forget it."""
+    """Wraps the whole application, so that no page can forget it."""
 
     app: ASGIApp
     auth: Authenticator
@@ -117,114 +114,111 @@ class AuthMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise NotImplementedError(scope["type"])
-        answering = _Answering(send)
+        response = _ResponseHeaders(send)
         try:
-            await self._answer(scope, receive, answering.send)
+            await self._answer(scope, receive, response.send)
         except ClientDisconnect:
-            return  # and nobody is there to be told
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is ours to say
-            log_error(log, "a request broke", error, {"action": "web.error"})
-            if not answering.has_begun:
-                await refusal(scope["path"], 500, UNTOLD)(scope, receive, answering.send)
+            return
+        except Exception as error:  # noqa: BLE001 - the last handler before the server
+            log_error(log, "a request failed", error, {"action": "web.error"})
+            if not response.has_started:
+                await text_response(scope["path"], 500, INTERNAL_ERROR)(scope, receive, response.send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         try:
-            answer = self._refused(scope, headers) or await self._unknown(scope, headers)
+            refusal = self._check_origin(scope, headers) or await self._authenticate(scope, headers)
         except StoreError:
-            answer = refusal(scope["path"], 503, "The store does not answer: try again later.")
-        if answer is None:
-            receive, answer = await self._forged(scope, headers, receive)
-        await (answer or self.app)(scope, receive, send)
+            refusal = text_response(scope["path"], 503, "The store does not answer. Try again later.")
+        if refusal is None:
+            receive, refusal = await self._check_csrf(scope, headers, receive)
+        await (refusal or self.app)(scope, receive, send)
 
-    def _refused(self, scope: Scope, headers: Headers) -> Response | None:
-        """What a browser would not send by itself, or only for somebody else's page."""
-        if scope["path"].startswith(IN):
-            return None  # it is for machines, which come under any name and without a login
+    def _check_origin(self, scope: Scope, headers: Headers) -> Response | None:
+        """Refuse requests to foreign host names, and changes requested by foreign pages."""
+        if scope["path"].startswith(CALLBACK_PREFIX):
+            return None  # platforms call under any name, without a login
         host = headers.get("host", "")
-        if not self.address.answers_to(host):
-            words = f"This gateway does not answer to this name; allowed: {self.address.url}"
-            return refusal(scope["path"], 421, words)
-        if scope["method"] in _SAFE:
+        if not self.address.accepts_host(host):
+            text = f"This gateway is not served under this name. Use {self.address.url}"
+            return text_response(scope["path"], 421, text)
+        if scope["method"] in _SAFE_METHODS:
             return None
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
-        if site not in {"same-origin", "none"} or (origin is not None and not self.address.is_own(origin, host)):
-            return refusal(scope["path"], 403, "Only pages of this gateway may ask for this.")
+        if site not in {"same-origin", "none"} or (origin is not None and not self.address.is_own_origin(origin, host)):
+            return text_response(scope["path"], 403, "Only this gateway's own pages can do this.")
         return None
 
-    async def _unknown(self, scope: Scope, headers: Headers) -> Response | None:
-        if scope["path"] in _OPEN or scope["path"].startswith(_OPEN_FOLDERS):
+    async def _authenticate(self, scope: Scope, headers: Headers) -> Response | None:
+        if scope["path"] in _PUBLIC_PATHS or scope["path"].startswith(_PUBLIC_PREFIXES):
             return None
         caller = await self._find_caller(scope, headers)
         if caller is None:
-            return _turned_away(scope, headers)
+            return _login_required(scope, headers)
         scope[_CALLER] = caller
         return None
 
     async def _find_caller(self, scope: Scope, headers: Headers) -> Caller | None:
-        """A token counts alone: whoever shows one does not use the cookie that a browser may send along."""
+        """A token wins over the cookie that a browser sends along."""
         kind, _, token = headers.get("authorization", "").partition(" ")
         if token:
             return await self.auth.by_token(token.strip()) if kind.lower() == "bearer" else None
         secret = login_secret(scope["scheme"], headers, self.address)
         return await self.auth.by_login(secret) if secret else None
 
-    async def _forged(self, scope: Scope, headers: Headers, receive: Receive) -> tuple[Receive, Response | None]:
-        """Whether something is done with a login that no page of ours has asked for."""
+    async def _check_csrf(self, scope: Scope, headers: Headers, receive: Receive) -> tuple[Receive, Response | None]:
+        """Refuse a change made with a login unless it carries the CSRF token of one of our pages."""
         caller: Caller | None = scope.get(_CALLER)
-        if scope["method"] in _SAFE or caller is None or caller.csrf is None:
+        if scope["method"] in _SAFE_METHODS or caller is None or caller.csrf is None:
             return receive, None
-        shown = headers.get(CSRF_HEADER)
-        if shown is None and headers.get("content-type", "").partition(";")[0].strip() == _FORM:
-            body = await _body(receive)
-            shown = _field(body)
-            receive = again(body, receive)
-        if shown is not None and hmac.compare_digest(shown.encode(), caller.csrf.encode()):
+        token = headers.get(CSRF_HEADER)
+        if token is None and headers.get("content-type", "").partition(";")[0].strip() == _FORM_TYPE:
+            body = await _read_form(receive)
+            token = _csrf_field(body)
+            receive = replay_body(body, receive)
+        if token is not None and hmac.compare_digest(token.encode(), caller.csrf.encode()):
             return receive, None
-        return receive, refusal(scope["path"], 403, "The form is too old: load the page again.")
+        return receive, text_response(scope["path"], 403, "This form is too old. Reload the page.")
 
 
-def _turned_away(scope: Scope, headers: Headers) -> Response:
-    if scope["method"] in _SAFE and "text/html" in headers.get("accept", ""):
+def _login_required(scope: Scope, headers: Headers) -> Response:
+    if scope["method"] in _SAFE_METHODS and "text/html" in headers.get("accept", ""):
         query = scope["query_string"].decode("latin-1")
         wanted = quote(scope["path"] + (f"?{query}" if query else ""), safe="")
         return RedirectResponse(f"/login?next={wanted}", status_code=303)
-    words = "This needs a login, or a token; for example: Authorization: Bearer pal_…"
-    return refusal(scope["path"], 401, words, headers={"www-authenticate": "Bearer"})
+    text = "Log in, or send a token: Authorization: Bearer pal_…"
+    return text_response(scope["path"], 401, text, headers={"www-authenticate": "Bearer"})
 
 
 def _cookies(headers: Headers) -> Mapping[str, str]:
-    """Also beside what other programs on the same host have set."""
+    """Other programs on the same host can set cookies too, in headers of their own."""
     return cookie_parser("; ".join(headers.getlist("cookie")))
 
 
-async def _body(receive: Receive) -> bytes:
+async def _read_form(receive: Receive) -> bytes:
     body, more = b"", True
-    while more and len(body) <= _LONGEST_FORM:
+    while more and len(body) <= _MAX_FORM_BYTES:
         message = await receive()
         body += message.get("body", b"")
         more = message.get("more_body", False)
     return body
 
 
-def _field(body: bytes) -> str | None:
-    if len(body) > _LONGEST_FORM:
+def _csrf_field(body: bytes) -> str | None:
+    if len(body) > _MAX_FORM_BYTES:
         return None
     return parse_qs(body.decode(errors="replace")).get(CSRF_FIELD, [None])[0]
 
 
-class _Answering:
-    """One answer on its way out."""
-
+class _ResponseHeaders:
     def __init__(self, send: Send) -> None:
         self._send = send
-        self.has_begun = False
+        self.has_started = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.has_begun = True
+            self.has_started = True
             headers = MutableHeaders(scope=message)
             for name, value in _HEADERS.items():
                 headers.setdefault(name, value)
-            headers.setdefault("cache-control", "no-store")
         await self._send(message)

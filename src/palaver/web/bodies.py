@@ -1,43 +1,46 @@
-"""Bodies: what requests bring, read as far as it may go; all together take no more memory than two of the largest."""
+"""Read request bodies within limits: each has a maximum size, and all together at most twice the largest."""
 
-from collections.abc import AsyncGenerator, AsyncIterable
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-
-from starlette.types import Message, Receive
+from typing import Any
 
 from palaver.engine.options import Options
 from palaver.model.attachment import TooLarge
 from palaver.model.errors import PalaverError
 
-__all__ = ["SMALL", "Bodies", "TooMuchAtOnce", "again", "largest"]
+__all__ = ["MAX_PLAIN_BYTES", "BodyReader", "ServerBusy", "max_body_bytes", "replay_body"]
 
-SMALL = 1_000_000
-"""Bytes of a body without files."""
-_AT_ONCE = 2
-_MOST_VALUES = 1_000_000
+MAX_PLAIN_BYTES = 1_000_000
+"""Size limit of a body without files."""
+_MAX_LARGE_BODIES = 2
+_MAX_JSON_VALUES = 1_000_000
 
-
-def largest(options: Options) -> int:
-    """As much as a message with its files may take, in base64."""
-    return SMALL + options.files_per_message * options.file_size * 4 // 3
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+"""As ASGI has it. Written out, since Starlette is an extra and the gateway imports this module without it."""
 
 
-class TooMuchAtOnce(PalaverError):
-    """Others bring much just now; later there is room."""
+def max_body_bytes(options: Options) -> int:
+    """Return the size of the largest message with its files, in base64."""
+    return MAX_PLAIN_BYTES + options.files_per_message * options.file_size * 4 // 3
+
+
+class ServerBusy(PalaverError):
+    """Other requests hold all the memory set aside for bodies."""
 
 
 @dataclass
-class Bodies:
+class BodyReader:
     held: int = 0
-    """Bytes of bodies that come in, or that somebody still works with."""
+    """Bytes of all bodies being received or worked with."""
 
     @asynccontextmanager
     async def read(
         self, pieces: AsyncIterable[bytes], options: Options, *, with_files: bool
     ) -> AsyncGenerator[bytearray]:
-        """It counts, with what was made of it, until the end of the block: nobody waits for anything in there."""
-        limit, room = largest(options) if with_files else SMALL, _AT_ONCE * largest(options)
+        """Yield the whole body. It counts towards the limit until the block ends, so do not wait inside it."""
+        largest = max_body_bytes(options)
+        limit = largest if with_files else MAX_PLAIN_BYTES
         content, held = bytearray(), 0
         try:
             async for piece in pieces:
@@ -46,22 +49,22 @@ class Bodies:
                 self.held += len(piece)
                 if len(content) > limit:
                     raise TooLarge(f"The body is larger than {limit} bytes.")
-                if self.held > room:
-                    raise TooMuchAtOnce("Others send much just now: try again later.")
-            # In JSON every value but the first stands behind one of these: so much for what it takes when it is read.
-            if sum(map(content.count, (b",", b"[", b"{"))) > _MOST_VALUES:
-                raise TooLarge(f"The body has more than {_MOST_VALUES:,} commas and brackets.")
+                if self.held > _MAX_LARGE_BODIES * largest:
+                    raise ServerBusy("The server is busy. Try again later.")
+            # Every JSON value but the first follows one of these, so this bounds the memory that decoding takes.
+            if sum(map(content.count, (b",", b"[", b"{"))) > _MAX_JSON_VALUES:
+                raise TooLarge(f"The body has more than {_MAX_JSON_VALUES:,} commas and brackets.")
             yield content
         finally:
             self.held -= held
             content.clear()
 
 
-def again(body: bytes, receive: Receive) -> Receive:
-    """The body is there once more for whoever reads it next."""
-    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+def replay_body(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that delivers the body once more to the next reader."""
+    pending: list[MutableMapping[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
 
-    async def replay() -> Message:
-        return waiting.pop() if waiting else await receive()
+    async def replay() -> MutableMapping[str, Any]:
+        return pending.pop() if pending else await receive()
 
     return replay

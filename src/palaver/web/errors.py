@@ -1,4 +1,4 @@
-"""Problems: what goes wrong, in the form that whoever asked reads it."""
+"""Errors as responses, in the form each client reads: a problem document, OpenAI's form, or plain text."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -18,23 +18,23 @@ from palaver.model.errors import (
     SessionBusy,
     StoreUnavailable,
 )
-from palaver.web.bodies import TooMuchAtOnce
+from palaver.web.bodies import ServerBusy
 
 __all__ = [
-    "API",
-    "IN",
-    "OPENAI",
-    "UNTOLD",
-    "problem",
-    "refusal",
+    "API_PREFIX",
+    "CALLBACK_PREFIX",
+    "INTERNAL_ERROR",
+    "OPENAI_PREFIX",
+    "error_response",
+    "error_text",
     "status_of",
-    "told",
+    "text_response",
 ]
 
-API = "/api/"
-OPENAI = "/v1/"
-IN = "/in/"
-"""Where platforms call."""
+API_PREFIX = "/api/"
+OPENAI_PREFIX = "/v1/"
+CALLBACK_PREFIX = "/in/"
+INTERNAL_ERROR = "Something went wrong. The gateway log has the details."
 _STATUS: Mapping[type[PalaverError], int] = {
     InvalidInput: 400,
     NotAllowed: 403,
@@ -45,54 +45,48 @@ _STATUS: Mapping[type[PalaverError], int] = {
     TooLarge: 413,
     LockedOut: 429,
     StoreUnavailable: 503,
-    TooMuchAtOnce: 503,
+    ServerBusy: 503,
 }
-_KINDS = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    429: "rate_limit_error",
-}
-UNTOLD = "Something went wrong here; the log of the gateway says what."
-_SERVERS = 500
+_OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
 def status_of(error: Exception) -> int:
     if isinstance(error, HTTPException):
         return error.status_code
-    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), _SERVERS)
+    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
 
 
-def problem(path: str, error: Exception) -> Response:
-    """An error that is meant for whoever asked: with what was found, what is allowed, an example."""
+def error_text(error: Exception) -> str:
+    """Return what the client reads. An unexpected error can quote anything, so its text stays in the log."""
+    if isinstance(error, HTTPException):
+        return str(error.detail)
+    return INTERNAL_ERROR if status_of(error) == HTTPStatus.INTERNAL_SERVER_ERROR else str(error)
+
+
+def error_response(path: str, error: Exception) -> Response:
     headers = error.headers if isinstance(error, HTTPException) else None
     facts = {}
     if isinstance(error, InvalidInput):
         facts = {"found": error.found[:200], "allowed": error.allowed, "example": error.example}
-    return refusal(path, status_of(error), told(error), headers=headers, facts=facts)
+    return text_response(path, status_of(error), error_text(error), headers=headers, facts=facts)
 
 
-def told(error: Exception) -> str:
-    """What nobody expected may quote anybody: the log has it."""
-    if isinstance(error, HTTPException):
-        return str(error.detail)
-    return UNTOLD if status_of(error) == _SERVERS else str(error)
-
-
-def refusal(
+def text_response(
     path: str,
     status: int,
-    words: str,
+    text: str,
     *,
     headers: Mapping[str, str] | None = None,
     facts: Mapping[str, str] | None = None,
 ) -> Response:
-    if path.startswith(OPENAI):
-        kind = _KINDS.get(status, "invalid_request_error" if status < _SERVERS else "server_error")
-        body: dict[str, object] = {"error": {"message": words, "type": kind, "param": None, "code": None}}
+    """Return an error in the form that clients of this path expect."""
+    if path.startswith(OPENAI_PREFIX):
+        is_server_error = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        kind = _OPENAI_TYPES.get(status, "server_error" if is_server_error else "invalid_request_error")
+        body: dict[str, object] = {"error": {"message": text, "type": kind, "param": None, "code": None}}
         return JSONResponse(body, status_code=status, headers=headers)
-    if path.startswith(API):
+    if path.startswith(API_PREFIX):
         title = HTTPStatus(status).phrase
-        body = {"type": "about:blank", "title": title, "status": status, "detail": words, **(facts or {})}
+        body = {"type": "about:blank", "title": title, "status": status, "detail": text, **(facts or {})}
         return JSONResponse(body, status_code=status, headers=headers, media_type="application/problem+json")
-    return PlainTextResponse(f"{words}\n", status_code=status, headers=headers)
+    return PlainTextResponse(f"{text}\n", status_code=status, headers=headers)

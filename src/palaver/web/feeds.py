@@ -1,4 +1,4 @@
-"""Feeds: everything that one principal may know, read once, however many streams they have open."""
+"""Feeds: the journal read once for each principal, however many event streams they have open."""
 
 import asyncio
 import json
@@ -15,22 +15,17 @@ from palaver.store.status.journal_feed import JournalPage
 from palaver.store.store import Store
 from palaver.web.caller import Caller, principal_of
 
-__all__ = [
-    "Event",
-    "Feed",
-    "Reader",
-    "entries_of",
-    "placed",
-]
+__all__ = ["Event", "Feed", "Reader", "journal_events", "with_id"]
 
-_QUEUE = 256
-_MOST_TURNS = 1000
-_PAGE = 100
-"""Less than a reader holds, so that whoever keeps up is not let go for a burst."""
-_FIRST_PAUSE = 0.02
-_LONGEST_PAUSE = 1.0
-"""Seconds between two looks while somebody's long transaction holds back what comes next."""
-_NET = 5.0
+_MAX_QUEUED_EVENTS = 256
+_MAX_CACHED_TURNS = 1000
+_JOURNAL_PAGE = 100
+"""Smaller than a reader's queue, so that a burst does not disconnect a reader that keeps up."""
+_FIRST_PAUSE_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 1.0
+"""Between two reads while another transaction holds back the next position."""
+_POLL_SECONDS = 5.0
+"""Read again after this long even without a notification."""
 
 
 @value
@@ -38,38 +33,38 @@ class Event:
     name: str
     body: Mapping[str, object] = field(default_factory=dict[str, object])
     journal: str | None = None
-    """Its position, where it has one in the journal."""
+    """Its position in the journal, if it has one."""
     id: str | None = None
-    """Whoever says this when they come back is told what came after it."""
+    """A client that sends this id back gets everything after this event."""
     wire: bytes = b""
-    """As it is sent: made once, however many read it."""
+    """The encoded event: made once for all readers."""
     merges: str | None = None
-    """It takes the place of one of this name that was not told yet: of what grows only the last state counts."""
+    """Replaces a queued event with the same value: only the last state of a growing text counts."""
 
 
-def placed(event: Event, id_: str) -> Event:
-    """ASCII only, on one line: no text of anybody's can look like another event."""
+def with_id(event: Event, id_: str) -> Event:
+    """Encode the event. JSON in ASCII stays on one line, so no text can look like another event."""
     data = json.dumps(dict(event.body))
     return replace(event, id=id_, wire=f"id: {id_}\nevent: {event.name}\ndata: {data}\n\n".encode())
 
 
 @dataclass(eq=False, slots=True)
 class Reader:
-    """One open stream: what it has not been told yet, and nothing without end."""
+    """One open stream and its bounded queue."""
 
     since: str
-    waiting: list[Event] = field(default_factory=list[Event])
+    queue: list[Event] = field(default_factory=list[Event])
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     is_over: bool = False
 
     def push(self, event: Event) -> None:
-        """A reader that is too slow is let go; it comes back, and is told the rest from where it was."""
-        if event.merges is not None and self.waiting and self.waiting[-1].merges == event.merges:
-            self.waiting[-1] = event
-        elif len(self.waiting) >= _QUEUE:
+        """Queue an event. A reader that is too slow is disconnected; it comes back and resumes."""
+        if event.merges is not None and self.queue and self.queue[-1].merges == event.merges:
+            self.queue[-1] = event
+        elif len(self.queue) >= _MAX_QUEUED_EVENTS:
             self.is_over = True
         else:
-            self.waiting.append(event)
+            self.queue.append(event)
         self.woken.set()
 
     def end(self) -> None:
@@ -77,98 +72,93 @@ class Reader:
         self.woken.set()
 
     async def take(self) -> list[Event] | None:
-        """What waits, as soon as there is something; None where the stream is over."""
+        """Wait for events and return them; None if the stream is over."""
         await self.woken.wait()
         self.woken.clear()
-        taken, self.waiting = self.waiting, []
+        taken, self.queue = self.queue, []
         return None if self.is_over else taken
 
 
 @dataclass(eq=False)
 class Feed:
-    """Everything that one principal may know: read once, however many streams they have."""
+    """Everything one principal can see."""
 
     store: Store
     caller: Caller
     position: str
     hints: Callable[[], str]
     readers: set[Reader] = field(default_factory=set[Reader])
-    sees: dict[int, bool] = field(default_factory=dict[int, bool])
-    """Whether the conversation of a turn may be seen."""
+    visible_turns: dict[int, bool] = field(default_factory=dict[int, bool])
+    """Whether the caller can read the conversation of a turn."""
 
     async def run(self) -> None:
-        pause = _FIRST_PAUSE
+        pause = _FIRST_PAUSE_SECONDS
         with self.store.listen(JOURNAL) as woken:
             while True:
                 woken.clear()
-                before, is_all = self.position, False
+                before, is_complete = self.position, False
                 with suppress(StoreError):
-                    news = await self.news(before)
-                    self.tell(news)
-                    is_all = news.is_complete
-                if is_all or self.position != before:
-                    pause = _FIRST_PAUSE
-                if is_all:
-                    await _within(woken, _NET)
+                    news = await self.read_journal(before)
+                    for event in journal_events(news):
+                        self.push(event)
+                    self.position = news.position
+                    is_complete = news.is_complete
+                if is_complete or self.position != before:
+                    pause = _FIRST_PAUSE_SECONDS
+                if is_complete:
+                    await _wait_at_most(woken, _POLL_SECONDS)
                 elif self.position == before:
                     await asyncio.sleep(pause)
-                    pause = min(2 * pause, _LONGEST_PAUSE)
-
-    def tell(self, news: JournalPage) -> None:
-        for event in entries_of(news):
-            self.push(event)
-        self.position = news.position
+                    pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def push(self, event: Event) -> None:
-        told = placed(event, f"{event.journal or self.position}/{self.hints()}")
+        encoded = with_id(event, f"{event.journal or self.position}/{self.hints()}")
         for reader in self.readers:
-            reader.push(told)
+            reader.push(encoded)
 
-    async def news(self, position: str) -> JournalPage:
-        return await self.store.read(_news(self.store, self.caller, position))
+    async def read_journal(self, position: str) -> JournalPage:
+        @transaction
+        def read() -> Statements[JournalPage]:
+            principal = yield from principal_of(self.caller, self.store)
+            return (yield from self.store.journal_feed.read_changes(position, principal, _JOURNAL_PAGE))
 
-    async def push_growth(self, growth: PartialAnswer) -> None:
-        """To whoever may read the conversation, looked up once for each turn."""
-        if growth.turn not in self.sees:
-            self.sees[growth.turn] = await self._may_see(growth.session)
-        while len(self.sees) > _MOST_TURNS:
-            self.sees.pop(next(iter(self.sees)))
-        if self.sees[growth.turn]:
+        return await self.store.read(read())
+
+    async def push_draft(self, growth: PartialAnswer) -> None:
+        """Push an answer's current text if the caller can read its conversation; check that once per turn."""
+        if growth.turn not in self.visible_turns:
+            self.visible_turns[growth.turn] = await self._can_read(growth.session)
+        while len(self.visible_turns) > _MAX_CACHED_TURNS:
+            self.visible_turns.pop(next(iter(self.visible_turns)))
+        if self.visible_turns[growth.turn]:
             body = {"session": growth.session, "turn": growth.turn, "text": growth.text}
             self.push(Event(name="draft", body=body, merges=f"draft {growth.turn}"))
 
-    async def _may_see(self, session: str) -> bool:
+    async def _can_read(self, session: str) -> bool:
+        @transaction
+        def find() -> Statements[None]:
+            principal = yield from principal_of(self.caller, self.store)
+            yield from self.store.sessions.get_visible(session, principal)
+
         try:
-            await self.store.read(_seen(self.store, self.caller, session))
+            await self.store.read(find())
         except StoreError:
             return False
         return True
 
 
-@transaction
-def _seen(store: Store, caller: Caller, session: str) -> Statements[None]:
-    principal = yield from principal_of(caller, store)
-    yield from store.sessions.get_visible(session, principal)
-
-
-@transaction
-def _news(store: Store, caller: Caller, position: str) -> Statements[JournalPage]:
-    principal = yield from principal_of(caller, store)
-    return (yield from store.journal_feed.read_changes(position, principal, _PAGE))
-
-
-def entries_of(news: JournalPage) -> list[Event]:
+def journal_events(news: JournalPage) -> list[Event]:
     return [
         Event(
             name="entries",
-            body={"session": each.session, "kind": each.kind, "first": each.first, "last": each.last},
-            journal=each.position,
+            body={"session": change.session, "kind": change.kind, "first": change.first, "last": change.last},
+            journal=change.position,
         )
-        for each in news.changes
+        for change in news.changes
     ]
 
 
-async def _within(event: asyncio.Event, seconds: float) -> None:
+async def _wait_at_most(event: asyncio.Event, seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

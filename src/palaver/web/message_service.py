@@ -1,4 +1,4 @@
-"""Speaking: what a program says comes in like every other message, once, and what came of it."""
+"""Send a program's message through the engine, once, and wait for what comes of it."""
 
 import asyncio
 import hashlib
@@ -18,58 +18,54 @@ from palaver.model.errors import StoreUnavailable
 from palaver.model.ids import decode_id, encode_id
 from palaver.model.key import SessionKey
 from palaver.model.lifecycle import InboxState
-from palaver.model.session import Session
+from palaver.model.session import Principal, Session
 from palaver.model.source import Source, Trust
 from palaver.model.turn import ClientTool, Inbound, Received, outbound_to
 from palaver.model.value import value
 from palaver.store.people.api_tokens import Right
 from palaver.store.status.message_status import Reply
-from palaver.web.authorization import entitled
-from palaver.web.caller import OWNER, Caller, principal_of
-from palaver.web.event_hub import HEARTBEAT
-from palaver.web.routes import check
+from palaver.web.caller import OWNER, Caller
+from palaver.web.event_hub import HEARTBEAT_SECONDS
+from palaver.web.routes import require
 from palaver.web.services import Services
 
 __all__ = [
-    "LONGEST_TEXT",
-    "Said",
-    "Speaking",
+    "MAX_TEXT_LENGTH",
+    "MessageService",
+    "NewMessage",
+    "check_same_message",
     "conversation_for",
-    "refuse_elsewhere",
-    "refuse_other",
+    "require_own_conversation",
 ]
 
-LONGEST_TEXT = 200_000
-"""Characters of one message."""
+MAX_TEXT_LENGTH = 200_000
 _PLATFORM = "api"
 
 
 @value
-class Said:
-    """What a program says, and with what."""
-
+class NewMessage:
     text: str
     files: tuple[Attachment, ...] = ()
-    offers: tuple[ClientTool, ...] = ()
+    client_tools: tuple[ClientTool, ...] = ()
     plain: bool = False
-    """It is no command, whoever says it."""
+    """Never a command."""
 
 
 def conversation_for(key: str | None) -> str:
-    """The name of a conversation that nobody named: said again under the same key, it is the same one."""
+    """Name a conversation that the client did not name: the same idempotency key gives the same name."""
     return hashlib.sha256(key.encode()).hexdigest()[:20] if key else secrets.token_hex(10)
 
 
 @value(kw_only=False)
-class Speaking:
-    """Somebody with a token, who talks."""
+class MessageService:
+    """Messages of one caller on the platform `api`."""
 
     services: Services
     caller: Caller
 
     @property
     def user(self) -> str:
-        """As whom they speak here. Raises where they are at home elsewhere: nobody knows them here."""
+        """The caller's user id on this platform. Raises 403 if their identity is on another one."""
         identity = self.caller.key.identity
         if identity is None:
             return OWNER
@@ -77,148 +73,144 @@ class Speaking:
         if platform != _PLATFORM:
             raise HTTPException(
                 403,
-                f"This token reads for {identity}, who has no voice here; allowed: a token of the owner's, or one made"
-                " with --as api:NAME; for example: palaver web tokens create robot --as api:robot",
+                f"This token reads for {identity} and cannot send. Use a token of the owner, or one made with"
+                " --as api:NAME, for example: palaver web tokens create robot --as api:robot",
             )
         return decode_id(name)
 
-    def at(self, conversation: str, message: str | None = None) -> Source:
-        """Every conversation is somebody's: two who call theirs alike do not meet in it. `alice/plans`."""
+    def source(self, conversation: str, message: str | None = None) -> Source:
+        """Return the source of a named conversation. The user is part of the chat id, so names never collide."""
         user = self.user
         chat = f"{encode_id(user)}/{encode_id(conversation)}"
         return Source(platform=_PLATFORM, chat_id=chat, user_id=user, message_id=message)
 
-    async def in_session(self, session: Session, message: str | None) -> Source:
-        """Where to speak so that it is heard in a session: its own place, or one that is attached to it."""
+    async def source_in(self, session: Session, message: str | None) -> Source:
+        """Return a source whose messages reach the session: its own, or one attached to it."""
         if session.ended is not None:
             raise HTTPException(
                 409,
-                f"The session {session.id} has ended: say it without a session, which begins another conversation, or"
-                f" say /resume {session.id} in a conversation of yours, where it then goes on.",
+                f"The session {session.id} has ended. Send without a session to start a new conversation, or send"
+                f" /resume {session.id} in one of yours to continue it there.",
             )
         if await self._is_own(session):
             return replace(session.origin, message_id=message)
-        check(self.caller, Right.READ)
-        source = self.at(f"session-{session.id}", message)
+        require(self.caller, Right.READ)
+        source = self.source(f"session-{session.id}", message)
         place = await self.services.engine.place_of(source)
-        await self.services.store.transact(_attach(self, session, place, source))
+        await self.services.write(self.caller, lambda principal: self._attach(principal, session, place, source))
         return source
 
-    async def refuse_foreign(self, session: Session) -> None:
-        """Raises where somebody who may not read would speak in, and hear of, what did not begin and stay with them."""
+    @transaction
+    def _attach(self, principal: Principal, session: Session, place: SessionKey, source: Source) -> Statements[None]:
+        store, now = self.services.store, self.services.clock.now()
+        yield from self.services.check_command(principal, session.id, "attach")
+        if (yield from store.attach.conversation_of(place)) == session.key:
+            return
+        held = yield from store.attach.find_attachable(session.id, place, principal)
+        farewell = outbound_to(source, texts.PARTED)
+        yield from store.attach.attach(place, held, now, by=principal.name, farewell=farewell)
+
+    async def require_readable(self, session: Session) -> None:
+        """Without the scope READ a caller can only talk in sessions that began, and still are, with them."""
         if not await self._is_own(session):
-            check(self.caller, Right.READ)
+            require(self.caller, Right.READ)
 
     async def _is_own(self, session: Session) -> bool:
-        return await _began_and_stayed(self.services, session, _PLATFORM, self.user)
+        return await _is_at_home(self.services, session, _PLATFORM, self.user)
 
-    async def say(self, source: Source, said: Said) -> Received:
-        """Safe when it returns. What was said before under this id is given as it was; other words are refused."""
+    async def send(self, source: Source, message: NewMessage) -> Received:
+        """Store the message; return it as stored. The same id returns the earlier one, or 409 if that differs."""
         talk_only = self.caller.talk_only
         inbound = Inbound(
             source=source,
-            text=said.text,
+            text=message.text,
             at=self.services.clock.now(),
-            files=said.files,
-            client_tools=said.offers,
-            plain=said.plain or talk_only,
+            files=message.files,
+            client_tools=message.client_tools,
+            plain=message.plain or talk_only,
         )
-        found = await self.earlier([source])
-        if found is None:
-            await refuse_elsewhere(self.services, self.caller, source)
+        received = await self.find_sent([source])
+        if received is None:
+            await require_own_conversation(self.services, self.caller, source)
             await self.services.engine.receive(inbound, Trust(talk_only=talk_only))
-            found = await self.earlier([source])
-        if found is None:
-            raise StoreUnavailable("The message was not taken: try again.")
-        if found.state is InboxState.REFUSED:
-            raise HTTPException(
-                403, f"This was refused: {found.reason}. Once that has changed, send it under a new id."
-            )
-        meant = self.services.engine.as_stored(inbound)
-        refuse_other(found, [meant.text], said.files, meant.busy)
-        return found
+            received = await self.find_sent([source])
+        if received is None:
+            raise StoreUnavailable("The message was not stored. Try again.")
+        if received.state is InboxState.REFUSED:
+            raise HTTPException(403, f"The message was refused: {received.reason}. Fix that and send it with a new id.")
+        stored = self.services.engine.as_stored(inbound)
+        check_same_message(received, [stored.text], message.files, stored.busy)
+        return received
 
-    async def earlier(self, sources: Sequence[Source]) -> Received | None:
-        """What was said under one of these ids."""
-        answers = self.services.store.message_status
-        return await self.services.read(self.caller, lambda principal: answers.find_received(sources, principal))
+    async def find_sent(self, sources: Sequence[Source]) -> Received | None:
+        """Return the message that was sent under one of these ids."""
+        status = self.services.store.message_status
+        return await self.services.read(self.caller, lambda principal: status.find_received(sources, principal))
 
     async def reply(self, number: int, seconds: float = 0.0, receive: Receive | None = None) -> Reply:
-        """What came of a message, as soon as something did, or whoever waits has gone, or their key."""
-        answers = self.services.store.message_status
-        found = await self.services.read(self.caller, lambda principal: answers.load_reply(number, principal))
+        """Return what has come of a message; wait for it until the client disconnects or its key is revoked."""
         if seconds and receive:
+            await self._read_reply(number)  # raises if the message is not theirs, before any wait
             with self.services.waiting.waiting(number) as waiter:
-                await waiter.until_settled(seconds, self._present(receive))
-            await self.refuse_revoked()
-            found = await self.services.read(self.caller, lambda principal: answers.load_reply(number, principal))
-        return found
+                await waiter.until_settled(seconds, self._receive_while_valid(receive))
+            await self.check_revoked()
+        return await self._read_reply(number)
 
-    async def refuse_revoked(self) -> None:
-        """Raises where the key was taken back meanwhile: whatever comes then is not for whoever has it."""
-        with suppress(StoreUnavailable):  # then it is asked next time
-            if not await self.services.auth.still_stands(self.caller):
-                raise HTTPException(401, "This token was taken back.")
+    async def _read_reply(self, number: int) -> Reply:
+        status = self.services.store.message_status
+        return await self.services.read(self.caller, lambda principal: status.load_reply(number, principal))
 
-    def _present(self, receive: Receive) -> Receive:
-        """Who waits with a key that was taken back is as good as gone."""
+    async def check_revoked(self) -> None:
+        """Raise 401 if the key was revoked in the meantime."""
+        with suppress(StoreUnavailable):  # checked again next time
+            if not await self.services.auth.is_valid(self.caller):
+                raise HTTPException(401, "This token was revoked.")
 
-        async def heard() -> Message:
+    def _receive_while_valid(self, receive: Receive) -> Receive:
+        """Treat a client whose key was revoked as disconnected."""
+
+        async def receive_or_disconnect() -> Message:
             while True:
                 try:
-                    async with asyncio.timeout(HEARTBEAT):
+                    async with asyncio.timeout(HEARTBEAT_SECONDS):
                         return await receive()
                 except TimeoutError:
                     try:
-                        await self.refuse_revoked()
+                        await self.check_revoked()
                     except HTTPException:
                         return {"type": "http.disconnect"}
 
-        return heard
+        return receive_or_disconnect
 
-    async def keep(self, name: str, media_type: str, content: bytes) -> Attachment:
-        """A file that comes with a message: it is safe before the message is."""
-        return await self.services.webchat.keep(
-            name, media_type, _pieces(content), self.services.engine.options.file_size
-        )
+    async def store_file(self, name: str, media_type: str, content: bytes) -> Attachment:
+        limit = self.services.engine.options.file_size
+        return await self.services.webchat.keep(name, media_type, _one_chunk(content), limit)
 
 
-def refuse_other(
-    found: Received, texts: Collection[str], files: Sequence[Attachment], busy: BusyMode | None = None
+def check_same_message(
+    received: Received, texts: Collection[str], files: Sequence[Attachment], busy: BusyMode | None = None
 ) -> None:
-    """Raises where something else was said under this id: none of these texts, or with other files."""
-    said = found.inbound
-    are_files_same = [file.handle for file in said.files] == [file.handle for file in files]
-    if said.text not in texts or said.busy is not busy or not are_files_same:
-        raise HTTPException(409, "This Idempotency-Key was used for another message; take another one.")
+    """Raise 409 if an idempotency key was used before for another text or other files."""
+    stored = received.inbound
+    has_same_files = [file.handle for file in stored.files] == [file.handle for file in files]
+    if stored.text not in texts or stored.busy is not busy or not has_same_files:
+        raise HTTPException(409, "This Idempotency-Key was used for another message. Use a new one.")
 
 
-async def refuse_elsewhere(services: Services, caller: Caller, source: Source) -> None:
-    """A place of theirs may lead to a conversation that is not, attached or resumed there: that is for who may read."""
-    if caller.may(Right.READ):
+async def require_own_conversation(services: Services, caller: Caller, source: Source) -> None:
+    """Without the scope READ, refuse a source that leads to a session attached or resumed from elsewhere."""
+    if caller.has(Right.READ):
         return
     key = await services.engine.key_of(source)
     current = await services.store.read(services.store.sessions.open_by_key(key))
-    if current and not await _began_and_stayed(services, current, source.platform, source.user_id):
-        check(caller, Right.READ)
+    if current and not await _is_at_home(services, current, source.platform, source.user_id):
+        require(caller, Right.READ)
 
 
-async def _began_and_stayed(services: Services, session: Session, platform: str, user: str | None) -> bool:
+async def _is_at_home(services: Services, session: Session, platform: str, user: str | None) -> bool:
     home = session.origin
     return (home.platform, home.user_id) == (platform, user) and await services.engine.place_of(home) == session.key
 
 
-async def _pieces(content: bytes) -> AsyncIterator[bytes]:
+async def _one_chunk(content: bytes) -> AsyncIterator[bytes]:
     yield content
-
-
-@transaction
-def _attach(speaking: Speaking, session: Session, place: SessionKey, source: Source) -> Statements[None]:
-    store, now = speaking.services.store, speaking.services.clock.now()
-    principal = yield from principal_of(speaking.caller, store)
-    yield from entitled(speaking.services, principal, session.id, "attach")
-    if (yield from store.attach.conversation_of(place)) == session.key:
-        return
-    held = yield from store.attach.find_attachable(session.id, place, principal)
-    farewell = outbound_to(source, texts.PARTED)
-    yield from store.attach.attach(place, held, now, by=principal.name, farewell=farewell)

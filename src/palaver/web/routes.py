@@ -1,6 +1,6 @@
-"""Routes: what answers at which path, and which right it takes."""
+"""Routes of pages and actions, each with the scope it requires."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -11,41 +11,33 @@ from palaver.store.people.api_tokens import Right
 from palaver.web.auth_middleware import caller_of
 from palaver.web.caller import Caller
 
-__all__ = [
-    "Does",
-    "check",
-    "deed",
-    "door",
-    "page",
-]
+__all__ = ["Handler", "action", "page", "require"]
 
-Does = Callable[[Request, Caller], Awaitable[Response]]
+Handler = Callable[[Request, Caller], Awaitable[Response]]
 
 
-def page(path: str, does: Does, *, needs: Right = Right.READ, for_owner: bool = False) -> Route:
-    """Something to look at."""
-    return door(path, does, methods=("GET",), needs=needs, for_owner=for_owner)
+def page(path: str, handler: Handler, *, needs: Right = Right.READ, owner_only: bool = False) -> Route:
+    """Route a GET request."""
+    return _route("GET", path, handler, needs, owner_only=owner_only)
 
 
-def deed(path: str, does: Does, *, needs: Right = Right.MANAGE) -> Route:
-    """Something to do; the guard has seen to it that the visitor wants it."""
-    return door(path, does, methods=("POST",), needs=needs)
+def action(path: str, handler: Handler, *, needs: Right = Right.MANAGE, owner_only: bool = False) -> Route:
+    """Route a POST request; the middleware has already checked the origin and the CSRF token."""
+    return _route("POST", path, handler, needs, owner_only=owner_only)
 
 
-def door(path: str, does: Does, *, methods: Sequence[str], needs: Right, for_owner: bool = False) -> Route:
-    """`for_owner`: it is about the gateway, and not about anybody's own conversations."""
-
+def _route(method: str, path: str, handler: Handler, needs: Right, *, owner_only: bool) -> Route:
     async def answer(request: Request) -> Response:
         caller = caller_of(request)
-        check(caller, needs, for_owner=for_owner)
-        return await does(request, caller)
+        require(caller, needs, owner_only=owner_only)
+        return await handler(request, caller)
 
-    return Route(path, answer, methods=list(methods))
+    return Route(path, answer, methods=[method])
 
 
-def check(caller: Caller, needs: Right | None, *, for_owner: bool = False) -> None:
-    """Raises where somebody may not do this with their key; None is what any key may do."""
-    if needs and not caller.may(needs):
-        raise HTTPException(403, f"This needs a token with the scope {needs.value}.")
-    if for_owner and not caller.is_owner:
-        raise HTTPException(403, "This is the owner's: it takes a login or token that was made without --as.")
+def require(caller: Caller, right: Right | None, *, owner_only: bool = False) -> None:
+    """Raise 403 if the caller's key lacks the right; None is what any key has."""
+    if right and not caller.has(right):
+        raise HTTPException(403, f"This needs a token with the scope {right.value}.")
+    if owner_only and not caller.is_owner:
+        raise HTTPException(403, "Only the owner can do this, with a login or token made without --as.")

@@ -1,4 +1,4 @@
-"""The server of the window: in the gateway's own loop, its end decided by the gateway."""
+"""Run the web server in the gateway's event loop; the gateway decides when it stops."""
 
 import asyncio
 import logging
@@ -14,41 +14,44 @@ from palaver.engine.retry import log_error, log_task_error, retry_outage
 from palaver.web.address import Address
 from palaver.web.app import make_app
 from palaver.web.services import Services
-from palaver.web.tokens import has_keys, make_link
+from palaver.web.tokens import has_any_key, issue_link
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-__all__ = ["opened"]
+__all__ = ["serve_web"]
 
 log = logging.getLogger(__name__)
 
-_TRY_AGAIN = 5.0
-"""Seconds until a port that was taken, or whatever broke, is tried again."""
-_LAST_ANSWERS = 2
-"""Seconds in which requests may end when the window closes."""
+_RETRY_SECONDS = 5.0
+_SHUTDOWN_SECONDS = 2
+"""How long open requests have to finish when the server stops."""
 
 
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Signals are the gateway's."""
+        """Leave signals to the gateway."""
         yield
 
 
 @asynccontextmanager
-async def opened(services: Services, tell: Callable[[str], None], *, is_kept: bool = False) -> AsyncGenerator[None]:
-    """While this lasts the window is open, or waits for its port. Once it is open, a login link is told.
+async def serve_web(
+    services: Services, announce: Callable[[str], None], *, is_logged: bool = False
+) -> AsyncGenerator[None]:
+    """Serve the web interface inside the block, or wait for its port; announce how to log in once it is up.
 
-    Where what is told is kept, as logs are, no link is: but to a gateway that nobody has come to yet.
+    If announcements are logged, announce a login link only while the gateway has no key at all.
     """
-    is_open = asyncio.Event()
+    is_up = asyncio.Event()
     tasks = [
-        asyncio.create_task(_unending(services.hub.serve), name="hub"),
-        asyncio.create_task(_unending(partial(_serve, make_app(services), services, is_open)), name="window"),
-        asyncio.create_task(_tell_how(services, tell, is_open, is_kept=is_kept), name="link"),
+        asyncio.create_task(_restart_forever(services.hub.serve), name="event hub"),
+        asyncio.create_task(_restart_forever(partial(_serve, make_app(services), services, is_up)), name="web server"),
+        asyncio.create_task(_announce(services, announce, is_up, is_logged=is_logged), name="login link"),
     ]
-    tasks[-1].add_done_callback(partial(log_task_error, log, "no link was made", {"action": "web.link_not_shown"}))
+    tasks[-1].add_done_callback(
+        partial(log_task_error, log, "no login link was made", {"action": "web.link_not_shown"})
+    )
     try:
         yield
     finally:
@@ -58,31 +61,31 @@ async def opened(services: Services, tell: Callable[[str], None], *, is_kept: bo
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _unending(part: Callable[[], Awaitable[None]]) -> None:
-    """Without its window a gateway goes on, and a window that broke opens again."""
+async def _restart_forever(part: Callable[[], Awaitable[None]]) -> None:
     while True:
         try:
             await part()
-        except Exception as error:  # noqa: BLE001 - the gateway outlives whatever it is
-            log_error(log, "the window begins anew", error, {"action": "web.error"})
-        await asyncio.sleep(_TRY_AGAIN)
+        except Exception as error:  # noqa: BLE001 - the gateway goes on without its web interface
+            log_error(log, "the web interface restarts", error, {"action": "web.error"})
+        await asyncio.sleep(_RETRY_SECONDS)
 
 
-async def _tell_how(services: Services, tell: Callable[[str], None], is_open: asyncio.Event, *, is_kept: bool) -> None:
-    await is_open.wait()
-    tell(await retry_outage(lambda: _how(services, is_kept=is_kept)))
+async def _announce(
+    services: Services, announce: Callable[[str], None], is_up: asyncio.Event, *, is_logged: bool
+) -> None:
+    await is_up.wait()
+    announce(await retry_outage(lambda: _login_hint(services, is_logged=is_logged)))
 
 
-async def _how(services: Services, *, is_kept: bool) -> str:
-    """How to log in."""
+async def _login_hint(services: Services, *, is_logged: bool) -> str:
     url, now = services.address.url, services.clock.now()
-    if is_kept and await has_keys(services.store, now):
-        return f"The window is open at {url}; `palaver web link` makes a link that logs a browser in."
-    link = await make_link(services.store, url, now)
-    return f"Open {link} in a browser; the link is good once, for an hour."
+    if is_logged and await has_any_key(services.store, now):
+        return f"The web interface is at {url}. Run `palaver web link` to log in a browser."
+    link = await issue_link(services.store, url, now)
+    return f"Open {link} in a browser. The link works once, within an hour."
 
 
-async def _serve(app: "ASGIApp", services: Services, is_open: asyncio.Event) -> None:
+async def _serve(app: "ASGIApp", services: Services, is_up: asyncio.Event) -> None:
     address = services.address
     config = uvicorn.Config(
         app,
@@ -93,13 +96,13 @@ async def _serve(app: "ASGIApp", services: Services, is_open: asyncio.Event) -> 
         server_header=False,
         proxy_headers=bool(address.trusted_proxies),
         forwarded_allow_ips=list(address.trusted_proxies),
-        timeout_graceful_shutdown=_LAST_ANSWERS,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
     server = _Server(config)
-    listener = await _bound(address)
+    listener = await _bind_when_free(address)
     running = asyncio.create_task(server.serve(sockets=[listener]))
-    log.info("the window is open at %s", address.url, extra={"action": "web.started"})
-    is_open.set()
+    log.info("the web interface is at %s", address.url, extra={"action": "web.started"})
+    is_up.set()
     try:
         await asyncio.shield(running)
     finally:
@@ -108,24 +111,27 @@ async def _serve(app: "ASGIApp", services: Services, is_open: asyncio.Event) -> 
         listener.close()
 
 
-async def _bound(address: Address) -> socket.socket:
-    """The socket, as soon as nobody else has the port."""
-    is_told = False
+async def _bind_when_free(address: Address) -> socket.socket:
+    is_reported = False
     while True:
         try:
-            return _listener(address)
+            return _bind(address)
         except OSError as error:
-            if not is_told:
-                told = {"action": "web.port_taken"}
-                why = f"{address.host} port {address.port} cannot be had ({error.strerror or error})"
-                log.error("no window: %s; free it or take another: web: {port: 8788}", why, extra=told)  # noqa: TRY400
-            is_told = True
-        await asyncio.sleep(_TRY_AGAIN)
+            if not is_reported:
+                log.error(  # noqa: TRY400 - the traceback adds nothing
+                    "no web interface: cannot use %s port %s (%s); free it or set web: {port: 8788}",
+                    address.host,
+                    address.port,
+                    error.strerror or error,
+                    extra={"action": "web.port_taken"},
+                )
+            is_reported = True
+        await asyncio.sleep(_RETRY_SECONDS)
 
 
-def _listener(address: Address) -> socket.socket:
+def _bind(address: Address) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    # By the protocol asyncio knows that small answers must not wait for each other.
+    # asyncio turns on TCP_NODELAY only for sockets that name their protocol.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

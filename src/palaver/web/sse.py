@@ -1,4 +1,4 @@
-"""Streams: events as a browser's EventSource reads them, over one request that does not end."""
+"""Server-sent events: the event hub over one request that stays open."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,31 +9,30 @@ from starlette.responses import StreamingResponse
 
 from palaver.model.errors import StoreUnavailable
 from palaver.web.caller import Caller
-from palaver.web.event_hub import HEARTBEAT, Hub
+from palaver.web.event_hub import HEARTBEAT_SECONDS, Hub
 from palaver.web.tokens import Authenticator
 
-__all__ = [
-    "stream",
-]
+__all__ = ["STREAM_HEADERS", "event_stream"]
 
-_BEAT = b":\n\n"
+STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+_COMMENT = b":\n\n"
 
 
-def stream(request: Request, caller: Caller, hub: Hub, auth: Authenticator) -> StreamingResponse:
-    """From where the browser was cut off, else from where its page was made."""
+def event_stream(request: Request, caller: Caller, hub: Hub, auth: Authenticator) -> StreamingResponse:
+    """Stream events after the last one the client knows, else after its page was rendered."""
     position = request.headers.get("last-event-id") or request.query_params.get("after")
-    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(_lines(caller, hub, auth, position), media_type="text/event-stream", headers=headers)
+    chunks = _chunks(caller, hub, auth, position)
+    return StreamingResponse(chunks, media_type="text/event-stream", headers=STREAM_HEADERS)
 
 
-async def _lines(caller: Caller, hub: Hub, auth: Authenticator, position: str | None) -> AsyncIterator[bytes]:
-    """A key that was taken back closes what it has opened, however much there is to tell."""
+async def _chunks(caller: Caller, hub: Hub, auth: Authenticator, position: str | None) -> AsyncIterator[bytes]:
+    """End the stream when the caller's key is revoked, however much there is to send."""
     now = asyncio.get_running_loop().time
-    asked = now()
+    checked = now()
     async for event in hub.events(caller, position):
-        if event is None or now() - asked >= HEARTBEAT:
-            with suppress(StoreUnavailable):  # then it is asked at the next event
-                if not await auth.still_stands(caller):
+        if event is None or now() - checked >= HEARTBEAT_SECONDS:
+            with suppress(StoreUnavailable):  # check again at the next event
+                if not await auth.is_valid(caller):
                     return
-                asked = now()
-        yield _BEAT if event is None else event.wire
+                checked = now()
+        yield _COMMENT if event is None else event.wire

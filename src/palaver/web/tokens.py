@@ -1,4 +1,4 @@
-"""Doors: links, logins and tokens made, shown and taken back."""
+"""Login links, browser logins and API tokens: create, check and revoke them."""
 
 import hashlib
 import hmac
@@ -12,44 +12,55 @@ from palaver.model.value import value
 from palaver.protocols.clock import Clock
 from palaver.store.people.api_tokens import ALL_RIGHTS, Credential, CredentialKind, Right
 from palaver.store.store import Store
-from palaver.web.caller import Caller, digest_of
+from palaver.web.caller import Caller
 
 __all__ = [
-    "IDLE_FOR",
-    "LINK_FOR",
-    "LOGIN_FOR",
-    "TOKEN_MARK",
+    "LINK_LIFETIME",
+    "LOGIN_IDLE_TIMEOUT",
+    "LOGIN_LIFETIME",
+    "TOKEN_PREFIX",
     "Authenticator",
-    "csrf_of",
-    "has_keys",
-    "make_link",
-    "make_token",
+    "csrf_token",
+    "has_any_key",
+    "hash_secret",
+    "issue_link",
+    "issue_token",
 ]
 
-LINK_FOR = timedelta(hours=1)
-LOGIN_FOR = timedelta(days=30)
-IDLE_FOR = timedelta(days=7)
-TOKEN_MARK = "pal_"  # noqa: S105 - tells people and scanners what it is
-_BYTES = 32
-_TOUCH_AFTER = timedelta(minutes=5)
+LINK_LIFETIME = timedelta(hours=1)
+LOGIN_LIFETIME = timedelta(days=30)
+LOGIN_IDLE_TIMEOUT = timedelta(days=7)
+TOKEN_PREFIX = "pal_"  # noqa: S105 - lets people and secret scanners recognise a token
+_SECRET_BYTES = 32
+_TOUCH_INTERVAL = timedelta(minutes=5)
+"""How old `last_used` can be before it is written again."""
 
 
-async def make_link(store: Store, url: str, now: datetime, *, identity: str | None = None) -> str:
-    """A link that logs one browser in, once. The code stands behind the #, which browsers keep to themselves."""
-    _refuse_nobody(identity)
-    code = secrets.token_urlsafe(_BYTES)
-    await store.transact(
-        store.api_tokens.add(digest_of(code), CredentialKind.LINK, now, identity=identity, expires=now + LINK_FOR)
+def hash_secret(secret: str) -> str:
+    """Return the digest that is stored. Our secrets are long and random, so a fast hash is enough."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def csrf_token(secret: str) -> str:
+    return hmac.new(secret.encode(), b"csrf", hashlib.sha256).hexdigest()
+
+
+async def issue_link(store: Store, url: str, now: datetime, *, identity: str | None = None) -> str:
+    """Return a link that logs one browser in, once. Browsers never send the part after the # to a server."""
+    _check_identity(identity)
+    code = secrets.token_urlsafe(_SECRET_BYTES)
+    add = store.api_tokens.add(
+        hash_secret(code), CredentialKind.LINK, now, identity=identity, expires=now + LINK_LIFETIME
     )
+    await store.transact(add)
     return f"{url}/login#{code}"
 
 
-async def has_keys(store: Store, now: datetime) -> bool:
-    """Whether somebody has come in before, or can."""
+async def has_any_key(store: Store, now: datetime) -> bool:
     return any([await store.read(store.api_tokens.list_valid(kind, now)) for kind in CredentialKind])
 
 
-async def make_token(
+async def issue_token(
     store: Store,
     now: datetime,
     *,
@@ -58,26 +69,23 @@ async def make_token(
     identity: str | None = None,
     expires: datetime | None = None,
 ) -> tuple[str, Credential]:
-    """A token for a program, and the key it is; nobody can be shown the token again."""
-    _refuse_nobody(identity)
+    """Return a new API token and its key. The token itself is not stored and cannot be shown again."""
+    _check_identity(identity)
     if not one_line(name, 1):
-        raise BadArgument("A token needs a name, not", found=name, allowed="any text", example="backup")
-    token = TOKEN_MARK + secrets.token_urlsafe(_BYTES)
+        raise BadArgument("Give the token a name, not", found=name, allowed="any text", example="backup")
+    token = TOKEN_PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
     add = store.api_tokens.add(
-        digest_of(token), CredentialKind.TOKEN, now, name=name, rights=rights, identity=identity, expires=expires
+        hash_secret(token), CredentialKind.TOKEN, now, name=name, rights=rights, identity=identity, expires=expires
     )
     return token, await store.transact(add)
 
 
-def _refuse_nobody(identity: str | None) -> None:
-    """A key is the owner's where nobody is named, and never because a name was empty."""
+def _check_identity(identity: str | None) -> None:
+    """Refuse an empty name: None means the owner, and nothing else can."""
     if identity is not None and not all(identity.partition(":")):
-        raise BadArgument("A key cannot be for", found=identity, allowed="a platform and an id", example="telegram:7")
-
-
-def csrf_of(secret: str) -> str:
-    """Known to whoever holds the login and to the pages made for them, and to nobody else."""
-    return hmac.new(secret.encode(), b"csrf", hashlib.sha256).hexdigest()
+        raise BadArgument(
+            "A key cannot be for", found=identity, allowed="a platform and a user id", example="telegram:7"
+        )
 
 
 @value
@@ -86,36 +94,36 @@ class Authenticator:
     clock: Clock
 
     async def log_in(self, code: str, name: str) -> tuple[str, Caller] | None:
-        """The secret of a new login for a code that was not used yet. Whoever guesses makes nobody write."""
-        secret, now = secrets.token_urlsafe(_BYTES), self.clock.now()
-        if await self.store.read(self.store.api_tokens.find(digest_of(code), CredentialKind.LINK, now)) is None:
+        """Exchange an unused link code for a new login; return its secret. A wrong code causes no write."""
+        secret, now = secrets.token_urlsafe(_SECRET_BYTES), self.clock.now()
+        if await self.store.read(self.store.api_tokens.find(hash_secret(code), CredentialKind.LINK, now)) is None:
             return None
         exchange = self.store.api_tokens.log_in(
-            digest_of(code), digest_of(secret), now, name=name, expires=now + LOGIN_FOR
+            hash_secret(code), hash_secret(secret), now, name=name, expires=now + LOGIN_LIFETIME
         )
         key = await self.store.transact(exchange)
-        return None if key is None else (secret, Caller(key=key, csrf=csrf_of(secret)))
+        return None if key is None else (secret, Caller(key=key, csrf=csrf_token(secret)))
 
     async def log_out(self, caller: Caller) -> None:
         await self.store.transact(self.store.api_tokens.revoke(caller.key.number))
 
     async def by_login(self, secret: str) -> Caller | None:
-        key = await self._standing(secret, CredentialKind.LOGIN)
-        return key and Caller(key=key, csrf=csrf_of(secret))
+        key = await self._find_key(secret, CredentialKind.LOGIN)
+        return key and Caller(key=key, csrf=csrf_token(secret))
 
     async def by_token(self, token: str) -> Caller | None:
-        key = await self._standing(token, CredentialKind.TOKEN)
+        key = await self._find_key(token, CredentialKind.TOKEN)
         return key and Caller(key=key)
 
-    async def still_stands(self, caller: Caller) -> bool:
-        """Whether the key was not taken back since."""
+    async def is_valid(self, caller: Caller) -> bool:
+        """Return whether the caller's key has not been revoked since."""
         return await self.store.read(self.store.api_tokens.is_valid(caller.key.number, self.clock.now()))
 
-    async def _standing(self, secret: str, kind: CredentialKind) -> Credential | None:
+    async def _find_key(self, secret: str, kind: CredentialKind) -> Credential | None:
         now = self.clock.now()
-        key = await self.store.read(self.store.api_tokens.find(digest_of(secret), kind, now))
-        if key is None or (kind is CredentialKind.LOGIN and now - key.last_used > IDLE_FOR):
+        key = await self.store.read(self.store.api_tokens.find(hash_secret(secret), kind, now))
+        if key is None or (kind is CredentialKind.LOGIN and now - key.last_used > LOGIN_IDLE_TIMEOUT):
             return None
-        if now - key.last_used > _TOUCH_AFTER:
+        if now - key.last_used > _TOUCH_INTERVAL:
             await self.store.transact(self.store.api_tokens.touch(key.number, now))
         return key

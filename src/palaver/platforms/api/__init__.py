@@ -1,1 +1,1 @@
-"""The HTTP API as a platform like any other."""
+"""The HTTP API as a platform."""

@@ -1,1 +1,1 @@
-"""The web chat as a platform like any other."""
+"""The web chat as a platform."""

@@ -1,6 +1,6 @@
-"""The web chat's adapter: what was sent is in the outbox, and so it is there for whoever comes.
+"""The web chat's adapter: messages stay in the outbox, and open browsers are shown them at once.
 
-Browsers that are open are told at once; one that is closed finds everything when it comes back. So nobody is ever away.
+A browser that was closed reads everything when it comes back, so a send never fails because nobody is there.
 """
 
 import asyncio
@@ -20,22 +20,22 @@ from palaver.platforms.catalog import PLATFORMS
 from palaver.protocols.adapter import Blobs, Limits, PlatformDown, Receiver, SendRefused
 from palaver.protocols.clock import Clock
 
-__all__ = ["LONGEST_TEXT", "MAIN_CHAT", "Shown", "WebAdapter", "chat_of", "user_of"]
+__all__ = ["MAIN_CHAT", "MAX_TEXT_LENGTH", "ChatUpdate", "WebAdapter", "chat_of", "user_of"]
 
-LONGEST_TEXT = 200_000
+MAX_TEXT_LENGTH = 200_000
 MAIN_CHAT = "main"
-_MOST_KNOWN = 10_000
-_LONGEST_ID = 100
-_PIECE = 1 << 16
+_MAX_RECEIPTS = 10_000
+_MAX_ID_LENGTH = 100
+_CHUNK_BYTES = 1 << 16
 
 
 @value
-class Shown:
-    """Something for the browsers that show a chat."""
+class ChatUpdate:
+    """An update for the browsers that show a chat."""
 
     chat: str
     id: str
-    """The same for every state of one message."""
+    """The same for every state of one message, while it grows."""
     text: str = ""
     is_mine: bool = False
     grows: bool = False
@@ -46,36 +46,36 @@ Receive = Callable[[Inbound, Trust], Awaitable[None]]
 
 
 def chat_of(user: str, name: str) -> str:
-    """Every chat is somebody's, so that two people who call theirs alike do not meet in it: `owner`, `owner/plans`."""
+    """Return a chat id that contains its user, so that equal names of two people never meet: `owner/plans`."""
     return encode_id(user) if name == MAIN_CHAT else f"{encode_id(user)}/{encode_id(name)}"
 
 
 def user_of(chat: str) -> str:
-    """Whose chat it is, as text that is safe everywhere."""
+    """Return the encoded user id in a chat id."""
     return chat.partition("/")[0]
 
 
 class WebAdapter:
     platform = PLATFORMS["web"]
     account: str | None = None
-    limits = Limits(text=LONGEST_TEXT, draft_interval=0.1, repeats_safely=True)
+    limits = Limits(text=MAX_TEXT_LENGTH, draft_interval=0.1, repeats_safely=True)
 
     def __init__(
         self,
         clock: Clock,
         *,
-        tell: Callable[[Shown], None],
+        push: Callable[[ChatUpdate], None],
         shelf: Blobs | None = None,
         receive: Receive | None = None,
     ) -> None:
         self._clock = clock
-        self._tell = tell
+        self._push = push
         self._shelf = shelf
         self._receive = receive
-        """Takes messages also while another gateway serves the account; without it the inlet does."""
+        """Takes messages while another gateway serves the account; without it the receiver does."""
         self._receiver: Receiver | None = None
-        self._known: OrderedDict[str, None] = OrderedDict()
-        """Receipts that browsers have been told of by this process."""
+        self._receipts: OrderedDict[str, None] = OrderedDict()
+        """Receipts that this process has shown."""
 
     async def run(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -98,12 +98,11 @@ class WebAdapter:
         files: Sequence[Attachment] = (),
         talk_only: bool = False,
     ) -> Source:
-        """What somebody wrote; said again under the same id it is the same message. Safe when it returns."""
-        if not 1 <= len(message) <= _LONGEST_ID or len(text) > LONGEST_TEXT:
-            allowed = f"at most {LONGEST_TEXT} characters, under an id of 1 to {_LONGEST_ID}"
-            raise BadArgument(
-                "A message cannot have", found=f"{len(text)} characters", allowed=allowed, example="hello"
-            )
+        """Accept a message; it is stored when this returns. The same message id is the same message."""
+        if not 1 <= len(message) <= _MAX_ID_LENGTH or len(text) > MAX_TEXT_LENGTH:
+            allowed = f"at most {MAX_TEXT_LENGTH} characters, under an id of 1 to {_MAX_ID_LENGTH}"
+            found = f"{len(text)} characters, under an id of {len(message)}"
+            raise BadArgument("A message cannot have", found=found, allowed=allowed, example="hello")
         source = self.source(user, chat, message)
         labels = Labels(user=Label(name)) if name else Labels()
         inbound = Inbound(
@@ -113,36 +112,36 @@ class WebAdapter:
         if receive is not None:
             await receive(inbound, Trust(talk_only=talk_only))
         else:
-            raise PlatformDown("nobody listens now")
-        self._tell(Shown(chat=source.chat_id or "", id=message, text=text, is_mine=True))
+            raise PlatformDown("the web chat is not being served")
+        self._push(ChatUpdate(chat=source.chat_id or "", id=message, text=text, is_mine=True))
         return source
 
     def source(self, user: str, chat: str, message: str | None = None) -> Source:
         return Source(platform=self.platform.name, chat_id=chat_of(user, chat), user_id=user, message_id=message)
 
     async def keep(self, name: str, media_type: str, chunks: AsyncIterator[bytes], limit: int) -> Attachment:
-        """A file that will come with a message: it is safe before the message is."""
+        """Store a file for the next message."""
         if self._shelf is None:
-            raise BadArgument("Files are not taken here, not even", found=name, allowed="text", example="hello")
+            raise BadArgument("This gateway takes no files, not even", found=name, allowed="text", example="hello")
         kept = await self._shelf.keep(chunks, limit)
         return Attachment(Label(name), media_type, kept.size, handle=kept.sha256)
 
     async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
-        place = self._shelf.place(file.handle or "") if self._shelf else None
-        if place is None:
-            raise SendRefused("it is not here any more")
-        with place.open("rb") as content:
-            while piece := content.read(_PIECE):
-                yield piece
+        path = self._shelf.place(file.handle or "") if self._shelf else None
+        if path is None:
+            raise SendRefused("the file is no longer stored")
+        with path.open("rb") as content:
+            while chunk := content.read(_CHUNK_BYTES):
+                yield chunk
 
     # Messages out
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
-        """The receipt is the key: whoever has shown it does not show it twice."""
+        """Use the idempotency key as the receipt, so that a repeated send shows nothing twice."""
         return self._show(outbound, idempotency_key)
 
     async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
-        """The content stays where it is: the page reads it from there."""
+        """The page reads the content from the blob store."""
         del content
         return self._show(outbound, idempotency_key)
 
@@ -150,17 +149,17 @@ class WebAdapter:
         return self._show(outbound, receipt or uuid4().hex, grows=True)
 
     async def edit(self, receipt: str, outbound: Outbound) -> None:
-        if receipt not in self._known:
-            raise SendRefused("no browser was told of this message")
+        if receipt not in self._receipts:
+            raise SendRefused("this message was never shown")
         self._show(outbound, receipt)
 
     async def typing(self, outbound: Outbound) -> None:
-        self._tell(Shown(chat=outbound.chat_id, id="", is_typing=True))
+        self._push(ChatUpdate(chat=outbound.chat_id, id="", is_typing=True))
 
     def _show(self, outbound: Outbound, receipt: str, *, grows: bool = False) -> str:
-        self._known[receipt] = None
-        self._known.move_to_end(receipt)
-        while len(self._known) > _MOST_KNOWN:
-            self._known.popitem(last=False)
-        self._tell(Shown(chat=outbound.chat_id, id=receipt, text=outbound.text, grows=grows))
+        self._receipts[receipt] = None
+        self._receipts.move_to_end(receipt)
+        while len(self._receipts) > _MAX_RECEIPTS:
+            self._receipts.popitem(last=False)
+        self._push(ChatUpdate(chat=outbound.chat_id, id=receipt, text=outbound.text, grows=grows))
         return receipt

@@ -1,1 +1,1 @@
-"""The API: one module for each part, with a function `routes(desk)`."""
+"""The JSON API under /api/v1."""

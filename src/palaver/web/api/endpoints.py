@@ -1,13 +1,19 @@
-"""The table of the API: what answers where, what it takes and gives; served and described from the same lines."""
+"""Declare an API endpoint with `@endpoint`: its function is served, described in OpenAPI and offered over MCP.
+
+    @endpoint("GET", "/sessions", summary="List sessions, last used first")
+    async def list_sessions(request: ApiRequest, query: SessionsQuery) -> SessionsSchema: ...
+
+A parameter `query` or `body` is decoded and checked by its type; the return type is the response. A function that
+answers with something other than JSON returns a `Response`.
+"""
 
 import difflib
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import field
 from datetime import datetime
 from enum import Enum
-from typing import Any, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -15,208 +21,227 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from palaver.db.transaction import Transaction
 from palaver.model.errors import BadArgument, PalaverError
+from palaver.model.session import Principal
 from palaver.model.text import one_line
 from palaver.model.value import value
 from palaver.store.people.api_tokens import Right
+from palaver.web.address import API_ROOT
 from palaver.web.auth_middleware import caller_of
-from palaver.web.bodies import SMALL
+from palaver.web.bodies import MAX_PLAIN_BYTES
 from palaver.web.caller import Caller
-from palaver.web.errors import problem
-from palaver.web.routes import check
+from palaver.web.errors import error_response
+from palaver.web.routes import require
 from palaver.web.services import Services
 
-__all__ = [
-    "PREFIX",
-    "Ask",
-    "Endpoint",
-    "Later",
-    "Schema",
-    "body_of",
-    "checked",
-    "converted",
-    "route_of",
-]
+__all__ = ["ApiRequest", "Deferred", "Endpoint", "Schema", "convert", "endpoint", "json_response", "route_of"]
 
-PREFIX = "/api/v1"
 _JSON = "application/json"
-_AT = re.compile(r" - at `\$\.([^`]+)`$")
-_AROUND = re.compile(r"^(?:Expected|Invalid) |,? got .*$| - at .*$", re.DOTALL)
-_MISSING = re.compile(r"Object missing required field `(\w+)`")
-_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
-_LONGEST = 300
+_MAX_QUOTED = 300
+T = TypeVar("T")
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is taken or given as JSON."""
+    """Base of every JSON object that the API takes or gives."""
 
 
 @value
-class Ask:
-    """One request, read and checked."""
+class ApiRequest:
+    """A request that is authorized, over HTTP or from an MCP tool."""
 
     services: Services
     caller: Caller
-    request: Request
+    http: Request
     path: Mapping[str, Any]
-    query: Any
-    """An instance of what the endpoint asks; the same holds for `body` and what it takes."""
-    body: Any
+
+    async def read(self, query: Callable[[Principal], Transaction[T]]) -> T:
+        return await self.services.read(self.caller, query)
+
+    async def write(self, change: Callable[[Principal], Transaction[T]]) -> T:
+        return await self.services.write(self.caller, change)
 
 
 @value(kw_only=False)
-class Later:
-    """What is told once something came of it. Until then nothing is held of what the request brought."""
+class Deferred:
+    """A response to wait for after the request's body has been released."""
 
-    tells: Callable[[], Awaitable[object]]
+    result: Callable[[], Awaitable[object]]
 
 
 @value
 class Endpoint:
     method: str
     path: str
-    """Below `/api/v1`; parts in braces are text, or whole numbers with `:int`."""
-    does: Callable[[Ask], Awaitable[object]]
-    """Gives what is told, as `gives` says, or a whole response; now or later."""
-    gives: Any
-    """A type; None for what is no JSON, or nothing at all."""
+    """Below `/api/v1`; a part in braces is text, or a whole number with `:int`."""
+    handler: Callable[..., Awaitable[object]]
     summary: str
-    needs: Right | None = Right.READ
-    """None for what any key may ask."""
-    for_owner: bool = False
-    """It is about the gateway, and not about anybody's own conversations."""
-    asks: type[Schema] | None = None
-    takes: type[Schema] | None = None
-    example: Mapping[str, object] = field(default_factory=dict[str, object])
-    """A body that is taken."""
-    with_files: bool = False
-    """A body may bring files, and be as large as they are."""
-    status: int = 200
-    media_type: str = _JSON
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Headers that count, and what they mean."""
+    needs: Right | None
+    """None for what any key can do."""
+    owner_only: bool
+    query: type[Schema] | None
+    body: type[Schema] | None
+    response: type[Schema] | None
+    """None if the response is not JSON."""
+    example: Mapping[str, object]
+    with_files: bool
+    """The body can contain files, and be as large as they are."""
+    status: int
+    media_type: str
+    headers: Mapping[str, str]
+    """Request headers that matter, with what they mean."""
 
     @property
     def scope(self) -> str:
         return self.needs.value if self.needs else "any"
 
+    async def call(self, request: ApiRequest, query: Schema | None, body: Schema | None) -> object:
+        arguments = {"query": query if self.query else None, "body": body}
+        return await self.handler(request, **{name: given for name, given in arguments.items() if given is not None})
+
+
+def endpoint(
+    method: str,
+    path: str,
+    *,
+    summary: str,
+    needs: Right | None = Right.READ,
+    owner_only: bool = False,
+    response: type[Schema] | None = None,
+    example: Mapping[str, object] | None = None,
+    with_files: bool = False,
+    status: int = 200,
+    media_type: str = _JSON,
+    headers: Mapping[str, str] | None = None,
+) -> Callable[[Callable[..., Awaitable[object]]], Endpoint]:
+    def declare(handler: Callable[..., Awaitable[object]]) -> Endpoint:
+        hints = get_type_hints(handler)
+        returned = hints.get("return")
+        is_schema = isinstance(returned, type) and issubclass(returned, Schema)
+        return Endpoint(
+            method=method,
+            path=path,
+            handler=handler,
+            summary=summary,
+            needs=needs,
+            owner_only=owner_only,
+            query=hints.get("query"),
+            body=hints.get("body"),
+            response=response or (returned if is_schema else None),
+            example=example or {},
+            with_files=with_files,
+            status=status,
+            media_type=media_type,
+            headers=headers or {},
+        )
+
+    return declare
+
 
 def route_of(endpoint: Endpoint, services: Services) -> Route:
-    async def answer(request: Request) -> Response:
+    async def answer(http: Request) -> Response:
         try:
-            told = await _done(endpoint, services, request)
-            if isinstance(told, Later):
-                told = await told.tells()
+            result = await _handle(endpoint, services, http)
+            if isinstance(result, Deferred):
+                result = await result.result()
         except (PalaverError, HTTPException) as error:
-            return problem(request.url.path, error)
-        if isinstance(told, Response):
-            return told
-        return body_of(told, endpoint.status)
+            return error_response(http.url.path, error)
+        return result if isinstance(result, Response) else json_response(result, endpoint.status)
 
-    return Route(PREFIX + endpoint.path, answer, methods=[endpoint.method])
+    return Route(API_ROOT + endpoint.path, answer, methods=[endpoint.method])
 
 
-def body_of(told: object, status: int) -> Response:
-    return Response(msgspec.json.encode(told), status_code=status, media_type=_JSON)
+def json_response(content: object, status: int) -> Response:
+    return Response(msgspec.json.encode(content), status_code=status, media_type=_JSON)
 
 
-def checked(endpoint: Endpoint, caller: Caller) -> None:
-    """Raises where the visitor may not do this."""
-    check(caller, endpoint.needs, for_owner=endpoint.for_owner)
+async def _handle(endpoint: Endpoint, services: Services, http: Request) -> object:
+    caller = caller_of(http)
+    require(caller, endpoint.needs, owner_only=endpoint.owner_only)
+    query = _parse_query(endpoint, http)
+    async with _read_body(endpoint, services, http) as body:
+        request = ApiRequest(services=services, caller=caller, http=http, path=http.path_params)
+        return await endpoint.call(request, query, body)
 
 
-async def _done(endpoint: Endpoint, services: Services, request: Request) -> object:
-    caller = caller_of(request)
-    checked(endpoint, caller)
-    query = _query(endpoint, request)
-    async with _body(endpoint, services, request) as body:
-        ask = Ask(services=services, caller=caller, request=request, path=request.path_params, query=query, body=body)
-        return await endpoint.does(ask)
-
-
-def _query(endpoint: Endpoint, request: Request) -> Schema | None:
-    given, shape = request.query_params, endpoint.asks or Schema
-    names = shape.__struct_fields__
-    example = "?limit=20" if "limit" in names else f"?{names[0]}=…" if names else request.url.path
-    twice = [name for name in given if len(given.getlist(name)) > 1]
+def _parse_query(endpoint: Endpoint, http: Request) -> Schema:
+    params, schema = http.query_params, endpoint.query or Schema
+    names = schema.__struct_fields__
+    example = "?limit=20" if "limit" in names else f"?{names[0]}=…" if names else http.url.path
+    twice = [name for name in params if len(params.getlist(name)) > 1]
     if twice:
-        raise BadArgument("A parameter is given twice:", found=twice[0], allowed="each once", example=example)
-    return _from_text(shape, dict(given), example)
+        raise BadArgument("This parameter is given twice:", found=twice[0], allowed="once", example=example)
+    given = dict(params)
+    found = convert(schema, given, example, strict=False)
+    # Convert what became a time or nothing again, strictly: the word null is text, and a number is no time.
+    texts = {name: text for name, text in given.items() if isinstance(getattr(found, name), datetime | None)}
+    return convert(schema, {**msgspec.structs.asdict(found), **texts}, example)
 
 
 @asynccontextmanager
-async def _body(endpoint: Endpoint, services: Services, request: Request) -> AsyncGenerator[Schema | None]:
-    if endpoint.takes is None:
+async def _read_body(endpoint: Endpoint, services: Services, http: Request) -> AsyncGenerator[Schema | None]:
+    if endpoint.body is None:
         yield None
         return
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _JSON:
-        raise HTTPException(415, f"A body is {_JSON} here; add the header Content-Type: {_JSON}.")
+        raise HTTPException(415, f"Send the body as JSON, with the header Content-Type: {_JSON}.")
     options, example = services.engine.options, msgspec.json.encode(endpoint.example).decode()
-    async with services.bodies.read(request.stream(), options, with_files=endpoint.with_files) as content:
-        yield _decoded(content, endpoint.takes, example)
+    async with services.bodies.read(http.stream(), options, with_files=endpoint.with_files) as content:
+        try:
+            body = msgspec.json.decode(content, type=endpoint.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise _explain(endpoint.body, error, example, _decode_loosely(content)) from error
+        yield body
 
 
-def _decoded(content: bytearray, shape: type[Schema], example: str) -> Schema:
-    try:
-        return msgspec.json.decode(content, type=shape)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _wrong(shape, error, example, _plain(content)) from error
-
-
-def _plain(content: bytearray) -> Mapping[str, Any]:
-    """As it is written, where that is little."""
+def _decode_loosely(content: bytearray) -> Mapping[str, Any]:
     with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return msgspec.json.decode(content[:SMALL], type=dict[str, Any])
+        return msgspec.json.decode(content[:MAX_PLAIN_BYTES], type=dict[str, Any])
     return {}
 
 
-def _from_text(shape: type[Schema], given: Mapping[str, str], example: str) -> Schema:
+def convert(schema: type[Schema], given: Mapping[str, Any], example: str, *, strict: bool = True) -> Schema:
     try:
-        found = msgspec.convert(given, shape, strict=False)
+        return msgspec.convert(given, schema, strict=strict)
     except msgspec.ValidationError as error:
-        raise _wrong(shape, error, example, given) from error
-    # Read once more as they are written: the word null is never nothing, and a number is no time.
-    texts = {name: text for name, text in given.items() if isinstance(getattr(found, name), datetime | None)}
-    return converted(shape, {**msgspec.structs.asdict(found), **texts}, example)
+        raise _explain(schema, error, example, given) from error
 
 
-def converted(shape: type[Schema], given: Mapping[str, Any], example: str) -> Schema:
-    try:
-        return msgspec.convert(given, shape)
-    except msgspec.ValidationError as error:
-        raise _wrong(shape, error, example, given) from error
+_FIELD_PATH = re.compile(r" - at `\$\.([^`]+)`$")
+_AROUND_TYPE = re.compile(r"^(?:Expected|Invalid) |,? got .*$| - at .*$", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
 
-def _wrong(shape: type[Schema], error: Exception, example: str, given: Mapping[str, Any]) -> BadArgument:
-    """What is wrong with it; a field that does not exist may have been meant for one that does."""
-    said, fields = str(error), shape.__struct_fields__
+def _explain(schema: type[Schema], error: Exception, example: str, given: Mapping[str, Any]) -> BadArgument:
+    """Turn a msgspec error into ours: with the value, what is allowed, and the field that was probably meant."""
+    text, fields = str(error), schema.__struct_fields__
     allowed = ", ".join(fields) or "nothing"
-    if found := _UNKNOWN.match(said):
-        close = difflib.get_close_matches(found[1][:_LONGEST], fields, n=1)
-        meant = f"{close[0]}, perhaps; there are: {allowed}" if close else allowed
-        return BadArgument("There is no field", found=found[1][:_LONGEST], allowed=meant, example=example)
-    if found := _MISSING.fullmatch(said):
-        return BadArgument("There has to be a field", found=found[1], allowed=allowed, example=example)
-    if (at := _AT.search(said)) is None:
-        return BadArgument("This is not right:", found=one_line(said, _LONGEST), allowed=allowed, example=example)
+    if found := _UNKNOWN.match(text):
+        name = found[1][:_MAX_QUOTED]
+        close = difflib.get_close_matches(name, fields, n=1)
+        suggestion = f"{close[0]}, perhaps; fields: {allowed}" if close else allowed
+        return BadArgument("Unknown field", found=name, allowed=suggestion, example=example)
+    if found := _MISSING.fullmatch(text):
+        return BadArgument("Missing field", found=found[1], allowed=allowed, example=example)
+    if (at := _FIELD_PATH.search(text)) is None:
+        return BadArgument("Invalid request:", found=one_line(text, _MAX_QUOTED), allowed=allowed, example=example)
     name = at[1]
-    value = one_line(str(given[name]), _LONGEST) if name in given else name
-    return BadArgument(f"{name} cannot be", found=value, allowed=_values(shape, name) or _kind(said), example=example)
+    quoted = one_line(str(given[name]), _MAX_QUOTED) if name in given else name
+    expected = one_line(_AROUND_TYPE.sub("", text).replace("`", ""), _MAX_QUOTED)
+    return BadArgument(
+        f"{name} cannot be", found=quoted, allowed=_allowed_values(schema, name) or expected, example=example
+    )
 
 
-def _kind(said: str) -> str:
-    """What a field takes, by what was said of one that is wrong: ``Expected `int`, got `str` - at `$.limit```."""
-    return one_line(_AROUND.sub("", said).replace("`", ""), _LONGEST)
+def _allowed_values(schema: type[Schema], name: str) -> str:
+    """List the members of an enum, or the ends of a range."""
+    hints = _nested_types(get_type_hints(schema, include_extras=True).get(name))
+    enums = [hint for hint in hints if isinstance(hint, type) and issubclass(hint, Enum)]
+    ranges = [f"{hint.ge} to {hint.le}" for hint in hints if isinstance(hint, msgspec.Meta) and hint.le is not None]
+    return ", ".join([*(str(member.value) for enum in enums for member in enum), *ranges])
 
 
-def _values(shape: type[Schema], name: str) -> str:
-    """What a field takes, where that can be counted up, or has two ends."""
-    hints = _parts(get_type_hints(shape, include_extras=True).get(name))
-    kinds = [kind for kind in hints if isinstance(kind, type) and issubclass(kind, Enum)]
-    ranges = [f"{each.ge} to {each.le}" for each in hints if isinstance(each, msgspec.Meta) and each.le is not None]
-    return ", ".join([*(str(member.value) for kind in kinds for member in kind), *ranges])
-
-
-def _parts(hint: object) -> list[object]:
-    return [hint, *(part for each in get_args(hint) for part in _parts(each))]
+def _nested_types(hint: object) -> list[object]:
+    return [hint, *(nested for argument in get_args(hint) for nested in _nested_types(argument))]

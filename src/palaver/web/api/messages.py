@@ -1,4 +1,4 @@
-"""The API: messages are sent, waited for, and their trace is told."""
+"""API endpoints to send a message, wait for its answer, and trace it."""
 
 import re
 import secrets
@@ -14,34 +14,36 @@ from palaver.model.lifecycle import InboxState, OutboxState, TurnState
 from palaver.model.source import Source
 from palaver.store.people.api_tokens import Right
 from palaver.store.status.trace import Trace
-from palaver.web.api.endpoints import Ask, Endpoint, Later, Schema, body_of
-from palaver.web.api.schemas import MessageSchema, Moment, UsageSchema, message_schema, usage_schema
-from palaver.web.message_service import LONGEST_TEXT, Said, Speaking, conversation_for
+from palaver.web.api.endpoints import ApiRequest, Deferred, Schema, endpoint, json_response
+from palaver.web.api.schemas import MessageSchema, Timestamp, UsageSchema, message_schema, usage_schema
+from palaver.web.message_service import MAX_TEXT_LENGTH, MessageService, NewMessage, conversation_for
 
 __all__ = [
     "ENDPOINTS",
-    "KEY_HEADER",
-    "ArrivalSchema",
+    "IDEMPOTENCY_HEADER",
+    "DeliverySchema",
+    "InboundSchema",
     "NewFileSchema",
     "SendSchema",
-    "SendingSchema",
     "TraceSchema",
     "TracesSchema",
-    "key_of",
+    "check_idempotency_key",
+    "get_message",
+    "get_traces",
+    "send_message",
 ]
 
-KEY_HEADER = "Idempotency-Key"
-_KEY = re.compile(r"[!-~]{1,100}")
-_NUMBER = re.compile(r"in:([0-9]{1,18})", re.ASCII)
-_Wait = Annotated[float, Meta(ge=0, le=600)]
+IDEMPOTENCY_HEADER = "Idempotency-Key"
+_IDEMPOTENCY_KEY = re.compile(r"[!-~]{1,100}")
+_MESSAGE_ID = re.compile(r"in:([0-9]{1,18})", re.ASCII)
+_WaitSeconds = Annotated[float, Meta(ge=0, le=600)]
 
 
-def key_of(ask_headers: str | None) -> str | None:
-    """Under which a message is the same when it is sent again."""
-    if ask_headers is not None and not _KEY.fullmatch(ask_headers):
+def check_idempotency_key(key: str | None) -> str | None:
+    if key is not None and not _IDEMPOTENCY_KEY.fullmatch(key):
         allowed = "1 to 100 visible ASCII characters"
-        raise BadArgument(f"{KEY_HEADER} cannot be", found=ask_headers, allowed=allowed, example="order-4711")
-    return ask_headers
+        raise BadArgument(f"{IDEMPOTENCY_HEADER} cannot be", found=key, allowed=allowed, example="order-4711")
+    return key
 
 
 class NewFileSchema(Schema, frozen=True, kw_only=True):
@@ -52,68 +54,75 @@ class NewFileSchema(Schema, frozen=True, kw_only=True):
 
 
 class SendSchema(Schema, frozen=True, kw_only=True):
-    text: Annotated[str, Meta(max_length=LONGEST_TEXT)] = ""
+    text: Annotated[str, Meta(max_length=MAX_TEXT_LENGTH)] = ""
     session: str | None = None
-    """The id of a session to say it in; else it is said in a conversation of your own."""
+    """Send to the session with this id, instead of a conversation of your own."""
     conversation: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
-    """The name of a conversation of your own; without it a new one begins."""
+    """Send to your conversation of this name; without it, start a new one."""
     files: tuple[NewFileSchema, ...] = ()
-    wait: _Wait = 0.0
-    """For how many seconds to wait for the answer."""
+    wait: _WaitSeconds = 0.0
+    """Wait this many seconds for the answer."""
 
 
-async def _send(ask: Ask) -> object:
-    body, key = ask.body, key_of(ask.request.headers.get(KEY_HEADER))
+@endpoint(
+    "POST",
+    "/messages",
+    summary="Send a message: 200 with its answer, or 202 if that is still to come",
+    needs=Right.CHAT,
+    response=MessageSchema,
+    example={"text": "hello", "conversation": "plans", "wait": 30},
+    with_files=True,
+    headers={IDEMPOTENCY_HEADER: "A repeated request with the same key is the same message, answered once."},
+)
+async def send_message(request: ApiRequest, body: SendSchema) -> Deferred:
+    key = check_idempotency_key(request.http.headers.get(IDEMPOTENCY_HEADER))
     if not body.text.strip() and not body.files:
-        raise BadArgument("There is nothing to say in", found=body.text, allowed="a text or files", example="hello")
-    speaking = Speaking(ask.services, ask.caller)
-    source = await _source(ask, speaking, key)
-    files = [await speaking.keep(file.name, file.media_type, file.content) for file in body.files]
-    received = await speaking.say(source, Said(text=body.text, files=tuple(files)))
-    return Later(partial(_come, speaking, received.number, body.wait, ask.request.receive))
+        raise BadArgument("A message cannot be", found=body.text, allowed="text or files", example="hello")
+    service = MessageService(request.services, request.caller)
+    source = await _source(request, body, service, key)
+    files = [await service.store_file(file.name, file.media_type, file.content) for file in body.files]
+    received = await service.send(source, NewMessage(text=body.text, files=tuple(files)))
+    return Deferred(partial(_wait_for_answer, service, received.number, body.wait, request.http.receive))
 
 
-async def _come(speaking: Speaking, number: int, wait: float, receive: Receive) -> object:
-    told = message_schema(await speaking.reply(number, wait, receive))
-    is_open = told.state in {InboxState.WAITING, InboxState.IN_TURN} and told.waits_for is None
-    return body_of(told, 202 if is_open else 200)
+async def _wait_for_answer(service: MessageService, number: int, seconds: float, receive: Receive) -> object:
+    message = message_schema(await service.reply(number, seconds, receive))
+    is_open = message.state in {InboxState.WAITING, InboxState.IN_TURN} and message.waits_for is None
+    return json_response(message, 202 if is_open else 200)
 
 
-async def _source(ask: Ask, speaking: Speaking, key: str | None) -> Source:
-    body, message = ask.body, key or secrets.token_hex(12)
-    if body.session is None:
-        return speaking.at(body.conversation or conversation_for(key), message)
+async def _source(request: ApiRequest, body: SendSchema, service: MessageService, key: str | None) -> Source:
+    name, message = body.session, key or secrets.token_hex(12)
+    if name is None:
+        return service.source(body.conversation or conversation_for(key), message)
     if body.conversation is not None:
-        raise BadArgument(
-            "A message is said in one place, not in", found="two", allowed="session or conversation", example="session"
-        )
-    session = await ask.services.read(
-        ask.caller, lambda who: ask.services.store.sessions.get_visible(body.session, who)
-    )
-    return await speaking.in_session(session, message)
+        raise BadArgument("Name one of them, not", found="both", allowed="session or conversation", example="session")
+    session = await request.read(lambda principal: request.services.store.sessions.get_visible(name, principal))
+    return await service.source_in(session, message)
 
 
-class _MessageQuery(Schema, frozen=True, kw_only=True):
-    wait: _Wait = 0.0
+class MessageQuery(Schema, frozen=True, kw_only=True):
+    wait: _WaitSeconds = 0.0
 
 
-async def _message(ask: Ask) -> MessageSchema:
-    found = _NUMBER.fullmatch(ask.path["id"])
+@endpoint("GET", "/messages/{id}", summary="Get a message you sent, with its answer so far")
+async def get_message(request: ApiRequest, query: MessageQuery) -> MessageSchema:
+    found = _MESSAGE_ID.fullmatch(request.path["id"])
     if found is None:
-        raise NotFound("message", ask.path["id"])
-    speaking, number = Speaking(ask.services, ask.caller), int(found[1])
-    return message_schema(await speaking.reply(number, ask.query.wait, ask.request.receive))
+        raise NotFound("message", request.path["id"])
+    service = MessageService(request.services, request.caller)
+    return message_schema(await service.reply(int(found[1]), query.wait, request.http.receive))
 
 
-class ArrivalSchema(Schema, frozen=True, kw_only=True):
+class InboundSchema(Schema, frozen=True, kw_only=True):
     id: str
     state: InboxState
-    received: Moment
+    received: Timestamp
     reason: str | None
     text: str | None
 
 
-class SendingSchema(Schema, frozen=True, kw_only=True):
+class DeliverySchema(Schema, frozen=True, kw_only=True):
     id: str
     why: str
     state: OutboxState
@@ -125,13 +134,13 @@ class SendingSchema(Schema, frozen=True, kw_only=True):
 
 
 class TraceSchema(Schema, frozen=True, kw_only=True):
-    """A turn with all it answers and owes; or what never came to a turn."""
+    """A turn with the messages it answers and what it sends; or messages without a turn."""
 
     turn: str | None
     turn_state: TurnState | None
     session: str | None
-    arrivals: list[ArrivalSchema]
-    sendings: list[SendingSchema]
+    messages: list[InboundSchema]
+    deliveries: list[DeliverySchema]
     used: UsageSchema
 
 
@@ -139,14 +148,15 @@ class TracesSchema(Schema, frozen=True, kw_only=True):
     traces: list[TraceSchema]
 
 
-class _TraceQuery(Schema, frozen=True, kw_only=True):
+class TraceQuery(Schema, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1, max_length=500)]
-    """in:42, turn:7, out:7168, a message id of a platform, or a session."""
+    """in:42, turn:7, out:7168, a platform's message id, or a session."""
 
 
-async def _traces(ask: Ask) -> TracesSchema:
-    store, name = ask.services.store, ask.query.name
-    found = await ask.services.read(ask.caller, lambda principal: store.trace.find_traces(name, principal))
+@endpoint("GET", "/traces", summary="Trace a message, in or out")
+async def get_traces(request: ApiRequest, query: TraceQuery) -> TracesSchema:
+    find = request.services.store.trace.find_traces
+    found = await request.read(lambda principal: find(query.name, principal))
     return TracesSchema(traces=[_trace_schema(trace) for trace in found])
 
 
@@ -156,60 +166,31 @@ def _trace_schema(trace: Trace) -> TraceSchema:
         turn=run and f"turn:{run.turn.number}",
         turn_state=run and run.turn.state,
         session=run and run.turn.session,
-        arrivals=[
-            ArrivalSchema(
-                id=f"in:{each.number}",
-                state=each.state,
-                received=each.received,
-                reason=each.reason,
-                text=each.inbound and each.inbound.text,
+        messages=[
+            InboundSchema(
+                id=f"in:{message.number}",
+                state=message.state,
+                received=message.received,
+                reason=message.reason,
+                text=message.inbound and message.inbound.text,
             )
-            for each in trace.messages
+            for message in trace.messages
         ],
-        sendings=[
-            SendingSchema(
-                id=f"out:{each.delivery.number}",
-                why=each.why,
-                state=each.delivery.state,
-                to=f"{each.delivery.outbound.platform}:{each.delivery.outbound.chat_id}",
-                text=each.delivery.outbound.text,
-                attempts=each.delivery.attempts,
-                receipt=each.delivery.receipt,
-                error=each.delivery.error,
+        deliveries=[
+            DeliverySchema(
+                id=f"out:{item.delivery.number}",
+                why=item.why,
+                state=item.delivery.state,
+                to=f"{item.delivery.outbound.platform}:{item.delivery.outbound.chat_id}",
+                text=item.delivery.outbound.text,
+                attempts=item.delivery.attempts,
+                receipt=item.delivery.receipt,
+                error=item.delivery.error,
             )
-            for each in trace.deliveries
+            for item in trace.deliveries
         ],
         used=usage_schema(run.usage) if run else UsageSchema(),
     )
 
 
-ENDPOINTS = (
-    Endpoint(
-        method="POST",
-        path="/messages",
-        does=_send,
-        takes=SendSchema,
-        example={"text": "hello", "conversation": "plans", "wait": 30},
-        gives=MessageSchema,
-        with_files=True,
-        needs=Right.CHAT,
-        headers={KEY_HEADER: "Sent again with the same key it is the same message, and is answered once."},
-        summary="Say something: 200 with what came of it, or 202 where that is still to come",
-    ),
-    Endpoint(
-        method="GET",
-        path="/messages/{id}",
-        does=_message,
-        asks=_MessageQuery,
-        gives=MessageSchema,
-        summary="What came of a message of yours so far",
-    ),
-    Endpoint(
-        method="GET",
-        path="/traces",
-        does=_traces,
-        asks=_TraceQuery,
-        gives=TracesSchema,
-        summary="What became of any message, in or out",
-    ),
-)
+ENDPOINTS = (send_message, get_message, get_traces)

@@ -1,22 +1,38 @@
-"""The OpenAPI document: made from the table that the API is served from."""
+"""Serve every endpoint of the API, and the OpenAPI document made from the same declarations."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
-from palaver.web.api.endpoints import PREFIX, Endpoint, Schema
+from palaver import __version__
+from palaver.web.address import API_ROOT
+from palaver.web.api import messages, overview, people, sessions, turns
+from palaver.web.api.endpoints import Endpoint, Schema, route_of
+from palaver.web.caller import Caller
+from palaver.web.routes import page
+from palaver.web.services import Services
 
-__all__ = ["Problem", "document"]
+__all__ = ["ENDPOINTS", "Problem", "make_document", "routes"]
 
-_PART = re.compile(r"\{(\w+)(:int)?\}")
+ENDPOINTS = (
+    *sessions.ENDPOINTS,
+    *messages.ENDPOINTS,
+    *turns.ENDPOINTS,
+    *people.ENDPOINTS,
+    *overview.ENDPOINTS,
+)
+_PATH_PARAMETER = re.compile(r"\{(\w+)(:int)?\}")
 _REF = "#/components/schemas/{name}"
 _JSON = "application/json"
 
 
 class Problem(Schema, frozen=True, kw_only=True):
-    """What went wrong, after RFC 9457."""
+    """An error, after RFC 9457."""
 
     type: str
     title: str
@@ -27,116 +43,99 @@ class Problem(Schema, frozen=True, kw_only=True):
     example: str | None = None
 
 
-def document(endpoints: Sequence[Endpoint], version: str, url: str) -> dict[str, Any]:
-    shapes = [Problem, *_shapes(endpoints)]
-    _, components = msgspec.json.schema_components(shapes, ref_template=_REF)
+def routes(services: Services) -> list[Route]:
+    async def show_document(_: Request, __: Caller) -> Response:
+        return JSONResponse(make_document(ENDPOINTS, __version__, services.address.url))
+
+    return [page(f"{API_ROOT}/openapi.json", show_document), *(route_of(endpoint, services) for endpoint in ENDPOINTS)]
+
+
+def make_document(endpoints: Sequence[Endpoint], version: str, url: str) -> dict[str, Any]:
+    schemas = [schema for endpoint in endpoints for schema in (endpoint.body, endpoint.response) if schema]
+    _, components = msgspec.json.schema_components([Problem, *schemas], ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
-        path = PREFIX + _PART.sub(r"{\1}", endpoint.path)
+        path = API_ROOT + _PATH_PARAMETER.sub(r"{\1}", endpoint.path)
         paths.setdefault(path, {})[endpoint.method.lower()] = _operation(endpoint)
+    problem = {"description": "Error", "content": {"application/problem+json": {"schema": _ref(Problem)}}}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Palaver", "version": version, "summary": "Conversations with an agent, from programs."},
+        "info": {"title": "Palaver", "version": version, "summary": "Talk to an agent from a program."},
         "servers": [{"url": url}],
         "security": [{"token": []}],
         "paths": paths,
         "components": {
             "schemas": components,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "responses": {"problem": {"description": "What went wrong", "content": _content(Problem, "problem+json")}},
+            "responses": {"problem": problem},
         },
     }
 
 
-def _shapes(endpoints: Sequence[Endpoint]) -> Iterator[Any]:
-    for endpoint in endpoints:
-        yield from filter(None, (endpoint.takes, endpoint.gives))
-
-
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
-    scope = f"Needs the scope {endpoint.scope}" if endpoint.needs else "Needs any key"
-    found: dict[str, Any] = {
-        "operationId": _name(endpoint),
+    scope = f"Needs the scope {endpoint.scope}" if endpoint.needs else "Needs any token"
+    operation: dict[str, Any] = {
+        "operationId": _operation_id(endpoint),
         "summary": endpoint.summary,
-        "description": f"{scope}{', for the owner only' if endpoint.for_owner else ''}.",
-        "parameters": [*_path(endpoint), *_query(endpoint), *_headers(endpoint)],
+        "description": f"{scope}{', for the owner only' if endpoint.owner_only else ''}.",
+        "parameters": [*_path_parameters(endpoint), *_query_parameters(endpoint), *_header_parameters(endpoint)],
         "responses": _responses(endpoint),
     }
-    if endpoint.takes:
-        content = {_JSON: {"schema": _ref(endpoint.takes), "example": dict(endpoint.example)}}
-        found["requestBody"] = {"required": True, "content": content}
-    return found
+    if endpoint.body:
+        content = {_JSON: {"schema": _ref(endpoint.body), "example": dict(endpoint.example)}}
+        operation["requestBody"] = {"required": True, "content": content}
+    return operation
 
 
-def _name(endpoint: Endpoint) -> str:
-    words = re.findall(r"[a-z]+", _PART.sub("", endpoint.path))
+def _operation_id(endpoint: Endpoint) -> str:
+    words = re.findall(r"[a-z]+", _PATH_PARAMETER.sub("", endpoint.path))
     return "_".join([endpoint.method.lower(), *words, *(["one"] if endpoint.path.endswith("}") else [])])
 
 
-def _path(endpoint: Endpoint) -> list[dict[str, Any]]:
+def _path_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
+    text, integer = {"type": "string", "minLength": 1}, {"type": "integer", "minimum": 0}
     return [
-        {
-            "name": name,
-            "in": "path",
-            "required": True,
-            "schema": {"type": "integer", "minimum": 0} if number else {"type": "string", "minLength": 1},
-        }
-        for name, number in _PART.findall(endpoint.path)
+        {"name": name, "in": "path", "required": True, "schema": integer if is_integer else text}
+        for name, is_integer in _PATH_PARAMETER.findall(endpoint.path)
     ]
 
 
-def _query(endpoint: Endpoint) -> list[dict[str, Any]]:
-    if endpoint.asks is None:
+def _query_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
+    if endpoint.query is None:
         return []
-    (shape,), components = msgspec.json.schema_components([endpoint.asks], ref_template=_REF)
-    inner = components[shape["$ref"].rpartition("/")[2]]
+    (ref,), components = msgspec.json.schema_components([endpoint.query], ref_template=_REF)
+    query = components[ref["$ref"].rpartition("/")[2]]
+    required = query.get("required", ())
     return [
-        {
-            "name": name,
-            "in": "query",
-            "required": name in inner.get("required", ()),
-            "schema": _plain(schema, components),
-        }
-        for name, schema in inner["properties"].items()
+        {"name": name, "in": "query", "required": name in required, "schema": _inline(schema, components)}
+        for name, schema in query["properties"].items()
     ]
 
 
-def _plain(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
-    """A parameter is left out, and never null; what it refers to stands in its place."""
+def _inline(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+    """Resolve references, and drop null: a query parameter is left out instead."""
     if "$ref" in schema:
         return components[schema["$ref"].rpartition("/")[2]]
-    kinds = [_plain(kind, components) for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
+    kinds = [_inline(kind, components) for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
     if len(kinds) == 1:
         return kinds[0]
     return {name: value for name, value in schema.items() if (name, value) != ("default", None)}
 
 
-def _headers(endpoint: Endpoint) -> list[dict[str, Any]]:
+def _header_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
+    schema = {"type": "string", "pattern": "^[!-~]{1,100}$"}
     return [
-        {
-            "name": name,
-            "in": "header",
-            "description": meaning,
-            "schema": {"type": "string", "pattern": "^[!-~]{1,100}$"},
-        }
+        {"name": name, "in": "header", "description": meaning, "schema": schema}
         for name, meaning in endpoint.headers.items()
     ]
 
 
 def _responses(endpoint: Endpoint) -> dict[str, Any]:
-    problem = {"$ref": "#/components/responses/problem"}
-    good: dict[str, Any] = {"description": "Done"}
-    if endpoint.gives is not None:
-        good["content"] = {_JSON: {"schema": _ref(endpoint.gives)}}
-    else:
-        good["content"] = {endpoint.media_type: {}}
+    content = {_JSON: {"schema": _ref(endpoint.response)}} if endpoint.response else {endpoint.media_type: {}}
     statuses = [str(endpoint.status), *(["202"] if endpoint.path == "/messages" else [])]
-    return {**dict.fromkeys(statuses, good), "default": problem}
+    success = {status: {"description": "Done", "content": content} for status in statuses}
+    return {**success, "default": {"$ref": "#/components/responses/problem"}}
 
 
-def _ref(shape: type[Schema]) -> dict[str, str]:
-    return {"$ref": _REF.format(name=shape.__name__)}
-
-
-def _content(shape: type[Schema], kind: str) -> dict[str, Any]:
-    return {f"application/{kind}": {"schema": _ref(shape)}}
+def _ref(schema: type[Schema]) -> dict[str, str]:
+    return {"$ref": _REF.format(name=schema.__name__)}

@@ -1,6 +1,7 @@
-"""The API: people, strangers who ask to be let in, and grants."""
+"""API endpoints for people, pairing requests and grants."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta
@@ -14,8 +15,8 @@ from palaver.model.label import Label
 from palaver.store.people.api_tokens import Right
 from palaver.store.people.grants import GrantTable, Stranger
 from palaver.store.people.people import Person
-from palaver.web.api.endpoints import Ask, Endpoint, Schema
-from palaver.web.api.schemas import Limit, Moment
+from palaver.web.api.endpoints import ApiRequest, Schema, endpoint
+from palaver.web.api.schemas import Limit, Timestamp
 
 __all__ = [
     "ENDPOINTS",
@@ -29,22 +30,31 @@ __all__ = [
     "PersonSchema",
     "StrangerSchema",
     "StrangersSchema",
+    "add_grant",
+    "approve_stranger",
+    "deny_stranger",
+    "get_person",
+    "list_grants",
+    "list_people",
+    "list_strangers",
+    "revoke_grant",
 ]
 
 _Text = Annotated[str, Meta(min_length=1, max_length=500)]
-_LARGEST = (1 << 62) - 1
+_MAX_ID = (1 << 62) - 1
+_owner_endpoint = partial(endpoint, needs=Right.MANAGE, owner_only=True)
 
 
 class IdentitySchema(Schema, frozen=True, kw_only=True):
     identity: str
     name: str | None
-    since: Moment
+    since: Timestamp
 
 
 class PersonSchema(Schema, frozen=True, kw_only=True):
     id: str
     name: str | None
-    since: Moment
+    since: Timestamp
     identities: list[IdentitySchema]
 
 
@@ -54,7 +64,7 @@ class PeopleSchema(Schema, frozen=True, kw_only=True):
     """Where the next page begins; null on the last one."""
 
 
-class _PeopleQuery(Schema, frozen=True, kw_only=True):
+class PeopleQuery(Schema, frozen=True, kw_only=True):
     after: str = ""
     limit: Limit = 100
 
@@ -63,45 +73,46 @@ def _plain(name: Label | None) -> str | None:
     return name and name.plain()
 
 
-def _person(person: Person) -> PersonSchema:
+def _person_schema(person: Person) -> PersonSchema:
     return PersonSchema(
         id=person.id,
         name=_plain(person.name),
         since=person.since,
         identities=[
-            IdentitySchema(identity=each.identity, name=_plain(each.name), since=each.since)
-            for each in person.identities
+            IdentitySchema(identity=item.identity, name=_plain(item.name), since=item.since)
+            for item in person.identities
         ],
     )
 
 
-async def _list(ask: Ask) -> PeopleSchema:
-    query, people = ask.query, ask.services.store.people
-    found = await ask.services.read(
-        ask.caller, lambda principal: people.list_people(principal, after=query.after, limit=query.limit)
-    )
-    return PeopleSchema(people=list(map(_person, found)), after=found[-1].id if len(found) == query.limit else None)
+@_owner_endpoint("GET", "/people", summary="List people and their identities")
+async def list_people(request: ApiRequest, query: PeopleQuery) -> PeopleSchema:
+    find = request.services.store.people.list_people
+    found = await request.read(lambda principal: find(principal, after=query.after, limit=query.limit))
+    after = found[-1].id if len(found) == query.limit else None
+    return PeopleSchema(people=list(map(_person_schema, found)), after=after)
 
 
-async def _get(ask: Ask) -> PersonSchema:
-    people = ask.services.store.people
-    return _person(await ask.services.read(ask.caller, lambda who: people.find_person(ask.path["name"], who)))
+@_owner_endpoint("GET", "/people/{name}", summary="Get a person by id or identity")
+async def get_person(request: ApiRequest) -> PersonSchema:
+    find = request.services.store.people.find_person
+    return _person_schema(await request.read(lambda principal: find(request.path["name"], principal)))
 
 
 class StrangerSchema(Schema, frozen=True, kw_only=True):
     identity: str
     name: str | None
-    asked: Moment
-    expires: Moment
+    asked: Timestamp
+    expires: Timestamp
     waiting: int
-    """How many messages of theirs wait."""
+    """How many of their messages wait."""
 
 
 class StrangersSchema(Schema, frozen=True, kw_only=True):
     strangers: list[StrangerSchema]
 
 
-def _stranger(stranger: Stranger) -> StrangerSchema:
+def _stranger_schema(stranger: Stranger) -> StrangerSchema:
     return StrangerSchema(
         identity=stranger.identity,
         name=_plain(stranger.name),
@@ -111,9 +122,11 @@ def _stranger(stranger: Stranger) -> StrangerSchema:
     )
 
 
-async def _strangers(ask: Ask) -> StrangersSchema:
-    found = await ask.services.store.read(ask.services.store.pairing.list_pending(ask.services.clock.now()))
-    return StrangersSchema(strangers=list(map(_stranger, found)))
+@_owner_endpoint("GET", "/pairing", summary="List pairing requests")
+async def list_strangers(request: ApiRequest) -> StrangersSchema:
+    store = request.services.store
+    found = await store.read(store.pairing.list_pending(request.services.clock.now()))
+    return StrangersSchema(strangers=list(map(_stranger_schema, found)))
 
 
 class ApproveSchema(Schema, frozen=True, kw_only=True):
@@ -121,48 +134,43 @@ class ApproveSchema(Schema, frozen=True, kw_only=True):
     role: str = AccessRole.MEMBER.text
 
 
-async def _approve(ask: Ask) -> StrangerSchema:
-    body, services = ask.body, ask.services
-    code, role = parse_code(body.code), AccessRole.parse(body.role)
-    found = await services.act(
-        ask.caller,
-        lambda principal: services.store.pairing.approve(
-            code,
-            role,
-            services.clock.now(),
-            by=principal.name,
-            notice=texts.PAIRED,
-        ),
-    )
-    services.hub.hint("people")
-    if found is None:
-        allowed = "what a stranger was given in the last hour"
-        raise BadArgument("Nobody waits with the code", found=body.code, allowed=allowed, example="K7QM3XPR")
-    return _stranger(found)
+@_owner_endpoint(
+    "POST",
+    "/pairing/approve",
+    summary="Approve a pairing request by its code",
+    example={"code": "K7QM3XPR", "role": "member"},
+)
+async def approve_stranger(request: ApiRequest, body: ApproveSchema) -> StrangerSchema:
+    code, role, now = parse_code(body.code), AccessRole.parse(body.role), request.services.clock.now()
+    approve = request.services.store.pairing.approve
+    stranger = await request.write(lambda who: approve(code, role, now, by=who.name, notice=texts.PAIRED))
+    request.services.hub.hint("people")
+    if stranger is None:
+        allowed = "the code a stranger got within the last hour"
+        raise BadArgument("Nobody is waiting with the code", found=body.code, allowed=allowed, example="K7QM3XPR")
+    return _stranger_schema(stranger)
 
 
 class DenySchema(Schema, frozen=True, kw_only=True):
     who: _Text
     """An identity, or a code."""
     block: bool = False
-    """For good."""
+    """Permanently."""
 
 
-async def _deny(ask: Ask) -> StrangerSchema:
-    body, services = ask.body, ask.services
-    found = await services.act(
-        ask.caller,
-        lambda who: services.store.pairing.deny(body.who, services.clock.now(), by=who.name, blocks=body.block),
-    )
-    services.hub.hint("people")
-    if found is None:
+@_owner_endpoint("POST", "/pairing/deny", summary="Deny a pairing request", example={"who": "telegram:7"})
+async def deny_stranger(request: ApiRequest, body: DenySchema) -> StrangerSchema:
+    deny, now = request.services.store.pairing.deny, request.services.clock.now()
+    stranger = await request.write(lambda who: deny(body.who, now, by=who.name, blocks=body.block))
+    request.services.hub.hint("people")
+    if stranger is None:
         raise NotFound("stranger", body.who)
-    return _stranger(found)
+    return _stranger_schema(stranger)
 
 
 class GrantSchema(Schema, frozen=True, kw_only=True):
     number: int | None
-    """Null for what stands in the configuration."""
+    """Null if it comes from the configuration."""
     grant: Mapping[str, str]
 
 
@@ -170,11 +178,13 @@ class GrantsSchema(Schema, frozen=True, kw_only=True):
     grants: list[GrantSchema]
 
 
-async def _grants(ask: Ask) -> GrantsSchema:
-    table = await ask.services.store.read(ask.services.store.grants.load_table(GrantTable()))
-    fixed = [GrantSchema(number=None, grant=grant.to_json()) for grant in ask.services.engine.options.grants]
-    kept = [GrantSchema(number=number, grant=grant.to_json()) for number, grant in table.grants.items()]
-    return GrantsSchema(grants=[*fixed, *kept])
+@_owner_endpoint("GET", "/grants", summary="List grants")
+async def list_grants(request: ApiRequest) -> GrantsSchema:
+    store = request.services.store
+    table = await store.read(store.grants.load_table(GrantTable()))
+    configured = [GrantSchema(number=None, grant=grant.to_json()) for grant in request.services.engine.options.grants]
+    stored = [GrantSchema(number=number, grant=grant.to_json()) for number, grant in table.grants.items()]
+    return GrantsSchema(grants=[*configured, *stored])
 
 
 class NewGrantSchema(Schema, frozen=True, kw_only=True):
@@ -185,112 +195,35 @@ class NewGrantSchema(Schema, frozen=True, kw_only=True):
     block: bool = False
 
 
-async def _grant(ask: Ask) -> GrantSchema:
-    body, services = ask.body, ask.services
+@_owner_endpoint(
+    "POST", "/grants", summary="Grant or block access", example={"to": "telegram:7", "role": "member"}, status=201
+)
+async def add_grant(request: ApiRequest, body: NewGrantSchema) -> GrantSchema:
     grant = Grant(
         effect=Effect.BLOCK if body.block else Effect.ALLOW,
         role=AccessRole.parse(body.role),
         basis=Basis.IDENTITY,
         chat_id=body.chat,
-        **parse_grantee(body.to, services.platforms),
+        **parse_grantee(body.to, request.services.platforms),
     )
-    number = await services.act(
-        ask.caller, lambda who: services.store.grants.add(grant, services.clock.now(), by=who.name)
-    )
-    services.hub.hint("people")
+    add, now = request.services.store.grants.add, request.services.clock.now()
+    number = await request.write(lambda who: add(grant, now, by=who.name))
+    request.services.hub.hint("people")
     return GrantSchema(number=number, grant=grant.to_json())
 
 
-async def _revoke(ask: Ask) -> GrantSchema:
-    services, number = ask.services, min(ask.path["number"], _LARGEST)
-    grant = await services.act(
-        ask.caller, lambda who: services.store.grants.remove(number, services.clock.now(), by=who.name)
-    )
-    services.hub.hint("people")
+@_owner_endpoint("DELETE", "/grants/{number:int}", summary="Revoke a grant")
+async def revoke_grant(request: ApiRequest) -> GrantSchema:
+    number, now = min(request.path["number"], _MAX_ID), request.services.clock.now()
+    remove = request.services.store.grants.remove
+    grant = await request.write(lambda who: remove(number, now, by=who.name))
+    request.services.hub.hint("people")
     if grant is None:
         raise NotFound("grant", str(number))
     return GrantSchema(number=number, grant=grant.to_json())
 
 
 ENDPOINTS = (
-    Endpoint(
-        method="GET",
-        path="/people",
-        does=_list,
-        asks=_PeopleQuery,
-        gives=PeopleSchema,
-        needs=Right.MANAGE,
-        for_owner=True,
-        summary="People, and under which identities they are known",
-    ),
-    Endpoint(
-        method="GET",
-        path="/people/{name}",
-        does=_get,
-        gives=PersonSchema,
-        needs=Right.MANAGE,
-        for_owner=True,
-        summary="A person, by id or by an identity",
-    ),
-    Endpoint(
-        method="GET",
-        path="/pairing",
-        does=_strangers,
-        gives=StrangersSchema,
-        needs=Right.MANAGE,
-        for_owner=True,
-        summary="Strangers who ask to be let in",
-    ),
-    Endpoint(
-        method="POST",
-        path="/pairing/approve",
-        does=_approve,
-        takes=ApproveSchema,
-        example={"code": "K7QM3XPR", "role": "member"},
-        gives=StrangerSchema,
-        needs=Right.MANAGE,
-        for_owner=True,
-        summary="Let in whoever has a code",
-    ),
-    Endpoint(
-        method="POST",
-        path="/pairing/deny",
-        does=_deny,
-        takes=DenySchema,
-        example={"who": "telegram:7"},
-        gives=StrangerSchema,
-        needs=Right.MANAGE,
-        for_owner=True,
-        summary="Turn a stranger away",
-    ),
-    Endpoint(
-        method="GET",
-        path="/grants",
-        does=_grants,
-        gives=GrantsSchema,
-        needs=Right.MANAGE,
-        for_owner=True,
-        summary="Who may do what",
-    ),
-    Endpoint(
-        method="POST",
-        path="/grants",
-        does=_grant,
-        takes=NewGrantSchema,
-        example={"to": "telegram:7", "role": "member"},
-        gives=GrantSchema,
-        status=201,
-        needs=Right.MANAGE,
-        for_owner=True,
-        summary="Let somebody in, or keep them out",
-    ),
-    Endpoint(
-        method="DELETE",
-        path="/grants/{number:int}",
-        does=_revoke,
-        gives=GrantSchema,
-        needs=Right.MANAGE,
-        for_owner=True,
-        summary="Take a grant back",
-    ),
+    *(list_people, get_person, list_strangers, approve_stranger),
+    *(deny_stranger, list_grants, add_grant, revoke_grant),
 )

@@ -1,15 +1,14 @@
-"""Shapes: what the API tells of sessions, entries and messages."""
+"""JSON schemas of sessions, entries and messages, and how they are made from our values."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from msgspec import Meta
 
 from palaver.model.attachment import Attachment
 from palaver.model.lifecycle import EndReason, InboxState, SessionState
 from palaver.model.session import Session
-from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Usage
+from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.store.status.message_status import Reply
 from palaver.web.api.endpoints import Schema
 
@@ -19,16 +18,17 @@ __all__ = [
     "FileSchema",
     "Limit",
     "MessageSchema",
-    "Moment",
     "SessionSchema",
+    "Timestamp",
     "UsageSchema",
+    "call_schema",
     "entry_schema",
     "message_schema",
     "session_schema",
     "usage_schema",
 ]
 
-Moment = Annotated[datetime, Meta(tz=True)]
+Timestamp = Annotated[datetime, Meta(tz=True)]
 Limit = Annotated[int, Meta(ge=1, le=500)]
 
 
@@ -37,32 +37,32 @@ class UsageSchema(Schema, frozen=True, kw_only=True):
     input_tokens: int = 0
     output_tokens: int = 0
     cost_micros: int = 0
-    """Millionths of the currency of the price table."""
+    """Millionths of the price table's currency."""
 
 
 class SessionSchema(Schema, frozen=True, kw_only=True):
     id: str
     key: str
-    """Which conversation it is."""
+    """The conversation it belongs to."""
     platform: str
     profile: str
     state: SessionState
     title: str | None
-    started: Moment
-    last_active: Moment
-    ended: Moment | None
+    started: Timestamp
+    last_active: Timestamp
+    ended: Timestamp | None
     end_reason: EndReason | None
     parent: str | None
     """The session it is a branch of."""
     entries: int
     used: UsageSchema
     last_said: str | None = None
-    """What a person said last, in lists."""
+    """The last message of a person; only in lists."""
 
 
 class FileSchema(Schema, frozen=True, kw_only=True):
     id: str | None
-    """Under which it can be fetched; null where it is not here."""
+    """Fetch it with this id; null if it is not stored."""
     name: str
     media_type: str
     size: int | None
@@ -72,13 +72,13 @@ class CallSchema(Schema, frozen=True, kw_only=True):
     id: str
     name: str
     arguments: str
-    """JSON, as the model wrote it."""
+    """JSON, as written by the model."""
 
 
 class EntrySchema(Schema, frozen=True, kw_only=True):
     seq: int
     role: Role
-    at: Moment
+    at: Timestamp
     text: str
     turn: str | None
     sender: str | None
@@ -92,34 +92,49 @@ class EntrySchema(Schema, frozen=True, kw_only=True):
 
 
 class MessageSchema(Schema, frozen=True, kw_only=True):
-    """A message that was sent, and what came of it so far."""
+    """A message that was sent, and what has come of it so far."""
 
     id: str
-    """As `palaver trace` takes it."""
+    """Also for `palaver trace`."""
     state: InboxState
-    received: Moment
+    received: Timestamp
     session: str | None
     turn: str | None
     answer: str | None
-    """What the agent said at last; null while it has not."""
+    """The agent's final answer; null until there is one."""
     notices: list[str]
-    """What the gateway said: the answer to a command, a question, what went wrong."""
+    """What the gateway answered: to a command, with a question, or with an error."""
     waits_for: str | None
-    """`approval` where a person has to allow something, `tools` where you have to use a tool; else null."""
+    """`approval` if a person has to approve something, `tools` if you have to run a tool, else null."""
     calls: list[CallSchema]
-    """The tools to use."""
+    """The tool calls to run."""
     files: list[FileSchema]
-    """What came with the answer."""
+    """Files of the answer."""
     used: UsageSchema
 
 
-def usage_schema(usage: Usage, turns: int = 0) -> UsageSchema:
+class _Spent(Protocol):
+    """Usage of a turn, a session or a day."""
+
+    @property
+    def input_tokens(self) -> int: ...
+    @property
+    def output_tokens(self) -> int: ...
+    @property
+    def cost_micros(self) -> int: ...
+
+
+def usage_schema(spent: _Spent, turns: int = 0) -> UsageSchema:
     return UsageSchema(
         turns=turns,
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        cost_micros=usage.cost_micros,
+        input_tokens=spent.input_tokens,
+        output_tokens=spent.output_tokens,
+        cost_micros=spent.cost_micros,
     )
+
+
+def call_schema(call: ToolCall) -> CallSchema:
+    return CallSchema(id=call.id, name=call.name, arguments=call.arguments)
 
 
 def session_schema(session: Session, last_said: str | None = None) -> SessionSchema:
@@ -137,17 +152,12 @@ def session_schema(session: Session, last_said: str | None = None) -> SessionSch
         end_reason=session.end_reason,
         parent=session.parent,
         entries=counters.entries,
-        used=UsageSchema(
-            turns=counters.turns,
-            input_tokens=counters.input_tokens,
-            output_tokens=counters.output_tokens,
-            cost_micros=counters.cost_micros,
-        ),
+        used=usage_schema(counters, counters.turns),
         last_said=last_said,
     )
 
 
-def _file(file: Attachment) -> FileSchema:
+def _file_schema(file: Attachment) -> FileSchema:
     return FileSchema(id=file.id, name=file.name.plain(), media_type=file.media_type, size=file.size)
 
 
@@ -161,9 +171,9 @@ def entry_schema(entry: Entry) -> EntrySchema:
         turn=entry.turn and f"turn:{entry.turn}",
         sender=sender and sender.id,
         sender_name=sender and sender.name and sender.name.plain(),
-        calls=[CallSchema(id=call.id, name=call.name, arguments=call.arguments) for call in entry.calls],
+        calls=[call_schema(call) for call in entry.calls],
         answers=entry.answers,
-        files=[_file(file) for file in entry.files],
+        files=[_file_schema(file) for file in entry.files],
         observed=entry.observed,
         hidden=entry.hidden_by is not None,
     )
@@ -171,8 +181,8 @@ def entry_schema(entry: Entry) -> EntrySchema:
 
 def message_schema(reply: Reply) -> MessageSchema:
     received, turn = reply.received, reply.turn
-    said = [entry for entry in reply.entries if entry.role is Role.ASSISTANT and not entry.calls]
-    last = said[-1] if said and reply.ended else None
+    answers = [entry for entry in reply.entries if entry.role is Role.ASSISTANT and not entry.calls]
+    last = answers[-1] if answers and reply.ended else None
     calls = reply.pending_tool_calls
     return MessageSchema(
         id=f"in:{received.number}",
@@ -183,7 +193,7 @@ def message_schema(reply: Reply) -> MessageSchema:
         answer=last and last.text,
         notices=list(reply.notices),
         waits_for=("tools" if calls else "approval") if reply.is_parked else None,
-        calls=[CallSchema(id=call.id, name=call.name, arguments=call.arguments) for call in calls],
-        files=[_file(file) for file in (last.files if last else ())],
+        calls=[call_schema(call) for call in calls],
+        files=[_file_schema(file) for file in (last.files if last else ())],
         used=usage_schema(reply.usage, int(reply.ended is not None)),
     )

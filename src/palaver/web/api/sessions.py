@@ -1,9 +1,10 @@
-"""The API: sessions, their transcripts, search, files."""
+"""API endpoints for sessions, their transcripts, search and files."""
 
 from typing import Annotated
 
 from msgspec import Meta
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
 from palaver.model.errors import BadArgument
 from palaver.model.lifecycle import SessionState
@@ -11,11 +12,9 @@ from palaver.model.transcript import Role
 from palaver.store.people.api_tokens import Right
 from palaver.store.search.search import Order, SearchFilter
 from palaver.store.status.session_list import ListFilter
-from palaver.web.api.endpoints import Ask, Endpoint, Schema
-from palaver.web.api.schemas import EntrySchema, Limit, Moment, SessionSchema, entry_schema, session_schema
-from palaver.web.authorization import rename
-from palaver.web.caller import principal_of
-from palaver.web.http import download
+from palaver.web.api.endpoints import ApiRequest, Schema, endpoint
+from palaver.web.api.schemas import EntrySchema, Limit, SessionSchema, Timestamp, entry_schema, session_schema
+from palaver.web.files import download
 
 __all__ = [
     "ENDPOINTS",
@@ -26,23 +25,30 @@ __all__ = [
     "HitsSchema",
     "RenameSchema",
     "SessionsSchema",
+    "get_entries",
+    "get_file",
+    "get_session",
+    "list_sessions",
+    "rename_session",
+    "run_command",
+    "search",
 ]
 
 _Seq = Annotated[int, Meta(ge=0, le=1 << 24)]
 
 
-class _SessionsQuery(Schema, frozen=True, kw_only=True):
+class SessionsQuery(Schema, frozen=True, kw_only=True):
     platform: str | None = None
     profile: str | None = None
     state: SessionState | None = None
     title: str | None = None
-    """Text somewhere in the title."""
+    """Part of the title."""
     person: str | None = None
     """The identity of somebody who took part: `telegram:7`."""
-    since: Moment | None = None
-    until: Moment | None = None
+    since: Timestamp | None = None
+    until: Timestamp | None = None
     after: str | None = None
-    """Where the page before ended."""
+    """Where the previous page ended."""
     limit: Limit = 50
 
 
@@ -52,8 +58,8 @@ class SessionsSchema(Schema, frozen=True, kw_only=True):
     """Where the next page begins; null on the last one."""
 
 
-async def _list(ask: Ask) -> SessionsSchema:
-    query: _SessionsQuery = ask.query
+@endpoint("GET", "/sessions", summary="List the sessions you can see, last used first")
+async def list_sessions(request: ApiRequest, query: SessionsQuery) -> SessionsSchema:
     wanted = ListFilter(
         platform=query.platform,
         profile=query.profile,
@@ -63,27 +69,25 @@ async def _list(ask: Ask) -> SessionsSchema:
         since=query.since,
         until=query.until,
     )
-    lists = ask.services.store.session_list
-    page = await ask.services.read(
-        ask.caller,
-        lambda principal: lists.list_sessions(principal, wanted=wanted, after=query.after, limit=query.limit),
-    )
-    return SessionsSchema(
-        sessions=[session_schema(each.session, each.last_said) for each in page.previews], after=page.after
-    )
+    find = request.services.store.session_list.list_sessions
+    page = await request.read(lambda principal: find(principal, wanted=wanted, after=query.after, limit=query.limit))
+    sessions = [session_schema(preview.session, preview.last_said) for preview in page.previews]
+    return SessionsSchema(sessions=sessions, after=page.after)
 
 
-async def _get(ask: Ask) -> SessionSchema:
-    sessions = ask.services.store.sessions
-    return session_schema(await ask.services.read(ask.caller, lambda who: sessions.get_visible(ask.path["id"], who)))
+@endpoint("GET", "/sessions/{id}", summary="Get a session")
+async def get_session(request: ApiRequest) -> SessionSchema:
+    find = request.services.store.sessions.get_visible
+    return session_schema(await request.read(lambda principal: find(request.path["id"], principal)))
 
 
 class RenameSchema(Schema, frozen=True, kw_only=True):
     title: Annotated[str, Meta(min_length=1, max_length=200)]
 
 
-async def _rename(ask: Ask) -> SessionSchema:
-    return session_schema(await rename(ask.services, ask.caller, ask.path["id"], ask.body.title))
+@endpoint("PATCH", "/sessions/{id}", summary="Rename a session", needs=Right.MANAGE, example={"title": "Holiday plans"})
+async def rename_session(request: ApiRequest, body: RenameSchema) -> SessionSchema:
+    return session_schema(await request.services.rename_session(request.caller, request.path["id"], body.title))
 
 
 class CommandSchema(Schema, frozen=True, kw_only=True):
@@ -94,21 +98,24 @@ class AnswerSchema(Schema, frozen=True, kw_only=True):
     answer: str
 
 
-async def _command(ask: Ask) -> AnswerSchema:
-    services, caller = ask.services, ask.caller
-    principal = await services.store.read(principal_of(caller, services.store))
-    answer = await services.engine.run_command(ask.body.command, ask.path["id"], principal)
-    services.hub.hint("sessions", "turns")
-    return AnswerSchema(answer=answer)
+@endpoint(
+    "POST",
+    "/sessions/{id}/commands",
+    summary="Run a command in an open session; only you get its answer",
+    needs=Right.MANAGE,
+    example={"command": "/undo"},
+)
+async def run_command(request: ApiRequest, body: CommandSchema) -> AnswerSchema:
+    return AnswerSchema(answer=await request.services.run_command(request.caller, request.path["id"], body.command))
 
 
-class _EntriesQuery(Schema, frozen=True, kw_only=True):
+class EntriesQuery(Schema, frozen=True, kw_only=True):
     before: _Seq | None = None
     """The last entries before this seq."""
     after: _Seq | None = None
     """The first entries after this seq."""
     hidden: bool = False
-    """Also what was undone or summarised: for the owner."""
+    """Include entries that were undone or summarised; for the owner only."""
     limit: Limit = 100
 
 
@@ -116,34 +123,35 @@ class EntriesSchema(Schema, frozen=True, kw_only=True):
     entries: list[EntrySchema]
 
 
-async def _entries(ask: Ask) -> EntriesSchema:
-    query, transcripts = ask.query, ask.services.store.transcript
+@endpoint(
+    "GET", "/sessions/{id}/entries", summary="Read a transcript: its newest entries, or those before or after one"
+)
+async def get_entries(request: ApiRequest, query: EntriesQuery) -> EntriesSchema:
     if query.before is not None and query.after is not None:
-        raise BadArgument("Entries are given in one direction, not in", found="two", allowed="one", example="?after=7")
-    if query.hidden and not ask.caller.is_owner:
-        raise HTTPException(403, "What was hidden is the owner's to see.")
-    found = await ask.services.read(
-        ask.caller,
-        lambda principal: transcripts.passage(
-            ask.path["id"],
+        raise BadArgument("Give one direction, not", found="both", allowed="before or after", example="?after=7")
+    if query.hidden and not request.caller.is_owner:
+        raise HTTPException(403, "Only the owner can see hidden entries.")
+    found = await request.read(
+        lambda principal: request.services.store.transcript.page(
+            request.path["id"],
             principal,
             before=query.before,
             after=query.after,
             limit=query.limit,
             hidden=query.hidden,
-        ),
+        )
     )
     return EntriesSchema(entries=[entry_schema(entry) for entry in found])
 
 
-class _SearchQuery(Schema, frozen=True, kw_only=True):
+class SearchQuery(Schema, frozen=True, kw_only=True):
     q: Annotated[str, Meta(min_length=1, max_length=1000)]
     platform: str | None = None
     person: str | None = None
     role: Role | None = None
     session: str | None = None
-    since: Moment | None = None
-    until: Moment | None = None
+    since: Timestamp | None = None
+    until: Timestamp | None = None
     order: Order = Order.NEWEST
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
 
@@ -153,15 +161,15 @@ class HitSchema(Schema, frozen=True, kw_only=True):
     entry: EntrySchema
     snippet: str
     marks: list[tuple[int, int]]
-    """Where in the snippet the words stand."""
+    """Start and end of each match in the snippet."""
 
 
 class HitsSchema(Schema, frozen=True, kw_only=True):
     hits: list[HitSchema]
 
 
-async def _search(ask: Ask) -> HitsSchema:
-    query, store = ask.query, ask.services.store
+@endpoint("GET", "/search", summary="Search the sessions you can see")
+async def search(request: ApiRequest, query: SearchQuery) -> HitsSchema:
     wanted = SearchFilter(
         platform=query.platform,
         people=frozenset({query.person} if query.person else ()),
@@ -170,8 +178,10 @@ async def _search(ask: Ask) -> HitsSchema:
         since=query.since,
         until=query.until,
     )
-    principal = await store.read(principal_of(ask.caller, store))
-    hits = await store.search.find(query.q, principal, filter=wanted, order=query.order, limit=query.limit)
+    principal = await request.services.principal(request.caller)
+    hits = await request.services.store.search.find(
+        query.q, principal, filter=wanted, order=query.order, limit=query.limit
+    )
     return HitsSchema(
         hits=[
             HitSchema(
@@ -185,64 +195,13 @@ async def _search(ask: Ask) -> HitsSchema:
     )
 
 
-async def _file(ask: Ask) -> object:
-    files = ask.services.store.attachments
-    found = await ask.services.read(ask.caller, lambda principal: files.find(ask.path["id"], principal))
-    return download(found, ask.services.shelf)
-
-
-ENDPOINTS = (
-    Endpoint(
-        method="GET",
-        path="/sessions",
-        does=_list,
-        asks=_SessionsQuery,
-        gives=SessionsSchema,
-        summary="Sessions that you may see, those used last in front",
-    ),
-    Endpoint(method="GET", path="/sessions/{id}", does=_get, gives=SessionSchema, summary="One session"),
-    Endpoint(
-        method="PATCH",
-        path="/sessions/{id}",
-        does=_rename,
-        takes=RenameSchema,
-        example={"title": "Holiday plans"},
-        gives=SessionSchema,
-        needs=Right.MANAGE,
-        summary="Give a session another title",
-    ),
-    Endpoint(
-        method="POST",
-        path="/sessions/{id}/commands",
-        does=_command,
-        takes=CommandSchema,
-        example={"command": "/undo"},
-        gives=AnswerSchema,
-        needs=Right.MANAGE,
-        summary="Do a command in a session that is open, as if it had been said there; the answer comes to you alone",
-    ),
-    Endpoint(
-        method="GET",
-        path="/sessions/{id}/entries",
-        does=_entries,
-        asks=_EntriesQuery,
-        gives=EntriesSchema,
-        summary="The transcript of a session: its newest entries, or those before or after one",
-    ),
-    Endpoint(
-        method="GET",
-        path="/search",
-        does=_search,
-        asks=_SearchQuery,
-        gives=HitsSchema,
-        summary="Find what was said in sessions that you may see",
-    ),
-    Endpoint(
-        method="GET",
-        path="/files/{id}",
-        does=_file,
-        gives=None,
-        media_type="application/octet-stream",
-        summary="The content of a file of a session that you may see",
-    ),
+@endpoint(
+    "GET", "/files/{id}", summary="Download a file of a session you can see", media_type="application/octet-stream"
 )
+async def get_file(request: ApiRequest) -> Response:
+    find = request.services.store.attachments.find
+    file = await request.read(lambda principal: find(request.path["id"], principal))
+    return download(file, request.services.shelf)
+
+
+ENDPOINTS = (list_sessions, get_session, rename_session, run_command, get_entries, search, get_file)

@@ -1,4 +1,4 @@
-"""The API: turns in flight, and what they wait for."""
+"""API endpoints for open turns and the approvals they wait for."""
 
 import re
 
@@ -11,160 +11,139 @@ from palaver.store.people.api_tokens import Right
 from palaver.store.results import Decision
 from palaver.store.status.overview import OpenTurn
 from palaver.store.store import Store
-from palaver.web.api.endpoints import Ask, Endpoint, Schema
-from palaver.web.api.schemas import CallSchema, Limit, Moment
-from palaver.web.authorization import entitled
-from palaver.web.caller import principal_of
+from palaver.web.api.endpoints import ApiRequest, Schema, endpoint
+from palaver.web.api.schemas import CallSchema, Limit, Timestamp, call_schema
 
-__all__ = ["ENDPOINTS", "DecisionSchema", "DoneSchema", "FlightSchema", "FlightsSchema"]
+__all__ = [
+    "ENDPOINTS",
+    "DecisionSchema",
+    "DoneSchema",
+    "TurnSchema",
+    "TurnsSchema",
+    "decide",
+    "list_approvals",
+    "list_turns",
+    "stop_turn",
+]
 
-_NAME = re.compile(r"turn:([0-9]{1,18})", re.ASCII)
+_TURN_ID = re.compile(r"turn:([0-9]{1,18})", re.ASCII)
 
 
-class FlightSchema(Schema, frozen=True, kw_only=True):
+class TurnSchema(Schema, frozen=True, kw_only=True):
     id: str
     session: str
     title: str | None
     state: TurnState
-    started: Moment
+    started: Timestamp
     attempt: int
     stop: str | None
     """Who asked it to stop, and when."""
     asks: CallSchema | None
-    """What it waits for leave for."""
+    """The tool call that needs approval."""
     question: str | None
-    """The name of that, for the answer."""
+    """The id of that question, to answer it."""
     waiting: int
     """How many messages wait behind it."""
 
 
-class FlightsSchema(Schema, frozen=True, kw_only=True):
-    turns: list[FlightSchema]
+class TurnsSchema(Schema, frozen=True, kw_only=True):
+    turns: list[TurnSchema]
 
 
-class _TurnsQuery(Schema, frozen=True, kw_only=True):
+class TurnsQuery(Schema, frozen=True, kw_only=True):
     session: str | None = None
     limit: Limit = 100
+
+
+def _turn_schema(item: OpenTurn) -> TurnSchema:
+    turn, call = item.turn, item.asked
+    return TurnSchema(
+        id=f"turn:{turn.number}",
+        session=turn.session,
+        title=item.session.title,
+        state=turn.state,
+        started=turn.started,
+        attempt=turn.attempt,
+        stop=item.stop,
+        asks=call_schema(call) if call else None,
+        question=item.question,
+        waiting=item.waiting,
+    )
+
+
+async def _list(request: ApiRequest, query: TurnsQuery, *states: TurnState) -> TurnsSchema:
+    find = request.services.store.overview.list_open_turns
+    found = await request.read(lambda principal: find(principal, query.limit, query.session, states=states))
+    return TurnsSchema(turns=[_turn_schema(item) for item in found])
+
+
+@endpoint("GET", "/turns", summary="List open turns, oldest first")
+async def list_turns(request: ApiRequest, query: TurnsQuery) -> TurnsSchema:
+    return await _list(request, query)
+
+
+@endpoint("GET", "/approvals", summary="List turns that wait for approval")
+async def list_approvals(request: ApiRequest, query: TurnsQuery) -> TurnsSchema:
+    return await _list(request, query, TurnState.PARKED)
+
+
+def _find(store: Store, principal: Principal, name: str) -> Statements[OpenTurn]:
+    number = _TURN_ID.fullmatch(name)
+    found = (yield from store.overview.list_open_turns(principal, 1, number=int(number[1]))) if number else []
+    if not found:
+        raise NotFound("open turn", name)
+    return found[0]
+
+
+class DoneSchema(Schema, frozen=True, kw_only=True):
+    done: bool
+    """False if there was nothing left to do."""
+
+
+@endpoint("POST", "/turns/{id}/stop", summary="Stop a turn; deny what it asks for", needs=Right.MANAGE)
+async def stop_turn(request: ApiRequest) -> DoneSchema:
+    store, now = request.services.store, request.services.clock.now()
+
+    @transaction
+    def stop(principal: Principal) -> Statements[bool]:
+        item = yield from _find(store, principal, request.path["id"])
+        yield from request.services.check_command(principal, item.turn.session, "stop")
+        if item.turn.state is TurnState.PARKED:
+            decided = yield from store.turn_control.answer_question(item.turn.key, now, principal, allowed=False)
+            return decided is Decision.DONE
+        return (yield from store.turn_control.request_stop(item.turn.key, now, by=principal.name))
+
+    return DoneSchema(done=await request.write(stop))
 
 
 class DecisionSchema(Schema, frozen=True, kw_only=True):
     allow: bool
     question: str
-    """As the turn names it: where something else is asked by now, nothing is done."""
+    """The `question` of the turn. If it asks something else by now, nothing happens."""
 
 
-class DoneSchema(Schema, frozen=True, kw_only=True):
-    done: bool
-    """False where there was nothing to do any more."""
-
-
-def _shape(flight: OpenTurn) -> FlightSchema:
-    turn, asked = flight.turn, flight.asked
-    return FlightSchema(
-        id=f"turn:{turn.number}",
-        session=turn.session,
-        title=flight.session.title,
-        state=turn.state,
-        started=turn.started,
-        attempt=turn.attempt,
-        stop=flight.stop,
-        asks=CallSchema(id=asked.id, name=asked.name, arguments=asked.arguments) if asked else None,
-        question=flight.question,
-        waiting=flight.waiting,
-    )
-
-
-async def _listed(ask: Ask, *states: TurnState) -> FlightsSchema:
-    overview, query = ask.services.store.overview, ask.query
-    found = await ask.services.read(
-        ask.caller, lambda principal: overview.list_open_turns(principal, query.limit, query.session, states=states)
-    )
-    return FlightsSchema(turns=[_shape(each) for each in found])
-
-
-async def _list(ask: Ask) -> FlightsSchema:
-    return await _listed(ask)
-
-
-async def _approvals(ask: Ask) -> FlightsSchema:
-    return await _listed(ask, TurnState.PARKED)
-
-
-def _named(store: Store, principal: Principal, name: str) -> Statements[OpenTurn]:
-    number = _NAME.fullmatch(name)
-    found = (yield from store.overview.list_open_turns(principal, 1, number=int(number[1]))) if number else []
-    if not found:
-        raise NotFound("turn in flight", name)
-    return found[0]
-
-
-async def _stop(ask: Ask) -> DoneSchema:
-    store, now = ask.services.store, ask.services.clock.now()
+@endpoint(
+    "POST",
+    "/approvals/{id}",
+    summary="Approve or deny what a turn asks for",
+    needs=Right.MANAGE,
+    example={"allow": True, "question": "12-1"},
+)
+async def decide(request: ApiRequest, body: DecisionSchema) -> DoneSchema:
+    store, now = request.services.store, request.services.clock.now()
 
     @transaction
-    def stop() -> Statements[bool]:
-        principal = yield from principal_of(ask.caller, store)
-        flight = yield from _named(store, principal, ask.path["id"])
-        yield from entitled(ask.services, principal, flight.turn.session, "stop")
-        if flight.turn.state is TurnState.PARKED:
-            decided = yield from store.turn_control.answer_question(flight.turn.key, now, principal, allowed=False)
-            return decided is Decision.DONE
-        return (yield from store.turn_control.request_stop(flight.turn.key, now, by=principal.name))
-
-    return DoneSchema(done=await store.transact(stop()))
-
-
-async def _decide(ask: Ask) -> DoneSchema:
-    store, now = ask.services.store, ask.services.clock.now()
-
-    @transaction
-    def decide() -> Statements[bool]:
-        principal = yield from principal_of(ask.caller, store)
-        flight = yield from _named(store, principal, ask.path["id"])
-        body = ask.body
-        there = yield from entitled(ask.services, principal, flight.turn.session, "approve" if body.allow else "deny")
+    def answer(principal: Principal) -> Statements[bool]:
+        item = yield from _find(store, principal, request.path["id"])
+        command = "approve" if body.allow else "deny"
+        there = yield from request.services.check_command(principal, item.turn.session, command)
         decider = Principal.operator() if there.role >= AccessRole.ADMIN else principal
         decided = yield from store.turn_control.answer_question(
-            flight.turn.key, now, decider, allowed=body.allow, question=body.question
+            item.turn.key, now, decider, allowed=body.allow, question=body.question
         )
         return decided is Decision.DONE
 
-    return DoneSchema(done=await store.transact(decide()))
+    return DoneSchema(done=await request.write(answer))
 
 
-ENDPOINTS = (
-    Endpoint(
-        method="GET",
-        path="/turns",
-        does=_list,
-        asks=_TurnsQuery,
-        gives=FlightsSchema,
-        summary="Turns that have not ended, the oldest first",
-    ),
-    Endpoint(
-        method="POST",
-        path="/turns/{id}/stop",
-        does=_stop,
-        gives=DoneSchema,
-        needs=Right.MANAGE,
-        summary="Stop a turn; what it asked is denied",
-    ),
-    Endpoint(
-        method="GET",
-        path="/approvals",
-        does=_approvals,
-        asks=_TurnsQuery,
-        gives=FlightsSchema,
-        summary="Turns that wait until a person allows something",
-    ),
-    Endpoint(
-        method="POST",
-        path="/approvals/{id}",
-        does=_decide,
-        takes=DecisionSchema,
-        example={"allow": True, "question": "12-1"},
-        gives=DoneSchema,
-        needs=Right.MANAGE,
-        summary="Allow or deny what a turn asks",
-    ),
-)
+ENDPOINTS = (list_turns, stop_turn, list_approvals, decide)

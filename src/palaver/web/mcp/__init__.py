@@ -1,1 +1,1 @@
-"""The MCP server: what a principal may see and do, as tools and resources for other agents."""
+"""The MCP server: sessions, search and messages as tools for other agents."""

@@ -1,1 +1,1 @@
-"""Chat completions as OpenAI has them, bound to conversations of ours."""
+"""An OpenAI-compatible endpoint: chat completions bound to our conversations."""

@@ -1,4 +1,4 @@
-"""Answering: what came of a message as OpenAI's clients read it, whole or as it grows."""
+"""What has come of a message as OpenAI's clients read it: whole, or in chunks as it grows."""
 
 import json
 import math
@@ -18,17 +18,11 @@ from palaver.store.status.message_status import Reply
 from palaver.web.openai.schema import MODEL
 from palaver.web.services import Services
 
-__all__ = [
-    "Grown",
-    "Outcome",
-    "Telling",
-    "line",
-    "outcome_of",
-]
+__all__ = ["CompletionWriter", "Outcome", "StreamedText", "outcome_of", "sse_line"]
 
-_NOT_AGAIN = {"x-should-retry": "false"}
-"""Clients of OpenAI's try again by themselves, unless they are told that it would not help."""
-_BETWEEN = "\n\n"
+_NO_RETRY = {"x-should-retry": "false"}
+"""OpenAI's clients retry unless a response says otherwise."""
+_PARAGRAPH = "\n\n"
 
 
 @value
@@ -42,43 +36,40 @@ class Outcome:
 
 
 def outcome_of(reply: Reply, services: Services) -> Outcome:
-    """Raises what is said instead of an answer."""
+    """Return the answer; raise HTTPException if there is an error instead."""
     turn = reply.turn
+    # A client sends text that anybody can have written, so it gives no commands: say where they work.
+    elsewhere = f"Do so at {services.address.url}/turns, commands do not work here."
     if reply.received.state is InboxState.WAITING:
-        raise HTTPException(409, f"{texts.ASKED_FIRST} {_elsewhere(services)}", headers=_NOT_AGAIN)
+        raise HTTPException(409, f"{texts.ASKED_FIRST} {elsewhere}", headers=_NO_RETRY)
     if turn is None and reply.received.state is InboxState.FAILED:
-        raise HTTPException(409, _BETWEEN.join(reply.notices), headers=_NOT_AGAIN)
+        raise HTTPException(409, _PARAGRAPH.join(reply.notices), headers=_NO_RETRY)
     if turn is not None and turn.state is TurnState.FAILED:
-        raise _failed(reply, turn, services)
+        raise _failure(reply, turn, services)
     if turn is None or (reply.is_parked and not reply.pending_tool_calls):
-        where = (_elsewhere(services),) if reply.is_parked else ()
-        return Outcome(content=_BETWEEN.join((*reply.notices, *where)))
-    said = [entry.text for entry in reply.entries if entry.role is Role.ASSISTANT and entry.text.strip()]
+        notices = [*reply.notices, elsewhere] if reply.is_parked else reply.notices
+        return Outcome(content=_PARAGRAPH.join(notices))
+    answers = [entry.text for entry in reply.entries if entry.role is Role.ASSISTANT and entry.text.strip()]
     calls = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
         for call in reply.pending_tool_calls
     ]
-    return Outcome(content=_BETWEEN.join(said), calls=calls)
+    return Outcome(content=_PARAGRAPH.join(answers), calls=calls)
 
 
-def _elsewhere(services: Services) -> str:
-    """Where commands are heard: a client sends what anybody wrote, so nothing that it sends is one."""
-    return f"Not here, where no commands are heard, but at {services.address.url}/turns."
-
-
-def _failed(reply: Reply, turn: Turn, services: Services) -> HTTPException:
-    told = _BETWEEN.join(reply.notices) or texts.SORRY
+def _failure(reply: Reply, turn: Turn, services: Services) -> HTTPException:
+    text = _PARAGRAPH.join(reply.notices) or texts.SORRY
     if turn.quota is None:
-        return HTTPException(500, told, headers=_NOT_AGAIN)
+        return HTTPException(500, text, headers=_NO_RETRY)
     source, now = reply.received.inbound.source, services.clock.now()
     free = period_end(QuotaKind(turn.quota), now, services.engine.options.zones.find(source).value)
-    after = {"retry-after": str(math.ceil((free - now).total_seconds()))} if free else {}
-    return HTTPException(429, told, headers={**_NOT_AGAIN, **after})
+    retry_after = {"retry-after": str(math.ceil((free - now).total_seconds()))} if free else {}
+    return HTTPException(429, text, headers={**_NO_RETRY, **retry_after})
 
 
 @value
-class Telling:
-    """One answer, in pieces or whole."""
+class CompletionWriter:
+    """Writes one answer in OpenAI's format."""
 
     number: int
     created: int
@@ -90,24 +81,24 @@ class Telling:
         choice = {"index": 0, "message": message, "finish_reason": outcome.finish_reason, "logprobs": None}
         return {**self._head("chat.completion"), "choices": [choice], "usage": _usage(reply)}
 
-    def piece(self, delta: Mapping[str, Any], finish_reason: str | None = None) -> bytes:
+    def chunk(self, delta: Mapping[str, Any], finish_reason: str | None = None) -> bytes:
         choice = {"index": 0, "delta": dict(delta), "finish_reason": finish_reason, "logprobs": None}
-        return line({**self._head("chat.completion.chunk"), "choices": [choice]})
+        return sse_line({**self._head("chat.completion.chunk"), "choices": [choice]})
 
     def ending(self, outcome: Outcome, reply: Reply, *, usage: bool) -> list[bytes]:
         calls = [{"index": place, **call} for place, call in enumerate(outcome.calls)]
-        pieces = [self.piece({"tool_calls": calls})] if calls else []
-        pieces.append(self.piece({}, outcome.finish_reason))
+        chunks = [self.chunk({"tool_calls": calls})] if calls else []
+        chunks.append(self.chunk({}, outcome.finish_reason))
         if usage:
-            pieces.append(line({**self._head("chat.completion.chunk"), "choices": [], "usage": _usage(reply)}))
-        return [*pieces, b"data: [DONE]\n\n"]
+            chunks.append(sse_line({**self._head("chat.completion.chunk"), "choices": [], "usage": _usage(reply)}))
+        return [*chunks, b"data: [DONE]\n\n"]
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {"id": f"chatcmpl-in-{self.number}", "object": kind, "created": self.created, "model": MODEL}
 
 
-def line(body: Mapping[str, Any]) -> bytes:
-    """ASCII only, on one line: no text of anybody's can look like another event."""
+def sse_line(body: Mapping[str, Any]) -> bytes:
+    """JSON in ASCII stays on one line, so no text can look like another event."""
     return f"data: {json.dumps(body)}\n\n".encode()
 
 
@@ -118,21 +109,19 @@ def _usage(reply: Reply) -> dict[str, int]:
 
 
 @dataclass(slots=True)
-class Grown:
-    """What was told of an answer that grows, so that the rest can be."""
+class StreamedText:
+    """What was already streamed of a growing answer."""
 
-    told: str = ""
+    sent: str = ""
 
-    def more(self, said: Sequence[str]) -> str:
-        """What is new of what was said so far, each time the agent began to speak."""
-        return self._until(_BETWEEN.join(filter(str.strip, said)))
+    def more(self, segments: Sequence[str]) -> str:
+        """Return what is new. The agent begins a segment each time it starts to speak."""
+        text = _PARAGRAPH.join(filter(str.strip, segments))
+        new = text[len(self.sent) :] if text.startswith(self.sent) else ""
+        self.sent += new
+        return new
 
     def rest(self, content: str) -> str:
-        """What is missing at the end. Where the agent began anew, what it said at last is told as a whole."""
-        _, known, rest = content.partition(self.told) if self.told else ("", " ", content)
-        return rest if known else f"{_BETWEEN}{content}"
-
-    def _until(self, text: str) -> str:
-        new = text[len(self.told) :] if text.startswith(self.told) else ""
-        self.told += new
-        return new
+        """Return what is missing at the end: the whole content if the agent began anew."""
+        _, known, rest = content.partition(self.sent) if self.sent else ("", " ", content)
+        return rest if known else f"{_PARAGRAPH}{content}"

@@ -1,1 +1,1 @@
-"""Pages: one module each, with a function `routes(desk)`."""
+"""The dashboard's pages: one module per subject, each with `routes(services)`."""

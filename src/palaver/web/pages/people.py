@@ -1,8 +1,5 @@
-"""People: who talks here, who asks to be let in, and who may do what."""
+"""The page for people, pairing requests and grants."""
 
-from collections.abc import Mapping
-
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -18,26 +15,26 @@ from palaver.model.text import one_line
 from palaver.store.people.grants import Change, GrantTable, Stranger
 from palaver.store.people.people import Person
 from palaver.web.caller import Caller
-from palaver.web.pages.base import Link
-from palaver.web.pages.parts import asked, done, form_of, keep_query, show
-from palaver.web.routes import deed, page
+from palaver.web.pages.common import Link, answer_action, query_value, read_form, show_page, with_query
+from palaver.web.routes import action, page
 from palaver.web.services import Services
 
-__all__ = ["LINK", "routes"]
+__all__ = ["LINKS", "routes"]
 
-LINK = Link(title="People", path="/people", place=60, for_owner=True)
-_PAGE, _CHANGES = 50, 20
+LINKS = (Link(title="People", path="/people", order=60, owner_only=True),)
+_PAGE_SIZE, _CHANGES = 50, 20
 _ROLES = [(role.text, role.text) for role in AccessRole]
+_MAX_ID = (1 << 62) - 1
 
 
 def routes(services: Services) -> list[Route]:
     people = _People(services)
     return [
-        page("/people", people.show),
-        deed("/people/approve", people.approve),
-        deed("/people/deny", people.deny),
-        deed("/people/grants", people.grant),
-        deed("/people/grants/{number:int}/remove", people.remove),
+        page("/people", people.show, owner_only=True),
+        action("/people/approve", people.approve, owner_only=True),
+        action("/people/deny", people.deny, owner_only=True),
+        action("/people/grants", people.grant, owner_only=True),
+        action("/people/grants/{number:int}/remove", people.remove, owner_only=True),
     ]
 
 
@@ -47,116 +44,95 @@ class _People:
         self._store = services.store
 
     async def show(self, request: Request, caller: Caller) -> Response:
-        _refuse_others(caller)
-        now, after = self._services.clock.now(), asked(request, "after")[:200]
+        now, after = self._services.clock.now(), query_value(request, "after")[:200]
 
         @transaction
-        def looked(principal: Principal) -> Statements[tuple[list[Person], list[Stranger], GrantTable, list[Change]]]:
-            everybody = yield from self._store.people.list_people(principal, after=after, limit=_PAGE)
+        def read(principal: Principal) -> Statements[tuple[list[Person], list[Stranger], GrantTable, list[Change]]]:
+            people = yield from self._store.people.list_people(principal, after=after, limit=_PAGE_SIZE)
             strangers = yield from self._store.pairing.list_pending(now)
             table = yield from self._store.grants.load_table(GrantTable())
-            return everybody, strangers, table, (yield from self._store.grants.list_changes(_CHANGES))
+            return people, strangers, table, (yield from self._store.grants.list_changes(_CHANGES))
 
-        everybody, strangers, table, changes = await self._services.read(caller, looked)
-        fixed = self._services.engine.options.grants
-        return show(
+        people, strangers, table, changes = await self._services.read(caller, read)
+        stored = [(number, _describe(grant)) for number, grant in table.grants.items()]
+        configured = [(0, _describe(grant)) for grant in self._services.engine.options.grants]
+        return show_page(
             self._services,
             request,
             "people.html",
             caller,
-            people=everybody,
-            more=keep_query(request, after=everybody[-1].id) if len(everybody) == _PAGE else None,
+            people=people,
+            more=with_query(request, after=people[-1].id) if len(people) == _PAGE_SIZE else None,
             strangers=strangers,
-            grants=[
-                *((number, _told(each)) for number, each in table.grants.items()),
-                *((0, _told(each)) for each in fixed),
-            ],
+            grants=[*stored, *configured],
             changes=list(reversed(changes)),
             roles=_ROLES,
             whom=GRANTEE_FORMS,
         )
 
     async def approve(self, request: Request, caller: Caller) -> Response:
-        """A code shows that whoever waits is the one that the owner means."""
-        _refuse_others(caller)
-        form = await form_of(request)
-        code, role = parse_code(_text(form, "code")), AccessRole.parse(_text(form, "role") or AccessRole.MEMBER.text)
-        stranger = await self._services.act(
+        """The code shows that the stranger is the one the owner means."""
+        form = await read_form(request)
+        text = form.get("code", "").strip()
+        code, role = parse_code(text), _role(form.get("role", ""))
+        stranger = await self._services.write(
             caller,
             lambda principal: self._store.pairing.approve(
-                code,
-                role,
-                self._services.clock.now(),
-                by=principal.name,
-                notice=texts.PAIRED,
+                code, role, self._services.clock.now(), by=principal.name, notice=texts.PAIRED
             ),
         )
         if stranger is None:
-            raise BadArgument(
-                "Nobody waits to be let in with the code",
-                found=_text(form, "code"),
-                allowed="what a stranger was given in the last hour",
-                example="K7QM3XPR",
-            )
-        return self._done(request, f"{stranger.identity} is let in as {role.text}.")
+            allowed = "the code a stranger got within the last hour"
+            raise BadArgument("Nobody is waiting with the code", found=text, allowed=allowed, example="K7QM3XPR")
+        return _answer(request, f"Approved {stranger.identity} as {role.text}.")
 
     async def deny(self, request: Request, caller: Caller) -> Response:
-        _refuse_others(caller)
-        form = await form_of(request)
-        who, blocks = _text(form, "identity"), bool(form.get("block"))
-        stranger = await self._services.act(
+        form = await read_form(request)
+        identity, blocks = form.get("identity", "").strip(), bool(form.get("block"))
+        stranger = await self._services.write(
             caller,
             lambda principal: self._store.pairing.deny(
-                who, self._services.clock.now(), by=principal.name, blocks=blocks
+                identity, self._services.clock.now(), by=principal.name, blocks=blocks
             ),
         )
         if stranger is None:
-            raise NotFound("stranger", who)
-        return self._done(request, f"{stranger.identity} is turned away{' for good' if blocks else ''}.")
+            raise NotFound("stranger", identity)
+        return _answer(request, f"{'Blocked' if blocks else 'Denied'} {stranger.identity}.")
 
     async def grant(self, request: Request, caller: Caller) -> Response:
-        _refuse_others(caller)
-        form = await form_of(request)
+        form = {name: text.strip() for name, text in (await read_form(request)).items()}
         grant = Grant(
             effect=Effect.BLOCK if form.get("block") else Effect.ALLOW,
-            role=AccessRole.parse(_text(form, "role") or AccessRole.MEMBER.text),
+            role=_role(form.get("role", "")),
             basis=Basis.IDENTITY,
-            chat_id=_text(form, "chat") or None,
-            scope_id=_text(form, "server") or None,
-            account=_text(form, "account") or None,
-            **parse_grantee(_text(form, "who"), self._services.platforms),
+            chat_id=form.get("chat") or None,
+            scope_id=form.get("server") or None,
+            account=form.get("account") or None,
+            **parse_grantee(form.get("who", ""), self._services.platforms),
         )
-        number = await self._services.act(
+        number = await self._services.write(
             caller, lambda principal: self._store.grants.add(grant, self._services.clock.now(), by=principal.name)
         )
-        return self._done(request, f"Grant {number}: {_told(grant)}.")
+        return _answer(request, f"Added grant {number}: {_describe(grant)}.")
 
     async def remove(self, request: Request, caller: Caller) -> Response:
-        _refuse_others(caller)
-        number = min(request.path_params["number"], _LARGEST)
-        grant = await self._services.act(
+        number = min(request.path_params["number"], _MAX_ID)
+        grant = await self._services.write(
             caller, lambda principal: self._store.grants.remove(number, self._services.clock.now(), by=principal.name)
         )
         if grant is None:
             raise NotFound("grant", str(number))
-        return self._done(request, f"Grant {number} is taken back: {_told(grant)}.")
-
-    def _done(self, request: Request, said: str) -> Response:
-        return done(request, one_line(said, 500), "/people")
+        return _answer(request, f"Revoked grant {number}: {_describe(grant)}.")
 
 
-_LARGEST = (1 << 62) - 1
+def _answer(request: Request, notice: str) -> Response:
+    return answer_action(request, one_line(notice, 500), "/people")
 
 
-def _text(form: Mapping[str, str], name: str) -> str:
-    return str(form.get(name, "")).strip()
+def _role(name: str) -> AccessRole:
+    return AccessRole.parse(name.strip() or AccessRole.MEMBER.text)
 
 
-def _told(grant: Grant) -> str:
+def _describe(grant: Grant) -> str:
     role = f", as {grant.role.text}" if grant.effect is Effect.ALLOW else ""
     return f"{describe_grantee(grant)}, {describe_grant_place(grant)}{role}"
-
-
-def _refuse_others(caller: Caller) -> None:
-    if not caller.is_owner:
-        raise HTTPException(403, "This is for the owner of the gateway.")

@@ -1,4 +1,4 @@
-"""Search: words that were said in conversations that the visitor may see, with what stands around them."""
+"""The search page: find text in the sessions a caller can see, with the entries around each hit."""
 
 from datetime import datetime, timedelta
 
@@ -10,48 +10,47 @@ from palaver.model.errors import InvalidInput
 from palaver.model.transcript import Role
 from palaver.store.search.search import SPOKEN_ROLES, Hit, Order, SearchFilter
 from palaver.web.caller import Caller
-from palaver.web.http import number
-from palaver.web.pages.base import Link
-from palaver.web.pages.parts import asked, keep_query, principal, show
+from palaver.web.pages.common import Link, parse_number, query_value, show_page, with_query
 from palaver.web.routes import page
 from palaver.web.services import Services
 
-__all__ = ["LINK", "routes"]
+__all__ = ["LINKS", "routes"]
 
-LINK = Link(title="Search", path="/search", place=20)
-_PAGE, _MOST = 20, 200
-_LONGEST = 400
+LINKS = (Link(title="Search", path="/search", order=20),)
+_PAGE_SIZE, _MAX_HITS = 20, 200
+_MAX_QUERY_LENGTH = 400
 _DAYS = {"1": "the last day", "7": "the last week", "30": "the last month", "365": "the last year"}
-_ROLES = {"": "what was said", **{role.value: role.value for role in Role}, "any": "everything"}
+_ROLES = {"": "people and agent", **{role.value: role.value for role in Role}, "any": "everything"}
 _FIELDS = ("q", "platform", "person", "role", "days", "order")
 
 
 def routes(services: Services) -> list[Route]:
     async def search(request: Request, caller: Caller) -> Response:
-        words, limit = asked(request, "q")[:_LONGEST], _limit(request)
+        fields = {name: query_value(request, name) for name in _FIELDS}
+        words, limit = fields["q"][:_MAX_QUERY_LENGTH], _limit(request)
         hits, problem = list[Hit](), ""
         if words:
             try:
                 hits = await services.store.search.find(
                     words,
-                    await principal(services, caller),
-                    filter=_filter(request, services.clock.now()),
-                    order=Order.BEST if asked(request, "order") == Order.BEST else Order.NEWEST,
+                    await services.principal(caller),
+                    filter=_filter(fields, services.clock.now()),
+                    order=Order.BEST if fields["order"] == Order.BEST else Order.NEWEST,
                     limit=limit,
                     neighbours=1,
                 )
             except InvalidInput as error:
                 problem = str(error)
-        return show(
+        return show_page(
             services,
             request,
             "search.html",
             caller,
             words=words,
-            hits=[(hit, list(_pieces(hit))) for hit in hits],
+            hits=[(hit, _pieces(hit)) for hit in hits],
             problem=problem,
-            more=keep_query(request, limit=min(limit * 2, _MOST)) if len(hits) == limit < _MOST else None,
-            asked={name: asked(request, name) for name in _FIELDS},
+            more=with_query(request, limit=min(limit * 2, _MAX_HITS)) if len(hits) == limit < _MAX_HITS else None,
+            fields=fields,
             platforms=sorted(services.platforms),
             roles=list(_ROLES.items()),
             days=[("", "any time"), *_DAYS.items()],
@@ -62,16 +61,16 @@ def routes(services: Services) -> list[Route]:
 
 
 def _limit(request: Request) -> int:
-    limit = number(asked(request, "limit"))
-    return _PAGE if limit is None else max(1, min(limit, _MOST))
+    limit = parse_number(query_value(request, "limit"))
+    return _PAGE_SIZE if limit is None else max(1, min(limit, _MAX_HITS))
 
 
-def _filter(request: Request, now: datetime) -> SearchFilter:
-    role, person, days = asked(request, "role"), asked(request, "person"), asked(request, "days")
+def _filter(fields: dict[str, str], now: datetime) -> SearchFilter:
+    person, days = fields["person"], fields["days"]
     return SearchFilter(
-        platform=asked(request, "platform").lower() or None,
+        platform=fields["platform"].lower() or None,
         people=frozenset({person} if person else ()),
-        roles=_roles(role),
+        roles=_roles(fields["role"]),
         since=now - timedelta(days=int(days)) if days in _DAYS else None,
     )
 
@@ -83,10 +82,10 @@ def _roles(name: str) -> frozenset[Role]:
 
 
 def _pieces(hit: Hit) -> list[tuple[str, bool]]:
-    """The snippet in pieces, each marked or not."""
+    """Cut the snippet into pieces, each marked or not."""
     pieces: list[tuple[str, bool]] = []
-    at = 0
+    position = 0
     for start, end in hit.marks:
-        pieces += [(hit.snippet[at:start], False), (hit.snippet[start:end], True)]
-        at = end
-    return [piece for piece in (*pieces, (hit.snippet[at:], False)) if piece[0]]
+        pieces += [(hit.snippet[position:start], False), (hit.snippet[start:end], True)]
+        position = end
+    return [piece for piece in (*pieces, (hit.snippet[position:], False)) if piece[0]]

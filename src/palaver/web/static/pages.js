@@ -1,35 +1,35 @@
-// The pages of the dashboard: what was said to a button, keys in lists, light or dark, and answers that grow.
+// The dashboard pages: notices, keyboard navigation, light and dark, and growing answers.
 "use strict";
 (() => {
-  const told = document.getElementById("told");
+  const notice = document.getElementById("notice");
   const keys = document.getElementById("keys");
-  let silence;
+  let noticeTimer;
 
-  // What came of a button
+  // Notices
 
-  function tell(words) {
-    if (!told) return;
-    told.textContent = words;
-    clearTimeout(silence);
-    silence = setTimeout(() => { told.textContent = ""; }, 8000);
+  function showNotice(text) {
+    if (!notice) return;
+    notice.textContent = text;
+    clearTimeout(noticeTimer);
+    noticeTimer = setTimeout(() => { notice.textContent = ""; }, 8000);
   }
   document.addEventListener("palaver:done", ({ target, detail }) => {
-    if (detail.said && (target === document || detail.ok || !target.querySelector("[data-problem]"))) tell(detail.said);
+    if (detail.text && (target === document || detail.ok || !target.querySelector("[data-problem]"))) showNotice(detail.text);
     if (detail.ok) target.closest?.("details")?.removeAttribute("open");
   });
 
   document.querySelector(".bar [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
-  // Light or dark: as the system says, until somebody chooses
+  // Light and dark: like the system until the user chooses
 
   const theme = document.getElementById("theme");
-  function turn() {
+  function switchTheme() {
     const root = document.documentElement;
     const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
     root.dataset.theme = dark ? "light" : "dark";
     document.cookie = `palaver-theme=${root.dataset.theme}; path=/; max-age=31536000; samesite=lax`;
   }
-  if (theme) { theme.hidden = false; theme.addEventListener("click", turn); }
+  if (theme) { theme.hidden = false; theme.addEventListener("click", switchTheme); }
 
   // Keys
 
@@ -50,24 +50,24 @@
     const by = { j: 1, k: -1, ...(onStop ? { ArrowDown: 1, ArrowUp: -1 } : {}) }[event.key];
     if (by && step(by)) event.preventDefault();
     else if (event.key === "?" && keys) { keys.showModal(); event.preventDefault(); }
-    else if (event.key === "t" && theme) turn();
+    else if (event.key === "t" && theme) switchTheme();
     else if (event.key === "/" && !document.querySelector("[data-chat]")) {
-      const words = document.getElementById("f-q");
-      if (words) words.focus(); else location.assign("/search");
+      const search = document.getElementById("f-q");
+      if (search) search.focus(); else location.assign("/search");
       event.preventDefault();
     }
   });
 
-  // Answers that grow, and the end of a transcript kept in sight
+  // Growing answers, and scrolling with the end of a transcript
 
   const entries = document.getElementById("entries");
   if (entries && "follow" in entries.dataset) {
     const isAtEnd = () => innerHeight + scrollY > document.documentElement.scrollHeight - 120;
-    const toEnd = () => scrollTo(0, document.documentElement.scrollHeight);
-    let follows = true;
-    addEventListener("scroll", () => { follows = isAtEnd(); }, { passive: true });
-    if (!location.hash) toEnd();
-    document.addEventListener("palaver:fresh", () => { if (follows) toEnd(); });
+    const scrollToEnd = () => scrollTo(0, document.documentElement.scrollHeight);
+    let isFollowing = true;
+    addEventListener("scroll", () => { isFollowing = isAtEnd(); }, { passive: true });
+    if (!location.hash) scrollToEnd();
+    document.addEventListener("palaver:fresh", () => { if (isFollowing) scrollToEnd(); });
     document.addEventListener("palaver:draft", ({ detail }) => {
       if (detail.session !== entries.dataset.session || !detail.text) return;
       const last = [...entries.querySelectorAll(".entry.assistant:not(.growing)")].pop();
@@ -81,7 +81,7 @@
         entries.append(draft);
       }
       draft.querySelector(".plain").textContent = detail.text;
-      if (follows) toEnd();
+      if (isFollowing) scrollToEnd();
     });
   }
 })();

@@ -1,4 +1,4 @@
-// The one script of the window: live parts, forms without a new page, and the web chat.
+// Live parts, forms that do not leave the page, and the web chat.
 // An element with an id and data-live="topics" is fetched again and replaced when one of its topics changes.
 "use strict";
 (() => {
@@ -7,11 +7,11 @@
   const stale = new Map();
   let fetching = false;
 
-  const say = (words) => { if (status && status.textContent !== words) status.textContent = words; };
+  const showStatus = (text) => { if (status && status.textContent !== text) status.textContent = text; };
 
   // Live parts
 
-  // Whether the gateway has answered, be it that there is no such page any more.
+  // Returns whether the gateway answered, even with 404.
   async function refresh(address, ids) {
     const answer = await fetch(address, { headers: { "x-fragment": ids.join(" ") }, credentials: "same-origin" });
     if (answer.redirected && new URL(answer.url).pathname === "/login") { location.reload(); return true; }
@@ -32,7 +32,7 @@
     fresh.dispatchEvent(new CustomEvent("palaver:fresh", { bubbles: true }));
   }
 
-  // Of a list with data-keyed only what is different changes, so that focus, folds and places stay as they are.
+  // In a list with data-keyed, replace only the children that differ: focus, open details and scrolling stay.
   function merge(old, fresh) {
     const held = old.contains(document.activeElement) ? document.activeElement.id : "";
     const known = new Map([...old.children].filter((each) => each.id).map((each) => [each.id, each]));
@@ -66,7 +66,7 @@
   const mark = (address, ids) => stale.set(address, new Set([...(stale.get(address) || []), ...ids]));
   const pause = (time) => new Promise((done) => setTimeout(done, time));
 
-  // However much happens, a page is fetched a few times in a second, and not while nobody sees it.
+  // Fetch a page at most a few times per second, and not while it is hidden.
   async function catchUp() {
     if (fetching) return;
     fetching = true;
@@ -81,7 +81,7 @@
     if (fails) setTimeout(catchUp, 1000);
   }
 
-  // A browser has few connections to one place: a page that nobody sees holds none, and goes on from where it was.
+  // Browsers limit connections per host: a hidden page holds none, and resumes where it was.
   function listen(address) {
     const place = new URL(address, location.href);
     let source;
@@ -103,10 +103,10 @@
       place.searchParams.set("after", event.lastEventId);
       does(JSON.parse(event.data));
     });
-    source.onopen = () => { say(""); catchUp(); };
+    source.onopen = () => { showStatus(""); catchUp(); };
     source.onerror = () => {
-      say("Not connected; trying again …");
-      // A browser gives up for good where the answer was no stream: a login that has ended, or a gateway that starts.
+      showStatus("Not connected. Trying again …");
+      // A browser gives up if the response was no stream: the login expired, or the gateway is starting.
       if (source.readyState === EventSource.CLOSED) setTimeout(() => location.reload(), 3000);
     };
     on("entries", (body) => touch(["sessions", `session:${body.session}`]));
@@ -117,20 +117,20 @@
     return source;
   }
 
-  function problemIn(said) {
-    try { return JSON.parse(said).error || said; } catch { return said; }
+  function errorText(body) {
+    try { return JSON.parse(body).error || body; } catch { return body; }
   }
 
-  // Whoever was logged out elsewhere is shown the way back to this page.
-  function tellOf(answer, words, place) {
+  // Offer a login that leads back to this page to a user who was logged out elsewhere.
+  function showProblem(answer, text, place) {
     if (!place) return;
-    const way = document.createElement("a");
-    way.href = `/login?next=${encodeURIComponent(location.pathname + location.search)}`;
-    way.textContent = "Log in";
-    if (answer.status === 401) place.replaceChildren("You were logged out. ", way); else place.textContent = words;
+    const link = document.createElement("a");
+    link.href = `/login?next=${encodeURIComponent(location.pathname + location.search)}`;
+    link.textContent = "Log in";
+    if (answer.status === 401) place.replaceChildren("You were logged out. ", link); else place.textContent = text;
   }
 
-  // Forms: data-quiet sends without leaving the page
+  // Forms: data-quiet submits without leaving the page
 
   document.addEventListener("submit", async (event) => {
     const form = event.target;
@@ -147,18 +147,18 @@
         body: form.enctype === "multipart/form-data" ? body : new URLSearchParams(body),
       });
       const problem = form.querySelector("[data-problem]");
-      const said = await answer.text();
-      const words = answer.ok || answer.status === 401 ? "" : problemIn(said).slice(0, 500);
-      if (problem || !answer.ok) tellOf(answer, words, problem || status);
+      const text = await answer.text();
+      const error = answer.ok || answer.status === 401 ? "" : errorText(text).slice(0, 500);
+      if (problem || !answer.ok) showProblem(answer, error, problem || status);
       if (answer.ok && form.dataset.quiet === "reset") form.reset();
-      // A live part may have taken the form away meanwhile.
-      (form.isConnected ? form : document).dispatchEvent(new CustomEvent("palaver:done", { bubbles: true, detail: { ok: answer.ok, said: answer.ok ? said : words } }));
+      // A live update can have removed the form in the meantime.
+      (form.isConnected ? form : document).dispatchEvent(new CustomEvent("palaver:done", { bubbles: true, detail: { ok: answer.ok, text: answer.ok ? text : error } }));
       const elsewhere = answer.headers.get("x-goto");
       if (answer.ok && elsewhere) location.assign(elsewhere); else if (answer.ok) touch(["*"]);
-    } catch { say("Not connected; nothing was sent."); } finally { for (const button of buttons) button.disabled = false; }
+    } catch { showStatus("Not connected. Nothing was sent."); } finally { for (const button of buttons) button.disabled = false; }
   });
 
-  // The web chat: what is said and sent appears as it comes, and is made whole by the next look
+  // The web chat: show messages as they come; the next fetch completes them
 
   const chat = document.querySelector("[data-chat]");
   if (chat) {
@@ -166,96 +166,96 @@
     const compose = document.getElementById("compose");
     const commands = document.getElementById("commands");
     const typing = document.getElementById("typing");
-    const toEnd = () => scrollTo(0, document.documentElement.scrollHeight);
-    // What cannot be seen, or turns text around, is written as its number, as on the page itself.
+    const scrollToEnd = () => scrollTo(0, document.documentElement.scrollHeight);
+    // Escape invisible and bidirectional characters, as the page itself does.
     const unsafe = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
-    let silence;
+    let typingTimer;
 
     document.addEventListener("palaver:chat", ({ detail }) => {
       if (detail.chat !== chat.dataset.chat) return;
-      clearTimeout(silence);
+      clearTimeout(typingTimer);
       typing.textContent = detail.typing ? "Palaver is writing …" : "";
-      if (detail.typing) { silence = setTimeout(() => { typing.textContent = ""; }, 6000); return; }
+      if (detail.typing) { typingTimer = setTimeout(() => { typing.textContent = ""; }, 6000); return; }
       show(detail);
       if (!detail.grows) touch(["chat", "turns"]);
     });
 
-    // What was shown as it came stays until the page has it, which then shows it with its time and its files.
+    // A message shown early stays until the page has it, with its time and files.
     const early = new Map();
-    let follows = true;
-    addEventListener("scroll", () => { follows = innerHeight + scrollY > document.documentElement.scrollHeight - 200; }, { passive: true });
+    let isFollowing = true;
+    addEventListener("scroll", () => { isFollowing = innerHeight + scrollY > document.documentElement.scrollHeight - 200; }, { passive: true });
     document.addEventListener("palaver:fresh", ({ target }) => {
-      if (target.id !== "talk") return;
+      if (target.id !== "messages") return;
       for (const [id, line] of early) {
         if (document.getElementById(id) && document.getElementById(id) !== line) early.delete(id); else target.append(line);
       }
       if ([...early.values()].some((line) => !line.classList.contains("growing"))) setTimeout(() => touch(["chat"]), 500);
-      if (follows) toEnd();
+      if (isFollowing) scrollToEnd();
     });
 
-    function show({ id, text: words, mine, grows }) {
-      const talk = document.getElementById("talk");
+    function show({ id, text: content, mine, grows }) {
+      const list = document.getElementById("messages");
       let line = document.getElementById(`m-${id}`);
       if (!line) {
-        for (const hint of talk.querySelectorAll("li.faint")) hint.remove();
+        for (const hint of list.querySelectorAll("li.faint")) hint.remove();
         line = document.createElement("li");
         line.id = `m-${id}`;
         line.appendChild(document.createElement("div")).className = "plain";
         early.set(line.id, line);
-        talk.append(line);
+        list.append(line);
       }
-      line.className = `said${mine ? " mine" : ""}${grows ? " growing" : ""}`;
+      line.className = `message${mine ? " mine" : ""}${grows ? " growing" : ""}`;
       const body = line.querySelector(".plain") || line.appendChild(document.createElement("div"));
       body.className = "plain";
-      body.textContent = words.slice(0, 20000).replace(/\r\n/g, "\n").replace(unsafe, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
-      if (follows) toEnd();
+      body.textContent = content.slice(0, 20000).replace(/\r\n/g, "\n").replace(unsafe, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
+      if (isFollowing) scrollToEnd();
     }
 
-    // What is not safe yet stays in the tab. The same id makes a second try the same message; other words are another.
+    // An unsent message stays in the tab. A retry with the same id is the same message; changed text gets a new id.
     const files = document.getElementById("files");
     const problem = compose.querySelector("[data-problem]");
     const draft = `draft ${chat.dataset.chat}`;
-    let again;
+    let retryTimer;
 
-    function keep(waits) {
+    function saveDraft(waits) {
       if (!text.value || text.value.length > 1e6) sessionStorage.removeItem(draft);
       else sessionStorage.setItem(draft, JSON.stringify({ id: compose.elements.id.value, text: text.value, waits }));
     }
-    const begin = () => { compose.elements.id.value = [...crypto.getRandomValues(new Uint8Array(12))].map((each) => each.toString(16).padStart(2, "0")).join(""); };
+    const newId = () => { compose.elements.id.value = [...crypto.getRandomValues(new Uint8Array(12))].map((each) => each.toString(16).padStart(2, "0")).join(""); };
 
-    function tooMuch() {
+    function fileProblem() {
       const { largest, limit, most } = compose.dataset;
       const large = [...files.files].find((file) => file.size > Number(largest));
       if (large) return `${large.name.slice(0, 100)} is larger than ${limit}.`;
-      return files.files.length > Number(most) ? `A message has at most ${most} files, not ${files.files.length}.` : "";
+      return files.files.length > Number(most) ? `A message can have ${most} files, not ${files.files.length}.` : "";
     }
 
     function change() {
-      clearTimeout(again);
-      begin();
-      keep(false);
-      problem.textContent = tooMuch();
+      clearTimeout(retryTimer);
+      newId();
+      saveDraft(false);
+      problem.textContent = fileProblem();
     }
 
     async function send() {
-      clearTimeout(again);
+      clearTimeout(retryTimer);
       const body = new FormData(compose);
-      const [words, chosen] = [text.value, files.files];
-      problem.textContent = tooMuch();
+      const [sentText, sentFiles] = [text.value, files.files];
+      problem.textContent = fileProblem();
       if (problem.textContent || (!text.value.trim() && !files.files.length)) return;
       const answer = await fetch(compose.action, { method: "POST", body, headers: { "x-csrf-token": csrf || "" } }).catch(() => null);
       if (!answer || answer.status > 501) {
         const isSame = body.get("id") === compose.elements.id.value;
-        problem.textContent = isSame ? "Not connected: this is sent as soon as the gateway is back." : "Not connected: nothing was sent yet.";
-        if (isSame) { keep(true); again = setTimeout(send, 2000); }
+        problem.textContent = isSame ? "Not connected. Your message is sent when the gateway is back." : "Not connected. Nothing was sent yet.";
+        if (isSame) { saveDraft(true); retryTimer = setTimeout(send, 2000); }
         return;
       }
-      tellOf(answer, answer.ok ? "" : (await answer.text()).slice(0, 300), problem);
+      showProblem(answer, answer.ok ? "" : (await answer.text()).slice(0, 300), problem);
       if (!answer.ok) return;
-      if (text.value === words) text.value = "";
-      if (files.files === chosen) files.value = "";
-      begin();
-      keep(false);
+      if (text.value === sentText) text.value = "";
+      if (files.files === sentFiles) files.value = "";
+      newId();
+      saveDraft(false);
       complete();
     }
 
@@ -308,11 +308,11 @@
       }
     });
     restore();
-    toEnd();
+    scrollToEnd();
     if (matchMedia("(min-width: 50rem)").matches) text.focus();
   }
 
-  // A login link carries its code behind the #, which only this script sees
+  // A login link has its code after the #, which only this script sees
 
   const login = document.getElementById("login");
   function enter() {

@@ -20,8 +20,16 @@ from palaver.store.people.api_tokens import ALL_RIGHTS, CredentialKind, Right
 from palaver.store.status import journal_feed
 from palaver.store.status.journal_feed import START
 from palaver.store.store import Store
-from palaver.web.caller import Caller, digest_of
-from palaver.web.tokens import IDLE_FOR, LINK_FOR, LOGIN_FOR, Authenticator, make_link, make_token
+from palaver.web.caller import Caller
+from palaver.web.tokens import (
+    LINK_LIFETIME,
+    LOGIN_IDLE_TIMEOUT,
+    LOGIN_LIFETIME,
+    Authenticator,
+    hash_secret,
+    issue_link,
+    issue_token,
+)
 from tests.store.world import NOON, World, dm
 from tests.web.conftest import opened
 
@@ -36,51 +44,51 @@ class Clock:
 async def test_a_link_becomes_a_login_once_and_both_end(store: Store) -> None:
     clock = Clock()
     auth = Authenticator(store=store, clock=clock)
-    code = (await make_link(store, "http://x", NOON, identity="web:alice")).partition("#")[2]
+    code = (await issue_link(store, "http://x", NOON, identity="web:alice")).partition("#")[2]
     made = await auth.log_in(code, "a browser")
     assert made
     secret, caller = made
-    assert (caller.identity, caller.user, caller.key.rights) == ("web:alice", "alice", ALL_RIGHTS)
+    assert (caller.identity, caller.web_user, caller.key.rights) == ("web:alice", "alice", ALL_RIGHTS)
     assert await auth.log_in(code, "another") is None
     found = await auth.by_login(secret)
     assert found
     assert found.csrf == caller.csrf
     assert await auth.by_token(secret) is None, "a login is no token"
-    clock.moment = NOON + IDLE_FOR + timedelta(seconds=1)
+    clock.moment = NOON + LOGIN_IDLE_TIMEOUT + timedelta(seconds=1)
     assert await auth.by_login(secret) is None, "nobody has used it for a week"
-    late = (await make_link(store, "http://x", NOON)).partition("#")[2]
-    clock.moment = NOON + LINK_FOR
+    late = (await issue_link(store, "http://x", NOON)).partition("#")[2]
+    clock.moment = NOON + LINK_LIFETIME
     assert await auth.log_in(late, "late") is None
 
 
 async def test_a_login_that_is_used_lives_on_but_not_for_ever(store: Store) -> None:
     clock = Clock()
     auth = Authenticator(store=store, clock=clock)
-    made = await auth.log_in((await make_link(store, "http://x", NOON)).partition("#")[2], "a browser")
+    made = await auth.log_in((await issue_link(store, "http://x", NOON)).partition("#")[2], "a browser")
     assert made
-    while clock.moment + timedelta(days=6) < NOON + LOGIN_FOR:
+    while clock.moment + timedelta(days=6) < NOON + LOGIN_LIFETIME:
         clock.moment += timedelta(days=6)
         assert await auth.by_login(made[0])
-    clock.moment = NOON + LOGIN_FOR
+    clock.moment = NOON + LOGIN_LIFETIME
     assert await auth.by_login(made[0]) is None
-    assert not await auth.still_stands(made[1])
+    assert not await auth.is_valid(made[1])
 
 
 @pytest.mark.parametrize("nobody", ["", "telegram:", ":7", "7"])
 async def test_a_key_for_nobody_is_no_key_of_the_owners(store: Store, nobody: str) -> None:
     with pytest.raises(InvalidInput, match="A key cannot be for"):
-        await make_link(store, "http://x", NOON, identity=nobody)
+        await issue_link(store, "http://x", NOON, identity=nobody)
     with pytest.raises(InvalidInput, match="A key cannot be for"):
-        await make_token(store, NOON, name="x", identity=nobody)
-    made = await store.transact(store.api_tokens.add(digest_of("old"), CredentialKind.TOKEN, NOON, identity=nobody))
+        await issue_token(store, NOON, name="x", identity=nobody)
+    made = await store.transact(store.api_tokens.add(hash_secret("old"), CredentialKind.TOKEN, NOON, identity=nobody))
     caller = Caller(key=made)
     assert (caller.identity, caller.is_owner) == (nobody, False)
 
 
 async def test_a_token_has_a_name(store: Store) -> None:
     for name in ("", " \u200b\n"):
-        with pytest.raises(InvalidInput, match="A token needs a name"):
-            await make_token(store, NOON, name=name)
+        with pytest.raises(InvalidInput, match="Give the token a name"):
+            await issue_token(store, NOON, name=name)
 
 
 @transaction
@@ -90,9 +98,9 @@ def every_text() -> Statements[list[str]]:
 
 
 async def test_secrets_are_not_kept(store: Store) -> None:
-    token, _ = await make_token(store, NOON, name="backup", rights={Right.READ})
+    token, _ = await issue_token(store, NOON, name="backup", rights={Right.READ})
     assert token.startswith("pal_")
-    assert await store.read(every_text()) == [digest_of(token), "backup", "read"]
+    assert await store.read(every_text()) == [hash_secret(token), "backup", "read"]
 
 
 async def test_positions_give_what_came_after_them_and_only_what_may_be_seen(store: Store) -> None:
@@ -115,8 +123,8 @@ async def test_positions_give_what_came_after_them_and_only_what_may_be_seen(sto
 async def test_what_opens_the_window_for_somebody_goes_with_them(store: Store) -> None:
     world = World(store)
     await world.exchange("hello", source=dm("7"))
-    await make_token(store, NOON, name="theirs", identity="telegram:7")
-    await make_token(store, NOON, name="mine")
+    await issue_token(store, NOON, name="theirs", identity="telegram:7")
+    await issue_token(store, NOON, name="mine")
     await store.transact(store.erasures.ask_for("telegram:7", NOON, by="operator"))
     left = await store.read(api_tokens.list_valid(CredentialKind.TOKEN, NOON))
     assert [key.name for key in left] == ["mine"]

@@ -1,4 +1,4 @@
-"""Pictures of the dashboard for the documentation: `python -m tests.web.pictures` writes docs/pictures/."""
+"""Pictures of the dashboard for the documentation: `python -m tests.web.screenshots` writes docs/pictures/."""
 
 import asyncio
 import sys
@@ -12,7 +12,7 @@ from palaver.config.model import Config
 from palaver.config.web import WebConfig
 from palaver.protocols.clock import SystemClock
 from tests.web.conftest import ARGS, CHROMIUM, Opened, opened
-from tests.web.stage import furnish
+from tests.web.demo_data import furnish
 
 FOLDER = Path(__file__).parents[2] / "docs/pictures"
 _SIZES = {"desktop": (1120, 760), "phone": (390, 780)}

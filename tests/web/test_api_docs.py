@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from palaver.web.api.rest import ENDPOINTS
-from palaver.web.mcp.tools import DEEDS
+from palaver.web.api.openapi import ENDPOINTS
+from palaver.web.mcp.tools import TOOLS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -14,7 +14,7 @@ def test_the_page_has_the_table() -> None:
     assert told == [
         (
             f"{each.method} {each.path.replace(':int', '')}",
-            each.scope + (", owner" if each.for_owner else ""),
+            each.scope + (", owner" if each.owner_only else ""),
             each.summary,
         )
         for each in ENDPOINTS
@@ -23,4 +23,4 @@ def test_the_page_has_the_table() -> None:
 
 def test_the_page_has_the_tools() -> None:
     told = re.findall(r"^\| `(\w+)` \| (\w+) \|", (DOCS / "mcp.md").read_text(), re.MULTILINE)
-    assert told == [(deed.name, deed.endpoint.scope) for deed in DEEDS]
+    assert told == [(deed.name, deed.endpoint.scope) for deed in TOOLS]

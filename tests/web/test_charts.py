@@ -2,7 +2,7 @@
 
 import pytest
 
-from palaver.web.plots import brief, columns
+from palaver.web.pages.charts import column_chart, short_number
 
 
 @pytest.mark.parametrize(
@@ -18,10 +18,10 @@ from palaver.web.plots import brief, columns
     ],
 )
 def test_a_figure_takes_little_room_and_no_exponent(value: float, text: str) -> None:
-    assert brief(value) == text
+    assert short_number(value) == text
 
 
 def test_a_bar_says_its_figure_exactly() -> None:
-    plot = columns([("1 Mar", (31_000_700, 12))], ("in", "out"))
+    plot = column_chart([("1 Mar", (31_000_700, 12))], ("in", "out"))
     assert [bar.title for bar in plot.bars] == ["1 Mar: 31,000,700 in", "1 Mar: 12 out"]
     assert plot.labels[0][3] == "31.0 M"

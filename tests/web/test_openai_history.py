@@ -1,4 +1,4 @@
-"""The rules behind chat completions: what matches, what is told of an answer that grows."""
+"""How a client's history is matched with a transcript, and how a growing answer is streamed."""
 
 from datetime import UTC, datetime
 
@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.model.transcript import Entry, Role, ToolCall
-from palaver.web.openai.responses import Grown
-from palaver.web.openai.schema import Utterance
-from palaver.web.openai.sessions import Standing, folded, name_of, standing
+from palaver.web.openai.conversations import HistoryMatch, conversation_name, fold_history, match_history
+from palaver.web.openai.responses import StreamedText
+from palaver.web.openai.schema import ChatMessage
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WORDS = st.text(min_size=1, max_size=20).filter(str.strip)
@@ -19,25 +19,25 @@ def entries(*texts: str) -> list[Entry]:
     return [Entry(seq, roles[(seq + 1) % 2], NOON, text) for seq, text in enumerate(texts, 1)]
 
 
-def history(*texts: str) -> list[Utterance]:
-    return [Utterance(place % 2 == 0, text) for place, text in enumerate(texts)]
+def history(*texts: str) -> list[ChatMessage]:
+    return [ChatMessage(place % 2 == 0, text) for place, text in enumerate(texts)]
 
 
 @given(st.lists(WORDS, min_size=2, max_size=8), st.data())
 def test_what_was_said_matches_to_where_it_was_said(texts: list[str], data: st.DataObject) -> None:
     length = data.draw(st.integers(1, len(texts)))
-    found = standing("", history(*texts[:length]), entries(*texts))
-    assert found == Standing(length, length == len(texts))
+    found = match_history("", history(*texts[:length]), entries(*texts))
+    assert found == HistoryMatch(length, length == len(texts))
     changed = [*texts[: length - 1], texts[length - 1] + "!"]
-    other = standing("", history(*changed), entries(*texts))
+    other = match_history("", history(*changed), entries(*texts))
     assert other is None
 
 
 @given(st.lists(WORDS, min_size=2, max_size=4).map(lambda each: each[: len(each) // 2 * 2]), WORDS, WORDS)
 def test_what_began_elsewhere_is_known_by_its_first_message(before: list[str], now: str, answer: str) -> None:
-    begun = folded("be brief", history(*before), now)
-    told = standing("be brief", history(*before, now, answer), entries(begun, answer))
-    assert told == Standing(2, is_end=True)
+    begun = fold_history("be brief", history(*before), now)
+    told = match_history("be brief", history(*before, now, answer), entries(begun, answer))
+    assert told == HistoryMatch(2, is_end=True)
 
 
 def test_tools_and_notes_are_passed_over_and_summaries_stand_for_what_they_cover() -> None:
@@ -50,18 +50,20 @@ def test_tools_and_notes_are_passed_over_and_summaries_stand_for_what_they_cover
         Entry(6, Role.SUMMARY, NOON, "they agreed", covers=(2, 5)),
         Entry(7, Role.USER, NOON, "taken back", hidden_by="8"),
     ]
-    assert standing("", history("one", "let me see\n\nyes"), said) == Standing(5, is_end=True)
-    assert standing("", history("one", "let me see\n\nyes", "taken back"), said) is None
+    assert match_history("", history("one", "let me see\n\nyes"), said) == HistoryMatch(5, is_end=True)
+    assert match_history("", history("one", "let me see\n\nyes", "taken back"), said) is None
 
 
-def test_conversations_that_begin_alike_have_one_name() -> None:
-    assert name_of("", "hello") == name_of("", "hello")
-    assert len({name_of("", "hello"), name_of("h", "ello"), name_of("hello", ""), name_of("", "\ud800")}) == 4
+def test_the_name_keeps_the_system_prompt_and_the_first_message_apart() -> None:
+    openings = [("", "hello"), ("h", "ello"), ("hello", ""), ("", "\ud800")]
+    names = [conversation_name(*opening) for opening in openings]
+    assert names == [conversation_name(*opening) for opening in openings]
+    assert len(set(names)) == len(openings)
 
 
 @given(st.lists(WORDS, min_size=1, max_size=4), st.data())
 def test_pieces_of_an_answer_are_the_answer(segments: list[str], data: st.DataObject) -> None:
-    content, grown, told = "\n\n".join(segments), Grown(), ""
+    content, grown, told = "\n\n".join(segments), StreamedText(), ""
     for count in range(1, len(segments) + 1):
         cut = data.draw(st.integers(0, len(segments[count - 1])))
         heard = [*segments[: count - 1], segments[count - 1][:cut]]
@@ -70,9 +72,9 @@ def test_pieces_of_an_answer_are_the_answer(segments: list[str], data: st.DataOb
 
 
 def test_who_begins_anew_is_heard_to_the_end() -> None:
-    grown = Grown()
+    grown = StreamedText()
     assert grown.more(["Hel"]) == "Hel"
     assert grown.rest("Good day") == "\n\nGood day"
-    late = Grown()
+    late = StreamedText()
     assert late.more(["the end"]) == "the end"
     assert late.rest("before\n\nthe end of it") == " of it"

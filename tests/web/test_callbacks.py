@@ -71,7 +71,7 @@ async def test_an_answer_can_neither_set_a_cookie_nor_become_a_page_of_ours(stra
 @pytest.mark.parametrize("path", ["/in/", "/in/caller", "/in/caller/nobody", "/in/telegram/main", "/in/../in/x/y"])
 async def test_there_is_nothing_but_the_accounts_that_are_configured(stranger: httpx.AsyncClient, path: str) -> None:
     answer = await stranger.post(path, headers=RIGHT)
-    assert (answer.status_code, answer.text) == (404, "There is nothing here.\n")
+    assert (answer.status_code, answer.text) == (404, "Not found.\n")
     assert not CallerAdapter.heard
 
 
@@ -88,7 +88,7 @@ async def test_what_goes_wrong_is_told_as_far_as_the_caller_has_to_know(
     assert (busy.status_code, busy.headers["retry-after"]) == (503, "7")
     for trouble in ("outage", "down"):
         away = await stranger.post(f"/in/caller/main/{trouble}", headers=RIGHT)
-        assert (away.status_code, away.text) == (503, "Not now: try again later.\n")
+        assert (away.status_code, away.text) == (503, "Try again later.\n")
     broken = await stranger.post("/in/caller/main/broken?q=words", headers=RIGHT, content=b"body")
     assert broken.status_code == 500
     [told] = [record for record in caplog.records if getattr(record, "action", "") == "callback.error"]
@@ -102,7 +102,7 @@ async def test_a_body_is_as_large_as_it_may_be_and_comes_in_time(
 ) -> None:
     large = await stranger.post("/in/caller/main", headers=RIGHT, content=b"x" * 1_000_001)
     assert large.status_code == 413
-    monkeypatch.setattr(callbacks, "_PATIENCE", 0.05)
+    monkeypatch.setattr(callbacks, "_BODY_TIMEOUT_SECONDS", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", window.config.web.port)
     writer.write(b"POST /in/caller/main HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nx")
     async with asyncio.timeout(10):

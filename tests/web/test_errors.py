@@ -3,8 +3,8 @@
 import httpx
 import pytest
 
-from palaver.web.errors import UNTOLD
-from palaver.web.http import number
+from palaver.web.errors import INTERNAL_ERROR
+from palaver.web.pages.common import parse_number
 from palaver.web.services import Services
 
 
@@ -18,11 +18,11 @@ async def test_what_nobody_expected_is_said_in_the_form_that_was_asked_for(
     monkeypatch.setattr(Services, "read", breaks)
     page, program = await client.get("/sessions"), await client.get("/api/v1/sessions")
     assert (page.status_code, program.status_code) == (500, 500)
-    assert UNTOLD in page.text
+    assert INTERNAL_ERROR in page.text
     assert 'href="/search"' in page.text, "it is a page like any other"
     assert "content-security-policy" in page.headers
     assert program.headers["content-type"] == "application/problem+json"
-    assert program.json()["detail"] == UNTOLD
+    assert program.json()["detail"] == INTERNAL_ERROR
     broke = [record for record in caplog.records if getattr(record, "action", "") == "web.error"]
     assert len(broke) == 2
     assert "somebody's" not in caplog.text + page.text + program.text
@@ -35,4 +35,4 @@ async def test_numbers_in_addresses_may_be_anything(client: httpx.AsyncClient) -
             assert (await client.get(f"{address}{text}")).status_code == 200, (address, text)
     for name in ("before", "after", "at"):
         assert (await client.get(f"/sessions/none?{name}={long}")).status_code == 404
-    assert [number(text) for text in ("42", "٣", "²", "", "-1", " 1", long)] == [42, *[None] * 6]
+    assert [parse_number(text) for text in ("42", "٣", "²", "", "-1", " 1", long)] == [42, *[None] * 6]

@@ -1,0 +1,69 @@
+"""Serve files: attachments as safe downloads, and static assets under names that change with their content."""
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from palaver.model.attachment import UNKNOWN_TYPE, Attachment
+from palaver.model.errors import NotFound
+from palaver.model.text import one_line
+from palaver.store.conversations.blob_store import BlobStore
+
+__all__ = ["PICTURES", "asset", "download", "routes"]
+
+PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+_MAX_NAME_LENGTH = 200
+_STATIC = Path(__file__).parent / "static"
+_STATIC_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".png": "image/png"}
+
+
+def download(file: Attachment, shelf: BlobStore | None) -> Response:
+    """Show pictures in place, save everything else; nothing in a file can run."""
+    path = shelf.place(file.sha256 or file.handle or "") if shelf else None
+    if path is None:
+        raise NotFound("file", file.name.plain())
+    is_picture = file.media_type in PICTURES
+    return FileResponse(
+        path,
+        media_type=file.media_type if is_picture else UNKNOWN_TYPE,
+        headers={
+            "content-disposition": f"{'inline' if is_picture else 'attachment'}; filename*=UTF-8''{_safe_name(file)}",
+            "content-security-policy": "sandbox; default-src 'none'",
+            "cache-control": "private, max-age=3600",
+        },
+    )
+
+
+def _safe_name(file: Attachment) -> str:
+    """Return the last path component on one line, so that the name cannot lead out of the download folder."""
+    name = one_line(file.name.plain().replace("\\", "/").rpartition("/")[2], _MAX_NAME_LENGTH)
+    return quote(name.lstrip(".") or "file", safe="")
+
+
+@cache
+def asset(name: str) -> str:
+    """Return the URL of a static file, for templates: `asset("palaver.css")`."""
+    digest = hashlib.sha256((_STATIC / name).read_bytes()).hexdigest()[:12]
+    return f"/static/{digest}/{name}"
+
+
+def routes() -> list[Route]:
+    return [Route("/static/{digest}/{name}", _serve_static)]
+
+
+async def _serve_static(request: Request) -> Response:
+    name = request.path_params["name"]
+    known = {path.name: path for path in _STATIC.iterdir() if path.suffix in _STATIC_TYPES}
+    if name not in known:
+        return PlainTextResponse("There is no such file.\n", status_code=404)
+    is_current = asset(name).split("/")[2] == request.path_params["digest"]
+    return FileResponse(
+        known[name],
+        media_type=_STATIC_TYPES[known[name].suffix],
+        headers={"cache-control": "public, max-age=31536000, immutable" if is_current else "no-cache"},
+    )

@@ -1,0 +1,85 @@
+"""MCP over HTTP at /mcp: stateless, on behalf of the caller of each request."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from palaver.model.attachment import TooLarge
+from palaver.model.errors import PalaverError
+from palaver.model.value import value
+from palaver.web.api.endpoints import ApiRequest, Deferred, Schema, convert
+from palaver.web.auth_middleware import caller_of
+from palaver.web.bodies import ServerBusy, replay_body
+from palaver.web.caller import Caller
+from palaver.web.errors import API_PREFIX, error_response, text_response
+from palaver.web.mcp.tools import McpTool
+from palaver.web.routes import require
+from palaver.web.services import Services
+
+__all__ = ["LocalClient", "routes"]
+
+_PATH = "/mcp"
+
+
+@value
+class LocalClient:
+    """Calls the API inside the gateway."""
+
+    services: Services
+    caller: Caller
+    request: Request
+
+    async def call(self, tool: McpTool, arguments: Mapping[str, Any]) -> tuple[bool, bytes]:
+        try:
+            result = await self._call(tool, arguments)
+            if isinstance(result, Deferred):
+                result = await result.result()
+        except (PalaverError, HTTPException) as error:
+            return False, bytes(error_response(API_PREFIX, error).body)
+        return True, bytes(result.body) if isinstance(result, Response) else msgspec.json.encode(result)
+
+    async def _call(self, tool: McpTool, arguments: Mapping[str, Any]) -> object:
+        endpoint = tool.endpoint
+        require(self.caller, endpoint.needs, owner_only=endpoint.owner_only)
+        path, rest = tool.split(arguments)
+        example = msgspec.json.encode(endpoint.example).decode()
+        given = convert(endpoint.query or endpoint.body or Schema, rest, example)
+        request = ApiRequest(services=self.services, caller=self.caller, http=self.request, path=path)
+        return await endpoint.call(request, given, given if endpoint.body else None)
+
+
+def routes(services: Services) -> list[Route]:
+    return [Route(_PATH, _McpEndpoint(services), methods=["POST"])]
+
+
+class _McpEndpoint:
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request, options = Request(scope, receive), self._services.engine.options
+        try:
+            # An extra, and slow to import.
+            make_server: Any = import_module("palaver.web.mcp.server").make_server
+            manager: Any = import_module("mcp.server.streamable_http_manager").StreamableHTTPSessionManager
+        except ModuleNotFoundError:
+            text = "Install the MCP package: pip install 'palaver[mcp]'"
+            await text_response(_PATH, 501, text)(scope, receive, send)
+            return
+        try:
+            async with self._services.bodies.read(request.stream(), options, with_files=False) as content:
+                receive = replay_body(bytes(content), receive)
+        except (TooLarge, ServerBusy) as error:
+            await error_response(_PATH, error)(scope, receive, send)
+            return
+        client = LocalClient(services=self._services, caller=caller_of(request), request=request)
+        session = manager(app=make_server(client), json_response=True, stateless=True)
+        async with session.run():
+            await session.handle_request(scope, receive, send)

@@ -1,0 +1,192 @@
+"""The OpenAI-compatible endpoint: /v1/chat/completions and /v1/models."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive
+
+from palaver.db.transaction import Statements, transaction
+from palaver.engine.reply_waiter import PendingReply
+from palaver.model.errors import BadArgument, PalaverError
+from palaver.model.session import Principal
+from palaver.model.turn import Received
+from palaver.model.value import value
+from palaver.store.people.api_tokens import Right
+from palaver.store.status.message_status import Reply
+from palaver.web.api.messages import IDEMPOTENCY_HEADER, check_idempotency_key
+from palaver.web.caller import Caller
+from palaver.web.errors import error_text
+from palaver.web.event_hub import HEARTBEAT_SECONDS
+from palaver.web.message_service import MessageService, NewMessage, check_same_message
+from palaver.web.openai.conversations import ConversationFinder
+from palaver.web.openai.responses import CompletionWriter, StreamedText, outcome_of, sse_line
+from palaver.web.openai.schema import MODEL, CompletionRequest, parse_request, read_chat
+from palaver.web.routes import action, page
+from palaver.web.services import Services
+from palaver.web.sse import STREAM_HEADERS
+
+__all__ = ["SESSION_HEADER", "routes"]
+
+SESSION_HEADER = "X-Palaver-Session"
+_MAX_WAIT_SECONDS = 3600.0
+"""Turns have a limit of their own, and clients disconnect when they like."""
+_MODEL_CARD = {"id": MODEL, "object": "model", "created": 0, "owned_by": "palaver"}
+
+
+def routes(services: Services) -> list[Route]:
+    async def complete(request: Request, caller: Caller) -> Response:
+        async with services.bodies.read(request.stream(), services.engine.options, with_files=True) as content:
+            completion = await _send(services, caller, request, parse_request(content))
+        return await completion.answer(request.receive)
+
+    async def models(_: Request, __: Caller) -> Response:
+        return JSONResponse({"object": "list", "data": [_MODEL_CARD]})
+
+    async def model(request: Request, _: Caller) -> Response:
+        _check_model(request.path_params["id"])
+        return JSONResponse(_MODEL_CARD)
+
+    return [
+        action("/v1/chat/completions", complete, needs=Right.CHAT),
+        page("/v1/models", models, needs=Right.CHAT),
+        page("/v1/models/{id:path}", model, needs=Right.CHAT),
+    ]
+
+
+def _check_model(name: str) -> None:
+    if name != MODEL:
+        text = f"Unknown model {name[:100]!r}. Use {MODEL}; the gateway's configuration says which model answers."
+        raise HTTPException(404, text)
+
+
+async def _send(services: Services, caller: Caller, http: Request, request: CompletionRequest) -> "_Completion":
+    _check_model(request.model)
+    chat, service = read_chat(request), MessageService(services, caller)
+    finder = ConversationFinder(
+        service=service,
+        chat=chat,
+        key=check_idempotency_key(http.headers.get(IDEMPOTENCY_HEADER)),
+        session=http.headers.get(SESSION_HEADER) or (request.metadata or {}).get("session"),
+        user=request.user,
+    )
+    received = await (_submit_results(finder) if chat.results else _send_message(finder))
+    return _Completion(
+        services=services,
+        service=service,
+        received=received,
+        streams=request.stream,
+        wants_usage=request.wants_usage,
+    )
+
+
+async def _send_message(finder: ConversationFinder) -> Received:
+    """Send the new message; return the earlier one if it was sent before under the same key."""
+    service, chat = finder.service, finder.chat
+    if not chat.text.strip() and not chat.files:
+        raise BadArgument("A message cannot be", found=chat.text, allowed="text or files", example="hello")
+    files = [await service.store_file(file.name, file.media_type, file.content) for file in chat.files]
+    earlier = finder.earlier_source()
+    if earlier and (found := await service.find_sent([earlier])):
+        check_same_message(found, [chat.text, finder.opening], files)
+        return found
+    source = await finder.source()
+    await finder.abandon_calls(source)
+    message = NewMessage(text=await finder.text(source), files=tuple(files), client_tools=chat.client_tools, plain=True)
+    return await service.send(source, message)
+
+
+async def _submit_results(finder: ConversationFinder) -> Received:
+    """Continue the turn that made the tool calls. The same results again change nothing."""
+    services, caller = finder.service.services, finder.service.caller
+    for session in await finder.sessions():
+        received = await services.write(caller, lambda principal: _give_results(finder, principal, session.id))  # noqa: B023 - run at once
+        if received is not None:
+            return received
+    call = next(iter(finder.chat.results))
+    raise BadArgument("Nothing waits for a result of the call", found=call, allowed="the last calls", example="")
+
+
+@transaction
+def _give_results(finder: ConversationFinder, principal: Principal, session: str) -> Statements[Received | None]:
+    services, results = finder.service.services, finder.chat.results
+    store, now = services.store, services.clock.now()
+    for entry in reversed((yield from store.transcript.load_visible(session, principal))):
+        if entry.turn and results.keys() & {call.id for call in entry.calls}:
+            yield from store.message_status.submit_tool_results(int(entry.turn), results, now, principal)
+            return (yield from store.message_status.last_message_of_turn(int(entry.turn), principal))
+    return None
+
+
+@value
+class _Completion:
+    """One answer. If the client disconnects, the turn still runs to its end."""
+
+    services: Services
+    service: MessageService
+    received: Received
+    streams: bool
+    wants_usage: bool
+
+    async def answer(self, receive: Receive) -> Response:
+        received = self.received
+        writer = CompletionWriter(number=received.number, created=int(received.received.timestamp()))
+        if self.streams:
+            return await self._stream(writer)
+        reply = await self.service.reply(received.number, _MAX_WAIT_SECONDS, receive)
+        return JSONResponse(writer.whole(outcome_of(reply, self.services), reply), headers=_headers(reply))
+
+    async def _stream(self, writer: CompletionWriter) -> Response:
+        """Start the response with the first chunk, so that an earlier error gets its own status."""
+        chunks = self._chunks(writer)
+        first = await anext(chunks)
+
+        async def all_chunks() -> AsyncIterator[bytes]:
+            yield first
+            async for chunk in chunks:
+                yield chunk
+
+        return StreamingResponse(all_chunks(), media_type="text/event-stream", headers=STREAM_HEADERS)
+
+    async def _chunks(self, writer: CompletionWriter) -> AsyncIterator[bytes]:
+        text, has_started = StreamedText(), False
+        try:
+            with self.services.waiting.waiting(self.received.number) as waiter:
+                async for more in self._growth(waiter, text):
+                    has_started = True
+                    yield writer.chunk({"role": "assistant", "content": more})
+            await self.service.check_revoked()
+            reply = await self.service.reply(self.received.number)
+            outcome = outcome_of(reply, self.services)
+        except (PalaverError, HTTPException) as error:
+            if not has_started:
+                raise
+            problem = {"message": error_text(error), "type": "server_error", "param": None, "code": None}
+            yield sse_line({"error": problem})
+            return
+        yield writer.chunk({"role": "assistant", "content": text.rest(outcome.content)})
+        for chunk in writer.ending(outcome, reply, usage=self.wants_usage):
+            yield chunk
+
+    async def _growth(self, waiter: PendingReply, text: StreamedText) -> AsyncIterator[str]:
+        now = asyncio.get_running_loop().time
+        checked = now()
+        while not waiter.is_settled:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT_SECONDS):
+                    await waiter.changed.wait()
+            waiter.changed.clear()
+            if now() - checked >= HEARTBEAT_SECONDS:
+                await self.service.check_revoked()
+                checked = now()
+            if more := text.more(self.services.waiting.partial_texts(waiter)):
+                yield more
+
+
+def _headers(reply: Reply) -> dict[str, str]:
+    session = {SESSION_HEADER: reply.turn.session} if reply.turn else {}
+    return {"X-Palaver-Message": f"in:{reply.received.number}", **session}

@@ -1,0 +1,187 @@
+"""What all pages share: templates, navigation, filters for text and times, and how forms are read and answered."""
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, tzinfo
+from pathlib import Path
+from typing import cast
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+
+from palaver.model.attachment import format_size
+from palaver.model.text import escape_invisible, one_line
+from palaver.model.value import value
+from palaver.store.people.api_tokens import Right
+from palaver.web.auth_middleware import CSRF_HEADER
+from palaver.web.caller import Caller
+from palaver.web.files import asset
+from palaver.web.services import Services
+
+__all__ = [
+    "MAX_SHOWN_TEXT",
+    "POSITION",
+    "THEME_COOKIE",
+    "Link",
+    "Viewpoint",
+    "answer_action",
+    "legible",
+    "navigation",
+    "normalize_newlines",
+    "parse_number",
+    "query_value",
+    "read_form",
+    "render",
+    "show_page",
+    "with_query",
+]
+
+POSITION = "position"
+"""Key in the request's state: the event position before the page read anything."""
+THEME_COOKIE = "palaver-theme"
+MAX_SHOWN_TEXT = 20_000
+_THEMES = ("light", "dark")
+_TEMPLATES = Path(__file__).parent.parent / "templates"
+# Control characters, bidirectional overrides and lone surrogates. Line ends and tabs stay.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_MAX_LINE_LENGTH = 240
+_MAX_FIELDS, _MAX_FIELD_LENGTH = 20, 10_000
+_MAX_DIGITS = 18
+
+
+@value
+class Link:
+    """An entry in the navigation."""
+
+    title: str
+    path: str
+    order: int
+    needs: Right = Right.READ
+    owner_only: bool = False
+
+
+navigation: list[Link] = []
+"""Filled by `make_app`, in order."""
+
+
+@value(kw_only=False)
+class Viewpoint:
+    """The time and zone that a page is rendered for."""
+
+    now: datetime
+    zone: tzinfo
+
+
+def legible(text: str) -> str:
+    """Write characters that are invisible or change the direction of text as their code point."""
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
+
+
+def _line(text: str, limit: int = _MAX_LINE_LENGTH) -> str:
+    return escape_invisible(one_line(text[: limit * 4], limit))
+
+
+def _when(at: datetime, view: Viewpoint) -> str:
+    """`14:03` today, `1 Mar 14:03` this year, else with the year."""
+    there, today = at.astimezone(view.zone), view.now.astimezone(view.zone)
+    if there.date() == today.date():
+        return f"{there:%H:%M}"
+    return f"{there.day} {there:%b %H:%M}" if there.year == today.year else f"{there:%Y-%m-%d %H:%M}"
+
+
+def _exactly(at: datetime, view: Viewpoint) -> str:
+    return f"{at.astimezone(view.zone):%Y-%m-%d %H:%M:%S %Z}"
+
+
+def _cost(micros: int) -> str:
+    return f"{micros / 1_000_000:,.4f}"
+
+
+def _make_environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=select_autoescape(default=True, default_for_string=True, enabled_extensions=("html",)),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["asset"] = asset
+    filters = cast("dict[str, Callable[..., str]]", environment.filters)
+    filters.update(
+        shown=escape_invisible, legible=legible, line=_line, when=_when, exactly=_exactly, cost=_cost, size=format_size
+    )
+    return environment
+
+
+_environment = _make_environment()
+
+
+def render(
+    request: Request,
+    template: str,
+    caller: Caller | None,
+    /,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    **context: object,
+) -> HTMLResponse:
+    """Render a template that extends `layout.html`. Everything in `context` is escaped."""
+    theme = request.cookies.get(THEME_COOKIE)
+    text = _environment.get_template(template).render(
+        user=caller,
+        links=[link for link in navigation if caller and _is_useful(link, caller)],
+        here=request.url.path,
+        theme=theme if theme in _THEMES else "",
+        position=getattr(request.state, POSITION, ""),
+        **context,
+    )
+    # A lone surrogate cannot be encoded.
+    return HTMLResponse(text.encode(errors="replace"), status_code=status, headers=dict(headers or {}))
+
+
+def _is_useful(link: Link, caller: Caller) -> bool:
+    return caller.has(link.needs) and (caller.is_owner or not link.owner_only)
+
+
+def show_page(
+    services: Services, request: Request, template: str, caller: Caller, /, **context: object
+) -> HTMLResponse:
+    """Render a page that shows times."""
+    view = Viewpoint(services.clock.now(), services.engine.options.zones.default)
+    return render(request, template, caller, status=200, headers=None, view=view, **context)
+
+
+def query_value(request: Request, name: str) -> str:
+    return request.query_params.get(name, "").strip()
+
+
+def parse_number(text: str) -> int | None:
+    """Return None for anything that is not a number the store can hold."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else None
+
+
+async def read_form(request: Request) -> Mapping[str, str]:
+    """Read a form without files, and no more of it than our forms have."""
+    form = await request.form(max_files=0, max_fields=_MAX_FIELDS, max_part_size=_MAX_FIELD_LENGTH)
+    return {name: normalize_newlines(text) for name, text in form.items() if isinstance(text, str)}
+
+
+def normalize_newlines(text: str) -> str:
+    """Browsers submit every line end as CR LF."""
+    return text.replace("\r\n", "\n")
+
+
+def with_query(request: Request, **changed: object) -> str:
+    """Return the address of the same page with other parameters."""
+    kept = {name: text for name, text in request.query_params.items() if text and name not in changed}
+    return f"{request.url.path}?{urlencode({**kept, **{name: str(new) for name, new in changed.items() if new}})}"
+
+
+def answer_action(request: Request, notice: str, back: str, *, moved: bool = False) -> Response:
+    """Give the notice to the script, which goes elsewhere only if the conversation moved; else redirect."""
+    if CSRF_HEADER in request.headers:
+        return PlainTextResponse(notice, headers={"x-goto": back} if moved else {})
+    return RedirectResponse(back, status_code=303)
