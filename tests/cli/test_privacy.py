@@ -78,13 +78,13 @@ def test_an_export_of_any_length_is_verified_to_its_end(tmp_path: Path, capsys: 
     assert "201 lines" in capsys.readouterr().out
     file.write_bytes(file.read_bytes() + b"\nmore")
     assert main(["people", "verify", str(file)]) == 2
-    assert "cut off or changed" in capsys.readouterr().err
+    assert "incomplete or was changed" in capsys.readouterr().err
 
 
 def test_what_is_not_done_is_not_called_done(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(erasure, "_PASSES", 1)
+    monkeypatch.setattr(erasure, "_MAX_PASSES", 1)
     assert main(["people", "forget", ANN, "--yes", "--store", str(path)]) == 1
     printed = capsys.readouterr()
     assert "it is not done" in printed.err
@@ -133,7 +133,7 @@ def test_nobody_of_that_name(path: Path, command: str, capsys: pytest.CaptureFix
 def test_somebody_of_whom_nothing_is_kept(path: Path, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["people", *command, "telegram:999", "--store", str(path)]) == 2
     printed = capsys.readouterr()
-    assert "Nothing is kept of 'telegram:999'" in printed.err
+    assert "Nothing is stored about 'telegram:999'" in printed.err
     assert not printed.out
     assert main(["people", "receipts", "--store", str(path)]) == 0
     assert "Nobody was forgotten" in capsys.readouterr().err

@@ -106,7 +106,7 @@ class Play:
         elif step.what == "the agent has found a title":
             await until(lambda: _all_titled(here))
         elif step.what == "a minute later the gateway has tidied up":
-            await here.store.erasures.go_on(self._clock.now())
+            await here.store.erasures.resume_all(self._clock.now())
             # The gateway may be at it already, and is not disturbed then.
             await until(lambda: _all_forgotten(here), within=20)
         elif (news := _NEWS.fullmatch(step.what)) and isinstance(self._stage, Platforms):

@@ -27,10 +27,10 @@ from palaver.store.people import grants, usage
 from palaver.store.people.grants import GrantTable as Granted
 from palaver.store.people.usage import GroupBy
 from palaver.store.privacy import erasure
-from palaver.store.privacy.digests import digests_of_store
-from palaver.store.privacy.eraser import Pass
-from palaver.store.privacy.erasure import Forgetting
-from palaver.store.privacy.receipt import Receipt, Verdict, hand_over, read_receipt, receipt_of, verify
+from palaver.store.privacy.digests import load_digests
+from palaver.store.privacy.eraser import ErasurePass
+from palaver.store.privacy.erasure import Erasures
+from palaver.store.privacy.receipt import Receipt, Verification, delete_digests, get_receipt, read_receipt, verify
 from palaver.store.queue import inbox, outbox, turns
 from palaver.store.status.invariants import violations
 from palaver.store.status.trace import find_traces
@@ -43,7 +43,7 @@ SECRET = "xylographer"  # noqa: S105 - a word that stands nowhere else
 OTHERS = "marzipan"
 ID, NAME = "70071", "Annabel Lee"
 ANN, BOB = f"telegram:{ID}", "telegram:8"
-NOTHING = Verdict()
+NOTHING = Verification()
 
 
 def room(user: str) -> Source:
@@ -110,15 +110,15 @@ def _titled(title: str) -> Statements[None]:
 
 
 async def _forget(store: Store, name: str = ANN, *, keeps_access: bool = False) -> int:
-    asked = store.erasures.ask_for(name, NOON, by="operator", keeps_access=keeps_access)
+    asked = store.erasures.request(name, NOON, by="operator", keeps_access=keeps_access)
     number = await store.transact(asked)
-    outcome = await store.erasures.carry_out(number, NOON)
+    outcome = await store.erasures.run(number, NOON)
     assert outcome.done, outcome
     return number
 
 
 async def _receipt(store: Store, number: int) -> Receipt:
-    found = await store.read(receipt_of(number))
+    found = await store.read(get_receipt(number))
     assert found
     return found[0]
 
@@ -139,7 +139,7 @@ async def test_no_word_and_no_name_is_left_anywhere(store_url: str) -> None:
         number = await _forget(store)
         while_open = await _everything(store_url)
         assert await store.read(violations()) == []
-        await store.transact(hand_over(number))
+        await store.transact(delete_digests(number))
     for left in (while_open, await _everything(store_url)):
         assert SECRET.encode() not in left
         assert ID.encode() not in left
@@ -158,7 +158,7 @@ async def test_what_was_handed_off_is_forgotten_where_it_went(store_url: str) ->
         number = await _forget(store)
         assert await store.read(handoff.endpoints(handed[0])) is None
         assert await store.read(violations()) == []
-        await store.transact(hand_over(number))
+        await store.transact(delete_digests(number))
     left = await _everything(store_url)
     assert SECRET.encode() not in left
     assert ID.encode() not in left
@@ -266,14 +266,14 @@ async def test_a_running_turn_is_not_pulled_away_and_a_halted_one_is_ended(store
     await world.say(f"{SECRET}?", dm(ID))
     running = await world.begin(dm(ID))
     assert running
-    number = await store.transact(store.erasures.ask_for(ANN, NOON, by="operator"))
-    outcome = await store.erasures.carry_out(number, NOON)
+    number = await store.transact(store.erasures.request(ANN, NOON, by="operator"))
+    outcome = await store.erasures.run(number, NOON)
     assert not outcome.done
     assert running.turn.session in outcome.busy
     await store.transact(turns.halt(running.turn, TurnState.PARKED, NOON))
-    (outcome,) = await store.erasures.go_on(NOON)
+    (outcome,) = await store.erasures.resume_all(NOON)
     assert outcome.done
-    assert await store.erasures.go_on(NOON) == []
+    assert await store.erasures.resume_all(NOON) == []
     assert not any(SECRET in text for text in await _texts(store))
 
 
@@ -302,13 +302,13 @@ class Brittle:
 @pytest.mark.parametrize("steps", range(1, 20, 3))
 async def test_it_is_gone_on_with_after_it_was_cut_off_anywhere(store: Store, steps: int) -> None:
     await live(store)
-    number = await store.transact(store.erasures.ask_for(ANN, NOON, by="operator"))
-    brittle = Forgetting(Brittle(store.database, steps), store.search)  # pyright: ignore[reportArgumentType]
+    number = await store.transact(store.erasures.request(ANN, NOON, by="operator"))
+    brittle = Erasures(Brittle(store.database, steps), store.search)  # pyright: ignore[reportArgumentType]
     try:
-        await brittle.carry_out(number, NOON)
+        await brittle.run(number, NOON)
     except Breaks:
-        assert await store.transact(store.erasures.ask_for(ANN, NOON, by="operator")) == number
-        assert (await store.erasures.carry_out(number, NOON)).done
+        assert await store.transact(store.erasures.request(ANN, NOON, by="operator")) == number
+        assert (await store.erasures.run(number, NOON)).done
     assert not any(SECRET in text for text in await _texts(store))
     receipt = await _receipt(store, number)
     assert receipt.counts["entry"] == 4
@@ -319,13 +319,13 @@ async def test_it_is_gone_on_with_after_it_was_cut_off_anywhere(store: Store, st
 
 async def test_it_is_done_only_when_nothing_was_found_any_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     await live(store)
-    monkeypatch.setattr(erasure, "_PASSES", 1)
-    number = await store.transact(store.erasures.ask_for(ANN, NOON, by="operator"))
-    first = await store.erasures.carry_out(number, NOON)
+    monkeypatch.setattr(erasure, "_MAX_PASSES", 1)
+    number = await store.transact(store.erasures.request(ANN, NOON, by="operator"))
+    first = await store.erasures.run(number, NOON)
     assert (first.done, first.busy) == (False, ())
     assert first.counts.total() > 0
-    assert await store.read(receipt_of(number)) is None
-    second = await store.erasures.carry_out(number, NOON)
+    assert await store.read(get_receipt(number)) is None
+    second = await store.erasures.run(number, NOON)
     assert (second.done, second.counts.total()) == (True, 0)
 
 
@@ -333,21 +333,21 @@ async def test_what_is_owed_in_a_chat_of_theirs_is_found_in_every_pass(store: St
     """Also when the messages are gone that told whose chat it is."""
     refused = Inbound(source=Source(platform="telegram", chat_id="chat of ann", user_id=ID), text="hello", at=NOON)
     await store.transact(inbox.accept(refused, key_of(refused.source), NOON, refused="a stranger"))
-    number = await store.transact(store.erasures.ask_for(ANN, NOON, by="operator"))
+    number = await store.transact(store.erasures.request(ANN, NOON, by="operator"))
     later = outbox.enqueue(Outbound(platform="telegram", chat_id="chat of ann", text=SECRET), cause("late"), NOON)
     late = False
 
-    async def run(one: Pass) -> None:
+    async def run(one: ErasurePass) -> None:
         nonlocal late
         await one_pass(one)
         if not late:
             late = True
             await store.transact(later)
 
-    one_pass = Pass.run
+    one_pass = ErasurePass.run
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Pass, "run", run)
-        assert (await store.erasures.carry_out(number, NOON)).done
+        patch.setattr(ErasurePass, "run", run)
+        assert (await store.erasures.run(number, NOON)).done
     assert await store.read(_rows("SELECT count(*) FROM outbox WHERE chat <> 'forgotten'")) == [(0,)]
 
 
@@ -357,10 +357,10 @@ async def test_the_receipt_finds_what_was_put_back(store: Store) -> None:
     messages = await store.read(_rows("SELECT dedup, key, received, body FROM inbox ORDER BY no"))
     number = await _forget(store)
     receipt = await _receipt(store, number)
-    text = receipt.text(await store.transact(digests_of_store()))
+    text = receipt.text(await store.transact(load_digests()))
     assert SECRET not in text
     assert ID not in text
-    read = read_receipt(text, await store.transact(digests_of_store()))
+    read = read_receipt(text, await store.transact(load_digests()))
     assert read == receipt
     assert await verify(store.database, store.search, read) == NOTHING
     await store.transact(_put_back(entries[0], messages[0]))
@@ -391,7 +391,7 @@ async def test_whoever_comes_back_is_named_again_and_that_is_no_fault(store: Sto
 @pytest.mark.parametrize("change", ['"by": "operator"', '"version": 1', '"seal": "'])
 async def test_a_receipt_that_was_changed_is_refused(store: Store, change: str) -> None:
     await live(store)
-    receipt, digests = await _receipt(store, await _forget(store)), await store.transact(digests_of_store())
+    receipt, digests = await _receipt(store, await _forget(store)), await store.transact(load_digests())
     text = receipt.text(digests)
     for broken in (text.replace(change, change[:-2] + 'x"' if change.endswith('r"') else change + "0"), "", "[]"):
         with pytest.raises(BadArgument):
@@ -420,7 +420,7 @@ async def test_no_number_is_given_twice(store_url: str) -> None:
             send = await store.transact(outbox.enqueue(owed, cause(f"unclear:{turn}"), NOON))
             numbers.append((message or 0, send or 0))
             await store.transact(store.people.person_of(ANN, NOON))
-            await store.transact(hand_over(await _forget(store)))
+            await store.transact(delete_digests(await _forget(store)))
             assert await store.read(violations()) == []
             for name in (f"in:{message}", f"out:{send}"):
                 told = repr(await store.read(find_traces(name, OPERATOR)))
@@ -440,17 +440,17 @@ async def test_files_that_only_they_had_go_with_the_erasure(store: Store, tmp_pa
     await _sends_files(world, room(ID), alone)
     await _sends_files(world, dm("8"), both)
     await _sends_files(world, room("8"), another)
-    number = await store.transact(store.erasures.ask_for(ANN, NOON, by="operator"))
-    assert (await store.erasures.carry_out(number, NOON, shelf=shelf)).done
+    number = await store.transact(store.erasures.request(ANN, NOON, by="operator"))
+    assert (await store.erasures.run(number, NOON, blobs=shelf)).done
     assert {name for name in (alone, both, another) if shelf.place(name)} == {both, another}
     receipt = await _receipt(store, number)
     assert receipt.counts["file"] == 1
-    assert await verify(store.database, store.search, receipt, shelf=shelf) == NOTHING
+    assert await verify(store.database, store.search, receipt, blobs=shelf) == NOTHING
     await shelf.keep(_content("alone"), 9)
-    back = (await verify(store.database, store.search, receipt, shelf=shelf)).back
+    back = (await verify(store.database, store.search, receipt, blobs=shelf)).back
     assert back == (f"file {alone[:16]}",)
     await _sends_files(world, dm("8"), alone)
-    assert await verify(store.database, store.search, receipt, shelf=shelf) == NOTHING
+    assert await verify(store.database, store.search, receipt, blobs=shelf) == NOTHING
 
 
 async def _content(text: str) -> AsyncIterator[bytes]:
@@ -469,15 +469,15 @@ async def _sends_files(world: World, source: Source, *names: str) -> None:
 
 async def test_nobody_of_that_name(store: Store) -> None:
     with pytest.raises(NotFound):
-        await store.transact(store.erasures.ask_for("nobody", NOON, by="operator"))
+        await store.transact(store.erasures.request("nobody", NOON, by="operator"))
     with pytest.raises(NotFound):
-        await store.erasures.find("nobody")
+        await store.erasures.preview("nobody")
 
 
 async def test_the_preview_changes_nothing_and_says_how_much_there_is(store: Store) -> None:
     await live(store)
     before = await _texts(store)
-    found = await store.erasures.find(ANN)
+    found = await store.erasures.preview(ANN)
     assert found.identities == (ANN,)
     assert (found.own, found.own_entries, found.shared, found.said, found.answers) == (1, 2, 1, 1, 1)
     assert (found.messages, found.sends) == (3, 3)

@@ -9,8 +9,8 @@ import asyncpg
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.model.turn import Inbound
 from palaver.store.opening import open_store
-from palaver.store.privacy.digests import digests_of_store
-from palaver.store.privacy.erase_steps import drop_messages
+from palaver.store.privacy.digests import load_digests
+from palaver.store.privacy.erase_steps import erase_messages
 from palaver.store.queue import inbox, turns
 from palaver.store.store import Store
 from tests.store.conftest import fresh_database
@@ -78,11 +78,11 @@ async def test_what_is_said_while_somebody_else_is_forgotten_is_in_the_line(post
     async with await open_store(url) as store:
         world = World(store)
         await world.say("forgotten", DESK)
-        digests = await store.transact(digests_of_store())
+        digests = await store.transact(load_digests())
         forgotten = await store.read(inbox.list_waiting(key_of(DESK)))
         late = Inbound(source=replace(DESK, message_id="late"), text="late", at=world.now)
         saying = asyncio.create_task(store.transact(slowly(iter(inbox.accept(late, key_of(DESK), world.now)))))
         await until_somebody_sleeps(url)
-        await store.transact(drop_messages(1, forgotten, digests))
+        await store.transact(erase_messages(1, forgotten, digests))
         await saying
         assert await store.read(inbox.list_ready(10)) == [key_of(DESK)]

@@ -18,8 +18,8 @@ from palaver.store.conversations import deletion
 from palaver.store.opening import open_store
 from palaver.store.people import usage
 from palaver.store.people.usage import GroupBy
-from palaver.store.privacy.erase_steps import end_halted
-from palaver.store.privacy.footprint import Trace
+from palaver.store.privacy.erase_steps import fail_halted_turns
+from palaver.store.privacy.footprint import Footprint
 from palaver.store.queue import turns
 from palaver.store.store import Store
 from tests.store.conftest import DRIVER, fresh_database
@@ -209,7 +209,7 @@ async def test_a_turn_that_is_ended_for_somebody_who_is_forgotten_still_counts(s
     begun = await world.begin()
     assert begun
     await store.transact(turns.halt(begun.turn, TurnState.PARKED, NOON, usage=Usage(input_tokens=7)))
-    await store.transact(end_halted(Trace(identities=frozenset({"telegram:7"})), NOON))
+    await store.transact(fail_halted_turns(Footprint(identities=frozenset({"telegram:7"})), NOON))
     assert await store.read(usage.total(NOON - DAY)) == UsageTotal(turns=1, input_tokens=7)
 
 

@@ -36,8 +36,8 @@ async def _prune(world: World, session: str) -> None:
 
 async def _forget(world: World, session: str) -> None:  # noqa: ARG001
     erasures = world.store.erasures
-    number = await world.store.transact(erasures.ask_for("web:ann", NOON, by="operator"))
-    assert (await erasures.carry_out(number, NOON)).done
+    number = await world.store.transact(erasures.request("web:ann", NOON, by="operator"))
+    assert (await erasures.run(number, NOON)).done
 
 
 async def talk(store: Store, principal: Principal = ANN) -> list[WebchatMessage]:

@@ -125,7 +125,7 @@ async def test_what_opens_the_window_for_somebody_goes_with_them(store: Store) -
     await world.exchange("hello", source=dm("7"))
     await issue_token(store, NOON, name="theirs", identity="telegram:7")
     await issue_token(store, NOON, name="mine")
-    await store.transact(store.erasures.ask_for("telegram:7", NOON, by="operator"))
+    await store.transact(store.erasures.request("telegram:7", NOON, by="operator"))
     left = await store.read(api_tokens.list_valid(CredentialKind.TOKEN, NOON))
     assert [key.name for key in left] == ["mine"]
 

@@ -19,10 +19,10 @@ from palaver.model.text import one_line
 from palaver.platforms.terminal.screen import forgets_typed
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.opening import sqlite_path
-from palaver.store.privacy.digests import digests_of_store
-from palaver.store.privacy.erasure import Found, Outcome, erasures
+from palaver.store.privacy.digests import load_digests
+from palaver.store.privacy.erasure import ErasurePreview, ErasureProgress, erasures
 from palaver.store.privacy.person_export import FORMAT, check_export, export_person
-from palaver.store.privacy.receipt import Receipt, Verdict, hand_over, read_receipt, receipt_of, verify
+from palaver.store.privacy.receipt import Receipt, Verification, delete_digests, get_receipt, read_receipt, verify
 from palaver.store.store import Store
 
 __all__ = ["EXAMPLES", "export_everything", "forget_person", "list_receipts", "verify_file"]
@@ -76,7 +76,7 @@ def forget_person(
 ) -> None:
     name = person.strip()
     _refuse_existing(receipt)
-    found = ask(store, lambda opened: opened.erasures.find(name))
+    found = ask(store, lambda opened: opened.erasures.preview(name))
     if not json:
         _print_found(found)
     if dry_run:
@@ -87,12 +87,12 @@ def forget_person(
         raise typer.Exit(1)
     progress = Progress("rows taken away")
 
-    async def forget(opened: Store) -> Outcome:
-        opened.erasures = replace(opened.erasures, elsewhere=forgets_typed(load(Path(), os.environ).data_dir))
-        asked = opened.erasures.ask_for(name, shared_options.now(), by="operator", keeps_access=keep_access)
+    async def forget(opened: Store) -> ErasureProgress:
+        opened.erasures = replace(opened.erasures, erase_outside=forgets_typed(load(Path(), os.environ).data_dir))
+        asked = opened.erasures.request(name, shared_options.now(), by="operator", keeps_access=keep_access)
         number = await opened.transact(asked)
-        done = await opened.erasures.carry_out(
-            number, shared_options.now(), shelf=_shelf(), progress=lambda so_far: _show(progress, so_far)
+        done = await opened.erasures.run(
+            number, shared_options.now(), blobs=_shelf(), progress=lambda so_far: _show(progress, so_far)
         )
         if done.done and receipt:
             await _write_receipt(opened, number, receipt, force=False)
@@ -116,7 +116,7 @@ def _show(progress: Progress, so_far: Counter[str]) -> None:
     progress.show(so_far.total())
 
 
-def _print_found(found: Found) -> None:
+def _print_found(found: ErasurePreview) -> None:
     print_line(", ".join(found.identities))
     print_facts(
         [
@@ -129,7 +129,7 @@ def _print_found(found: Found) -> None:
     )
 
 
-def _found_fields(found: Found) -> dict[str, object]:
+def _found_fields(found: ErasurePreview) -> dict[str, object]:
     return {
         "identities": list(found.identities),
         "own": found.own,
@@ -148,7 +148,9 @@ def _backups(store: str | None) -> list[str]:
     return sorted(str(each) for each in file.parent.glob(f"{file.name}.schema-*")) if file else []
 
 
-def _report(outcome: Outcome, found: Found, receipt: str, backups: list[str], *, as_json: bool) -> None:
+def _report(
+    outcome: ErasureProgress, found: ErasurePreview, receipt: str, backups: list[str], *, as_json: bool
+) -> None:
     if as_json:
         fields = {"erasure": outcome.number, "done": outcome.done, "found": _found_fields(found)}
         print_json({**fields, "busy": list(outcome.busy), "receipt": receipt or None, "backups": backups})
@@ -170,14 +172,14 @@ _MORE = "it is not done: more of theirs came in while it was taken away"
 
 
 async def _write_receipt(opened: Store, number: int, output: str, *, force: bool) -> Receipt:
-    found = await opened.transact(receipt_of(number))
+    found = await opened.transact(get_receipt(number))
     if found is None:
         raise NotFound("receipt", str(number))
     receipt, text = found
     with sink(output, force=force, example=EXAMPLES["receipts"]) as file:
         file.write(text.encode())
     if output:
-        await opened.transact(hand_over(number))
+        await opened.transact(delete_digests(number))
     return receipt
 
 
@@ -216,9 +218,9 @@ def verify_file(
         return
     progress = Progress("rows looked at")
 
-    async def look(opened: Store) -> tuple[Receipt, Verdict]:
-        receipt = read_receipt(found, await opened.transact(digests_of_store()))
-        return receipt, await verify(opened.database, opened.search, receipt, shelf=_shelf(), progress=progress.show)
+    async def look(opened: Store) -> tuple[Receipt, Verification]:
+        receipt = read_receipt(found, await opened.transact(load_digests()))
+        return receipt, await verify(opened.database, opened.search, receipt, blobs=_shelf(), progress=progress.show)
 
     receipt, verdict = ask(store, look)
     progress.finish()
@@ -243,7 +245,7 @@ def _read(file: str) -> int | str:
         ) from None
 
 
-def _print_verdict(receipt: Receipt, verdict: Verdict, *, as_json: bool) -> None:
+def _print_verdict(receipt: Receipt, verdict: Verification, *, as_json: bool) -> None:
     if as_json:
         fields = {"erasure": receipt.number, "holds": verdict.holds, "counts": receipt.counts}
         print_json({**fields, "back": list(verdict.back), "named": list(verdict.named), "strays": verdict.strays})
@@ -256,5 +258,5 @@ def _print_verdict(receipt: Receipt, verdict: Verdict, *, as_json: bool) -> None
         print_note(f"The person is named again, as is so when they have come back: {', '.join(verdict.named)}")
 
 
-def _strays(verdict: Verdict) -> list[str]:
+def _strays(verdict: Verification) -> list[str]:
     return [f"{counted(verdict.strays, 'entry')} of the search index"] if verdict.strays else []

@@ -253,7 +253,7 @@ def about_privacy(store: Store) -> list[Performance]:
     @transaction
     def would(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         _refuse_where_others_read(spoken)
-        own, shared = yield from store.erasures.extent(spoken.principal.name)
+        own, shared = yield from store.erasures.count_sessions(spoken.principal.name)
         accounts = ", ".join(sorted(spoken.principal.identities))
         alone, with_others = counted(own, "conversation"), counted(shared, "conversation")
         return (
@@ -266,7 +266,7 @@ def about_privacy(store: Store) -> list[Performance]:
     def forget(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
         _refuse_where_others_read(spoken)
         command = str(spoken.received.number)
-        yield from store.erasures.ask_for(spoken.principal.name, spoken.now, by="the person", answer=command)
+        yield from store.erasures.request(spoken.principal.name, spoken.now, by="the person", answer=command)
         return "Everything of yours is being taken away, this conversation too. This is the last you hear of it."
 
     return [Performance(_FORGET, forget, would)]

@@ -221,7 +221,7 @@ class Maintenance:
 
     async def _erase_people(self) -> bool:
         """Continue erasures. Return False if more can be done soon."""
-        outcomes = await self.ctx.store.erasures.go_on(self.ctx.clock.now(), shelf=self.ctx.blob_store)
+        outcomes = await self.ctx.store.erasures.resume_all(self.ctx.clock.now(), blobs=self.ctx.blob_store)
         for outcome in outcomes:
             if outcome.done:
                 log.info("a person was forgotten", extra={"action": "person.erased"})

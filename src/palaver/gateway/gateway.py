@@ -147,7 +147,7 @@ class Gateway:
     ) -> Services:
         config, clock = self._config, SystemClock()
         alone = sqlite_path(config.store) is not None
-        store.erasures = replace(store.erasures, elsewhere=forgets_typed(config.data_dir))
+        store.erasures = replace(store.erasures, erase_outside=forgets_typed(config.data_dir))
         commands = with_plugins(standard_commands(store), store)
         hub, blob_store, reply_waiter = (
             Hub(store, alone=alone),

@@ -23,7 +23,7 @@ from palaver.store.conversations import (
     transcript,
 )
 from palaver.store.people import aliases, api_tokens, grants, links, pairing, people, usage
-from palaver.store.privacy.erasure import Forgetting
+from palaver.store.privacy.erasure import Erasures
 from palaver.store.queue import inbox, outbox, revisions, turn_control, turns
 from palaver.store.search.search import Search
 from palaver.store.status import journal_feed, message_status, overview, session_list, trace, webchat_log
@@ -73,7 +73,7 @@ class Store:
     def __init__(self, database: Database, search: Search) -> None:
         self.database = database
         self.search = search
-        self.erasures = Forgetting(database, search)
+        self.erasures = Erasures(database, search)
         self._closed = False
         self._refused_at = self._refused_first = -_WHILE
 

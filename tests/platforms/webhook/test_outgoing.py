@@ -237,6 +237,6 @@ async def test_with_a_person_goes_what_was_told_about_them(tmp_path: Path, recei
         await until(lambda: len(receiver.taken) == len(TURN))
         await here.settled()
         now = datetime.now(UTC)
-        number = await here.store.transact(here.store.erasures.ask_for(f"fake:{alice.id}", now, by="owner"))
-        await here.store.erasures.carry_out(number, now)
+        number = await here.store.transact(here.store.erasures.request(f"fake:{alice.id}", now, by="owner"))
+        await here.store.erasures.run(number, now)
         assert not await here.rows("SELECT cause_id FROM outbox WHERE account = 'webhook:audit'")

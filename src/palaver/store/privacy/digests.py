@@ -1,11 +1,11 @@
-"""Digests: what tells a row again without telling what was in it. Only whoever holds the store's key can make them."""
+"""Keyed digests that recognise an erased row without revealing it. Only the holder of the store's key can make them."""
 
 import hashlib
 import hmac
 import secrets
 from collections.abc import AsyncIterator, Collection, Iterable
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from palaver.db.database import Database
 from palaver.db.transaction import Row, Statements, transaction
@@ -15,16 +15,15 @@ from palaver.model.turn import Delivery, Received
 from palaver.model.value import value
 from palaver.store.conversations.attachment_refs import referenced_among
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.store.queue.cause import CAUSE_COLUMNS, SendCause, cause_of
 from palaver.store.records import DELIVERY_COLUMNS, INBOX_COLUMNS, delivery_of, entries_of, micros, received_of
 
 __all__ = [
+    "LOWEST_NUMBER",
     "Digests",
-    "Owed",
     "Table",
-    "digests_of_store",
-    "loose_files",
-    "pages_of",
+    "load_digests",
+    "orphaned_files",
+    "read_pages",
     "text_columns",
 ]
 
@@ -34,7 +33,7 @@ class Digests:
     key: bytes
 
     def entry(self, entry: Entry) -> str:
-        """The same wherever the entry is brought back to."""
+        """The same wherever the entry is imported again."""
         sender = entry.sender.id if entry.sender else None
         return self._digest("entry", entry.role.value, str(micros(entry.at)), sender or "", entry.text)
 
@@ -47,39 +46,38 @@ class Digests:
         return self._digest("send", outbound.platform, outbound.chat_id, str(micros(delivery.created)), outbound.text)
 
     def file(self, sha256: str) -> str:
-        """Of what it is kept under."""
         return self._digest("file", sha256)
 
     def name(self, name: str) -> str:
-        """Of what stands for somebody: an identity, a person, a conversation."""
+        """Of an identity, a person id or a conversation key."""
         return self._digest("name", name)
 
     def seal(self, text: str) -> str:
         return hmac.new(self.key, text.encode(), hashlib.sha256).hexdigest()
 
     def _digest(self, *parts: str) -> str:
-        return hmac.new(self.key, _joined(parts), hashlib.sha256).hexdigest()[:_LENGTH]
+        return hmac.new(self.key, _length_prefixed(parts), hashlib.sha256).hexdigest()[:_DIGEST_DIGITS]
 
 
-async def loose_files(database: Database, shelf: BlobStore, digests: Digests, erased: Collection[str]) -> list[str]:
-    """By the digests of what was erased. A file that somebody else has, too, is theirs."""
-    found = await shelf.find(lambda name: digests.file(name) in erased) if erased else []
+async def orphaned_files(database: Database, blobs: BlobStore, digests: Digests, erased: Collection[str]) -> list[str]:
+    """Return stored files with an erased digest that nobody else refers to."""
+    found = await blobs.find(lambda name: digests.file(name) in erased) if erased else []
     held = await database.read(referenced_among(found))
     return [name for name in found if name not in held]
 
 
-_LENGTH = 16
-"""Hex digits: among ten million rows and a hundred thousand digests, two meet by chance once in twenty million."""
+_DIGEST_DIGITS = 16
+"""Hex digits. Ten million rows and 100,000 digests collide with a chance of one in twenty million."""
 
 
-def _joined(parts: Iterable[str]) -> bytes:
+def _length_prefixed(parts: Iterable[str]) -> bytes:
     encoded = (part.encode(errors="surrogatepass") for part in parts)
     return b"".join(len(part).to_bytes(8) + part for part in encoded)
 
 
 @transaction
-def digests_of_store() -> Statements[Digests]:
-    """With the key of this store, made at its first use. It never leaves the store."""
+def load_digests() -> Statements[Digests]:
+    """Return digests with the key of this store, which is made at first use and never leaves it."""
     rows = yield "SELECT value FROM meta WHERE name = 'erasure key'", ()
     if not rows:
         yield (
@@ -90,20 +88,13 @@ def digests_of_store() -> Statements[Digests]:
     return Digests(bytes.fromhex(rows[0][0]))
 
 
-_PAGE = 1000
-_LOWEST = -(1 << 62)
+_PAGE_ROWS = 1000
+LOWEST_NUMBER = -(1 << 62)
 Numbered = tuple[int, Any]
 
 
-class Owed(NamedTuple):
-    """A send, and why it is sent if it is no reply of a turn."""
-
-    delivery: Delivery
-    cause: SendCause | None
-
-
 class Table(Enum):
-    """Tables that hold words."""
+    """Tables with content."""
 
     ENTRIES = "entries"
     INBOX = "inbox"
@@ -111,22 +102,22 @@ class Table(Enum):
 
     @property
     def kind(self) -> str:
-        """What a row of it is called in a receipt."""
+        """The name of its rows in a receipt."""
         return {"entries": "entry", "inbox": "message", "outbox": "send"}[self.value]
 
-    def digest(self, digests: Digests, found: Any) -> str:  # noqa: ANN401 - what `pages_of` gives for this table
+    def digest(self, digests: Digests, found: Any) -> str:  # noqa: ANN401 - what `read_pages` gives for this table
         match self:
             case Table.ENTRIES:
                 return digests.entry(found)
             case Table.INBOX:
                 return digests.message(found)
             case Table.OUTBOX:
-                return digests.send(found.delivery)
+                return digests.send(found)
 
 
-async def pages_of(database: Database, table: Table) -> AsyncIterator[list[Numbered]]:
-    """Rows as values of the domain under their numbers, in order. A message without words is left out."""
-    after = _LOWEST
+async def read_pages(database: Database, table: Table) -> AsyncIterator[list[Numbered]]:
+    """Yield pages of numbered, decoded rows in order, without emptied messages."""
+    after = LOWEST_NUMBER
     while rows := await database.read(_page(table, after)):
         after = rows[-1][0]
         yield [(row[0], value) for row in rows if (value := _value(table, row)) is not None]
@@ -143,8 +134,8 @@ def _page(table: Table, after: int) -> Statements[list[Row]]:
                 " ORDER BY i.no"
             )
         case Table.OUTBOX:
-            sql = f"SELECT {DELIVERY_COLUMNS}, {CAUSE_COLUMNS} FROM outbox WHERE id > ? ORDER BY id"
-    return (yield f"{sql} LIMIT {_PAGE}", (after,))
+            sql = f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE id > ? ORDER BY id"
+    return (yield f"{sql} LIMIT {_PAGE_ROWS}", (after,))
 
 
 def _value(table: Table, row: Row) -> object | None:
@@ -154,15 +145,15 @@ def _value(table: Table, row: Row) -> object | None:
         case Table.INBOX:
             return received_of(row) if row[_BODY] else None
         case Table.OUTBOX:
-            return Owed(delivery_of(row[:-4]), cause_of(*row[-4:]))
+            return delivery_of(row)
 
 
-_BODY = 6  # of INBOX_COLUMNS; what was erased has none
+_BODY = 6  # index in INBOX_COLUMNS; empty after an erasure
 
 
 @transaction
 def text_columns() -> Statements[list[tuple[str, str]]]:
-    """Every column of every table that holds plain text, whoever made the table."""
+    """Return table and name of every text column."""
     rows = yield (
         "SELECT /*pg table_name::text, column_name::text FROM information_schema.columns"
         " WHERE table_schema = current_schema() AND data_type = 'text' ORDER BY 1, 2 --*/ m.name, c.name"

@@ -1,7 +1,7 @@
-"""Carrying out an erasure: pass after pass over everything, in small transactions, until nothing is found any more."""
+"""Run one pass of an erasure over everything, in small transactions."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
@@ -9,67 +9,69 @@ from typing import TypeVar
 from palaver.db.database import Database
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.model.errors import NotFound, SessionBusy
+from palaver.model.ids import encode_id
 from palaver.model.key import SessionKey
 from palaver.model.source import DM, Source
 from palaver.model.turn import Delivery, Received
+from palaver.store.conversations.visibility import Filter
 from palaver.store.privacy import erase_steps, names
-from palaver.store.privacy.digests import Digests, Owed, Table, pages_of
+from palaver.store.privacy.digests import LOWEST_NUMBER, Digests
 from palaver.store.privacy.footprint import (
-    Trace,
-    commands_about,
+    Footprint,
+    commands_mentioning,
+    find_share,
     handoffs_of,
-    marks,
     own_sessions,
-    share_of,
+    placeholders,
     shared_sessions,
 )
-from palaver.store.queue.cause import OF_MESSAGE, OF_OPERATION, OF_SESSION, OF_TURN, CauseKind, SendCause
-from palaver.store.records import INBOX_COLUMNS, received_of
+from palaver.store.queue.cause import OF_MESSAGE, OF_OPERATION, OF_SESSION, OF_TURN, CauseKind
+from palaver.store.records import DELIVERY_COLUMNS, INBOX_COLUMNS, REPLIES, delivery_of, received_of
 
 __all__ = [
-    "Belongings",
-    "Pass",
-    "belongings",
+    "ErasurePass",
+    "PersonData",
+    "deliveries_of",
+    "find_person_data",
     "messages_of",
-    "owed_to_them",
 ]
 
 T = TypeVar("T")
-_CHUNK = 500
+_CHUNK_ROWS = 500
 Progress = Callable[[Counter[str]], None]
 
 
 @dataclass(kw_only=True, slots=True)
-class Belongings:
-    """What leads to what is theirs: their messages, the turns in which they spoke, the conversations."""
+class PersonData:
+    """What belongs to a person: their messages, the turns in which they spoke, their sessions."""
 
-    trace: Trace
-    """With the direct chats that were found."""
+    footprint: Footprint
+    """Including the direct chats that were found."""
     messages: set[int] = field(default_factory=set[int])
     turns: set[int] = field(default_factory=set[int])
     sessions: tuple[str, ...] = ()
-    """The ids of those in which nobody else ever spoke."""
+    """Ids of sessions without any other participant."""
     shared: tuple[int, ...] = ()
-    """The numbers of those in which others did."""
+    """Numbers of sessions with other participants."""
     handoffs: frozenset[int] = frozenset()
 
 
-async def belongings(database: Database, trace: Trace) -> Belongings:
-    found = Belongings(
-        trace=trace,
-        sessions=tuple(await database.read(own_sessions(trace))),
-        shared=tuple(await database.read(shared_sessions(trace))),
-        handoffs=frozenset(await database.read(handoffs_of(trace))),
+async def find_person_data(database: Database, footprint: Footprint) -> PersonData:
+    found = PersonData(
+        footprint=footprint,
+        sessions=tuple(await database.read(own_sessions(footprint))),
+        shared=tuple(await database.read(shared_sessions(footprint))),
+        handoffs=frozenset(await database.read(handoffs_of(footprint))),
     )
-    chats = set(trace.chats)
-    async for message in messages_of(database, trace):
+    chats = set(footprint.chats)
+    async for message in messages_of(database, footprint):
         source = message.inbound.source
         found.messages.add(message.number)
         if message.turn is not None:
             found.turns.add(message.turn)
         if source.chat_kind == DM:
             chats |= _chats(source)
-    found.trace = replace(trace, chats=frozenset(chats))
+    found.footprint = replace(footprint, chats=frozenset(chats))
     return found
 
 
@@ -77,67 +79,83 @@ def _chats(source: Source) -> set[tuple[str, str]]:
     return {(source.platform, chat) for chat in (source.chat_id, source.participant) if chat}
 
 
-async def messages_of(database: Database, trace: Trace) -> AsyncIterator[Received]:
+async def messages_of(database: Database, footprint: Footprint) -> AsyncIterator[Received]:
     after = 0
-    while page := await database.read(_messages(trace, after)):
+    while page := await database.read(_messages_page(footprint, after)):
         after = page[-1].number
         for message in page:
             yield message
 
 
 @transaction
-def _messages(trace: Trace, after: int) -> Statements[list[Received]]:
-    ids = tuple(sorted(trace.identities))
+def _messages_page(footprint: Footprint, after: int) -> Statements[list[Received]]:
+    ids = tuple(sorted(footprint.identities))
     rows = yield (
         f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
-        f" WHERE i.no > ? AND i.identity IN ({marks(ids)}) AND length(i.body) > 0 ORDER BY i.no LIMIT {_CHUNK}",
+        f" WHERE i.no > ? AND i.identity IN ({placeholders(ids)}) AND length(i.body) > 0"
+        f" ORDER BY i.no LIMIT {_CHUNK_ROWS}",
         (after, *ids),
     )
     return [received_of(row) for row in rows]
 
 
-async def owed_to_them(database: Database, found: Belongings) -> AsyncIterator[Delivery]:
-    theirs: set[int] = set()
-    notices: list[tuple[int, Delivery]] = []
-    async for page in pages_of(database, Table.OUTBOX):
-        for number, owed in page:
-            if _is_theirs(owed, found):
-                theirs.add(number)
-                yield owed.delivery
-            elif owed.cause and owed.cause.kind is CauseKind.CHAT_GONE and owed.cause.number is not None:
-                notices.append((owed.cause.number, owed.delivery))
-    # A notice that something cannot be delivered names the chat, and has a lower number than what it is about.
-    for about, notice in notices:
-        if about in theirs:
-            yield notice
+async def deliveries_of(database: Database, found: PersonData) -> AsyncIterator[Delivery]:
+    """Yield what was sent to them or because of them, and notices that this could not be delivered."""
+    numbers: set[int] = set()
+    for where in _delivery_filters(found):
+        async for delivery in _deliveries(database, where):
+            if delivery.number not in numbers:
+                numbers.add(delivery.number)
+                yield delivery
+    for where in _cause_filters({CauseKind.CHAT_GONE}, numbers):
+        async for notice in _deliveries(database, where):
+            if notice.number not in numbers:
+                yield notice
 
 
-def _is_theirs(owed: Owed, found: Belongings) -> bool:
-    delivery, cause = owed.delivery, owed.cause
-    return (
-        (delivery.outbound.platform, delivery.outbound.chat_id) in found.trace.chats
-        or delivery.turn in found.turns
-        or delivery.outbound.handoff in found.handoffs
-        or (cause is not None and _is_caused_by_them(cause, found))
+def _delivery_filters(found: PersonData) -> Iterator[Filter]:
+    for platform, chat in sorted(found.footprint.chats):
+        prefix = f"{platform}:"
+        yield Filter("chat = ? AND substr(account, 1, ?) = ?", (encode_id(chat), len(prefix), prefix))
+    for turns in _chunks(sorted(found.turns)):
+        yield Filter(f"id > 0 AND id / {REPLIES} IN ({placeholders(turns)})", tuple(turns))
+    yield from _cause_filters(OF_MESSAGE, found.messages)
+    yield from _cause_filters(OF_TURN, found.turns)
+    yield from _cause_filters(OF_SESSION, found.sessions)
+    yield from _cause_filters(OF_OPERATION, found.handoffs)
+
+
+def _cause_filters(kinds: Collection[CauseKind], ids: Collection[int | str]) -> Iterator[Filter]:
+    names = tuple(sorted(kind.value for kind in kinds))
+    for chunk in _chunks(sorted(map(str, ids))):
+        sql = f"cause_kind IN ({placeholders(names)}) AND cause_id IN ({placeholders(chunk)})"
+        yield Filter(sql, (*names, *chunk))
+
+
+async def _deliveries(database: Database, where: Filter) -> AsyncIterator[Delivery]:
+    after = LOWEST_NUMBER
+    while page := await database.read(_deliveries_page(where, after)):
+        after = page[-1].number
+        for delivery in page:
+            yield delivery
+
+
+@transaction
+def _deliveries_page(where: Filter, after: int) -> Statements[list[Delivery]]:
+    rows = yield (
+        f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE id > ? AND {where.sql} ORDER BY id LIMIT {_CHUNK_ROWS}",
+        (after, *where.values),
     )
-
-
-def _is_caused_by_them(cause: SendCause, found: Belongings) -> bool:
-    return (
-        (cause.kind in OF_MESSAGE and cause.number in found.messages)
-        or (cause.kind in OF_TURN and cause.number in found.turns)
-        or (cause.kind in OF_SESSION and cause.id in found.sessions)
-        or (cause.kind in OF_OPERATION and cause.number in found.handoffs)
-    )
+    return [delivery_of(row) for row in rows]
 
 
 @dataclass(kw_only=True, slots=True)
-class Pass:
-    """Once over everything. What leads to the rest goes last, so that a pass that is cut off can be taken again."""
+class ErasurePass:
+    """One pass over everything. What leads to other data is erased last, so an interrupted pass can be repeated."""
 
     database: Database
     erasure: int
-    trace: Trace
+    footprint: Footprint
     digests: Digests
     now: datetime
     keeps_access: bool
@@ -146,65 +164,69 @@ class Pass:
     busy: set[str] = field(default_factory=set[str])
 
     async def run(self) -> None:
-        await self._do("turns", erase_steps.end_halted(self.trace, self.now))
-        found = await belongings(self.database, self.trace)
-        self.trace = found.trace
-        # Known from here on, whatever happens: the rows that told it are about to go.
-        await self.database.transact(erase_steps.keep_trace(self.erasure, self.trace))
+        await self._step("turns", erase_steps.fail_halted_turns(self.footprint, self.now))
+        found = await find_person_data(self.database, self.footprint)
+        self.footprint = found.footprint
+        # Save the footprint first: the next steps delete the rows that it was found from.
+        await self.database.transact(erase_steps.save_footprint(self.erasure, self.footprint))
         if not self.keeps_access:
-            await self._do("grants", names.drop_grants(self.trace, self.now, by=erase_steps.FORGOTTEN, force=True))
-        await self._sends(found)
-        await self._shares(found)
-        await self._messages()
+            await self._step(
+                "grants", names.drop_grants(self.footprint, self.now, by=erase_steps.FORGOTTEN, force=True)
+            )
+        await self._erase_deliveries(found)
+        await self._erase_shares(found)
+        await self._erase_messages()
         for session in found.sessions:
-            await self._do("entries", erase_steps.remove_session(self.erasure, session, self.digests, self.now))
-        await self._do("turns", erase_steps.forget_turns(self.trace, sorted(found.turns)))
-        await self._keys()
+            await self._step("entries", erase_steps.erase_session(self.erasure, session, self.digests, self.now))
+        await self._step("turns", erase_steps.blank_turns(self.footprint, sorted(found.turns)))
+        await self._rename_keys()
         if not self.busy:
-            drop = names.drop_names(self.erasure, self.trace, self.digests, self.now, keeps_access=self.keeps_access)
-            await self._do("rows", drop)
+            drop = names.erase_names(
+                self.erasure, self.footprint, self.digests, self.now, keeps_access=self.keeps_access
+            )
+            await self._step("rows", drop)
 
-    async def _do(self, kind: str, step: Transaction[int]) -> None:
+    async def _step(self, kind: str, step: Transaction[int]) -> None:
         try:
             self.counts[kind] += await self.database.transact(step)
         except SessionBusy as error:
             self.busy.add(error.session)
         except NotFound:
-            return  # somebody else has taken it away meanwhile
+            return  # deleted by somebody else meanwhile
         self.progress(self.counts)
 
-    async def _sends(self, found: Belongings) -> None:
-        # Who commanded in a conversation that they share, or asked for it, may have been told their words.
-        about = [await self.database.read(commands_about(session)) for session in found.shared]
-        told = replace(found, messages=found.messages.union(*about))
-        sends = [send async for send in owed_to_them(self.database, told)]
-        for chunk in _chunks(sends):
-            await self._do("sends", erase_steps.drop_sends(self.erasure, chunk, self.digests))
+    async def _erase_deliveries(self, found: PersonData) -> None:
+        # The answer to a command about a shared session may quote them, whoever sent the command.
+        about = [await self.database.read(commands_mentioning(session)) for session in found.shared]
+        related = replace(found, messages=found.messages.union(*about))
+        deliveries = [send async for send in deliveries_of(self.database, related)]
+        for chunk in _chunks(deliveries):
+            await self._step("sends", erase_steps.erase_deliveries(self.erasure, chunk, self.digests))
 
-    async def _shares(self, found: Belongings) -> None:
+    async def _erase_shares(self, found: PersonData) -> None:
         for session in found.shared:
-            share = await self.database.read(share_of(session, self.trace))
+            share = await self.database.read(find_share(session, self.footprint))
             found.turns |= share.turns
-            # Their own words last: without them, nobody would know which answers were for them.
+            # Their own entries go last: the answers to them are found through them.
             for chunk in _chunks((*share.answers, *share.said)):
-                take = erase_steps.take_share(self.erasure, session, chunk, self.digests, self.now)
-                await self._do("entries", take)
+                take = erase_steps.erase_share(self.erasure, session, chunk, self.digests, self.now)
+                await self._step("entries", take)
 
-    async def _messages(self) -> None:
-        async for page in pages_of(self.database, Table.INBOX):
-            theirs: list[Received] = [each for _, each in page if self.trace.speaks(each.inbound.source)]
+    async def _erase_messages(self) -> None:
+        after = 0
+        while page := await self.database.read(_messages_page(self.footprint, after)):
+            after = page[-1].number
             before = self.counts["messages"]
-            if theirs:
-                await self._do("messages", erase_steps.drop_messages(self.erasure, theirs, self.digests))
-            if self.counts["messages"] - before < len(theirs):
-                self.busy.add(theirs[0].key.text)
+            await self._step("messages", erase_steps.erase_messages(self.erasure, page, self.digests))
+            if self.counts["messages"] - before < len(page):
+                self.busy.add(page[0].key.text)
 
-    async def _keys(self) -> None:
-        for text in await self.database.read(names.named_keys()):
+    async def _rename_keys(self) -> None:
+        for text in await self.database.read(names.all_conversation_keys()):
             key = SessionKey.parse(text)
-            if self.trace.is_named_by(key):
-                await self._do("rows", erase_steps.rename_key(self.erasure, key, self.digests, self.now))
+            if self.footprint.is_named_by(key):
+                await self._step("rows", erase_steps.rename_key(self.erasure, key, self.digests, self.now))
 
 
 def _chunks(items: Sequence[T]) -> list[Sequence[T]]:
-    return [items[start : start + _CHUNK] for start in range(0, len(items), _CHUNK)]
+    return [items[start : start + _CHUNK_ROWS] for start in range(0, len(items), _CHUNK_ROWS)]

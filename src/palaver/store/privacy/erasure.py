@@ -1,4 +1,4 @@
-"""Forgetting people: asked for in one step, carried out in many, finished when nothing is found any more."""
+"""Erase everything stored about a person: requested in one transaction, carried out in many small ones."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -13,116 +13,117 @@ from palaver.model.key import SessionKey
 from palaver.model.source import DM
 from palaver.model.value import value
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.store.privacy.digests import digests_of_store, loose_files
-from palaver.store.privacy.eraser import Pass, belongings, owed_to_them
-from palaver.store.privacy.footprint import Trace, marks, own_to, share_of, trace_of
+from palaver.store.privacy.digests import load_digests, orphaned_files
+from palaver.store.privacy.eraser import ErasurePass, deliveries_of, find_person_data
+from palaver.store.privacy.footprint import Footprint, find_footprint, find_share, placeholders, sole_participant_filter
 from palaver.store.privacy.names import drop_grants
-from palaver.store.privacy.person_export import is_kept, nothing_kept
+from palaver.store.privacy.person_export import has_data, no_data_error
 from palaver.store.queue.cause import CauseKind
 from palaver.store.records import instant, micros
 from palaver.store.search.search import Search
 
 __all__ = [
     "ERASURES",
-    "Forgetting",
-    "Found",
-    "Outcome",
-    "ask_for",
+    "ErasurePreview",
+    "ErasureProgress",
+    "Erasures",
+    "count_sessions",
     "erasures",
-    "extent",
+    "request",
 ]
 
 ERASURES = "erasures"
-"""What one may listen to: somebody asks to be forgotten."""
+"""The topic that announces a new request."""
 
 
 @value
-class Found:
-    """How much of a person there is."""
+class ErasurePreview:
+    """How much is stored about a person."""
 
     identities: tuple[str, ...]
     own: int = 0
-    """Conversations in which nobody else ever spoke."""
+    """Sessions without any other participant."""
     own_entries: int = 0
     shared: int = 0
-    """Conversations that others share."""
+    """Sessions with other participants."""
     said: int = 0
-    """Entries of theirs in those."""
+    """Their entries in shared sessions."""
     answers: int = 0
-    """Entries that answer them there, and summaries since."""
+    """Entries in shared sessions that answer them, and later summaries."""
     messages: int = 0
     sends: int = 0
 
 
 @value
-class Outcome:
-    """What an erasure has taken away so far, by kind."""
+class ErasureProgress:
+    """What an erasure has deleted so far, by kind."""
 
     number: int
     done: bool
-    """Once over everything, nothing was found any more."""
+    """A whole pass found nothing more."""
     counts: Counter[str] = field(default_factory=Counter[str])
     busy: tuple[str, ...] = ()
-    """Conversations in the middle of a turn. Without any, what is not done can be gone on with at once."""
+    """Conversations with a running turn. If there are none, the erasure can continue at once."""
 
 
-_PASSES = 5
-_ANSWER_WAITS = timedelta(minutes=10)
+_MAX_PASSES = 5
+_MAX_ANSWER_WAIT = timedelta(minutes=10)
 
 
 class _Task(NamedTuple):
     number: int
-    trace: Trace
+    footprint: Footprint
     keeps_access: bool
     asked: datetime
     answer: str | None
 
 
 @transaction
-def ask_for(
+def request(
     name: str, now: datetime, *, by: str, keeps_access: bool = False, answer: str | None = None
 ) -> Statements[int]:
+    """Store a request and return its number; an open request for the same person is returned again."""
     yield Lock("erasures")
-    trace = yield from trace_of(name)
-    for task in (yield from _tasks()):
-        if task.trace.identities & trace.identities:
+    footprint = yield from find_footprint(name)
+    for task in (yield from _open_tasks()):
+        if task.footprint.identities & footprint.identities:
             return task.number
-    trace = replace(trace, chats=(yield from _chats(trace)))
+    footprint = replace(footprint, chats=(yield from _chats(footprint)))
     if not keeps_access:
-        yield from drop_grants(trace, now, by=by)
+        yield from drop_grants(footprint, now, by=by)
     rows = yield (
         "INSERT INTO erasures (who, keeps_access, asked, by_whom, answer) VALUES (?, ?, ?, ?, ?) RETURNING no",
-        (trace.text, int(keeps_access), micros(now), by, answer),
+        (footprint.text, int(keeps_access), micros(now), by, answer),
     )
-    if answer is not None:  # else it is carried out by whoever asks
+    if answer is not None:  # without one, the caller runs the erasure
         yield Notify(ERASURES)
     return rows[0][0]
 
 
 @transaction
-def extent(name: str) -> Statements[tuple[int, int]]:
-    """A glance: how many conversations are theirs alone, and how many they share."""
-    trace = yield from trace_of(name)
-    ids: tuple[Value, ...] = tuple(sorted(trace.identities))
+def count_sessions(name: str) -> Statements[tuple[int, int]]:
+    """Return how many sessions are data alone, and how many they share."""
+    footprint = yield from find_footprint(name)
+    ids: tuple[Value, ...] = tuple(sorted(footprint.identities))
     rows = yield (
         "SELECT count(*), coalesce(sum(CASE WHEN EXISTS (SELECT 1 FROM participants o WHERE o.session_no = t.session_no"
-        f" AND o.identity NOT IN ({marks(ids)})) THEN 1 ELSE 0 END), 0) FROM"
-        f" (SELECT DISTINCT session_no FROM participants WHERE identity IN ({marks(ids)})) AS t",
+        f" AND o.identity NOT IN ({placeholders(ids)})) THEN 1 ELSE 0 END), 0) FROM"
+        f" (SELECT DISTINCT session_no FROM participants WHERE identity IN ({placeholders(ids)})) AS t",
         ids * 2,
     )
     every, shared = map(int, rows[0])
     return every - shared, shared
 
 
-def _chats(trace: Trace) -> Statements[frozenset[tuple[str, str]]]:
-    own = own_to(trace)
+def _chats(footprint: Footprint) -> Statements[frozenset[tuple[str, str]]]:
+    own = sole_participant_filter(footprint)
     rows = yield f"SELECT DISTINCT s.key FROM sessions s WHERE {own.sql}", own.values
     keys = [SessionKey.parse(row[0]) for row in rows]
     return frozenset((key.platform, key.chat) for key in keys if key.kind == DM and key.chat)
 
 
-def _tasks() -> Statements[list[_Task]]:
-    """Those that are under way."""
+@transaction
+def _open_tasks() -> Statements[list[_Task]]:
     rows = yield (
         "SELECT no, who, keeps_access, asked, answer FROM erasures WHERE ended IS NULL ORDER BY no",
         (),
@@ -132,23 +133,18 @@ def _tasks() -> Statements[list[_Task]]:
 
 def _task(row: Row) -> _Task:
     number, who, keeps, asked, answer = row
-    return _Task(number, Trace.parse(who), bool(keeps), instant(asked), answer)
-
-
-@transaction
-def _under_way() -> Statements[list[_Task]]:
-    return (yield from _tasks())
+    return _Task(number, Footprint.parse(who), bool(keeps), instant(asked), answer)
 
 
 @transaction
 def erasures() -> Statements[list[tuple[int, datetime, datetime | None, str]]]:
-    """Every erasure there was: its number, when it was asked for, when it was done, and by whom."""
+    """Return number, time of request, end and requester of every erasure."""
     rows = yield "SELECT no, asked, ended, by_whom FROM erasures ORDER BY no", ()
     return [(number, instant(asked), ended and instant(ended), by) for number, asked, ended, by in rows]
 
 
 @transaction
-def _is_owed(command: str) -> Statements[bool]:
+def _has_unsent_answer(command: str) -> Statements[bool]:
     rows = yield (
         "SELECT 1 FROM outbox WHERE cause_kind = ? AND cause_id = ? AND state IN ('due', 'claimed') LIMIT 1",
         (CauseKind.COMMAND.value, command),
@@ -158,7 +154,7 @@ def _is_owed(command: str) -> Statements[bool]:
 
 @transaction
 def _finish(number: int, now: datetime) -> Statements[None]:
-    """Who it was need not be known any more."""
+    """Close the request and forget who it was about."""
     yield (
         "UPDATE erasures SET ended = ?, who = NULL, answer = NULL WHERE no = ? AND ended IS NULL",
         (micros(now), number),
@@ -166,106 +162,112 @@ def _finish(number: int, now: datetime) -> Statements[None]:
 
 
 @value(kw_only=False)
-class Forgetting:
+class Erasures:
     database: Database
     search: Search
-    elsewhere: Callable[[frozenset[str]], None] = lambda _: None
-    """Takes away what is kept of these identities outside the store."""
+    erase_outside: Callable[[frozenset[str]], None] = lambda _: None
+    """Deletes what is kept of these identities outside the store."""
 
-    ask_for = staticmethod(ask_for)
-    extent = staticmethod(extent)
+    request = staticmethod(request)
+    count_sessions = staticmethod(count_sessions)
 
-    async def find(self, name: str) -> Found:
-        trace = await self.database.read(trace_of(name))
-        under_way = any(task.trace.identities & trace.identities for task in await self.database.read(_under_way()))
-        if not under_way and not await is_kept(self.database, trace):
-            raise nothing_kept(name)
-        theirs = await belongings(self.database, trace)
-        shares = [await self.database.read(share_of(session, trace)) for session in theirs.shared]
+    async def preview(self, name: str) -> ErasurePreview:
+        footprint = await self.database.read(find_footprint(name))
+        is_requested = any(
+            task.footprint.identities & footprint.identities for task in await self.database.read(_open_tasks())
+        )
+        if not is_requested and not await has_data(self.database, footprint):
+            raise no_data_error(name)
+        data = await find_person_data(self.database, footprint)
+        shares = [await self.database.read(find_share(session, footprint)) for session in data.shared]
         for share in shares:
-            theirs.turns |= share.turns
-        return Found(
-            identities=tuple(sorted(trace.identities)),
-            own=len(theirs.sessions),
-            own_entries=await self.database.read(_own_entries(trace)),
+            data.turns |= share.turns
+        return ErasurePreview(
+            identities=tuple(sorted(footprint.identities)),
+            own=len(data.sessions),
+            own_entries=await self.database.read(_own_entries(footprint)),
             shared=sum(bool(share.said) for share in shares),
             said=sum(len(share.said) for share in shares),
             answers=sum(len(share.answers) for share in shares),
-            messages=len(theirs.messages),
-            sends=len([send async for send in owed_to_them(self.database, theirs)]),
+            messages=len(data.messages),
+            sends=len([send async for send in deliveries_of(self.database, data)]),
         )
 
-    async def carry_out(
+    async def run(
         self,
         number: int,
         now: datetime,
         *,
-        shelf: BlobStore | None = None,
+        blobs: BlobStore | None = None,
         progress: Callable[[Counter[str]], None] = lambda _: None,
-    ) -> Outcome:
-        tasks = [task for task in await self.database.read(_under_way()) if task.number == number]
+    ) -> ErasureProgress:
+        tasks = [task for task in await self.database.read(_open_tasks()) if task.number == number]
         if not tasks:
-            raise NotFound("erasure under way", str(number))
-        return await self._carry_out(tasks[0], now, shelf, progress)
+            raise NotFound("open erasure", str(number))
+        return await self._run(tasks[0], now, blobs, progress)
 
-    async def go_on(self, now: datetime, *, shelf: BlobStore | None = None) -> list[Outcome]:
-        outcomes: list[Outcome] = []
-        for task in await self.database.read(_under_way()):
-            if task.answer and now - task.asked < _ANSWER_WAITS and await self.database.read(_is_owed(task.answer)):
-                outcomes.append(Outcome(number=task.number, done=False))
+    async def resume_all(self, now: datetime, *, blobs: BlobStore | None = None) -> list[ErasureProgress]:
+        outcomes: list[ErasureProgress] = []
+        for task in await self.database.read(_open_tasks()):
+            if (
+                task.answer
+                and now - task.asked < _MAX_ANSWER_WAIT
+                and await self.database.read(_has_unsent_answer(task.answer))
+            ):
+                outcomes.append(ErasureProgress(number=task.number, done=False))
                 continue
-            outcomes.append(await self._carry_out(task, now, shelf, lambda _: None))
+            outcomes.append(await self._run(task, now, blobs, lambda _: None))
         return outcomes
 
-    async def _carry_out(
-        self, task: _Task, now: datetime, shelf: BlobStore | None, progress: Callable[[Counter[str]], None]
-    ) -> Outcome:
+    async def _run(
+        self, task: _Task, now: datetime, blobs: BlobStore | None, progress: Callable[[Counter[str]], None]
+    ) -> ErasureProgress:
         counts: Counter[str] = Counter()
 
-        def tell(so_far: Counter[str]) -> None:
+        def report(so_far: Counter[str]) -> None:
             progress(counts + so_far)
 
-        digests = await self.database.transact(digests_of_store())
-        trace = task.trace
-        for _ in range(_PASSES):
-            one = Pass(
+        digests = await self.database.transact(load_digests())
+        footprint = task.footprint
+        for _ in range(_MAX_PASSES):
+            current = ErasurePass(
                 database=self.database,
                 erasure=task.number,
-                trace=trace,
+                footprint=footprint,
                 digests=digests,
                 now=now,
                 keeps_access=task.keeps_access,
-                progress=tell,
+                progress=report,
             )
-            await one.run()
-            counts.update(one.counts)
-            trace = one.trace
-            if one.busy:
-                return Outcome(number=task.number, done=False, counts=counts, busy=tuple(sorted(one.busy)))
-            if not one.counts.total():
+            await current.run()
+            counts.update(current.counts)
+            footprint = current.footprint
+            if current.busy:
+                return ErasureProgress(number=task.number, done=False, counts=counts, busy=tuple(sorted(current.busy)))
+            if not current.counts.total():
                 break
-        else:  # as much comes in as is taken away
-            return Outcome(number=task.number, done=False, counts=counts)
+        else:  # new data comes in as fast as it is erased
+            return ErasureProgress(number=task.number, done=False, counts=counts)
         await self.search.catch_up()
-        self.elsewhere(frozenset(task.trace.identities))
-        if shelf is not None:
-            erased = await self.database.read(_erased_files(task.number))
-            loose = await loose_files(self.database, shelf, digests, erased)
-            # What somebody has put there since may be about to be theirs.
-            await shelf.remove(loose, now - task.asked)
+        self.erase_outside(frozenset(task.footprint.identities))
+        if blobs is not None:
+            erased = await self.database.read(_erased_file_digests(task.number))
+            orphans = await orphaned_files(self.database, blobs, digests, erased)
+            # A file that was stored since the request may be about to get a new owner.
+            await blobs.remove(orphans, now - task.asked)
         await self.database.transact(_finish(task.number, now))
         await self.database.scrub()
-        return Outcome(number=task.number, done=True, counts=counts)
+        return ErasureProgress(number=task.number, done=True, counts=counts)
 
 
 @transaction
-def _erased_files(number: int) -> Statements[frozenset[str]]:
+def _erased_file_digests(number: int) -> Statements[frozenset[str]]:
     rows = yield "SELECT digest FROM erased WHERE erasure = ? AND kind = 'file'", (number,)
     return frozenset(row[0] for row in rows)
 
 
 @transaction
-def _own_entries(trace: Trace) -> Statements[int]:
-    own = own_to(trace)
+def _own_entries(footprint: Footprint) -> Statements[int]:
+    own = sole_participant_filter(footprint)
     rows = yield f"SELECT coalesce(sum(s.next_seq - 1), 0) FROM sessions s WHERE {own.sql}", own.values
     return int(rows[0][0])

@@ -1,4 +1,4 @@
-"""The trace of a person: under which names they stand in a store, and what of it is theirs."""
+"""The footprint of a person: the names under which the store knows them, and what belongs to them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,27 +16,27 @@ from palaver.store.conversations.visibility import Filter
 from palaver.store.records import entries_of, from_json, json_text
 
 __all__ = [
+    "Footprint",
     "Share",
-    "Trace",
-    "commands_about",
+    "commands_mentioning",
+    "find_footprint",
+    "find_share",
     "handoffs_of",
-    "marks",
     "own_sessions",
-    "own_to",
-    "share_of",
+    "placeholders",
     "shared_sessions",
-    "trace_of",
+    "sole_participant_filter",
 ]
 
 
 @value
-class Trace:
-    """A person as rows name them. An identity is `telegram:7`; a person has an id for each they were born as."""
+class Footprint:
+    """Every name of a person. An identity is `telegram:7`; merged people have several person ids."""
 
     identities: frozenset[str]
     people: frozenset[str] = frozenset()
     chats: frozenset[tuple[str, str]] = frozenset()
-    """Platform and id of the direct chats that are known to be theirs."""
+    """Platform and id of their known direct chats."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ class Trace:
         return json_text({"identities": sorted(self.identities), "people": sorted(self.people), "chats": chats})
 
     @classmethod
-    def parse(cls, text: str) -> "Trace":
+    def parse(cls, text: str) -> "Footprint":
         written: Mapping[str, Any] = from_json(text)
         return cls(
             identities=frozenset(written["identities"]),
@@ -57,16 +57,16 @@ class Trace:
         )
 
     def ids(self, platforms: Iterable[str]) -> frozenset[str]:
-        """Their ids on these platforms, as senders carry them."""
+        """Return their user ids on these platforms."""
         wanted = set(platforms)
         pairs = (identity.split(":", 1) for identity in self.identities)
         return frozenset(decode_id(id_) for platform, id_ in pairs if platform in wanted)
 
-    def speaks(self, source: Source) -> bool:
+    def is_sender(self, source: Source) -> bool:
         return identity_of(source) in self.identities
 
     def is_named_by(self, key: SessionKey) -> bool:
-        """Whether a conversation is told from others by who they are."""
+        """Return whether the key of a conversation contains one of their names."""
         if key.person:
             return key.person in self.people
         if key.user:
@@ -74,27 +74,29 @@ class Trace:
         return key.kind == DM and (key.platform, key.chat) in self.chats
 
 
-def marks(values: Iterable[object]) -> str:
+def placeholders(values: Iterable[object]) -> str:
     return ", ".join("?" for _ in values) or "NULL"
 
 
 @transaction
-def trace_of(name: str) -> Statements[Trace]:
-    """Of a person's id or of one of their identities, other forms of their ids included. Raises NotFound."""
+def find_footprint(name: str) -> Statements[Footprint]:
+    """Find a person by id or by an identity, including aliases of their ids. Raises NotFound."""
     rows = yield (
         "SELECT i.identity, i.person, i.born FROM identities i WHERE i.person = ? OR i.person IN"
         " (SELECT person FROM identities WHERE identity = ?)",
         (name, name),
     )
-    known = {row[0] for row in rows} or (yield from _unlisted(name))
+    known = {row[0] for row in rows} or (yield from _unregistered(name))
     identities = yield from _with_aliases(known)
     if not identities:
         raise NotFound("person", name)
-    return Trace(identities=frozenset(identities), people=frozenset(name for row in rows for name in row[1:] if name))
+    return Footprint(
+        identities=frozenset(identities), people=frozenset(name for row in rows for name in row[1:] if name)
+    )
 
 
-def _unlisted(name: str) -> Statements[set[str]]:
-    """Somebody nobody was introduced to may have spoken all the same."""
+def _unregistered(name: str) -> Statements[set[str]]:
+    """Accept an identity without a person: it may still have sent messages."""
     rows = yield "SELECT 1 FROM participants WHERE identity = ? LIMIT 1", (name,)
     return {name} if rows or ":" in name else set()
 
@@ -106,9 +108,9 @@ def _with_aliases(identities: set[str]) -> Statements[set[str]]:
         by_platform.setdefault(platform, {})[decode_id(alias)] = decode_id(stands_for)
     found = set(identities)
     for platform, aliases in by_platform.items():
-        one_of_them = {canonical_id(decode_id(each), aliases) for each in _ids_on(platform, identities)}
+        canonical_ids = {canonical_id(decode_id(each), aliases) for each in _ids_on(platform, identities)}
         forms = {*aliases, *aliases.values()}
-        found |= {f"{platform}:{encode_id(form)}" for form in forms if canonical_id(form, aliases) in one_of_them}
+        found |= {f"{platform}:{encode_id(form)}" for form in forms if canonical_id(form, aliases) in canonical_ids}
     return found
 
 
@@ -120,79 +122,78 @@ def _ids_on(platform: str, identities: Iterable[str]) -> list[str]:
 
 
 @transaction
-def own_sessions(trace: Trace) -> Statements[list[str]]:
-    """The ids of those in which nobody else ever took part, the newest first: branches go before their roots."""
-    own = own_to(trace)
+def own_sessions(footprint: Footprint) -> Statements[list[str]]:
+    """Return ids of sessions without other participants, newest first: branches come before their parents."""
+    own = sole_participant_filter(footprint)
     rows = yield f"SELECT s.id FROM sessions s WHERE {own.sql} ORDER BY s.no DESC", own.values
     return [row[0] for row in rows]
 
 
-def own_to(trace: Trace) -> Filter:
-    """Sessions `s` in which nobody else ever took part."""
-    ids: tuple[Value, ...] = tuple(sorted(trace.identities))
+def sole_participant_filter(footprint: Footprint) -> Filter:
+    """Return the SQL condition on `sessions s` without other participants."""
+    ids: tuple[Value, ...] = tuple(sorted(footprint.identities))
     return Filter(
-        f"(s.owner IN ({marks(ids)}) OR s.no IN"
-        f" (SELECT session_no FROM participants WHERE identity IN ({marks(ids)})))"
+        f"(s.owner IN ({placeholders(ids)}) OR s.no IN"
+        f" (SELECT session_no FROM participants WHERE identity IN ({placeholders(ids)})))"
         " AND NOT EXISTS (SELECT 1 FROM participants p WHERE p.session_no = s.no"
-        f" AND p.identity NOT IN ({marks(ids)}))",
+        f" AND p.identity NOT IN ({placeholders(ids)}))",
         ids * 3,
     )
 
 
 @transaction
-def shared_sessions(trace: Trace) -> Statements[list[int]]:
-    """The numbers of those in which others took part too, and of what was branched from any of theirs."""
-    ids: tuple[Value, ...] = tuple(sorted(trace.identities))
+def shared_sessions(footprint: Footprint) -> Statements[list[int]]:
+    """Return numbers of sessions with other participants, and of branches of any of their sessions."""
+    ids: tuple[Value, ...] = tuple(sorted(footprint.identities))
     rows = yield (
         "WITH RECURSIVE theirs (no, id) AS (SELECT s.no, s.id FROM sessions s JOIN participants p"
-        f" ON p.session_no = s.no WHERE p.identity IN ({marks(ids)})"
+        f" ON p.session_no = s.no WHERE p.identity IN ({placeholders(ids)})"
         " UNION SELECT c.no, c.id FROM sessions c JOIN theirs t ON c.parent = t.id)"
         " SELECT DISTINCT no FROM theirs t WHERE NOT EXISTS (SELECT 1 FROM participants p WHERE p.session_no = t.no)"
         " OR EXISTS (SELECT 1 FROM participants p WHERE p.session_no = t.no"
-        f" AND p.identity NOT IN ({marks(ids)})) ORDER BY no",
+        f" AND p.identity NOT IN ({placeholders(ids)})) ORDER BY no",
         ids * 2,
     )
     return [row[0] for row in rows]
 
 
 @transaction
-def handoffs_of(trace: Trace) -> Statements[list[int]]:
-    """Of conversations in which they took part: what announced them elsewhere names them by their titles."""
-    ids: tuple[Value, ...] = tuple(sorted(trace.identities))
+def handoffs_of(footprint: Footprint) -> Statements[list[int]]:
+    """Return handoffs of their sessions: the announcement quotes the title."""
+    ids: tuple[Value, ...] = tuple(sorted(footprint.identities))
     rows = yield (
         "SELECT DISTINCT o.no FROM participants p JOIN operations o ON o.session_no = p.session_no"
-        f" WHERE p.identity IN ({marks(ids)}) AND o.kind = 'handoff'",
+        f" WHERE p.identity IN ({placeholders(ids)}) AND o.kind = 'handoff'",
         ids,
     )
     return [row[0] for row in rows]
 
 
 @transaction
-def commands_about(session: int) -> Statements[set[int]]:
-    """By whomever: said in the session, or answered with words of it."""
+def commands_mentioning(session: int) -> Statements[set[int]]:
+    """Return the commands, by anybody, that were given in the session or answered with its content."""
     rows = yield "SELECT inbox_no FROM mentions WHERE session_no = ?", (session,)
     return {row[0] for row in rows}
 
 
 @value
 class Share:
-    """What is theirs of a session that others share."""
+    """What belongs to a person in a shared session."""
 
     said: tuple[Entry, ...] = ()
-    """By them."""
     answers: tuple[Entry, ...] = ()
-    """What was said, called and noted in the turns in which they spoke, and summaries written since."""
+    """Other entries of the turns in which they spoke, and later summaries."""
     turns: frozenset[int] = frozenset()
 
 
 @transaction
-def share_of(session: int, trace: Trace) -> Statements[Share]:
+def find_share(session: int, footprint: Footprint) -> Statements[Share]:
     rows: list[Row] = yield (
         "SELECT body, turn_no FROM entries WHERE id >= ? AND id < ? ORDER BY id",
         (session * SEQS, (session + 1) * SEQS),
     )
     entries = entries_of(row[0] for row in rows)
-    theirs = trace.ids((yield from _platforms(session, trace)))
+    theirs = footprint.ids((yield from _platforms(session, footprint)))
     said = [entry for entry in entries if entry.sender is not None and entry.sender.id in theirs]
     if not said:
         return Share()
@@ -207,11 +208,11 @@ def share_of(session: int, trace: Trace) -> Statements[Share]:
     return Share(said=tuple(said), answers=tuple(answers), turns=frozenset(turns))
 
 
-def _platforms(session: int, trace: Trace) -> Statements[set[str]]:
-    """From which platforms they may have spoken there: an id means something only on its own."""
-    ids: tuple[Value, ...] = tuple(sorted(trace.identities))
+def _platforms(session: int, footprint: Footprint) -> Statements[set[str]]:
+    """Return the platforms they may have written from: a user id is only unique per platform."""
+    ids: tuple[Value, ...] = tuple(sorted(footprint.identities))
     rows = yield (
-        f"SELECT identity FROM participants WHERE session_no = ? AND identity IN ({marks(ids)})"
+        f"SELECT identity FROM participants WHERE session_no = ? AND identity IN ({placeholders(ids)})"
         " UNION ALL SELECT platform || ':' FROM sessions WHERE no = ?",
         (session, *ids, session),
     )

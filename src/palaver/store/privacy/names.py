@@ -1,4 +1,4 @@
-"""The names of a person, and all that hangs on them: out of every table there is."""
+"""Erase the names of a person from every table."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -13,19 +13,19 @@ from palaver.store.people import grants
 from palaver.store.people.grants import ChangeKind
 from palaver.store.people.usage import anonymize
 from palaver.store.privacy.digests import Digests, text_columns
-from palaver.store.privacy.erase_steps import FORGOTTEN, nameless, note
-from palaver.store.privacy.footprint import Trace, marks
+from palaver.store.privacy.erase_steps import FORGOTTEN, record_digests, without_person
+from palaver.store.privacy.footprint import Footprint, placeholders
 from palaver.store.records import from_json, micros, source_of, source_text
 
 __all__ = [
-    "WHO",
+    "IDENTITY_COLUMNS",
+    "all_conversation_keys",
+    "columns_naming",
     "drop_grants",
-    "drop_names",
-    "named_keys",
-    "naming",
+    "erase_names",
 ]
 
-WHO = (
+IDENTITY_COLUMNS = (
     ("links", "one"),
     ("links", "other"),
     ("identities", "identity"),
@@ -35,8 +35,8 @@ WHO = (
     ("grants", "person"),
     ("web_keys", "identity"),
 )
-"""Who they are to the gateway: stays with their access."""
-_ABOUT = (
+"""Columns that identify them. They stay if their access is kept."""
+_DELETED_ROWS = (
     ("participants", "identity"),
     ("pairings", "identity"),
     ("offers", "identity"),
@@ -44,9 +44,9 @@ _ABOUT = (
     ("wrong_codes", "identity"),
     ("schedules", "owner"),
 )
-"""Rows about nobody else."""
-_OTHERWISE = frozenset({("used", "identity"), ("sessions", "owner"), ("erasures", "who"), *WHO})
-_KEYS = (
+"""Rows about them alone."""
+_HANDLED_ELSEWHERE = frozenset({("used", "identity"), ("sessions", "owner"), ("erasures", "who"), *IDENTITY_COLUMNS})
+_KEY_COLUMNS = (
     ("sessions", "key"),
     ("turns", "key"),
     ("operations", "key"),
@@ -59,32 +59,32 @@ _KEYS = (
 
 
 @transaction
-def named_keys() -> Statements[list[str]]:
-    """Every conversation that any row names."""
+def all_conversation_keys() -> Statements[list[str]]:
+    """Return every conversation key in any table."""
     found: set[str] = set()
-    for table, column in _KEYS:
+    for table, column in _KEY_COLUMNS:
         rows = yield f"SELECT DISTINCT {column} FROM {table}", ()
         found.update(row[0] for row in rows)
     return sorted(found)
 
 
 @transaction
-def naming(trace: Trace) -> Statements[list[tuple[str, str]]]:
-    """The columns, whoever made them, in which one of their names stands."""
-    names = trace.names
+def columns_naming(footprint: Footprint) -> Statements[list[tuple[str, str]]]:
+    """Return every text column that contains one of their names."""
+    names = footprint.names
     found: list[tuple[str, str]] = []
     for table, column in (yield from text_columns()):
-        rows = yield f"SELECT 1 FROM {table} WHERE {column} IN ({marks(names)}) LIMIT 1", names
+        rows = yield f"SELECT 1 FROM {table} WHERE {column} IN ({placeholders(names)}) LIMIT 1", names
         if rows:
             found.append((table, column))
     return found
 
 
 @transaction
-def drop_grants(trace: Trace, now: datetime, *, by: str, force: bool = False) -> Statements[int]:
-    """What lets them in. A block stays: whoever is kept out does not get in by being forgotten.
+def drop_grants(footprint: Footprint, now: datetime, *, by: str, force: bool = False) -> Statements[int]:
+    """Remove grants that allow them. A block stays, so that erasure lets nobody in.
 
-    Raises LastOwner where nobody would own the gateway any more, unless that was heeded before.
+    Raises LastOwner if the gateway would have no owner, unless `force`.
     """
     rows: list[Row] = yield "SELECT no, effect, platform, user_id, chat_id, person FROM grants ORDER BY no", ()
     theirs = [
@@ -92,49 +92,54 @@ def drop_grants(trace: Trace, now: datetime, *, by: str, force: bool = False) ->
         for number, effect, platform, user, chat, person in rows
         if effect == Effect.ALLOW.value
         and (
-            f"{platform}:{user}" in trace.identities
-            or person in trace.people
-            or (platform, chat) in {(name, encode_id(place)) for name, place in trace.chats}
+            f"{platform}:{user}" in footprint.identities
+            or person in footprint.people
+            or (platform, chat) in {(name, encode_id(place)) for name, place in footprint.chats}
         )
     ]
     for number in theirs:
         yield from grants.remove(number, now, by=by, force=force)
-    names = tuple(sorted(trace.identities))
-    yield f"DELETE FROM web_keys WHERE identity IN ({marks(names)})", names
+    names = tuple(sorted(footprint.identities))
+    yield f"DELETE FROM web_keys WHERE identity IN ({placeholders(names)})", names
     return len(theirs)
 
 
 @transaction
-def drop_names(erasure: int, trace: Trace, digests: Digests, now: datetime, *, keeps_access: bool) -> Statements[int]:
-    """Rows about them go; where a row is about others too, their name gives way to a word that says nothing."""
-    names = trace.names
-    yield from _drop_places(trace)
-    yield from _drop_courses(trace, now)
-    yield from _drop_log(trace)
-    yield f"DELETE FROM firings WHERE schedule IN (SELECT id FROM schedules WHERE owner IN ({marks(names)}))", names
-    there = yield from naming(trace)
+def erase_names(
+    erasure: int, footprint: Footprint, digests: Digests, now: datetime, *, keeps_access: bool
+) -> Statements[int]:
+    """Delete rows about them alone; in other rows replace their name."""
+    names = footprint.names
+    yield from _erase_addresses(footprint)
+    yield from _erase_moves(footprint, now)
+    yield from _erase_access_log(footprint)
+    yield (
+        f"DELETE FROM firings WHERE schedule IN (SELECT id FROM schedules WHERE owner IN ({placeholders(names)}))",
+        names,
+    )
+    columns = yield from columns_naming(footprint)
     dropped = 0
-    for table, column in there:
-        if (table, column) in _ABOUT or ((table, column) in WHO and not keeps_access):
-            rows = yield f"DELETE FROM {table} WHERE {column} IN ({marks(names)}) RETURNING 1", names
+    for table, column in columns:
+        if (table, column) in _DELETED_ROWS or ((table, column) in IDENTITY_COLUMNS and not keeps_access):
+            rows = yield f"DELETE FROM {table} WHERE {column} IN ({placeholders(names)}) RETURNING 1", names
             dropped += len(rows)
-        elif (table, column) not in _OTHERWISE:
+        elif (table, column) not in _HANDLED_ELSEWHERE:
             rows = yield (
-                f"UPDATE {table} SET {column} = ? WHERE {column} IN ({marks(names)}) RETURNING 1",
+                f"UPDATE {table} SET {column} = ? WHERE {column} IN ({placeholders(names)}) RETURNING 1",
                 (
                     FORGOTTEN,
                     *names,
                 ),
             )
             dropped += len(rows)
-    yield f"UPDATE sessions SET owner = key WHERE owner IN ({marks(names)})", names
-    yield from anonymize(trace.identities)
+    yield f"UPDATE sessions SET owner = key WHERE owner IN ({placeholders(names)})", names
+    yield from anonymize(footprint.identities)
     if keeps_access:
-        yield f"UPDATE identities SET name = NULL WHERE identity IN ({marks(names)})", names
-        yield f"UPDATE people SET name = NULL WHERE id IN ({marks(names)})", names
+        yield f"UPDATE identities SET name = NULL WHERE identity IN ({placeholders(names)})", names
+        yield f"UPDATE people SET name = NULL WHERE id IN ({placeholders(names)})", names
         return dropped
-    yield from note(erasure, "name", map(digests.name, names))
-    for platform, id_ in _split(trace.identities):
+    yield from record_digests(erasure, "name", map(digests.name, names))
+    for platform, id_ in _platform_and_ids(footprint.identities):
         rows = yield "DELETE FROM aliases WHERE platform = ? AND ? IN (alias, canonical) RETURNING 1", (platform, id_)
         dropped += len(rows)
     if dropped:
@@ -142,55 +147,59 @@ def drop_names(erasure: int, trace: Trace, digests: Digests, now: datetime, *, k
     return dropped
 
 
-def _split(identities: Iterable[str]) -> list[Sequence[str]]:
+def _platform_and_ids(identities: Iterable[str]) -> list[Sequence[str]]:
     return [identity.split(":", 1) for identity in sorted(identities)]
 
 
-def _drop_places(trace: Trace) -> Statements[None]:
-    """Homes, addresses and beginnings that are theirs, or that say whose they were."""
+def _erase_addresses(footprint: Footprint) -> Statements[None]:
+    """Erase them from home channels, routes and origins of sessions."""
     rows: list[Row] = yield "SELECT profile, platform, address FROM homes", ()
     for profile, platform, address in rows:
         source = source_of(address)
         where = "WHERE profile = ? AND platform = ?"
-        if source.chat_kind == DM and (source.platform, source.chat_id or "") in trace.chats:
+        if source.chat_kind == DM and (source.platform, source.chat_id or "") in footprint.chats:
             yield f"DELETE FROM homes {where}", (profile, platform)
-        elif identity_of(source) in trace.identities:
-            yield f"UPDATE homes SET address = ? {where}", (source_text(nameless(source)), profile, platform)
+        elif identity_of(source) in footprint.identities:
+            yield f"UPDATE homes SET address = ? {where}", (source_text(without_person(source)), profile, platform)
     theirs: list[tuple[Value, ...]] = [
-        (encode_id(chat), len(platform) + 1, f"{platform}:") for platform, chat in sorted(trace.chats)
+        (encode_id(chat), len(platform) + 1, f"{platform}:") for platform, chat in sorted(footprint.chats)
     ]
-    yield from _drop_calls(trace)
+    yield from _erase_positions(footprint)
     for column in ("gone_chats WHERE chat", "moved_chats WHERE chat", "moved_chats WHERE now_at"):
         yield f"DELETE FROM {column} = ? AND substr(account, 1, ?) = ?", theirs
-    ids: tuple[Value, ...] = tuple(sorted(trace.identities))
-    begun: list[Row] = yield (
+    ids: tuple[Value, ...] = tuple(sorted(footprint.identities))
+    started: list[Row] = yield (
         "SELECT s.no, s.origin FROM sessions s JOIN participants p ON p.session_no = s.no"
-        f" WHERE p.identity IN ({marks(ids)})",
+        f" WHERE p.identity IN ({placeholders(ids)})",
         ids,
     )
-    for number, origin in begun:
-        if trace.speaks(source_of(origin)):
-            yield "UPDATE sessions SET origin = ? WHERE no = ?", (source_text(nameless(source_of(origin))), number)
+    for number, origin in started:
+        if footprint.is_sender(source_of(origin)):
+            yield (
+                "UPDATE sessions SET origin = ? WHERE no = ?",
+                (source_text(without_person(source_of(origin))), number),
+            )
     routes: list[Row] = yield "SELECT key, address FROM routes", ()
     for key, address in routes:
         source = source_of(address)
-        if identity_of(source) in trace.identities:
-            yield "UPDATE routes SET address = ? WHERE key = ?", (source_text(nameless(source)), key)
+        if identity_of(source) in footprint.identities:
+            yield "UPDATE routes SET address = ? WHERE key = ?", (source_text(without_person(source)), key)
 
 
-def _drop_calls(trace: Trace) -> Statements[None]:
-    """How far an account has read may say who has called it somewhere and waits for an answer."""
+def _erase_positions(footprint: Footprint) -> Statements[None]:
+    """The read position of an account may name people who wait for an answer."""
     theirs: list[tuple[Value, ...]] = [
-        (f'"{decode_id(name)}"', f'"{FORGOTTEN}"', platform) for platform, name in _split(trace.identities)
+        (f'"{decode_id(name)}"', f'"{FORGOTTEN}"', platform)
+        for platform, name in _platform_and_ids(footprint.identities)
     ]
     yield "UPDATE accounts SET position = replace(position, ?, ?) WHERE platform = ?", theirs
 
 
-def _drop_courses(trace: Trace, now: datetime) -> Statements[None]:
-    """Moves from or to where they are, or in their name: nothing leads there any more, nor back from there."""
+def _erase_moves(footprint: Footprint, now: datetime) -> Statements[None]:
+    """Clear attach, handoff and switch operations that lead from or to their chats."""
     rows: list[Row] = yield "SELECT no, details FROM operations WHERE kind IN ('attach', 'handoff', 'switch')", ()
     for number, details in rows:
-        if _leads_to(trace, from_json(details)):
+        if _involves(footprint, from_json(details)):
             yield (
                 "UPDATE operations SET details = '{}', from_session = NULL, from_key = NULL, to_key = NULL,"
                 " undone_at = coalesce(undone_at, ?) WHERE no = ?",
@@ -198,14 +207,16 @@ def _drop_courses(trace: Trace, now: datetime) -> Statements[None]:
             )
 
 
-def _leads_to(trace: Trace, course: Mapping[str, Any]) -> bool:
+def _involves(footprint: Footprint, course: Mapping[str, Any]) -> bool:
     ends = [source_of(course[name]) for name in ("from", "home") if name in course]
-    told: Mapping[str, Any] = course.get("tell", {})
-    chats = {(source.platform, source.chat or "") for source in ends} | {(told.get("platform"), told.get("chat_id"))}
-    return any(map(trace.speaks, ends)) or not trace.chats.isdisjoint(chats)
+    notice: Mapping[str, Any] = course.get("tell", {})
+    chats = {(source.platform, source.chat or "") for source in ends} | {
+        (notice.get("platform"), notice.get("chat_id"))
+    }
+    return any(map(footprint.is_sender, ends)) or not footprint.chats.isdisjoint(chats)
 
 
-def _drop_log(trace: Trace) -> Statements[None]:
-    """That something was changed stays known, and when."""
-    names: tuple[Value, ...] = trace.names
-    yield f"UPDATE access_log SET details = '{{}}' WHERE identity IN ({marks(names)})", names
+def _erase_access_log(footprint: Footprint) -> Statements[None]:
+    """Keep that something changed and when."""
+    names: tuple[Value, ...] = footprint.names
+    yield f"UPDATE access_log SET details = '{{}}' WHERE identity IN ({placeholders(names)})", names

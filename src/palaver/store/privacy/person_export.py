@@ -1,10 +1,10 @@
-"""Everything of a person as a file: one JSON object per line, the same bytes as long as nothing changes.
+"""Export everything about a person as JSONL: the same bytes as long as nothing changes.
 
 {"format":"palaver-person","version":1,"identities":["telegram:7"]}
-{"session":{…}}, {"entry":{…}}, {"end":{…}}         conversations of theirs alone
-{"said":{"session":"01…","seq":4,"at":…,"text":…}}  what they said where others took part
+{"session":{…}}, {"entry":{…}}, {"end":{…}}         sessions without other participants
+{"said":{"session":"01…","seq":4,"at":…,"text":…}}  what they said in shared sessions
 {"message":{…}}, {"send":{…}}, {"row":{"table":…}}
-{"whole":{"lines":42,"sha256":"…"}}                 how many lines come before, and their digest
+{"whole":{"lines":42,"sha256":"…"}}                 number and digest of all lines above
 """
 
 import hashlib
@@ -22,77 +22,86 @@ from palaver.store.archive.collector import collect
 from palaver.store.archive.format import session_lines
 from palaver.store.conversations.visibility import get
 from palaver.store.people.usage import rows_of
-from palaver.store.privacy.eraser import Belongings, belongings, messages_of, owed_to_them
-from palaver.store.privacy.footprint import Trace, marks, share_of, trace_of
-from palaver.store.privacy.names import naming
+from palaver.store.privacy.eraser import PersonData, deliveries_of, find_person_data, messages_of
+from palaver.store.privacy.footprint import Footprint, find_footprint, find_share, placeholders
+from palaver.store.privacy.names import columns_naming
 from palaver.store.records import json_text
 
 __all__ = [
     "FORMAT",
     "check_export",
     "export_person",
-    "is_kept",
-    "nothing_kept",
+    "has_data",
+    "no_data_error",
 ]
 
 FORMAT = "palaver-person"
 _OPERATOR = Principal.operator()
-_ELSEWHERE = frozenset(
+_EXPORTED_OTHERWISE = frozenset(
     {"sessions", "entries", "inbox", "outbox", "turns", "used", "search_documents", "meta", "erasures"}
 )
-"""Tables whose rows are written as something better than rows, or hold nothing of their own."""
+"""Tables that are exported in another form, or hold no data of their own."""
 
 
 async def export_person(database: Database, name: str) -> AsyncIterator[bytes]:
-    """The lines, one after the other; only one conversation is held at a time. Raises NotFound, BadArgument."""
-    trace = await database.read(trace_of(name))
-    if not await is_kept(database, trace):
-        raise nothing_kept(name)
+    """Yield the lines, one session in memory at a time. Raises NotFound, BadArgument."""
+    footprint = await database.read(find_footprint(name))
+    if not await has_data(database, footprint):
+        raise no_data_error(name)
     digest, count = hashlib.sha256(), 0
-    async for line in _lines(database, trace):
+    async for line in _lines(database, footprint):
         digest.update(line)
         count += 1
         yield line
     yield _line("whole", {"lines": count, "sha256": digest.hexdigest()})
 
 
-async def is_kept(database: Database, trace: Trace) -> bool:
-    """Whether there is anything of theirs: what is exported, besides who it is about."""
+async def has_data(database: Database, footprint: Footprint) -> bool:
+    """Return whether an export would have more than its header."""
     count = 0
-    async for _ in _lines(database, trace):
+    async for _ in _lines(database, footprint):
         count += 1
         if count > 1:
             return True
     return False
 
 
-def nothing_kept(name: str) -> BadArgument:
+def no_data_error(name: str) -> BadArgument:
     return BadArgument(
-        "Nothing is kept of", found=name, allowed="somebody who is known here", example="palaver people list"
+        "Nothing is stored about",
+        found=name,
+        allowed="",
+        example="",
+        fix="Run palaver people list to see who is known.",
     )
 
 
-async def _lines(database: Database, trace: Trace) -> AsyncIterator[bytes]:
-    header = {"format": FORMAT, "version": 1, "identities": sorted(trace.identities), "people": sorted(trace.people)}
+async def _lines(database: Database, footprint: Footprint) -> AsyncIterator[bytes]:
+    header = {
+        "format": FORMAT,
+        "version": 1,
+        "identities": sorted(footprint.identities),
+        "people": sorted(footprint.people),
+    }
     yield json_text(header).encode() + b"\n"
-    theirs = await belongings(database, trace)
-    for session in reversed(theirs.sessions):
+    data = await find_person_data(database, footprint)
+    for session in reversed(data.sessions):
         for line in session_lines(await database.read(collect(session, _OPERATOR))):
             yield line
-    async for line in _said(database, theirs):
+    async for line in _said(database, data):
         yield line
-    async for message in messages_of(database, trace):
+    async for message in messages_of(database, footprint):
         yield _line("message", _message(message))
-    async for send in owed_to_them(database, theirs):
+    async for send in deliveries_of(database, data):
         yield _line("send", _send(send))
-    for line in await database.read(_rows(trace)):
+    for line in await database.read(_rows(footprint)):
         yield line
 
 
-async def _said(database: Database, theirs: Belongings) -> AsyncIterator[bytes]:
-    for number in theirs.shared:
-        share = await database.read(share_of(number, theirs.trace))
-        theirs.turns |= share.turns
+async def _said(database: Database, data: PersonData) -> AsyncIterator[bytes]:
+    for number in data.shared:
+        share = await database.read(find_share(number, data.footprint))
+        data.turns |= share.turns
         session = (await database.read(get(number))).id
         for entry in share.said:
             yield _line("said", _entry(session, entry))
@@ -133,28 +142,28 @@ def _send(send: Delivery) -> dict[str, Any]:
 
 
 @transaction
-def _rows(trace: Trace) -> Statements[list[bytes]]:
-    """Whatever else names them: grants, links, operations, settings, use; of every table, whoever made it."""
-    names = trace.names
+def _rows(footprint: Footprint) -> Statements[list[bytes]]:
+    """Return every other row that names them: grants, links, operations, settings, usage."""
+    names = footprint.names
     found: dict[str, None] = {}
     by_table: dict[str, list[str]] = {}
-    for table, column in (yield from naming(trace)):
-        if table not in _ELSEWHERE:
+    for table, column in (yield from columns_naming(footprint)):
+        if table not in _EXPORTED_OTHERWISE:
             by_table.setdefault(table, []).append(column)
     for table, columns in sorted(by_table.items()):
-        where = " OR ".join(f"{column} IN ({marks(names)})" for column in columns)
+        where = " OR ".join(f"{column} IN ({placeholders(names)})" for column in columns)
         rows = yield f"SELECT * FROM {table} WHERE {where}", names * len(columns)
         found.update(dict.fromkeys(sorted(_row(table, row) for row in rows)))
     found.update(dict.fromkeys(_row("used", row) for row in (yield from rows_of(names))))
     grants: list[Row] = yield "SELECT * FROM grants WHERE user_id IS NOT NULL ORDER BY no", ()
     aliases: list[Row] = yield "SELECT * FROM aliases ORDER BY 1, 2", ()
-    found.update(dict.fromkeys(_row("grants", row) for row in grants if _platform_and_id(row) & trace.identities))
-    found.update(dict.fromkeys(_row("aliases", row) for row in aliases if _platform_and_id(row) & trace.identities))
+    found.update(dict.fromkeys(_row("grants", row) for row in grants if _platform_and_id(row) & footprint.identities))
+    found.update(dict.fromkeys(_row("aliases", row) for row in aliases if _platform_and_id(row) & footprint.identities))
     return [line.encode() for line in found]
 
 
 def _platform_and_id(row: Row) -> set[str]:
-    """`telegram:7` for every pair of texts in a row: one of them is the identity that it is about."""
+    """Return `telegram:7` for every pair of texts in a row; one of them is the identity it is about."""
     texts = [value for value in row if isinstance(value, str)]
     return {f"{platform}:{id_}" for platform in texts for id_ in texts}
 
@@ -168,7 +177,7 @@ def _plain(value: object) -> object:
 
 
 def check_export(written: Iterable[bytes]) -> int:
-    """How many lines there are, if it is whole and unchanged. Raises BadArgument."""
+    """Return the number of lines. Raises BadArgument if the file is incomplete or was changed."""
     digest, count, last = hashlib.sha256(), 0, b""
     for line in written:
         if last:
@@ -182,9 +191,9 @@ def check_export(written: Iterable[bytes]) -> int:
         has_all_files = False
     if not has_all_files:
         raise BadArgument(
-            "This export is",
+            "This export is incomplete or was changed.",
             found="cut off or changed",
-            allowed="a file as palaver people export wrote it",
+            allowed="a file that palaver people export wrote",
             example="palaver people export telegram:7 -o ann.jsonl",
         )
     return count

@@ -1,4 +1,4 @@
-"""Receipts: what was erased, when and by whom, as counts and digests; and whether it is still gone."""
+"""Receipts: what was erased, when and by whom, as counts and digests; and verifying that it is still gone."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -10,17 +10,17 @@ from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.errors import BadArgument
 from palaver.model.value import value
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.store.privacy.digests import Digests, Table, digests_of_store, loose_files, pages_of, text_columns
+from palaver.store.privacy.digests import Digests, Table, load_digests, orphaned_files, read_pages, text_columns
 from palaver.store.records import instant
 from palaver.store.search.search import Search
 
 __all__ = [
     "FORMAT",
     "Receipt",
-    "Verdict",
-    "hand_over",
+    "Verification",
+    "delete_digests",
+    "get_receipt",
     "read_receipt",
-    "receipt_of",
     "verify",
 ]
 
@@ -37,14 +37,14 @@ class Receipt:
     by: str
     keeps_access: bool
     digests: Mapping[str, tuple[str, ...]]
-    """By kind, in order."""
+    """Sorted, by kind."""
 
     @property
     def counts(self) -> dict[str, int]:
         return {kind: len(digests) for kind, digests in self.digests.items()}
 
     def text(self, digests: Digests) -> str:
-        """As a file, sealed with the key of the store."""
+        """Return the file, signed with the key of the store."""
         body = self._body()
         return json.dumps({**body, "seal": digests.seal(_canonical(body))}, indent=1) + "\n"
 
@@ -67,8 +67,8 @@ def _canonical(body: Mapping[str, Any]) -> str:
 
 
 @transaction
-def receipt_of(number: int) -> Statements[tuple[Receipt, str] | None]:
-    """Of an erasure that is done: the receipt and its file; None where there is none, or none any more."""
+def get_receipt(number: int) -> Statements[tuple[Receipt, str] | None]:
+    """Return the receipt of a finished erasure and its file; None if there is none, or its digests were deleted."""
     rows = yield "SELECT asked, ended, by_whom, keeps_access FROM erasures WHERE no = ?", (number,)
     found: list[Row] = yield "SELECT kind, digest FROM erased WHERE erasure = ? ORDER BY kind, digest", (number,)
     if not rows or rows[0][1] is None or not found:
@@ -85,17 +85,17 @@ def receipt_of(number: int) -> Statements[tuple[Receipt, str] | None]:
         keeps_access=bool(keeps),
         digests={kind: tuple(each) for kind, each in digests.items()},
     )
-    return receipt, receipt.text((yield from digests_of_store()))
+    return receipt, receipt.text((yield from load_digests()))
 
 
 @transaction
-def hand_over(number: int) -> Statements[None]:
-    """The receipt is safe elsewhere: what it says need not stand here, beside the key."""
+def delete_digests(number: int) -> Statements[None]:
+    """Delete the digests once the receipt is stored elsewhere: they should not lie beside their key."""
     yield "DELETE FROM erased WHERE erasure = ?", (number,)
 
 
 def read_receipt(text: str, digests: Digests) -> Receipt:
-    """Raises BadArgument for what is no receipt of this store, or was changed since."""
+    """Parse a receipt. Raises BadArgument if it is not of this store or was changed."""
     try:
         body: dict[str, Any] = json.loads(text)
         seal = body.pop("seal")
@@ -109,31 +109,29 @@ def read_receipt(text: str, digests: Digests) -> Receipt:
             digests={kind: tuple(each) for kind, each in body["digests"].items()},
         )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise _no_receipt("no receipt") from None
+        raise _invalid_receipt("no receipt") from None
     if not is_ours:
-        raise _no_receipt("changed, or from another store")
+        raise _invalid_receipt("changed, or from another store")
     return receipt
 
 
-def _no_receipt(found: str) -> BadArgument:
-    return BadArgument(
-        "This file cannot be verified, it is", found=found, allowed="a receipt of this store", example=_EXAMPLE
-    )
+def _invalid_receipt(found: str) -> BadArgument:
+    return BadArgument(f"This file is {found}.", found=found, allowed="a receipt of this store", example=_EXAMPLE)
 
 
-# Is it still gone?
+# Verification
 
 
 @value
-class Verdict:
-    """Where something erased was found again."""
+class Verification:
+    """Where erased data was found again."""
 
     back: tuple[str, ...] = ()
-    """Rows with words that were erased, and files that nobody else has."""
+    """Rows with erased content, and files that nobody else refers to."""
     named: tuple[str, ...] = ()
-    """Columns that name the person, which is so, too, when they have come back."""
+    """Columns that name the person. They also do when the person has come back."""
     strays: int = 0
-    """Documents of the search index that no entry stands behind."""
+    """Entries of the search index that no longer exist."""
 
     @property
     def holds(self) -> bool:
@@ -145,21 +143,21 @@ async def verify(
     search: Search,
     receipt: Receipt,
     *,
-    shelf: BlobStore | None = None,
+    blobs: BlobStore | None = None,
     progress: Callable[[int], None] = lambda _: None,
-) -> Verdict:
-    """Look at every row there is, and at every file on the shelf of this machine."""
-    digests = await database.transact(digests_of_store())
+) -> Verification:
+    """Check every row, and every stored file of this machine."""
+    digests = await database.transact(load_digests())
     back: list[str] = []
     for table in Table:
         back += [place async for place in _found_again(database, table, receipt, digests, progress)]
-    if shelf is not None:
-        files = await loose_files(database, shelf, digests, frozenset(receipt.digests.get("file", ())))
+    if blobs is not None:
+        files = await orphaned_files(database, blobs, digests, frozenset(receipt.digests.get("file", ())))
         back += [f"file {name[:16]}" for name in files]
     names = frozenset(receipt.digests.get("name", ()))
     named = await database.read(_named(names, digests)) if names else []
     await search.catch_up()
-    return Verdict(back=tuple(back), named=tuple(named), strays=await search.strays())
+    return Verification(back=tuple(back), named=tuple(named), strays=await search.strays())
 
 
 async def _found_again(
@@ -169,7 +167,7 @@ async def _found_again(
     seen = 0
     if not erased:
         return
-    async for page in pages_of(database, table):
+    async for page in read_pages(database, table):
         for number, found in page:
             if table.digest(digests, found) in erased:
                 yield f"{table.value} {number}"
