@@ -507,6 +507,6 @@ async def test_a_notice_that_something_cannot_be_delivered_to_them_goes_too(stor
     other = Outbound(platform="telegram", chat_id="8", text="Nothing can be delivered to telegram:9.")
     assert await store.transact(outbox.enqueue(notice, cause(f"gone:{number}"), NOON))
     kept = await store.transact(outbox.enqueue(other, cause("gone:-999"), NOON))
-    await store.erasures.carry_out(await store.transact(store.erasures.ask_for(ANN, NOON, by="operator")), NOON)
+    await store.erasures.run(await store.transact(store.erasures.request(ANN, NOON, by="operator")), NOON)
     left = await store.read(_rows("SELECT id FROM outbox WHERE cause_kind = 'gone'"))
     assert left == [(kept,)]
