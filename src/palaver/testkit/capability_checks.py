@@ -6,11 +6,20 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from palaver.model.attachment import Attachment, NewFile
-from palaver.model.label import Label
-from palaver.model.turn import Choice
-from palaver.protocols.adapter import SendRefused
-from palaver.protocols.capabilities import CommandMenu, Downloading, Editing, MenuCommand, Threading, Typing, Uploading
+from palaver.protocols import (
+    Attachment,
+    Choice,
+    CommandMenu,
+    Downloading,
+    Editing,
+    Label,
+    MenuCommand,
+    NewFile,
+    SendRefused,
+    Threading,
+    Typing,
+    Uploading,
+)
 from palaver.testkit.driver import keep_pace, new_key, retry_until_connected, send, to_chat
 from palaver.testkit.fake_server import FakeServer, WithButtons, WithFiles, WithMentions, WithMenu, WithMoves
 from palaver.testkit.recorder import Recorder, running

@@ -5,10 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 
-from palaver.model.source import DM
 from palaver.model.text import quoted as shown_text
-from palaver.model.turn import Choice, Outbound
-from palaver.protocols.clock import Clock
+from palaver.protocols import DM, Choice, Clock, Outbound
 from palaver.testkit.updates import File, Message, Person
 
 __all__ = [

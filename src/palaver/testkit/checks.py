@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from palaver.model.label import Label
-from palaver.protocols.adapter import Limits, PlatformBusy, PlatformDown, SendUnclear, TargetGone
+from palaver.protocols import Label, Limits, PlatformBusy, PlatformDown, SendUnclear, TargetGone
 from palaver.testkit.capability_checks import CapabilityChecks
 from palaver.testkit.driver import keep_pace, send, skip_unless_possible, to_chat
 from palaver.testkit.fake_server import FakeServer, Shown, WithEdits, WithMessageIds

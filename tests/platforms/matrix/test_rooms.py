@@ -261,7 +261,7 @@ async def test_a_wrong_token_or_password_is_told_in_words(fake: FakeMatrix) -> N
         assert "nonsense" not in str(refused.value)
         assert ("configure password there instead" in str(refused.value)) == ("access_token" in wrong)
     other = {**given, "user_id": "@other:palaver.test", "access_token": fake.stage.bot.token}
-    with pytest.raises(PlatformRefused, match="but user_id says @other"):
+    with pytest.raises(PlatformRefused, match="but user_id is @other"):
         await MatrixAdapter.make(ACCOUNT, Options.model_validate(other)).run(Recorder())
 
 

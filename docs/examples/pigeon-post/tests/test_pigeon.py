@@ -9,8 +9,7 @@ from pigeon_post.adapter import PigeonAdapter
 from pigeon_post.options import Options
 from pydantic import SecretStr
 
-from palaver.model.source import Source
-from palaver.protocols.adapter import Adapter, PlatformDown, PlatformRefused
+from palaver.protocols import Adapter, PlatformDown, PlatformRefused, Source
 from palaver.testkit.conformance import AdapterConformance, FakeServer, Shown
 from palaver.testkit.recorder import Recorder, running
 
@@ -83,11 +82,11 @@ async def test_it_says_who_it_is(loft: Loft) -> None:
 
 
 async def test_a_wrong_ring_is_told_with_what_to_do(loft: Loft) -> None:
-    with pytest.raises(PlatformRefused, match="ask its keeper") as refused:
+    with pytest.raises(PlatformRefused, match="Ask its keeper") as refused:
         await pigeon(loft, "nobody's").check()
     assert "nobody's" not in str(refused.value)
 
 
 async def test_a_loft_that_is_not_there() -> None:
-    with pytest.raises(PlatformDown, match="is the loft open"):
+    with pytest.raises(PlatformDown, match="Is the loft open"):
         await PigeonAdapter.make("greta", Options(port=1, ring=SecretStr(RING))).check()

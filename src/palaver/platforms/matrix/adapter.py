@@ -5,10 +5,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from palaver.model.attachment import Attachment
-from palaver.model.label import Label
-from palaver.model.split import Unit
-from palaver.model.turn import Outbound
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.matrix.client import Client, Login, check_extra, open_client
 from palaver.platforms.matrix.media import download
@@ -17,7 +13,17 @@ from palaver.platforms.matrix.render import MAX_TEXT_BYTES
 from palaver.platforms.matrix.send import MessageSender
 from palaver.platforms.matrix.session import SyncSession
 from palaver.platforms.matrix.sync import Undecrypted
-from palaver.protocols.adapter import Limits, PlatformDown, PlatformRefused, Receiver, SendRefused
+from palaver.protocols import (
+    Attachment,
+    Label,
+    Limits,
+    Outbound,
+    PlatformDown,
+    PlatformRefused,
+    Receiver,
+    SendRefused,
+    Unit,
+)
 
 __all__ = ["MatrixAdapter"]
 

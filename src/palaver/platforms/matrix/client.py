@@ -28,12 +28,10 @@ from nio.responses import (
 )
 from nio.rooms import MatrixRoom
 
-from palaver.model.errors import BadArgument
-from palaver.model.value import value
 from palaver.platforms.matrix.errors import EXPIRY_HINT, common_error, request_error, request_errors
 from palaver.platforms.matrix.events import is_valid_id
 from palaver.platforms.matrix.options import Options
-from palaver.protocols.adapter import PlatformDown, PlatformError, PlatformRefused
+from palaver.protocols import BadArgument, PlatformDown, PlatformError, PlatformRefused, value
 
 __all__ = [
     "Client",

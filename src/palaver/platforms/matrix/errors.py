@@ -7,7 +7,7 @@ import aiohttp
 from nio.exceptions import EncryptionError, GroupEncryptionError, LocalProtocolError, MembersSyncError
 from nio.responses import ErrorResponse
 
-from palaver.protocols.adapter import (
+from palaver.protocols import (
     PlatformBusy,
     PlatformDown,
     PlatformError,

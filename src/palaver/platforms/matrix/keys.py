@@ -4,12 +4,11 @@ import hashlib
 
 from nio.events import MegolmEvent
 
-from palaver.model.source import DM
 from palaver.platforms.matrix.client import Client
 from palaver.platforms.matrix.errors import request_errors
 from palaver.platforms.matrix.send import RoomSender
 from palaver.platforms.matrix.sync import RoomEvent
-from palaver.protocols.clock import Clock
+from palaver.protocols import DM, Clock
 
 __all__ = ["MAX_SENDERS_PER_HOUR", "UndecryptableNotices", "maintain_keys"]
 

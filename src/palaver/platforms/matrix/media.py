@@ -13,11 +13,10 @@ from Crypto.Cipher import AES
 from Crypto.Util import Counter
 from nio.responses import UploadResponse
 
-from palaver.model.attachment import Attachment
 from palaver.platforms.matrix.client import Client
 from palaver.platforms.matrix.errors import request_error, request_errors
 from palaver.platforms.matrix.events import EncryptedFile
-from palaver.protocols.adapter import PlatformBusy, PlatformDown, SendRefused
+from palaver.protocols import Attachment, PlatformBusy, PlatformDown, SendRefused
 
 __all__ = ["download", "upload"]
 

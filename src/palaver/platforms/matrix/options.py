@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from nio.crypto import ENCRYPTION_ENABLED
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from palaver.protocols.adapter import SetupGuide, SetupQuestion
+from palaver.protocols import SetupGuide, SetupQuestion
 
 __all__ = [
     "GUIDE",

@@ -8,12 +8,9 @@ from urllib.parse import unquote
 
 import msgspec
 
-from palaver.model.attachment import UNKNOWN_TYPE, Attachment
-from palaver.model.label import Label
-from palaver.model.source import DM, Labels, Source, Trust
-from palaver.model.turn import Inbound, Revision
-from palaver.model.value import value
+from palaver.model.attachment import UNKNOWN_TYPE
 from palaver.platforms.matrix.events import Content, Event, is_valid_id
+from palaver.protocols import DM, Attachment, Inbound, Label, Labels, Revision, Source, Trust, value
 
 __all__ = ["EventContext", "parse", "trust_of"]
 

@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from palaver.model.attachment import Attachment
-from palaver.model.turn import Outbound
 from palaver.platforms.markdown.parser import read
 from palaver.platforms.markdown.tree import (
     Block,
@@ -25,6 +23,7 @@ from palaver.platforms.markdown.tree import (
     Words,
 )
 from palaver.platforms.matrix.events import AUTOMATED
+from palaver.protocols import Attachment, Outbound
 
 __all__ = [
     "MAX_TEXT_BYTES",

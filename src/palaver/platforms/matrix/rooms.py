@@ -8,11 +8,10 @@ import msgspec
 from nio.responses import RoomSummary
 from nio.rooms import MatrixRoom
 
-from palaver.model.source import DM, GROUP
 from palaver.platforms.matrix.client import Client, Invitation
 from palaver.platforms.matrix.events import parse_content, parse_event
 from palaver.platforms.matrix.options import Invites
-from palaver.protocols.adapter import TargetGone
+from palaver.protocols import DM, GROUP, TargetGone
 
 __all__ = [
     "DIRECT",

@@ -9,15 +9,13 @@ from uuid import uuid4
 from nio.responses import ErrorResponse, Response, RoomSendError, RoomSendResponse
 from nio.rooms import MatrixRoom
 
-from palaver.model.attachment import Attachment
-from palaver.model.turn import Outbound
 from palaver.platforms.matrix.client import Client
 from palaver.platforms.matrix.errors import request_error, request_errors, send_error, send_errors
 from palaver.platforms.matrix.events import parse_content
 from palaver.platforms.matrix.media import upload
 from palaver.platforms.matrix.render import Content, edit_content, file_content, message_content
 from palaver.platforms.matrix.rooms import DirectChats, predecessor_of
-from palaver.protocols.adapter import ChatMoved, PlatformBusy, PlatformDown, SendRefused, TargetGone
+from palaver.protocols import Attachment, ChatMoved, Outbound, PlatformBusy, PlatformDown, SendRefused, TargetGone
 
 __all__ = [
     "MessageSender",

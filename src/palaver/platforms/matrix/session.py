@@ -4,8 +4,6 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 
-from palaver.model.source import DM
-from palaver.model.turn import Inbound
 from palaver.platforms.matrix.client import Client, Invitation, Invitations, decode_position, encode_position
 from palaver.platforms.matrix.events import Event, is_valid_id
 from palaver.platforms.matrix.keys import UndecryptableNotices, maintain_keys
@@ -14,8 +12,7 @@ from palaver.platforms.matrix.parse import parse, trust_of
 from palaver.platforms.matrix.rooms import DirectChats, answer_invitation, predecessor_of
 from palaver.platforms.matrix.send import MessageSender, RoomSender
 from palaver.platforms.matrix.sync import BackgroundTasks, Batch, RoomEvent, SyncReader, Undecrypted
-from palaver.protocols.adapter import Receiver
-from palaver.protocols.clock import SystemClock
+from palaver.protocols import DM, Inbound, Receiver, SystemClock
 
 __all__ = [
     "JOIN_TIMEOUT_SECONDS",

@@ -16,15 +16,12 @@ from nio.responses import ErrorResponse, RoomInfo, RoomMessagesResponse, SyncErr
 from nio.rooms import MatrixInvitedRoom, MatrixRoom
 
 from palaver.model.backoff import backoff
-from palaver.model.source import GROUP
-from palaver.model.turn import account_text
-from palaver.model.value import value
 from palaver.platforms.matrix.client import Client, Invitation
 from palaver.platforms.matrix.errors import common_error, is_unknown_position, request_errors, sync_error
 from palaver.platforms.matrix.events import Event, parse_event
 from palaver.platforms.matrix.parse import EventContext
 from palaver.platforms.matrix.rooms import DIRECT, DirectChats
-from palaver.protocols.adapter import PlatformBusy, PlatformDown, PlatformError
+from palaver.protocols import GROUP, PlatformBusy, PlatformDown, PlatformError, account_text, value
 
 __all__ = [
     "FILTER",

@@ -7,7 +7,7 @@ from http import HTTPStatus
 import httpx
 from telegram.error import TelegramError
 
-from palaver.protocols.adapter import (
+from palaver.protocols import (
     ChatMoved,
     PlatformBusy,
     PlatformDown,

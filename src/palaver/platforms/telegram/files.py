@@ -6,8 +6,7 @@ from typing import Protocol
 from telegram import Message, MessageOrigin, MessageOriginChannel, MessageOriginChat, MessageOriginUser
 from telegram import MessageOriginHiddenUser as HiddenOrigin
 
-from palaver.model.attachment import Attachment, format_size
-from palaver.model.label import Label
+from palaver.protocols import Attachment, Label, format_size
 
 __all__ = [
     "MAX_FETCHED_BYTES",

@@ -8,7 +8,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from palaver.protocols.adapter import SetupGuide, SetupQuestion
+from palaver.protocols import SetupGuide, SetupQuestion
 
 __all__ = [
     "GUIDE",

@@ -6,10 +6,8 @@ from typing import NamedTuple
 
 from telegram import CallbackQuery, Chat, Message, MessageEntity, Update, User
 
-from palaver.model.label import Label
-from palaver.model.source import CHANNEL, DM, GROUP, Labels, Source, Trust
-from palaver.model.turn import Inbound, Revision
 from palaver.platforms.telegram.files import attachments_of, describe_content
+from palaver.protocols import CHANNEL, DM, GROUP, Inbound, Label, Labels, Revision, Source, Trust
 
 __all__ = ["PLATFORM", "ButtonPress", "ChatMigrated", "NewMessage", "OwnBot", "encode_button", "parse"]
 

@@ -7,7 +7,6 @@ from urllib.parse import urlsplit
 
 from rich.cells import cell_len
 
-from palaver.model.split import Unit
 from palaver.platforms.markdown.parser import read
 from palaver.platforms.markdown.tree import (
     Block,
@@ -26,6 +25,7 @@ from palaver.platforms.markdown.tree import (
     Words,
     words_of,
 )
+from palaver.protocols import Unit
 
 __all__ = ["MAX_ENTITIES", "Entity", "Rendered", "render"]
 

@@ -14,12 +14,10 @@ from telegram import (
     ReplyParameters,
 )
 
-from palaver.model.attachment import Attachment, format_size
-from palaver.model.turn import Outbound
 from palaver.platforms.telegram.errors import ApiError
 from palaver.platforms.telegram.parse import encode_button
 from palaver.platforms.telegram.render import Entity, Rendered, render
-from palaver.protocols.adapter import SendRefused
+from palaver.protocols import Attachment, Outbound, SendRefused, format_size
 
 __all__ = [
     "MAX_CAPTION",

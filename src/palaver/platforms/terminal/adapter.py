@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
-from palaver.model.errors import PalaverError, StoreUnavailable
-from palaver.model.label import Label
-from palaver.model.source import MAIN, Labels, Source, Trust
-from palaver.model.turn import Inbound, Outbound
+from palaver.model.errors import PalaverError
+from palaver.model.source import MAIN
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.terminal.connection import Visit
 from palaver.platforms.terminal.socket import give_back, gone, take
@@ -30,8 +28,22 @@ from palaver.platforms.terminal.wire import (
     encoded,
     read_terminal,
 )
-from palaver.protocols.adapter import Limits, PlatformDown, Receiver, SendRefused, SendUnclear, TargetAway
-from palaver.protocols.clock import Clock
+from palaver.protocols import (
+    Clock,
+    Inbound,
+    Label,
+    Labels,
+    Limits,
+    Outbound,
+    PlatformDown,
+    Receiver,
+    SendRefused,
+    SendUnclear,
+    Source,
+    StoreUnavailable,
+    TargetAway,
+    Trust,
+)
 
 __all__ = ["OWNER", "Desk", "TerminalAdapter"]
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 from uuid import uuid4
 
-from palaver.model.errors import BadArgument, PalaverError
+from palaver.model.errors import PalaverError
 from palaver.platforms.terminal.socket import Streams
 from palaver.platforms.terminal.wire import (
     LONGEST_TEXT,
@@ -23,6 +23,7 @@ from palaver.platforms.terminal.wire import (
     encoded,
     read_gateway,
 )
+from palaver.protocols import BadArgument
 
 __all__ = ["Client", "GatewayFails", "Screen"]
 

@@ -5,7 +5,7 @@ from collections.abc import Coroutine, Iterable
 from itertools import count
 
 from palaver.platforms.terminal.wire import FromGateway, Show, encoded
-from palaver.protocols.adapter import SendUnclear
+from palaver.protocols import SendUnclear
 
 __all__ = [
     "Visit",

@@ -7,10 +7,10 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import TextIO
 
-from palaver.model.errors import BadArgument
 from palaver.platforms.terminal.client import Client
 from palaver.platforms.terminal.screen import printable
 from palaver.platforms.terminal.wire import LONGEST_TEXT, Welcome
+from palaver.protocols import BadArgument
 
 __all__ = ["PipeScreen", "lines", "say_all", "say_one"]
 

@@ -8,9 +8,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from palaver.model.errors import BadArgument
 from palaver.platforms.terminal.wire import LONGEST_LINE
-from palaver.protocols.adapter import PlatformDown
+from palaver.protocols import BadArgument, PlatformDown
 
 __all__ = ["Streams", "dial", "give_back", "gone", "socket_path", "take"]
 

@@ -1,13 +1,12 @@
-"""The adapter for pigeon post: one pigeon of ours at one loft."""
+"""The pigeon post adapter: one pigeon of ours at one loft."""
 
 import logging
 from typing import Any
 
-from palaver.model.platform import Platform
-from palaver.model.source import Trust
-from palaver.model.turn import Outbound
-from palaver.protocols.adapter import (
+from palaver.protocols import (
     Limits,
+    Outbound,
+    Platform,
     PlatformBusy,
     PlatformDown,
     PlatformRefused,
@@ -15,8 +14,9 @@ from palaver.protocols.adapter import (
     SendRefused,
     SendUnclear,
     TargetGone,
+    Trust,
 )
-from pigeon_post.line import Line, Lost, dialled
+from pigeon_post.line import Connection, ConnectionLost, connect
 from pigeon_post.options import GUIDE, Options
 from pigeon_post.parse import Unreadable, parse
 from pigeon_post.render import render
@@ -41,52 +41,52 @@ class PigeonAdapter:
         return cls(account, options)
 
     async def check(self) -> str:
-        """Who we are there. It takes no letters, so it does not disturb a gateway at work."""
-        async with dialled(self._options.host, self._options.port) as line:
+        """Ask for our name. It takes no letters, so a running gateway is not disturbed."""
+        async with connect(self._options.host, self._options.port) as connection:
             try:
-                return str((await self._greet(line, "who"))["name"])
-            except Lost as error:
-                raise PlatformDown("the loft hung up") from error
+                return str((await self._log_in(connection, "who"))["name"])
+            except ConnectionLost as error:
+                raise PlatformDown("The loft closed the connection.") from error
 
     async def run(self, receiver: Receiver) -> None:
-        async with dialled(self._options.host, self._options.port) as line:
+        async with connect(self._options.host, self._options.port) as connection:
             try:
-                await self._greet(line, "listen")
+                await self._log_in(connection, "listen")
                 await receiver.connected()
                 while True:
-                    letter = await line.hear()
-                    await self._take(letter, receiver)
-                    # Only now: the loft keeps a letter until it hears that it was received.
-                    await line.say({"do": "got", "letter": letter.get("letter")})
-            except Lost as error:
-                raise PlatformDown("the loft hung up") from error
+                    letter = await connection.receive()
+                    await self._process(letter, receiver)
+                    # Only now: the loft keeps a letter until it is acknowledged.
+                    await connection.send({"do": "got", "letter": letter.get("letter")})
+            except ConnectionLost as error:
+                raise PlatformDown("The loft closed the connection.") from error
 
-    async def _take(self, letter: dict[str, Any], receiver: Receiver) -> None:
+    async def _process(self, letter: dict[str, Any], receiver: Receiver) -> None:
         try:
             inbound = parse(letter, self.account)
         except Unreadable as error:
-            # It would come again and again, and keep everything behind it from us.
-            log.warning("a letter was unreadable: %s", error, extra={"action": "pigeon.unreadable"})
+            # Skip it: it would come again and again and block everything behind it.
+            log.warning("skipped an unreadable letter: %s", error, extra={"action": "pigeon.unreadable"})
             return
         await receiver.receive(inbound, Trust())
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
-        async with dialled(self._options.host, self._options.port) as line:
+        async with connect(self._options.host, self._options.port) as connection:
             try:
-                await self._greet(line, "who")
-            except Lost as error:
-                raise PlatformDown("the loft hung up") from error
+                await self._log_in(connection, "who")
+            except ConnectionLost as error:
+                raise PlatformDown("The loft closed the connection.") from error
             try:
-                answer = await line.ask(render(outbound, idempotency_key))
-            except Lost as error:
-                # The letter was on its way: nobody knows whether it arrived.
-                raise SendUnclear("the loft hung up while the letter was on its way") from error
+                answer = await connection.request(render(outbound, idempotency_key))
+            except ConnectionLost as error:
+                # The letter was sent: it may have arrived.
+                raise SendUnclear("The loft closed the connection while sending.") from error
         return _receipt(answer)
 
-    async def _greet(self, line: Line, wish: str) -> dict[str, Any]:
-        answer = await line.ask({"do": wish, "ring": self._options.ring.get_secret_value()})
+    async def _log_in(self, connection: Connection, purpose: str) -> dict[str, Any]:
+        answer = await connection.request({"do": purpose, "ring": self._options.ring.get_secret_value()})
         if answer.get("error") == "ring":
-            raise PlatformRefused("the loft does not know the ring of this pigeon: ask its keeper for another")
+            raise PlatformRefused("The loft does not know this ring. Ask its keeper for another.")
         return answer
 
 
@@ -97,6 +97,6 @@ def _receipt(answer: dict[str, Any]) -> str:
         case "tired":
             raise PlatformBusy(float(answer["after"]))
         case "no such roost":
-            raise TargetGone("nobody lives at this roost any more")
+            raise TargetGone("The roost is gone.")
         case _:
-            raise SendRefused("the loft does not take this letter")
+            raise SendRefused("The loft rejects this letter.")

@@ -1,4 +1,4 @@
-"""A line to a loft: JSON, one object in each line."""
+"""A connection to a loft: JSON, one object per line."""
 
 import asyncio
 import json
@@ -6,54 +6,54 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from palaver.protocols.adapter import PlatformDown
+from palaver.protocols import PlatformDown
 
-__all__ = ["Line", "Lost", "dialled"]
+__all__ = ["Connection", "ConnectionLost", "connect"]
 
-_LONGEST = 1 << 20
-_PATIENCE = 10.0
-
-
-class Lost(Exception):
-    """The loft has hung up, or says nothing that could be understood."""
+_MAX_LINE_BYTES = 1 << 20
+_TIMEOUT_SECONDS = 10.0
 
 
-class Line:
+class ConnectionLost(Exception):
+    """The loft closed the connection, or its answer is not JSON."""
+
+
+class Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
-    async def say(self, words: Mapping[str, object]) -> None:
+    async def send(self, message: Mapping[str, object]) -> None:
         try:
-            self._writer.write(json.dumps(words).encode() + b"\n")
+            self._writer.write(json.dumps(message).encode() + b"\n")
             await self._writer.drain()
         except OSError as error:
-            raise Lost from error
+            raise ConnectionLost from error
 
-    async def hear(self) -> dict[str, Any]:
+    async def receive(self) -> dict[str, Any]:
         try:
             return json.loads(await self._reader.readuntil())
         except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-            raise Lost from error
+            raise ConnectionLost from error
 
-    async def ask(self, words: Mapping[str, object]) -> dict[str, Any]:
+    async def request(self, message: Mapping[str, object]) -> dict[str, Any]:
         try:
-            async with asyncio.timeout(_PATIENCE):
-                await self.say(words)
-                return await self.hear()
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                await self.send(message)
+                return await self.receive()
         except TimeoutError as error:
-            raise Lost from error
+            raise ConnectionLost from error
 
 
 @asynccontextmanager
-async def dialled(host: str, port: int) -> AsyncGenerator[Line]:
-    """Raises PlatformDown where nobody answers: nothing was said to them yet."""
+async def connect(host: str, port: int) -> AsyncGenerator[Connection]:
+    """Raise PlatformDown if nobody answers: nothing was sent yet."""
     try:
-        async with asyncio.timeout(_PATIENCE):
-            reader, writer = await asyncio.open_connection(host, port, limit=_LONGEST)
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
+            reader, writer = await asyncio.open_connection(host, port, limit=_MAX_LINE_BYTES)
     except (OSError, TimeoutError) as error:
-        raise PlatformDown(f"nobody answers at {host} port {port}: is the loft open?") from error
+        raise PlatformDown(f"Nobody answers at {host} port {port}. Is the loft open?") from error
     try:
-        yield Line(reader, writer)
+        yield Connection(reader, writer)
     finally:
         writer.close()

@@ -1,8 +1,8 @@
-"""What can be configured for a pigeon, and what a person is asked for it."""
+"""The options of a pigeon, and the questions of setup."""
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from palaver.protocols.adapter import SetupGuide, SetupQuestion
+from palaver.protocols import SetupGuide, SetupQuestion
 
 __all__ = ["GUIDE", "Options"]
 
@@ -10,9 +10,9 @@ __all__ = ["GUIDE", "Options"]
 class Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    host: str = Field(default="127.0.0.1", description="Where the loft is.")
-    port: int = Field(default=7400, ge=1, le=65535, description="The port of the loft.")
-    ring: SecretStr = Field(description="What the loft knows your pigeon by.")
+    host: str = Field(default="127.0.0.1", description="Host of the loft.")
+    port: int = Field(default=7400, ge=1, le=65535, description="Port of the loft.")
+    ring: SecretStr = Field(description="Identifies your pigeon at the loft.")
 
 
 GUIDE = SetupGuide(
@@ -20,7 +20,7 @@ GUIDE = SetupGuide(
     questions=[
         SetupQuestion(option="host", prompt="Where is the loft?", default="127.0.0.1"),
         SetupQuestion(option="port", prompt="On which port?", default="7400"),
-        SetupQuestion(option="ring", prompt="The number on the ring, not shown while you type:"),
+        SetupQuestion(option="ring", prompt="Number on the ring (hidden while you type):"),
     ],
     owner_prompt="Your own name at the loft?",
 )

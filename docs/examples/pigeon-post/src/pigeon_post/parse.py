@@ -1,22 +1,20 @@
-"""From a letter to a message."""
+"""Turn a letter into a message."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from palaver.model.label import Label
-from palaver.model.source import Labels, Source
-from palaver.model.turn import Inbound
+from palaver.protocols import Inbound, Label, Labels, Source
 
 __all__ = ["Unreadable", "parse"]
 
 
 class Unreadable(Exception):
-    """A letter that nobody can make a message of, today or tomorrow. It is never quoted."""
+    """The letter makes no message. Never quote it."""
 
 
 def parse(letter: Mapping[str, Any], account: str) -> Inbound:
-    """Ids go into the source as they are, names into the labels: nothing is ever decided by a name."""
+    """Put ids into the source and names into the labels: nothing is ever decided by a name."""
     try:
         return _parse(letter, account)
     except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:

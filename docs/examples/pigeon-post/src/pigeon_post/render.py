@@ -1,6 +1,6 @@
-"""From a message to a letter. Pigeons know no markup, so there is nothing to translate."""
+"""Turn a message into a letter. Pigeons know no markup."""
 
-from palaver.model.turn import Outbound
+from palaver.protocols import Outbound
 
 __all__ = ["render"]
 
