@@ -335,8 +335,8 @@ async def test_only_what_the_principal_may_see(world: World) -> None:
 async def test_in_small_transactions(
     world: World, monkeypatch: pytest.MonkeyPatch, most_sessions: int, most_entries: int
 ) -> None:
-    monkeypatch.setattr(delete, "_BATCH_SESSIONS", most_sessions)
-    monkeypatch.setattr(delete, "_BATCH_ENTRIES", most_entries)
+    monkeypatch.setattr(deletion, "_SESSIONS_PER_BATCH", most_sessions)
+    monkeypatch.setattr(deletion, "_ENTRIES_PER_BATCH", most_entries)
     await ended(world, 7)
     found = await survey(world, PruneRule(keep_newest=1))
     steps: list[int] = []

@@ -1,4 +1,4 @@
-"""Chats in the store that have another id by now: their conversations go on there, and whatever is owed goes there."""
+"""Chats that got a new id: their conversations, routes, grants and sends follow."""
 
 import re
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _LOOK = Notify(INBOX)
 
 @transaction
 def rekey(old: SessionKey, new: SessionKey) -> Statements[None]:
-    """A turn that is at work goes along. Where the new key has a conversation already, only what waits goes there."""
+    """Move a conversation to another key, with a running turn. If that key is in use, only waiting messages move."""
     for name in sorted({old.text, new.text}):
         yield Lock(name)
     taken = yield (
@@ -35,7 +35,7 @@ def rekey(old: SessionKey, new: SessionKey) -> Statements[None]:
         (new.text,) * 4,
     )
     if not taken:
-        yield from _take_along(old, new)
+        yield from _move_rows(old, new)
     yield from move_waiting(old, old, new)
     yield (
         "UPDATE inbox SET place = (SELECT place FROM attached WHERE place = ?) WHERE place = ? AND state = 'waiting'",
@@ -44,15 +44,15 @@ def rekey(old: SessionKey, new: SessionKey) -> Statements[None]:
     yield _LOOK
 
 
-def _take_along(old: SessionKey, new: SessionKey) -> Statements[None]:
+def _move_rows(old: SessionKey, new: SessionKey) -> Statements[None]:
     for table in ("sessions", "routes", "operations", "attached"):
         yield f"UPDATE {table} SET key = ? WHERE key = ?", (new.text, old.text)
     yield "UPDATE attached SET place = ? WHERE place = ?", (new.text, old.text)
-    moved = yield (
+    turns = yield (
         f"UPDATE turns SET key = ? WHERE key = ? AND state IN {OPEN_TURN} RETURNING no",
         (new.text, old.text),
     )
-    for (turn,) in moved:
+    for (turn,) in turns:
         yield "UPDATE inbox SET key = ? WHERE turn_no = ?", (new.text, turn)
         yield Notify(key_topic(old))
     for (place,) in (yield "SELECT place FROM attached WHERE key = ?", (new.text,)):
@@ -61,7 +61,7 @@ def _take_along(old: SessionKey, new: SessionKey) -> Statements[None]:
 
 @transaction
 def moved() -> Statements[Mapping[str, Mapping[str, str]]]:
-    """Of every account, the ids that chats had before, each with the one it has now."""
+    """Return, per account, the old ids of chats and the ids they have now."""
     found: dict[str, dict[str, str]] = {}
     for account, chat, now_at in (yield "SELECT account, chat, now_at FROM moved_chats", ()):
         found.setdefault(account, {})[decode_id(chat)] = decode_id(now_at)
@@ -70,9 +70,9 @@ def moved() -> Statements[Mapping[str, Mapping[str, str]]]:
 
 @transaction
 def move(platform: str, account: str | None, old: str, new: str, now: datetime) -> Statements[bool]:
-    """A chat has another id. False where this is known already.
+    """Record the new id of a chat and move everything to it; False if that was known.
 
-    A message is known again by the id of the chat it was said in: numbers may begin anew in the other.
+    Received messages keep their old chat id for deduplication: message ids may start again in the new chat.
     """
     name, was = account_text(platform, account), encode_id(old)
     yield Lock(f"chats of {name}")
@@ -89,14 +89,14 @@ def move(platform: str, account: str | None, old: str, new: str, now: datetime) 
         (name, was, is_now, micros(now)),
     )
     for key in (yield from _keys(platform, account or "", old)):
-        yield from _go_on(key, key._replace(chat=new), account)
+        yield from _move_conversation(key, key._replace(chat=new), account)
     yield from _readdress(platform, account, old, new)
-    yield from _send_there(name, was, is_now)
+    yield from _redirect_sends(name, was, is_now)
     yield (
         "UPDATE grants SET chat_id = ? WHERE platform = ? AND chat_id = ? AND coalesce(account, ?) = ?",
         (is_now, platform, was, encode_id(account or ""), encode_id(account or "")),
     )
-    # Whoever was deciding about a message of that chat decides again.
+    # Makes running access decisions about this chat start again.
     yield from record(ChangeKind.MOVED, now, name, None)
     return True
 
@@ -109,7 +109,7 @@ def _last(account: str, old: str, new: str) -> Statements[str]:
 
 
 def _keys(platform: str, account: str, chat: str) -> Statements[list[SessionKey]]:
-    """Everything that is told from others by that chat; the pattern finds more than that, and never less."""
+    """Return the keys that contain this chat. The pattern finds more than that, never less."""
     pattern = f"agent:%:{encode_id(platform)}:%:{encode_id(chat)}%"
     rows = yield (
         "SELECT key FROM sessions WHERE key LIKE ? UNION SELECT key FROM routes WHERE key LIKE ?"
@@ -122,33 +122,33 @@ def _keys(platform: str, account: str, chat: str) -> Statements[list[SessionKey]
     return sorted(mine)
 
 
-def _go_on(old: SessionKey, new: SessionKey, account: str | None) -> Statements[None]:
+def _move_conversation(old: SessionKey, new: SessionKey, account: str | None) -> Statements[None]:
     yield from rekey(old, new)
     begun: list[Row] = yield "SELECT no, origin FROM sessions WHERE key IN (?, ?)", (old.text, new.text)
-    led = _led(begun, (old.platform, account, old.chat), new.chat)
+    led = _with_chat(begun, (old.platform, account, old.chat), new.chat)
     yield "UPDATE sessions SET origin = ? WHERE no = ?", [(source, name[0]) for name, source in led]
-    # The way back from what was done elsewhere leads to where the conversation is now.
+    # Undoing an operation in another chat leads to the new key.
     for column in ("from_key", "to_key"):
         yield f"UPDATE operations SET {column} = ? WHERE {column} = ?", (new.text, old.text)
 
 
 def _readdress(platform: str, account: str | None, old: str, new: str) -> Statements[None]:
-    """Where answers and output go."""
-    place, pattern = (platform, account, old), _with(json_text(old))
+    """Update the addresses that answers and output go to."""
+    place, pattern = (platform, account, old), _containing(json_text(old))
     routes: list[Row] = yield "SELECT key, address FROM routes WHERE address LIKE ? ESCAPE '!'", (pattern,)
     homes: list[Row] = yield "SELECT profile, platform, address FROM homes", ()
     yield (
         "UPDATE routes SET address = ? WHERE key = ?",
-        [(source, *name) for name, source in _led(routes, place, new)],
+        [(source, *name) for name, source in _with_chat(routes, place, new)],
     )
     yield (
         "UPDATE homes SET address = ? WHERE profile = ? AND platform = ?",
-        [(source, *name) for name, source in _led(homes, place, new)],
+        [(source, *name) for name, source in _with_chat(homes, place, new)],
     )
 
 
-def _led(rows: list[Row], place: tuple[str, str | None, str], new: str) -> list[tuple[tuple[Value, ...], str]]:
-    """Of rows that end with a source, those in that place: what they are called, and the source as it is now."""
+def _with_chat(rows: list[Row], place: tuple[str, str | None, str], new: str) -> list[tuple[tuple[Value, ...], str]]:
+    """Return the rows whose last column is a source in that chat: the other columns, and the new source."""
     found = [(row[:-1], source_of(row[-1])) for row in rows]
     return [
         (name, source_text(_at(source, new)))
@@ -157,19 +157,19 @@ def _led(rows: list[Row], place: tuple[str, str | None, str], new: str) -> list[
     ]
 
 
-def _with(text: str) -> str:
-    """A pattern for whatever holds the text."""
+def _containing(text: str) -> str:
+    """Return a LIKE pattern for rows that contain the text."""
     literal = re.sub(r"[!%_]", r"!\g<0>", text)
     return f"%{literal}%"
 
 
 def _at(address: Source, chat: str) -> Source:
-    """No message of the old chat can be answered in the new one."""
+    """Return an address in another chat, without the message to reply to, which is not there."""
     return replace(address, chat_id=chat, message_id=None)
 
 
-def _send_there(account: str, old: str, new: str) -> Statements[None]:
-    """Also what is on its way: if it does not arrive under the old id, it is due under the new one."""
+def _redirect_sends(account: str, old: str, new: str) -> Statements[None]:
+    """Redirect sends, also claimed ones: if they fail under the old id, they are retried under the new one."""
     yield (
         "UPDATE outbox SET chat = ? WHERE account = ? AND chat = ? AND state IN ('due', 'claimed')",
         (new, account, old),

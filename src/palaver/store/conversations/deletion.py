@@ -1,4 +1,4 @@
-"""Removal: sessions deleted for good, one by one or by age, each whole and only while nobody works in it."""
+"""Deleting sessions: one by one or by age, each completely, and never during a turn."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -30,43 +30,43 @@ __all__ = [
     "survey",
 ]
 
-_BATCH_SESSIONS = 50
-_BATCH_ENTRIES = 20_000
-_SAMPLE = 10
+_SESSIONS_PER_BATCH = 50
+_ENTRIES_PER_BATCH = 20_000
+_SAMPLE_SIZE = 10
 
 
 class ProcessRuns(SessionBusy):
-    """A process that nobody could find again would go on."""
+    """Raised instead of deleting a session whose background process could then not be found."""
 
     def __init__(self, session: str) -> None:
         super().__init__(session)
-        self.args = (f"session {session} still has a background process: end it, then try again",)
+        self.args = (f"session {session} still has a background process. Stop it, then try again",)
 
 
 @value
 class Removed:
-    """A session that is gone, and how much went with it."""
+    """A deleted session, and how much was deleted with it."""
 
     session: Session
     entries: int
     turns: int
     files: tuple[str, ...] = ()
-    """Under what the files are kept that nobody has any more."""
+    """Hashes of files that nothing references any more."""
 
 
 @transaction
 def delete(session: str, principal: Principal, now: datetime) -> Statements[Removed]:
-    """Delete a session and everything of it. What is owed but not sent yet is not sent any more."""
+    """Delete a session and everything in it. Messages that were not sent yet are not sent."""
     found = yield from get_visible(session, principal)
     yield Lock(found.key.text)
     current = yield from get_visible(session, principal)
     if current.key != found.key:
         yield Lock(current.key.text)
-    yield from _refuse_in_use(current)
+    yield from _check_not_in_use(current)
     return (yield from _remove(current, now))
 
 
-def _refuse_in_use(session: Session) -> Statements[None]:
+def _check_not_in_use(session: Session) -> Statements[None]:
     yield from check_not_busy(session)
     rows = yield "SELECT 1 FROM processes WHERE session_no = ? AND ended IS NULL LIMIT 1", (session.number,)
     if rows:
@@ -76,13 +76,13 @@ def _refuse_in_use(session: Session) -> Statements[None]:
 def _remove(session: Session, now: datetime) -> Statements[Removed]:
     number = session.number
     span = (number * SEQS, (number + 1) * SEQS)
-    files = yield from _let_files_go(number, span)
+    files = yield from _drop_file_refs(number, span)
     notices = yield _ITS_NOTICES, _of(number, _ITS_NOTICES)
     yield from delete_sends([row[0] for row in notices])
     yield from _empty_messages(number)
     turns = yield "SELECT no FROM turns WHERE session_no = ? ORDER BY no", (number,)
     yield from _remove_turns([row[0] for row in turns])
-    yield from _forbid_return(session, now)
+    yield from _bypass_in_undo_log(session, now)
     entries = yield "SELECT count(*) FROM entries WHERE id >= ? AND id < ?", span
     yield "DELETE FROM entries WHERE id >= ? AND id < ?", span
     for table in ("participants", "routes", "operations", "processes", "mentions"):
@@ -101,7 +101,7 @@ _ITS_MESSAGES = (
     " UNION ALL SELECT i.{0} FROM mentions m JOIN inbox i ON i.no = m.inbox_no"
     " WHERE m.session_no = ? AND i.turn_no IS NULL"
 )
-"""What its turns answer, and the commands that were said in it or answered with words of it."""
+"""Messages that its turns answer, and commands sent in it or answered with its content."""
 _CHANGES = f"SELECT r.no FROM inbox r WHERE r.revises IN ({_ITS_MESSAGES.format('dedup')})"
 
 
@@ -124,8 +124,8 @@ _ITS_NOTICES = (
 """What was sent because of it, besides the replies of its turns."""
 
 
-def _let_files_go(session: int, span: tuple[int, int]) -> Statements[tuple[str, ...]]:
-    """Of its entries, of its messages and what changed them, of its replies and notices."""
+def _drop_file_refs(session: int, span: tuple[int, int]) -> Statements[tuple[str, ...]]:
+    """Drop the file references of its entries, messages, edits, replies and notices."""
     entries = yield from drop_refs("kind = 'entry' AND holder >= ? AND holder < ?", *span)
     theirs = f"{_ITS_MESSAGES.format('no')} UNION ALL {_CHANGES}"
     messages = yield from drop_refs(f"kind = 'in' AND holder IN ({theirs})", *_of(session, theirs))
@@ -139,7 +139,7 @@ def _let_files_go(session: int, span: tuple[int, int]) -> Statements[tuple[str, 
 
 
 def _empty_messages(session: int) -> Statements[None]:
-    """Their words go, their ids stay: a platform that delivers a message again must not start a second turn."""
+    """Erase texts but keep ids: a message that is delivered again must not start a second turn."""
     its = _ITS_MESSAGES.format("no")
     yield f"UPDATE inbox SET body = ? WHERE no IN ({_CHANGES})", (b"", *_of(session, _CHANGES))
     yield (
@@ -157,8 +157,8 @@ def _remove_turns(turns: Sequence[int]) -> Statements[None]:
     yield "DELETE FROM turns WHERE no = ?", [(turn,) for turn in turns]
 
 
-def _forbid_return(session: Session, now: datetime) -> Statements[None]:
-    """No way back leads to what is gone: wherever it was, moves away from it now lead to what came before it."""
+def _bypass_in_undo_log(session: Session, now: datetime) -> Statements[None]:
+    """Make /back skip the session: operations that left it now lead to the session before it."""
     rows: list[Row] = yield (
         "SELECT key, from_key, from_session, undone_at IS NULL AND kind IN ('reset', 'switch', 'branch')"
         " FROM operations WHERE session_no = ? ORDER BY no",
@@ -184,30 +184,30 @@ def _forbid_return(session: Session, now: datetime) -> Statements[None]:
 
 @value
 class PruneRule:
-    """Which ended sessions may go: open ones never do. Every given field must match."""
+    """Which ended sessions to delete; open ones never. Every given field must match."""
 
     ended_before: datetime | None = None
     keep_newest: int | None = None
-    """Of the ended sessions that fit, this many of the most recently active stay whatever their age."""
+    """Keep this many of the most recently active, regardless of age."""
     platform: str | None = None
     profile: str | None = None
 
     def __post_init__(self) -> None:
         if self.ended_before is None and self.keep_newest is None:
             raise BadArgument(
-                "Nothing says which sessions may go:",
+                "Say which sessions to delete:",
                 found="no limit",
                 allowed="a date, an age, or how many to keep",
                 example="palaver sessions prune --older-than 90d",
             )
         if (self.keep_newest or 0) < 0:
             raise BadArgument(
-                "How many to keep cannot be", found=str(self.keep_newest), allowed="0 or more", example="--keep 100"
+                "--keep cannot be", found=str(self.keep_newest), allowed="0 or more", example="--keep 100"
             )
 
 
-class _Mark(NamedTuple):
-    """The oldest session that is kept: only older ones go."""
+class _Cutoff(NamedTuple):
+    """The oldest session that is kept."""
 
     last_active: int
     number: int
@@ -215,7 +215,7 @@ class _Mark(NamedTuple):
 
 @value
 class Survey:
-    """What a rule would remove now. Nothing else is removed when it is carried out."""
+    """What a rule would delete now. `prune` deletes nothing else."""
 
     rule: PruneRule
     mark: tuple[int, int] | None
@@ -224,7 +224,7 @@ class Survey:
     oldest: datetime | None = None
     newest: datetime | None = None
     sample: tuple[Session, ...] = ()
-    """A few of them, the oldest first."""
+    """A few of them, oldest first."""
 
 
 @value
@@ -232,7 +232,7 @@ class Pruned:
     sessions: int = 0
     entries: int = 0
     busy: int = 0
-    """Left alone because something still works in them."""
+    """Skipped because a turn or process still uses them."""
 
 
 def _prunable(rule: PruneRule, principal: Principal, mark: tuple[int, int] | None) -> Filter:
@@ -247,8 +247,8 @@ def _prunable(rule: PruneRule, principal: Principal, mark: tuple[int, int] | Non
 
 @transaction
 def survey(rule: PruneRule, principal: Principal) -> Statements[Survey]:
-    """The dry run."""
-    mark = yield from _mark(rule, principal)
+    """Return what `prune` would delete."""
+    mark = yield from _find_cutoff(rule, principal)
     if rule.keep_newest and mark is None:
         return Survey(rule=rule, mark=None, sessions=0, entries=0)
     where = _prunable(rule, principal, mark)
@@ -259,7 +259,7 @@ def survey(rule: PruneRule, principal: Principal) -> Statements[Survey]:
     )
     sessions, entries, oldest, newest = rows[0]
     sample = yield (
-        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE {where.sql} ORDER BY s.last_active, s.no LIMIT {_SAMPLE}",
+        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE {where.sql} ORDER BY s.last_active, s.no LIMIT {_SAMPLE_SIZE}",
         where.values,
     )
     return Survey(
@@ -273,8 +273,8 @@ def survey(rule: PruneRule, principal: Principal) -> Statements[Survey]:
     )
 
 
-def _mark(rule: PruneRule, principal: Principal) -> Statements[_Mark | None]:
-    """None if fewer are there than are to be kept."""
+def _find_cutoff(rule: PruneRule, principal: Principal) -> Statements[_Cutoff | None]:
+    """Return None if there are fewer sessions than to keep."""
     if not rule.keep_newest:
         return None
     fits = session_filter(ListFilter(platform=rule.platform, profile=rule.profile), principal)
@@ -283,7 +283,7 @@ def _mark(rule: PruneRule, principal: Principal) -> Statements[_Mark | None]:
         " ORDER BY s.last_active DESC, s.no DESC LIMIT 1 OFFSET ?",
         (*fits.values, rule.keep_newest - 1),
     )
-    return _Mark(*rows[0]) if rows else None
+    return _Cutoff(*rows[0]) if rows else None
 
 
 async def prune(
@@ -294,7 +294,7 @@ async def prune(
     *,
     progress: Callable[[Pruned], None] = lambda _: None,
 ) -> Pruned:
-    """Remove what the survey found, in many small transactions: each session whole, none of them large."""
+    """Delete what the survey found, in many small transactions with whole sessions."""
     done, after = Pruned(), 0
     while found.sessions:
         batch = await database.read(_next_batch(found, principal, after))
@@ -313,17 +313,18 @@ async def prune(
 
 @transaction
 def _next_batch(found: Survey, principal: Principal, after: int) -> Statements[list[int]]:
-    """As many sessions as make a small transaction, at least one."""
+    """Return the sessions of the next transaction, at least one."""
     where = _prunable(found.rule, principal, found.mark)
     rows = yield (
-        f"SELECT s.no, s.next_seq FROM sessions s WHERE s.no > ? AND {where.sql} ORDER BY s.no LIMIT {_BATCH_SESSIONS}",
+        f"SELECT s.no, s.next_seq FROM sessions s WHERE s.no > ? AND {where.sql}"
+        f" ORDER BY s.no LIMIT {_SESSIONS_PER_BATCH}",
         (after, *where.values),
     )
     numbers: list[int] = []
     entries = 0
     for number, next_seq in rows:
         entries += next_seq
-        if numbers and entries > _BATCH_ENTRIES:
+        if numbers and entries > _ENTRIES_PER_BATCH:
             break
         numbers.append(number)
     return numbers
@@ -344,7 +345,7 @@ def _remove_batch(found: Survey, principal: Principal, numbers: Sequence[int], n
     for (number,) in rows:
         session = yield from get(number)
         try:
-            yield from _refuse_in_use(session)
+            yield from _check_not_in_use(session)
         except SessionBusy:
             busy += 1
             continue

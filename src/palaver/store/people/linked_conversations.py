@@ -44,6 +44,7 @@ __all__ = [
 People = Mapping[frozenset[str], str]
 """The identities of each person after an unlink, and the id of that person."""
 _PER_PERSON = Scope(dm=DmScope.PER_PERSON)
+_RECENT_MESSAGES = 50
 _PARKED_NOTE = "the people who shared this conversation are no longer linked; nothing was approved"
 
 
@@ -173,17 +174,12 @@ def _person_key(side: frozenset[str], people: People) -> str:
 
 
 def _spoke_as_owner(session: Session, side: frozenset[str]) -> Statements[bool]:
-    heard = yield from _heard(session)
-    return any(each.role is AccessRole.OWNER and identity_of(each.inbound.source) in side for each in heard)
-
-
-def _heard(session: Session) -> Statements[list[Received]]:
     rows = yield (
         f"SELECT {INBOX_COLUMNS} FROM turns t JOIN inbox i ON i.turn_no = t.no"
-        " WHERE t.session_no = ? AND i.place IS NULL AND length(i.body) > 0",
-        (session.number,),
+        f" WHERE t.session_no = ? AND i.identity IN ({_marks(side)}) AND length(i.body) > 0",
+        (session.number, *sorted(side)),
     )
-    return [received_of(row) for row in rows]
+    return any(received_of(row).role is AccessRole.OWNER for row in rows)
 
 
 def _hold(session: Session, now: datetime) -> Statements[None]:
@@ -233,8 +229,12 @@ def _vacate(session: Session, new: SessionKey, now: datetime) -> Statements[None
 
 def _remove_guests(session: Session, ours: frozenset[str], now: datetime) -> Statements[None]:
     """Take out of a conversation of others those who never spoke in its own place: the link had let them in."""
-    members = {identity_of(each.inbound.source) for each in (yield from _heard(session)) if each.key.shared}
-    guests = ours - members
+    spoke = yield (
+        "SELECT DISTINCT i.identity, i.key FROM turns t JOIN inbox i ON i.turn_no = t.no"
+        " WHERE t.session_no = ? AND i.place IS NULL",
+        (session.number,),
+    )
+    guests = ours - {identity for identity, key in spoke if SessionKey.parse(key).shared}
     rows: list[tuple[Value, ...]] = [(micros(now), session.number, identity) for identity in sorted(guests)]
     yield "UPDATE participants SET left_at = ? WHERE session_no = ? AND identity = ?", rows
     routes = yield "SELECT key, address FROM routes WHERE session_no = ?", (session.number,)
@@ -295,12 +295,16 @@ def _own_key(received: Received, people: People) -> SessionKey:
 
 @transaction
 def direct_addresses(identities: Iterable[str]) -> Statements[dict[str, Source]]:
-    """Return the direct chat that each of these identities used last, as far as it is known."""
-    names = sorted(identities)
-    rows = yield (
-        "SELECT r.address FROM participants p JOIN sessions s ON s.no = p.session_no JOIN routes r ON r.key = s.key"
-        f" WHERE p.identity IN ({_marks(names)}) ORDER BY s.last_active, s.no",
-        tuple(names),
-    )
-    sources = (source_of(address) for (address,) in rows)
-    return {identity_of(each) or "": each for each in sources if each.chat_kind == DM and identity_of(each) in names}
+    """Return the direct chat that each of these identities wrote in last, if one is found among recent messages."""
+    found: dict[str, Source] = {}
+    for identity in sorted(identities):
+        rows = yield (
+            f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
+            f" WHERE i.identity = ? AND length(i.body) > 0 ORDER BY i.no DESC LIMIT {_RECENT_MESSAGES}",
+            (identity,),
+        )
+        sources = (received_of(row).inbound.source for row in rows)
+        direct = next((source for source in sources if source.chat_kind == DM), None)
+        if direct:
+            found[identity] = direct
+    return found

@@ -1,4 +1,4 @@
-"""Pairing in the store: strangers who were given a code, and what they said until they are let in."""
+"""Pairing: strangers with a code, and the messages they sent before approval."""
 
 import hmac
 from collections.abc import Sequence
@@ -47,8 +47,8 @@ __all__ = [
     "wipe_sent_codes",
 ]
 
-_ONE_AT_A_TIME = Lock("pairing")
-_SAID = "(a code, said once)"
+_PAIRING_LOCK = Lock("pairing")
+_WIPED_TEXT = "(a code, said once)"
 _OVER = frozenset({OutboxState.DELIVERED, OutboxState.DEAD})
 _KEPT = tuple(reception.value for reception in Reception if reception.keeps)
 
@@ -63,16 +63,16 @@ def request(
     answer: Sequence[Outbound],
 ) -> Statements[tuple[int, str] | None]:
     identity = identity_of(inbound.source) or ""
-    yield _ONE_AT_A_TIME
+    yield _PAIRING_LOCK
     reception = receive_stranger(identity, (yield from _requests(inbound.source.platform)), now)
-    # What nobody will read is not kept.
+    # A message that will not be answered is stored without its text.
     message = inbound if reception.keeps else replace(inbound, text="")
     number = yield from inbox.accept(message, key, now, refused=reception.value)
     if number is None:
         return None
     if reception is Reception.CODE:
         cause = SendCause(CauseKind.PAIRING_CODE, number)
-        yield from _give(identity, inbound.source.platform, number, code, now)
+        yield from _store_code(identity, inbound.source.platform, number, code, now)
         yield from outbox.enqueue_parts(answer, cause, now)
         yield from wipe_after_send(cause)
     elif reception.keeps:
@@ -98,9 +98,9 @@ def wipe_sent_codes() -> Statements[int]:
         (),
     )
     sends = [(row[:2], delivery_of(row[2:])) for row in rows]
-    sent = [delivery for _, delivery in sends if delivery.state in _OVER and delivery.outbound.text != _SAID]
+    sent = [delivery for _, delivery in sends if delivery.state in _OVER and delivery.outbound.text != _WIPED_TEXT]
     for delivery in sent:
-        body = outbound_body(replace(delivery.outbound, text=_SAID))
+        body = outbound_body(replace(delivery.outbound, text=_WIPED_TEXT))
         yield "UPDATE outbox SET body = ? WHERE id = ?", (body, delivery.number)
     # As they were found above: what was sent meanwhile is wiped the next time.
     unsent = {cause for cause, delivery in sends if delivery.state not in _OVER}
@@ -123,8 +123,8 @@ def _requests(platform: str) -> Statements[list[PairingRequest]]:
     ]
 
 
-def _give(identity: str, platform: str, number: int, code: str, now: datetime) -> Statements[None]:
-    """A code takes the place of an earlier one, and of requests that nobody needs to know of any more."""
+def _store_code(identity: str, platform: str, number: int, code: str, now: datetime) -> Statements[None]:
+    """Store a code in place of an earlier one, and drop expired requests."""
     moment = micros(now)
     yield "DELETE FROM pairings WHERE expires <= ? AND asked <= ?", (moment, micros(now - REQUEST_INTERVAL))
     yield (
@@ -142,14 +142,14 @@ def list_pending(now: datetime) -> Statements[list[Stranger]]:
     return [_stranger(row) for row in rows]
 
 
-_MARK = ("identity", "code_hash", "asked", "expires", "kept")
+_PAIRING_COLUMNS = ("identity", "code_hash", "asked", "expires", "kept")
 
 
 def _waiting(now: datetime) -> Statements[list[Row]]:
-    """Requests that can still be approved, each with the message that asked; of one that was erased there is none."""
+    """Return the requests that can still be approved, each with its first message."""
     return (
         yield (
-            f"SELECT {', '.join(f'p.{name}' for name in _MARK)}, {INBOX_COLUMNS} FROM pairings p"
+            f"SELECT {', '.join(f'p.{name}' for name in _PAIRING_COLUMNS)}, {INBOX_COLUMNS} FROM pairings p"
             " JOIN inbox i ON i.no = p.inbox_no LEFT JOIN turns t ON t.no = i.turn_no"
             " WHERE p.expires > ? AND length(i.body) > 0 ORDER BY p.asked, p.identity",
             (micros(now),),
@@ -158,8 +158,8 @@ def _waiting(now: datetime) -> Statements[list[Row]]:
 
 
 def _stranger(row: Row) -> Stranger:
-    identity, _, asked, expires, kept = row[: len(_MARK)]
-    inbound = received_of(row[len(_MARK) :]).inbound
+    identity, _, asked, expires, kept = row[: len(_PAIRING_COLUMNS)]
+    inbound = received_of(row[len(_PAIRING_COLUMNS) :]).inbound
     return Stranger(
         identity=identity,
         source=inbound.source,
@@ -172,13 +172,13 @@ def _stranger(row: Row) -> Stranger:
 
 @transaction
 def approve(code: str, role: AccessRole, now: datetime, *, by: str, notice: str) -> Statements[Stranger | None]:
-    yield _ONE_AT_A_TIME
-    yield from _refuse_locked_out(by, now)
+    yield _PAIRING_LOCK
+    yield from _check_not_locked_out(by, now)
     row = _with_code(code, (yield from _waiting(now)))
     if row is None:
         yield from grants.record(ChangeKind.WRONG_CODE, now, by, None)
         return None
-    stranger, first = _stranger(row), received_of(row[len(_MARK) :])
+    stranger, first = _stranger(row), received_of(row[len(_PAIRING_COLUMNS) :])
     source = stranger.source
     yield from grants.add(_grant(source, role=role), now, by=by)
     yield from grants.record(ChangeKind.APPROVED, now, by, stranger.identity, {"role": role.text})
@@ -186,7 +186,7 @@ def approve(code: str, role: AccessRole, now: datetime, *, by: str, notice: str)
     yield from outbox.enqueue(
         outbound_to(source, notice, reply_to=source.message_id), SendCause(CauseKind.PAIRED, first.number), now
     )
-    yield from _take_up(first, role, now)
+    yield from _queue_kept(first, role, now)
     return stranger
 
 
@@ -196,8 +196,8 @@ def _grant(source: Source, effect: Effect = Effect.ALLOW, role: AccessRole = Acc
     )
 
 
-def _take_up(first: Received, role: AccessRole, now: datetime) -> Statements[None]:
-    """What they said since they asked, and what was kept for this moment, waits for its turn now."""
+def _queue_kept(first: Received, role: AccessRole, now: datetime) -> Statements[None]:
+    """Queue the messages that were kept until approval."""
     rows = yield (
         f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.no >= ? AND i.key = ?"
         f" AND i.state = 'refused' AND i.reason IN ({', '.join('?' * len(_KEPT))}) AND length(i.body) > 0",
@@ -214,7 +214,7 @@ def _take_up(first: Received, role: AccessRole, now: datetime) -> Statements[Non
 
 
 def _was_deleted(inbound: Inbound) -> Statements[bool]:
-    """Whether its author has taken it back since, which nobody heeded while they were not let in."""
+    """Return whether its author deleted it before approval."""
     rows = yield (
         f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
         " WHERE i.revises = ? AND length(i.body) > 0",
@@ -229,7 +229,7 @@ def _with_code(code: str, rows: Sequence[Row]) -> Row | None:
     return next((row for row in rows if hmac.compare_digest(code_hash(code, row[0]), row[1])), None)
 
 
-def _refuse_locked_out(by: str, now: datetime) -> Statements[None]:
+def _check_not_locked_out(by: str, now: datetime) -> Statements[None]:
     rows = yield (
         "SELECT at FROM access_log WHERE kind = ? AND by_whom = ? AND no > coalesce((SELECT max(no) FROM access_log"
         " WHERE kind = ? AND by_whom = ?), 0) ORDER BY no DESC LIMIT ?",
@@ -242,13 +242,13 @@ def _refuse_locked_out(by: str, now: datetime) -> Statements[None]:
 
 @transaction
 def deny(name: str, now: datetime, *, by: str, blocks: bool = False) -> Statements[Stranger | None]:
-    yield _ONE_AT_A_TIME
+    yield _PAIRING_LOCK
     rows = yield from _waiting(now)
     row = next((row for row in rows if row[0] == name), None) or _with_code(name, rows)
     if row is None:
         return None
     stranger = _stranger(row)
-    # The row stays for a while: who was turned away does not ask again at once.
+    # The row stays for a while, so that they cannot ask again at once.
     yield "UPDATE pairings SET expires = ? WHERE identity = ?", (micros(now), stranger.identity)
     yield from grants.record(ChangeKind.DENIED, now, by, stranger.identity)
     if blocks:
