@@ -10,8 +10,9 @@ from palaver.db.transaction import Transaction
 from palaver.engine.attachments import CommandFiles
 from palaver.model.access import AccessRole
 from palaver.model.command import Command, Invocation
+from palaver.model.scope import Scope
 from palaver.model.session import Principal, Session
-from palaver.model.source import DM
+from palaver.model.source import DM, Source
 from palaver.model.turn import Received
 from palaver.model.value import value
 from palaver.protocols.agent import Agent
@@ -46,6 +47,8 @@ class CommandContext:
     """Sends files to this chat; None if it takes none."""
     roles: Mapping[str, AccessRole] = field(default_factory=dict[str, AccessRole])
     """The role that a command needs, by name, if the configuration changes it."""
+    scope_of: Callable[[Source], Scope] = lambda _: Scope()
+    """Returns the configured scope of a chat, which decides how its conversations are shared."""
     mentioned: list[Session] = field(default_factory=list[Session])
     """Conversations that the answer quotes, even if it is a refusal: it is deleted together with them."""
 

@@ -177,6 +177,7 @@ class CommandDispatcher:
             files=CommandFiles(ctx, received) if ctx.blob_store and ctx.replies.takes_files(source) else None,
             tools=partial(TurnTools(ctx).listed, received),
             roles=ctx.options.command_roles,
+            scope_of=lambda address: ctx.options.scopes.find(address).value,
             mentioned=mentioned,
         )
         work = await self._commands.perform(parsed.invocation, command)
