@@ -1,1 +1,1 @@
-"""The window: dashboard, web chat and API, served by the gateway itself."""
+"""The web interface: dashboard, web chat and API, served by the gateway."""

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from enum import Enum
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -116,8 +116,8 @@ def endpoint(
 ) -> Callable[[Callable[..., Awaitable[object]]], Endpoint]:
     def declare(handler: Callable[..., Awaitable[object]]) -> Endpoint:
         hints = get_type_hints(handler)
-        returned = hints.get("return")
-        is_schema = isinstance(returned, type) and issubclass(returned, Schema)
+        returned: Any = hints.get("return")
+        is_schema = isinstance(returned, type) and issubclass(cast("type[object]", returned), Schema)
         return Endpoint(
             method=method,
             path=path,
@@ -127,7 +127,7 @@ def endpoint(
             owner_only=owner_only,
             query=hints.get("query"),
             body=hints.get("body"),
-            response=response or (returned if is_schema else None),
+            response=response or (cast("type[Schema]", returned) if is_schema else None),
             example=example or {},
             with_files=with_files,
             status=status,

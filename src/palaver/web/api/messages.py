@@ -101,12 +101,12 @@ async def _source(request: ApiRequest, body: SendSchema, service: MessageService
     return await service.source_in(session, message)
 
 
-class MessageQuery(Schema, frozen=True, kw_only=True):
+class _MessageQuery(Schema, frozen=True, kw_only=True):
     wait: _WaitSeconds = 0.0
 
 
 @endpoint("GET", "/messages/{id}", summary="Get a message you sent, with its answer so far")
-async def get_message(request: ApiRequest, query: MessageQuery) -> MessageSchema:
+async def get_message(request: ApiRequest, query: _MessageQuery) -> MessageSchema:
     found = _MESSAGE_ID.fullmatch(request.path["id"])
     if found is None:
         raise NotFound("message", request.path["id"])
@@ -148,13 +148,13 @@ class TracesSchema(Schema, frozen=True, kw_only=True):
     traces: list[TraceSchema]
 
 
-class TraceQuery(Schema, frozen=True, kw_only=True):
+class _TraceQuery(Schema, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1, max_length=500)]
     """in:42, turn:7, out:7168, a platform's message id, or a session."""
 
 
 @endpoint("GET", "/traces", summary="Trace a message, in or out")
-async def get_traces(request: ApiRequest, query: TraceQuery) -> TracesSchema:
+async def get_traces(request: ApiRequest, query: _TraceQuery) -> TracesSchema:
     find = request.services.store.trace.find_traces
     found = await request.read(lambda principal: find(query.name, principal))
     return TracesSchema(traces=[_trace_schema(trace) for trace in found])

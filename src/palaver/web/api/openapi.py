@@ -131,7 +131,9 @@ def _header_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
 
 
 def _responses(endpoint: Endpoint) -> dict[str, Any]:
-    content = {_JSON: {"schema": _ref(endpoint.response)}} if endpoint.response else {endpoint.media_type: {}}
+    content: dict[str, Any] = {endpoint.media_type: {}}
+    if endpoint.response:
+        content = {_JSON: {"schema": _ref(endpoint.response)}}
     statuses = [str(endpoint.status), *(["202"] if endpoint.path == "/messages" else [])]
     success = {status: {"description": "Done", "content": content} for status in statuses}
     return {**success, "default": {"$ref": "#/components/responses/problem"}}

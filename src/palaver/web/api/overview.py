@@ -69,7 +69,7 @@ async def list_platforms(request: ApiRequest) -> AccountsSchema:
     )
 
 
-class UsageQuery(Schema, frozen=True, kw_only=True):
+class _UsageQuery(Schema, frozen=True, kw_only=True):
     by: GroupBy = GroupBy.DAY
     since: Timestamp | None = None
     """Default: thirty days ago."""
@@ -88,7 +88,7 @@ class UsageTableSchema(Schema, frozen=True, kw_only=True):
 
 
 @endpoint("GET", "/usage", summary="Show usage by day, person or model; other people's only to the owner")
-async def get_usage(request: ApiRequest, query: UsageQuery) -> UsageTableSchema:
+async def get_usage(request: ApiRequest, query: _UsageQuery) -> UsageTableSchema:
     since = query.since or request.services.clock.now() - _DEFAULT_SPAN
     table = request.services.store.usage.totals_by
     found = await request.read(lambda who: table(query.by, who, since=since, until=query.until, zone=UTC))
@@ -99,7 +99,7 @@ async def get_usage(request: ApiRequest, query: UsageQuery) -> UsageTableSchema:
     return UsageTableSchema(by=query.by, usage=rows)
 
 
-class EventsQuery(Schema, frozen=True, kw_only=True):
+class _EventsQuery(Schema, frozen=True, kw_only=True):
     after: str | None = None
     """The id of the last event you know; the same as the header Last-Event-ID."""
 
@@ -111,7 +111,7 @@ class EventsQuery(Schema, frozen=True, kw_only=True):
     media_type="text/event-stream",
     headers={"Last-Event-ID": "Resume after this event, without gaps."},
 )
-async def stream_events(request: ApiRequest, query: EventsQuery) -> Response:
+async def stream_events(request: ApiRequest, query: _EventsQuery) -> Response:
     del query  # checked here, read from the HTTP request
     return event_stream(request.http, request.caller, request.services.hub, request.services.auth)
 

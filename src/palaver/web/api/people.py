@@ -64,7 +64,7 @@ class PeopleSchema(Schema, frozen=True, kw_only=True):
     """Where the next page begins; null on the last one."""
 
 
-class PeopleQuery(Schema, frozen=True, kw_only=True):
+class _PeopleQuery(Schema, frozen=True, kw_only=True):
     after: str = ""
     limit: Limit = 100
 
@@ -86,7 +86,7 @@ def _person_schema(person: Person) -> PersonSchema:
 
 
 @_owner_endpoint("GET", "/people", summary="List people and their identities")
-async def list_people(request: ApiRequest, query: PeopleQuery) -> PeopleSchema:
+async def list_people(request: ApiRequest, query: _PeopleQuery) -> PeopleSchema:
     find = request.services.store.people.list_people
     found = await request.read(lambda principal: find(principal, after=query.after, limit=query.limit))
     after = found[-1].id if len(found) == query.limit else None

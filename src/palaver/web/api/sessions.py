@@ -37,7 +37,7 @@ __all__ = [
 _Seq = Annotated[int, Meta(ge=0, le=1 << 24)]
 
 
-class SessionsQuery(Schema, frozen=True, kw_only=True):
+class _SessionsQuery(Schema, frozen=True, kw_only=True):
     platform: str | None = None
     profile: str | None = None
     state: SessionState | None = None
@@ -59,7 +59,7 @@ class SessionsSchema(Schema, frozen=True, kw_only=True):
 
 
 @endpoint("GET", "/sessions", summary="List the sessions you can see, last used first")
-async def list_sessions(request: ApiRequest, query: SessionsQuery) -> SessionsSchema:
+async def list_sessions(request: ApiRequest, query: _SessionsQuery) -> SessionsSchema:
     wanted = ListFilter(
         platform=query.platform,
         profile=query.profile,
@@ -109,7 +109,7 @@ async def run_command(request: ApiRequest, body: CommandSchema) -> AnswerSchema:
     return AnswerSchema(answer=await request.services.run_command(request.caller, request.path["id"], body.command))
 
 
-class EntriesQuery(Schema, frozen=True, kw_only=True):
+class _EntriesQuery(Schema, frozen=True, kw_only=True):
     before: _Seq | None = None
     """The last entries before this seq."""
     after: _Seq | None = None
@@ -126,7 +126,7 @@ class EntriesSchema(Schema, frozen=True, kw_only=True):
 @endpoint(
     "GET", "/sessions/{id}/entries", summary="Read a transcript: its newest entries, or those before or after one"
 )
-async def get_entries(request: ApiRequest, query: EntriesQuery) -> EntriesSchema:
+async def get_entries(request: ApiRequest, query: _EntriesQuery) -> EntriesSchema:
     if query.before is not None and query.after is not None:
         raise BadArgument("Give one direction, not", found="both", allowed="before or after", example="?after=7")
     if query.hidden and not request.caller.is_owner:
@@ -144,7 +144,7 @@ async def get_entries(request: ApiRequest, query: EntriesQuery) -> EntriesSchema
     return EntriesSchema(entries=[entry_schema(entry) for entry in found])
 
 
-class SearchQuery(Schema, frozen=True, kw_only=True):
+class _SearchQuery(Schema, frozen=True, kw_only=True):
     q: Annotated[str, Meta(min_length=1, max_length=1000)]
     platform: str | None = None
     person: str | None = None
@@ -169,7 +169,7 @@ class HitsSchema(Schema, frozen=True, kw_only=True):
 
 
 @endpoint("GET", "/search", summary="Search the sessions you can see")
-async def search(request: ApiRequest, query: SearchQuery) -> HitsSchema:
+async def search(request: ApiRequest, query: _SearchQuery) -> HitsSchema:
     wanted = SearchFilter(
         platform=query.platform,
         people=frozenset({query.person} if query.person else ()),

@@ -50,7 +50,7 @@ class TurnsSchema(Schema, frozen=True, kw_only=True):
     turns: list[TurnSchema]
 
 
-class TurnsQuery(Schema, frozen=True, kw_only=True):
+class _TurnsQuery(Schema, frozen=True, kw_only=True):
     session: str | None = None
     limit: Limit = 100
 
@@ -71,19 +71,19 @@ def _turn_schema(item: OpenTurn) -> TurnSchema:
     )
 
 
-async def _list(request: ApiRequest, query: TurnsQuery, *states: TurnState) -> TurnsSchema:
+async def _list(request: ApiRequest, query: _TurnsQuery, *states: TurnState) -> TurnsSchema:
     find = request.services.store.overview.list_open_turns
     found = await request.read(lambda principal: find(principal, query.limit, query.session, states=states))
     return TurnsSchema(turns=[_turn_schema(item) for item in found])
 
 
 @endpoint("GET", "/turns", summary="List open turns, oldest first")
-async def list_turns(request: ApiRequest, query: TurnsQuery) -> TurnsSchema:
+async def list_turns(request: ApiRequest, query: _TurnsQuery) -> TurnsSchema:
     return await _list(request, query)
 
 
 @endpoint("GET", "/approvals", summary="List turns that wait for approval")
-async def list_approvals(request: ApiRequest, query: TurnsQuery) -> TurnsSchema:
+async def list_approvals(request: ApiRequest, query: _TurnsQuery) -> TurnsSchema:
     return await _list(request, query, TurnState.PARKED)
 
 

@@ -2,7 +2,7 @@
 
 A client can name a session (header or `metadata`) or a conversation (`user`). Otherwise the system prompt and the first
 user message name it: a client that sends its whole history each time continues one conversation. If that history
-differs from ours, we branch where they part, or start fresh with the client's history told in the first message.
+differs from ours, we branch where they part, or start fresh with the client's history in the first message.
 """
 
 import hashlib
@@ -143,8 +143,8 @@ def conversation_name(system: str, first: str) -> str:
 def fold_history(system: str, history: Sequence[ChatMessage], text: str) -> str:
     """Return a first message that contains the client's instructions and the history we do not have."""
     if history:
-        told = "\n\n".join(f"{'I' if message.is_user else 'You'} said: {message.text}" for message in history)
-        text = f"So far:\n\n{told}\n\nNow: {text}"
+        lines = "\n\n".join(f"{'I' if message.is_user else 'You'} said: {message.text}" for message in history)
+        text = f"So far:\n\n{lines}\n\nNow: {text}"
     return f"{system}\n\n{text}" if system.strip() else text
 
 

@@ -236,9 +236,9 @@ def _chosen_tools(request: CompletionRequest) -> Sequence[_Tool]:
 def _parse_tools(tools: Sequence[_Tool]) -> tuple[ClientTool, ...]:
     if len(tools) > _MAX_TOOLS:
         raise _invalid("Too many tools:", str(len(tools)), f"at most {_MAX_TOOLS}", "fewer")
-    offers = tuple(map(_parse_tool, tools))
-    check_length("All tools together", sum(len(each.description) + len(each.parameters) for each in offers))
-    return offers
+    parsed = tuple(map(_parse_tool, tools))
+    check_length("All tools together", sum(len(tool.description) + len(tool.parameters) for tool in parsed))
+    return parsed
 
 
 def _parse_tool(tool: _Tool) -> ClientTool:
@@ -251,7 +251,7 @@ def _parse_tool(tool: _Tool) -> ClientTool:
 
 def _merge_turns(messages: Sequence[_Message]) -> list[ChatMessage]:
     """Join consecutive messages of one side. Tool results are left out: the transcript has them."""
-    said = ((each.role == "user", _text_of(each)) for each in messages if each.role != "tool")
+    said = ((message.role == "user", _text_of(message)) for message in messages if message.role != "tool")
     spoken = ((is_user, text) for is_user, text in said if text.strip())
     return [
         ChatMessage(is_user, "\n\n".join(text for _, text in run))
