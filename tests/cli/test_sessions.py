@@ -398,7 +398,7 @@ def test_what_is_refused_is_named_and_the_rest_goes_on(
     assert main(["sessions", "import", str(file)]) == 1
     printed = capsys.readouterr()
     assert printed.out == "1 already there, unchanged, 2 refused\n"
-    assert f"session {SHELF} was not imported: a session of that id is here with other content" in printed.err
+    assert f"session {SHELF} was not imported: a session with this id but other content exists here" in printed.err
     assert "line 16: " in printed.err
     assert filled("import", str(file), "--as-copy", code=1).startswith(
         "1 already there, unchanged, 1 imported as a copy"

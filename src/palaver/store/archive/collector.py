@@ -1,4 +1,4 @@
-"""Collecting: a session out of the store, whole, with every number of the database replaced by one of its own."""
+"""Read complete sessions for an archive, with database numbers replaced by numbers within the session."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import UTC
@@ -26,13 +26,13 @@ _COLUMNS = (
     "id, key, profile, platform, owner, origin, title, parent, parent_seq, started, ended, end_reason, last_human,"
     " last_active, next_seq, turns, input_tokens, output_tokens, cost_micros, override"
 )
-_CUT_OFF = "the session was archived before this turn was over"
-_OVER = frozenset({TurnState.DONE.value, TurnState.FAILED.value})
+_NOT_ENDED = "the session was archived before this turn ended"
+_ENDED_STATES = frozenset({TurnState.DONE.value, TurnState.FAILED.value})
 
 
 @transaction
 def collect(session: str, principal: Principal) -> Statements[SessionRecord]:
-    """Everything of one session, hidden entries too."""
+    """Return everything of one session, including hidden entries."""
     seen = visible_to(principal)
     rows = yield f"SELECT s.no, {_COLUMNS} FROM sessions s WHERE s.id = ? AND {seen.sql}", (session, *seen.values)
     if not rows:
@@ -54,11 +54,11 @@ def collect(session: str, principal: Principal) -> Statements[SessionRecord]:
     archived.operations = yield from _operations(operations, principal)
     archived.participants = yield from _participants(number)
     archived.routes = yield from _routes(number)
-    placed = (_placed(entry, row, turns, hiding) for entry, row in zip(entries, stored, strict=True))
-    return SessionRecord(session=archived, entries=list(placed))
+    renumbered = (_renumbered(entry, row, turns, hiding) for entry, row in zip(entries, stored, strict=True))
+    return SessionRecord(session=archived, entries=list(renumbered))
 
 
-# Where it was attached from, or handed off to, is not part of what was said.
+# Where it was attached or handed off is not part of the conversation.
 _OF = " WHERE session_no = ? AND kind NOT IN ('attach', 'handoff') ORDER BY no"
 
 
@@ -90,7 +90,7 @@ def _session(columns: Sequence[Any]) -> ArchivedSession:
 
 
 def _ordinals(numbers: Iterable[int | None]) -> dict[int, int]:
-    """1 for the first that appears, 2 for the second."""
+    """Number distinct values from 1 in order of appearance."""
     found: dict[int, int] = {}
     for number in numbers:
         if number is not None:
@@ -98,7 +98,7 @@ def _ordinals(numbers: Iterable[int | None]) -> dict[int, int]:
     return found
 
 
-def _placed(entry: Entry, row: Row, turns: Mapping[int, int], hiding: Mapping[int, int]) -> Entry:
+def _renumbered(entry: Entry, row: Row, turns: Mapping[int, int], hiding: Mapping[int, int]) -> Entry:
     _, turn, hidden_by = row
     return entry._replace(
         turn=None if turn is None else str(turns[turn]),
@@ -109,7 +109,7 @@ def _placed(entry: Entry, row: Row, turns: Mapping[int, int], hiding: Mapping[in
 def _turns(
     number: int, ordinals: Mapping[int, int], entries: Sequence[Entry], stored: Sequence[Row]
 ) -> Statements[list[ArchivedTurn]]:
-    """A branch shows its parent's turns as its own; one whose row is gone is told from its entries."""
+    """Include turns of the parent that a branch copied; a turn without a row is derived from its entries."""
     rows = yield (
         "SELECT no, state, started, ended, attempt, error FROM turns"
         " WHERE no IN (SELECT turn_no FROM entries WHERE id >= ? AND id < ?)",
@@ -119,19 +119,19 @@ def _turns(
     first: dict[int, Entry] = {}
     for entry, row in zip(entries, stored, strict=True):
         first.setdefault(row[1], entry)
-    return [_turn(known[turn]) if turn in known else _lost(first[turn]) for turn in ordinals]
+    return [_turn(known[turn]) if turn in known else _turn_from_entry(first[turn]) for turn in ordinals]
 
 
-def _lost(entry: Entry) -> ArchivedTurn:
+def _turn_from_entry(entry: Entry) -> ArchivedTurn:
     moment = entry.at.astimezone(UTC)
     return ArchivedTurn(state=TurnState.DONE.value, started=moment, ended=moment)
 
 
 def _turn(row: Row) -> ArchivedTurn:
-    """An open turn is archived as failed: whoever imports it must not run it again."""
+    """Archive an open turn as failed, so that an import does not run it again."""
     _, state, started, ended, attempt, error = row
-    if state not in _OVER:
-        state, error = TurnState.FAILED.value, _CUT_OFF
+    if state not in _ENDED_STATES:
+        state, error = TurnState.FAILED.value, _NOT_ENDED
     return ArchivedTurn(
         state=state,
         started=instant(started),
@@ -162,7 +162,7 @@ def _course(before: str | None, key: str | None, to: str | None) -> dict[str, An
 
 
 def _details(details: dict[str, Any], principal: Principal) -> Statements[dict[str, Any]]:
-    """The session before is told unless it is here and somebody else's."""
+    """Leave out the session before if the principal may not see it."""
     seen = visible_to(principal)
     hidden = yield (
         f"SELECT 1 FROM sessions s WHERE s.id = ? AND NOT ({seen.sql})",
@@ -185,13 +185,10 @@ def _routes(number: int) -> Statements[list[ArchivedRoute]]:
     ]
 
 
-# Many
-
-
 async def collect_some(
     database: Database, sessions: Iterable[str], principal: Principal
 ) -> AsyncIterator[SessionRecord]:
-    """These sessions, one after the other, each as it is when its turn comes."""
+    """Yield these sessions, each read when it is needed."""
     for session in sessions:
         yield await database.read(collect(session, principal))
 
@@ -199,7 +196,7 @@ async def collect_some(
 async def collect_all(
     database: Database, principal: Principal, wanted: ListFilter = NO_FILTER
 ) -> AsyncIterator[SessionRecord]:
-    """All sessions that fit, in the order of their ids. One that is deleted meanwhile is left out."""
+    """Yield all matching sessions in order of their ids, without those deleted meanwhile."""
     after = ""
     while ids := await database.read(list_session_ids(principal, wanted=wanted, after=after)):
         after = ids[-1]

@@ -1,4 +1,4 @@
-"""Bringing sessions back: each in a transaction of its own, exactly as it was archived or not at all."""
+"""Import sessions from an archive: each in its own transaction, exactly as archived or not at all."""
 
 import hashlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ class ImportOutcome(StrEnum):
 
 @value
 class Imported:
-    """What became of one session of an archive."""
+    """The result for one session of an archive."""
 
     outcome: ImportOutcome
     line: int
@@ -50,13 +50,13 @@ class Imported:
     """Its id here."""
     entries: int = 0
     notes: tuple[str, ...] = ()
-    """What is not as it was in the archive, or why it was refused."""
+    """What differs from the archive, or why it was refused."""
 
 
 async def import_sessions(
     database: Database, archive: Iterable[bytes], *, as_copy: bool = False
 ) -> AsyncIterator[Imported]:
-    """For whoever holds the database itself. An id that is taken by other words is refused, or gets a new one."""
+    """Import as operator. A session whose id has other content here is refused, or gets a new id with `as_copy`."""
     renamed: dict[str, str] = {}
     for found in read_archive(archive):
         if isinstance(found, Problem):
@@ -64,9 +64,9 @@ async def import_sessions(
                 outcome=ImportOutcome.REFUSED, line=found.line, session=found.session, notes=(found.sentence,)
             )
             continue
-        arrival = _Arrival(found.record, renamed)
+        incoming = _Incoming(found.record, renamed)
         try:
-            imported = await database.transact(_bring(arrival, found.line, as_copy=as_copy))
+            imported = await database.transact(_import(incoming, found.line, as_copy=as_copy))
         except PalaverError as error:
             imported = _refused(found.record.session.id, found.line, str(error))
         if imported.outcome is ImportOutcome.COPIED and imported.session and imported.id:
@@ -79,8 +79,8 @@ def _refused(session: str, line: int, reason: str) -> Imported:
     return Imported(outcome=ImportOutcome.REFUSED, line=line, session=session, notes=(sentence,))
 
 
-class _Arrival:
-    """A session on its way in, with everything made ready that needs no database."""
+class _Incoming:
+    """A session to import, and the new ids of copied sessions."""
 
     def __init__(self, record: SessionRecord, renamed: Mapping[str, str]) -> None:
         self.session = record.session
@@ -88,13 +88,13 @@ class _Arrival:
         self.renamed = renamed
 
     def transcript(self) -> list[Entry]:
-        """What the entries will be once they are written."""
+        """Return the entries as they will read from the database."""
         entries = self.record.entries
         written = entries_of(prepare(entry).placed(entry.seq) for entry in entries)
         return [new._replace(hidden_by=old.hidden_by) for new, old in zip(written, entries, strict=True)]
 
     def copy_id(self) -> str:
-        """Told from the content, so that the same copy is not made twice; it sorts beside the original."""
+        """Derive the id from the content, so that a copy is made once; it sorts beside the original."""
         digest = hashlib.sha256()
         for line in session_lines(self.record):
             digest.update(line)
@@ -104,52 +104,56 @@ class _Arrival:
 
 
 @transaction
-def _bring(arrival: _Arrival, line: int, *, as_copy: bool) -> Statements[Imported]:
-    archived = arrival.session.id
+def _import(incoming: _Incoming, line: int, *, as_copy: bool) -> Statements[Imported]:
+    archived = incoming.session.id
     id_, outcome = archived, ImportOutcome.IMPORTED
-    same = yield from _is_there(id_, arrival)
+    same = yield from _is_same_as_stored(id_, incoming)
     if same is False and as_copy:
-        id_, outcome = arrival.copy_id(), ImportOutcome.COPIED
-        same = yield from _is_there(id_, arrival)
+        id_, outcome = incoming.copy_id(), ImportOutcome.COPIED
+        same = yield from _is_same_as_stored(id_, incoming)
     if same is False:
-        return _refused(archived, line, "a session of that id is here with other content; --as-copy imports it beside")
+        return _refused(
+            archived,
+            line,
+            "a session with this id but other content exists here; use --as-copy to import it beside that",
+        )
     if same:
         return Imported(outcome=ImportOutcome.UNCHANGED, line=line, session=archived, id=id_)
-    notes = yield from _write(id_, arrival)
-    count = len(arrival.record.entries)
+    notes = yield from _write(id_, incoming)
+    count = len(incoming.record.entries)
     return Imported(outcome=outcome, line=line, session=archived, id=id_, entries=count, notes=tuple(notes))
 
 
-def _is_there(id_: str, arrival: _Arrival) -> Statements[bool | None]:
-    """Whether what is here under this id is what arrives; None if nothing is."""
+def _is_same_as_stored(id_: str, incoming: _Incoming) -> Statements[bool | None]:
+    """Return whether the stored session with this id is the same; None if there is none."""
     yield Lock(f"session {id_}")
     if not (yield "SELECT 1 FROM sessions WHERE id = ?", (id_,)):
         return None
     here = yield from collect(id_, Principal.operator())
-    mine = arrival.session
+    mine = incoming.session
     return (here.session.owner, here.session.started) == (mine.owner, mine.started) and [
-        _hidden_or_not(entry) for entry in here.entries
-    ] == [_hidden_or_not(entry) for entry in arrival.transcript()]
+        _without_operation(entry) for entry in here.entries
+    ] == [_without_operation(entry) for entry in incoming.transcript()]
 
 
-def _hidden_or_not(entry: Entry) -> Entry:
+def _without_operation(entry: Entry) -> Entry:
     return entry if entry.hidden_by is None else entry._replace(hidden_by="hidden")
 
 
-def _write(id_: str, arrival: _Arrival) -> Statements[list[str]]:
-    session = arrival.session
+def _write(id_: str, incoming: _Incoming) -> Statements[list[str]]:
+    session = incoming.session
     yield Lock(session.key)
     notes: list[str] = []
     ended, reason = session.ended, session.end_reason
     if ended is None and (yield from _is_taken(session.key)):
         ended, reason = session.last_active, EndReason.SWITCHED.value
-        notes.append("it came as ended, since its conversation goes on in another session here")
-    number = yield from _insert(id_, session, ended, reason, arrival.renamed)
-    notes += yield from _name(id_, session.title)
-    yield from _connect(number, session, is_open=ended is None)
+        notes.append("it was imported as ended, since its conversation has another open session here")
+    number = yield from _insert(id_, session, ended, reason, incoming.renamed)
+    notes += yield from _set_title(id_, session.title)
+    yield from _link(number, session, is_open=ended is None)
     turns = yield from _insert_turns(number, session)
-    operations = yield from _insert_operations(number, arrival)
-    yield from _insert_entries(number, arrival, turns, operations)
+    operations = yield from _insert_operations(number, incoming)
+    yield from _insert_entries(number, incoming, turns, operations)
     return notes
 
 
@@ -188,11 +192,11 @@ def _micros(moment: datetime | None) -> int | None:
     return None if moment is None else micros(moment)
 
 
-def _name(id_: str, title: str | None) -> Statements[list[str]]:
+def _set_title(id_: str, title: str | None) -> Statements[list[str]]:
     if title is None:
         return []
     named = yield from rename(id_, title, Principal.operator())
-    return [] if named.title == title else [f"its title is taken, so it is called {named.title}"]
+    return [] if named.title == title else [f"its title is taken, so it was renamed to {named.title}"]
 
 
 def _is_taken(key: str) -> Statements[bool]:
@@ -203,8 +207,8 @@ def _is_taken(key: str) -> Statements[bool]:
     return bool(rows)
 
 
-def _connect(number: int, session: ArchivedSession, *, is_open: bool) -> Statements[None]:
-    """Who may read it, and which conversations lead to it, unless they lead elsewhere by now."""
+def _link(number: int, session: ArchivedSession, *, is_open: bool) -> Statements[None]:
+    """Insert participants and routes; existing routes stay."""
     people: list[tuple[Value, ...]] = [(identity, number) for identity in sorted(set(session.participants))]
     if people:
         yield "INSERT INTO participants (identity, session_no) VALUES (?, ?)", people
@@ -238,24 +242,24 @@ def _insert_turns(number: int, session: ArchivedSession) -> Statements[list[int]
     )
 
 
-def _insert_operations(number: int, arrival: _Arrival) -> Statements[list[int]]:
+def _insert_operations(number: int, incoming: _Incoming) -> Statements[list[int]]:
     def values(operation: ArchivedOperation) -> tuple[Value, ...]:
         details = dict(operation.details)
         before, *keys = (details.pop(name, None) for name in ("before", "key", "to"))
         at, undone = micros(operation.at), _micros(operation.undone_at)
-        course = arrival.renamed.get(before, before) if before else None, *keys
+        course = incoming.renamed.get(before, before) if before else None, *keys
         return (operation.key, number, operation.kind, at, operation.by, json_text(details), undone, *course)
 
     columns = "key, session_no, kind, at, by_whom, details, undone_at, from_session, from_key, to_key"
     return (
         yield from _insert_numbered(
-            "operations", columns, number, [values(each) for each in arrival.session.operations]
+            "operations", columns, number, [values(each) for each in incoming.session.operations]
         )
     )
 
 
 def _insert_numbered(table: str, columns: str, session: int, rows: list[tuple[Value, ...]]) -> Statements[list[int]]:
-    """Numbers are given in order, so the new ones of this session are those of the rows, one by one."""
+    """Insert rows and return their numbers, which are given in order."""
     if not rows:
         return []
     highest = yield f"SELECT coalesce(max(no), 0) FROM {table}", ()
@@ -268,7 +272,7 @@ def _insert_numbered(table: str, columns: str, session: int, rows: list[tuple[Va
 
 
 def _insert_entries(
-    number: int, arrival: _Arrival, turns: Sequence[int], operations: Sequence[int]
+    number: int, incoming: _Incoming, turns: Sequence[int], operations: Sequence[int]
 ) -> Statements[None]:
     def values(entry: Entry) -> tuple[Value, ...]:
         turn = None if entry.turn is None else turns[int(entry.turn) - 1]
@@ -276,14 +280,14 @@ def _insert_entries(
         ready = prepare(entry, turn)
         return (number * SEQS + entry.seq, ready.role, turn, hiding, ready.observed, ready.placed(entry.seq))
 
-    rows = [values(entry) for entry in arrival.record.entries]
+    rows = [values(entry) for entry in incoming.record.entries]
     if not rows:
         return
     yield "INSERT INTO entries (id, role, turn_no, hidden_by, observed, body) VALUES (?, ?, ?, ?, ?, ?)", rows
-    yield from advance_shown_from(number, arrival.session.next_seq)
-    filed = (entry for entry in arrival.record.entries if entry.files)
-    yield from add_refs("entry", {number * SEQS + entry.seq: file_digests(entry.files) for entry in filed})
-    # What a branch copied from its parent is found there.
-    first, last = (arrival.session.parent_seq or 0) + 1, arrival.session.next_seq - 1
+    yield from advance_shown_from(number, incoming.session.next_seq)
+    with_files = (entry for entry in incoming.record.entries if entry.files)
+    yield from add_refs("entry", {number * SEQS + entry.seq: file_digests(entry.files) for entry in with_files})
+    # Entries that a branch copied are indexed with the parent.
+    first, last = (incoming.session.parent_seq or 0) + 1, incoming.session.next_seq - 1
     if first <= last:
         yield from write_journal("append", number, first, last)

@@ -18,6 +18,7 @@ __all__ = [
     "get",
     "get_visible",
     "lock_session",
+    "messages_visible_to",
     "visible_to",
 ]
 
@@ -55,6 +56,14 @@ def visible_to(principal: Principal) -> Filter:
     if principal.among is None:
         return Filter(" AND ".join(rules), values)
     return Filter(" AND ".join([*rules, _EVERYONE_THERE]), (*values, principal.among))
+
+
+def messages_visible_to(principal: Principal) -> Filter:
+    """Return the one rule of who can read an inbox row `i`: its sender, until its content is deleted."""
+    if principal.sees_all:
+        return Filter("1 = 1", ())
+    names = tuple(sorted(principal.identities))
+    return Filter(f"(length(i.body) > 0 AND i.identity IN ({', '.join('?' * len(names)) or 'NULL'}))", names)
 
 
 # Every person who takes part in the given session takes part in `s`, under any identity.

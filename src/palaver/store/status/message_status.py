@@ -5,12 +5,12 @@ from dataclasses import field
 from datetime import datetime, timedelta
 
 from palaver.db.database import TURNS
-from palaver.db.transaction import Lock, Notify, Row, Statements, transaction
+from palaver.db.transaction import Lock, Notify, Statements, transaction
 from palaver.model.errors import NotFound
 from palaver.model.ids import encode_id
 from palaver.model.key import SessionKey
 from palaver.model.lifecycle import InboxState, TurnState
-from palaver.model.session import Principal, Session, identity_of
+from palaver.model.session import Principal, Session
 from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.model.turn import Received, Turn, Usage, account_text
@@ -18,7 +18,7 @@ from palaver.model.value import value
 from palaver.model.view import open_calls_of_turn
 from palaver.store.conversations.sessions import open_by_key
 from palaver.store.conversations.transcript import SEQS, load_shown
-from palaver.store.conversations.visibility import get_visible, visible_to
+from palaver.store.conversations.visibility import Filter, get_visible, messages_visible_to, visible_to
 from palaver.store.queue.cause import CauseKind
 from palaver.store.queue.inbox import OPEN_TURN, dedup_name, get_message
 from palaver.store.queue.turns import append_to_turn, halt, resume
@@ -98,22 +98,18 @@ def _placeholders(values: Sequence[object]) -> str:
 
 @transaction
 def find_received(sources: Sequence[Source], principal: Principal) -> Statements[Received | None]:
-    names = [name for name in map(dedup_name, sources) if name]
+    names = tuple(name for name in map(dedup_name, sources) if name)
+    return (yield from _newest_visible(Filter(f"i.dedup IN ({_placeholders(names)})", names), principal))
+
+
+def _newest_visible(where: Filter, principal: Principal) -> Statements[Received | None]:
+    seen = messages_visible_to(principal)
     rows = yield (
         f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
-        f" WHERE i.dedup IN ({_placeholders(names)}) AND length(i.body) > 0",
-        tuple(names),
+        f" WHERE {where.sql} AND {seen.sql} AND length(i.body) > 0 ORDER BY i.no DESC LIMIT 1",
+        (*where.values, *seen.values),
     )
-    return _first_sent_by(principal, rows)
-
-
-def _first_sent_by(principal: Principal, rows: Sequence[Row]) -> Received | None:
-    found = map(received_of, rows)
-    return next((each for each in found if principal.sees_all or _sender(each) in principal.identities), None)
-
-
-def _sender(received: Received) -> str | None:
-    return identity_of(received.inbound.source)
+    return received_of(rows[0]) if rows else None
 
 
 _PARKED = f"EXISTS (SELECT 1 FROM turns p WHERE p.key = i.key AND p.state IN {OPEN_TURN} AND p.state = 'parked')"
@@ -183,12 +179,7 @@ def _notices(kind: CauseKind, id_: int, detail: str = "") -> Statements[tuple[st
 
 @transaction
 def last_message_of_turn(turn: int, principal: Principal) -> Statements[Received | None]:
-    rows = yield (
-        f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
-        " WHERE i.turn_no = ? AND length(i.body) > 0 ORDER BY i.no DESC",
-        (turn,),
-    )
-    return _first_sent_by(principal, rows)
+    return (yield from _newest_visible(Filter("i.turn_no = ?", (turn,)), principal))
 
 
 @transaction

@@ -11,12 +11,12 @@ from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.ids import decode_id, encode_id
 from palaver.model.lifecycle import InboxState
-from palaver.model.session import Principal, Session, identity_of
+from palaver.model.session import Principal, Session
 from palaver.model.transcript import Entry
 from palaver.model.turn import Delivery, Inbound, Turn, Usage
 from palaver.model.value import value
 from palaver.store.conversations.transcript import SEQS
-from palaver.store.conversations.visibility import find, visible_to
+from palaver.store.conversations.visibility import find, messages_visible_to, visible_to
 from palaver.store.queue.cause import CAUSE_COLUMNS, OF_MESSAGE, OF_TURN, CauseKind, cause_of
 from palaver.store.queue.inbox import OPEN_TURN
 from palaver.store.queue.outbox import REPLIES
@@ -215,7 +215,8 @@ def _trace_of_turn(number: int, principal: Principal) -> Statements[Trace | None
     if turn is None:
         return None
     messages = yield from _inbound_where(
-        "i.turn_no = ? OR (i.turn_no IS NULL AND i.revises IN (SELECT dedup FROM inbox WHERE turn_no = ?))", number
+        "i.turn_no = ? OR (i.turn_no IS NULL AND i.revises IN (SELECT dedup FROM inbox WHERE turn_no = ?))",
+        (number, number),
     )
     deliveries = yield from _deliveries_where(
         f"(id >= ? AND id < ?) OR ({_CAUSED_BY.format(_in(_OF_TURN))})"
@@ -230,17 +231,15 @@ def _trace_of_turn(number: int, principal: Principal) -> Statements[Trace | None
 
 
 def _trace_of_message(number: int, principal: Principal) -> Statements[Trace | None]:
-    found = yield from _inbound_where("i.no = ? OR i.revises = (SELECT dedup FROM inbox WHERE no = ?)", number)
-    messages = [message for message in found if _is_sender(principal, message)]
+    seen = messages_visible_to(principal)
+    messages = yield from _inbound_where(
+        f"(i.no = ? OR i.revises = (SELECT dedup FROM inbox WHERE no = ?)) AND {seen.sql}",
+        (number, number, *seen.values),
+    )
     if number not in {message.number for message in messages}:
         return None
     deliveries = yield from _deliveries_where(_CAUSED_BY.format(_in(OF_MESSAGE)), (str(number),))
     return Trace(messages=tuple(messages), deliveries=tuple(deliveries))
-
-
-def _is_sender(principal: Principal, message: InboundTrace) -> bool:
-    sender = message.inbound and identity_of(message.inbound.source)
-    return principal.sees_all or sender in principal.identities
 
 
 def _trace_of_send(number: int, principal: Principal) -> Statements[Trace | None]:
@@ -315,10 +314,10 @@ def _redacted_delivery(sent: DeliveryTrace, turn: TurnTrace | None) -> DeliveryT
     return replace(sent, delivery=delivery, worker=None)
 
 
-def _inbound_where(condition: str, number: int) -> Statements[list[InboundTrace]]:
+def _inbound_where(condition: str, values: Sequence[Value]) -> Statements[list[InboundTrace]]:
     rows = yield (
         f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE {condition} ORDER BY i.no",
-        (number,) * condition.count("?"),
+        tuple(values),
     )
     found: list[InboundTrace] = []
     for row in rows:
