@@ -158,7 +158,7 @@ async def test_a_connection_that_is_lost_is_made_again_and_nothing_is_missed(tmp
 async def test_an_account_whose_loss_the_store_refuses_to_note_is_served_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "_BREATH", 0.01)
+    monkeypatch.setattr(retry, "RESTART_PAUSE_SECONDS", 0.01)
     async with running(tmp_path / "p.db", chance=NoPauses()) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)

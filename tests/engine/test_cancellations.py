@@ -121,8 +121,8 @@ class Rusty:
     ("toolset", "tool", "told"),
     [
         (Rusty(lists=False), "breaks", "There is no tool called breaks."),
-        (Rusty(lists=True), "breaks", "The tool broke; its effect is unknown."),
-        (Rusty(lists=True), "asks", "A person has to allow this first, and nobody has."),
+        (Rusty(lists=True), "breaks", "The tool failed. Its effect is unknown."),
+        (Rusty(lists=True), "asks", "A person has to approve this call first."),
     ],
 )
 async def test_a_tool_breaks_and_the_agent_is_told(tmp_path: Path, toolset: Rusty, tool: str, told: str) -> None:
@@ -180,7 +180,7 @@ async def test_a_send_that_breaks_off_may_have_arrived_and_is_repeated(tmp_path:
 async def test_a_step_that_breaks_off_in_a_loop_or_in_a_lane_is_taken_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    monkeypatch.setattr(retry, "_BREATH", 0.01)
+    monkeypatch.setattr(retry, "RESTART_PAUSE_SECONDS", 0.01)
     async with running(tmp_path / "p.db", poll=OFTEN, lease=3 * OFTEN, chance=NoPauses()) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)

@@ -117,7 +117,7 @@ async def test_nothing_is_summarised_over_a_cap(tmp_path: Path) -> None:
 
 
 async def test_with_caps_use_is_summed_up_as_turns_begin(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quotas, "_MANY", 2)
+    monkeypatch.setattr(quotas, "UNSUMMED_TURNS", 2)
     async with running(store_url, agent=Scripted(_answer), caps=_caps(person_day=Quota(tokens=200))) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)

@@ -61,7 +61,7 @@ async def test_a_command_that_breaks_is_answered_safely_and_holds_nothing_up(
         await chat.hears("You said: hello")
         assert [message.text for message in chat.shown] == [texts.SORRY, "You said: hello"]
         assert await here.rows("SELECT state FROM inbox WHERE turn_no IS NULL") == [("failed",)]
-    assert "a command broke" in caplog.text
+    assert "a command failed" in caplog.text
     assert WORDS not in caplog.text
 
 

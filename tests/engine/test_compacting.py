@@ -64,7 +64,7 @@ async def test_what_was_said_earlier_is_summarised_and_comes_back_byte_for_byte(
         before = await here.entries()
         await chat.say(alice, "/compress the money")
         await chat.hears(texts.compacted(4))
-        assert "taken over" not in caplog.text
+        assert "took over" not in caplog.text
         assert agent.passages[0].focus == "the money"
         assert "one" in agent.passages[0].messages[0].text
         await here.settled()
@@ -370,7 +370,7 @@ async def test_a_worker_that_lost_the_conversation_summarises_nothing(
         clock.later(hours=1)
         (taken,) = await here.store.transact(here.store.turns.reclaim("other", clock.now(), HOUR, limit=1))
         agent.go.set()
-        await until(lambda: "taken over by another worker" in caplog.text)
+        await until(lambda: "another worker took over" in caplog.text)
         assert await here.entries() == before
         assert await here.store.read(here.store.turns.state_of(taken)) is TurnState.RUNNING
 

@@ -115,7 +115,7 @@ async def test_an_answer_that_broke_off_is_shown_once_when_it_is_begun_again(tmp
 
 @pytest.mark.drops_transactions
 async def test_a_store_that_refuses_for_a_while_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "_BREATH", 0.01)
+    monkeypatch.setattr(retry, "RESTART_PAUSE_SECONDS", 0.01)
     often = timedelta(seconds=0.03)
     async with running(tmp_path / "p.db", lease=3 * often, poll=often, sweep_every=often, chance=NoPauses()) as here:
         alice = here.world.person("alice")

@@ -140,7 +140,7 @@ class Stingy(FakeAdapter):
 
 @pytest.fixture
 def stingy(monkeypatch: pytest.MonkeyPatch) -> Stingy:
-    monkeypatch.setattr(attachments, "_AGAIN", timedelta(milliseconds=10))
+    monkeypatch.setattr(attachments, "RETRY_AFTER", timedelta(milliseconds=10))
     return Stingy(FakePlatform())
 
 

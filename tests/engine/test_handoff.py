@@ -180,7 +180,7 @@ async def test_a_handoff_that_a_crash_cut_off_arrives_once(store_url: str, monke
     fake, other = FakePlatform(), FakePlatform(repeats_safely=True)
     stuck = asyncio.Event()
 
-    arrival = Handoffs.arrival
+    arrival = Handoffs.prepare_arrival
 
     async def never(self: Handoffs, announced: Outbound, thread: str | None, now: datetime) -> Transaction[None]:
         if announced.handoff is not None:
@@ -193,10 +193,10 @@ async def test_a_handoff_that_a_crash_cut_off_arrives_once(store_url: str, monke
     async with between(store_url, fake, other, grants=ADMINS, safe=True) as two:
         await two.set_home(home, owner)
         await two.ask(chat, alice, "one")
-        monkeypatch.setattr(Handoffs, "arrival", never)
+        monkeypatch.setattr(Handoffs, "prepare_arrival", never)
         await two.ask(chat, alice, "/handoff other")
         await stuck.wait()
-    monkeypatch.setattr(Handoffs, "arrival", arrival)
+    monkeypatch.setattr(Handoffs, "prepare_arrival", arrival)
     async with between(store_url, fake, other, grants=ADMINS, safe=True, worker="w2") as two:
         await chat.hears("continues in the home channel of other")
         assert len([message for message in home.shown if "continues here" in message.text]) == 1

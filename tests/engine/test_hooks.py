@@ -41,7 +41,7 @@ async def test_a_turn_is_told_from_its_start_to_its_delivery(tmp_path: Path) -> 
 async def test_a_hook_that_fails_and_one_that_hangs_hold_nothing_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hooks, "_LIMIT", 0.05)
+    monkeypatch.setattr(hooks, "HOOK_TIMEOUT_SECONDS", 0.05)
 
     async def fails(happening: GatewayEvent) -> None:
         raise ValueError(happening.kind)

@@ -14,8 +14,8 @@ from tests.engine.gateway import running, until
 
 @pytest.fixture(autouse=True)
 def lively(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palaver.engine.turns.running._AFTER", 0.0)
-    monkeypatch.setattr("palaver.engine.turns.running._EVERY", 0.05)
+    monkeypatch.setattr("palaver.engine.turns.running.TYPING_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr("palaver.engine.turns.running.TYPING_INTERVAL_SECONDS", 0.05)
 
 
 async def test_typing_is_shown_again_and_again_until_the_answer_is_there(tmp_path: Path) -> None:

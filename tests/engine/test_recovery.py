@@ -104,7 +104,7 @@ async def test_without_a_window_it_is_taken_up_however_late(tmp_path: Path) -> N
 async def test_a_gateway_that_keeps_crashing_gives_up_instead_of_resuming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "_PAGE", 2)
+    monkeypatch.setattr(maintenance, "PAGE_SIZE", 2)
     world, agent = FakePlatform(), Slow()
     people = [world.person(f"p{number}") for number in range(5)]
     chats = [world.dm(person) for person in people]
@@ -125,7 +125,7 @@ async def test_a_gateway_that_keeps_crashing_gives_up_instead_of_resuming(
 
 
 async def test_a_store_that_refuses_now_and_then_is_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "_BREATH", 0.001)
+    monkeypatch.setattr(retry, "RESTART_PAUSE_SECONDS", 0.001)
     async with running(tmp_path / "p.db", lease=timedelta(seconds=0.3), crash_limit=1) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)

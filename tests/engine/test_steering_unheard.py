@@ -74,7 +74,7 @@ async def test_a_moment_without_the_store_breaks_no_turn_and_forgets_nobody_who_
             monkeypatch, here.store, how, phrase, StoreUnavailable("it is not known whether it happened"), done=done
         )
         go.set()
-        await group.hears("Not everybody who speaks here may have this tool used.")
+        await group.hears("Not everybody in this conversation may use this tool.")
         assert happened()
         assert len(told) == 1
         assert "two" in told[0]

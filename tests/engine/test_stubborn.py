@@ -45,8 +45,8 @@ class Stubborn:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palaver.engine.turns.running._LET_GO", 0.1)
-    monkeypatch.setattr("palaver.engine.turns.agent_events._CLOSE_LIMIT", 0.1)
+    monkeypatch.setattr("palaver.engine.turns.running.CANCEL_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr("palaver.engine.turns.agent.CLOSE_TIMEOUT_SECONDS", 0.1)
 
 
 async def _let_go(agent: Stubborn, here: Bench) -> None:

@@ -143,7 +143,7 @@ async def test_shutting_down_waits_a_moment_for_a_title_and_no_longer(
         asyncio.get_running_loop().call_later(0.05, agent.waits.set)
         await draining
         assert await titles(here) == ["Holiday plans"]
-    monkeypatch.setattr("palaver.engine.turns.titles._MOMENT", 0.05)
+    monkeypatch.setattr("palaver.engine.turns.summaries.TITLE_DRAIN_SECONDS", 0.05)
     agent.waits.clear()
     async with running(tmp_path / "q.db", agent=agent) as here:
         bob = here.world.person("bob")

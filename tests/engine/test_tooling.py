@@ -101,7 +101,7 @@ async def test_what_a_platform_does_not_have_and_what_is_never_allowed_is_not_th
         chat = here.world.dm(alice)
         for name in ("read_file", "send_here", "sea"):
             await chat.say(alice, use(name))
-            await chat.hears(f"There is no tool called {name}. There are: search.")
+            await chat.hears(f"There is no tool called {name}. Available tools: search.")
 
 
 async def test_whoever_speaks_into_a_turn_with_a_lesser_role_takes_its_tools_away(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ async def test_a_tool_that_breaks_or_hangs_does_not_end_the_turn(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken, stuck = Lever(breaks=True), Lever(go=asyncio.Event())
-    for number, (lever, told) in enumerate(((broken, "The tool broke"), (stuck, "took longer than"))):
+    for number, (lever, told) in enumerate(((broken, "The tool failed"), (stuck, "took longer than"))):
         async with running(
             tmp_path / f"{number}.db",
             toolsets=lambda _, lever=lever: (lever,),
@@ -215,7 +215,7 @@ async def test_arguments_that_are_no_object_are_told_to_the_agent(tmp_path: Path
     lever = Lever()
     async with running(tmp_path / "p.db", toolsets=lambda _: (lever,), grants=OWNERS) as here:
         alice = here.world.person("alice")
-        await said_in(here, alice, f"!use lever {arguments}", "The arguments have to be one JSON object.")
+        await said_in(here, alice, f"!use lever {arguments}", "The arguments must be one JSON object.")
         assert lever.pulled == 0
 
 
@@ -313,7 +313,7 @@ async def test_nobody_is_asked_about_more_than_they_would_read(tmp_path: Path) -
         await chat.say(alice, "/deny")
         await chat.hears("not allowed")
         await chat.say(alice, use("lever", how="x" * 5000))
-        await chat.hears("lever: A person has to allow this, and is not asked about so much at once")
+        await chat.hears("lever: Shorten the arguments or split the call")
         assert lever.pulled == 0
 
 
@@ -345,7 +345,7 @@ async def test_nothing_is_not_told_as_sent_before(tmp_path: Path) -> None:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, use("lever"))
-        await chat.hears("lever: There is nothing in it that could be sent.")
+        await chat.hears("lever: There is nothing to send.")
 
 
 async def test_a_message_is_sent_at_once_to_where_it_was_asked_for(store_url: str) -> None:

@@ -24,8 +24,8 @@ OUTAGE, FULL = StoreUnavailable("it is not known whether it happened"), StoreErr
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palaver.engine.delivery.worker._AGAIN", 0.01)
-    monkeypatch.setattr("palaver.engine.turns.running._LOOK_AGAIN", 0.01)
+    monkeypatch.setattr("palaver.engine.delivery.worker.SETTLE_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("palaver.engine.turns.running.SIGNAL_RETRY_SECONDS", 0.01)
 
 
 def _kinds(here: Bench) -> list[EventKind]:
@@ -47,7 +47,7 @@ async def test_what_was_written_though_nobody_heard_so_is_not_taken_for_lost(
         assert [message.text for message in chat.shown] == ["You said: hello"]
         assert (await here.texts())[-2:] == ["hello", "You said: hello"]
         assert await here.rows("SELECT state, attempt FROM turns") == [("done", 1)]
-    assert "taken over" not in caplog.text
+    assert "took over" not in caplog.text
 
 
 async def test_a_turn_that_was_parked_though_nobody_heard_so_is_not_taken_for_lost(
@@ -62,7 +62,7 @@ async def test_a_turn_that_was_parked_though_nobody_heard_so_is_not_taken_for_lo
         await here.settled()
         assert happened()
         assert await here.rows("SELECT state, attempt FROM turns") == [("parked", 1)]
-    assert "taken over" not in caplog.text
+    assert "took over" not in caplog.text
 
 
 async def test_a_send_that_the_store_refused_to_settle_is_not_sent_again(
@@ -121,11 +121,11 @@ async def test_a_send_that_breaks_is_not_broken_unseen(
 ) -> None:
     caplog.set_level(logging.INFO)
     async with running(tmp_path / "p.db") as here:
-        monkeypatch.setattr("palaver.engine.delivery.worker.Deliveries._has_its_turn", None)
+        monkeypatch.setattr("palaver.engine.delivery.worker.DeliveryWorker._acquire", None)
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "hello")
-        await until(lambda: "a send broke" in caplog.text)
+        await until(lambda: "a send failed" in caplog.text)
 
 
 async def test_who_says_stop_is_heard_also_after_the_store_refused_to_look(

@@ -32,7 +32,7 @@ async def test_a_command_is_obeyed_by_the_next_gateway_where_the_first_died_befo
     alice = world.person("alice")
     chat = world.dm(alice)
     with monkeypatch.context() as patch:
-        patch.setattr("palaver.engine.intake.command_dispatch.Obedience.obey", never)
+        patch.setattr("palaver.engine.intake.command_dispatch.CommandDispatcher.run", never)
         async with running(store_url, world) as here:
             await chat.say(alice, said)
             state = "parked" if "approve" in said else "running"

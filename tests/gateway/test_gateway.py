@@ -108,7 +108,7 @@ async def test_who_waits_while_nothing_can_be_written_is_told_so(
         raise StoreUnavailable("its disk is full")
 
     monkeypatch.setattr("palaver.store.queue.turns.begin", full)
-    monkeypatch.setattr("palaver.gateway.gateway._PATIENCE", 0.1)
+    monkeypatch.setattr("palaver.gateway.terminal.WRITE_REFUSAL_SECONDS", 0.1)
     async with serving(config), asyncio.timeout(30):
         alice = person(config)
         alice.say("hello")

@@ -147,7 +147,7 @@ class _Toolbox:
         if call.name in self.offered:
             raise ToolFailed("The client has to run this tool itself, and has not.")
         if call.name not in self.found:
-            raise ToolFailed(f"There is no tool {call.name[:100]}. Available tools: {', '.join(self.found)}.")
+            raise ToolFailed(f"There is no tool called {call.name[:100]}. Available tools: {', '.join(self.found)}.")
         use = self._tool_use(call)
         if use is None:
             raise ToolFailed("The arguments must be one JSON object.")
