@@ -106,7 +106,9 @@ class Rusty:
     async def tools(self) -> Sequence[Tool]:
         if not self._lists:
             await _await_what_is_given_up()
-        return [Tool(name=name, description="", parameters={}, asks=name == "asks") for name in ("breaks", "asks")]
+        return [
+            Tool(name=name, description="", parameters={}, needs_approval=name == "asks") for name in ("breaks", "asks")
+        ]
 
     async def skips_approval(self, use: ToolUse) -> bool:  # noqa: ARG002
         await _await_what_is_given_up()

@@ -137,7 +137,7 @@ async def test_who_says_stop_is_heard_also_after_the_store_refused_to_look(
         chat = here.world.dm(alice)
         await chat.say(alice, "hello")
         await until(lambda: bool(agent.requests))
-        happened = trouble(monkeypatch, here.store, "read", "SELECT stop, key FROM turns", FULL)
+        happened = trouble(monkeypatch, here.store, "read", "SELECT stopped_by, key FROM turns", FULL)
         await chat.say(alice, "/stop")
         await here.settled()
         assert happened()

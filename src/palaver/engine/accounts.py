@@ -11,7 +11,14 @@ from functools import partial
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.context import EngineContext
 from palaver.engine.intake.receiver import Intake
-from palaver.engine.retry import backoff, contain_cancellation, describe_error, retry_outage, run_forever
+from palaver.engine.retry import (
+    backoff,
+    contain_cancellation,
+    describe_error,
+    retry_outage,
+    retry_until_stored,
+    run_forever,
+)
 from palaver.model.errors import MalformedSource, NotServed
 from palaver.model.ids import check_ids
 from palaver.model.lifecycle import InboxState
@@ -139,8 +146,8 @@ class ServedAccountReceiver(AccountReceiver):
     async def connected(self) -> None:
         self.on_connected()
         self.health.connected_since = now = self.ctx.clock.now()
-        await self.ctx.retry_until_stored(
-            self.ctx.store.accounts.mark_connected(self.platform, self.account, self.fence, now)
+        await retry_until_stored(
+            self.ctx.store, self.ctx.store.accounts.mark_connected(self.platform, self.account, self.fence, now)
         )
 
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
@@ -306,8 +313,8 @@ class AccountRunner:
         else:
             log.warning("connection lost: %s", why, extra={"action": "account.down", "account": self._name(adapter)})
         name, account, now = adapter.platform.name, adapter.account, self.ctx.clock.now()
-        await self.ctx.retry_until_stored(
-            self.ctx.store.accounts.mark_down(name, account, fence, now, why, refused=refused)
+        await retry_until_stored(
+            self.ctx.store, self.ctx.store.accounts.mark_down(name, account, fence, now, why, refused=refused)
         )
 
     def _on_connected(self, adapter: Adapter) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.context import EngineContext
-from palaver.engine.retry import contain_cancellation, log_error
+from palaver.engine.retry import contain_cancellation, log_error, retry_until_stored
 from palaver.model.attachment import Attachment, NewFile, TooLarge, detect_media_type, format_size
 from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
@@ -55,7 +55,7 @@ class Attachments:
             skipped = [
                 _fail(file, f"only {self._max_files} are taken") for file in received.inbound.files[self._max_files :]
             ]
-            await self.ctx.retry_until_stored(self.ctx.store.attachments.set_files(received, [*files, *skipped]))
+            await retry_until_stored(self.ctx.store, self.ctx.store.attachments.set_files(received, [*files, *skipped]))
             self.ctx.download_failing_since.pop(received.number, None)
             log.info("files fetched", extra={"action": "files.fetched", "inbox": received.number})
         return None

@@ -1,19 +1,17 @@
 """What most parts of the engine share."""
 
 import random
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeVar
 
-from palaver.db.transaction import Transaction
 from palaver.engine.delivery.replies import Replies
 from palaver.engine.delivery.sender import SendBudget
 from palaver.engine.hooks import EventOutbox, Hooks
 from palaver.engine.metrics import Meter, NoMeter
 from palaver.engine.options import ChatMoves, Options, follow_move, follow_moves
 from palaver.engine.reply_waiter import ReplyWaiter
-from palaver.engine.retry import Timeouts, retry_outage
+from palaver.engine.retry import Timeouts
 from palaver.model.source import Source
 from palaver.protocols.agent import Agents
 from palaver.protocols.clock import Clock
@@ -24,8 +22,6 @@ from palaver.store.store import Store
 __all__ = [
     "EngineContext",
 ]
-
-T = TypeVar("T")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -68,7 +64,3 @@ class EngineContext:
 
     def current_source(self, source: Source) -> Source:
         return follow_move(source, self.chat_moves)
-
-    def retry_until_stored(self, work: Transaction[T]) -> Coroutine[Any, Any, T]:
-        """Commit a transaction, however long the store does not answer: a finished result must not be lost."""
-        return retry_outage(lambda: self.store.transact(work))

@@ -10,7 +10,7 @@ from functools import partial
 from palaver.db.database import TURNS
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.worker import DeliveryWorker
-from palaver.engine.retry import retry_outage, wait_any
+from palaver.engine.retry import retry_outage, retry_until_stored, wait_any
 from palaver.engine.turns.dispatcher import Dispatcher
 from palaver.engine.turns.runner import TurnRunner
 from palaver.model.lifecycle import EndReason
@@ -134,7 +134,7 @@ class Maintenance:
     async def confirm_start(self) -> None:
         """After a while, record that this start did not crash."""
         await asyncio.sleep(self.ctx.options.crash_window.total_seconds())
-        await self.ctx.retry_until_stored(self.ctx.store.accounts.reset_start_count())
+        await retry_until_stored(self.ctx.store, self.ctx.store.accounts.reset_start_count())
 
     @property
     def _heartbeat_seconds(self) -> float:

@@ -10,8 +10,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from palaver.db.transaction import Transaction
 from palaver.model.backoff import backoff
 from palaver.model.errors import NewerSchema, StoreError, StoreUnavailable
+from palaver.store.store import Store
 
 __all__ = [
     "StrayCancellation",
@@ -25,6 +27,7 @@ __all__ = [
     "log_task_error",
     "retry",
     "retry_outage",
+    "retry_until_stored",
     "run_forever",
     "wait_any",
 ]
@@ -62,6 +65,11 @@ async def retry(
 async def retry_outage(step: Callable[[], Awaitable[T]]) -> T:
     """Repeat a step while the store does not answer, so that no result is lost to an outage."""
     return await retry(step, on=StoreUnavailable, report=log_outage)
+
+
+async def retry_until_stored(store: Store, work: Transaction[T]) -> T:
+    """Commit a transaction, however long the store does not answer: a finished result must not be lost."""
+    return await retry_outage(lambda: store.transact(work))
 
 
 def log_outage(error: StoreUnavailable) -> None:

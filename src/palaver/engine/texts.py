@@ -12,7 +12,9 @@ from palaver.model.turn import Choice
 
 __all__ = [
     "ASKED_FIRST",
+    "BUSY_NOTICES",
     "CAPPED_NOTE",
+    "COMMAND_QUEUED",
     "CUT",
     "FAILED_NOTE",
     "FIRST_CONTACT_NOTE",
@@ -35,7 +37,6 @@ __all__ = [
     "approval_question",
     "attach_question",
     "attached",
-    "busy_notice",
     "cap_error",
     "cap_notice",
     "compacted",
@@ -124,18 +125,15 @@ def cut_off_note(attempt: int) -> str:
     )
 
 
-def busy_notice(mode: BusyMode, *, is_command: bool = False) -> str:
-    if is_command and mode is not BusyMode.INTERRUPT:
-        return "Still answering. Your command is queued."
-    match mode:
-        case BusyMode.QUEUE:
-            return "Still answering. Your message is queued."
-        case BusyMode.COLLECT:
-            return "Still answering. I will answer what you write until then together."
-        case BusyMode.INTERRUPT:
-            return "Stopping to read your message."
-        case BusyMode.STEER:
-            return "Still answering. Your message joins this answer if it has another step; otherwise it comes next."
+BUSY_NOTICES = {
+    BusyMode.QUEUE: "Still answering. Your message is queued.",
+    BusyMode.COLLECT: "Still answering. I will answer what you write until then together.",
+    BusyMode.INTERRUPT: "Stopping to read your message.",
+    BusyMode.STEER: (
+        "Still answering. Your message joins this answer if it has another step; otherwise it comes next."
+    ),
+}
+COMMAND_QUEUED = "Still answering. Your command is queued."
 
 
 def compacted(entries: int) -> str:

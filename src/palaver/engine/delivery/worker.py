@@ -15,7 +15,7 @@ from palaver.engine.accounts import AccountRunner
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.outcomes import DeliveryFailures, Handoffs
 from palaver.engine.delivery.sender import Sender
-from palaver.engine.retry import backoff, log_error, log_task_error, retry, retry_outage, wait_any
+from palaver.engine.retry import backoff, log_error, log_task_error, retry, retry_outage, retry_until_stored, wait_any
 from palaver.model.errors import StaleFence, StoreError
 from palaver.model.key import SessionKey
 from palaver.model.lifecycle import OutboxState
@@ -320,7 +320,7 @@ class DeliveryWorker:
     async def _retry_until_settled(self, step: Transaction[T]) -> T:
         """Record the result of a send, or raise StaleFence if another worker took it over: else it is sent again."""
         return await retry(
-            lambda: self.ctx.retry_until_stored(step),
+            lambda: retry_until_stored(self.ctx.store, step),
             on=StoreError,
             unless=(StaleFence,),
             report=lambda error: log_error(

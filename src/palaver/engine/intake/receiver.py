@@ -17,6 +17,7 @@ from palaver.engine.intake.command_dispatch import NOT_A_COMMAND, CommandDispatc
 from palaver.engine.options import ChatMoves, follow_move
 from palaver.engine.retry import log_error, retry_outage, wait_any
 from palaver.model.access import AccessRole
+from palaver.model.busy import BusyMode
 from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.model.key import SessionKey, Speaker, canonical_source, derive_key
 from palaver.model.reset import Cause
@@ -140,15 +141,15 @@ class Intake:
 
     async def _accept(self, inbound: Inbound, trust: Trust) -> tuple[int, ParsedMessage] | None:
         """Return the number of the accepted message and what it invokes; None if there is nothing more to do."""
+        invoked = self._commands.parse(inbound)
         while True:
             directory = await self._directory()
             source = self._canonical(inbound.source, directory)
             placed = inbound if source is inbound.source else replace(inbound, source=source)
-            parsed = self._commands.parse(placed)
-            message = placed if placed.revision else self._address(placed, parsed)
+            message = placed if placed.revision else self._address(placed, invoked)
             if message is None:
                 return None
-            message, parsed = self._commands.resolve(message, NOT_A_COMMAND if message.observed else parsed)
+            message, parsed = self._commands.resolve(message, NOT_A_COMMAND if message.observed else invoked)
             # Do not await between reading people and grants and the transaction that sees whether they changed.
             # The message keeps the chat id it came with, by which a repetition is recognised.
             here = follow_move(message.source, directory.moves)
@@ -176,7 +177,9 @@ class Intake:
         is_acknowledged = self._ctx.options.acknowledges and self._ctx.replies.reaches_people(message.source)
         if not is_acknowledged or message.cause is not Cause.HUMAN or message.observed or parsed.is_urgent:
             return BusyNotices()
-        text = texts.busy_notice(self._ctx.options.busy_mode(message), is_command=parsed.is_command)
+        mode = self._ctx.options.busy_mode(message)
+        is_queued_command = parsed.is_command and mode is not BusyMode.INTERRUPT
+        text = texts.COMMAND_QUEUED if is_queued_command else texts.BUSY_NOTICES[mode]
         notice = self._ctx.replies.to(message.source, text)[0]
         return BusyNotices(
             running=notice, parked=None if parsed.is_command else replace(notice, text=texts.ASKED_FIRST)

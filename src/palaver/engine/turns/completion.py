@@ -8,7 +8,7 @@ from palaver.db.transaction import Transaction
 from palaver.engine import texts
 from palaver.engine.attachments import Attachments
 from palaver.engine.context import EngineContext
-from palaver.engine.retry import log_error, retry_outage
+from palaver.engine.retry import log_error, retry_outage, retry_until_stored
 from palaver.engine.turns.agent import Outcome
 from palaver.engine.turns.running import RunningTurn, StopReason
 from palaver.model.attachment import Attachment, NewFile
@@ -157,7 +157,7 @@ class TurnCompletion:
         """Commit the last step of a turn. If the fence is stale but the state is right, an earlier commit succeeded."""
         store = self.ctx.store
         try:
-            await self.ctx.retry_until_stored(step)
+            await retry_until_stored(self.ctx.store, step)
         except StaleFence:
             if await retry_outage(lambda: store.read(store.turns.state_of(turn))) is not state:
                 raise

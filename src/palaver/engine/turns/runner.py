@@ -16,7 +16,7 @@ from palaver.engine.context import EngineContext
 from palaver.engine.delivery.drafts import Draft
 from palaver.engine.intake.command_dispatch import CommandDispatcher
 from palaver.engine.intake.effective_role import recheck_roles
-from palaver.engine.retry import backoff, retry_outage
+from palaver.engine.retry import backoff, retry_outage, retry_until_stored
 from palaver.engine.turns.agent import AgentRun, Outcome, RequestBuilder, TurnSnapshot
 from palaver.engine.turns.completion import TurnCompletion
 from palaver.engine.turns.quotas import QuotaCheck
@@ -191,7 +191,7 @@ class TurnRunner:
                 elif is_worth_it:
                     if turn.attempt > 1:  # the first attempt was not interrupted: it asked, and got an answer
                         note = self.completion.note(texts.cut_off_note(turn.attempt))
-                        await self.ctx.retry_until_stored(self.ctx.store.turns.append_to_turn(turn, [note]))
+                        await retry_until_stored(self.ctx.store, self.ctx.store.turns.append_to_turn(turn, [note]))
                     self.completion.tell_hooks(lambda: [self.completion.event(EventKind.TURN_STARTED, turn)])
                     await self._run(turn, messages, signals)
                 else:
@@ -337,7 +337,7 @@ class TurnRunner:
             if not choose(found.waiting):
                 return ()
             steer = turn_control.take_waiting(running.turn, choose, self.ctx.clock.now())
-            running.add_steered(await self.ctx.retry_until_stored(steer))
+            running.add_steered(await retry_until_stored(self.ctx.store, steer))
             before, running.shown = running.shown, await self._load(running)
             return self.requests.texts_since(before or running.shown, running.shown)
 
@@ -360,7 +360,7 @@ class TurnRunner:
         async def write(entry: Entry) -> None:
             if entry.answers in running.sent_files:
                 entry = entry._replace(files=running.sent_files.pop(entry.answers))
-            await self.ctx.retry_until_stored(self.ctx.store.turns.append_to_turn(running.turn, [entry]))
+            await retry_until_stored(self.ctx.store, self.ctx.store.turns.append_to_turn(running.turn, [entry]))
 
         def show(text: str) -> None:
             if running.is_over:

@@ -10,7 +10,7 @@ from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
 from palaver.engine.intake.command_dispatch import CommandDispatcher
-from palaver.engine.retry import contain_cancellation, log_error, retry_outage
+from palaver.engine.retry import contain_cancellation, log_error, retry_outage, retry_until_stored
 from palaver.engine.turns.agent import RequestBuilder
 from palaver.engine.turns.completion import TurnCompletion
 from palaver.engine.turns.quotas import QuotaCheck
@@ -177,7 +177,7 @@ class Compaction:
             summary = await self._summarise(running, kept=1)
             # Append nothing: this checks that the turn is still ours.
             check_fence = self.ctx.store.turns.append_to_turn(turn, [])
-            await self.ctx.retry_until_stored(_all(self._compact(turn, summary, AUTOMATIC), check_fence))
+            await retry_until_stored(self.ctx.store, _all(self._compact(turn, summary, AUTOMATIC), check_fence))
         except NothingToCompact as refusal:
             log.info("nothing was summarised: %s", refusal, extra={"action": "compaction.skipped", "turn": turn.number})
             return False

@@ -1,0 +1,36 @@
+"""How far one message has to go through the code, and how often its text is parsed."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.path import Recorder, functions_by_module, record_hello
+from palaver.engine.intake import command_dispatch
+from palaver.model.command import Command, Invocation, parse_command
+from tests.engine.gateway import running
+
+MOST_MODULES = 53
+"""Lower this whenever a merge makes it possible; the plan says 40."""
+
+
+async def test_one_message_passes_few_modules() -> None:
+    recorder = Recorder()
+    await record_hello(recorder)
+    modules = functions_by_module(recorder)
+    assert len(modules) <= MOST_MODULES, list(modules)
+
+
+@pytest.mark.parametrize("text", ["hello", "/status"])
+async def test_a_message_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    parsed: list[str] = []
+
+    def count(text: str, table: dict[str, Command]) -> Invocation | None:
+        parsed.append(text)
+        return parse_command(text, table)
+
+    monkeypatch.setattr(command_dispatch, "parse_command", count)
+    async with running(tmp_path / "p.db") as here:
+        alice = here.world.person("alice")
+        await here.world.dm(alice).say(alice, text)
+        await here.settled()
+    assert parsed == [text]
