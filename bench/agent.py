@@ -11,7 +11,7 @@ from palaver.agents.model.options import ModelOptions
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import Message
 from palaver.protocols.agent import Final, Request
-from tests.agents.provider import Says, providing
+from tests.agents.fake_provider import Says, providing
 
 __all__ = ["overhead"]
 

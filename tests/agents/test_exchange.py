@@ -6,7 +6,7 @@ from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import Message
 from palaver.protocols.agent import ApprovalNeeded, Event
 from palaver.protocols.tools import Tool
-from tests.agents.foreign import Tools, asked
+from tests.agents.helpers import Tools, asked
 
 WEATHER = WireCall(id="a", name="weather", arguments="{}")
 SEND = WireCall(id="a", name="send_message", arguments='{"to": "other:1"}')

@@ -13,7 +13,7 @@ from palaver.agents.external import ExternalAgent
 from palaver.agents.http import HttpTransport
 from palaver.model.transcript import ToolCall
 from palaver.protocols.agent import Event, Failure, FailureKind, Final, TextDelta, ToolCalled, ToolReturned
-from tests.agents.foreign import Tools, asked, events
+from tests.agents.helpers import Tools, asked, events
 from tests.engine.gateway import until
 
 LINES, EVENTS, JSON = "application/x-ndjson", "text/event-stream; charset=utf-8", "application/json"

@@ -24,8 +24,8 @@ from palaver.protocols.agent import (
     ToolReturned,
     UsageReport,
 )
-from tests.agents.modelling import KEY, MODEL, Box, asked, events, kinds, request
-from tests.agents.provider import Call, Refuses, Says
+from tests.agents.fake_provider import Call, Refuses, Says
+from tests.agents.model_helpers import KEY, MODEL, Box, asked, events, kinds, request
 
 
 async def test_it_can_do_all_that_an_agent_can() -> None:

@@ -21,8 +21,8 @@ from palaver.model.transcript import ToolCall
 from palaver.protocols.agent import Event, Excerpt, GeneratedText, Request
 from palaver.store.status.invariants import violations
 from palaver.testkit.platform import BOT, FakePlatform
-from tests.agents.modelling import KEY, MODEL, Box
-from tests.agents.provider import Call, Provider, Refuses, Says, providing
+from tests.agents.fake_provider import Call, Provider, Refuses, Says, providing
+from tests.agents.model_helpers import KEY, MODEL, Box
 from tests.engine.gateway import Bench, NoPauses, running
 
 SHARED = ScopedSetting(default=Scope(group=GroupScope.SHARED))

@@ -10,8 +10,8 @@ from palaver.agents.model.agent import ModelAgent, ModelFailed
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import Message
 from palaver.protocols.agent import Excerpt, Failure, FailureKind, Final, ToolCalled
-from tests.agents.modelling import KEY, Box, asked, events, kinds, request
-from tests.agents.provider import Call, Hangs, Page, Refuses, Says, Step
+from tests.agents.fake_provider import Call, Hangs, Page, Refuses, Says, Step
+from tests.agents.model_helpers import KEY, Box, asked, events, kinds, request
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from palaver.model.session import ModelOverride
 from palaver.model.transcript import Role
 from palaver.model.view import Message
 from palaver.protocols.agent import Failure, FailureKind, Final, Request, ToolCalled
-from tests.agents.modelling import KEY, Box, asked, events, request
-from tests.agents.provider import Call, Provider, Refuses, Says, Step, providing
+from tests.agents.fake_provider import Call, Provider, Refuses, Says, Step, providing
+from tests.agents.model_helpers import KEY, Box, asked, events, request
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import Usage
 from palaver.model.view import Message
 from palaver.protocols.agent import Excerpt, Final, TextDelta, ToolCalled, ToolReturned, UsageReport
-from tests.agents.foreign import Tools, asked, events
+from tests.agents.helpers import Tools, asked, events
 
 PAGE = Path(__file__).parents[2] / "docs/agent-protocol.md"
 PLAYER = """

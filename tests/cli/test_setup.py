@@ -20,7 +20,7 @@ import pytest
 
 from palaver.cli import setup
 from palaver.cli.main import main
-from tests.agents.provider import Provider, Refuses, Says, Step, providing
+from tests.agents.fake_provider import Provider, Refuses, Says, Step, providing
 from tests.cli.processes import PATIENCE
 
 KEY = "sk-sesame-0123456789abcdef"

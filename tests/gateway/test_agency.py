@@ -14,7 +14,7 @@ from palaver.config.model import Config
 from palaver.gateway.agents import AgentPool
 from palaver.model.errors import InvalidInput
 from palaver.protocols.agent import Final
-from tests.agents.foreign import asked, events
+from tests.agents.helpers import asked, events
 from tests.cli.processes import Place
 
 CODE = """

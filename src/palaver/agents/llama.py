@@ -1,6 +1,6 @@
-"""A local model as a program that speaks the agent protocol: llama.cpp in a process of its own.
+"""llama.cpp as a program that speaks the agent protocol.
 
-So it can be stopped in the middle of anything, takes its memory with it when it goes, and can break nothing but itself.
+In its own process it can be stopped at any time, frees its memory when it ends, and cannot break the gateway.
 """
 
 import json
@@ -30,7 +30,7 @@ _CHARACTERS_PER_TOKEN = 3
 
 
 class _Model:
-    """One answer at a time, in pieces, until somebody wants no more of it."""
+    """Generates one answer at a time, in pieces, and can be stopped."""
 
     def __init__(self, options: LocalModel, folder: str) -> None:
         self.window = min(options.context_window, context_length(Path(options.file)) or options.context_window)
@@ -43,132 +43,136 @@ class _Model:
         params.warmup = False
         params.ui = False
         params.endpoint_slots = False
-        # It serves HTTP, too. Here nobody can reach that.
+        # It also serves HTTP: hide that in a private socket.
         params.hostnames = [f"{folder}/llama.sock"]
         self._server = _LLAMA.Server(params)
 
     def answer(
-        self, messages: Sequence[Mapping[str, str]], max_tokens: int, hear: Callable[[str], bool]
+        self, messages: Sequence[Mapping[str, str]], max_tokens: int, on_piece: Callable[[str], bool]
     ) -> dict[str, Any]:
-        """The usage, or an error; `hear` is given each piece and says whether that was enough."""
-        found: dict[str, Any] = {}
+        """Return the usage or an error. `on_piece` gets each piece and returns whether to stop."""
+        outcome: dict[str, Any] = {}
 
         def take(chunk: Mapping[str, Any]) -> bool:
-            found.update({name: chunk[name] for name in ("error", "usage") if chunk.get(name)})
+            outcome.update({name: chunk[name] for name in ("error", "usage") if chunk.get(name)})
             pieces = (choice["delta"].get("content") for choice in chunk.get("choices", ()))
-            return hear("".join(filter(None, pieces)))
+            return on_piece("".join(filter(None, pieces)))
 
-        asked = {
+        request = {
             "messages": list(messages),
             "stream": True,
             "stream_options": {"include_usage": True},
             "max_tokens": max_tokens,
             "temperature": self._options.temperature,
         }
-        self._server.handle_chat_completions(asked, take)
-        return found
+        self._server.handle_chat_completions(request, take)
+        return outcome
 
 
-class _Desk:
-    """Questions one after the other, while another thread reads what comes: a question can be taken back."""
+class _RequestLoop:
+    """Answers one request at a time, while another thread reads lines, so that a request can be cancelled."""
 
     def __init__(self, model: _Model, options: LocalModel, out: TextIO) -> None:
         self._model = model
         self._options = options
         self._out = out
-        self._waiting: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-        self._dropped: set[str] = set()
+        self._requests: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._cancelled: set[str] = set()
 
-    def listen(self, lines: Iterable[str]) -> None:
+    def read_lines(self, lines: Iterable[str]) -> None:
         for line in lines:
-            said = json.loads(line)
-            if said["type"] == "cancel":
-                self._dropped.add(said["id"])
+            message = json.loads(line)
+            if message["type"] == "cancel":
+                self._cancelled.add(message["id"])
             else:
-                self._waiting.put(said)
-        self._waiting.put(None)
+                self._requests.put(message)
+        self._requests.put(None)
 
-    def work(self) -> None:
-        self._say(type="hello", protocol=1, context_window=self._model.window, summarises=True)
-        while question := self._waiting.get():
-            name = question["id"]
-            done = self._summarise(question) if question["type"] == "summarise" else self._answer(question)
-            self._say(id=name, **done)
-            self._dropped.discard(name)
+    def run(self) -> None:
+        self._write(type="hello", protocol=1, context_window=self._model.window, summarises=True)
+        while request := self._requests.get():
+            handler = self._summarise if request["type"] == "summarise" else self._answer
+            self._write(id=request["id"], **handler(request))
+            self._cancelled.discard(request["id"])
 
-    def _answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        told = "\n\n".join(filter(None, (self._options.instructions, question.get("section", "").strip())))
-        messages = [{"role": "system", "content": told}] if told else []
-        return self._ask(question["id"], [*messages, *_spoken(question["messages"])], self._options.max_tokens)
+    def _answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        prompt = "\n\n".join(filter(None, (self._options.instructions, request.get("section", "").strip())))
+        messages = [{"role": "system", "content": prompt}] if prompt else []
+        return self._generate(
+            request["id"], [*messages, *_chat_messages(request["messages"])], self._options.max_tokens
+        )
 
-    def _summarise(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Piece by piece, each of them half of what the model takes."""
-        said = "\n".join(f"{each['role']}: {each['content']}" for each in _spoken(question["messages"]))
+    def _summarise(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Summarise in pieces of half the context window."""
+        chat = _chat_messages(request["messages"])
+        conversation = "\n".join(f"{message['role']}: {message['content']}" for message in chat)
         size, texts = self._model.window * _CHARACTERS_PER_TOKEN // 2, list[str]()
-        about = f" It is about: {question['focus']}." if question.get("focus") else ""
-        for start in range(0, len(said), size):
-            asked = f"{_SUMMARISE}{about}\n\n{said[start : start + size]}"
-            done = self._ask(question["id"], [{"role": "user", "content": asked}], _SUMMARY_TOKENS, shown=False)
-            if done["type"] != "final":
-                return done
-            texts.append(done["text"])
+        focus = f" It is about: {request['focus']}." if request.get("focus") else ""
+        for start in range(0, len(conversation), size):
+            prompt = f"{_SUMMARISE}{focus}\n\n{conversation[start : start + size]}"
+            outcome = self._generate(
+                request["id"], [{"role": "user", "content": prompt}], _SUMMARY_TOKENS, streams=False
+            )
+            if outcome["type"] != "final":
+                return outcome
+            texts.append(outcome["text"])
         return {"type": "final", "text": "\n".join(texts)}
 
-    def _ask(
-        self, name: str, messages: Sequence[Mapping[str, str]], max_tokens: int, *, shown: bool = True
+    def _generate(
+        self, name: str, messages: Sequence[Mapping[str, str]], max_tokens: int, *, streams: bool = True
     ) -> dict[str, Any]:
         pieces: list[str] = []
 
-        def hear(piece: str) -> bool:
+        def on_piece(piece: str) -> bool:
             pieces.append(piece)
-            if piece and shown:
-                self._say(type="delta", id=name, text=piece)
-            return name in self._dropped
+            if piece and streams:
+                self._write(type="delta", id=name, text=piece)
+            return name in self._cancelled
 
-        if name in self._dropped:
-            return {"type": "failure", "kind": "fatal", "detail": "taken back"}
-        found = self._model.answer(messages, max_tokens, hear)
-        if error := found.get("error"):
+        if name in self._cancelled:
+            return {"type": "failure", "kind": "fatal", "detail": "cancelled"}
+        outcome = self._model.answer(messages, max_tokens, on_piece)
+        if error := outcome.get("error"):
             kind = "overflow" if error.get("type") == "exceed_context_size_error" else "fatal"
             return {"type": "failure", "kind": kind, "detail": f"llama.cpp refused with code {error.get('code')}"}
-        used = found.get("usage", {})
-        counts = {"input_tokens": used.get("prompt_tokens", 0), "output_tokens": used.get("completion_tokens", 0)}
-        self._say(type="usage", id=name, model=Path(self._options.file).stem, **counts)
+        usage = outcome.get("usage", {})
+        counts = {"input_tokens": usage.get("prompt_tokens", 0), "output_tokens": usage.get("completion_tokens", 0)}
+        self._write(type="usage", id=name, model=Path(self._options.file).stem, **counts)
         return {"type": "final", "text": "".join(pieces).strip()}
 
-    def _say(self, **line: object) -> None:
+    def _write(self, **line: object) -> None:
         print(json.dumps(line), file=self._out, flush=True)
 
 
-def _spoken(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """What was said, without tools, of which a small model makes nothing; speakers take turns."""
-    said = [each for each in messages if each["role"] != "tool" and each.get("text")]
+def _chat_messages(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return alternating messages without tool results, which a small model cannot use."""
+    spoken = [message for message in messages if message["role"] != "tool" and message.get("text")]
     return [
-        {"role": str(role), "content": "\n\n".join(each["text"] for each in group)}
-        for role, group in groupby(said, key=lambda each: each["role"])
+        {"role": str(role), "content": "\n\n".join(message["text"] for message in group)}
+        for role, group in groupby(spoken, key=lambda message: message["role"])
     ]
 
 
 def main() -> None:
-    # Whatever the library prints must not stand between the lines.
+    # Keep what the library prints out of the protocol's lines.
     out = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)
     options = msgspec.json.decode(os.environ[OPTIONS_VARIABLE], type=LocalModel)
     with tempfile.TemporaryDirectory(prefix="palaver-") as folder:
         try:
             model = _Model(options, folder)
-        except Exception as error:  # noqa: BLE001 - whatever it is, there is no model
+        except Exception as error:  # noqa: BLE001 - any error means that there is no model
             _refuse_all(out, f"the model could not be loaded: {type(error).__name__}")
             return
-        desk = _Desk(model, options, out)
-        threading.Thread(target=desk.listen, args=(sys.stdin,), daemon=True).start()
-        desk.work()
+        loop = _RequestLoop(model, options, out)
+        threading.Thread(target=loop.read_lines, args=(sys.stdin,), daemon=True).start()
+        loop.run()
 
 
-def _refuse_all(out: TextIO, why: str) -> None:
+def _refuse_all(out: TextIO, detail: str) -> None:
     for line in sys.stdin:
-        said = {"type": "failure", "id": json.loads(line)["id"], "kind": "fatal", "detail": why}
-        print(json.dumps(said), file=out, flush=True)
+        failure = {"type": "failure", "id": json.loads(line)["id"], "kind": "fatal", "detail": detail}
+        print(json.dumps(failure), file=out, flush=True)
 
 
 if __name__ == "__main__":

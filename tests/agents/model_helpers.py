@@ -11,7 +11,7 @@ from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import Message
 from palaver.protocols.agent import Agent, Event, Request, TextDelta, UsageReport
 from palaver.protocols.tools import Tool
-from tests.agents.provider import Provider, Step, providing
+from tests.agents.fake_provider import Provider, Step, providing
 
 __all__ = ["KEY", "MODEL", "Box", "asked", "events", "kinds", "request"]
 

@@ -14,7 +14,7 @@ from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load
 from palaver.model.errors import BadArgument
 from palaver.protocols.agent import Final
-from tests.agents.foreign import asked, events
+from tests.agents.helpers import asked, events
 from tests.cli.processes import Place
 
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/agents/parrot_agent.py"
@@ -51,9 +51,12 @@ async def test_it_is_made_with_the_options_of_its_own_model() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("gull", "No installed agent is called 'gull'. Use broken, echo, parrot, wrong"),
-        ("wrong", r"is not 'Options'. Use something with options \(a pydantic model\) and make"),
-        ("broken", "cannot be loaded: 'AttributeError"),
+        ("gull", "No agent plugin named 'gull' is installed. Use broken, echo, parrot, wrong"),
+        (
+            "wrong",
+            r"loads 'Options', which is not an agent factory. Use an object with options \(a pydantic model\) and make",
+        ),
+        ("broken", r"cannot be loaded \('AttributeError"),
     ],
 )
 def test_what_cannot_be_had_is_said_in_words(name: str, words: str) -> None:
@@ -70,7 +73,7 @@ def test_what_is_no_agent_is_said_in_words(made: Exception | None, monkeypatch: 
             raise made
 
     monkeypatch.setattr(sys.modules["parrot_agent"].Parrot, "make", make)
-    with pytest.raises(BadArgument, match=r"was not made: '(NoneType|RuntimeError)'"):
+    with pytest.raises(BadArgument, match=r"failed to make an agent \('(NoneType|RuntimeError)'\)"):
         make_agent("parrot", {})
 
 
@@ -91,7 +94,7 @@ def test_the_configuration_names_it_and_imports_nothing() -> None:
         ("agent: {name: gull}", "own.yaml:1: agent.name cannot be 'gull'. Use echo, model, local, program, http"),
         ("agent:\n  name: parrot\n  tims: 3", "own.yaml:3: agent has an unknown option 'tims'. Did you mean times?"),
         ("agent:\n  name: parrot\n  times: 11", "own.yaml:3: agent.times cannot be '11'. Use less than"),
-        ("profiles: {a: {agent: {name: wrong}}}", "own.yaml:1: profiles.a.agent.name: The agent that is installed as"),
+        ("profiles: {a: {agent: {name: wrong}}}", "own.yaml:1: profiles.a.agent.name: The agent plugin"),
     ],
 )
 def test_a_mistake_says_where_it_is(text: str, words: str) -> None:

@@ -9,8 +9,8 @@ from palaver.agents.model.options import ModelOptions
 from palaver.model.errors import InvalidInput
 from palaver.model.turn import Usage
 from palaver.protocols.agent import UsageReport
-from tests.agents.modelling import KEY, MODEL, asked, events, request
-from tests.agents.provider import Says
+from tests.agents.fake_provider import Says
+from tests.agents.model_helpers import KEY, MODEL, asked, events, request
 
 
 async def test_prices_are_those_of_the_owner_then_those_that_are_built_in() -> None:

@@ -12,7 +12,7 @@ from palaver.model.transcript import Role
 from palaver.protocols.agent import Failure, Final, TextDelta
 from palaver.testkit.platform import FakePlatform
 from palaver.tools.send_message import MessageTools
-from tests.agents.foreign import asked, events, program
+from tests.agents.helpers import asked, events, program
 from tests.engine.gateway import running
 
 ANSWERS = "while True: say(type='final', id=hear()['id'], text='x')"
