@@ -82,7 +82,7 @@ def test_the_configuration_names_it_and_imports_nothing() -> None:
     choice = load(Path(), ENVIRON).agent
     assert isinstance(choice, PluginAgentConfig)
     assert choice.facts() == {"name": "parrot", "times": "3"}
-    assert repr(choice) == "OtherChoice(name='parrot')"
+    assert repr(choice) == "PluginAgentConfig(name='parrot')"
     assert "parrot_agent" not in sys.modules
     Path("own.yaml").write_text("agent: {name: echo}")
     assert isinstance(load(Path(), ENVIRON).agent, EchoAgentConfig)
