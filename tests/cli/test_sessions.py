@@ -523,7 +523,7 @@ def test_deleted_words_are_in_no_file_any_more(filled: Palaver, home: Path, args
 def test_whoever_reads_for_long_keeps_nothing_from_being_deleted(
     filled: Palaver, home: Path, monkeypatch: pytest.MonkeyPatch, args: list[str]
 ) -> None:
-    monkeypatch.setattr("palaver.db.sqlite._PATIENTLY", 10)
+    monkeypatch.setattr("palaver.db.sqlite._BUSY_TIMEOUT_MS", 10)
     with closing(sqlite3.connect(home / "palaver.db")) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM sessions").fetchall()

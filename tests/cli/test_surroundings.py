@@ -160,7 +160,7 @@ def test_a_database_with_two_names_is_written_under_neither(home: Path, command:
     for place in (home, other):
         done = palaver(command, PALAVER_HOME=str(place), PALAVER_CONFIG=str(config))
         assert done.returncode == (2 if command in {"chat -m hi", "up"} else 1)
-        assert f"the database {place / 'palaver.db'} is one file under 2 names" in done.stderr
+        assert f"the database {place / 'palaver.db'} has 2 names (hard links)" in done.stderr
         assert len(done.stderr.splitlines()) == 1
     assert (home / "palaver.db").read_bytes() == before
     (other / "palaver.db").unlink()
@@ -211,7 +211,7 @@ def test_a_lock_that_may_only_be_read_is_named(
     lock.touch(mode=0o444)
     with nobody():
         assert main(["chat", "-m", "hi"]) == 2
-    assert f"the file {lock} cannot be written (Permission denied)" in capsys.readouterr().err
+    assert f"cannot write the file {lock} (Permission denied)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["chat -m hi", "up", "grants add telegram:7", f"sessions import {ARCHIVE}"])

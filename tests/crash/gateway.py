@@ -97,7 +97,7 @@ async def _serve(order: Order) -> None:
 
 
 def _be_gateway(order: Order) -> None:
-    postgres.LIMITS.update({"idle_in_transaction_session_timeout": "2s", "transaction_timeout": "5s"})
+    postgres.SESSION_TIMEOUTS.update({"idle_in_transaction_session_timeout": "2s", "transaction_timeout": "5s"})
     os.dup2(os.open(order.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
     output = logging.StreamHandler()
     form = f"%(asctime)s {order.worker} %(levelname)s %(action)s %(message)s"

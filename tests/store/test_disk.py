@@ -51,8 +51,8 @@ async def test_a_disk_that_gives_no_answer_for_a_while_is_an_outage_that_passes(
     def sick(_: object) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("palaver.db.sqlite._LOOK_EVERY", 0.0)
-    monkeypatch.setattr("palaver.db.sqlite._COPY_EVERY", 1)
+    monkeypatch.setattr("palaver.db.sqlite._FILE_CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("palaver.db.sqlite._BATCHES_PER_CHECKPOINT", 1)
     store = await open_store(str(tmp_path / "palaver.db"))
     try:
         with monkeypatch.context() as meanwhile, suppress(StoreUnavailable):

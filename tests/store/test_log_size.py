@@ -61,13 +61,13 @@ A_FEW_PAGES = 20_000
 @pytest.fixture
 def soon_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log is long after less than usual."""
-    monkeypatch.setattr("palaver.db.sqlite._LONG_LOG", 100_000)
-    monkeypatch.setattr("palaver.db.sqlite._COPY_EVERY", 8)
+    monkeypatch.setattr("palaver.db.sqlite._CHECKPOINT_BYTES", 100_000)
+    monkeypatch.setattr("palaver.db.sqlite._BATCHES_PER_CHECKPOINT", 8)
 
 
 @pytest.fixture
 def soon_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palaver.db.sqlite._LONGEST_LOG", 1_000_000)
+    monkeypatch.setattr("palaver.db.sqlite._MAX_LOG_BYTES", 1_000_000)
 
 
 @pytest.mark.usefixtures("soon_long")

@@ -779,7 +779,7 @@ async def test_what_is_stored_is_nobody_elses_business(tmp_path: Path) -> None:
 async def test_nothing_is_accepted_into_a_file_that_was_removed_or_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put_back: bool
 ) -> None:
-    monkeypatch.setattr("palaver.db.sqlite._LOOK_EVERY", 0.0)
+    monkeypatch.setattr("palaver.db.sqlite._FILE_CHECK_SECONDS", 0.0)
     path = tmp_path / "palaver.db"
     async with await open_store(str(path)) as store:
         world = World(store)

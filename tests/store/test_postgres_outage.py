@@ -371,7 +371,7 @@ async def test_work_that_always_gives_way_says_so(url: str, monkeypatch: pytest.
         yield "DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = 'serialization_failure'; END $$", ()
 
     async with await open_store(url) as store:
-        with pytest.raises(StoreUnavailable, match="gave way to others 8 times, and nothing was written"):
+        with pytest.raises(StoreUnavailable, match="rolled the transaction back 8 times, and nothing was written"):
             await store.transact(give_way())
         assert await store.read(bodies()) == []
 

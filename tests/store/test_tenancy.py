@@ -50,7 +50,7 @@ async def test_who_still_works_with_it_is_named_and_nothing_is_changed(url: str,
             with pytest.raises(StoreInUse) as refused:
                 await open_store(url, exclusive=exclusive)
             told = str(refused.value)
-            assert "older than this Palaver's, and gateways still work with it" in told
+            assert "older than this Palaver's, and gateways still use it" in told
             assert told.count(f"palaver gateway, schema {NEWEST}, pid {os.getpid()} on ") == 2
         assert await one.read(_schema()) == [(str(NEWEST),)]
     async with await open_store(url, exclusive=True) as store:

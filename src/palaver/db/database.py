@@ -22,7 +22,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-# What one may listen to.
+# Topics to listen to.
 ACCOUNTS = "accounts"
 INBOX = "inbox"
 JOURNAL = "journal"
@@ -32,31 +32,31 @@ TURNS = "turns"
 
 
 def key_topic(key: SessionKey) -> str:
-    """Something was said to the turn that runs in this conversation."""
+    """Return the topic on which the turn of this conversation learns of messages and stops."""
     return f"key {hashlib.sha256(key.text.encode()).hexdigest()[:32]}"
 
 
 class Database(Protocol):
-    """Drives work. What `transact` returned is durable; what it raised left no trace."""
+    """Runs transactions. If `transact` returns, the result is durable; if it raises, nothing was written."""
 
     def transact(self, work: Transaction[T]) -> Awaitable[T]:
-        """Run the work as one transaction, whole or not at all. Once it commits, a cancellation comes too late."""
+        """Run all of it or nothing. A cancellation before the commit rolls it back; a later one has no effect."""
         ...
 
     async def read(self, work: Transaction[T]) -> T:
-        """Run work that only reads, over one consistent state, without waiting for writers."""
+        """Run a transaction that only reads, on one consistent state, without waiting for writers."""
         ...
 
     async def scrub(self) -> None:
-        """Leave as little as can be of what was deleted where no query finds it: in logs and in free space."""
+        """Remove traces of deleted rows from the log and from free space."""
         ...
 
     def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
-        """An event that is set after work that notified `topic` has committed. Listen, look, then wait."""
+        """Return an event that is set after a transaction that notifies `topic`. Listen, read, then wait."""
         ...
 
     def hear(self, topic: str, call: Callable[[], None]) -> AbstractContextManager[None]:
-        """The same, as a call on the event loop; for those who seldom hear anything."""
+        """Call a function on the event loop instead of setting an event."""
         ...
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Who owns a SQLite file: one gateway at a time, on a file system whose locks can be trusted."""
+"""File lock: one gateway owns a SQLite file, on a file system whose locks can be trusted."""
 
 import errno
 import fcntl
@@ -24,16 +24,16 @@ __all__ = [
     "refuse_network_disk",
 ]
 
-_PASSING = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR})
-_PASSING_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE})
+_TRANSIENT = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR})
+_TRANSIENT_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE})
 
 
 def is_transient(error: sqlite3.Error | OSError) -> bool:
-    """It is not the fault of what was asked for: nothing was written, and later it may succeed."""
+    """Return whether nothing was written and the same transaction can succeed later."""
     if isinstance(error, OSError):
-        return error.errno in _PASSING_ERRNOS
-    code: int | None = getattr(error, "sqlite_errorcode", None)  # it has none where Python refused
-    return code is not None and code & 0xFF in _PASSING
+        return error.errno in _TRANSIENT_ERRNOS
+    code: int | None = getattr(error, "sqlite_errorcode", None)  # errors that Python raises have none
+    return code is not None and code & 0xFF in _TRANSIENT
 
 
 def is_writable(path: Path) -> bool:
@@ -41,24 +41,24 @@ def is_writable(path: Path) -> bool:
 
 
 def is_disk_full(path: Path) -> bool:
-    """It may be written, but there is no room for a byte more or, where that is counted, for another file."""
+    """Return whether the file is writable, but its disk has no free space or no free inode."""
     folder = nearest_existing(path.parent)
     found = os.statvfs(folder)
     return is_writable(folder) and (not found.f_bavail or bool(found.f_files and not found.f_favail))
 
 
 def nearest_existing(path: Path) -> Path:
-    """The path, or what there is of it."""
+    """Return the path or its first parent that exists."""
     return next((each for each in (path, *path.parents) if each.exists()), Path("/"))
 
 
-# File systems on which several hosts may hold what looks like the same lock.
+# File systems on which two hosts can both hold the lock.
 _NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "9p", "ncpfs", "glusterfs", "lustre", "ceph"})
 _NETWORK_FUSE = ("fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.s3fs", "fuse.rclone", "fuse.davfs")
 
 
 class FileLock:
-    """A lock beside the database, held while the gateway lives; the kernel lets go of it when the process dies."""
+    """A lock file beside the database, held while the gateway runs. The kernel releases it when the process dies."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.with_name(path.name + ".lock")
@@ -77,7 +77,7 @@ class FileLock:
 
     @contextmanager
     def keep_free(self) -> Generator[None]:
-        """No gateway comes meanwhile; raises if there is one. Any number of commands may do so at once."""
+        """Keep gateways from starting; raise StoreInUse if one runs. Several commands can do this at once."""
         with nullcontext() if self._file else self._lock(fcntl.LOCK_SH):
             yield
 
@@ -88,8 +88,8 @@ class FileLock:
             folder = self._path.parent
             closed = f"file {self._path}" if is_writable(folder) else f"folder {folder}"
             raise (StoreUnavailable if is_transient(error) else StoreError)(
-                f"the {closed} cannot be written ({error.strerror or error}), so nobody can say "
-                "who owns the database: allow it, or use another data directory"
+                f"cannot write the {closed} ({error.strerror or error}), which is needed to lock the database: "
+                "make it writable, or use another data directory"
             ) from error
         try:
             fcntl.flock(file, kind | fcntl.LOCK_NB)
@@ -110,19 +110,19 @@ class FileLock:
 
 
 def refuse_hard_links(path: Path) -> None:
-    """The lock and SQLite's log are beside a name: under two names, two write who know nothing of each other."""
+    """Refuse a file with hard links: lock and log belong to a name, so two writers would not see each other."""
     if not path.is_file() or not is_writable(path):
         return
     names = path.stat().st_nlink
     if names > 1:
         raise StoreError(
-            f"the database {path} is one file under {names} names (hard links), and to write it under two of them "
-            f"damages it: keep one name and remove the others; to see them: find / -samefile {quote(str(path))}"
+            f"the database {path} has {names} names (hard links), and writing it under two of them damages it: "
+            f"keep one name and remove the others; to list them: find / -samefile {quote(str(path))}"
         )
 
 
 def refuse_network_disk(folder: Path, mounts: str | None = None) -> None:
-    """Raise where SQLite's locks are known to break. `mounts` is the text of mountinfo, read if not given."""
+    """Raise on file systems where SQLite's locks do not work. `mounts` is the text of mountinfo."""
     table = Path("/proc/self/mountinfo")
     if mounts is None:
         if not table.exists():
@@ -137,7 +137,7 @@ def refuse_network_disk(folder: Path, mounts: str | None = None) -> None:
 
 
 def _kind_of(folder: Path, mounts: str) -> str:
-    """The type of the file system that holds the folder: the longest mount point, the last of equals."""
+    """Return the type of the file system of a folder: that of the longest mount point, the last of equals."""
     best, kind = -1, ""
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")

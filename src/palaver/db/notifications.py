@@ -1,4 +1,4 @@
-"""Wake-ups: telling those who wait that there is something to look at."""
+"""Notifications inside a process: wake everyone who waits for a topic."""
 
 import asyncio
 from collections.abc import Callable, Generator
@@ -10,7 +10,7 @@ __all__ = [
 
 
 class Notifier:
-    """Listen first, then look, then wait: a wake-up between the look and the wait is not lost."""
+    """Listen first, then read, then wait: a notification between reading and waiting is not lost."""
 
     def __init__(self) -> None:
         self._listeners: dict[str, list[Callable[[], None]]] = {}
@@ -36,6 +36,6 @@ class Notifier:
             call()
 
     def wake_all(self) -> None:
-        """Something may have been missed: everybody looks again."""
+        """Wake everyone, because a notification may have been missed."""
         for topic in tuple(self._listeners):
             self.wake(topic)

@@ -1,4 +1,4 @@
-"""PostgreSQL: a pool of connections that reconnects by itself, and one that listens for wake-ups."""
+"""PostgreSQL: a pool of connections that reconnects, and one connection that listens for notifications."""
 
 import asyncio
 import random
@@ -28,8 +28,8 @@ from palaver.model.errors import NewerSchema, StoreError, StoreUnavailable
 
 __all__ = [
     "CHANNEL",
-    "LIMITS",
     "LOCK",
+    "SESSION_TIMEOUTS",
     "PostgresDatabase",
     "to_postgres",
 ]
@@ -43,18 +43,18 @@ CHANNEL = "palaver"
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;"
-_TRIES = 8
-_FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 2.0
-_VACUUM = 3600.0
-_PATIENCE = 60.0
-_CUT_OFF = 5.0
-# Given up by the server in favour of others: nothing happened, try again.
-_YIELDED = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.IdleInTransactionSessionTimeoutError)
-LIMITS = {"idle_in_transaction_session_timeout": "5s", "transaction_timeout": "60s"}
-"""Who says nothing for so long in the middle of a transaction is frozen or gone, and others wait for its locks.
+_MAX_ATTEMPTS = 8
+_FIRST_PAUSE_SECONDS = 0.05
+_MAX_PAUSE_SECONDS = 2.0
+_VACUUM_TIMEOUT_SECONDS = 3600.0
+_HOLD_TIMEOUT_SECONDS = 60.0
+_RECONNECT_TIMEOUT_SECONDS = 5.0
+# The server rolled the transaction back in favour of another: run it again.
+_ROLLED_BACK = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.IdleInTransactionSessionTimeoutError)
+SESSION_TIMEOUTS = {"idle_in_transaction_session_timeout": "5s", "transaction_timeout": "60s"}
+"""A connection that is silent for so long inside a transaction is frozen or gone, and others wait for its locks.
 
-The first does not count while the server has half a statement; the second does, where it is known: from PostgreSQL 17.
+The first does not count while the server has half a statement; the second does, from PostgreSQL 17.
 """
 # The connection is gone or the server is not ready.
 _LOST = (
@@ -67,13 +67,13 @@ _LOST = (
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
 )
-# Not the fault of the work: a server that only reads now, took too long, has no room, was told to stop, or is broken.
-_PASSING = ("25006", "25P04", "53", "57", "58")
+# SQLSTATE classes that are not the fault of a statement: read-only server, timeout, full disk, shutdown, server error.
+_TRANSIENT = ("25006", "25P04", "53", "57", "58")
 
 
 @lru_cache(maxsize=512)
 def to_postgres(sql: str) -> str:
-    """Our SQL in PostgreSQL's words: numbered values, and what only it understands taken out of comments."""
+    """Number the values of a statement, and uncomment what only PostgreSQL understands (`/*pg … */`)."""
     numbers = count(1)
     numbered = re.sub(r"\?", lambda _: f"${next(numbers)}", sql)
     return re.sub(r"/\*pg (.*?)\*/", r"\1", numbered)
@@ -100,7 +100,7 @@ async def _drive(connection: Connection, steps: Statements[T], topics: set[str])
 
 async def _run(connection: Connection, statement: Statement) -> list[Row]:
     if isinstance(statement, Notify):
-        return []  # it goes with the commit
+        return []  # sent with the commit
     if isinstance(statement, Lock):
         return await connection.fetch(LOCK, statement.name)
     sql, values = statement
@@ -110,13 +110,13 @@ async def _run(connection: Connection, statement: Statement) -> list[Row]:
     return await connection.fetch(to_postgres(sql), *storable(values))
 
 
-async def _limit(connection: Connection) -> None:
-    for name, limit in LIMITS.items():
+async def _set_timeouts(connection: Connection) -> None:
+    for name, limit in SESSION_TIMEOUTS.items():
         await connection.execute("SELECT set_config(name, $2, false) FROM pg_settings WHERE name = $1", name, limit)
 
 
-async def _keep(_: Connection) -> None:
-    """Transaction leaves nothing behind in a session, so there is nothing to clear before the next."""
+async def _reset_nothing(_: Connection) -> None:
+    """Reset nothing: a transaction leaves nothing behind in its connection."""
 
 
 class PostgresDatabase:
@@ -125,15 +125,15 @@ class PostgresDatabase:
     def __init__(self, url: str, *, connections: int = 10) -> None:
         self._url = url
         self._connections = connections
-        self._wakeups = Notifier()
+        self._notifier = Notifier()
         self._pool: Any = None
         self._closed = False
         self._busy = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._listener: asyncio.Task[None] | None = None
-        self._serves: int | None = None
-        """The schema that is worked with, if nobody may change it meanwhile."""
+        self._held_version: int | None = None
+        """The schema version that nobody can migrate while we use it."""
         self._held = asyncio.Event()
         self._newer: NewerSchema | None = None
 
@@ -144,52 +144,52 @@ class PostgresDatabase:
                 min_size=1,
                 max_size=self._connections,
                 command_timeout=60,
-                init=_limit,
-                reset=_keep,
+                init=_set_timeouts,
+                reset=_reset_nothing,
             )
         except (*_LOST, asyncpg.PostgresError) as error:
             raise StoreUnavailable(f"PostgreSQL does not answer: {error}") from error
         self._listener = asyncio.create_task(self._listen(), name="palaver-listener")
 
     async def serve(self, version: int) -> None:
-        """From now on nobody changes the schema under us. Raises NewerSchema where somebody was faster."""
-        self._serves = version
+        """Keep others from migrating the schema. Raise NewerSchema if it was already migrated."""
+        self._held_version = version
         await self._stop_listening()
         self._listener = asyncio.create_task(self._listen(), name="palaver-listener")
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_HOLD_TIMEOUT_SECONDS):
                 await self._held.wait()
         except TimeoutError as error:
-            raise StoreUnavailable("PostgreSQL does not answer, or its schema is changed just now") from error
+            raise StoreUnavailable("PostgreSQL does not answer, or its schema is being migrated") from error
         if self._newer:
             raise self._newer
 
     async def transact(self, work: Transaction[T]) -> T:
-        return await self._run_work(work, read_only=False)
+        return await self._run_transaction(work, read_only=False)
 
     async def read(self, work: Transaction[T]) -> T:
-        return await self._run_work(work, read_only=True)
+        return await self._run_transaction(work, read_only=True)
 
     async def scrub(self) -> None:
-        """Dead rows leave the tables; the space they took is overwritten as it is used again."""
+        """Vacuum every table, so that the space of deleted rows is used again."""
         async with self._pool.acquire() as connection:
             for row in await connection.fetch(
                 "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()"
             ):
-                await connection.execute(f"VACUUM {row[0]}", timeout=_VACUUM)
+                await connection.execute(f"VACUUM {row[0]}", timeout=_VACUUM_TIMEOUT_SECONDS)
 
     def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
-        return self._wakeups.listen(topic)
+        return self._notifier.listen(topic)
 
     def hear(self, topic: str, call: Callable[[], None]) -> AbstractContextManager[None]:
-        return self._wakeups.hear(topic, call)
+        return self._notifier.hear(topic, call)
 
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         await self._stop_listening()
-        self._held.set()  # whoever waits is told that it is closed
+        self._held.set()  # those who wait see that it is closed
         await self._idle.wait()
         if self._pool:
             await self._pool.close()
@@ -199,10 +199,10 @@ class PostgresDatabase:
             self._listener.cancel()
             await asyncio.gather(self._listener, return_exceptions=True)
 
-    async def _run_work(self, work: Transaction[T], *, read_only: bool) -> T:
-        """Closing waits for what has begun and refuses what comes later."""
+    async def _run_transaction(self, work: Transaction[T], *, read_only: bool) -> T:
+        """Run it, unless the store is closed; closing waits for it."""
         if not self._closed:
-            await self._until_held()
+            await self._wait_for_schema()
         if self._closed:
             raise StoreError("the store is closed")
         if self._newer:
@@ -210,36 +210,36 @@ class PostgresDatabase:
         self._busy += 1
         self._idle.clear()
         try:
-            return await self._until_answered(work, read_only=read_only)
+            return await self._run_with_retries(work, read_only=read_only)
         finally:
             self._busy -= 1
             if not self._busy:
                 self._idle.set()
 
-    async def _until_held(self) -> None:
-        """Where the schema is held, nothing is done while it is not: somebody may be changing it."""
-        if self._serves is None or self._held.is_set():
+    async def _wait_for_schema(self) -> None:
+        """Wait until we hold the schema again after a lost connection: another process may be migrating it."""
+        if self._held_version is None or self._held.is_set():
             return
         try:
-            async with asyncio.timeout(_CUT_OFF):
+            async with asyncio.timeout(_RECONNECT_TIMEOUT_SECONDS):
                 await self._held.wait()
         except TimeoutError as error:
-            raise StoreUnavailable("PostgreSQL does not answer whoever would hold its schema as it is") from error
+            raise StoreUnavailable("PostgreSQL does not answer on the connection that holds the schema") from error
 
-    async def _until_answered(self, work: Transaction[T], *, read_only: bool) -> T:
-        """Try again what certainly did not happen; say so when that is not known."""
-        pause = _FIRST_PAUSE
-        for attempt in range(_TRIES):
+    async def _run_with_retries(self, work: Transaction[T], *, read_only: bool) -> T:
+        """Run it again if it certainly did not happen. Raise StoreUnavailable if that is not known."""
+        pause = _FIRST_PAUSE_SECONDS
+        for attempt in range(_MAX_ATTEMPTS):
             try:
                 return await self._attempt(work, read_only=read_only)
-            except (*_YIELDED, *_LOST) as error:
-                if attempt == _TRIES - 1:
+            except (*_ROLLED_BACK, *_LOST) as error:
+                if attempt == _MAX_ATTEMPTS - 1:
                     raise StoreUnavailable(_why(error)) from error
-                # Not all at the same moment, or those who were in each other's way meet again.
+                # Random, so that transactions that collided do not collide again.
                 await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                pause = min(pause * 2, _MAX_PAUSE_SECONDS)
             except asyncpg.PostgresError as error:
-                passes = str(getattr(error, "sqlstate", "")).startswith(_PASSING)
+                passes = str(getattr(error, "sqlstate", "")).startswith(_TRANSIENT)
                 raise (StoreUnavailable if passes else StoreError)(f"the database refused: {error}") from error
         raise AssertionError
 
@@ -248,23 +248,23 @@ class PostgresDatabase:
         try:
             return await _in_transaction(connection, work, read_only=read_only)
         finally:
-            await self._give_back(connection)
+            await self._release(connection)
 
-    async def _give_back(self, connection: Connection) -> None:
-        """What is done is done: a connection that breaks on its way back must not make it look undone."""
+    async def _release(self, connection: Connection) -> None:
+        """Release a connection; one that breaks now must not make a committed transaction look failed."""
         with suppress(*_LOST):
             await self._pool.release(connection)
 
     async def _listen(self) -> None:
-        """Keep one connection listening; after each reconnect everybody looks again, so nothing is missed."""
+        """Keep one connection listening. After a reconnect everyone is woken, so nothing is missed."""
         while True:
             try:
-                await self._listen_until_cut()
+                await self._listen_until_lost()
             except (*_LOST, asyncpg.PostgresError):
-                await asyncio.sleep(_FIRST_PAUSE * 4)
+                await asyncio.sleep(_FIRST_PAUSE_SECONDS * 4)
 
-    async def _listen_until_cut(self) -> None:
-        settings = {} if self._serves is None else {"application_name": connection_name(self._serves)}
+    async def _listen_until_lost(self) -> None:
+        settings = {} if self._held_version is None else {"application_name": connection_name(self._held_version)}
         connection: Connection = await _asyncpg.connect(self._url, timeout=10, server_settings=settings)
         cut = asyncio.Event()
 
@@ -272,14 +272,14 @@ class PostgresDatabase:
             cut.set()
 
         def on_notify(_: Connection, _pid: int, _channel: str, topic: str) -> None:
-            self._wakeups.wake(topic)
+            self._notifier.wake(topic)
 
         connection.add_termination_listener(on_cut)
         try:
-            if self._serves is not None:
-                await self._hold(connection, self._serves)
+            if self._held_version is not None:
+                await self._hold(connection, self._held_version)
             await connection.add_listener(CHANNEL, on_notify)
-            self._wakeups.wake_all()
+            self._notifier.wake_all()
             while not cut.is_set():
                 try:
                     await asyncio.wait_for(cut.wait(), timeout=5)
@@ -290,7 +290,7 @@ class PostgresDatabase:
             connection.terminate()
 
     async def _hold(self, connection: Connection, version: int) -> None:
-        """While the connection was cut, somebody may have changed the schema: then nothing more is done here."""
+        """Hold the schema, and refuse all work if it was migrated while the connection was lost."""
         await connection.execute(HOLD_SCHEMA)
         found = int(await connection.fetchval("SELECT value FROM meta WHERE name = 'schema'") or 0)
         self._newer = NewerSchema(found, version) if found > version else None
@@ -298,8 +298,8 @@ class PostgresDatabase:
 
 
 def _why(error: Exception) -> str:
-    if isinstance(error, _YIELDED):
-        return f"PostgreSQL gave way to others {_TRIES} times, and nothing was written: {error}"
+    if isinstance(error, _ROLLED_BACK):
+        return f"PostgreSQL rolled the transaction back {_MAX_ATTEMPTS} times, and nothing was written: {error}"
     return f"PostgreSQL does not answer: {error}"
 
 
@@ -310,7 +310,7 @@ async def _in_transaction(connection: Connection, work: Transaction[T], *, read_
         result = await _drive(connection, iter(work), topics)
         await _commit(connection, topics)
     except BaseException:
-        # Whatever ended the work stays the reason, also when the connection breaks while it is taken back.
+        # The first error is the reason, even if the connection breaks during the rollback.
         with suppress(*_LOST):
             await connection.execute("ROLLBACK;")
         raise
@@ -318,7 +318,7 @@ async def _in_transaction(connection: Connection, work: Transaction[T], *, read_
 
 
 async def _commit(connection: Connection, topics: Iterable[str]) -> None:
-    """A commit that got no answer may have happened: it is never tried again blindly."""
+    """Commit and notify. A commit without an answer may have happened, so it is never repeated."""
     try:
         await connection.execute("".join(map(_notify, topics)) + "COMMIT;")
     except _LOST as error:

@@ -1,4 +1,4 @@
-"""Schema: numbered migrations, each one transaction, run in order, with a backup first; a new store is made in one."""
+"""Schema: numbered migrations, each in a transaction of its own; a new store is created in a single one."""
 
 import os
 import socket
@@ -25,20 +25,20 @@ __all__ = [
 
 _NAME = "hashtextextended('gateways of palaver in ' || current_schema(), 0)"
 HOLD_SCHEMA = f"SELECT pg_advisory_lock_shared({_NAME})"
-"""Until the connection ends. It waits while somebody changes the schema."""
-_SHOWN = 5
+"""Hold until the connection ends. It waits while another process migrates the schema."""
+_MAX_NAMED_GATEWAYS = 5
 _CONVERT = "@convert "
 """In a migration, what is done in Python."""
 
 
 def connection_name(version: int) -> str:
-    """What a connection is called on the server; no longer than the server keeps."""
+    """Return the name of our connection on the server, at most as long as the server keeps."""
     return f"palaver gateway, schema {version}, pid {os.getpid()} on {socket.gethostname()}"[:63]
 
 
 @transaction
 def refuse_running_gateways() -> Statements[None]:
-    """No gateway works with the schema, and none begins to until the end of the work. Raises StoreInUse."""
+    """Raise StoreInUse while a gateway uses the schema; none can start until the transaction ends."""
     rows = yield f"SELECT pg_try_advisory_xact_lock({_NAME})", ()
     if rows[0][0]:
         return
@@ -50,8 +50,8 @@ def refuse_running_gateways() -> Statements[None]:
         (),
     )
     names = [row[0] for row in held]
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    raise StoreInUse(f"gateways still work with it ({'; '.join(names[:_SHOWN])}{more}): stop them first")
+    more = f" and {len(names) - _MAX_NAMED_GATEWAYS} more" if len(names) > _MAX_NAMED_GATEWAYS else ""
+    raise StoreInUse(f"gateways still use it ({'; '.join(names[:_MAX_NAMED_GATEWAYS])}{more}): stop them first")
 
 
 SQLITE = {
@@ -89,7 +89,7 @@ def known_migrations() -> list[Migration]:
 
 
 def translate(sql: str, words: Mapping[str, str]) -> list[str]:
-    """The statements of a migration in the words of one database."""
+    """Return the statements of a migration in the dialect of one database."""
     lines = (line for line in sql.splitlines() if not line.lstrip().startswith("--"))
     text = "\n".join(lines)
     for word, meaning in words.items():
@@ -99,7 +99,7 @@ def translate(sql: str, words: Mapping[str, str]) -> list[str]:
 
 @transaction
 def pending_migrations(migrations: Iterable[Migration], version_table: str) -> Statements[list[Migration]]:
-    """The migrations still to run; a database from the future is refused."""
+    """Return the migrations still to run. Raise NewerSchema for a database of a newer Palaver."""
     rows = yield version_table, ()
     version = 0
     if rows:
@@ -118,9 +118,9 @@ def migrate_step(
     waiting: Transaction[list[Migration]],
     alone: Transaction[None] | None = None,
 ) -> Statements[None]:
-    """Migrations and their mark, together or not at all; nothing if somebody else was faster.
+    """Run migrations and record their numbers, unless another process was faster.
 
-    `alone` raises where somebody works with the schema as it is.
+    `alone` raises while a gateway uses the schema.
     """
     yield Lock("schema")
     missing = yield from waiting

@@ -1,4 +1,4 @@
-"""SQLite: one writer thread that puts concurrent work into one commit, and readers that never wait for it."""
+"""SQLite: one writer thread that commits concurrent transactions together, and readers that never wait for it."""
 
 import asyncio
 import sqlite3
@@ -33,34 +33,33 @@ __all__ = [
 
 T = TypeVar("T")
 
-_LARGEST_BATCH = 256
-_READERS = 3
-_LONG_LOG, _LONGEST_LOG = 1024 * 1024, 16 * 1024 * 1024
-"""Bytes. What the file has beyond the longest is given up when the log begins anew."""
-_COPY_EVERY = 128
-"""Batches that wrote something."""
-_LITTLE = 4096
-"""Pages."""
-_LARGE_BATCH = 32
-"""So many pieces of work count as a batch of their own."""
-_LOOK_EVERY = 0.1
-"""Seconds."""
-_PATIENTLY = 10_000
-"""Milliseconds for which whoever is in the way is waited for."""
+_MAX_BATCH = 256
+_READER_COUNT = 3
+_CHECKPOINT_BYTES, _MAX_LOG_BYTES = 1024 * 1024, 16 * 1024 * 1024
+"""Checkpoint the log from this size; truncate it to the second one when it restarts."""
+_BATCHES_PER_CHECKPOINT = 128
+"""How many batches that wrote something, between two looks at the size of the log."""
+_MAX_PAGES_ON_WRITER = 4096
+"""Checkpoint at most so many pages on the writer thread."""
+_TRANSACTIONS_PER_BATCH = 32
+"""A larger batch counts as several."""
+_FILE_CHECK_SECONDS = 0.1
+_BUSY_TIMEOUT_MS = 10_000
+"""How long to wait for another writer's lock."""
 
 
 def connect(path: Path, *, read_only: bool = False, new: bool = True) -> sqlite3.Connection:
-    """A connection in our one way: transactions by hand, durable, checkpoints off the commit path.
+    """Connect with explicit transactions, durable commits, and checkpoints off the commit path.
 
-    A file that does not exist is made, but where it may not be `new`.
+    Create a file that does not exist, unless `new` is false.
     """
     name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     if new and not read_only and not path.exists():
-        path.touch(mode=0o600)  # conversations are nobody else's business; -wal and -shm follow the file
+        path.touch(mode=0o600)  # only the owner reads it; -wal and -shm get the same mode
     mode = "ro" if read_only else "rwc" if new else "rw"
-    uri = f"file:{name}?mode={mode}{'&immutable=1' if _stands_still(path) else ''}"
+    uri = f"file:{name}?mode={mode}{'&immutable=1' if _is_immutable(path) else ''}"
     db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=512)
-    db.execute(f"PRAGMA busy_timeout = {_PATIENTLY}")
+    db.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
     db.execute("PRAGMA temp_store = MEMORY")
     if not read_only:
         db.execute("PRAGMA page_size = 2048")
@@ -68,18 +67,18 @@ def connect(path: Path, *, read_only: bool = False, new: bool = True) -> sqlite3
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA secure_delete = ON")
         db.execute("PRAGMA wal_autocheckpoint = 0")
-        db.execute(f"PRAGMA journal_size_limit = {_LONGEST_LOG}")
+        db.execute(f"PRAGMA journal_size_limit = {_MAX_LOG_BYTES}")
     return db
 
 
-def _stands_still(path: Path) -> bool:
-    """What we may not write, and has no log beside it, is read as it is: SQLite could not make its own beside."""
+def _is_immutable(path: Path) -> bool:
+    """Return whether we can only read the file and it has no log: SQLite could not create its own beside it."""
     return not (is_writable(path) and is_writable(path.parent)) and not path.with_name(path.name + "-wal").exists()
 
 
 def use_write_ahead_log(db: sqlite3.Connection) -> None:
-    """Two who open a new file at once get in each other's way here, and SQLite does not wait by itself."""
-    for _ in range(_PATIENCE):
+    """Retry while another process opens the same new file: SQLite does not wait here."""
+    for _ in range(_WAL_ATTEMPTS):
         try:
             db.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError:
@@ -89,7 +88,7 @@ def use_write_ahead_log(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA journal_mode = WAL")
 
 
-_PATIENCE = 100
+_WAL_ATTEMPTS = 100
 
 
 def run_statements(db: sqlite3.Connection, steps: Statements[T], notified: set[str]) -> T:
@@ -123,20 +122,20 @@ def _violation(error: sqlite3.Error) -> ConstraintViolated | None:
     return violated
 
 
-def _refusal(problem: str, error: sqlite3.Error) -> StoreError:
-    refusal = (StoreUnavailable if is_transient(error) else StoreError)(f"{problem}: {error}")
-    refusal.__cause__ = error  # it is handed over, not raised here
-    return refusal
+def _store_error(problem: str, error: sqlite3.Error) -> StoreError:
+    store_error = (StoreUnavailable if is_transient(error) else StoreError)(f"{problem}: {error}")
+    store_error.__cause__ = error  # raised on another thread
+    return store_error
 
 
 def _unreachable(error: Exception) -> StoreUnavailable:
-    refusal = StoreUnavailable(f"the database cannot be reached: {error}")
-    refusal.__cause__ = error  # it is handed over, not raised here
-    return refusal
+    unavailable = StoreUnavailable(f"the database cannot be reached: {error}")
+    unavailable.__cause__ = error  # raised on another thread
+    return unavailable
 
 
 class _Job(Generic[T]):
-    """Transaction on its way through the writer thread and back to the loop that asked for it."""
+    """A transaction on its way to the writer thread and back to the event loop."""
 
     __slots__ = ("error", "future", "result", "work")
 
@@ -147,20 +146,20 @@ class _Job(Generic[T]):
         self.result: T | None = None
 
     def run(self, db: sqlite3.Connection, notified: set[str]) -> bool:
-        """Whether what it did may stay: it did not fail, and somebody still wants it."""
+        """Run it; return False if it failed or was cancelled, so that it must be rolled back."""
         if self.future.cancelled():
             return True
         self.error = None
         try:
             self.result = run_statements(db, iter(self.work), notified)
         except sqlite3.Error as error:
-            self.error = _refusal("the database refused", error)
-        except BaseException as error:  # noqa: BLE001 - whatever it is belongs to the caller, not to this thread
+            self.error = _store_error("the database refused", error)
+        except BaseException as error:  # noqa: BLE001 - the caller handles it
             self.error = error
         return self.error is None and not self.future.cancelled()
 
     def settle(self) -> None:
-        """On the loop's thread: hand the outcome over, unless nobody waits for it any more."""
+        """Give the outcome to the future, on the thread of its loop."""
         if self.future.done():
             return
         if self.error is not None:
@@ -173,7 +172,7 @@ class _Stop: ...
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file it is, whatever its name; None if there is none."""
+    """Return device and inode of a file; None if there is none."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -182,28 +181,28 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 class SqliteDatabase:
-    """One SQLite file. Transaction that is cancelled before its commit is rolled back; otherwise it happened whole."""
+    """One SQLite file. A transaction that is cancelled before its commit is rolled back."""
 
     def __init__(self, path: Path, ownership: FileLock) -> None:
         self.path = path
         self._ownership = ownership
         self._loop = asyncio.get_running_loop()
-        self._wakeups = Notifier()
+        self._notifier = Notifier()
         self._jobs: SimpleQueue[_Job[object] | _Stop] = SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="palaver-writer", daemon=True)
-        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="palaver-reader")
+        self._readers = ThreadPoolExecutor(_READER_COUNT, thread_name_prefix="palaver-reader")
         self._local = threading.local()
         self._open_readers: list[sqlite3.Connection] = []
-        self._beside = ThreadPoolExecutor(1, thread_name_prefix="palaver-checkpoint")
+        self._checkpointer = ThreadPoolExecutor(1, thread_name_prefix="palaver-checkpoint")
         self._db = connect(path)
-        # Before anything is written, so that the log begins anew: who is killed again and again never comes to another.
-        if ownership.is_taken and self._log_size() > _LONG_LOG:
+        # Checkpoint before the first write: a gateway that is killed again and again reaches no other checkpoint.
+        if ownership.is_taken and self._log_size() > _CHECKPOINT_BYTES:
             self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         self._file = _identity(path)
-        self._look_again = 0.0
+        self._next_file_check = 0.0
         self._batches = 0
         self._changes = 0
-        self._copying: Future[_Copied] | None = None
+        self._checkpoint_future: Future[_CheckpointResult] | None = None
         self._closed = False
         self._writer.start()
 
@@ -218,14 +217,14 @@ class SqliteDatabase:
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
     async def scrub(self) -> None:
-        """Free space is overwritten as it becomes free; the log is emptied here, as soon as nobody reads it."""
-        await asyncio.get_running_loop().run_in_executor(self._beside, self._checkpoint, "TRUNCATE")
+        """Truncate the log as soon as nobody reads it; SQLite overwrites free space itself (secure_delete)."""
+        await asyncio.get_running_loop().run_in_executor(self._checkpointer, self._checkpoint, "TRUNCATE")
 
     def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
-        return self._wakeups.listen(topic)
+        return self._notifier.listen(topic)
 
     def hear(self, topic: str, call: Callable[[], None]) -> AbstractContextManager[None]:
-        return self._wakeups.hear(topic, call)
+        return self._notifier.hear(topic, call)
 
     async def close(self) -> None:
         if self._closed:
@@ -235,10 +234,10 @@ class SqliteDatabase:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._writer.join)
         await loop.run_in_executor(None, self._readers.shutdown)
-        await loop.run_in_executor(None, self._beside.shutdown)
+        await loop.run_in_executor(None, self._checkpointer.shutdown)
         for reader in self._open_readers:
             reader.close()
-        with suppress(sqlite3.OperationalError):  # of a file that may only be read
+        with suppress(sqlite3.OperationalError):  # a read-only file
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self._db.close()
         self._ownership.release()
@@ -259,7 +258,7 @@ class SqliteDatabase:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
         except sqlite3.Error as error:
-            raise _refusal("the database cannot be read", error) from error
+            raise _store_error("the database cannot be read", error) from error
         except OSError as error:
             raise _unreachable(error) from error
 
@@ -276,13 +275,13 @@ class SqliteDatabase:
         while not stopping:
             batch, stopping = self._take()
             if batch:
-                self._hand_over(batch, self._commit(batch))
-                self._keep_log_short(len(batch))
+                self._deliver(batch, self._commit(batch))
+                self._checkpoint_if_due(len(batch))
 
     def _take(self) -> tuple[list[_Job[object]], bool]:
-        """Everything that waits, at least one piece of work."""
+        """Wait for at least one job; return all that wait."""
         batch: list[_Job[object]] = []
-        while not batch or (len(batch) < _LARGEST_BATCH and not self._jobs.empty()):
+        while not batch or (len(batch) < _MAX_BATCH and not self._jobs.empty()):
             job = self._jobs.get()
             if isinstance(job, _Stop):
                 return batch, True
@@ -290,46 +289,43 @@ class SqliteDatabase:
         return batch, False
 
     def _commit(self, batch: Sequence[_Job[object]]) -> set[str]:
-        """All the work in one transaction; the failure of one piece takes back nothing but itself."""
+        """Commit all jobs together. A job that fails is rolled back alone."""
         notified: set[str] = set()
         try:
-            self._refuse_when_gone()
+            self._check_file()
             self._db.execute("BEGIN IMMEDIATE")
             for job in batch:
                 if not job.run(self._db, notified):
-                    self._start_over(batch, notified)
+                    self._retry_with_savepoints(batch, notified)
                     break
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
-            self._give_up(batch, _refusal("the database could not commit", error))
+            self._fail_batch(batch, _store_error("the database could not commit", error))
         except StoreUnavailable as error:
-            self._give_up(batch, error)
-        except Exception as error:  # noqa: BLE001 - whoever waits for this thread would wait for ever if it ended
-            self._give_up(batch, _unreachable(error))
+            self._fail_batch(batch, error)
+        except Exception as error:  # noqa: BLE001 - every job waits for this thread
+            self._fail_batch(batch, _unreachable(error))
         return notified
 
-    def _start_over(self, batch: Sequence[_Job[object]], notified: set[str]) -> None:
-        """Failures are rare: only after one does each piece of work get a savepoint, to be taken back by itself."""
+    def _retry_with_savepoints(self, batch: Sequence[_Job[object]], notified: set[str]) -> None:
+        """Run the batch again with a savepoint for each job. Failures are rare, so the first run needs none."""
         self._roll_back()
         self._db.execute("BEGIN IMMEDIATE")
         for job in batch:
             self._db.execute("SAVEPOINT work")
             kept = job.run(self._db, notified)
-            if not self._db.in_transaction:  # a full disk takes everything back
+            if not self._db.in_transaction:  # a full disk rolls back everything
                 raise StoreUnavailable(f"the transaction was lost: {job.error}")
             if not kept:
                 self._db.execute("ROLLBACK TO work")
             self._db.execute("RELEASE work")
 
-    def _refuse_when_gone(self) -> None:
-        """Nothing may be acknowledged that would be written into a file nobody can find again.
-
-        What is acknowledged between two looks is as if the file had been removed a moment later.
-        """
+    def _check_file(self) -> None:
+        """Acknowledge nothing that would be written to a removed file. Checked a few times per second."""
         now = time.monotonic()
-        if now >= self._look_again:
+        if now >= self._next_file_check:
             self._refuse_another_file()
-            self._look_again = now + _LOOK_EVERY
+            self._next_file_check = now + _FILE_CHECK_SECONDS
 
     def _refuse_another_file(self) -> None:
         if _identity(self.path) != self._file:
@@ -338,18 +334,18 @@ class SqliteDatabase:
                 "back or remove it, and start again"
             )
 
-    def _give_up(self, batch: Sequence[_Job[object]], error: StoreError) -> None:
+    def _fail_batch(self, batch: Sequence[_Job[object]], error: StoreError) -> None:
         for job in batch:
             job.error = job.error or error
-        with suppress(sqlite3.Error):  # what stays open is refused, and rolled back, before anything is committed
+        with suppress(sqlite3.Error):  # what stays open is rolled back before the next commit
             self._roll_back()
 
     def _roll_back(self) -> None:
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
-    def _hand_over(self, batch: Sequence[_Job[object]], notified: set[str]) -> None:
-        """Wake the loop once for the whole batch."""
+    def _deliver(self, batch: Sequence[_Job[object]], notified: set[str]) -> None:
+        """Wake the event loop once for the whole batch."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._settle, batch, notified)
 
@@ -357,37 +353,39 @@ class SqliteDatabase:
         for job in batch:
             job.settle()
         for topic in notified:
-            self._wakeups.wake(topic)
+            self._notifier.wake(topic)
 
     # The log
 
-    def _keep_log_short(self, done: int) -> None:
-        """A log that is written over from its start is quicker than one that grows.
+    def _checkpoint_if_due(self, done: int) -> None:
+        """Checkpoint the log, because overwriting it from its start is faster than letting it grow.
 
-        It begins anew with the commit that finds all of it in the file. Another thread brings it there, and what was
-        written meanwhile follows here, if it is little. Never do two follow each other at once while others write on:
-        SQLite before 3.51.3 may then lose pages.
+        The log restarts with the first commit after all of it was checkpointed. Another thread checkpoints most of
+        it; what was written meanwhile follows here if it is little. Two checkpoints never run at once while others
+        write: SQLite before 3.51.3 can lose pages then.
         """
         if self._db.total_changes == self._changes:
             return
         self._changes = self._db.total_changes
-        self._batches += 1 + done // _LARGE_BATCH
-        with suppress(OSError, RuntimeError, sqlite3.Error, StoreUnavailable):  # no look, no thread to spare: next time
-            if self._copying is None:
-                self._copy_when_due()
-            elif self._copying.done():
-                copy, self._copying = self._copying, None
-                self._follow(copy.result())
+        self._batches += 1 + done // _TRANSACTIONS_PER_BATCH
+        with suppress(OSError, RuntimeError, sqlite3.Error, StoreUnavailable):  # try again with the next batch
+            if self._checkpoint_future is None:
+                self._start_checkpoint_if_due()
+            elif self._checkpoint_future.done():
+                copy, self._checkpoint_future = self._checkpoint_future, None
+                self._finish_checkpoint(copy.result())
 
-    def _copy_when_due(self) -> None:
-        if self._batches >= _COPY_EVERY:
+    def _start_checkpoint_if_due(self) -> None:
+        if self._batches >= _BATCHES_PER_CHECKPOINT:
             self._batches = 0
-            if self._log_size() > _LONG_LOG:
-                self._copying = self._beside.submit(self._checkpoint, "PASSIVE")
+            if self._log_size() > _CHECKPOINT_BYTES:
+                self._checkpoint_future = self._checkpointer.submit(self._checkpoint, "PASSIVE")
 
-    def _follow(self, copied: "_Copied") -> None:
-        """Where somebody reads for long, or much is written at once, the log grows on until the next time."""
-        is_little = not copied.is_busy and copied.left < _LITTLE and self._batches < _COPY_EVERY
+    def _finish_checkpoint(self, copied: "_CheckpointResult") -> None:
+        """Checkpoint the rest, unless a long read or many writes have left too much of it."""
+        is_little = (
+            not copied.is_busy and copied.left < _MAX_PAGES_ON_WRITER and self._batches < _BATCHES_PER_CHECKPOINT
+        )
         self._batches = 0
         if is_little:
             self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
@@ -396,18 +394,18 @@ class SqliteDatabase:
         wal = self.path.with_name(self.path.name + "-wal")
         return wal.stat().st_size if wal.exists() else 0
 
-    def _checkpoint(self, how: str) -> "_Copied":
-        """A log is of its file alone: beside another, or none, SQLite would throw it away."""
+    def _checkpoint(self, how: str) -> "_CheckpointResult":
+        """Checkpoint only if the file is still ours: SQLite discards a log beside another file."""
         self._refuse_another_file()
         db = connect(self.path, new=False)
         try:
-            return _Copied(*db.execute(f"PRAGMA wal_checkpoint({how})").fetchone())
+            return _CheckpointResult(*db.execute(f"PRAGMA wal_checkpoint({how})").fetchone())
         finally:
             db.close()
 
 
-class _Copied(NamedTuple):
-    """What SQLite says of a checkpoint."""
+class _CheckpointResult(NamedTuple):
+    """The result row of a checkpoint."""
 
     is_busy: int
     pages: int
