@@ -64,7 +64,7 @@ def moving(store: Store) -> list[Performance]:
             return "There is nothing to go back to."
         now_open = yield from store.sessions.open_by_key(key)
         where = f" This is {called(now_open)}." if now_open and place is None else ""
-        return f"The last {undone.deed or undone.kind} was taken back.{where}"
+        return f"The last {undone.command_name or undone.kind} was taken back.{where}"
 
     return [Performance(_NEW, new), Performance(_BACK, back)]
 

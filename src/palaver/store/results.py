@@ -187,7 +187,7 @@ class Undone:
     kind: OperationKind
     session: str
     entries: tuple[Entry, ...] = ()
-    deed: str | None = None
+    command_name: str | None = None
     """What people know it as, where that is not its kind."""
 
 

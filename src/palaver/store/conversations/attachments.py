@@ -33,7 +33,7 @@ _SHORTEST_PREFIX = 4
 def awaiting_files(key: SessionKey) -> Statements[list[Received]]:
     """Return the waiting messages of a conversation whose files are not stored yet."""
     line = yield from read_waiting(key, held=False)
-    return [each for each in line if not each.inbound.has_all_files]
+    return [received for received in line if not received.inbound.has_all_files]
 
 
 @transaction

@@ -21,8 +21,6 @@ __all__ = [
     "rekey",
 ]
 
-_LOOK = Notify(INBOX)
-
 
 @transaction
 def rekey(old: SessionKey, new: SessionKey) -> Statements[None]:
@@ -41,7 +39,7 @@ def rekey(old: SessionKey, new: SessionKey) -> Statements[None]:
         "UPDATE inbox SET place = (SELECT place FROM attached WHERE place = ?) WHERE place = ? AND state = 'waiting'",
         (new.text, old.text),
     )
-    yield _LOOK
+    yield Notify(INBOX)
 
 
 def _move_rows(old: SessionKey, new: SessionKey) -> Statements[None]:

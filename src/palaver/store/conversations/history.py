@@ -96,12 +96,12 @@ def back(
         return Undone(kind=OperationKind.ATTACH, session=here.id if here else "")
     if here and here.end_reason in AUTOMATIC_ENDS:
         yield from _check_took_part(key, principal, here.id)
-        return (yield from _go_on(OperationKind.RESET, here, key, now, principal))
-    return (yield from _take_back(key, here, now, principal, *_ALL_BUT_ATTACH))
+        return (yield from _reopen_here(OperationKind.RESET, here, key, now, principal))
+    return (yield from _undo_latest(key, here, now, principal, *_ALL_BUT_ATTACH))
 
 
 def _is_unchanged_since_attach(place: SessionKey, key: SessionKey, here: Session | None) -> Statements[bool]:
-    """Return whether a place is attached and no later operation stands."""
+    """Return whether a place is attached and nothing was done since."""
     attached = yield from attach_operation(place)
     last = yield from undo_log.latest(key, here and here.number, *_ALL_BUT_ATTACH)
     ended_since = here is not None and here.end_reason in AUTOMATIC_ENDS
@@ -121,7 +121,7 @@ def redo(
     undone = yield from undo_log.latest(key, here and here.number, OperationKind.UNDO)
     if undone is None or undone.number < (yield from _opened_to_others(key, place, here)):
         return None
-    return (yield from _take_back(key, here, now, principal, OperationKind.UNDO))
+    return (yield from _undo_latest(key, here, now, principal, OperationKind.UNDO))
 
 
 def _opened_to_others(key: SessionKey, place: SessionKey | None, here: Session | None) -> Statements[int]:
@@ -136,7 +136,7 @@ def _opened_to_others(key: SessionKey, place: SessionKey | None, here: Session |
     return max((no for no, details in rows if from_json(details).get("handoff")), default=0)
 
 
-def _take_back(
+def _undo_latest(
     key: SessionKey, here: Session | None, now: datetime, principal: Principal, *kinds: OperationKind
 ) -> Statements[Undone | None]:
     operation = yield from undo_log.latest(key, here and here.number, *kinds)
@@ -146,8 +146,8 @@ def _take_back(
     yield from _check_took_part(key, principal, session.id, operation.from_session)
     yield from undo_log.mark_undone(operation.number, now)
     yield from undo_log.notify_origin(operation.number, now)
-    undone = yield from _undone(operation, session, key, now, principal)
-    return replace(undone, deed=_command_name(operation))
+    undone = yield from _undo(operation, session, key, now, principal)
+    return replace(undone, command_name=_command_name(operation))
 
 
 def _command_name(operation: Operation) -> str | None:
@@ -157,7 +157,7 @@ def _command_name(operation: Operation) -> str | None:
     return operation.details.get("deed")
 
 
-def _undone(
+def _undo(
     operation: Operation, session: Session, key: SessionKey, now: datetime, principal: Principal
 ) -> Statements[Undone]:
     if operation.kind in undo_log.HIDING:
@@ -166,7 +166,7 @@ def _undone(
         return (yield from _recall(operation, session, key, now, principal))
     if handoff := operation.details.get("handoff"):
         yield from undo_log.mark_undone(handoff, now)
-    return (yield from _return(operation, session, key, now, principal))
+    return (yield from _return_to_left(operation, session, key, now, principal))
 
 
 def _recall(
@@ -180,9 +180,9 @@ def _recall(
         yield from end(current.number, EndReason.SWITCHED, now)
     switch = yield from undo_log.get(operation.details.get("switch", 0))
     if switch is None or session.ended is not None or session.key.text != operation.to_key:
-        return (yield from _go_on(operation.kind, session, key, now, principal))
+        return (yield from _reopen_here(operation.kind, session, key, now, principal))
     yield from undo_log.mark_undone(switch.number, now)
-    yield from _return(switch, session, session.key, now, principal)
+    yield from _return_to_left(switch, session, session.key, now, principal)
     return Undone(kind=operation.kind, session=session.id)
 
 
@@ -210,33 +210,33 @@ def _show(operation: Operation, session: Session) -> Statements[Undone]:
     return Undone(kind=operation.kind, session=session.id, entries=entries)
 
 
-def _return(
+def _return_to_left(
     operation: Operation, session: Session, key: SessionKey, now: datetime, principal: Principal
 ) -> Statements[Undone]:
-    """Go back to the session that was left; the one that was brought here goes where it came from."""
-    left = yield from _left(operation.from_session)
+    """Reopen the session that was left; the one that was brought here returns to where it came from."""
+    left = yield from _find_left(operation.from_session)
     current = yield from open_by_key(key)
     if current is not None:
-        # Where nothing was before, what was taken back does not come again with the next message.
+        # If there was no session before, the next message must not reopen what was undone.
         yield from end(current.number, EndReason.SWITCHED if left else EndReason.RESET, now)
     if operation.kind is OperationKind.SWITCH and session.key == key:
-        yield from _send_home(session, operation, now)
+        yield from _return_to_old_key(session, operation, now)
     if left is None:
         return Undone(kind=operation.kind, session=session.id)
-    return (yield from _go_on(operation.kind, left, key, now, principal))
+    return (yield from _reopen_here(operation.kind, left, key, now, principal))
 
 
-def _left(before: str | None) -> Statements[Session | None]:
-    """Return the session that was left; None if there was none, it was not imported, or nobody can go on in it."""
+def _find_left(before: str | None) -> Statements[Session | None]:
+    """Return the session that was left; None if there was none, it was not imported, or nobody can continue it."""
     rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.id = ?", (before,)
     left = session_of(rows[0]) if rows else None
     return None if left and left.end_reason is EndReason.UNLINKED else left
 
 
-def _go_on(
+def _reopen_here(
     kind: OperationKind, left: Session, key: SessionKey, now: datetime, principal: Principal
 ) -> Statements[Undone]:
-    """Here again. Out of another place it is taken only for somebody who may see it, and never out of a turn."""
+    """Reopen a session here. From another place only for a principal who can read it, and never during a turn."""
     if left.end_reason is EndReason.UNLINKED:
         raise NotFound("session", left.id)
     if left.key != key:
@@ -244,11 +244,11 @@ def _go_on(
         yield from check_not_busy(left)
     yield from detach_all(key, now, entering=left)
     yield from reopen(left.number, key, now)
-    yield from _lead(key, left)
+    yield from _route(key, left)
     return Undone(kind=kind, session=left.id)
 
 
-def _send_home(session: Session, operation: Operation, now: datetime) -> Statements[None]:
+def _return_to_old_key(session: Session, operation: Operation, now: datetime) -> Statements[None]:
     """Return a session to its old key, as it was; if another is open there by now, it stays ended."""
     home, details = SessionKey.parse(operation.from_key or session.key.text), operation.details
     ended, reason = details.get("ended"), details.get("reason")
@@ -262,10 +262,10 @@ def _send_home(session: Session, operation: Operation, now: datetime) -> Stateme
     if reason is None and (yield from open_by_key(home)) is None:
         yield from detach_all(home, now)
         yield from reopen(session.number, home, now)
-        yield from _lead(home, session)
+        yield from _route(home, session)
 
 
-def _lead(key: SessionKey, session: Session) -> Statements[None]:
+def _route(key: SessionKey, session: Session) -> Statements[None]:
     """Route a key to a session, and keep its address."""
     yield (
         "INSERT INTO routes (key, session_no, address) VALUES (?, ?, ?)"
@@ -285,7 +285,7 @@ def branch(
     title: str | None = None,
     from_session: str | None = None,
     at_seq: int | None = None,
-    deed: str | None = None,
+    command_name: str | None = None,
 ) -> Statements[Session]:
     """Continue from here, or from an earlier entry, in a new session with a copy of what came before."""
     yield Lock(key.text)
@@ -301,7 +301,7 @@ def branch(
     yield from _copy(parent.number, child.number, at_seq)
     yield from _record_speakers(parent.number, child.number, now)
     yield from undo_log.record(
-        OperationKind.BRANCH, key, child.number, now, by, {"deed": deed}, from_session=current and current.id
+        OperationKind.BRANCH, key, child.number, now, by, {"deed": command_name}, from_session=current and current.id
     )
     return (yield from get(child.number))
 
@@ -373,17 +373,17 @@ def retry(command: Received, principal: Principal, now: datetime) -> Statements[
     if start is None:
         return []
     source, by = command.inbound.source, principal.name
-    fresh = yield from branch(command.key, source, principal, now, by=by, at_seq=start - 1, deed="retry")
-    said = [entry for entry in entries if entry.seq >= start and is_addressed_to_agent(entry)]
-    for place, entry in enumerate(said):
+    fresh = yield from branch(command.key, source, principal, now, by=by, at_seq=start - 1, command_name="retry")
+    messages = [entry for entry in entries if entry.seq >= start and is_addressed_to_agent(entry)]
+    for place, entry in enumerate(messages):
         message = yield from _repeat(entry, command)
-        # What somebody else had said is not done with the rights of whoever asks for it.
+        # A message of another person does not get the role of the one who retries.
         theirs = message.source.participant == source.participant and identity_of(source) in principal.identities
         role = command.role if theirs else AccessRole.GUEST
         here = command.place or command.key
         again = message.source.message_id == entry.message_id
         yield from accept(message, here, now, role=role, retry=Retry(fresh.number, place, again))
-    return [entry.text for entry in said]
+    return [entry.text for entry in messages]
 
 
 def _repeat(entry: Entry, command: Received) -> Statements[Inbound]:

@@ -116,7 +116,7 @@ def open_session(
 ) -> Statements[Opened]:
     """Get or create: reuse the open session, reset it if it is due, reopen the routed one, or create one."""
     yield Lock(key.text)
-    opened = yield from open_locked(key, source, now, rule, said=now, human=human)
+    opened = yield from open_locked(key, source, now, rule, sent=now, human=human)
     if opened.opening is Opening.REUSED:
         yield from touch(opened.session.number, now, human=human)
     return opened
@@ -124,18 +124,18 @@ def open_session(
 
 @transaction
 def open_locked(
-    key: SessionKey, source: Source, now: datetime, rule: ResetRule, *, said: datetime, human: bool
+    key: SessionKey, source: Source, now: datetime, rule: ResetRule, *, sent: datetime, human: bool
 ) -> Statements[Opened]:
     """Do the same for a caller who holds the lock and touches the session afterwards.
 
-    The reset policy looks at the time when the message was `said`.
+    The reset policy looks at the time when the message was `sent`.
     """
     current, takes_part, is_alone = yield from _find_routed(key, identity_of(source))
     if current is None:
         is_first = yield from _is_first_contact(source)
         created = yield from create(key, source, now)
         return Opened(session=created, opening=Opening.CREATED, is_first_contact=is_first)
-    reason = (yield from reset_reason(current, min(said, now), rule)) if current.ended is None else current.end_reason
+    reason = (yield from reset_reason(current, min(sent, now), rule)) if current.ended is None else current.end_reason
     if reason and reason in AUTOMATIC_ENDS:
         is_first = yield from _is_first_contact(source)
         fresh = yield from _start_fresh(key, source, now, current, reason, by="reset policy")

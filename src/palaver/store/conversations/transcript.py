@@ -235,12 +235,12 @@ def compact(key: SessionKey, plan: CompactionPlan, summary: str, now: datetime, 
     """
     yield Lock(key.text)
     session = yield from open_by_key(key)
-    stands = (yield from load_shown(session.number)) if session else []
-    said = redact(summary)
-    for entry in stands:
-        if entry.covers == plan.covers and entry.text == said and entry not in plan.covered:
+    shown = (yield from load_shown(session.number)) if session else []
+    redacted = redact(summary)
+    for entry in shown:
+        if entry.covers == plan.covers and entry.text == redacted and entry not in plan.covered:
             return entry
-    if session is None or not set(plan.covered) <= set(stands):
+    if session is None or not set(plan.covered) <= set(shown):
         raise NothingToCompact("the conversation has changed since the summary was requested")
     rows = yield "UPDATE sessions SET next_seq = next_seq + 1 WHERE no = ? RETURNING next_seq", (session.number,)
     entry = Entry(seq=rows[0][0] - 1, role=Role.SUMMARY, at=now, text=summary, covers=plan.covers)

@@ -99,7 +99,7 @@ def _begin(
 ) -> Statements[Begun]:
     source = messages[-1].inbound.source
     human = any(each.inbound.counts_as_activity for each in messages)
-    opened = yield from open_locked(key, source, now, rules(source), said=messages[0].received, human=human)
+    opened = yield from open_locked(key, source, now, rules(source), sent=messages[0].received, human=human)
     if opened.is_first_contact:
         yield from meet_sender(messages[-1])
         opened = replace(opened, lacks_home=(yield from get_home(key.profile, source.platform)) is None)
