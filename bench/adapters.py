@@ -17,7 +17,7 @@ from typing import Any
 from bench.canned import Answers, serving
 from bench.measure import Bare, Figure, set_aside
 from palaver.model.turn import Outbound
-from palaver.platforms.plugins import GROUP, make_adapter
+from palaver.platforms.plugins import ENTRY_POINT_GROUP, make_adapter
 from palaver.protocols.adapter import Adapter
 from palaver.protocols.capabilities import HttpRequest
 from palaver.testkit.recorder import Recorder, running
@@ -56,7 +56,7 @@ def imports() -> Iterator[Figure]:
 
 
 def _modules() -> Mapping[str, str]:
-    ours = [each for each in entry_points(group=GROUP) if each.dist and each.dist.name == "palaver"]
+    ours = [each for each in entry_points(group=ENTRY_POINT_GROUP) if each.dist and each.dist.name == "palaver"]
     return {each.name: each.module for each in sorted(ours, key=lambda each: each.name)}
 
 

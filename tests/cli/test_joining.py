@@ -15,7 +15,7 @@ from palaver.cli.main import main
 from palaver.config.writer import replace_section
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument
-from palaver.platforms.plugins import GROUP, maker
+from palaver.platforms.plugins import ENTRY_POINT_GROUP, load_factory
 from palaver.protocols.adapter import SetupGuide
 from palaver.store.opening import open_store
 from palaver.store.people import grants
@@ -192,8 +192,8 @@ def test_an_adapter_without_a_guide_is_asked_for_by_its_options(
 
 @pytest.mark.usefixtures("own")
 def test_guides_of_ours_ask_for_options_that_there_are() -> None:
-    ours = [each.name for each in entry_points(group=GROUP) if each.dist and each.dist.name == "palaver"]
-    guides = {name: (maker(name), getattr(maker(name), "guide", None)) for name in ours}
+    ours = [each.name for each in entry_points(group=ENTRY_POINT_GROUP) if each.dist and each.dist.name == "palaver"]
+    guides = {name: (load_factory(name), getattr(load_factory(name), "guide", None)) for name in ours}
     assert guides
     for found, guide in guides.values():
         assert isinstance(guide, SetupGuide)

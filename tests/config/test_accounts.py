@@ -10,7 +10,7 @@ from palaver.config.effective import effective_settings
 from palaver.config.errors import MalformedConfig, Mistake
 from palaver.config.loader import load, load_with_sources
 from palaver.config.model import Config
-from palaver.platforms.plugins import known_platforms, maker
+from palaver.platforms.plugins import known_platforms, load_factory
 from tests.pigeon import install
 
 ENVIRON = {"PALAVER_CONFIG": "own.yaml", "PALAVER_HOME": "/data", "TOKEN": "s3cret", "EMPTY": ""}
@@ -24,7 +24,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def written(text: str, file: str = "own.yaml") -> Config:
     Path(file).write_text(text)
-    return load(Path(), ENVIRON, known_platforms(), maker)
+    return load(Path(), ENVIRON, known_platforms(), load_factory)
 
 
 def mistakes(text: str, file: str = "own.yaml") -> Sequence[Mistake]:

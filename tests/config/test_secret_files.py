@@ -11,7 +11,7 @@ from palaver.config.errors import MalformedConfig
 from palaver.config.loader import Loaded, load_with_sources
 from palaver.config.secrets import is_secret, option_names, read_secret
 from palaver.model.errors import BadArgument
-from palaver.platforms.plugins import known_platforms, maker
+from palaver.platforms.plugins import known_platforms, load_factory
 from tests.pigeon import install
 
 
@@ -26,7 +26,7 @@ def read(options: str) -> Loaded:
     file = Path("conf/own.yaml").absolute()
     file.write_text(f"platforms:\n  pigeon:\n    accounts:\n      home: {options}\n")
     environ = {"PALAVER_CONFIG": str(file), "PALAVER_HOME": "/data"}
-    return load_with_sources(Path(), environ, known_platforms(), maker)
+    return load_with_sources(Path(), environ, known_platforms(), load_factory)
 
 
 def keep(text: bytes, mode: int = 0o600) -> Path:
@@ -98,7 +98,7 @@ def test_what_the_adapter_refuses_of_a_secret_is_not_quoted(monkeypatch: pytest.
 
     assert option_names(Short) == {"token": "", "key_file": "", "key": "", "token_file": "token"}
     assert [is_secret(each) for each in (SecretStr | None, dict[str, SecretStr], str | None)] == [True, True, False]
-    monkeypatch.setattr(maker("pigeon"), "options", Short)
+    monkeypatch.setattr(load_factory("pigeon"), "options", Short)
     keep(b"s3cret")
     with pytest.raises(MalformedConfig) as caught:
         read("{token_file: token}")

@@ -24,7 +24,7 @@ from palaver.db import postgres
 from palaver.engine.engine import Engine
 from palaver.engine.options import Options
 from palaver.model.access import AccessRole, Grant
-from palaver.platforms.plugins import make_adapter, maker
+from palaver.platforms.plugins import load_factory, make_adapter
 from palaver.protocols.adapter import Adapter
 from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
@@ -113,7 +113,7 @@ def _say(what: str, number: int) -> None:
 
 def _fork_gateways(platform: str) -> None:
     if platform != "fake":
-        maker(platform)  # imported here, once
+        load_factory(platform)  # imported here, once
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:

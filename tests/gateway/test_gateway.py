@@ -17,8 +17,8 @@ from palaver.gateway.gateway import GC_THRESHOLD, Gateway
 from palaver.gateway.terminal import terminal_socket
 from palaver.model.access import Effect
 from palaver.model.errors import StoreInUse, StoreUnavailable
-from palaver.platforms.terminal.client import GatewayFails
-from palaver.platforms.terminal.wire import Said
+from palaver.platforms.terminal.client import GatewayFailing
+from palaver.platforms.terminal.wire import RecapLine
 from tests.platforms.terminal.people import Person
 
 
@@ -54,7 +54,7 @@ async def test_what_is_said_is_answered_and_told_again_to_whoever_comes(config: 
             assert paper.texts == ["You said: hello"]
     async with serving(config), person(config).present() as paper:
         recap = paper.welcomes[0].recap
-        assert recap == (Said(by_person=True, text="hello"), Said(by_person=False, text="You said: hello"))
+        assert recap == (RecapLine(by_person=True, text="hello"), RecapLine(by_person=False, text="You said: hello"))
         assert paper.texts == []
     async with serving(config), person(config, "work").present() as paper:
         assert paper.welcomes[0].recap == ()
@@ -69,7 +69,7 @@ async def test_what_was_never_shown_is_shown_and_not_told_as_if_it_had_been(conf
         await asyncio.sleep(1.2)
         async with person(config).present() as paper:
             await paper.until(lambda: bool(paper.texts))
-            assert paper.welcomes[0].recap == (Said(by_person=True, text="!slow 1 hello"),)
+            assert paper.welcomes[0].recap == (RecapLine(by_person=True, text="!slow 1 hello"),)
             assert paper.texts == ["You said: hello"]
 
 
@@ -112,7 +112,7 @@ async def test_who_waits_while_nothing_can_be_written_is_told_so(
     async with serving(config), asyncio.timeout(30):
         alice = person(config)
         alice.say("hello")
-        with pytest.raises(GatewayFails) as given_up:
+        with pytest.raises(GatewayFailing) as given_up:
             await alice.run()
     assert given_up.value.passes
 

@@ -7,7 +7,7 @@ import pytest
 
 from palaver.model.errors import BadArgument, InvalidInput, UnknownPlatform
 from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.plugins import known_platforms, make_adapter, maker, names
+from palaver.platforms.plugins import installed_platforms, known_platforms, load_factory, make_adapter
 from tests.pigeon import install
 
 
@@ -17,7 +17,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_installed_is_known_without_being_imported() -> None:
-    assert {"pigeon", "wrong", "broken"} <= set(names())
+    assert {"pigeon", "wrong", "broken"} <= set(installed_platforms())
     known = known_platforms()
     assert known["pigeon"].name == "pigeon"
     assert known["terminal"] is PLATFORMS["terminal"]
@@ -26,7 +26,7 @@ def test_what_is_installed_is_known_without_being_imported() -> None:
 
 
 def test_an_adapter_is_made_for_an_account_with_the_options_of_its_own_model(tmp_path: Path) -> None:
-    assert maker("pigeon").platform.extra_kinds == ("loft",)
+    assert load_factory("pigeon").platform.extra_kinds == ("loft",)
     adapter = make_adapter("pigeon", "home", {"folder": str(tmp_path), "speed": "3"})
     assert (adapter.platform.name, adapter.account) == ("pigeon", "home")
 
@@ -43,7 +43,7 @@ def test_an_adapter_is_made_for_an_account_with_the_options_of_its_own_model(tmp
 )
 def test_what_cannot_be_had_is_said_in_words(name: str, error: type[InvalidInput], words: str) -> None:
     with pytest.raises(error, match=words):
-        maker(name)
+        load_factory(name)
 
 
 def test_an_adapter_that_cannot_be_made_is_said_in_words(tmp_path: Path) -> None:
@@ -55,6 +55,6 @@ def test_what_is_no_adapter_at_all_is_said_in_words(tmp_path: Path, monkeypatch:
     def nothing(_account: str, _options: object) -> None:
         return
 
-    monkeypatch.setattr(maker("pigeon"), "make", nothing)
+    monkeypatch.setattr(load_factory("pigeon"), "make", nothing)
     with pytest.raises(BadArgument, match="The adapter of pigeon did not make one for home: 'AttributeError'"):
         make_adapter("pigeon", "home", {"folder": str(tmp_path)})

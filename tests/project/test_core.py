@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.plugins import GROUP
+from palaver.platforms.plugins import ENTRY_POINT_GROUP
 
 SOURCE = Path(__file__).parents[2] / "src/palaver"
 CORE = ("model", "protocols", "db", "store", "engine", "commands", "web")
 EVERYWHERE = frozenset({"terminal", "web", "api"})
 """Ours, and served by every gateway."""
-NAMES = frozenset({*PLATFORMS, *(each.name for each in entry_points(group=GROUP))}) - EVERYWHERE
+NAMES = frozenset({*PLATFORMS, *(each.name for each in entry_points(group=ENTRY_POINT_GROUP))}) - EVERYWHERE
 MODULES = [path for room in CORE for path in sorted((SOURCE / room).rglob("*.py"))]
 
 

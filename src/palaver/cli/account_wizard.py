@@ -21,7 +21,7 @@ from palaver.config.paths import configuration_files
 from palaver.config.secrets import FILE, SET, is_secret, read_secret
 from palaver.model.errors import BadArgument, InvalidInput, PalaverError
 from palaver.model.text import escape_invisible
-from palaver.platforms.plugins import Maker, maker
+from palaver.platforms.plugins import AdapterFactory, load_factory
 from palaver.protocols.adapter import SetupGuide, SetupQuestion
 
 __all__ = [
@@ -66,7 +66,7 @@ class Joined:
 
 def join(platform: str, account: str, given: Sequence[str], *, tests: bool) -> Joined:
     """Raises where it cannot be had; nothing is written here."""
-    found = maker(platform)
+    found = load_factory(platform)
     if not _ACCOUNT.fullmatch(account):
         raise BadArgument(
             "An account cannot be called", found=account, allowed="letters, digits, - and _", example="main"
@@ -86,7 +86,7 @@ def join(platform: str, account: str, given: Sequence[str], *, tests: bool) -> J
                 raise Unanswered from None
 
 
-def _begun(found: Maker, make: Callable[[], Joined], given: Sequence[str]) -> Joined:
+def _begun(found: AdapterFactory, make: Callable[[], Joined], given: Sequence[str]) -> Joined:
     """With what was said on the command line."""
     joined = make()
     example = f"palaver setup {joined.platform} {_example(found, joined.guide)}"
@@ -105,7 +105,7 @@ def _open_questions(joined: Joined) -> Iterator[SetupQuestion]:
             yield question
 
 
-def _guide(found: Maker) -> SetupGuide:
+def _guide(found: AdapterFactory) -> SetupGuide:
     guide: Any = getattr(found, "guide", None)
     if isinstance(guide, SetupGuide):
         return guide
@@ -119,7 +119,7 @@ def _guide(found: Maker) -> SetupGuide:
 # What is asked
 
 
-def _asked(found: Maker, joined: Joined) -> Joined:
+def _asked(found: AdapterFactory, joined: Joined) -> Joined:
     for question in _open_questions(joined):
         if question.help:
             print_note(question.help)
@@ -129,7 +129,7 @@ def _asked(found: Maker, joined: Joined) -> Joined:
     return joined
 
 
-def _taker(found: Maker, joined: Joined, question: SetupQuestion, usual: str) -> Callable[[str], None]:
+def _taker(found: AdapterFactory, joined: Joined, question: SetupQuestion, usual: str) -> Callable[[str], None]:
     def take(said: str) -> None:
         text = question.generate() if question.generate and said == usual else said
         secret = _is_secret(found, question.option)
@@ -166,7 +166,7 @@ def _put(joined: Joined, option: str, said: str, *, secret: bool) -> None:
         joined.fields[f"{option}{FILE}"], joined.options[option], joined.files[name] = name, said, said
 
 
-def _is_secret(found: Maker, option: str) -> bool:
+def _is_secret(found: AdapterFactory, option: str) -> bool:
     field = found.options.model_fields.get(option)
     return field is not None and is_secret(field.annotation)
 
@@ -174,7 +174,7 @@ def _is_secret(found: Maker, option: str) -> bool:
 # What was given on the command line
 
 
-def _filled(found: Maker, joined: Joined) -> Joined:
+def _filled(found: AdapterFactory, joined: Joined) -> Joined:
     """With what counts where nothing is said, as nobody is there to be asked."""
     for question in _open_questions(joined):
         usual = question.generate() if question.generate else _usual(joined, question)
@@ -190,7 +190,7 @@ def _filled(found: Maker, joined: Joined) -> Joined:
     return joined
 
 
-def _take_given(found: Maker, joined: Joined, option: str, value: str) -> None:
+def _take_given(found: AdapterFactory, joined: Joined, option: str, value: str) -> None:
     reference = _REFERENCE.fullmatch(value)
     of = option.removesuffix(FILE)
     if of != option and _is_secret(found, of) and option not in found.options.model_fields:
@@ -209,7 +209,7 @@ def _take_given(found: Maker, joined: Joined, option: str, value: str) -> None:
         )
 
 
-def _example(found: Maker, guide: SetupGuide) -> str:
+def _example(found: AdapterFactory, guide: SetupGuide) -> str:
     names = [each.option for each in guide.questions if each.required and not each.default] or ["OPTION"]
     return " ".join(f"--set {name}{FILE}=FILE" if _is_secret(found, name) else f"--set {name}=…" for name in names)
 
@@ -217,7 +217,7 @@ def _example(found: Maker, guide: SetupGuide) -> str:
 # Whether it works
 
 
-def _tried(found: Maker, joined: Joined, *, tests: bool) -> Joined:
+def _tried(found: AdapterFactory, joined: Joined, *, tests: bool) -> Joined:
     _validate(found, joined.options)
     if not tests:
         return joined
@@ -228,7 +228,7 @@ def _tried(found: Maker, joined: Joined, *, tests: bool) -> Joined:
     return replace(joined, known_as=answer.words if answer.was_asked else "")
 
 
-def _validate(found: Maker, options: Mapping[str, str], *, alone: bool = False) -> None:
+def _validate(found: AdapterFactory, options: Mapping[str, str], *, alone: bool = False) -> None:
     """Raises BadArgument, never with a secret in it; `alone`, only for what is wrong whatever else is said."""
     allowed = ", ".join(found.options.model_fields)
     for name in options:
@@ -244,7 +244,7 @@ def _validate(found: Maker, options: Mapping[str, str], *, alone: bool = False) 
                 raise _refusal(found, options, alternatives) from None
 
 
-def _refusal(found: Maker, options: Mapping[str, str], faults: Sequence[ErrorDetails]) -> BadArgument:
+def _refusal(found: AdapterFactory, options: Mapping[str, str], faults: Sequence[ErrorDetails]) -> BadArgument:
     fault = faults[0]
     name = str(fault["loc"][0]) if fault["loc"] else ""
     given = SET if _is_secret(found, name) else options.get(name, "")

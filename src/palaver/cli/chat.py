@@ -18,9 +18,9 @@ from palaver.config.model import Config
 from palaver.model.errors import BadArgument, PalaverError, StoreError, StoreInUse, StoreUnavailable
 from palaver.model.source import MAIN
 from palaver.model.text import quoted
-from palaver.platforms.terminal.client import Client, GatewayFails, Screen
-from palaver.platforms.terminal.pipe import PipeScreen, lines, say_all, say_one
-from palaver.platforms.terminal.screen import LiveScreen, typed_lines
+from palaver.platforms.terminal.client import Client, GatewayFailing, Screen
+from palaver.platforms.terminal.pipe import PipeScreen, read_lines, say_all, say_one
+from palaver.platforms.terminal.screen import LiveScreen, history_file
 
 __all__ = ["EXAMPLES", "app", "chat"]
 
@@ -73,7 +73,7 @@ def chat(
         raise typer.Exit(_INTERRUPTED) from None
     except (StoreInUse, StoreUnavailable):
         raise
-    except GatewayFails as error:
+    except GatewayFailing as error:
         raise _left(error, TEMPORARY if error.passes else FAILED) from error
     except GatewayBroke as error:
         raise _left(error, INTERNAL) from error
@@ -119,7 +119,7 @@ async def _through(host: Host, client: Client, attach: str | None, message: str 
         await _attach(client, attach)
         if message is not None:
             await say_one(client, message, sys.stderr)
-        elif not await say_all(client, lines(), sys.stderr):
+        elif not await say_all(client, read_lines(), sys.stderr):
             raise typer.Exit(WRONG)
 
     await _while_connected(host, client, talk())
@@ -138,7 +138,7 @@ async def _live(host: Host, config: Config, name: str, attach: str | None, *, op
             return True
         return False
 
-    screen = LiveScreen(typed_lines(config.data_dir), interrupt)
+    screen = LiveScreen(history_file(config.data_dir), interrupt)
     host.window = screen.tell if opens else None
     client = _client(host, name, screen)
     await _while_connected(host, client, _say(client, screen, attach))

@@ -16,7 +16,7 @@ from palaver.config.nodes import dotted_path
 from palaver.config.paths import configuration_files, exists
 from palaver.config.validation import format_value
 from palaver.gateway.agents import find_unavailable_agents
-from palaver.platforms.plugins import known_platforms, maker
+from palaver.platforms.plugins import known_platforms, load_factory
 
 __all__ = ["EXAMPLES", "app", "check", "path", "show"]
 
@@ -41,7 +41,7 @@ def _environ(file: str | None) -> Mapping[str, str]:
 @app.command(help=f"Whether the configuration is right; if not, every mistake in it.\n\n{EXAMPLES['check']}")
 def check(file: File = None, *, json: Json = False) -> None:
     try:
-        loaded = load_with_sources(Path(), _environ(file), known_platforms(), maker, agent_options)
+        loaded = load_with_sources(Path(), _environ(file), known_platforms(), load_factory, agent_options)
         _refuse_agents(loaded)
     except MalformedConfig as error:
         _print_mistakes(error.mistakes, json=json)
@@ -95,7 +95,7 @@ def _fields(mistake: Mistake) -> dict[str, object]:
 @app.command(help=f"What counts in the end, and where each value comes from.\n\n{EXAMPLES['show']}")
 def show(file: File = None, *, json: Json = False) -> None:
     settings = list(
-        effective_settings(load_with_sources(Path(), _environ(file), known_platforms(), maker, agent_options))
+        effective_settings(load_with_sources(Path(), _environ(file), known_platforms(), load_factory, agent_options))
     )
     if json:
         rows = [{"field": field, "value": value, "from": str(spot)} for field, value, spot in settings]

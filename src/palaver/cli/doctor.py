@@ -13,7 +13,7 @@ from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load
 from palaver.gateway.agents import find_unavailable_agents
 from palaver.model.errors import StoreError
-from palaver.platforms.plugins import known_platforms, maker
+from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.store.opening import sqlite_path
 from palaver.store.status.health import (
     HealthCheck,
@@ -84,7 +84,7 @@ def _checked(store: str | None, *, rebuild: bool) -> list[HealthCheck]:
 def _configuration() -> list[HealthCheck]:
     """Whether adapters and hooks are there, and take what the configuration says of them."""
     try:
-        load(Path(), os.environ, known_platforms(), maker)
+        load(Path(), os.environ, known_platforms(), load_factory)
     except MalformedConfig as error:
         return [HealthCheck(name="configuration", ok=False, found=str(each), mend=_MEND) for each in error.mistakes]
     return []

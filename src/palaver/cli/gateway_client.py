@@ -15,8 +15,8 @@ from palaver.gateway.gateway import Gateway
 from palaver.gateway.logs import HumanFormat
 from palaver.gateway.terminal import terminal_socket
 from palaver.model.errors import PalaverError, StoreInUse
-from palaver.platforms.terminal.client import GatewayFails
-from palaver.platforms.terminal.socket import Streams, dial
+from palaver.platforms.terminal.client import GatewayFailing
+from palaver.platforms.terminal.socket import Streams, connect
 
 __all__ = [
     "GatewayBroke",
@@ -113,16 +113,16 @@ class Host:
 
     async def outage(self) -> None:
         """Raises GatewayFails once a gateway of its own has got nowhere for a while."""
-        raise GatewayFails(await self._lasting, passes=True)
+        raise GatewayFailing(await self._lasting, passes=True)
 
-    async def dial(self) -> Streams:
+    async def connect(self) -> Streams:
         """Raises what keeps a gateway from starting."""
         now = asyncio.get_running_loop().time
         grace = _GRACE if self._was_there and not self._gateway else 0
         start_at, give_up_at = now() + grace, now() + grace + _PATIENCE
         while True:
             with suppress(OSError):
-                streams = await dial(self._path)
+                streams = await connect(self._path)
                 self._was_there = True
                 return streams
             if now() >= start_at:

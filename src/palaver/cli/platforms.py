@@ -16,7 +16,7 @@ from palaver.config.loader import load
 from palaver.model.errors import UnknownPlatform
 from palaver.model.turn import account_text
 from palaver.model.value import value
-from palaver.platforms.plugins import BUILT_IN, known_platforms, maker, names
+from palaver.platforms.plugins import BUILT_IN, installed_platforms, known_platforms, load_factory
 from palaver.store.accounts import AccountHealth
 from palaver.store.store import Store
 
@@ -82,14 +82,14 @@ def _findings(name: str, store: str | None) -> list[_Finding]:
 
     What the configuration does not name any more is not meant, unless a gateway serves it still.
     """
-    config = load(Path.cwd(), os.environ, known_platforms(), maker)
+    config = load(Path.cwd(), os.environ, known_platforms(), load_factory)
     accounts = [(each, *account) for each, place in config.platforms.items() for account in place.accounts.items()]
     wanted = {account_text(platform, account) for platform, account, _ in accounts}
     known = [each for each in _accounts(store) if not _is_dropped(each, wanted)]
     meant = [each for each in known if (name in {each.platform, each.name} if name else each.name in wanted)]
     asked = [each for each in accounts if account_text(each[0], each[1]) in {health.name for health in meant}]
-    names = [account_text(platform, account) for platform, account, _ in asked]
-    answers = dict(zip(names, run(ask_accounts(asked)), strict=True))
+    installed_platforms = [account_text(platform, account) for platform, account, _ in asked]
+    answers = dict(zip(installed_platforms, run(ask_accounts(asked)), strict=True))
     return [_finding(each, answers.get(each.name), has_window=config.web.enabled) for each in meant]
 
 
@@ -153,10 +153,10 @@ def _mend(health: AccountHealth) -> str:
 
 def _missing(platform: str) -> str:
     if not platform:
-        return f"make one: palaver setup NAME, with one of {', '.join(names()) or 'those that are installed'}"
-    if platform in names():
+        return f"make one: palaver setup NAME, with one of {', '.join(installed_platforms()) or 'the installed ones'}"
+    if platform in installed_platforms():
         return f"name one in the configuration, under platforms.{platform}.accounts"
-    return f"no adapter for {platform} is installed; installed are: {', '.join(names()) or 'none'}"
+    return f"no adapter for {platform} is installed; installed are: {', '.join(installed_platforms()) or 'none'}"
 
 
 def _fields(health: AccountHealth) -> dict[str, object]:

@@ -16,7 +16,7 @@ from palaver.cli.shared_options import Json, StoreOption, Yes, ago, ask, iso, st
 from palaver.config.loader import load
 from palaver.model.errors import BadArgument, NotFound, SessionBusy, StoreError
 from palaver.model.text import one_line
-from palaver.platforms.terminal.screen import forgets_typed
+from palaver.platforms.terminal.screen import history_eraser
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.opening import sqlite_path
 from palaver.store.privacy.digests import load_digests
@@ -88,7 +88,7 @@ def forget_person(
     progress = Progress("rows taken away")
 
     async def forget(opened: Store) -> ErasureProgress:
-        opened.erasures = replace(opened.erasures, erase_outside=forgets_typed(load(Path(), os.environ).data_dir))
+        opened.erasures = replace(opened.erasures, erase_outside=history_eraser(load(Path(), os.environ).data_dir))
         asked = opened.erasures.request(name, shared_options.now(), by="operator", keeps_access=keep_access)
         number = await opened.transact(asked)
         done = await opened.erasures.run(

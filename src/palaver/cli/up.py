@@ -20,7 +20,7 @@ from palaver.gateway.gateway import Gateway
 from palaver.gateway.logs import configure_logs
 from palaver.gateway.metrics import open_meter
 from palaver.model.errors import InvalidInput, StoreError, StoreInUse, StoreUnavailable
-from palaver.platforms.plugins import known_platforms, maker
+from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.store.opening import check_url
 
 __all__ = ["EXAMPLES", "app", "configuration", "surveyed", "up"]
@@ -71,7 +71,7 @@ def _tell_link(sentence: str) -> None:
 
 def surveyed(store: str | None) -> Loaded:
     """What the files and the environment say, and the store that a command was given."""
-    loaded = load_with_sources(Path.cwd(), os.environ, known_platforms(), maker, agent_options)
+    loaded = load_with_sources(Path.cwd(), os.environ, known_platforms(), load_factory, agent_options)
     if store is not None:
         loaded = replace(loaded, config=loaded.config.model_copy(update={"store": store}))
     check_url(loaded.config.store)

@@ -28,7 +28,7 @@ from palaver.model.turn import Inbound, account_text
 from palaver.platforms.api.adapter import ApiAdapter
 from palaver.platforms.plugins import known_platforms, make_adapter
 from palaver.platforms.terminal.adapter import TerminalAdapter
-from palaver.platforms.terminal.screen import forgets_typed
+from palaver.platforms.terminal.screen import history_eraser
 from palaver.platforms.web.adapter import ChatUpdate, WebAdapter, user_of
 from palaver.protocols.adapter import Adapter
 from palaver.protocols.agent import Agents
@@ -147,7 +147,7 @@ class Gateway:
     ) -> Services:
         config, clock = self._config, SystemClock()
         alone = sqlite_path(config.store) is not None
-        store.erasures = replace(store.erasures, erase_outside=forgets_typed(config.data_dir))
+        store.erasures = replace(store.erasures, erase_outside=history_eraser(config.data_dir))
         commands = with_plugins(standard_commands(store), store)
         hub, blob_store, reply_waiter = (
             Hub(store, alone=alone),

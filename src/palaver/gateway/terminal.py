@@ -15,7 +15,7 @@ from palaver.model.key import SessionKey
 from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role
 from palaver.platforms.terminal.socket import socket_path
-from palaver.platforms.terminal.wire import CommandLine, Said, Settled
+from palaver.platforms.terminal.wire import MenuEntry, RecapLine, Settled
 from palaver.protocols.hooks import GatewayEvent
 from palaver.store.opening import sqlite_path
 from palaver.store.status import message_status
@@ -52,15 +52,17 @@ class TerminalService:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def commands(self) -> Sequence[CommandLine]:
-        return [CommandLine(name=name, help=command.help) for name, command in sorted(self._commands.table.items())]
+    def commands(self) -> Sequence[MenuEntry]:
+        return [MenuEntry(name=name, help=command.help) for name, command in sorted(self._commands.table.items())]
 
-    async def recap(self, source: Source) -> Sequence[Said]:
+    async def recap(self, source: Source) -> Sequence[RecapLine]:
         """Return the last entries of the conversation, to show when a terminal opens."""
         key = await self._key_of(source)
         with suppress(NotFound):
             entries = await self._store.read(_recent_entries(self._store, key, replace(source, profile=key.profile)))
-            return [Said(by_person=entry.role is Role.USER, text=entry.text) for entry in entries if entry.text.strip()]
+            return [
+                RecapLine(by_person=entry.role is Role.USER, text=entry.text) for entry in entries if entry.text.strip()
+            ]
         return []
 
     async def answered(self, source: Source) -> Settled:

@@ -1,1 +1,1 @@
-"""Chat platforms: what each one is, and the adapters that speak to them."""
+"""Chat platforms: the catalogue and the adapters."""

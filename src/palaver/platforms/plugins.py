@@ -1,4 +1,4 @@
-"""Adapters of others: found by their Python entry points, loaded only when they are asked for."""
+"""Adapter plugins: found by entry point, imported only when needed."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,56 +14,56 @@ from palaver.protocols.adapter import Adapter
 
 __all__ = [
     "BUILT_IN",
-    "GROUP",
-    "Maker",
+    "ENTRY_POINT_GROUP",
+    "AdapterFactory",
+    "installed_platforms",
     "known_platforms",
+    "load_factory",
     "make_adapter",
-    "maker",
-    "names",
 ]
 
-GROUP = "palaver.platforms"
+ENTRY_POINT_GROUP = "palaver.platforms"
 """A distribution adds `name = "module:Adapter"` to the entry points of this group."""
 BUILT_IN = frozenset({"terminal", "web", "api"})
-"""Served by every gateway; nobody else may speak in their names."""
+"""Served by every gateway; no plugin can replace them."""
 _EXAMPLE = 'an entry point pigeon = "pigeon_post:Pigeon"'
 
 
-class Maker(Protocol):
-    """What an entry point leads to: the class of the adapter, or anything else that has these."""
+class AdapterFactory(Protocol):
+    """What an entry point names: the adapter's class, or anything else with these members."""
 
     @property
     def platform(self) -> Platform: ...
 
     @property
     def options(self) -> type[BaseModel]:
-        """What may be configured for an account."""
+        """The options of an account."""
         ...
 
     def make(self, account: str, options: Any) -> Adapter: ...  # noqa: ANN401 - an instance of its own model
 
 
-def names() -> list[str]:
-    """What is installed; nothing of it is imported for that."""
-    return sorted(_unloaded())
+def installed_platforms() -> list[str]:
+    """Return the installed platforms without importing them."""
+    return sorted(_installed())
 
 
 def known_platforms() -> Mapping[str, Platform]:
-    """Every platform that can be named: those of the catalogue, and those that are installed."""
-    return {**_unloaded(), **PLATFORMS}
+    """Return every platform of the catalogue, and the installed ones."""
+    return {**_installed(), **PLATFORMS}
 
 
-def _unloaded() -> dict[str, Platform]:
-    """What is known of installed adapters by their names alone; a name that no platform can have is passed over."""
+def _installed() -> dict[str, Platform]:
+    """Return the installed adapters by name; skip invalid names."""
     found: dict[str, Platform] = {}
-    for name in {each.name for each in entry_points(group=GROUP)} - BUILT_IN:
+    for name in {each.name for each in entry_points(group=ENTRY_POINT_GROUP)} - BUILT_IN:
         with suppress(UnknownPlatform):
             found[name] = Platform(name=name, title=name.title())
     return found
 
 
-def maker(name: str) -> Maker:
-    """What the entry point of this name leads to."""
+def load_factory(name: str) -> AdapterFactory:
+    """Import the adapter factory of a platform."""
     found: Any = _load(name)
     platform, options = getattr(found, "platform", None), getattr(found, "options", None)
     if not (
@@ -83,43 +83,43 @@ def maker(name: str) -> Maker:
 
 
 def _load(name: str) -> object:
-    for found in () if name in BUILT_IN else entry_points(group=GROUP, name=name):
+    for found in () if name in BUILT_IN else entry_points(group=ENTRY_POINT_GROUP, name=name):
         try:
             return found.load()
         except Exception as error:
-            extra = _extra(found) if isinstance(error, ModuleNotFoundError) else ""
+            extra = _install_hint(found) if isinstance(error, ModuleNotFoundError) else ""
             raise BadArgument(
                 f"The adapter that is installed for {name} cannot be loaded:",
                 found=f"{type(error).__name__}: {error}",
                 allowed="an adapter together with what it needs" if extra else "a module, and a name in it",
                 example=extra or _EXAMPLE,
             ) from error
-    known = ", ".join(names()) or "none is installed"
+    known = ", ".join(installed_platforms()) or "none is installed"
     raise UnknownPlatform("No installed adapter is called", found=name, allowed=known, example="pip install NAME")
 
 
-def _extra(entry: EntryPoint) -> str:
-    """How to install what an adapter needs, where its distribution has an extra of the same name."""
+def _install_hint(entry: EntryPoint) -> str:
+    """Return how to install the adapter's extra, if its distribution has one of that name."""
     extras: list[str] = (entry.dist and entry.dist.metadata.get_all("Provides-Extra")) or []
     return f"pip install '{entry.dist.name}[{entry.name}]'" if entry.dist and entry.name in extras else ""
 
 
 def make_adapter(name: str, account: str, options: Mapping[str, object]) -> Adapter:
-    """An adapter for one account of ours. The options are right: the configuration was checked."""
-    found = maker(name)
+    """Make the adapter of an account. The options were checked with the configuration."""
+    found = load_factory(name)
     try:
         adapter = found.make(account, found.options.model_validate(options))
         made = adapter.platform.name, adapter.account
     except PalaverError:
         raise
     except Exception as error:
-        raise _unmade(name, account, type(error).__name__) from error
+        raise _factory_error(name, account, type(error).__name__) from error
     if made != (name, account):
-        raise _unmade(name, account, f"one for {adapter.platform.name} {adapter.account}")
+        raise _factory_error(name, account, f"one for {adapter.platform.name} {adapter.account}")
     return adapter
 
 
-def _unmade(name: str, account: str, found: str) -> BadArgument:
+def _factory_error(name: str, account: str, found: str) -> BadArgument:
     return BadArgument(
         f"The adapter of {name} did not make one for {account}:",
         found=found,

@@ -6,29 +6,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.platforms.markdown.parser import LONGEST, read
+from palaver.platforms.markdown.parser import LONGEST, parse_markdown
 from palaver.platforms.markdown.tree import (
     Block,
     Code,
-    Fence,
+    CodeBlock,
     Heading,
     Inline,
     Link,
-    Listing,
+    List,
     Paragraph,
     Quote,
     Rule,
     Style,
     Styled,
     Table,
-    Words,
-    words_of,
+    Text,
+    text_of,
 )
 from tests.platforms.markdown.texts import MARKUP
 
 
-def words(text: str) -> tuple[Words]:
-    return (Words(text=text),)
+def words(text: str) -> tuple[Text]:
+    return (Text(text=text),)
 
 
 def paragraph(text: str) -> Paragraph:
@@ -42,16 +42,16 @@ BOLD = Styled(style=Style.BOLD, inside=words("b"))
     ("text", "tree"),
     [
         ("", ()),
-        ("two\nlines", (Paragraph(inside=(Words(text="two"), Words(text="\n"), Words(text="lines"))),)),
+        ("two\nlines", (Paragraph(inside=(Text(text="two"), Text(text="\n"), Text(text="lines"))),)),
         ("# **b**", (Heading(level=1, inside=(BOLD,)),)),
         ("***", (Rule(),)),
-        ("**b** `a*b*`", (Paragraph(inside=(BOLD, Words(text=" "), Code(text="a*b*"))),)),
+        ("**b** `a*b*`", (Paragraph(inside=(BOLD, Text(text=" "), Code(text="a*b*"))),)),
         ("~~x~~", (Paragraph(inside=(Styled(style=Style.STRUCK, inside=words("x")),)),)),
-        ("```py x\n1\n\n```", (Fence(text="1\n", info="py x"),)),
+        ("```py x\n1\n\n```", (CodeBlock(text="1\n", info="py x"),)),
         ("> a\n> > b", (Quote(blocks=(paragraph("a"), Quote(blocks=(paragraph("b"),)))),)),
-        ("- a\n- b", (Listing(items=((paragraph("a"),), (paragraph("b"),))),)),
-        ("3. a\n\n4. b", (Listing(items=((paragraph("a"),), (paragraph("b"),)), start=3, tight=False),)),
-        ("-", (Listing(items=((),)),)),
+        ("- a\n- b", (List(items=((paragraph("a"),), (paragraph("b"),))),)),
+        ("3. a\n\n4. b", (List(items=((paragraph("a"),), (paragraph("b"),)), start=3, tight=False),)),
+        ("-", (List(items=((),)),)),
         ("|a|b|\n|-|-|\n|1|", (Table(rows=((words("a"), words("b")), (words("1"), ()))),)),
         ("> |a|\n> |-|\n> |1|", (Quote(blocks=(Table(rows=((words("a"),), (words("1"),))),)),)),
         ("[b](http://x 't')", (Paragraph(inside=(Link(url="http://x", inside=words("b"), title="t"),)),)),
@@ -59,7 +59,7 @@ BOLD = Styled(style=Style.BOLD, inside=words("b"))
     ],
 )  # fmt: skip
 def test_markdown_becomes_a_tree(text: str, tree: tuple[Block, ...]) -> None:
-    assert read(text) == tree
+    assert parse_markdown(text) == tree
 
 
 @pytest.mark.parametrize(
@@ -74,32 +74,32 @@ def test_markdown_becomes_a_tree(text: str, tree: tuple[Block, ...]) -> None:
     ],
 )
 def test_what_is_no_markup_stays_as_it_is(text: str) -> None:
-    (block,) = read(text)
+    (block,) = parse_markdown(text)
     assert isinstance(block, Paragraph)
-    assert words_of(block.inside) == text.replace("2*3*4", "234")
+    assert text_of(block.inside) == text.replace("2*3*4", "234")
 
 
 def test_a_row_with_more_cells_than_columns_leaves_the_lines_as_they_are() -> None:
-    assert read("|a|\n|-|\n|1|lost?|") == (Fence(text="|a|\n|-|\n|1|lost?|"),)
-    assert read("|a|\n|-|\n||lost?|") == (Fence(text="|a|\n|-|\n||lost?|"),)
+    assert parse_markdown("|a|\n|-|\n|1|lost?|") == (CodeBlock(text="|a|\n|-|\n|1|lost?|"),)
+    assert parse_markdown("|a|\n|-|\n||lost?|") == (CodeBlock(text="|a|\n|-|\n||lost?|"),)
 
 
 @pytest.mark.parametrize("text", ["> " * 2000 + "deep", "- " * 900 + "deep", "x" * (LONGEST + 1), "x " * 500_000])
 def test_what_is_too_deep_or_too_long_is_one_paragraph(text: str) -> None:
-    assert read(text) == (paragraph(text),)
+    assert parse_markdown(text) == (paragraph(text),)
 
 
 def test_styles_in_styles_end_somewhere_and_the_words_stay() -> None:
-    (block,) = read("*" * 1000 + "deep" + "*" * 1000)
+    (block,) = parse_markdown("*" * 1000 + "deep" + "*" * 1000)
     assert isinstance(block, Paragraph)
-    assert words_of(block.inside) == "deep"
+    assert text_of(block.inside) == "deep"
     assert _depth(block.inside) < 20
 
 
 @given(st.lists(MARKUP | st.text(max_size=5), max_size=40))
 def test_no_word_is_lost(parts: list[str]) -> None:
     text = "".join(parts)
-    left = " ".join(map(_all_of, read(text)))
+    left = " ".join(map(_all_of, parse_markdown(text)))
     lost = [word for word in re.findall(r"[^\W\d_]{2,}", text) if word not in left]
     assert not lost
 
@@ -108,11 +108,11 @@ def _all_of(block: Block) -> str:
     match block:
         case Paragraph() | Heading():
             return _words(block.inside)
-        case Fence():
+        case CodeBlock():
             return f"{block.text} {block.info}"
         case Quote():
             return " ".join(map(_all_of, block.blocks))
-        case Listing():
+        case List():
             return " ".join(_all_of(each) for item in block.items for each in item)
         case Table():
             return " ".join(_words(cell) for row in block.rows for cell in row)
@@ -122,7 +122,7 @@ def _all_of(block: Block) -> str:
 
 def _words(inside: tuple[Inline, ...]) -> str:
     links = [f" {each.url} {each.title} " for each in _links(inside)]
-    return words_of(inside) + "".join(links)
+    return text_of(inside) + "".join(links)
 
 
 def _links(inside: tuple[Inline, ...]) -> list[Link]:

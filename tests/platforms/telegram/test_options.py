@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load
-from palaver.platforms.plugins import known_platforms, maker
+from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.platforms.telegram.options import Mode, TelegramOptions
 from tests.platforms.telegram.world import TOKEN
 
@@ -42,7 +42,7 @@ def test_mistakes_are_told_with_what_is_wanted(changed: dict[str, str], words: s
 def test_a_mistake_in_the_configuration_is_told_without_the_token(tmp_path: Path) -> None:
     (own := tmp_path / "own.yaml").write_text("platforms: {telegram: {accounts: {helper: {token: 42-secret}}}}")
     with pytest.raises(MalformedConfig) as raised:
-        load(tmp_path, {"PALAVER_CONFIG": str(own), "PALAVER_HOME": "/data"}, known_platforms(), maker)
+        load(tmp_path, {"PALAVER_CONFIG": str(own), "PALAVER_HOME": "/data"}, known_platforms(), load_factory)
     (mistake,) = raised.value.mistakes
     assert "Use a token from @BotFather" in str(mistake)
     assert "42-secret" not in str(mistake)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from palaver.model.source import Source
 from palaver.platforms.terminal.client import Client
-from palaver.platforms.terminal.socket import Streams, dial
-from palaver.platforms.terminal.wire import CommandLine, Said, Settled, Welcome
+from palaver.platforms.terminal.socket import Streams, connect
+from palaver.platforms.terminal.wire import MenuEntry, RecapLine, Settled, Welcome
 
 PATIENCE = 10.0
 
@@ -64,7 +64,7 @@ class Person(Client):
         async def patiently() -> Streams:
             while True:
                 try:
-                    return await dial(path)
+                    return await connect(path)
                 except OSError:
                     await asyncio.sleep(0.01)
 
@@ -95,13 +95,13 @@ class Person(Client):
 class PlainDesk:
     """Everything is answered at once."""
 
-    def __init__(self, recap: Sequence[Said] = ()) -> None:
+    def __init__(self, recap: Sequence[RecapLine] = ()) -> None:
         self._recap = recap
 
-    def commands(self) -> list[CommandLine]:
-        return [CommandLine(name="new", help="start a fresh conversation")]
+    def commands(self) -> list[MenuEntry]:
+        return [MenuEntry(name="new", help="start a fresh conversation")]
 
-    async def recap(self, source: Source) -> Sequence[Said]:
+    async def recap(self, source: Source) -> Sequence[RecapLine]:
         assert source.chat_id
         return self._recap
 

@@ -16,9 +16,9 @@ from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.model.source import Source
 from palaver.model.turn import Outbound
 from palaver.platforms.terminal.adapter import TerminalAdapter
-from palaver.platforms.terminal.client import GatewayFails
-from palaver.platforms.terminal.socket import dial, take
-from palaver.platforms.terminal.wire import LONGEST_TEXT, Hello, Said, encoded
+from palaver.platforms.terminal.client import GatewayFailing
+from palaver.platforms.terminal.socket import connect, listen
+from palaver.platforms.terminal.wire import MAX_TEXT, Hello, RecapLine, encode
 from palaver.protocols.adapter import PlatformDown, SendUnclear, TargetAway
 from palaver.protocols.clock import SystemClock
 from palaver.testkit.recorder import Recorder, running
@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 class Open:
     """An adapter at work, its socket open."""
 
-    def __init__(self, path: Path, *recap: Said) -> None:
+    def __init__(self, path: Path, *recap: RecapLine) -> None:
         self.adapter = TerminalAdapter(path, PlainDesk(recap), SystemClock())
         self.recorder = Recorder()
         self._path = path
@@ -74,8 +74,8 @@ async def test_what_a_dead_gateway_left_behind_is_replaced(path: Path) -> None:
 
 async def test_a_living_gateway_keeps_its_socket(path: Path) -> None:
     async with Open(path)():
-        with pytest.raises(PlatformDown, match="another gateway"):
-            take(path)
+        with pytest.raises(PlatformDown, match="Another gateway"):
+            listen(path)
         async with Person(path).present():
             pass
 
@@ -89,7 +89,7 @@ async def test_a_path_too_long_for_a_socket_works_too(tmp_path: Path) -> None:
 
 
 async def test_the_welcome_brings_commands_and_what_was_said_before(path: Path) -> None:
-    said = Said(by_person=True, text="before")
+    said = RecapLine(by_person=True, text="before")
     async with Open(path, said)(), Person(path).present() as paper:
         (welcome,) = paper.welcomes
     assert [command.name for command in welcome.commands] == ["new"]
@@ -134,7 +134,7 @@ async def test_one_that_is_alone_gets_its_own_answers_and_what_nobody_else_waits
 
 
 async def test_a_socket_that_was_taken_away_is_missed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palaver.platforms.terminal.socket._LOOK_AGAIN", 0.01)
+    monkeypatch.setattr("palaver.platforms.terminal.socket._CHECK_SECONDS", 0.01)
     serving = asyncio.create_task(Open(path).adapter.run(Recorder()))
     async with asyncio.timeout(10):
         async with Person(path).present():
@@ -147,13 +147,13 @@ async def test_a_socket_that_was_taken_away_is_missed(path: Path, monkeypatch: p
 async def test_a_gateway_that_fails_again_and_again_is_given_up(
     path: Path, monkeypatch: pytest.MonkeyPatch, error: StoreError, *, passes: bool
 ) -> None:
-    async def recap(_desk: PlainDesk, _source: Source) -> list[Said]:
+    async def recap(_desk: PlainDesk, _source: Source) -> list[RecapLine]:
         raise error
 
     monkeypatch.setattr(PlainDesk, "recap", recap)
-    monkeypatch.setattr("palaver.platforms.terminal.client._PAUSE", 0.001)
+    monkeypatch.setattr("palaver.platforms.terminal.client._FIRST_RETRY_SECONDS", 0.001)
     async with running(Open(path).adapter, Recorder()), asyncio.timeout(10):
-        with pytest.raises(GatewayFails, match=str(error)) as given_up:
+        with pytest.raises(GatewayFailing, match=str(error)) as given_up:
             await Person(path).run()
     assert given_up.value.passes is passes
 
@@ -195,8 +195,8 @@ async def test_typing_is_told(path: Path) -> None:
 
 async def test_one_that_confirms_nothing_holds_up_nobody_else(path: Path) -> None:
     async with Open(path)() as adapter:
-        reader, writer = await dial(path)
-        writer.write(encoded(Hello(chat="main")))
+        reader, writer = await connect(path)
+        writer.write(encode(Hello(chat="main")))
         await reader.readline()
         sending = asyncio.create_task(adapter.send(to("main", "hi"), idempotency_key="1"))
         await reader.readline()
@@ -210,11 +210,11 @@ async def test_one_that_confirms_nothing_holds_up_nobody_else(path: Path) -> Non
 
 async def test_one_that_stops_reading_is_let_go(path: Path) -> None:
     async with Open(path)() as adapter:
-        reader, writer = await dial(path)
-        writer.write(encoded(Hello(chat="main")))
+        reader, writer = await connect(path)
+        writer.write(encode(Hello(chat="main")))
         await reader.readline()
         writer.transport.pause_reading()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-        sends = (adapter.send(to("main", "x" * LONGEST_TEXT), idempotency_key=str(number)) for number in range(100))
+        sends = (adapter.send(to("main", "x" * MAX_TEXT), idempotency_key=str(number)) for number in range(100))
         ends = await asyncio.gather(*sends, return_exceptions=True)
         assert all(isinstance(end, SendUnclear) for end in ends)
         writer.close()
@@ -226,8 +226,8 @@ async def test_one_that_stops_reading_is_let_go(path: Path) -> None:
 )
 async def test_nonsense_ends_its_own_connection_only(path: Path, line: bytes) -> None:
     async with Open(path)(), Person(path).present() as paper:
-        for before in (b"", encoded(Hello(chat="main"))):
-            reader, writer = await dial(path)
+        for before in (b"", encode(Hello(chat="main"))):
+            reader, writer = await connect(path)
             writer.write(before + line)
             with contextlib.suppress(ConnectionError):
                 await reader.read()

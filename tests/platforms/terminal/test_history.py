@@ -5,15 +5,15 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from palaver.platforms.terminal.screen import forgets_typed, typed_lines
+from palaver.platforms.terminal.screen import history_eraser, history_file
 from palaver.store.opening import open_store
 from tests.store.world import World, dm
 
 
 def test_the_lines_go_with_their_owner(tmp_path: Path) -> None:
-    file = typed_lines(tmp_path)
+    file = history_file(tmp_path)
     file.write_text("+a secret\n")
-    forget = forgets_typed(tmp_path)
+    forget = history_eraser(tmp_path)
     forget(frozenset({"telegram:7"}))
     assert file.read_text()
     forget(frozenset({"telegram:7", "terminal:owner"}))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from palaver.platforms.plugins import maker
+from palaver.platforms.plugins import load_factory
 from palaver.platforms.webhook.adapter import WebhookAdapter
 from palaver.platforms.webhook.options import WebhookOptions
 from palaver.protocols.hooks import EventKind
@@ -59,7 +59,7 @@ def test_what_is_right_is_understood() -> None:
 
 
 async def test_the_installed_adapter_says_what_an_account_is_for() -> None:
-    assert maker("webhook") is WebhookAdapter
+    assert load_factory("webhook") is WebhookAdapter
     posts = {"secret": SECRET, "url": "https://example.org/hook?token=hush"}
     both = WebhookAdapter.make("ci", WebhookOptions.model_validate({**posts, "called": "yes"}))
     assert await both.check() == "is called at /in/webhook/ci, signed as standard, posts to example.org"

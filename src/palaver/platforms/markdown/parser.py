@@ -11,23 +11,23 @@ from palaver.platforms.markdown.tree import (
     Block,
     Cell,
     Code,
-    Fence,
+    CodeBlock,
     Heading,
     Inline,
     Link,
-    Listing,
+    List,
     Paragraph,
     Quote,
     Rule,
     Style,
     Styled,
     Table,
-    Words,
+    Text,
 )
 
 __all__ = [
     "LONGEST",
-    "read",
+    "parse_markdown",
 ]
 
 LONGEST = 20_000
@@ -46,7 +46,7 @@ _LINE_END = re.compile(r"\r\n?|\n")
 _STYLES = {"strong_open": Style.BOLD, "em_open": Style.ITALIC, "s_open": Style.STRUCK}
 
 
-def read(text: str) -> tuple[Block, ...]:
+def parse_markdown(text: str) -> tuple[Block, ...]:
     """The blocks of a text. One that is too long or too deep to be looked into is a paragraph as it stands."""
     if len(text) > LONGEST:
         return _as_it_stands(text)
@@ -57,7 +57,7 @@ def read(text: str) -> tuple[Block, ...]:
 
 
 def _as_it_stands(text: str) -> tuple[Block, ...]:
-    return (Paragraph(inside=(Words(text=text),)),)
+    return (Paragraph(inside=(Text(text=text),)),)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -93,7 +93,7 @@ def _blocks(tokens: Iterable[Token], lines: Sequence[str]) -> list[Block]:
 def _leaf(token: Token) -> Block:
     if token.type == "hr":
         return Rule()
-    return Fence(text=token.content.removesuffix("\n"), info=token.info.strip())
+    return CodeBlock(text=token.content.removesuffix("\n"), info=token.info.strip())
 
 
 def _close(done: _Open, into: _Open, lines: Sequence[str]) -> None:
@@ -112,7 +112,7 @@ def _close(done: _Open, into: _Open, lines: Sequence[str]) -> None:
             into.tight = into.tight and done.tight
         case "bullet_list_open" | "ordered_list_open":
             start = int(token.attrs.get("start", 1)) if token.type == "ordered_list_open" else None
-            into.blocks.append(Listing(items=tuple(done.items), start=start, tight=done.tight))
+            into.blocks.append(List(items=tuple(done.items), start=start, tight=done.tight))
         case "table_open":
             first, end = token.map or (0, 0)
             into.blocks.append(_table(tuple(done.rows), lines[first:end]))
@@ -134,7 +134,7 @@ def _table(rows: tuple[tuple[Cell, ...], ...], lines: Sequence[str]) -> Block:
     """The parser drops cells that no column is above; then the lines stay as they are."""
     width = len(rows[0])
     if any(_cells(line) > width for line in lines):
-        return Fence(text="\n".join(lines))
+        return CodeBlock(text="\n".join(lines))
     return Table(rows=rows)
 
 
@@ -169,9 +169,9 @@ def _inline(token: Token) -> Inline:
         case "code_inline":
             return Code(text=token.content)
         case "softbreak" | "hardbreak":
-            return Words(text="\n")
+            return Text(text="\n")
         case "image":
             inside = _inlines(token.children or ())
             return Link(url=str(token.attrs.get("src", "")), inside=inside, title=str(token.attrs.get("title", "")))
         case _:
-            return Words(text=token.content)
+            return Text(text=token.content)

@@ -9,19 +9,19 @@ __all__ = [
     "Block",
     "Cell",
     "Code",
-    "Fence",
+    "CodeBlock",
     "Heading",
     "Inline",
     "Link",
-    "Listing",
+    "List",
     "Paragraph",
     "Quote",
     "Rule",
     "Style",
     "Styled",
     "Table",
-    "Words",
-    "words_of",
+    "Text",
+    "text_of",
 ]
 
 
@@ -32,7 +32,7 @@ class Style(Enum):
 
 
 @value
-class Words:
+class Text:
     """Plain text; a line break in it is one."""
 
     text: str
@@ -58,7 +58,7 @@ class Link:
     title: str = ""
 
 
-Inline: TypeAlias = Words | Code | Styled | Link
+Inline: TypeAlias = Text | Code | Styled | Link
 Cell: TypeAlias = tuple[Inline, ...]
 
 
@@ -74,7 +74,7 @@ class Heading:
 
 
 @value
-class Fence:
+class CodeBlock:
     """Code; the text does not end with a line break."""
 
     text: str
@@ -88,7 +88,7 @@ class Quote:
 
 
 @value
-class Listing:
+class List:
     items: tuple[tuple["Block", ...], ...]
     start: int | None = None
     """The first number; None for bullets."""
@@ -108,9 +108,9 @@ class Rule:
     """A line across."""
 
 
-Block: TypeAlias = Paragraph | Heading | Fence | Quote | Listing | Table | Rule
+Block: TypeAlias = Paragraph | Heading | CodeBlock | Quote | List | Table | Rule
 
 
-def words_of(inside: tuple[Inline, ...]) -> str:
+def text_of(inside: tuple[Inline, ...]) -> str:
     """The text without any markup."""
-    return "".join(each.text if isinstance(each, Words | Code) else words_of(each.inside) for each in inside)
+    return "".join(each.text if isinstance(each, Text | Code) else text_of(each.inside) for each in inside)

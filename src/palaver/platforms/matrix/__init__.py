@@ -1,1 +1,1 @@
-"""Matrix: one account of ours on a homeserver, spoken to with matrix-nio."""
+"""Matrix, through matrix-nio."""

@@ -5,22 +5,22 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from palaver.platforms.markdown.parser import read
+from palaver.platforms.markdown.parser import parse_markdown
 from palaver.platforms.markdown.tree import (
     Block,
     Code,
-    Fence,
+    CodeBlock,
     Heading,
     Inline,
     Link,
-    Listing,
+    List,
     Paragraph,
     Quote,
     Rule,
     Style,
     Styled,
     Table,
-    Words,
+    Text,
 )
 from palaver.platforms.matrix.events import AUTOMATED
 from palaver.protocols import Attachment, Outbound
@@ -41,7 +41,7 @@ _SCHEMES = ("https:", "http:", "ftp:", "mailto:", "magnet:", "matrix:")
 
 def to_html(text: str) -> str | None:
     """Render Markdown as HTML; None if plain text says the same."""
-    blocks = read(text)
+    blocks = parse_markdown(text)
     plain = [_plain(block) for block in blocks]
     return None if "\n\n".join(plain) == text.strip() else "".join(map(_block, blocks))
 
@@ -49,7 +49,7 @@ def to_html(text: str) -> str | None:
 def _plain(block: Block) -> str:
     """Return the text of a plain paragraph; empty for anything else."""
     inside = block.inside if isinstance(block, Paragraph) else ()
-    return "".join(inline.text for inline in inside if isinstance(inline, Words))
+    return "".join(inline.text for inline in inside if isinstance(inline, Text))
 
 
 def _block(block: Block) -> str:  # noqa: PLR0911 - one line for each kind
@@ -58,11 +58,11 @@ def _block(block: Block) -> str:  # noqa: PLR0911 - one line for each kind
             return f"<p>{_inline(inside)}</p>"
         case Heading(level=level, inside=inside):
             return f"<h{level}>{_inline(inside)}</h{level}>"
-        case Fence(text=text, info=info):
+        case CodeBlock(text=text, info=info):
             return f"<pre><code{_language(info)}>{escape(text)}</code></pre>"
         case Quote(blocks=blocks):
             return f"<blockquote>{''.join(map(_block, blocks))}</blockquote>"
-        case Listing():
+        case List():
             return _listing(block)
         case Table(rows=rows):
             return _table(rows)
@@ -75,7 +75,7 @@ def _language(info: str) -> str:
     return f' class="language-{escape(name)}"' if name else ""
 
 
-def _listing(listing: Listing) -> str:
+def _listing(listing: List) -> str:
     tag = "ul" if listing.start is None else "ol"
     start = f' start="{listing.start}"' if listing.start not in {None, 1} else ""
     items = (f"<li>{_item(item, tight=listing.tight)}</li>" for item in listing.items)
@@ -100,7 +100,7 @@ def _inline(inside: Iterable[Inline]) -> str:
 
 def _one(inline: Inline) -> str:
     match inline:
-        case Words(text=text):
+        case Text(text=text):
             return escape(text).replace("\n", "<br>")
         case Code(text=text):
             return f"<code>{escape(text)}</code>"

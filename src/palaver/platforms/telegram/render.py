@@ -7,23 +7,23 @@ from urllib.parse import urlsplit
 
 from rich.cells import cell_len
 
-from palaver.platforms.markdown.parser import read
+from palaver.platforms.markdown.parser import parse_markdown
 from palaver.platforms.markdown.tree import (
     Block,
     Code,
-    Fence,
+    CodeBlock,
     Heading,
     Inline,
     Link,
-    Listing,
+    List,
     Paragraph,
     Quote,
     Rule,
     Style,
     Styled,
     Table,
-    Words,
-    words_of,
+    Text,
+    text_of,
 )
 from palaver.protocols import Unit
 
@@ -55,7 +55,7 @@ class Rendered(NamedTuple):
 def render(text: str, room: int) -> Rendered:
     """Render at most `room` UTF-16 units; return the text unrendered if it gets longer or has too many entities."""
     text = text.encode("utf-8", "replace").decode("utf-8")
-    blocks = read(text)
+    blocks = parse_markdown(text)
     for is_even in (True, False):
         shown = _Page(is_even=is_even).of(blocks)
         if shown.text.strip() and Unit.UTF16.measure(shown.text) <= room and len(shown.entities) <= MAX_ENTITIES:
@@ -122,13 +122,13 @@ class _Page:
                 self._bot(block.inside, entities, lead, indent)
             case Heading():
                 self._bot(block.inside, self._in(entities, "bold"), lead, indent)
-            case Fence():
+            case CodeBlock():
                 self._code(block.text, block.info, entities, lead)
             case Table():
                 self._code(_grid(block, is_even=self._is_even), "", entities, lead)
             case Quote():
                 self._quote(block, entities, lead, indent)
-            case Listing():
+            case List():
                 self._listing(block, entities, lead, indent)
             case Rule():
                 self._write(lead + _RULE, entities)
@@ -150,7 +150,7 @@ class _Page:
             self._write(lead, ())
             self._blocks(quote.blocks, self._in((), "blockquote"), "", indent)
 
-    def _listing(self, listing: Listing, entities: _Entities, lead: str, indent: str) -> None:
+    def _listing(self, listing: List, entities: _Entities, lead: str, indent: str) -> None:
         gap = "\n" if listing.tight else "\n\n"
         for number, item in enumerate(listing.items):
             if number:
@@ -163,7 +163,7 @@ class _Page:
     def _inlines(self, inside: Sequence[Inline], entities: _Entities, indent: str) -> None:
         for each in inside:
             match each:
-                case Words():
+                case Text():
                     self._write(each.text.replace("\n", f"\n{indent}"), entities)
                 case Code():
                     self._write(each.text, self._as_code(entities))
@@ -191,12 +191,12 @@ def _is_linked(link: Link) -> bool:
         host = address.hostname or ""
     except ValueError:
         return False
-    return bool(words_of(link.inside).strip()) and address.scheme in {"http", "https"} and "." in host
+    return bool(text_of(link.inside).strip()) and address.scheme in {"http", "https"} and "." in host
 
 
 def _beside(link: Link, *, is_shown: bool) -> str:
     """Return what to write behind the text of a link: the URL if it is not linked, and the title."""
-    words, title = words_of(link.inside).strip(), f"({link.title})" if link.title else ""
+    words, title = text_of(link.inside).strip(), f"({link.title})" if link.title else ""
     if not words:
         return " ".join(filter(None, (link.url, title)))
     address = "" if is_shown or words == link.url or not link.url else f"({link.url})"
@@ -206,7 +206,7 @@ def _beside(link: Link, *, is_shown: bool) -> str:
 def _flat(inside: Sequence[Inline]) -> str:
     return "".join(
         each.text
-        if isinstance(each, Words | Code)
+        if isinstance(each, Text | Code)
         else _flat(each.inside) + (_beside(each, is_shown=False) if isinstance(each, Link) else "")
         for each in inside
     )

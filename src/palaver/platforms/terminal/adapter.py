@@ -1,4 +1,4 @@
-"""The terminal adapter: the gateway's end. Whoever may use its socket is the owner."""
+"""The terminal adapter: the gateway's end of the socket. Everybody who can use the socket is the owner."""
 
 import asyncio
 import logging
@@ -10,22 +10,22 @@ from uuid import uuid4
 from palaver.model.errors import PalaverError
 from palaver.model.source import MAIN
 from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.terminal.connection import Visit
-from palaver.platforms.terminal.socket import give_back, gone, take
+from palaver.platforms.terminal.connection import TerminalConnection
+from palaver.platforms.terminal.socket import close_listener, listen, wait_until_removed
 from palaver.platforms.terminal.wire import (
-    LONGEST_LINE,
-    LONGEST_TEXT,
-    CommandLine,
+    MAX_LINE_BYTES,
+    MAX_TEXT,
     Failed,
-    Heard,
     Hello,
-    Said,
+    MenuEntry,
+    OtherSaid,
+    RecapLine,
     Say,
     Settled,
     Shown,
     Typing,
     Welcome,
-    encoded,
+    encode,
     read_terminal,
 )
 from palaver.protocols import (
@@ -45,71 +45,71 @@ from palaver.protocols import (
     Trust,
 )
 
-__all__ = ["OWNER", "Desk", "TerminalAdapter"]
+__all__ = ["OWNER", "TerminalAdapter", "TerminalServices"]
 
 log = logging.getLogger(__name__)
 
 OWNER = "owner"
-_AWAY = 3600.0
-"""Seconds: whoever comes says so, this is only the net under it."""
+_AWAY_SECONDS = 3600.0
+"""A fallback: a terminal that connects reports its chat at once."""
 
 
-class Desk(Protocol):
-    """What a terminal wants to know besides talking."""
+class TerminalServices(Protocol):
+    """What terminals need from the gateway besides messages."""
 
-    def commands(self) -> Sequence[CommandLine]: ...
+    def commands(self) -> Sequence[MenuEntry]: ...
 
-    async def recap(self, source: Source) -> Sequence[Said]:
-        """What was said last where this source speaks, as far as it was shown."""
+    async def recap(self, source: Source) -> Sequence[RecapLine]:
+        """Return the last messages of the conversation, as far as they were shown."""
         ...
 
     async def answered(self, source: Source) -> Settled:
-        """Returns when nothing more will come in answer to this message.
+        """Wait until nothing more will follow in answer to this message.
 
-        Raises StoreUnavailable where for a while nothing could be written.
+        Raises StoreUnavailable if the store was unavailable for a while.
         """
         ...
 
 
 class TerminalAdapter:
     platform = PLATFORMS["terminal"]
-    limits = Limits(text=LONGEST_TEXT, draft_interval=0.1, repeats_safely=True)
+    limits = Limits(text=MAX_TEXT, draft_interval=0.1, repeats_safely=True)
 
-    def __init__(self, path: Path, desk: Desk, clock: Clock, account: str | None = None) -> None:
+    def __init__(self, path: Path, services: TerminalServices, clock: Clock, account: str | None = None) -> None:
         self.account = account
         self._path = path
-        self._desk = desk
+        self._services = services
         self._clock = clock
-        self._visits: list[Visit] = []
+        self._connections: list[TerminalConnection] = []
         self._is_open = False
 
     async def run(self, receiver: Receiver) -> None:
-        callers: set[asyncio.Task[None]] = set()
+        tasks: set[asyncio.Task[None]] = set()
 
-        def welcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            caller = asyncio.create_task(self._serve(receiver, reader, writer))
-            callers.add(caller)
-            caller.add_done_callback(callers.discard)
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.create_task(self._serve(receiver, reader, writer))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
 
-        listener = take(self._path)
-        server = await asyncio.start_unix_server(welcome, sock=listener, limit=LONGEST_LINE)
+        listener = listen(self._path)
+        server = await asyncio.start_unix_server(accept, sock=listener, limit=MAX_LINE_BYTES)
         self._is_open = True
         try:
             await receiver.connected()
-            await gone(self._path)
-            raise PlatformDown(f"somebody has taken {self._path} away")
+            await wait_until_removed(self._path)
+            raise PlatformDown(f"Somebody removed {self._path}.")
         finally:
             self._is_open = False
             server.close()
-            for caller in callers:
-                caller.cancel()
-            await asyncio.gather(*callers, return_exceptions=True)
-            give_back(self._path, listener)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            close_listener(self._path, listener)
 
-    # Messages out
+    # Outgoing
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
-        """The receipt is the key: a terminal that has shown it does not show it again."""
+        """Use the key as the receipt: a terminal shows it only once."""
         await self._show(self._present(outbound), idempotency_key, outbound.text)
         return idempotency_key
 
@@ -119,27 +119,29 @@ class TerminalAdapter:
         return receipt
 
     async def edit(self, receipt: str, outbound: Outbound) -> None:
-        visits = self._present(outbound)
-        if not any(receipt in visit.known for visit in visits):
-            raise SendRefused("no terminal has shown this message")
-        await self._show(visits, receipt, outbound.text)
+        connections = self._present(outbound)
+        if not any(receipt in connection.known for connection in connections):
+            raise SendRefused("No terminal has shown this message.")
+        await self._show(connections, receipt, outbound.text)
 
     async def typing(self, outbound: Outbound) -> None:
-        for visit in self._present(outbound):
-            visit.tell(Typing())
+        for connection in self._present(outbound):
+            connection.tell(Typing())
 
-    def _present(self, outbound: Outbound) -> list[Visit]:
+    def _present(self, outbound: Outbound) -> list[TerminalConnection]:
         if not self._is_open:
-            raise PlatformDown("the socket is not open")
-        here = [visit for visit in self._visits if visit.chat == outbound.chat_id]
+            raise PlatformDown("The socket is not open.")
+        here = [connection for connection in self._connections if connection.chat == outbound.chat_id]
         if not here:
-            raise TargetAway(_AWAY)
-        asked = [visit for visit in here if outbound.reply_to in visit.said]
-        return [visit for visit in here if not (asked and visit.alone) or visit in asked]
+            raise TargetAway(_AWAY_SECONDS)
+        asked = [connection for connection in here if outbound.reply_to in connection.said]
+        return [connection for connection in here if not (asked and connection.alone) or connection in asked]
 
-    async def _show(self, visits: Collection[Visit], message: str, text: str, *, growing: bool = False) -> None:
-        """Everywhere; once one terminal has confirmed it, it is shown."""
-        showing = {asyncio.create_task(visit.show(message, text, growing=growing)) for visit in visits}
+    async def _show(
+        self, connections: Collection[TerminalConnection], message: str, text: str, *, growing: bool = False
+    ) -> None:
+        """Show it on every terminal; return once one has confirmed it."""
+        showing = {asyncio.create_task(connection.show(message, text, growing=growing)) for connection in connections}
         try:
             while showing:
                 done, showing = await asyncio.wait(showing, return_when=asyncio.FIRST_COMPLETED)
@@ -148,66 +150,66 @@ class TerminalAdapter:
         finally:
             for each in showing:
                 each.cancel()
-        raise SendUnclear("every terminal went away")
+        raise SendUnclear("Every terminal disconnected.")
 
-    # Messages in
+    # Incoming
 
     async def _serve(self, receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            # A terminal may be gone at any time; what could not be kept it says again.
+            # A terminal can disconnect at any time; it repeats what was not stored.
             hello = await read_terminal(reader)
             if isinstance(hello, Hello):
-                await self._attend(receiver, hello, reader, writer)
+                await self._handle(receiver, hello, reader, writer)
         except (OSError, ValueError) as error:
-            log.info("a terminal was let go: %s", type(error).__name__, extra={"action": "terminal.detached"})
+            log.info("a terminal was disconnected: %s", type(error).__name__, extra={"action": "terminal.detached"})
         except PalaverError as error:
-            log.warning("a terminal was let go: %s", type(error).__name__, extra={"action": "terminal.detached"})
-            writer.write(encoded(Failed(why=str(error), passes=isinstance(error, StoreUnavailable))))
+            log.warning("a terminal was disconnected: %s", type(error).__name__, extra={"action": "terminal.detached"})
+            writer.write(encode(Failed(why=str(error), passes=isinstance(error, StoreUnavailable))))
         finally:
             writer.close()
 
-    async def _attend(
+    async def _handle(
         self, receiver: Receiver, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        # What was said before is told before anything new.
-        recap = await self._desk.recap(self._source(hello.chat, None))
-        writer.write(encoded(Welcome(commands=tuple(self._desk.commands()), recap=tuple(recap))))
-        visit = Visit(writer, hello.chat, hello.known, alone=hello.alone)
-        self._visits.append(visit)
-        log.info("a terminal is here", extra={"action": "terminal.attached"})
+        # The recap goes before anything new.
+        recap = await self._services.recap(self._source(hello.chat, None))
+        writer.write(encode(Welcome(commands=tuple(self._services.commands()), recap=tuple(recap))))
+        connection = TerminalConnection(writer, hello.chat, hello.known, alone=hello.alone)
+        self._connections.append(connection)
+        log.info("a terminal connected", extra={"action": "terminal.attached"})
         try:
-            await receiver.chat_returned(visit.chat)
-            await self._listen(receiver, visit, reader)
+            await receiver.chat_returned(connection.chat)
+            await self._listen(receiver, connection, reader)
         finally:
-            self._visits.remove(visit)
-            visit.end()
+            self._connections.remove(connection)
+            connection.end()
 
-    async def _listen(self, receiver: Receiver, visit: Visit, reader: asyncio.StreamReader) -> None:
+    async def _listen(self, receiver: Receiver, connection: TerminalConnection, reader: asyncio.StreamReader) -> None:
         while said := await read_terminal(reader):
             if isinstance(said, Shown):
-                visit.confirm(said.number)
+                connection.confirm(said.number)
             elif isinstance(said, Say):
-                source = await self._receive(receiver, visit, said)
-                visit.meanwhile(self._settle(visit, source))
+                source = await self._receive(receiver, connection, said)
+                connection.run_task(self._settle(connection, source))
 
-    async def _receive(self, receiver: Receiver, visit: Visit, said: Say) -> Source:
-        source = self._source(visit.chat, said.id)
-        visit.said.add(said.id)
+    async def _receive(self, receiver: Receiver, connection: TerminalConnection, said: Say) -> Source:
+        source = self._source(connection.chat, said.id)
+        connection.said.add(said.id)
         labels = Labels(user=Label(said.name)) if said.name else Labels()
         await receiver.receive(Inbound(source=source, text=said.text, at=self._clock.now(), labels=labels), Trust())
-        for other in self._visits:
-            if other.chat == visit.chat and other is not visit:
-                other.tell(Heard(id=said.id, text=said.text))
+        for other in self._connections:
+            if other.chat == connection.chat and other is not connection:
+                other.tell(OtherSaid(id=said.id, text=said.text))
         return source
 
-    async def _settle(self, visit: Visit, source: Source) -> None:
+    async def _settle(self, connection: TerminalConnection, source: Source) -> None:
         try:
-            visit.tell(await self._desk.answered(source))
+            connection.tell(await self._services.answered(source))
         except StoreUnavailable as error:
-            visit.tell(Failed(why=str(error), passes=True, lasts=True))
+            connection.tell(Failed(why=str(error), passes=True, lasts=True))
 
     def _source(self, chat: str, message: str | None) -> Source:
-        """A chat of another profile carries the profile in its name, so that it is another chat: `work/main`."""
+        """The chat of another profile has the profile in its name: `work/main`."""
         profile, _, _ = chat.rpartition("/")
         return Source(
             platform=self.platform.name,

@@ -1,42 +1,44 @@
-"""The client: the end of the wire at which people sit. It outlives gateways, and repeats what it said until settled."""
+"""The terminal's end of the socket. It reconnects, and repeats each message until it is settled."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 from uuid import uuid4
 
+from palaver.model.backoff import backoff
 from palaver.model.errors import PalaverError
 from palaver.platforms.terminal.socket import Streams
 from palaver.platforms.terminal.wire import (
-    LONGEST_TEXT,
+    MAX_TEXT,
     Failed,
     FromGateway,
     FromTerminal,
-    Heard,
     Hello,
+    OtherSaid,
     Say,
     Settled,
     Show,
     Shown,
     Typing,
     Welcome,
-    encoded,
+    encode,
     read_gateway,
 )
 from palaver.protocols import BadArgument
 
-__all__ = ["Client", "GatewayFails", "Screen"]
+__all__ = ["Client", "GatewayFailing", "Screen"]
 
-_PAUSE = 0.05
-_MOST_FAILURES = 6
-_MOST_REMEMBERED = 500
+_FIRST_RETRY_SECONDS = 0.05
+_MAX_RETRY_SECONDS = 3.2
+_MAX_FAILURES = 6
+_MAX_REMEMBERED = 500
 
 
 class Screen(Protocol):
-    """Where a terminal shows things."""
+    """What shows messages to a person."""
 
     def welcome(self, welcome: Welcome) -> None:
-        """The gateway is there, for the first time or again."""
+        """The gateway accepted us, for the first time or again."""
         ...
 
     def lost(self) -> None:
@@ -44,23 +46,23 @@ class Screen(Protocol):
         ...
 
     def show(self, message: str, text: str, *, growing: bool) -> None:
-        """A message, or a new state of one that was growing."""
+        """Show a message, or the new state of an unfinished one."""
         ...
 
     def heard(self, text: str) -> None:
-        """Somebody said this at another terminal."""
+        """Show what somebody said at another terminal."""
         ...
 
     def typing(self) -> None: ...
 
 
-class GatewayFails(PalaverError):
-    """The gateway is there, but has failed again and again."""
+class GatewayFailing(PalaverError):
+    """The gateway responds, but fails again and again."""
 
     def __init__(self, why: str, *, passes: bool) -> None:
         super().__init__(why)
         self.passes = passes
-        """It is likely to pass."""
+        """Whether it is likely to pass."""
 
 
 class _Lost(Exception):
@@ -77,32 +79,33 @@ class Client:
         *,
         alone: bool = False,
     ) -> None:
-        """One that is alone is not shown what answers another terminal that is there."""
+        """With `alone`, do not show answers to other terminals."""
         self._dial = dial
         self._chat = chat
         self._alone = alone
         self._failures = 0
-        """How often the gateway has failed since it last got anything done."""
+        """Failures in a row."""
         self._name = name
         self._screen = screen
         self._writer: asyncio.StreamWriter | None = None
         self._unsettled: dict[str, tuple[Say, asyncio.Future[Settled]]] = {}
         self._seen: dict[str, Show | None] = {}
-        """The last state of every message that was shown or heard, by its id."""
+        """The last state of every message that was shown, by id."""
 
     @property
     def waits(self) -> bool:
-        """Something that was said is not answered yet."""
+        """Whether a message is not answered yet."""
         return bool(self._unsettled)
 
     def say(self, text: str) -> "asyncio.Future[Settled]":
-        """Done when nothing more will come in answer."""
-        if len(text) > LONGEST_TEXT:
+        """Send a message; the future is done when nothing more will follow in answer."""
+        if len(text) > MAX_TEXT:
             raise BadArgument(
-                "A message cannot be that long:",
-                found=f"more than {LONGEST_TEXT} characters",
-                allowed=f"at most {LONGEST_TEXT}",
+                f"The message has more than {MAX_TEXT} characters.",
+                found=f"{len(text)} characters",
+                allowed=f"at most {MAX_TEXT}",
                 example="several shorter messages",
+                fix="Send several shorter messages.",
             )
         said = Say(id=uuid4().hex, text=text, name=self._name)
         settled: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
@@ -111,7 +114,7 @@ class Client:
         return settled
 
     async def run(self) -> None:
-        """Be connected, and again whenever the connection is lost, until cancelled. Raises GatewayFails."""
+        """Connect, and reconnect when the connection is lost, until cancelled. Raises GatewayFailing."""
         while True:
             reader, writer = await self._dial()
             try:
@@ -121,10 +124,10 @@ class Client:
             finally:
                 self._writer = None
                 writer.close()
-            await asyncio.sleep(_PAUSE * 2**self._failures)
+            await asyncio.sleep(backoff(self._failures + 1, first=_FIRST_RETRY_SECONDS, longest=_MAX_RETRY_SECONDS))
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(encoded(Hello(chat=self._chat, known=tuple(self._seen), alone=self._alone)))
+        writer.write(encode(Hello(chat=self._chat, known=tuple(self._seen), alone=self._alone)))
         welcome = await _next(reader)
         if isinstance(welcome, Failed):
             self._count(welcome)
@@ -145,7 +148,7 @@ class Client:
                 self._failures = 0
                 self._show(told)
                 self._tell(Shown(number=told.number))
-            case Heard(id=said, text=text) if self._is_new(said, None):
+            case OtherSaid(id=said, text=text) if self._is_new(said, None):
                 self._screen.heard(text)
             case Typing():
                 self._screen.typing()
@@ -159,8 +162,8 @@ class Client:
 
     def _count(self, failed: Failed) -> None:
         self._failures += 1
-        if failed.lasts or self._failures >= _MOST_FAILURES:
-            raise GatewayFails(failed.why, passes=failed.passes)
+        if failed.lasts or self._failures >= _MAX_FAILURES:
+            raise GatewayFailing(failed.why, passes=failed.passes)
 
     def _show(self, show: Show) -> None:
         before = self._seen.get(show.id)
@@ -176,12 +179,12 @@ class Client:
 
     def _remember(self, message: str, show: Show | None) -> None:
         self._seen[message] = show
-        while len(self._seen) > _MOST_REMEMBERED:
+        while len(self._seen) > _MAX_REMEMBERED:
             del self._seen[next(iter(self._seen))]
 
     def _tell(self, value: FromTerminal) -> None:
         if self._writer is not None and not self._writer.is_closing():
-            self._writer.write(encoded(value))
+            self._writer.write(encode(value))
 
 
 async def _next(reader: asyncio.StreamReader) -> FromGateway:

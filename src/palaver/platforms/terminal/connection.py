@@ -1,43 +1,43 @@
-"""A visit: one terminal that is connected, as the gateway sees it."""
+"""One connected terminal, as the gateway sees it."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
 from itertools import count
 
-from palaver.platforms.terminal.wire import FromGateway, Show, encoded
+from palaver.platforms.terminal.wire import FromGateway, Show, encode
 from palaver.protocols import SendUnclear
 
 __all__ = [
-    "Visit",
+    "TerminalConnection",
 ]
 
-_MOST_UNREAD = 1 << 23
-_GONE = "the terminal went away"
+_MAX_UNREAD_BYTES = 1 << 23
+_GONE = "The terminal disconnected."
 
 
-class Visit:
+class TerminalConnection:
     def __init__(self, writer: asyncio.StreamWriter, chat: str, known: Iterable[str], *, alone: bool = False) -> None:
         self.chat = chat
         self.known = set(known)
-        """The messages that it has shown, whole or in part."""
+        """The messages that it has shown, even partly."""
         self.alone = alone
-        """It wants no answer that another waits for."""
+        """It does not want answers to other terminals."""
         self.said = set[str]()
-        """The ids of what it said."""
+        """The ids of its messages."""
         self._writer = writer
         self._numbers = count(1)
         self._unconfirmed: dict[int, asyncio.Future[None]] = {}
-        self._meanwhile: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def tell(self, value: FromGateway) -> None:
-        """One that has stopped reading is let go; it may come again."""
-        if self._writer.transport.get_write_buffer_size() > _MOST_UNREAD:
+        """Send a value; disconnect a terminal that has stopped reading."""
+        if self._writer.transport.get_write_buffer_size() > _MAX_UNREAD_BYTES:
             self._writer.transport.abort()
         if not self._writer.is_closing():
-            self._writer.write(encoded(value))
+            self._writer.write(encode(value))
 
     async def show(self, message: str, text: str, *, growing: bool) -> None:
-        """Until the terminal has confirmed it. Raises SendUnclear if it goes away before that."""
+        """Show a message and wait for the confirmation. Raises SendUnclear if the terminal disconnects first."""
         if self._writer.is_closing():
             raise SendUnclear(_GONE)
         number = next(self._numbers)
@@ -54,14 +54,14 @@ class Visit:
         if confirmed and not confirmed.done():
             confirmed.set_result(None)
 
-    def meanwhile(self, doing: Coroutine[None, None, None]) -> None:
-        """Something that ends with the visit."""
-        task = asyncio.create_task(doing)
-        self._meanwhile.add(task)
-        task.add_done_callback(self._meanwhile.discard)
+    def run_task(self, work: Coroutine[None, None, None]) -> None:
+        """Run something until the terminal disconnects."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def end(self) -> None:
-        for task in self._meanwhile:
+        for task in self._tasks:
             task.cancel()
         for confirmed in self._unconfirmed.values():
             if not confirmed.done():

@@ -1,4 +1,4 @@
-"""Talking through a pipe: lines are said one after the other, answers are printed plain and whole."""
+"""Chat through a pipe: say each line of standard input, print each answer."""
 
 import asyncio
 import threading
@@ -9,16 +9,16 @@ from typing import TextIO
 
 from palaver.platforms.terminal.client import Client
 from palaver.platforms.terminal.screen import printable
-from palaver.platforms.terminal.wire import LONGEST_TEXT, Welcome
+from palaver.platforms.terminal.wire import MAX_TEXT, Welcome
 from palaver.protocols import BadArgument
 
-__all__ = ["PipeScreen", "lines", "say_all", "say_one"]
+__all__ = ["PipeScreen", "read_lines", "say_all", "say_one"]
 
-_STANDARD_INPUT = 0
+_STDIN = 0
 
 
 class PipeScreen:
-    """Prints what is whole, and nothing else."""
+    """Prints finished messages only."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -37,41 +37,41 @@ class PipeScreen:
     def typing(self) -> None: ...
 
 
-async def say_all(client: Client, lines: AsyncIterable[str], complaints: TextIO) -> bool:
-    """Each when the one before is answered; whether all of them could be said."""
-    number, well = 0, True
+async def say_all(client: Client, lines: AsyncIterable[str], errors: TextIO) -> bool:
+    """Say each line when the one before is answered; return whether all were valid."""
+    number, is_valid = 0, True
     async for line in lines:
         number += 1
         try:
-            await say_one(client, line, complaints)
+            await say_one(client, line, errors)
         except BadArgument as error:
-            complaints.write(f"palaver: line {number}: {error}\n")
-            well = False
-    return well
+            errors.write(f"palaver: line {number}: {error}\n")
+            is_valid = False
+    return is_valid
 
 
-async def say_one(client: Client, message: str, complaints: TextIO) -> bool:
-    """Until it is answered; whether it was let in and done. Raises BadArgument where it is too long."""
+async def say_one(client: Client, message: str, errors: TextIO) -> bool:
+    """Say a message and wait for the answer; return whether it succeeded. Raises BadArgument if it is too long."""
     if not message.strip():
         return True
     settled = await client.say(message)
     if settled.refused:
-        complaints.write(f"palaver: not let in: {settled.refused}\n")
+        errors.write(f"palaver: not let in: {settled.refused}\n")
     return not (settled.refused or settled.failed)
 
 
-async def lines() -> AsyncGenerator[str]:
-    """The lines of standard input, read in a thread that does not keep the process alive. Raises OSError."""
+async def read_lines() -> AsyncGenerator[str]:
+    """Yield the lines of standard input, read in a daemon thread. Raises OSError."""
     loop, waiting = asyncio.get_running_loop(), asyncio.Queue[str | OSError | None](maxsize=16)
 
     def put(line: str | OSError | None) -> None:
         asyncio.run_coroutine_threadsafe(waiting.put(line), loop).result()
 
     def read() -> None:
-        with suppress(CancelledError, RuntimeError):  # Whoever listened may be gone by now.
+        with suppress(CancelledError, RuntimeError):  # The reader can be gone by now.
             try:
-                with open(_STANDARD_INPUT, encoding="utf-8", errors="replace", closefd=False) as stream:
-                    for line in _lines_of(stream):
+                with open(_STDIN, encoding="utf-8", errors="replace", closefd=False) as stream:
+                    for line in _bounded_lines(stream):
                         put(line)
                 put(None)
             except OSError as error:
@@ -84,9 +84,9 @@ async def lines() -> AsyncGenerator[str]:
         yield line
 
 
-def _lines_of(stream: TextIO) -> Iterator[str]:
-    """Of a line that is too long, only as much as shows it: it may never end."""
-    while line := stream.readline(LONGEST_TEXT + 1):
+def _bounded_lines(stream: TextIO) -> Iterator[str]:
+    """Cut a line that is too long: it may never end."""
+    while line := stream.readline(MAX_TEXT + 1):
         yield line.rstrip("\n")
         while line and not line.endswith("\n"):
-            line = stream.readline(LONGEST_TEXT)
+            line = stream.readline(MAX_TEXT)

@@ -1,4 +1,4 @@
-"""The screen of a conversation: a line to type in, answers that grow above it, commands that complete themselves."""
+"""The interactive screen: an input line, growing answers above it, and command completion."""
 
 import asyncio
 import os
@@ -21,36 +21,36 @@ from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
 
-from palaver.platforms.terminal.wire import CommandLine, Welcome
+from palaver.platforms.terminal.wire import MenuEntry, Welcome
 
 __all__ = [
     "LiveScreen",
-    "forgets_typed",
+    "history_eraser",
+    "history_file",
     "printable",
-    "typed_lines",
 ]
 
-# Controls but tab and newline; what turns the direction of text; half surrogates; separators and tags nobody sees.
-_TRICKS = re.compile(
+# Control characters except tab and newline, direction marks, lone surrogates, invisible separators and tags.
+_UNSAFE_CHARACTERS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff\ufeff\U000e0000-\U000e007f]"
 )
 
 
 def printable(text: str) -> str:
-    """The text with every such character written as its number."""
-    return _TRICKS.sub(lambda found: found[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
+    """Escape characters that could change how a terminal shows text."""
+    return _UNSAFE_CHARACTERS.sub(lambda found: found[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
 
 
 _OWNER = "terminal:owner"
 
 
-def typed_lines(data_dir: Path) -> Path:
+def history_file(data_dir: Path) -> Path:
     return data_dir / "history"
 
 
-def forgets_typed(data_dir: Path) -> Callable[[frozenset[str]], None]:
+def history_eraser(data_dir: Path) -> Callable[[frozenset[str]], None]:
     def forget(identities: frozenset[str]) -> None:
-        file = typed_lines(data_dir)
+        file = history_file(data_dir)
         if _OWNER in identities and file.exists():
             file.write_bytes(b"")
 
@@ -58,34 +58,34 @@ def forgets_typed(data_dir: Path) -> Callable[[frozenset[str]], None]:
 
 
 _PROMPT = "> "
-_GREETING = "/help lists commands, Ctrl-C stops an answer, Ctrl-D leaves."
-_LONGEST_RECAP = 240
-_LONGEST_SHOWN = 5_000
-"""Characters: to draw a longer line, with every key, takes longer than the keys."""
+_GREETING = "/help lists commands, Ctrl-C stops an answer, Ctrl-D quits."
+_MAX_RECAP = 240
+_MAX_DRAWN = 5_000
+"""Drawing a longer line on every key press is too slow."""
 _DIM, _BOLD = "ansibrightblack", "bold"
 
 
 class LiveScreen:
-    """`lines` gives what is typed. Ctrl-C calls `interrupt`, or clears the line where that says there was nothing."""
+    """`lines` yields what is typed. Ctrl-C calls `interrupt`; if that returns False, it clears the line."""
 
     def __init__(self, history: Path, interrupt: Callable[[], bool]) -> None:
-        self._commands: tuple[CommandLine, ...] = ()
+        self._commands: tuple[MenuEntry, ...] = ()
         self._interrupt = interrupt
-        self._growing: tuple[str, str] | None = None
-        """The id of the message that is being written, and its text so far."""
+        self._partial: tuple[str, str] | None = None
+        """The id and the text so far of the unfinished message."""
         self._note = ""
         self._is_new = True
         self._printing: set[asyncio.Future[None]] = set()
         self._session: PromptSession[str] = PromptSession(
-            self._above,
-            history=_Typed(str(history)),
-            completer=_Commands(lambda: self._commands),
+            self._prompt,
+            history=_History(str(history)),
+            completer=_CommandCompleter(lambda: self._commands),
             key_bindings=self._keys(),
-            input_processors=[_Shorter()],
+            input_processors=[_LongLineProcessor()],
         )
 
     async def lines(self) -> AsyncGenerator[str]:
-        """Until Ctrl-D."""
+        """Yield the typed lines until Ctrl-D."""
         while True:
             try:
                 line = await self._session.prompt_async()
@@ -96,12 +96,12 @@ class LiveScreen:
         await self.rest()
 
     async def rest(self) -> None:
-        """Until everything is printed, also what was only half written."""
-        self._leave()
+        """Wait until everything is printed, including an unfinished message."""
+        self._finish_partial()
         while self._printing:
             await asyncio.wait(self._printing)
 
-    # What the gateway tells
+    # From the gateway
 
     def welcome(self, welcome: Welcome) -> None:
         self._commands, self._note = welcome.commands, ""
@@ -113,18 +113,18 @@ class LiveScreen:
         self._draw()
 
     def lost(self) -> None:
-        self._note = "the gateway is away; looking for it …"
+        self._note = "Gateway disconnected. Reconnecting …"
         self._draw()
 
     def show(self, message: str, text: str, *, growing: bool) -> None:
-        if self._growing and self._growing[0] != message and growing:
-            self._leave()
+        if self._partial and self._partial[0] != message and growing:
+            self._finish_partial()
         if growing:
-            self._growing = message, text
+            self._partial = message, text
             self._draw()
             return
-        if self._growing and self._growing[0] == message:
-            self._growing = None
+        if self._partial and self._partial[0] == message:
+            self._partial = None
         self._note = ""
         self._print(text)
 
@@ -132,11 +132,11 @@ class LiveScreen:
         self._print(f"{_PROMPT}{text}", _DIM)
 
     def refuse(self, why: str) -> None:
-        """What was typed was not said."""
+        """Show why a message was not sent."""
         self._print(f"palaver: {why}", _DIM)
 
     def tell(self, sentence: str) -> None:
-        """Something besides the conversation."""
+        """Show a notice."""
         self._print(sentence, _DIM)
 
     def typing(self) -> None:
@@ -145,11 +145,11 @@ class LiveScreen:
 
     # Drawing
 
-    def _leave(self) -> None:
-        """What will not be finished stays as it is."""
-        if self._growing:
+    def _finish_partial(self) -> None:
+        """Print the unfinished message as it is."""
+        if self._partial:
             self._print(f"{self._growing[1]} …")
-            self._growing = None
+            self._partial = None
 
     def _print(self, text: str, style: str = "") -> None:
         written = FormattedText([(style, printable(text))])
@@ -160,10 +160,10 @@ class LiveScreen:
     def _draw(self) -> None:
         self._session.app.invalidate()
 
-    def _above(self) -> FormattedText:
-        """What stands above the line: the end of the growing answer, as much as there is room for."""
+    def _prompt(self) -> FormattedText:
+        """Return the prompt with the end of the growing answer above it, as much as fits."""
         size = shutil.get_terminal_size()
-        text = _tail(printable(self._growing[1]), size.columns, size.lines // 2) if self._growing else ""
+        text = _tail(printable(self._partial[1]), size.columns, size.lines // 2) if self._partial else ""
         parts = [("", f"{text}\n" if text else ""), (_DIM, f"{self._note}\n" if self._note else ""), (_BOLD, _PROMPT)]
         return FormattedText(parts)
 
@@ -178,13 +178,13 @@ class LiveScreen:
 
         @keys.add(Keys.Any, filter=emacs_insert_mode)
         def _(event: KeyPressEvent) -> None:
-            event.current_buffer.insert_text(event.data * event.arg + _typed_ahead(event.key_processor.input_queue))
+            event.current_buffer.insert_text(event.data * event.arg + _pending_text(event.key_processor.input_queue))
 
         return keys
 
 
-def _typed_ahead(keys: deque[KeyPress]) -> str:
-    """The characters that wait behind a key: a paste may come as so many keys, and one by one they take minutes."""
+def _pending_text(keys: deque[KeyPress]) -> str:
+    """Return the queued characters: handling a paste key by key would take minutes."""
     text = ""
     while keys and not isinstance(keys[0].key, Keys):
         text += keys.popleft().data
@@ -192,17 +192,17 @@ def _typed_ahead(keys: deque[KeyPress]) -> str:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST_RECAP else f"{text[:_LONGEST_RECAP].rstrip()} …"
+    return text if len(text) <= _MAX_RECAP else f"{text[:_MAX_RECAP].rstrip()} …"
 
 
 def _tail(text: str, columns: int, rows: int) -> str:
-    """The last lines of it, broken as the terminal would."""
+    """Return the last lines, wrapped as the terminal would."""
     broken = [line[at : at + columns] for line in text.split("\n") for at in range(0, max(len(line), 1), columns)]
     return "\n".join(broken[-rows:])
 
 
-class _Typed(FileHistory):
-    """For its owner alone; where it cannot be kept, as on a full disk, the conversation goes on without."""
+class _History(FileHistory):
+    """A history file that only its owner can read; errors such as a full disk are ignored."""
 
     def load_history_strings(self) -> Iterable[str]:
         with suppress(OSError):
@@ -216,8 +216,8 @@ class _Typed(FileHistory):
             super().store_string(string)
 
 
-class _Commands(Completer):
-    def __init__(self, commands: Callable[[], Iterable[CommandLine]]) -> None:
+class _CommandCompleter(Completer):
+    def __init__(self, commands: Callable[[], Iterable[MenuEntry]]) -> None:
         self._commands = commands
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
@@ -229,12 +229,12 @@ class _Commands(Completer):
                     yield Completion(f"/{name}", start_position=-len(typed), display_meta=meaning)
 
 
-class _Shorter(Processor):
-    """In place of a line that is too long to be drawn stands how long it is."""
+class _LongLineProcessor(Processor):
+    """Shows the length of a line that is too long to draw."""
 
     def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
         length = len(transformation_input.document.lines[transformation_input.lineno])
-        if length <= _LONGEST_SHOWN:
+        if length <= _MAX_DRAWN:
             return Transformation(transformation_input.fragments)
         shown = f"[{length} characters]"
         return Transformation([(_DIM, shown)], lambda at: len(shown) if at else 0, lambda at: length if at else 0)

@@ -1,4 +1,4 @@
-"""The terminal's socket: a file that only its owner may use, served by one gateway, found by every terminal."""
+"""The terminal's socket: a file that only its owner can use, served by one gateway."""
 
 import asyncio
 import hashlib
@@ -8,40 +8,40 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from palaver.platforms.terminal.wire import LONGEST_LINE
+from palaver.platforms.terminal.wire import MAX_LINE_BYTES
 from palaver.protocols import BadArgument, PlatformDown
 
-__all__ = ["Streams", "dial", "give_back", "gone", "socket_path", "take"]
+__all__ = ["Streams", "close_listener", "connect", "listen", "socket_path", "wait_until_removed"]
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-_LONGEST_PATH = 100
-"""What every system takes, with room for a name in the making."""
-_LOOK_AGAIN = 2.0
+_MAX_PATH_BYTES = 100
+"""Works on every system, with room for a temporary suffix."""
+_CHECK_SECONDS = 2.0
 _DESCRIPTORS = Path("/proc/self/fd")
 
 
 def socket_path(folder: Path, store: str) -> Path:
-    """In the data directory, one for each store."""
+    """Return the path in the data directory, one per store."""
     return folder / f"terminal-{hashlib.sha256(store.encode()).hexdigest()[:8]}.sock"
 
 
-async def dial(path: Path) -> Streams:
-    """Raises OSError where no gateway answers."""
-    return await asyncio.open_unix_connection(sock=_connected(path), limit=LONGEST_LINE)
+async def connect(path: Path) -> Streams:
+    """Raise OSError if no gateway listens."""
+    return await asyncio.open_unix_connection(sock=_connected(path), limit=MAX_LINE_BYTES)
 
 
-def take(path: Path) -> socket.socket:
-    """Listen there; what a gateway that died has left behind is replaced. Raises PlatformDown if one is alive."""
-    if _answers(path):
-        raise PlatformDown(f"another gateway serves {path}")
-    # Nobody finds it before it is theirs alone to use.
+def listen(path: Path) -> socket.socket:
+    """Listen on the path; replace the file of a dead gateway. Raises PlatformDown if one is alive."""
+    if _is_served(path):
+        raise PlatformDown(f"Another gateway serves {path}.")
+    # Set the permissions before anybody can find it.
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     listener = socket.socket(socket.AF_UNIX)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         unfinished.unlink(missing_ok=True)
-        with _reachable(unfinished) as name:
+        with _short_name(unfinished) as name:
             listener.bind(name)
         unfinished.chmod(0o600)
         listener.listen()
@@ -50,24 +50,24 @@ def take(path: Path) -> socket.socket:
         listener.close()
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
-        raise PlatformDown(f"{path} cannot be served: {error}") from error
+        raise PlatformDown(f"Cannot listen on {path}: {error}") from error
     return listener
 
 
-async def gone(path: Path) -> None:
-    """Returns soon after somebody has removed the file: nobody finds the listener any more."""
-    while path.is_socket():  # noqa: ASYNC110, ASYNC240 - the file system tells nobody, and looking is quick
-        await asyncio.sleep(_LOOK_AGAIN)
+async def wait_until_removed(path: Path) -> None:
+    """Wait until somebody has removed the file: then no terminal finds the listener."""
+    while path.is_socket():  # noqa: ASYNC110, ASYNC240 - there is no notification, and the check is quick
+        await asyncio.sleep(_CHECK_SECONDS)
 
 
-def give_back(path: Path, listener: socket.socket) -> None:
-    """Take the file away, unless somebody else has put theirs in its place."""
+def close_listener(path: Path, listener: socket.socket) -> None:
+    """Remove the file, unless another gateway has replaced it."""
     listener.close()
-    if not _answers(path):
+    if not _is_served(path):
         path.unlink(missing_ok=True)
 
 
-def _answers(path: Path) -> bool:
+def _is_served(path: Path) -> bool:
     with suppress(OSError):
         _connected(path).close()
         return True
@@ -77,7 +77,7 @@ def _answers(path: Path) -> bool:
 def _connected(path: Path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
     try:
-        with _reachable(path) as name:
+        with _short_name(path) as name:
             connection.connect(name)
     except OSError:
         connection.close()
@@ -86,16 +86,16 @@ def _connected(path: Path) -> socket.socket:
 
 
 @contextmanager
-def _reachable(path: Path) -> Generator[str]:
-    """A name for it that is short enough for a socket: where the path is not, through the open folder."""
-    if len(os.fsencode(path)) <= _LONGEST_PATH:
+def _short_name(path: Path) -> Generator[str]:
+    """Yield a name that is short enough for a socket: for a long path, through the open folder."""
+    if len(os.fsencode(path)) <= _MAX_PATH_BYTES:
         yield str(path)
         return
     if not _DESCRIPTORS.exists():
         raise BadArgument(
-            "The path of the data directory is too long for a socket on this system:",
+            "The path of the data directory is too long for a socket:",
             found=str(path.parent),
-            allowed=f"at most {_LONGEST_PATH - len(path.name)} bytes",
+            allowed=f"at most {_MAX_PATH_BYTES - len(path.name)} bytes",
             example="PALAVER_HOME=~/palaver",
         )
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)

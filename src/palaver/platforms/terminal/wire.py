@@ -1,8 +1,7 @@
-"""The wire between terminals and the gateway: one JSON object per line over a local socket.
+"""The protocol between terminals and the gateway: JSON lines over a local socket.
 
-A terminal begins with the chat it wants, and with what it has shown before, should the connection have been lost. Then
-it says things and confirms what it has shown; it repeats what it said until that is settled. One that is `alone`
-is not shown what answers another terminal that is there:
+A terminal first names its chat and, after a reconnect, the messages it has shown. Then it says things and confirms
+what it has shown; it repeats each message until it is settled. With `alone` it gets no answers to other terminals:
 
     → {"do": "hello", "chat": "main", "known": []}
     ← {"do": "welcome", "commands": [{"name": "new", "help": "start a fresh conversation"}], "recap": []}
@@ -19,28 +18,28 @@ from typing import Annotated
 import msgspec
 
 __all__ = [
-    "LONGEST_LINE",
-    "LONGEST_TEXT",
-    "CommandLine",
+    "MAX_LINE_BYTES",
+    "MAX_TEXT",
     "Failed",
     "FromGateway",
     "FromTerminal",
-    "Heard",
     "Hello",
-    "Said",
+    "MenuEntry",
+    "OtherSaid",
+    "RecapLine",
     "Say",
     "Settled",
     "Show",
     "Shown",
     "Typing",
     "Welcome",
-    "encoded",
+    "encode",
     "read_gateway",
     "read_terminal",
 ]
 
-LONGEST_TEXT = 200_000
-LONGEST_LINE = 1 << 24
+MAX_TEXT = 200_000
+MAX_LINE_BYTES = 1 << 24
 _Id = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 
 
@@ -52,7 +51,7 @@ class Hello(msgspec.Struct, frozen=True, tag_field="do", tag="hello"):
 
 class Say(msgspec.Struct, frozen=True, tag_field="do", tag="say"):
     id: _Id
-    text: Annotated[str, msgspec.Meta(max_length=LONGEST_TEXT)]
+    text: Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
     name: str = ""
 
 
@@ -60,37 +59,37 @@ class Shown(msgspec.Struct, frozen=True, tag_field="do", tag="shown"):
     number: int
 
 
-class CommandLine(msgspec.Struct, frozen=True):
+class MenuEntry(msgspec.Struct, frozen=True):
     name: str
     help: str
 
 
-class Said(msgspec.Struct, frozen=True):
-    """Something that was said before, by a person or by the agent."""
+class RecapLine(msgspec.Struct, frozen=True):
+    """An earlier message of a person or the agent."""
 
     by_person: bool
     text: str
 
 
 class Welcome(msgspec.Struct, frozen=True, tag_field="do", tag="welcome"):
-    commands: tuple[CommandLine, ...] = ()
-    recap: tuple[Said, ...] = ()
+    commands: tuple[MenuEntry, ...] = ()
+    recap: tuple[RecapLine, ...] = ()
 
 
 class Show(msgspec.Struct, frozen=True, tag_field="do", tag="show"):
     number: int
     id: str
-    """The same for every state of one message."""
+    """The same for every state of a message."""
     text: str
     growing: bool = False
-    """More of it will come."""
+    """The message is unfinished."""
 
 
 class Typing(msgspec.Struct, frozen=True, tag_field="do", tag="typing"):
-    """An answer is on its way."""
+    """The agent is working."""
 
 
-class Heard(msgspec.Struct, frozen=True, tag_field="do", tag="heard"):
+class OtherSaid(msgspec.Struct, frozen=True, tag_field="do", tag="heard"):
     """Said at another terminal in the same chat."""
 
     id: str
@@ -98,36 +97,36 @@ class Heard(msgspec.Struct, frozen=True, tag_field="do", tag="heard"):
 
 
 class Settled(msgspec.Struct, frozen=True, tag_field="do", tag="settled"):
-    """Nothing more will come in answer to what was said."""
+    """Nothing more will follow in answer to a message."""
 
     id: str
     refused: str | None = None
-    """Why it was not let in."""
+    """Why the message was not admitted."""
     failed: bool = False
-    """What it commanded could not be done, or the agent failed at it; what was shown says so."""
+    """The command or the agent failed; a shown message says so."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag_field="do", tag="failed"):
-    """The gateway could not go on, and hangs up; it may be able to later."""
+    """The gateway failed and disconnects."""
 
     why: str
     passes: bool
-    """It is likely to pass."""
+    """Whether it is likely to pass."""
     lasts: bool = False
-    """It was tried for a while already."""
+    """Whether the gateway has retried for a while already."""
 
 
 FromTerminal = Hello | Say | Shown
-FromGateway = Welcome | Show | Typing | Heard | Settled | Failed
+FromGateway = Welcome | Show | Typing | OtherSaid | Settled | Failed
 
 
-def encoded(value: FromTerminal | FromGateway) -> bytes:
-    """ASCII only: text that cannot be encoded gets across, too."""
+def encode(value: FromTerminal | FromGateway) -> bytes:
+    """Encode as ASCII JSON, so that lone surrogates get across."""
     return json.dumps(msgspec.to_builtins(value)).encode() + b"\n"
 
 
 async def read_terminal(reader: asyncio.StreamReader) -> FromTerminal | None:
-    """The next line; None where the connection has ended. Raises ValueError for what is none of ours."""
+    """Return the next message; None at the end of the connection. Raises ValueError for a malformed one."""
     line = await reader.readline()
     return msgspec.convert(_value(line), FromTerminal) if line.endswith(b"\n") else None
 
