@@ -109,7 +109,7 @@ def _titled(title: str) -> Statements[None]:
     )
 
 
-async def _forget(store: Store, name: str = ANN, *, keeps_access: bool = False) -> int:
+async def forget(store: Store, name: str = ANN, *, keeps_access: bool = False) -> int:
     asked = store.erasures.request(name, NOON, by="operator", keeps_access=keeps_access)
     number = await store.transact(asked)
     outcome = await store.erasures.run(number, NOON)
@@ -136,7 +136,7 @@ async def test_no_word_and_no_name_is_left_anywhere(store_url: str) -> None:
     assert SECRET.encode() in before
     assert ID.encode() in before
     async with await open_store(store_url) as store:
-        number = await _forget(store)
+        number = await forget(store)
         while_open = await _everything(store_url)
         assert await store.read(violations()) == []
         await store.transact(delete_digests(number))
@@ -155,7 +155,7 @@ async def test_what_was_handed_off_is_forgotten_where_it_went(store_url: str) ->
         opening = Outbound(platform="telegram", chat_id="-200", text=f"All about {SECRET} goes on here")
         await store.transact(handoff.start(shared, room(ID), dm(ID), opening, NOON, by=ANN))
         (handed,) = await store.read(_rows("SELECT no FROM operations WHERE kind = 'handoff'"))
-        number = await _forget(store)
+        number = await forget(store)
         assert await store.read(handoff.endpoints(handed[0])) is None
         assert await store.read(violations()) == []
         await store.transact(delete_digests(number))
@@ -167,7 +167,7 @@ async def test_what_was_handed_off_is_forgotten_where_it_went(store_url: str) ->
 
 async def test_what_others_said_and_heard_stays(store: Store) -> None:
     world = await live(store)
-    await _forget(store)
+    await forget(store)
     assert await _texts(store) == [
         f"bob likes {OTHERS}",
         f"noted {OTHERS}",
@@ -188,7 +188,7 @@ async def test_what_others_were_told_of_their_words_by_a_command_is_forgotten(st
         assert received
         told = [Outbound(platform="telegram", chat_id="8", text=f"found: {SECRET} in the room")]
         await store.transact(inbox.run_command(received, _found(store, received.number), lambda _: told, NOON))
-        await _forget(store)
+        await forget(store)
         assert await store.read(inbox.get_message(received.number, OPERATOR)) is not None
     assert SECRET.encode() not in await _everything(store_url)
 
@@ -207,10 +207,10 @@ def _found(store: Store, number: int) -> Statements[str]:
 async def test_forgotten_is_a_stranger_unless_access_is_kept(store: Store) -> None:
     world = await live(store)
     await store.transact(grants.add(Grant(platform="telegram", user_id=ID, effect=Effect.BLOCK), NOON, by=BOB))
-    await _forget(store, keeps_access=True)
+    await forget(store, keeps_access=True)
     kept = (await store.read(grants.load_table(Granted()))).grants.values()
     assert {grant.effect for grant in kept if grant.user_id == ID} == {Effect.ALLOW, Effect.BLOCK}
-    await _forget(store)
+    await forget(store)
     left = [grant for grant in (await store.read(grants.load_table(Granted()))).grants.values() if grant.user_id == ID]
     assert [grant.effect for grant in left] == [Effect.BLOCK]
     await world.say("hello again", dm(ID))
@@ -230,7 +230,7 @@ async def test_a_summary_that_covers_them_goes_and_what_it_hid_of_others_is_show
         plan = plan_compaction(entries, keep_exchanges=2)
         await store.transact(transcript.compact(key_of(room("8")), plan, text, NOON, by="agent"))
         begun = await world.exchange("more " * 40, "yes", room("8"))
-    await _forget(store)
+    await forget(store)
     left = await _texts(store)
     assert not any(SECRET in text for text in left)
     assert [text for text in left if text.startswith(f"{OTHERS} ")] == [f"{OTHERS} {number}" for number in range(4)]
@@ -242,7 +242,7 @@ async def test_what_was_branched_from_their_words_is_found(store: Store) -> None
     key, bob = key_of(room("8")), room("8")
     await store.transact(history.branch(key, bob, OPERATOR, NOON, by=BOB, title="mine"))
     assert sum(SECRET in text for text in await _texts(store)) > 4
-    await _forget(store)
+    await forget(store)
     assert not any(SECRET in text for text in await _texts(store))
     assert await world.begin(room("8")) is None
 
@@ -253,7 +253,7 @@ async def test_what_is_left_of_a_branch_that_they_began_is_found(store: Store) -
     await store.transact(history.branch(key_of(room(ID)), room(ID), OPERATOR, NOON, by=ANN, title="mine"))
     await world.exchange(f"{SECRET} in the branch", f"{SECRET} there", room(ID))
     await world.exchange(f"{OTHERS} in the branch", f"{OTHERS} there", room("8"))
-    await _forget(store)
+    await forget(store)
     assert {hit.entry.text for hit in await store.search.find(OTHERS, OPERATOR)} == {
         text for text in await _texts(store) if OTHERS in text
     }
@@ -355,7 +355,7 @@ async def test_the_receipt_finds_what_was_put_back(store: Store) -> None:
     await live(store)
     entries = await store.read(_rows("SELECT id, role, turn_no, body FROM entries ORDER BY id"))
     messages = await store.read(_rows("SELECT dedup, key, received, body FROM inbox ORDER BY no"))
-    number = await _forget(store)
+    number = await forget(store)
     receipt = await _receipt(store, number)
     text = receipt.text(await store.transact(load_digests()))
     assert SECRET not in text
@@ -381,7 +381,7 @@ def _put_back(entry: Row, message: Row) -> Statements[None]:
 
 async def test_whoever_comes_back_is_named_again_and_that_is_no_fault(store: Store) -> None:
     world = await live(store)
-    receipt = await _receipt(store, await _forget(store))
+    receipt = await _receipt(store, await forget(store))
     await world.exchange("hello again", source=dm(ID))
     verdict = await verify(store.database, store.search, receipt)
     assert verdict.holds
@@ -391,7 +391,7 @@ async def test_whoever_comes_back_is_named_again_and_that_is_no_fault(store: Sto
 @pytest.mark.parametrize("change", ['"by": "operator"', '"version": 1', '"seal": "'])
 async def test_a_receipt_that_was_changed_is_refused(store: Store, change: str) -> None:
     await live(store)
-    receipt, digests = await _receipt(store, await _forget(store)), await store.transact(load_digests())
+    receipt, digests = await _receipt(store, await forget(store)), await store.transact(load_digests())
     text = receipt.text(digests)
     for broken in (text.replace(change, change[:-2] + 'x"' if change.endswith('r"') else change + "0"), "", "[]"):
         with pytest.raises(BadArgument):
@@ -402,7 +402,7 @@ async def test_what_they_used_counts_on_for_nobody(store: Store) -> None:
     await live(store)
     since, until = NOON - timedelta(days=1), NOON + timedelta(days=1)
     before = await store.read(usage.total(since))
-    await _forget(store)
+    await forget(store)
     assert await store.read(usage.total(since)) == before
     by_person = await store.read(usage.totals_by(GroupBy.PERSON, OPERATOR, since=since, until=until, zone=UTC))
     assert set(by_person) == {"", BOB}
@@ -420,7 +420,7 @@ async def test_no_number_is_given_twice(store_url: str) -> None:
             send = await store.transact(outbox.enqueue(owed, cause(f"unclear:{turn}"), NOON))
             numbers.append((message or 0, send or 0))
             await store.transact(store.people.person_of(ANN, NOON))
-            await store.transact(delete_digests(await _forget(store)))
+            await store.transact(delete_digests(await forget(store)))
             assert await store.read(violations()) == []
             for name in (f"in:{message}", f"out:{send}"):
                 told = repr(await store.read(find_traces(name, OPERATOR)))
@@ -488,7 +488,7 @@ async def test_other_forms_of_an_id_are_the_same_person(store: Store) -> None:
     world = await live(store)
     await store.transact(_alias())
     await world.exchange(f"{SECRET} by another name", source=room("+49170"))
-    await _forget(store)
+    await forget(store)
     assert not any(SECRET in text for text in await _texts(store))
     assert await store.read(_rows("SELECT * FROM aliases")) == []
 

@@ -1,0 +1,174 @@
+"""Every column that can hold content is known, and an erasure leaves planted words in none of them."""
+
+from palaver.db.transaction import Row, Statements, transaction
+from palaver.store.store import Store
+from tests.store.test_forgetting import ANN, ID, NAME, OTHERS, SECRET, forget, live
+
+WORDS = (SECRET, ID, NAME)
+PLANTED = {
+    **{("turns", column): ("identity = ?", ANN) for column in ("error", "draft", "asked", "approvals", "stopped_by")},
+    ("inbox", "reason"): ("identity = ?", ANN),
+    ("outbox", "error"): ("chat = ?", ID),
+    ("outbox", "receipt"): ("chat = ?", ID),
+}
+"""Columns that `live` leaves empty, with the condition for rows of the person."""
+WITHOUT_CONTENT = [
+    "access_log.kind",
+    "accounts.account",
+    "accounts.platform",
+    "accounts.worker",
+    "attachments.kind",
+    "attachments.sha256",
+    "entries.role",
+    "erased.digest",
+    "erased.kind",
+    "erasures.answer",
+    "erasures.by_whom",
+    "grants.account",
+    "grants.basis",
+    "grants.effect",
+    "grants.platform",
+    "grants.role",
+    "grants.scope_id",
+    "homes.platform",
+    "homes.profile",
+    "inbox.state",
+    "journal.kind",
+    "meta.name",
+    "meta.value",
+    "moved_chats.account",
+    "offers.code_hash",
+    "operations.kind",
+    "outbox.account",
+    "outbox.cause_detail",
+    "outbox.cause_id",
+    "outbox.cause_kind",
+    "outbox.state",
+    "outbox.worker",
+    "pairings.code_hash",
+    "pairings.platform",
+    "sessions.end_reason",
+    "sessions.id",
+    "sessions.override",
+    "sessions.parent",
+    "sessions.platform",
+    "sessions.profile",
+    "turns.model",
+    "turns.quota",
+    "turns.state",
+    "turns.worker",
+    "used.model",
+    "web_keys.digest",
+    "web_keys.kind",
+    "web_keys.rights",
+    "wiped_after_send.cause_id",
+    "wiped_after_send.cause_kind",
+]
+"""States, kinds, our own ids and digests."""
+NOT_PLANTED = [
+    "accounts.last_error",
+    "aliases.alias",
+    "aliases.canonical",
+    "aliases.platform",
+    "attached.key",
+    "attached.place",
+    "erasures.who",
+    "firings.delivery",
+    "firings.result",
+    "firings.schedule",
+    "gone_chats.account",
+    "gone_chats.chat",
+    "gone_chats.error",
+    "grants.chat_id",
+    "grants.person",
+    "identities.born",
+    "identities.person",
+    "inbox.place",
+    "inbox.revises",
+    "lines.key",
+    "links.by_whom",
+    "links.one",
+    "links.other",
+    "links.until_by",
+    "moved_chats.chat",
+    "offers.address",
+    "offers.agreed",
+    "offers.guest",
+    "offers.guest_address",
+    "offers.identity",
+    "offers.stated",
+    "operations.details",
+    "operations.from_key",
+    "operations.from_session",
+    "operations.key",
+    "operations.to_key",
+    "pairings.identity",
+    "people.id",
+    "processes.backend",
+    "processes.command",
+    "processes.id",
+    "processes.output",
+    "processes.pid_started",
+    "routes.settings",
+    "schedules.id",
+    "schedules.options",
+    "schedules.owner",
+    "schedules.prompt",
+    "schedules.rule",
+    "schedules.target",
+    "used.identity",
+    "web_keys.identity",
+    "web_keys.name",
+    "wrong_codes.identity",
+]
+"""Can hold names or content of features that `live` does not use: nothing is planted here yet."""
+
+
+@transaction
+def _columns() -> Statements[list[tuple[str, str]]]:
+    """Return every text and binary column, except those of the search index."""
+    sql = (
+        "SELECT /*pg table_name::text, column_name::text FROM information_schema.columns"
+        " WHERE table_schema = current_schema() AND data_type IN ('text', 'bytea') ORDER BY 1, 2 --*/ m.name, c.name"
+        " FROM sqlite_master m JOIN pragma_table_info(m.name) c"
+        " WHERE m.type = 'table' AND c.type IN ('TEXT', 'BLOB') ORDER BY 1, 2"
+    )
+    rows = yield sql, ()
+    return [(row[0], row[1]) for row in rows if not row[0].startswith("search_")]
+
+
+@transaction
+def _values(table: str, column: str) -> Statements[list[Row]]:
+    return (yield f"SELECT {column} FROM {table} WHERE {column} IS NOT NULL", ())  # noqa: S608 - from the schema
+
+
+async def _columns_with(store: Store, words: tuple[str, ...]) -> set[tuple[str, str]]:
+    found: set[tuple[str, str]] = set()
+    for table, column in await store.read(_columns()):
+        texts = [_text(row[0]) for row in await store.read(_values(table, column))]
+        if any(word in text for text in texts for word in words):
+            found.add((table, column))
+    return found
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+@transaction
+def _plant() -> Statements[None]:
+    for (table, column), (condition, person) in PLANTED.items():
+        yield f"UPDATE {table} SET {column} = ? WHERE {condition}", (f"{SECRET} of {ID}", person)  # noqa: S608 - ours
+
+
+async def test_planted_words_are_left_in_no_column(store: Store) -> None:
+    await live(store)
+    await store.transact(_plant())
+    planted = await _columns_with(store, WORDS)
+    assert PLANTED.keys() <= planted
+    known = {f"{table}.{column}" for table, column in planted} | {*WITHOUT_CONTENT, *NOT_PLANTED}
+    schema = {f"{table}.{column}" for table, column in await store.read(_columns())}
+    assert schema <= known, "say whether the new columns can hold content, and plant words in them"
+    await forget(store)
+    assert await _columns_with(store, WORDS) == set()
+    assert ("entries", "body") in await _columns_with(store, (OTHERS,))
