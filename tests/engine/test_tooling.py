@@ -384,7 +384,8 @@ async def test_a_target_that_is_none_is_said_at_once(store_url: str, to: str) ->
         chat = two.fake.dm(alice)
         answer = await two.ask(chat, alice, use("send_message", to=to, text="hello"))
         assert answer.startswith("send_message: ")
-        assert "Use origin" in answer or "has to be" in answer or "Nothing can be sent" in answer, answer
+        reasons = ("Use origin", "Use fake:<chat>", "must be a non-empty text", "Nothing can be sent")
+        assert any(reason in answer for reason in reasons), answer
         assert await two.here.rows("SELECT 1 FROM outbox WHERE cause_kind = 'tool'") == []
 
 
@@ -456,7 +457,7 @@ async def test_people_are_told_what_the_agent_may_do_for_them(tmp_path: Path) ->
     toolsets = (Lever(asks=True),)
     async with running(tmp_path / "p.db", toolsets=lambda store: (*all_tools(store), *toolsets)) as here:
         alice = here.world.person("alice")
-        await said_in(here, alice, "/tools", "read_file: Read a file of this conversation")
+        await said_in(here, alice, "/tools", "read_file: Read a plain text file of this conversation")
     async with running(tmp_path / "q.db", toolsets=lambda _: toolsets, grants=OWNERS) as here:
         alice = here.world.person("alice")
         await said_in(here, alice, "/tools", "lever (you are asked first): Pull it.")

@@ -117,10 +117,10 @@ class EchoAgent:
                 async for event in self._call(order, request):
                     yield event
             case "!slow":
-                await asyncio.sleep(order.count)
+                await asyncio.sleep(order.number)
             case "!hang":
                 await asyncio.Event().wait()
-            case "!busy" if self._failed[request.session, request.turn] < order.count:
+            case "!busy" if self._failed[request.session, request.turn] < order.number:
                 self._failed[request.session, request.turn] += 1
                 yield Failure(kind=FailureKind.TRANSIENT, detail="asked to be busy")
             case "!overflow" if not any(_SUMMARY_END in message.text for message in request.messages):
@@ -166,7 +166,7 @@ class _Order(NamedTuple):
 
     text: str
     name: str = ""
-    count: int = 1
+    number: int = 1
 
 
 def _parse_order(messages: Sequence[Message]) -> _Order:
