@@ -111,29 +111,29 @@ class NamesNoVersions(ForgetsNames):
 
 
 class AcknowledgesFirst(FakeAdapter):
-    async def _hand_over(self, line: UpdateStream, update: Update, receiver: Receiver) -> None:
-        await line.acknowledge(update.number)
+    async def _hand_over(self, stream: UpdateStream, update: Update, receiver: Receiver) -> None:
+        await stream.acknowledge(update.number)
         await receiver.receive(self._inbound(update), Trust())
 
 
 class Reverses(FakeAdapter):
-    async def _hand_over(self, line: UpdateStream, update: Update, receiver: Receiver) -> None:
-        updates = [update, *[await line.next() for _ in range(4)]]
+    async def _hand_over(self, stream: UpdateStream, update: Update, receiver: Receiver) -> None:
+        updates = [update, *[await stream.next() for _ in range(4)]]
         for each in reversed(updates):
             await receiver.receive(self._inbound(each), Trust())
 
 
 class SkipsTheBacklog(FakeAdapter):
     async def run(self, receiver: Receiver) -> None:
-        line = await self._client.open(self._account)
+        stream = await self._client.open(self._account)
         try:
             async with asyncio.timeout(0.01):
                 while True:
-                    await line.acknowledge((await line.next()).number)
+                    await stream.acknowledge((await stream.next()).number)
         except TimeoutError:
             await super().run(receiver)
         finally:
-            await line.close()
+            await stream.close()
 
 
 class GivesUpQuietly(FakeAdapter):
@@ -265,14 +265,14 @@ class KeepsButtons(FakeAdapter):
 
 
 class StaysInTheOldChat(FakeAdapter):
-    async def _hand_over(self, line: UpdateStream, update: Update, receiver: Receiver) -> None:
+    async def _hand_over(self, stream: UpdateStream, update: Update, receiver: Receiver) -> None:
         if update.moved_from is None:
-            await super()._hand_over(line, update, receiver)
+            await super()._hand_over(stream, update, receiver)
 
 
 class ShowsHalfAMenu(FakeAdapter):
-    async def show_menu(self, lines: Sequence[MenuCommand]) -> None:
-        await super().show_menu(lines[:1])
+    async def show_menu(self, commands: Sequence[MenuCommand]) -> None:
+        await super().show_menu(commands[:1])
 
 
 BROKEN = [

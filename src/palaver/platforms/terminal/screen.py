@@ -148,7 +148,7 @@ class LiveScreen:
     def _finish_partial(self) -> None:
         """Print the unfinished message as it is."""
         if self._partial:
-            self._print(f"{self._growing[1]} …")
+            self._print(f"{self._partial[1]} …")
             self._partial = None
 
     def _print(self, text: str, style: str = "") -> None:
