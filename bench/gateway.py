@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from dataclasses import dataclass, field
 
 from palaver.agents.echo import EchoAgent
-from palaver.commands.builtin import standard_commands
+from palaver.commands.builtin import builtin_commands
 from palaver.engine.engine import Engine
 from palaver.engine.metrics import NoMeter, Step
 from palaver.engine.options import Options
@@ -112,7 +112,7 @@ async def gateway(url: str, people: int) -> AsyncGenerator[Gateway]:
             store=store,
             adapters=[adapter],
             agent=EchoAgent(),
-            commands=standard_commands(store),
+            commands=builtin_commands(store),
             options=OPTIONS,
             clock=SystemClock(),
             worker="bench",

@@ -25,7 +25,7 @@ from bench.lines import line
 from bench.measure import Bare, Figure, Verdict, at_most, ratio_at_most, resident
 from bench.workshop import Workshop, say
 from palaver.agents.echo import EchoAgent
-from palaver.commands.builtin import standard_commands
+from palaver.commands.builtin import builtin_commands
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.engine import Engine
 from palaver.model.reset import ResetMode, ResetPolicy
@@ -183,7 +183,7 @@ class _Soak:
                 store=store,
                 adapters=[FakeAdapter(self.town.world, at_once=16)],
                 agent=EchoAgent(streams=True, delay=0.1),
-                commands=standard_commands(store),
+                commands=builtin_commands(store),
                 options=_OPTIONS,
                 clock=LoopClock(),
                 worker=f"life {len(self.lives)}",

@@ -8,7 +8,7 @@ from contextlib import suppress
 from bench.gateway import AT_ONCE, OPTIONS
 from palaver.agents.echo import EchoAgent
 from palaver.cli.loop import run
-from palaver.commands.builtin import standard_commands
+from palaver.commands.builtin import builtin_commands
 from palaver.engine.engine import Engine
 from palaver.gateway.gateway import GC_THRESHOLD
 from palaver.protocols.clock import SystemClock
@@ -26,7 +26,7 @@ async def _serve(url: str, socket: str, name: str, *accounts: str) -> None:
             store=store,
             adapters=[FakeAdapter(SocketClient(socket), account, at_once=AT_ONCE) for account in accounts],
             agent=EchoAgent(),
-            commands=standard_commands(store),
+            commands=builtin_commands(store),
             options=OPTIONS,
             clock=SystemClock(),
             worker=name,

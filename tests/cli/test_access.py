@@ -131,6 +131,6 @@ def test_where_there_is_no_store_each_command_says_what_it_has_none_of(
 ) -> None:
     file = tmp_path / "none.db"
     assert main([*command.split(), "--store", str(file)]) == 0
-    made = f"There is no store yet: {file} is made by the first conversation or by an import."
+    made = f"There is no store yet. {file} is created by the first conversation or an import."
     assert capsys.readouterr().err == f"{nothing} {made}\n"
     assert not file.exists()

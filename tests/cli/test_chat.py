@@ -43,7 +43,7 @@ def test_in_a_pipe_every_line_is_answered_in_order(place: Place) -> None:
     assert done.stdout.splitlines() == [
         "You said: hello",
         "You said: slowly",
-        "This is a fresh conversation. It is called “Plans”. /back returns to the one before.",
+        "Started a new conversation. It is called “Plans”. /back returns to the previous one.",
         "You said: last words",
     ]
     assert all(stat.S_IMODE(file.stat().st_mode) & 0o077 == 0 for file in place.home.glob("palaver.db"))
@@ -58,7 +58,7 @@ def test_one_message_can_be_said_alone_and_the_conversation_goes_on(place: Place
 
 def test_who_has_something_answered_again_waits_for_the_answer(place: Place) -> None:
     place.run("chat", "-m", "!slow 1 hello")
-    again = ["Answering again: “!slow 1 hello”. /back returns to the answer before.", "You said: hello"]
+    again = ["Answering again: “!slow 1 hello”. /back returns to the previous answer.", "You said: hello"]
     assert place.run("chat", says="/retry\n").stdout.splitlines() == again
     assert place.run("chat", "-m", "/retry").stdout.splitlines() == again
 

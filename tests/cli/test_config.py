@@ -25,7 +25,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("here")
 def test_a_right_configuration(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "check"]) == 0
-    assert capsys.readouterr().out == "The configuration is right.\n"
+    assert capsys.readouterr().out == "The configuration is valid.\n"
     assert main(["config", "check", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"ok": True, "mistakes": [], "cautions": []}
 

@@ -30,7 +30,7 @@ def store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
 def test_all_is_well(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--store", store]) == 0
     printed = capsys.readouterr().out
-    assert "All is well." in printed
+    assert "Everything is fine." in printed
     assert "P1, nothing accepted is lost: every received message has a known state" in printed
     assert "P4, nothing is irreversible: " in printed
     assert main(["doctor", "--store", store, "--rebuild-search", "--json"]) == 0
@@ -75,12 +75,12 @@ def test_accounts_that_a_gateway_would_not_begin_with_are_named(
     file = tmp_path / "own.yaml"
     monkeypatch.setenv("PALAVER_CONFIG", str(file))
     for said, words in (
-        ("dove: {accounts: {main: {token: coo}}}", "All is well."),
+        ("dove: {accounts: {main: {token: coo}}}", "Everything is fine."),
         ("dove: {accounts: {main: {token: coo, mod: 1}}}", "accounts.main has an unknown option 'mod'"),
         ("slot: {accounts: {main: {}}}", "unknown platform 'slot'"),
     ):
         file.write_text(f"platforms: {{{said}}}")
-        assert main(["doctor", "--store", store]) == (0 if words == "All is well." else 1)
+        assert main(["doctor", "--store", store]) == (0 if words == "Everything is fine." else 1)
         assert words in " ".join(capsys.readouterr().out.split())
 
 
@@ -110,7 +110,7 @@ def test_a_folder_that_cannot_be_entered_is_one_of_the_things_found(
             assert main(["doctor", "--store", str(place / inside)]) == 1
         printed = capsys.readouterr()
         assert f"wrong data directory: {place} cannot be entered by this user\n" in printed.out
-        assert printed.out.endswith("Something needs mending.\n")
+        assert printed.out.endswith("Something needs fixing.\n")
         assert printed.err == ""
         place.chmod(0o700)
 

@@ -46,7 +46,7 @@ def typing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[str], Sequence
 
     def types(lines: Sequence[str], unseen: Sequence[str]) -> None:
         for module in (setup, account_wizard):
-            monkeypatch.setattr(module, "is_somebody_there", lambda: True)
+            monkeypatch.setattr(module, "is_interactive", lambda: True)
         monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
         typed = iter(unseen)
 
@@ -108,7 +108,7 @@ def test_what_is_there_is_not_replaced_silently(own: Path, capsys: pytest.Captur
     ("args", "code", "words"),
     [
         (("dove",), 2, "Nobody is at the terminal to be asked for token: 'no --set'"),
-        (("dove", "--set", f"token={TOKEN}"), 2, "token is a secret and cannot be 'on the command line"),
+        (("dove", "--set", f"token={TOKEN}"), 2, "token is a secret 'on the command line"),
         (("dove", "--set", "token=${NOT_SET}"), 2, "token is a secret"),
         (("dove", "--set", "token_file=nowhere"), 2, "nowhere is no secret: 'is not there'"),
         (("dove", "--set", "token"), 2, "--set cannot be 'token'"),

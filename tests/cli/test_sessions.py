@@ -190,7 +190,7 @@ def test_filters(filled: Palaver, args: list[str], expected: list[str]) -> None:
     ("args", "sentence"),
     [
         (["list", "--title", "nothing"], "There are no such sessions.\n"),
-        (["search", "nothing"], "Nothing was found.\n"),
+        (["search", "nothing"], "Nothing found.\n"),
     ],
 )
 def test_nothing_is_said_to_be_nothing(

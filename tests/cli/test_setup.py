@@ -109,7 +109,7 @@ def test_where_it_does_not_answer_nothing_is_written(
         assert main(model(served, "--key-env", "MY_KEY")) == 1
         said = capsys.readouterr()
         assert "openai:small does not answer: " in said.err
-        assert "nothing was changed" in said.err
+        assert "Nothing was changed" in said.err
         assert KEY not in said.out + said.err
         assert not own.exists()
         assert main(model(served, "--key-env", "MY_KEY", "--no-test")) == 0
@@ -130,7 +130,7 @@ def test_a_file_with_mistakes_is_left_to_whoever_wrote_it(own: Path, capsys: pyt
     own.parent.mkdir()
     own.write_text("bussy: queue\n")
     assert main(["setup", "--agent", "echo"]) == 2
-    assert "unknown field 'bussy'" in capsys.readouterr().err
+    assert "Unknown field 'bussy'" in capsys.readouterr().err
     assert own.read_text() == "bussy: queue\n"
 
 
@@ -138,14 +138,14 @@ def test_a_file_with_mistakes_is_left_to_whoever_wrote_it(own: Path, capsys: pyt
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ((), "Nobody is at the terminal"),
-        (("--agent", "gpt"), "Nobody who could answer is called 'gpt'"),
-        (("--agent", "model"), "missing: '--model'"),
+        ((), "There is no terminal"),
+        (("--agent", "gpt"), "Unknown agent or model 'gpt'"),
+        (("--agent", "model"), "--agent model needs --model"),
         (("--model", "nothing:x", "--no-test"), "Unknown model 'nothing:x'"),
-        (("--model", "../../x:y"), "Nobody who could answer is called"),
-        (("--model", "openai:x", "--base-url", "ftp://x"), "Nobody who could answer is called"),
+        (("--model", "../../x:y"), "Unknown agent or model"),
+        (("--model", "openai:x", "--base-url", "ftp://x"), "Unknown agent or model"),
         (("--model", "openai:x", "--key-env", "NOT_SET"), "There is no environment variable 'NOT_SET'"),
-        (("--model", "openai:x", "--key-file", "nowhere"), "nowhere is no secret: 'is not there'"),
+        (("--model", "openai:x", "--key-file", "nowhere"), "nowhere: it is not there."),
         (("--agent", "echo", "--timezone", "Europe/Atlantis"), "Unknown time zone"),
     ],
 )
@@ -177,7 +177,7 @@ def typing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Somebody types these lines, and those keys where nothing is shown."""
 
     def types(lines: Sequence[str], keys: Sequence[str]) -> None:
-        monkeypatch.setattr(setup, "is_somebody_there", lambda: True)
+        monkeypatch.setattr(setup, "is_interactive", lambda: True)
         monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
         typed = iter(keys)
 
@@ -216,7 +216,7 @@ def test_a_file_that_cannot_be_added_to_is_left_alone(own: Path, capsys: pytest.
     own.parent.mkdir()
     own.write_text("busy: queue\n...\n")
     assert main(["setup", "--agent", "echo", "--timezone", "Europe/Berlin"]) == 2
-    assert "cannot be added to" in capsys.readouterr().err
+    assert "Palaver cannot edit" in capsys.readouterr().err
     assert own.read_text() == "busy: queue\n...\n"
 
 
@@ -271,7 +271,7 @@ def test_three_questions_and_a_key_that_nobody_sees(own: Path, terminal: Termina
     with provider(Says(text="Yes.")) as served:
         terminal.shows("Who answers?")
         terminal.types("nobody\n")
-        terminal.shows("Nobody who could answer is called 'nobody'")
+        terminal.shows("Unknown agent or model 'nobody'")
         terminal.shows("Who answers?")
         terminal.types(f"openai:small {served.url}/v1\n")
         terminal.shows("The key for openai")
@@ -299,6 +299,6 @@ def test_three_questions_and_a_key_that_nobody_sees(own: Path, terminal: Termina
 def test_whoever_leaves_in_the_middle_changes_nothing(own: Path, terminal: Terminal) -> None:
     terminal.shows("Who answers?")
     terminal.types("\x04")
-    terminal.shows("nothing was changed")
+    terminal.shows("Nothing was changed")
     assert terminal.process.wait(PATIENCE) == 1
     assert not own.exists()

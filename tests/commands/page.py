@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from palaver.commands.builtin import standard_commands
+from palaver.commands.builtin import builtin_commands
 from palaver.commands.help import grouped, spellings
 from palaver.model.access import AccessRole
 from palaver.model.command import Command
@@ -20,13 +20,13 @@ BEGIN, END = "<!-- commands -->\n", "<!-- end of commands -->\n"
 async def _table() -> Mapping[str, Command]:
     with tempfile.TemporaryDirectory() as folder:
         async with await open_store(f"{folder}/p.db") as store:
-            return standard_commands(store).table
+            return builtin_commands(store).table
 
 
 def _lines(table: Mapping[str, Command]) -> list[str]:
     lines: list[str] = []
     for group, commands in grouped(table).items():
-        lines += ["", f"### {group.capitalize()}", "", "| say | it does | for |", "|---|---|---|"]
+        lines += ["", f"### {group.capitalize()}", "", "| command | what it does | for |", "|---|---|---|"]
         lines += [_line(command) for command in commands]
     return lines
 
@@ -35,8 +35,8 @@ def _line(command: Command) -> str:
     others = f", also {spellings(command).partition(', ')[2]}" if command.aliases else ""
     marks = " *At once.*" if command.urgent else ""
     usage = command.usage.replace("|", "\\|")
-    example = f"; for example `{command.example}`" if command.example != f"/{command.name}" else ""
-    return f"| `{usage}`{others} | {command.help}{example}.{marks} | {_for(command.role)} |"
+    example = f" Example: `{command.example}`" if command.example != f"/{command.name}" else ""
+    return f"| `{usage}`{others} | {command.help}.{example}{marks} | {_for(command.role)} |"
 
 
 def _for(role: AccessRole) -> str:

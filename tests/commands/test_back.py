@@ -114,7 +114,7 @@ async def test_back_gives_what_was(store_url: str, deed: Deed) -> None:
         before = await _stands(alice)
         await deed(alice, clock)
         assert await _stands(alice) != before
-        assert "was taken back" in await alice.ask("/back")
+        assert "Undid the last" in await alice.ask("/back")
         assert await _stands(alice) == before
 
 
@@ -136,5 +136,5 @@ async def test_back_and_back_again(tmp_path_factory: pytest.TempPathFactory, fir
             stood.pop()
         for before in reversed(stood):
             clock.later(seconds=1)
-            assert "was taken back" in await alice.ask("/back")
+            assert "Undid the last" in await alice.ask("/back")
             assert await _stands(alice) == before

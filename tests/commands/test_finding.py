@@ -72,7 +72,7 @@ async def test_a_conversation_is_gone_on_with_on_another_chat(store_url: str, by
         assert "This is “Plans” again" in await other.ask(f"/resume {names[by]}")
         await other.say("go on")
         assert {"about plans", "go on"} <= set(await other.texts())
-        assert "was taken back" in await other.ask("/back")
+        assert "Undid the last" in await other.ask("/back")
         assert (await alice.session()).id == session.id
 
 
@@ -97,11 +97,11 @@ async def test_search_finds_words_with_where_and_when(store_url: str) -> None:
         assert (await alice.ask("/search rugen")).endswith(f"/resume {plans.id} goes on with the first elsewhere.")
         await alice.ask("/back")
         assert "Found 2 times" in await alice.ask("/search 二")
-        assert await alice.ask("/search nothing") == "Nothing was found."
+        assert await alice.ask("/search nothing") == "Nothing found."
         assert "no word to search for" in await alice.ask("/search !?")
         assert "needs <words>" in await alice.ask("/search")
         await alice.ask("/undo")
-        assert await alice.ask("/search rugen") == "Nothing was found."
+        assert await alice.ask("/search rugen") == "Nothing found."
 
 
 async def test_search_tells_when_there_is_more(store_url: str) -> None:
@@ -136,7 +136,7 @@ async def test_an_admin_goes_on_from_anybodys_conversation_without_taking_it_awa
         assert "a branch of “Plans”" in await admin.ask("/resume Plans --all")
         await admin.say("an admin was here")
         assert (await alice.session()).id == session.id
-        assert await alice.ask("/search admin") == "Nothing was found."
+        assert await alice.ask("/search admin") == "Nothing found."
 
 
 @pytest.mark.parametrize("scopes", [SHARED, PER_USER])
@@ -172,7 +172,7 @@ async def test_what_a_group_shares_stays_with_it(store_url: str) -> None:
         assert "two" in await alice.texts()
         assert (await here.session()).id == ours.id
         alone = bob.elsewhere()
-        assert await alone.ask("/search canary") == "Nothing was found."
+        assert await alone.ask("/search canary") == "Nothing found."
         assert "two" in await alone.ask("/search two")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.commands.builtin import standard_commands
+from palaver.commands.builtin import builtin_commands
 from palaver.engine import texts
 from palaver.model.access import AccessRole, Grant
 from palaver.model.command import Command
@@ -36,7 +36,7 @@ def _plain(text: str) -> bool:
 
 async def _commands(tmp_path: Path) -> list[Command]:
     async with await open_store(str(tmp_path / "names.db")) as store:
-        return sorted(set(standard_commands(store).table.values()), key=lambda each: each.name)
+        return sorted(set(builtin_commands(store).table.values()), key=lambda each: each.name)
 
 
 @pytest.mark.parametrize("kind", HOSTILE)

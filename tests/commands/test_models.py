@@ -74,7 +74,7 @@ async def test_an_agent_without_models_has_none_to_choose(tmp_path: Path) -> Non
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "/model")
-        await chat.hears("The agent has no other to choose.")
+        await chat.hears("The agent offers no other model.")
         await chat.say(alice, "/model small")
         await chat.hears("no model called 'small'. Use default")
 

@@ -6,27 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from palaver.commands.builtin import standard_commands
+from palaver.commands.builtin import builtin_commands
 from palaver.commands.plugins import with_plugins
 from palaver.commands.registry import Registry
 from palaver.store.opening import open_store
 from tests.commands.test_registry import said
 
 CODE = """
-from palaver.commands.registry import Performance, say
+from palaver.commands.registry import CommandHandler, reply
 from palaver.model.command import Command
 
 def dice(store):
-    return [Performance(Command(name="dice", help="throw dice", example="/dice"), lambda *_: say("a six"))]
+    return [CommandHandler(Command(name="dice", help="throw dice", example="/dice"), lambda *_: reply("a six"))]
 
 def clash(store):
-    return [Performance(Command(name="new", help="another", example="/new"), lambda *_: say("mine"))]
+    return [CommandHandler(Command(name="new", help="another", example="/new"), lambda *_: reply("mine"))]
 
 def unsayable(store):
-    return [Performance(Command(name="Two Words", help="", example=""), lambda *_: say(""))]
+    return [CommandHandler(Command(name="Two Words", help="", example=""), lambda *_: reply(""))]
 
 def wrong(store):
-    return ["no performance"]
+    return ["no handler"]
 
 def broken(store):
     raise RuntimeError("the words of somebody")
@@ -56,7 +56,7 @@ def plugged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def _registry(tmp_path: Path) -> Registry:
     async with await open_store(str(tmp_path / "p.db")) as store:
-        return with_plugins(standard_commands(store), store)
+        return with_plugins(builtin_commands(store), store)
 
 
 @pytest.mark.usefixtures("plugged")
@@ -64,7 +64,7 @@ async def test_a_plugin_adds_its_commands_to_the_rest(tmp_path: Path) -> None:
     registry = await _registry(tmp_path)
     assert await said(registry, "/dice") == "a six"
     assert "/dice: throw dice" in await said(registry, "/help")
-    assert "start a fresh conversation" in await said(registry, "/help new")
+    assert "Start a new conversation" in await said(registry, "/help new")
 
 
 @pytest.mark.usefixtures("plugged")
@@ -72,7 +72,7 @@ async def test_a_broken_plugin_is_named_and_left_out(tmp_path: Path, caplog: pyt
     caplog.set_level(logging.ERROR)
     await _registry(tmp_path)
     told = [record.getMessage() for record in caplog.records]
-    assert [line.partition(" are left out")[0].rpartition(" ")[2] for line in told] == [
+    assert [line.partition(":")[0].rpartition(" ")[2] for line in told] == [
         *("a-clash", "b-unsayable", "c-wrong", "d-broken", "e-missing"),
     ]
     assert "/new is declared twice" in told[0]

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from palaver.commands.registry import Performance, Registry, say
+from palaver.commands.registry import CommandHandler, Registry, reply
 from palaver.db.transaction import Transaction
 from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
@@ -34,7 +34,7 @@ def spoken(text: str, role: AccessRole = AccessRole.MEMBER) -> CommandContext:
 
 
 def _nothing(_invocation: Invocation, _spoken: CommandContext) -> Transaction[str]:
-    return say("")
+    return reply("")
 
 
 def outcome(done: Transaction[str]) -> str:
@@ -52,15 +52,15 @@ async def said(registry: Registry, text: str, role: AccessRole = AccessRole.MEMB
 
 async def test_a_command_may_await_something_before_its_work() -> None:
     async def slow(_invocation: Invocation, spoken: CommandContext) -> Transaction[str]:
-        return say(f"{spoken.received.inbound.text} was awaited")
+        return reply(f"{spoken.received.inbound.text} was awaited")
 
     def quick(_invocation: Invocation, _spoken: CommandContext) -> Transaction[str]:
-        return say("at once")
+        return reply("at once")
 
     registry = Registry(
         [
-            Performance(Command(name="slow", help="", example=""), slow),
-            Performance(Command(name="quick", help="", example=""), quick),
+            CommandHandler(Command(name="slow", help="", example=""), slow),
+            CommandHandler(Command(name="quick", help="", example=""), quick),
         ]
     )
     assert [await said(registry, "/slow"), await said(registry, "/quick")] == ["/slow was awaited", "at once"]
@@ -70,7 +70,7 @@ async def test_nothing_is_awaited_for_somebody_who_may_not() -> None:
     async def never(_invocation: Invocation, _spoken: CommandContext) -> Transaction[str]:
         raise AssertionError
 
-    registry = Registry([Performance(Command(name="x", help="", example="", role=AccessRole.ADMIN), never)])
+    registry = Registry([CommandHandler(Command(name="x", help="", example="", role=AccessRole.ADMIN), never)])
     with pytest.raises(NotAllowed):
         await said(registry, "/x")
 
@@ -80,13 +80,13 @@ async def test_nothing_is_awaited_for_somebody_who_may_not() -> None:
 
 def _forgetting() -> Registry:
     def does(_invocation: Invocation, _spoken: CommandContext) -> Transaction[str]:
-        return say("forgotten")
+        return reply("forgotten")
 
     async def would(_invocation: Invocation, _spoken: CommandContext) -> Transaction[str]:
-        return say("This would forget 3 things.")
+        return reply("This would forget 3 things.")
 
     command = Command(name="forget", help="", example="", args=(Arg(name="what", kind=ArgKind.REST), YES))
-    return Registry([Performance(command, does, would=would)])
+    return Registry([CommandHandler(command, does, preview=would)])
 
 
 async def test_without_yes_a_command_says_what_it_would_do_and_how_to_have_it_done() -> None:
@@ -101,7 +101,7 @@ async def test_with_yes_it_is_done() -> None:
 
 def test_what_would_be_done_is_only_said_where_it_can_be_confirmed() -> None:
     with pytest.raises(ValueError, match="needs YES"):
-        Performance(Command(name="x", help="", example=""), _nothing, would=_nothing)
+        CommandHandler(Command(name="x", help="", example=""), _nothing, preview=_nothing)
 
 
 # Help
@@ -113,23 +113,23 @@ def _helping() -> Registry:
         Command(name="look", help="look at it", example="/look", role=AccessRole.GUEST, urgent=True),
         Command(name="sethome", help="home", example="/sethome", role=AccessRole.ADMIN, group="gateway", args=(YES,)),
     ]
-    return Registry([Performance(command, _nothing) for command in commands])
+    return Registry([CommandHandler(command, _nothing) for command in commands])
 
 
 async def test_help_lists_what_a_role_may_use_group_by_group() -> None:
     everything = (await said(_helping(), "/help", AccessRole.OWNER)).splitlines()
     assert everything == [
-        "conversations:",
+        "Conversations:",
         "/new, /reset: start",
         "",
-        "gateway:",
-        "/help: list the commands, or explain one",
+        "Gateway:",
+        "/help: List all commands, or explain one",
         "/sethome: home",
         "",
-        "more:",
+        "More:",
         "/look: look at it",
         "",
-        "/help and the name of one explains it.",
+        "Send /help and a name for details.",
     ]
     assert "/sethome" not in await said(_helping(), "/help", AccessRole.MEMBER)
     guest = await said(_helping(), "/help", AccessRole.GUEST)
@@ -138,9 +138,9 @@ async def test_help_lists_what_a_role_may_use_group_by_group() -> None:
 
 async def test_help_explains_one_command_by_any_of_its_names() -> None:
     told = await said(_helping(), "/help /RESET")
-    assert told.splitlines() == ["/new", "start", "for example: /new", "also called /reset"]
+    assert told.splitlines() == ["/new", "start", "Example: /new", "Also: /reset"]
     assert "role admin" in await said(_helping(), "/help sethome")
     assert "--yes" in await said(_helping(), "/help sethome")
-    assert "acts at once" in await said(_helping(), "/help look")
-    with pytest.raises(UnknownCommand, match="no command"):
+    assert "Acts at once" in await said(_helping(), "/help look")
+    with pytest.raises(UnknownCommand, match="Unknown command"):
         await said(_helping(), "/help nonsense")

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from palaver.commands.formatting import steps_of
+from palaver.commands.formatting import trace_steps
 from palaver.model.lifecycle import OutboxState
 from palaver.model.turn import Delivery, Outbound
 from palaver.store.status.trace import DeliveryTrace, Trace
@@ -16,5 +16,5 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 def test_what_is_owed_besides_answers_is_told_in_words(why: str, words: str) -> None:
     outbound = Outbound(platform="telegram", chat_id="7", text="hello")
     delivery = Delivery(number=-1, outbound=outbound, state=OutboxState.DUE, attempts=0, due=NOON, created=NOON)
-    first, *_ = steps_of(Trace(deliveries=(DeliveryTrace(delivery=delivery, why=why),)), NOON)
+    first, *_ = trace_steps(Trace(deliveries=(DeliveryTrace(delivery=delivery, why=why),)), NOON)
     assert words in first.sentence

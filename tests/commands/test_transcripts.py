@@ -13,22 +13,22 @@ async def test_undo_says_what_it_took_back_and_redo_returns_it(store_url: str) -
         for text in ("one", "two", "three"):
             await alice.say(text)
         before = await alice.view()
-        assert await alice.ask("/undo") == "Taken back: “three” and what followed. /redo or /back brings it back."
+        assert await alice.ask("/undo") == "Undid “three” and everything after it. /redo brings it back."
         assert "three" not in await alice.texts()
-        assert await alice.ask("/redo") == "Brought back: “three” and what followed."
+        assert await alice.ask("/redo") == "Restored “three” and everything after it."
         assert await alice.view() == before
-        assert await alice.ask("/redo") == "There is nothing to bring back."
+        assert await alice.ask("/redo") == "There is nothing to redo."
 
 
 async def test_undo_takes_as_many_as_there_are(store_url: str) -> None:
     async with talking(store_url) as alice:
-        assert await alice.ask("/undo") == "Nothing was said here yet."
+        assert await alice.ask("/undo") == "There are no messages here yet."
         await alice.say("one")
         await alice.say("two")
-        assert "Nothing was taken back" in await alice.ask("/undo 0")
+        assert "Nothing to undo" in await alice.ask("/undo 0")
         told = await alice.ask("/undo 99999999999999999999")
-        assert told.startswith("Taken back: 2 messages and what followed, from “one” on. That is all there was.")
-        assert await alice.ask("/undo") == "Nothing was said here yet."
+        assert told.startswith("Undid 2 messages from “one” on, and everything after them. That was everything.")
+        assert await alice.ask("/undo") == "There are no messages here yet."
         assert "whole number" in await alice.ask("/undo -1")
         await alice.ask("/back")
         assert [text for text in await alice.texts() if text in {"one", "two"}] == ["one", "two"]
@@ -40,7 +40,7 @@ async def test_retry_answers_the_last_message_again_on_a_sibling(store_url: str)
         await alice.say("two")
         first, before = await alice.session(), await alice.view()
         await alice.chat.say(alice.who, "/retry")
-        await alice.chat.hears("Answering again: “two”. /back returns to the answer before.")
+        await alice.chat.hears("Answering again: “two”. /back returns to the previous answer.")
         await alice.chat.hears("answer to: two", times=2)
         sibling = await alice.session()
         assert (sibling.id != first.id, sibling.parent) == (True, first.id)
@@ -48,7 +48,7 @@ async def test_retry_answers_the_last_message_again_on_a_sibling(store_url: str)
         request = alice.agent.requests[-1]
         assert [message.text for message in request.messages if message.role is Role.USER][-1] == "two"
         assert (await alice.chat.hears("answer to: two", times=2)).reply_to == alice.chat.said[1].id
-        assert "was taken back" in await alice.ask("/back")
+        assert "Undid the last" in await alice.ask("/back")
         assert ((await alice.session()).id, await alice.view()) == (first.id, before)
 
 
@@ -64,9 +64,9 @@ async def test_retry_again_and_again_keeps_the_message_once(store_url: str) -> N
 
 async def test_retry_where_nothing_was_said(store_url: str) -> None:
     async with talking(store_url) as alice:
-        assert await alice.ask("/retry") == "Nothing was said here yet."
+        assert await alice.ask("/retry") == "There are no messages here yet."
         await alice.ask("/new")
-        assert await alice.ask("/retry") == "Nothing was said here yet."
+        assert await alice.ask("/retry") == "There are no messages here yet."
 
 
 async def test_retry_of_what_somebody_else_said_stays_their_word_without_ones_own_rights(store_url: str) -> None:
@@ -108,10 +108,10 @@ async def test_a_branch_goes_on_by_itself(store_url: str) -> None:
         assert "This is “By sea”, a branch of “Trip #2”" in await alice.ask("/branch By sea --at 2")
         assert "two" not in await alice.texts()
         assert "one" in await alice.texts()
-        assert "branch was taken back" in await alice.ask("/back")
+        assert "Undid the last branch" in await alice.ask("/back")
         assert (await alice.session()).title == "Trip #2"
         assert "three" in await alice.texts()
-        assert "branch was taken back" in await alice.ask("/back")
+        assert "Undid the last branch" in await alice.ask("/back")
         assert (await alice.session()).title == "Trip"
         assert await alice.texts() == before
         await alice.ask("/branch From nothing --at 999")
@@ -142,7 +142,7 @@ async def test_whoever_speaks_in_a_group_may_act_on_its_conversation(store_url: 
         await here.say("one")
         assert "“Plans”" in await bob.ask("/title Plans")
         assert "“one”" in await bob.ask("/undo")
-        assert "was taken back" in await bob.ask("/back")
+        assert "Undid the last" in await bob.ask("/back")
         assert "a branch of “Plans”" in await bob.ask("/branch")
-        assert "branch was taken back" in await here.ask("/back")
+        assert "Undid the last branch" in await here.ask("/back")
         assert (await here.session()).title == "Plans"

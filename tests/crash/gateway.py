@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from palaver.agents.echo import EchoAgent
-from palaver.commands.builtin import standard_commands
+from palaver.commands.builtin import builtin_commands
 from palaver.db import postgres
 from palaver.engine.engine import Engine
 from palaver.engine.options import Options
@@ -88,7 +88,7 @@ async def _serve(order: Order) -> None:
             store=fused,
             adapters=[adapter],
             agent=FusedAgent(fuse, EchoAgent(delay=0.005)),
-            commands=standard_commands(fused),
+            commands=builtin_commands(fused),
             options=_options(order),
             clock=SystemClock(),
             worker=order.worker,

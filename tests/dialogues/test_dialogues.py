@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.commands.builtin import standard_commands
+from palaver.commands.builtin import builtin_commands
 from palaver.store.opening import open_store
 from tests.dialogues.play import play
 from tests.dialogues.script import Says, read_dialogues
@@ -27,7 +27,7 @@ async def test_every_command_is_shown(tmp_path: Path) -> None:
     said = [step.text for dialogue in DIALOGUES.values() for step in dialogue.steps if isinstance(step, Says)]
     shown = {text.removeprefix("/").partition(" ")[0] for text in said if text.startswith("/")}
     async with await open_store(f"{tmp_path}/palaver.db") as store:
-        assert shown >= standard_commands(store).table.keys()
+        assert shown >= builtin_commands(store).table.keys()
 
 
 @pytest.mark.parametrize(

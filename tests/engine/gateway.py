@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from palaver.agents.echo import EchoAgent
-from palaver.commands.builtin import standard_commands
+from palaver.commands.builtin import builtin_commands
 from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.engine.engine import Engine
 from palaver.engine.metrics import Meter
@@ -141,7 +141,7 @@ async def running(
             store=store,
             adapters=[FakeAdapter(world, limits=limits)] if adapters is None else adapters,
             agent=agent or EchoAgent(),
-            commands=standard_commands(store),
+            commands=builtin_commands(store),
             options=options(**changed),
             clock=clock or LoopClock(),
             worker=worker,

@@ -84,7 +84,7 @@ async def test_a_button_that_is_pressed_twice_does_not_answer_what_is_asked_next
         for _ in range(2):
             await chat.say(alice, f"/approve {number}-{fence}")
         await chat.hears("May I, later?")
-        await chat.hears("Allowed.")
+        await chat.hears("Approved.")
         await here.settled()
         assert await states(here) == ["parked"]
         await chat.say(alice, f"/approve {number}-{fence}")
@@ -106,7 +106,7 @@ async def test_a_question_has_buttons_that_answer_it_and_no_other(store_url: str
         await chat.say(alice, "/deny")
         await chat.hears("thank you")
         await chat.press(alice, second, "Approve")  # when it was decided by words
-        await chat.hears("Nothing waits for your permission.")
+        await chat.hears("There is nothing to approve.")
         await here.settled()
         assert "later refused" in await here.texts()
 
@@ -144,7 +144,7 @@ async def test_a_question_is_answered_where_it_was_shown_also_outside_of_its_con
         await group.say(alice, "!approve it", thread="5")
         allow, deny = (await group.hears("May I")).choices
         await elsewhere.say(carol, allow.says)
-        await elsewhere.hears("Nothing waits for your permission.")
+        await elsewhere.hears("There is nothing to approve.")
         for refused in (allow, deny):
             await group.say(bob, refused.says)
             await group.hears("somebody else's request needs the role")
@@ -250,7 +250,7 @@ async def test_where_nothing_was_asked_nothing_is_allowed(tmp_path: Path, comman
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, command)
-        await chat.hears("Nothing waits for your permission.")
+        await chat.hears("There is nothing to approve.")
 
 
 CALLS = tuple(ToolCall(id=name, name="look") for name in ("done", "asked", "later"))

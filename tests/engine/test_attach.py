@@ -115,7 +115,7 @@ async def test_a_private_conversation_is_opened_to_a_group_only_on_purpose(store
         await two.ask(group, bob, "hello all")
         assert "hello all" in await two.here.texts(await two.session_of("in private"))
         told = await two.ask(group, bob, "/status")
-        assert "several people take part in it\nthis place is attached to it" in told
+        assert "several people take part\nthis place is attached to it" in told
         assert "this place is attached" not in await two.ask(chat, alice, "/status")
 
 

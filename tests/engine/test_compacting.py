@@ -78,7 +78,7 @@ async def test_what_was_said_earlier_is_summarised_and_comes_back_byte_for_byte(
         rows = await here.rows("SELECT input_tokens, output_tokens FROM sessions")
         assert rows == [(1005, 105)]
         await chat.say(alice, "/back")
-        await chat.hears("The last compaction was taken back.")
+        await chat.hears("Undid the last compaction.")
         assert (await here.entries())[: len(before)] == before
         assert await here.store.read(violations()) == []
 
@@ -101,9 +101,9 @@ async def test_a_long_conversation_is_summarised_by_itself_and_again(store_url: 
         assert not [message for message in chat.shown if "ummar" in message.text]
         assert await here.store.read(violations()) == []
         await chat.say(alice, "/back")
-        await chat.hears("The last compaction was taken back.")
+        await chat.hears("Undid the last compaction.")
         await chat.say(alice, "/back")
-        await chat.hears("The last compaction was taken back.", times=2)
+        await chat.hears("Undid the last compaction.", times=2)
         entries = await here.entries()
         assert [entry for entry in entries if entry.role is not Role.SUMMARY] == entries
 

@@ -76,10 +76,10 @@ async def test_what_is_taken_back_after_a_summary_comes_back_in_its_order(store_
         await chat.hears("/redo")
         assert [entry.role for entry in await here.entries()] == [Role.SUMMARY]
         await chat.say(alice, "/back")
-        await chat.hears("The last undo was taken back.")
+        await chat.hears("Undid the last undo.")
         assert await here.entries() == summarised
         await chat.say(alice, "/back")
-        await chat.hears("The last compaction was taken back.")
+        await chat.hears("Undid the last compaction.")
         assert await here.entries() == whole
         await talk(chat, alice, "five")
         assert "SUMMARY" not in noted(agent.requests[-1])

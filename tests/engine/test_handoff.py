@@ -54,7 +54,7 @@ async def test_to_a_new_thread_of_the_home_and_back(store_url: str) -> None:
         assert "moved this conversation from fake to other" in answered
         assert home.shown[-1].thread == opening.thread
         assert "blue" not in await two.ask(chat, alice, "which colour")
-        assert "handoff was taken back" in await two.ask(chat, alice, "/back")
+        assert "Undid the last handoff" in await two.ask(chat, alice, "/back")
         await home.hears("was moved back")
         assert "the plan is blue" in await two.ask(chat, alice, "which colour")
         assert "blue" not in await two.ask(home, owner, "and now", thread=opening.thread)
@@ -243,7 +243,7 @@ async def test_from_the_terminal_to_a_platform_and_back(tmp_path: Path) -> None:
             assert "the plan is blue" in answer.text
             assert answer.thread == opening.thread
             person.say("/back")
-            await paper.until(lambda: "handoff was taken back" in "\n".join(paper.texts))
+            await paper.until(lambda: "Undid the last handoff" in "\n".join(paper.texts))
             await home.hears("moved back to where it came from")
             person.say("and now")
             await paper.until(lambda: "answer to: and now" in paper.texts[-1])

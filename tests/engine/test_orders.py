@@ -30,9 +30,9 @@ async def test_the_owner_undoes_branches_and_goes_back_in_a_conversation_of_some
             await chat.hears(f"You said: {text}")
         await here.settled()
         (session,) = await sessions(here)
-        assert "Taken back: “two”" in await here.engine.run_command("/undo", session, OPERATOR)
+        assert "Undid “two”" in await here.engine.run_command("/undo", session, OPERATOR)
         assert (await here.texts(session))[-2:] == ["one", "You said: one"]
-        assert "Brought back" in await here.engine.run_command("/redo", session, OPERATOR)
+        assert "Restored" in await here.engine.run_command("/redo", session, OPERATOR)
         assert "a branch of" in await here.engine.run_command("/branch Idea", session, OPERATOR)
         child = (await sessions(here))[1]
         with pytest.raises(NotFound, match="open conversation"):
@@ -44,7 +44,7 @@ async def test_the_owner_undoes_branches_and_goes_back_in_a_conversation_of_some
         assert (await here.texts(session))[-1] == "You said: three"
         # Nobody but her takes part in either, and no word of it went into the chat.
         assert len({row[0] for row in await here.rows("SELECT identity FROM participants")}) == 1
-        assert not any("Taken back" in each.text for each in chat.shown)
+        assert not any("Undid" in each.text for each in chat.shown)
 
 
 async def _that_asks(here: Bench) -> tuple[str, Chat]:
@@ -65,7 +65,7 @@ async def test_only_who_may_see_a_session_and_has_the_role_commands_there(tmp_pa
             await here.engine.run_command("/approve", session, mallory)
         with pytest.raises(UnknownCommand):
             await here.engine.run_command("approve", session, OPERATOR)
-        assert await here.engine.run_command("/approve", session, OPERATOR) == "Allowed."
+        assert await here.engine.run_command("/approve", session, OPERATOR) == "Approved."
         await chat.hears("You said: it")
 
 
@@ -136,7 +136,7 @@ async def test_a_command_from_beside_takes_the_role_that_it_takes_in_the_chat(
         await here.store.transact(here.store.grants.add(changed, NOON, by="test"))
         principal = await here.store.read(here.store.people.principal_of(identity))
         if is_let_in:
-            assert "Taken back" in await here.engine.run_command("/undo", session, principal)
+            assert "Undid" in await here.engine.run_command("/undo", session, principal)
         else:
             with pytest.raises(NotAllowed):
                 await here.engine.run_command("/undo", session, principal)

@@ -53,7 +53,7 @@ async def test_a_turn_that_was_allowed_goes_on_before_messages_that_wait(store_u
         others = await say(here, "one", "two", "three")
         await until(lambda: gated.begun == ["one"])
         await chat.say(alice, "/approve")
-        await chat.hears("Allowed.")
+        await chat.hears("Approved.")
         for _ in range(4):
             gated.gate.release()
         for other in others:

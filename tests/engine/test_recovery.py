@@ -69,7 +69,7 @@ async def test_after_too_many_attempts_the_session_is_suspended_and_the_next_sta
         assert "the last turn could not be finished" in noted(agent.requests[-1])
         assert "poison" not in noted(agent.requests[-1])
         await chat.say(alice, "/back")
-        await chat.hears("was taken back")
+        await chat.hears("Undid the last")
         await chat.say(alice, "and now?")
         await chat.hears("and now?")
         assert "poison" in noted(agent.requests[-1])

@@ -80,7 +80,7 @@ async def test_no_notice_where_nothing_had_been_said(tmp_path: Path) -> None:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "/new")
-        await chat.hears("fresh conversation")
+        await chat.hears("Started a new conversation")
         clock.later(hours=2)
         await chat.say(alice, "hello")
         await chat.hears("You said: hello")
@@ -159,7 +159,7 @@ async def test_the_watcher_ends_what_has_expired_and_back_returns_to_it(store_ur
         clock.later(hours=2)
         await until(lambda: _has_ended(here))
         await chat.say(alice, "/back")
-        await chat.hears("was taken back")
+        await chat.hears("Undid the last")
         await chat.say(alice, "where were we?")
         await chat.hears("where were we?")
         assert agent.requests[1].session == agent.requests[0].session
@@ -200,7 +200,7 @@ async def test_back_after_a_reset_returns_to_the_conversation_before(tmp_path: P
         await chat.say(alice, "after")
         await chat.hears("answer to: after")
         await chat.say(alice, "/back")
-        await chat.hears("was taken back")
+        await chat.hears("Undid the last")
         await chat.say(alice, "where were we?")
         await chat.hears("where were we?")
         assert agent.requests[2].session == agent.requests[0].session != agent.requests[1].session
@@ -242,7 +242,7 @@ async def test_a_route_that_nobody_uses_for_a_season_is_dropped_and_what_was_sai
         await chat.hears("answer to: after")
         assert "for a very long time" in noted(agent.requests[1])
         await chat.say(alice, "/back")
-        await chat.hears("was taken back")
+        await chat.hears("Undid the last")
         await chat.say(alice, "where were we?")
         await chat.hears("where were we?")
         assert agent.requests[2].session == session

@@ -65,7 +65,7 @@ async def test_what_was_deleted_is_neither_shown_nor_found_but_stays_in_the_audi
         audit = await here.store.read(here.store.transcript.load_all(session, OPERATOR))
         assert "the canary sings" in [entry.text for entry in audit]
         await chat.say(alice, "/back")
-        await chat.hears("The last revision was taken back.")
+        await chat.hears("Undid the last revision.")
         assert "the canary sings" in await here.texts()
 
 
@@ -83,7 +83,7 @@ async def test_where_it_is_to_be_answered_anew_the_conversation_goes_back_and_ba
         await here.settled()
         assert await spoken(here) == ["one", "You said: one", "zwei", "You said: zwei"]
         await chat.say(alice, "/back")
-        await chat.hears("The last revision was taken back.")
+        await chat.hears("Undid the last revision.")
         assert await here.entries() == before
 
 
@@ -116,7 +116,7 @@ async def test_a_change_gives_no_command(tmp_path: Path) -> None:
         said = await chat.say(alice, "hello")
         await chat.hears("answer to: hello")
         command = await chat.say(alice, "/new")
-        await chat.hears("fresh conversation")
+        await chat.hears("Started a new conversation")
         await chat.edit(alice, said, "/new")
         await chat.edit(alice, command, "/new once more")
         await here.settled()

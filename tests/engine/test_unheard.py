@@ -83,7 +83,10 @@ async def test_a_send_that_the_store_refused_to_settle_is_not_sent_again(
 
 @pytest.mark.parametrize(
     ("said", "statement", "answer"),
-    [("hello", "INSERT INTO turns", "You said: hello"), ("/new", "UPDATE inbox SET state", "fresh conversation")],
+    [
+        ("hello", "INSERT INTO turns", "You said: hello"),
+        ("/new", "UPDATE inbox SET state", "Started a new conversation"),
+    ],
 )
 async def test_what_an_outage_kept_from_beginning_begins_when_the_store_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, statement: str, answer: str

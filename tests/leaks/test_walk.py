@@ -29,7 +29,7 @@ async def test_the_oracle_sees_a_leak(tmp_path: Path) -> None:
         ann, ben = taken.town.people[:2]
         mine, his = taken.town.spots[:2]
         assert "I know" in await taken.ask(ann, mine, taken.plant())
-        assert "Nothing was found" in await taken.ask(ben, his, "/search note")
+        assert "Nothing found" in await taken.ask(ben, his, "/search note")
         await taken.here.store.transact(_let_in(ben.identity))
         with pytest.raises(Leak, match="was shown"):
             await taken.ask(ben, his, "/search note")

@@ -132,7 +132,7 @@ def test_behind_two_hyphens_and_after_a_dash_it_is_text() -> None:
 
 def test_what_is_said_to_the_agent_is_left_as_it_is() -> None:
     say = Command(
-        name="say", help="", example="/say hi", args=(Arg(name="text", kind=ArgKind.REST),), says=BusyMode.QUEUE
+        name="say", help="", example="/say hi", args=(Arg(name="text", kind=ArgKind.REST),), busy_mode=BusyMode.QUEUE
     )
     for text in ("--verbose", "-- a", "run it --verbose"):
         found = parse_command(f"/say {text}", command_table(say))
@@ -324,5 +324,5 @@ def test_who_declares_yes_confirms() -> None:
 
 @pytest.mark.parametrize("name", ["", "New", "two words", "new/", "x" * 33, "ñ"])
 def test_a_name_that_nobody_can_say_is_a_mistake_in_the_code(name: str) -> None:
-    with pytest.raises(ValueError, match="cannot be said"):
+    with pytest.raises(ValueError, match="is not a command name"):
         Command(name=name, help="", example="")

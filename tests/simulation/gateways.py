@@ -7,7 +7,7 @@ from contextvars import copy_context
 from typing import Any, TypeVar, cast
 
 from palaver.agents.echo import EchoAgent
-from palaver.commands.builtin import standard_commands
+from palaver.commands.builtin import builtin_commands
 from palaver.engine.engine import Engine
 from palaver.engine.options import Options
 from palaver.model.turn import Outbound
@@ -125,7 +125,7 @@ class Gateway:
             store=store,
             adapters=[FakeAdapter(self._wire, account, limits=limits) for account in accounts],
             agent=agent,
-            commands=standard_commands(store),
+            commands=builtin_commands(store),
             options=options,
             clock=LoopClock(),
             worker=name,

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from palaver.commands.formatting import steps_of
+from palaver.commands.formatting import trace_steps
 from palaver.db.transaction import Statements, transaction
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument, NotFound
@@ -137,7 +137,7 @@ async def test_what_was_taken_back_and_how_it_failed_is_told_to_the_operator_alo
     assert (failed.turn.turn.worker, failed.messages[0].reason, failed.deliveries[0].worker) == ("", None, None)
     assert failed.messages[0].inbound
     assert (failed.messages[0].inbound.text, failed.deliveries[0].delivery.outbound.text) == ("go on", "Sorry.")
-    assert "by" not in steps_of(failed, world.now)[-1].sentence
+    assert "by" not in trace_steps(failed, world.now)[-1].sentence
 
 
 async def test_what_waits_says_for_what(store: Store) -> None:

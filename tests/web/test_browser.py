@@ -176,7 +176,7 @@ async def test_what_runs_is_stopped_and_what_was_said_undone(shared: Opened, tab
     await tab.goto(f"{shared.url}/sessions")
     await tab.locator("#sessions li").filter(has_text="!hang").get_by_role("link").click()
     await tab.get_by_role("button", name="Undo").click()
-    await expect(tab.locator("#notice")).to_contain_text("Taken back")
+    await expect(tab.locator("#notice")).to_contain_text("Undid")
     await expect(tab.locator("#entries").get_by_text("!hang")).to_have_count(0)
     await tab.get_by_role("button", name="Redo").click()
     await expect(tab.locator("#entries").get_by_text("!hang")).to_have_count(1)
@@ -219,7 +219,7 @@ async def test_what_waits_for_permission_is_allowed(shared: Opened, tab: Page) -
     await tab.goto(f"{shared.url}/turns")
     row = tab.locator("#parked li").filter(has=tab.locator("[id^=command-button-approve]")).last
     await row.get_by_role("button", name="Approve").click()
-    await expect(tab.locator("#notice")).to_have_text("Allowed.")
+    await expect(tab.locator("#notice")).to_have_text("Approved.")
     await tab.goto(f"{shared.url}/sessions")
     await tab.locator("#sessions li").filter(has_text="!approve it").get_by_role("link").click()
     await tab.get_by_text("You said: it").wait_for()

@@ -89,7 +89,7 @@ async def test_a_transcript_is_shown_renamed_undone_branched_and_exported(
     renamed = await client.post(f"/sessions/{session}/rename", data={"title": "Plans"})
     assert (renamed.status_code, renamed.text) == (200, "Renamed to “Plans”.")
     undone = await client.post(f"/sessions/{session}/command", data={"text": "/undo"})
-    assert "Taken back" in undone.text
+    assert "Undid" in undone.text
     assert "!tool two" not in (await client.get(f"/sessions/{session}")).text
     audit = (await client.get(f"/sessions/{session}?audit=1")).text
     assert "!tool two" in audit
@@ -162,7 +162,7 @@ async def test_what_waits_for_permission_is_allowed_and_what_runs_is_stopped(
     unseen = await client.post(f"/sessions/{session}/command", data={"text": "/approve"})
     assert unseen.status_code == 400
     allowed = await client.post(f"/sessions/{session}/command", data={"text": shown[1]})
-    assert allowed.text == "Allowed."
+    assert allowed.text == "Approved."
 
     async def is_over() -> bool:
         return "You said: it" in (await client.get(f"/sessions/{session}")).text
@@ -292,7 +292,7 @@ async def test_somebody_acts_in_their_own_conversations(window: Opened) -> None:
     async with window.visit("telegram:7") as client:
         assert session in (await client.get("/sessions")).text
         undone = await client.post(f"/sessions/{session}/command", data={"text": "/undo"})
-        assert "Taken back" in undone.text
+        assert "Undid" in undone.text
         assert "TWO" not in (page := (await client.get(f"/sessions/{session}?audit=1")).text)
         assert "ONE" in page
         branched = await client.post(f"/sessions/{session}/command", data={"text": "/branch", "title": "Mine"})

@@ -1,4 +1,4 @@
-"""Why somebody is let in or not, and whether what they say in a place is for the agent."""
+"""Explain whether somebody has access, and whether a message is for the agent."""
 
 import os
 from datetime import UTC, datetime
@@ -36,17 +36,19 @@ _HEARD = {
 
 
 def explain_access(
-    who: Annotated[str, typer.Argument(help="Who speaks: telegram:7.", show_default=False)],
+    who: Annotated[str, typer.Argument(help="The sender, for example telegram:7.", show_default=False)],
     *,
-    kind: Annotated[str, typer.Option(help="Where: dm, group, channel or thread.")] = DM,
+    kind: Annotated[str, typer.Option(help="Chat kind: dm, group, channel or thread.")] = DM,
     chat: Annotated[str, typer.Option(help="Chat id.", show_default=False)] = "",
     server: Annotated[str, typer.Option(help="Guild, workspace or server id.", show_default=False)] = "",
-    account: Annotated[str, typer.Option(help="To which bot of yours.", show_default=False)] = "",
-    text: Annotated[str, typer.Option(help="What they say there.", show_default=False)] = "",
-    mention: Annotated[bool, typer.Option("--mention", help="They mention the bot, or answer it.")] = False,
+    account: Annotated[str, typer.Option(help="Your bot account.", show_default=False)] = "",
+    text: Annotated[str, typer.Option(help="The text they send.", show_default=False)] = "",
+    mention: Annotated[bool, typer.Option("--mention", help="They mention the bot or reply to it.")] = False,
     bot: Annotated[bool, typer.Option("--bot", help="The sender is a bot.")] = False,
-    platform_role: Annotated[bool, typer.Option("--platform-role", help="They have the role there.")] = False,
-    relay: Annotated[bool, typer.Option("--relay", help="It comes through a trusted relay.")] = False,
+    platform_role: Annotated[
+        bool, typer.Option("--platform-role", help="They have the required role on the platform.")
+    ] = False,
+    relay: Annotated[bool, typer.Option("--relay", help="The message comes through a trusted relay.")] = False,
     store: StoreOption = None,
     json: Json = False,
 ) -> None:

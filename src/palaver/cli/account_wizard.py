@@ -1,4 +1,4 @@
-"""An account on a platform: asked for, tried, and written down, with its secrets in files of their own."""
+"""Ask for the options of a platform account, test it, and keep its secrets in files."""
 
 import getpass
 import os
@@ -25,13 +25,13 @@ from palaver.platforms.plugins import AdapterFactory, load_factory
 from palaver.protocols.adapter import SetupGuide, SetupQuestion
 
 __all__ = [
-    "Joined",
-    "NotTaken",
-    "Unanswered",
+    "AccountDraft",
+    "AccountRejected",
+    "Cancelled",
     "ask_for",
     "ask_secretly",
-    "is_somebody_there",
-    "join",
+    "draft_account",
+    "is_interactive",
 ]
 
 _ACCOUNT = re.compile(r"[A-Za-z0-9_-]{1,40}")
@@ -39,24 +39,24 @@ _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-class NotTaken(PalaverError):
-    """The platform was asked, and does not take the account."""
+class AccountRejected(PalaverError):
+    """The platform rejected the account."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Joined:
-    """What is to be written."""
+class AccountDraft:
+    """The account to write."""
 
     platform: str
     account: str
     fields: dict[str, str] = field(default_factory=dict[str, str])
-    """Options as they are written."""
+    """Options as written into the file."""
     options: dict[str, str] = field(default_factory=dict[str, str], repr=False)
-    """The same with secrets in their places."""
+    """The same with the secrets themselves."""
     files: dict[str, str] = field(default_factory=dict[str, str], repr=False)
-    """Secrets that were typed, by the names of the files that they go into."""
+    """Typed secrets by the name of the file they go into."""
     known_as: str = ""
-    """Who it is on the platform, as that says."""
+    """The account's name according to the platform."""
     guide: SetupGuide
 
     @property
@@ -64,44 +64,44 @@ class Joined:
         return "platforms", self.platform, "accounts", self.account
 
 
-def join(platform: str, account: str, given: Sequence[str], *, tests: bool) -> Joined:
-    """Raises where it cannot be had; nothing is written here."""
+def draft_account(platform: str, account: str, given: Sequence[str], *, tests: bool) -> AccountDraft:
+    """Ask for and test an account; write nothing."""
     found = load_factory(platform)
     if not _ACCOUNT.fullmatch(account):
         raise BadArgument(
             "An account cannot be called", found=account, allowed="letters, digits, - and _", example="main"
         )
     guide = _guide(found)
-    begin = partial(_begun, found, partial(Joined, platform=platform, account=account, guide=guide), given)
-    if not is_somebody_there():
-        return _tried(found, _filled(found, begin()), tests=tests)
+    begin = partial(_start_draft, found, partial(AccountDraft, platform=platform, account=account, guide=guide), given)
+    if not is_interactive():
+        return _test(found, _fill_defaults(found, begin()), tests=tests)
     if guide.before:
         print_note(guide.before)
     while True:
         try:
-            return _tried(found, _asked(found, begin()), tests=tests)
-        except (InvalidInput, NotTaken) as refusal:
+            return _test(found, _ask_questions(found, begin()), tests=tests)
+        except (InvalidInput, AccountRejected) as refusal:
             print_note(str(refusal))
-            if not confirmed("Once more?"):
-                raise Unanswered from None
+            if not confirmed("Try again?"):
+                raise Cancelled from None
 
 
-def _begun(found: AdapterFactory, make: Callable[[], Joined], given: Sequence[str]) -> Joined:
-    """With what was said on the command line."""
-    joined = make()
-    example = f"palaver setup {joined.platform} {_example(found, joined.guide)}"
+def _start_draft(found: AdapterFactory, make: Callable[[], AccountDraft], given: Sequence[str]) -> AccountDraft:
+    """Start from the options of the command line."""
+    draft = make()
+    example = f"palaver setup {draft.platform} {_example(found, draft.guide)}"
     for each in given:
         option, separator, value = each.partition("=")
         if not separator or not value:
             raise BadArgument("--set cannot be", found=option, allowed="OPTION=VALUE", example=example)
-        _take_given(found, joined, option, value)
-    return joined
+        _store_given(found, draft, option, value)
+    return draft
 
 
-def _open_questions(joined: Joined) -> Iterator[SetupQuestion]:
-    for question in joined.guide.questions:
-        is_meant = not question.only_if or question.only_if in joined.options
-        if is_meant and question.option not in joined.options and question.unless not in joined.options:
+def _open_questions(draft: AccountDraft) -> Iterator[SetupQuestion]:
+    for question in draft.guide.questions:
+        is_meant = not question.only_if or question.only_if in draft.options
+        if is_meant and question.option not in draft.options and question.unless not in draft.options:
             yield question
 
 
@@ -119,51 +119,55 @@ def _guide(found: AdapterFactory) -> SetupGuide:
 # What is asked
 
 
-def _asked(found: AdapterFactory, joined: Joined) -> Joined:
-    for question in _open_questions(joined):
+def _ask_questions(found: AdapterFactory, draft: AccountDraft) -> AccountDraft:
+    for question in _open_questions(draft):
         if question.help:
             print_note(question.help)
         asks = ask_secretly if _is_secret(found, question.option) else ask_for
-        usual = "a new one" if question.generate else _usual(joined, question)
-        asks(question.prompt, usual, _taker(found, joined, question, usual))
-    return joined
+        usual = "a new one" if question.generate else _default_answer(draft, question)
+        asks(question.prompt, usual, _answer_parser(found, draft, question, usual))
+    return draft
 
 
-def _taker(found: AdapterFactory, joined: Joined, question: SetupQuestion, usual: str) -> Callable[[str], None]:
+def _answer_parser(
+    found: AdapterFactory, draft: AccountDraft, question: SetupQuestion, usual: str
+) -> Callable[[str], None]:
     def take(said: str) -> None:
         text = question.generate() if question.generate and said == usual else said
         secret = _is_secret(found, question.option)
         if text and not secret:
             _validate(found, {question.option: text}, alone=True)
         if text:
-            _put(joined, question.option, text, secret=secret)
+            _store_answer(draft, question.option, text, secret=secret)
         elif question.required:
-            raise BadArgument(f"{question.option} cannot be", found="", allowed="an answer", example=usual or "…")
+            raise BadArgument(
+                f"{question.option} cannot be empty.", found="", allowed="an answer", example=usual or "…"
+            )
 
     return take
 
 
-def _usual(joined: Joined, question: SetupQuestion) -> str:
+def _default_answer(draft: AccountDraft, question: SetupQuestion) -> str:
     folder = configuration_files(Path.cwd()).user.absolute().parent
-    return question.default.replace("{folder}", str(folder)).replace("{account}", joined.account)
+    return question.default.replace("{folder}", str(folder)).replace("{account}", draft.account)
 
 
-def _put(joined: Joined, option: str, said: str, *, secret: bool) -> None:
-    """A secret is typed, or the name of a variable that holds it; it is never quoted."""
+def _store_answer(draft: AccountDraft, option: str, said: str, *, secret: bool) -> None:
+    """Store an answer; a secret can be typed or be the name of a variable. Errors never repeat it."""
     if not secret:
-        joined.fields[option] = joined.options[option] = said
+        draft.fields[option] = draft.options[option] = said
     elif os.environ.get(said):
-        joined.fields[option], joined.options[option] = f"${{{said}}}", os.environ[said]
+        draft.fields[option], draft.options[option] = f"${{{said}}}", os.environ[said]
     elif said in os.environ or _VARIABLE.fullmatch(said) or not said.isprintable():
         raise BadArgument(
-            "What was typed cannot be",
-            found="a variable that is not set, nor a secret with such characters",
-            allowed=f"a secret, or a variable that is set; any other in a file: --set {option}{FILE}=FILE",
+            "This is neither a set variable nor a usable secret.",
+            found="",
+            allowed=f"a secret, a variable that is set, or --set {option}{FILE}=FILE",
             example="TELEGRAM_TOKEN",
         )
     else:
-        name = f"keys/{joined.platform}-{joined.account}-{option}"
-        joined.fields[f"{option}{FILE}"], joined.options[option], joined.files[name] = name, said, said
+        name = f"keys/{draft.platform}-{draft.account}-{option}"
+        draft.fields[f"{option}{FILE}"], draft.options[option], draft.files[name] = name, said, said
 
 
 def _is_secret(found: AdapterFactory, option: str) -> bool:
@@ -174,38 +178,38 @@ def _is_secret(found: AdapterFactory, option: str) -> bool:
 # What was given on the command line
 
 
-def _filled(found: AdapterFactory, joined: Joined) -> Joined:
-    """With what counts where nothing is said, as nobody is there to be asked."""
-    for question in _open_questions(joined):
-        usual = question.generate() if question.generate else _usual(joined, question)
+def _fill_defaults(found: AdapterFactory, draft: AccountDraft) -> AccountDraft:
+    """Fill in defaults: there is no terminal to ask."""
+    for question in _open_questions(draft):
+        usual = question.generate() if question.generate else _default_answer(draft, question)
         if usual:
-            _put(joined, question.option, usual, secret=_is_secret(found, question.option))
+            _store_answer(draft, question.option, usual, secret=_is_secret(found, question.option))
         elif question.required:
             raise BadArgument(
-                f"Nobody is at the terminal to be asked for {question.option}:",
-                found="no --set",
+                f"There is no terminal to ask for {question.option}.",
+                found="",
                 allowed="--set OPTION=VALUE",
-                example=f"palaver setup {joined.platform} {_example(found, joined.guide)}",
+                example=f"palaver setup {draft.platform} {_example(found, draft.guide)}",
             )
-    return joined
+    return draft
 
 
-def _take_given(found: AdapterFactory, joined: Joined, option: str, value: str) -> None:
+def _store_given(found: AdapterFactory, draft: AccountDraft, option: str, value: str) -> None:
     reference = _REFERENCE.fullmatch(value)
     of = option.removesuffix(FILE)
     if of != option and _is_secret(found, of) and option not in found.options.model_fields:
         place = Path(value).expanduser().absolute()
-        joined.fields[option], joined.options[of] = str(place), read_secret(place)
+        draft.fields[option], draft.options[of] = str(place), read_secret(place)
     elif not _is_secret(found, option):
-        _put(joined, option, value, secret=False)
+        _store_answer(draft, option, value, secret=False)
     elif reference and os.environ.get(reference[1]):
-        _put(joined, option, reference[1], secret=True)
+        _store_answer(draft, option, reference[1], secret=True)
     else:
         raise BadArgument(
-            f"{option} is a secret and cannot be",
-            found="on the command line, where others see it",
+            f"{option} is a secret: others could see it on the command line.",
+            found="",
             allowed=f"{option}{FILE}=FILE, or {option}=${{VARIABLE}} with one that is set",
-            example=f"palaver setup {joined.platform} --set {option}{FILE}=FILE",
+            example=f"palaver setup {draft.platform} --set {option}{FILE}=FILE",
         )
 
 
@@ -217,23 +221,23 @@ def _example(found: AdapterFactory, guide: SetupGuide) -> str:
 # Whether it works
 
 
-def _tried(found: AdapterFactory, joined: Joined, *, tests: bool) -> Joined:
-    _validate(found, joined.options)
+def _test(found: AdapterFactory, draft: AccountDraft, *, tests: bool) -> AccountDraft:
+    _validate(found, draft.options)
     if not tests:
-        return joined
-    answer = run(ask_account(joined.platform, joined.account, joined.options))
+        return draft
+    answer = run(ask_account(draft.platform, draft.account, draft.options))
     if not answer.ok:
-        words = _without(answer.words, joined)
-        raise NotTaken(f"{joined.platform} says: {words}; nothing was changed, and --no-test does not ask")
-    return replace(joined, known_as=answer.words if answer.was_asked else "")
+        words = _without_secrets(answer.words, draft)
+        raise AccountRejected(f"{draft.platform} says: {words}. Nothing was changed. Use --no-test to skip the test.")
+    return replace(draft, known_as=answer.words if answer.was_asked else "")
 
 
 def _validate(found: AdapterFactory, options: Mapping[str, str], *, alone: bool = False) -> None:
-    """Raises BadArgument, never with a secret in it; `alone`, only for what is wrong whatever else is said."""
+    """Raise BadArgument without secrets in it; with `alone`, only for mistakes in the given options."""
     allowed = ", ".join(found.options.model_fields)
     for name in options:
         if name not in found.options.model_fields:
-            raise BadArgument("There is no option", found=name, allowed=allowed, example="--set OPTION=VALUE")
+            raise BadArgument("Unknown option", found=name, allowed=allowed, example="--set OPTION=VALUE")
     try:
         found.options.model_validate(options)
     except ValidationError as error:
@@ -257,38 +261,38 @@ def _refusal(found: AdapterFactory, options: Mapping[str, str], faults: Sequence
     )
 
 
-def _without(words: str, joined: Joined) -> str:
-    for secret in joined.options.values():
-        words = words.replace(secret, "(set)") if secret and secret not in joined.fields.values() else words
+def _without_secrets(words: str, draft: AccountDraft) -> str:
+    for secret in draft.options.values():
+        words = words.replace(secret, "(set)") if secret and secret not in draft.fields.values() else words
     return words
 
 
 T = TypeVar("T")
 
 
-class Unanswered(PalaverError):
+class Cancelled(PalaverError):
     def __init__(self) -> None:
-        super().__init__("nothing was changed")
+        super().__init__("Nothing was changed.")
 
 
-def is_somebody_there() -> bool:
+def is_interactive() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def ask_for(question: str, usual: str, read: Callable[[str], T]) -> T:
-    """What `read` makes of the answer. What it refuses is told, and asked for again."""
-    return _until_right(
+    """Ask until `read` accepts the answer, and return its result."""
+    return _ask_until_valid(
         lambda: _line(f"{escape_invisible(question)}{f' [{escape_invisible(usual)}]' if usual else ''} "), usual, read
     )
 
 
 def ask_secretly(question: str, usual: str, read: Callable[[str], T]) -> T:
-    """The same, and what is typed is not shown."""
+    """Do the same without showing what is typed."""
     shown = f"{escape_invisible(question)}{f' [{escape_invisible(usual)}]' if usual else ''} "
-    return _until_right(lambda: getpass.getpass(shown, sys.stderr), usual, read)
+    return _ask_until_valid(lambda: getpass.getpass(shown, sys.stderr), usual, read)
 
 
-def _until_right(listen: Callable[[], str], usual: str, read: Callable[[str], T]) -> T:
+def _ask_until_valid(listen: Callable[[], str], usual: str, read: Callable[[str], T]) -> T:
     while True:
         try:
             return read(listen().strip() or usual)
@@ -296,7 +300,7 @@ def _until_right(listen: Callable[[], str], usual: str, read: Callable[[str], T]
             print_note(str(refusal))
         except (EOFError, KeyboardInterrupt):
             print(file=sys.stderr)
-            raise Unanswered from None
+            raise Cancelled from None
 
 
 def _line(question: str) -> str:

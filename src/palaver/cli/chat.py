@@ -1,4 +1,4 @@
-"""`palaver chat`: a conversation in the terminal, through the gateway that runs, or else one of its own."""
+"""`palaver chat`: chat in the terminal, through the running gateway or one of its own."""
 
 import asyncio
 import getpass
@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from palaver.cli.gateway_client import GatewayBroke, Host
+from palaver.cli.gateway_client import GatewayClient, GatewayCrashed
 from palaver.cli.loop import run
-from palaver.cli.output import FAILED, INTERNAL, TEMPORARY, WRONG, complain, print_note
+from palaver.cli.output import FAILED, INTERNAL, TEMPORARY, WRONG, print_error, print_note
 from palaver.cli.shared_options import StoreOption
 from palaver.cli.up import configuration
 from palaver.config.model import Config
@@ -30,21 +30,22 @@ _LONGEST_NAME = 100
 
 app = typer.Typer(rich_markup_mode=None)
 
-Chat = Annotated[str, typer.Option("--chat", metavar="NAME", help="Which of your conversations in the terminal.")]
-Profile = Annotated[str, typer.Option("--profile", metavar="NAME", help="Which profile answers.")]
+Chat = Annotated[str, typer.Option("--chat", metavar="NAME", help="Choose one of your terminal chats.")]
+Profile = Annotated[str, typer.Option("--profile", metavar="NAME", help="Choose the profile that answers.")]
 Attach = Annotated[
     str | None,
     typer.Option(
         "--attach",
         metavar="WHICH",
-        help="First attach the chat to a conversation that goes on elsewhere, by its title or id.",
+        help="First attach this chat to a conversation elsewhere, by title or id.",
         show_default=False,
     ),
 ]
 Message = Annotated[
-    str | None, typer.Option("--message", "-m", help="Say this, print the answer, and leave.", show_default=False)
+    str | None,
+    typer.Option("--message", "-m", help="Send this message, print the answer, and exit.", show_default=False),
 ]
-Window = Annotated[bool, typer.Option("--window", help="Where a gateway is started, open its web window, too.")]
+Window = Annotated[bool, typer.Option("--window", help="Also open the web window, if this starts a gateway.")]
 
 
 class _NotAttached(PalaverError):
@@ -75,14 +76,14 @@ def chat(
         raise
     except GatewayFailing as error:
         raise _left(error, TEMPORARY if error.passes else FAILED) from error
-    except GatewayBroke as error:
+    except GatewayCrashed as error:
         raise _left(error, INTERNAL) from error
     except (StoreError, _NotAttached) as error:
         raise _left(error, WRONG) from error
 
 
 def _name(chat: str, profile: str, config: Config) -> str:
-    """The name of the chat on the wire: one of another profile begins with it."""
+    """Return the chat name on the wire; other profiles are a prefix."""
     known = sorted({MAIN, *config.profiles})
     if profile not in known:
         raise BadArgument("--profile cannot be", found=profile, allowed=", ".join(known), example=MAIN)
@@ -94,7 +95,7 @@ def _name(chat: str, profile: str, config: Config) -> str:
 
 
 def _left(error: PalaverError, code: int) -> typer.Exit:
-    complain(str(error), as_json=False)
+    print_error(str(error), as_json=False)
     return typer.Exit(code)
 
 
@@ -104,16 +105,18 @@ async def _talk(config: Config, name: str, attach: str | None, message: str | No
         if signal.getsignal(ending) is not signal.SIG_IGN:  # as `nohup` has it
             asyncio.get_running_loop().add_signal_handler(ending, lambda: task and task.cancel())
     is_live = message is None and sys.stdin.isatty() and sys.stdout.isatty()
-    async with Host(config) as host:
+    async with GatewayClient(config) as gateway_client:
         if is_live:
-            await _live(host, config, name, attach, opens=opens)
+            await _live(gateway_client, config, name, attach, opens=opens)
         else:
-            host.window = print_note if opens else None
-            await _through(host, _client(host, name, PipeScreen(sys.stdout), alone=True), attach, message)
+            gateway_client.window = print_note if opens else None
+            await _through(
+                gateway_client, _client(gateway_client, name, PipeScreen(sys.stdout), alone=True), attach, message
+            )
 
 
-async def _through(host: Host, client: Client, attach: str | None, message: str | None) -> None:
-    """One message, or every line of standard input."""
+async def _through(gateway_client: GatewayClient, client: Client, attach: str | None, message: str | None) -> None:
+    """Send one message, or every line of standard input."""
 
     async def talk() -> None:
         await _attach(client, attach)
@@ -122,16 +125,16 @@ async def _through(host: Host, client: Client, attach: str | None, message: str 
         elif not await say_all(client, read_lines(), sys.stderr):
             raise typer.Exit(WRONG)
 
-    await _while_connected(host, client, talk())
+    await _while_connected(gateway_client, client, talk())
 
 
 async def _attach(client: Client, which: str | None) -> None:
-    """Where it fails nothing more is said: it was not meant for the conversation that the chat leads to."""
+    """Attach first, or send nothing: the messages are not for the other conversation."""
     if which is not None and not await say_one(client, f"/attach {which}", sys.stderr):
         raise _NotAttached(which)
 
 
-async def _live(host: Host, config: Config, name: str, attach: str | None, *, opens: bool) -> None:
+async def _live(gateway_client: GatewayClient, config: Config, name: str, attach: str | None, *, opens: bool) -> None:
     def interrupt() -> bool:
         if client.waits:
             client.say("/stop")
@@ -139,13 +142,13 @@ async def _live(host: Host, config: Config, name: str, attach: str | None, *, op
         return False
 
     screen = LiveScreen(history_file(config.data_dir), interrupt)
-    host.window = screen.tell if opens else None
-    client = _client(host, name, screen)
-    await _while_connected(host, client, _say(client, screen, attach))
+    gateway_client.window = screen.tell if opens else None
+    client = _client(gateway_client, name, screen)
+    await _while_connected(gateway_client, client, _say(client, screen, attach))
 
 
-def _client(host: Host, name: str, screen: Screen, *, alone: bool = False) -> Client:
-    return Client(host.dial, name, screen, _user(), alone=alone)
+def _client(gateway_client: GatewayClient, name: str, screen: Screen, *, alone: bool = False) -> Client:
+    return Client(gateway_client.connect, name, screen, _user(), alone=alone)
 
 
 def _user() -> str:
@@ -167,9 +170,9 @@ async def _say(client: Client, screen: LiveScreen, attach: str | None) -> None:
             screen.refuse(str(error))
 
 
-async def _while_connected(host: Host, client: Client, talk: Coroutine[None, None, None]) -> None:
-    """Until the talk is over, or there is no way to any gateway, or none that can work."""
-    tasks = {asyncio.create_task(each) for each in (client.run(), talk, host.outage())}
+async def _while_connected(gateway_client: GatewayClient, client: Client, talk: Coroutine[None, None, None]) -> None:
+    """Run `talk` until it ends or no gateway can work."""
+    tasks = {asyncio.create_task(each) for each in (client.run(), talk, gateway_client.outage())}
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:

@@ -1,4 +1,4 @@
-"""`palaver config`: is the configuration right, what counts in the end, and where it is."""
+"""`palaver config`: check the configuration, show the settings in effect, and list the files."""
 
 import os
 from collections.abc import Mapping
@@ -29,33 +29,33 @@ EXAMPLES = {
 app = typer.Typer(help="Check and show the configuration.", rich_markup_mode=None)
 
 File = Annotated[
-    str | None, typer.Argument(metavar="[FILE]", help="In place of the user's own file.", show_default=False)
+    str | None, typer.Argument(metavar="[FILE]", help="Use this file instead of your own.", show_default=False)
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def _environ(file: str | None) -> Mapping[str, str]:
     return os.environ if file is None else {**os.environ, "PALAVER_CONFIG": file}
 
 
-@app.command(help=f"Whether the configuration is right; if not, every mistake in it.\n\n{EXAMPLES['check']}")
+@app.command(help=f"Check the configuration and list every mistake.\n\n{EXAMPLES['check']}")
 def check(file: File = None, *, json: Json = False) -> None:
     try:
         loaded = load_with_sources(Path(), _environ(file), known_platforms(), load_factory, agent_options)
-        _refuse_agents(loaded)
+        _check_agents(loaded)
     except MalformedConfig as error:
         _print_mistakes(error.mistakes, json=json)
         raise typer.Exit(2) from error
     if json:
         print_json({"ok": True, "mistakes": [], "cautions": list(loaded.warnings)})
     else:
-        for caution in loaded.warnings:
-            print_line(caution)
-        print_line("The configuration is right.")
+        for warning in loaded.warnings:
+            print_line(warning)
+        print_line("The configuration is valid.")
 
 
-def _refuse_agents(loaded: Loaded) -> None:
-    """Raises MalformedConfig where a gateway would not begin with the agents that are wanted."""
+def _check_agents(loaded: Loaded) -> None:
+    """Raise MalformedConfig if a configured agent cannot start."""
     mistakes = [
         Mistake(
             position=loaded.sources.nearest(way).position,
@@ -92,7 +92,7 @@ def _fields(mistake: Mistake) -> dict[str, object]:
     }
 
 
-@app.command(help=f"What counts in the end, and where each value comes from.\n\n{EXAMPLES['show']}")
+@app.command(help=f"Show the settings in effect and where each comes from.\n\n{EXAMPLES['show']}")
 def show(file: File = None, *, json: Json = False) -> None:
     settings = list(
         effective_settings(load_with_sources(Path(), _environ(file), known_platforms(), load_factory, agent_options))
@@ -104,7 +104,7 @@ def show(file: File = None, *, json: Json = False) -> None:
     print_rows(["field", "value", "from"], ((field, format_value(value), str(spot)) for field, value, spot in settings))
 
 
-@app.command(help=f"Which files are looked at, the one that wins first.\n\n{EXAMPLES['path']}")
+@app.command(help=f"List the configuration files, highest priority first.\n\n{EXAMPLES['path']}")
 def path(*, json: Json = False) -> None:
     files = configuration_files(Path.cwd())
     found = [("user", files.user, exists(files.user)), ("project", files.project, exists(files.project))]
@@ -112,5 +112,5 @@ def path(*, json: Json = False) -> None:
         print_json({"files": [{"whose": whose, "path": str(file), "exists": there} for whose, file, there in found]})
         return
     print_rows(
-        ["whose", "file", ""], [(whose, str(file), "there" if there else "not there") for whose, file, there in found]
+        ["whose", "file", ""], [(whose, str(file), "found" if there else "missing") for whose, file, there in found]
     )

@@ -1,4 +1,4 @@
-"""`palaver sessions delete`, `prune` and `stats`: what there is, and less of it."""
+"""`palaver sessions delete`, `prune` and `stats`."""
 
 import sys
 from datetime import datetime, timedelta
@@ -11,9 +11,9 @@ import typer
 from palaver.cli import shared_options
 from palaver.cli.output import (
     Progress,
-    complain,
     confirmed,
     counted,
+    print_error,
     print_facts,
     print_heading,
     print_json,
@@ -49,21 +49,21 @@ from palaver.store.status.session_list import Period, Stats, Totals
 from palaver.store.store import Store
 
 __all__ = [
-    "agreed",
+    "confirm_deletion",
     "delete_sessions",
     "prune_sessions",
     "show_stats",
 ]
 
 
-def agreed(question: str, example: str, *, yes: bool) -> bool:
-    """Nothing is deleted unasked: where nobody can answer, only --yes says yes."""
+def confirm_deletion(question: str, example: str, *, yes: bool) -> bool:
+    """Ask before deleting; without a terminal, require --yes."""
     if yes:
         return True
     if not sys.stdin.isatty():
         raise BadArgument(
-            "Nobody can be asked here, standard input is",
-            found="no terminal",
+            "Standard input is not a terminal, so nobody can confirm.",
+            found="",
             allowed="--yes to delete without asking",
             example=f"{example.removesuffix(' --dry-run')} --yes",
         )
@@ -90,18 +90,18 @@ def delete_sessions(names: Names, *, yes: Yes = False, store: StoreOption = None
     found = ask(store, look)
     if not json:
         _announce(found)
-    if not agreed(f"Delete {counted(len(found), 'session')} for good?", EXAMPLES["delete"], yes=yes):
+    if not confirm_deletion(f"Delete {counted(len(found), 'session')} for good?", EXAMPLES["delete"], yes=yes):
         raise typer.Exit(1)
     _report_delete(ask(store, delete), busy, as_json=json)
 
 
 async def _wipe(store: Store) -> None:
-    """Out of the index and the logs, too."""
+    """Remove deleted text from the search index and the write-ahead log too."""
     for wipe in (store.search.catch_up, store.scrub):
         try:
             await wipe()
         except Exception as error:  # noqa: BLE001 - whatever it is undeletes nothing
-            print_note(f"What is deleted can stand in the index or the log for a while: {error}")
+            print_note(f"Deleted text can stay in the index or the log for a while: {error}")
 
 
 def _report_delete(removed: list[Removed], busy: list[SessionBusy], *, as_json: bool) -> None:
@@ -112,7 +112,7 @@ def _report_delete(removed: list[Removed], busy: list[SessionBusy], *, as_json: 
         for each in removed:
             print_line(f"{name_of(each.session)} is deleted, with {counted(each.entries, 'entry')}")
         for error in busy:
-            complain(str(error), as_json=False)
+            print_error(str(error), as_json=False)
     if busy:
         raise typer.Exit(1)
 
@@ -138,15 +138,20 @@ def _removed_fields(removed: Removed) -> dict[str, object]:
 def prune_sessions(
     *,
     before: Annotated[
-        str, typer.Option("--before", help="Ended before then: a date or a time.", show_default=False)
+        str, typer.Option("--before", help="Only sessions that ended before this date or time.", show_default=False)
     ] = "",
-    older_than: Annotated[str, typer.Option("--older-than", help="Ended so long ago: 90d.", show_default=False)] = "",
+    older_than: Annotated[
+        str,
+        typer.Option(
+            "--older-than", help="Only sessions that ended this long ago, for example 90d.", show_default=False
+        ),
+    ] = "",
     keep: Annotated[
-        int | None, typer.Option("--keep", min=0, max=1_000_000_000, help="Keep so many of the newest.")
+        int | None, typer.Option("--keep", min=0, max=1_000_000_000, help="Keep this many of the newest.")
     ] = None,
     platform: Platform = "",
     profile: Profile = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
     yes: Yes = False,
     store: StoreOption = None,
     json: Json = False,
@@ -164,7 +169,7 @@ def prune_sessions(
     if dry_run or not found.sessions:
         _report_prune(found, Pruned(), as_json=json)
         return
-    if not agreed(f"Delete {counted(found.sessions, 'session')} for good?", EXAMPLES["prune"], yes=yes):
+    if not confirm_deletion(f"Delete {counted(found.sessions, 'session')} for good?", EXAMPLES["prune"], yes=yes):
         raise typer.Exit(1)
     progress = Progress("sessions deleted")
 
@@ -181,7 +186,7 @@ def prune_sessions(
 
 
 def _limit(before: str, older_than: str) -> datetime | None:
-    """The earlier of the two."""
+    """Return the earlier limit."""
     limits = [moment("--before", before, EXAMPLES["prune"])]
     if older_than:
         limits.append(shared_options.now() - span("--older-than", older_than, EXAMPLES["prune"]))
@@ -189,7 +194,7 @@ def _limit(before: str, older_than: str) -> datetime | None:
 
 
 def _print_survey(found: Survey) -> None:
-    print_line(f"{counted(found.sessions, 'session')} with {counted(found.entries, 'entry')} can go")
+    print_line(f"{counted(found.sessions, 'session')} with {counted(found.entries, 'entry')} would be deleted")
     if found.sample:
         print_list(
             {"session": "", "title": "bold", "ended": "", "entries": ""},
@@ -234,11 +239,11 @@ _USUAL = {_Span.DAY: "30d", _Span.WEEK: "12w"}
 
 def show_stats(
     *,
-    by: Annotated[_Span, typer.Option("--by", help="Days or weeks in which sessions were started.")] = _Span.DAY,
+    by: Annotated[_Span, typer.Option("--by", help="Group by day or week of the start.")] = _Span.DAY,
     since: Annotated[
-        str, typer.Option("--since", help="From the day or week of then on; else 30d or 12w.", show_default=False)
+        str, typer.Option("--since", help="Start with this day or week. Default: 30d or 12w.", show_default=False)
     ] = "",
-    zone_name: Annotated[str, typer.Option("--zone", help="IANA time zone of the days.")] = "UTC",
+    zone_name: Annotated[str, typer.Option("--zone", help="Use this IANA time zone for days.")] = "UTC",
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
@@ -259,7 +264,7 @@ def show_stats(
 
 
 def _whole(by: _Span, start: datetime, where: ZoneInfo) -> datetime:
-    """When the day or the week of `start` begins there, so that the first in the table is a whole one."""
+    """Return the start of the day or week of `start`, so that the first row is complete."""
     day = to_local(start, where).replace(hour=0, minute=0, second=0, microsecond=0)
     return first_instant(day - timedelta(days=day.weekday() if by is _Span.WEEK else 0), where)
 

@@ -1,4 +1,4 @@
-"""`palaver doctor`: is everything well, and if not, how to mend it."""
+"""`palaver doctor`: find problems and show how to fix them."""
 
 import os
 from datetime import UTC, datetime
@@ -31,14 +31,14 @@ EXAMPLES = {"doctor": "palaver doctor --rebuild-search"}
 
 app = typer.Typer(rich_markup_mode=None)
 
-_MEND = "change what the sentence names; palaver config check says where it stands"
+_MEND = "fix it in the configuration; palaver config check shows the line"
 
-Rebuild = Annotated[bool, typer.Option("--rebuild-search", help="Throw the search index away and make it anew.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Rebuild = Annotated[bool, typer.Option("--rebuild-search", help="Rebuild the search index.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command(
-    help=f"Check the database, the promises, the disk, the clock and the search index.\n\n{EXAMPLES['doctor']}"
+    help=f"Check the database, its guarantees, the disk, the clock and the search index.\n\n{EXAMPLES['doctor']}"
 )
 def doctor(*, store: StoreOption = None, rebuild_search: Rebuild = False, json: Json = False) -> None:
     checks = _checked(store, rebuild=rebuild_search)
@@ -48,13 +48,13 @@ def doctor(*, store: StoreOption = None, rebuild_search: Rebuild = False, json: 
     else:
         for check in checks:
             print_verdict(check.name, check.found, mend="" if check.ok else check.mend, ok=check.ok)
-        print_line("All is well." if well else "Something needs mending.")
+        print_line("Everything is fine." if well else "Something needs fixing.")
     if not well:
         raise typer.Exit(FAILED)
 
 
 def _checked(store: str | None, *, rebuild: bool) -> list[HealthCheck]:
-    """As far as it can be looked at: a store that cannot be opened is one of the things found."""
+    """Run all checks; a store that cannot be opened is reported as one."""
     file = sqlite_path(store_url(store))
     checks = check_data_directory(file.resolve()) if file else []
     checks += [*_configuration(), *_agents()]
@@ -62,27 +62,27 @@ def _checked(store: str | None, *, rebuild: bool) -> list[HealthCheck]:
     async def examine(opened: Store) -> list[HealthCheck]:
         if rebuild:
             count = await opened.search.rebuild()
-            checks.append(HealthCheck(name="search index", ok=True, found=f"made anew from {count} entries"))
+            checks.append(HealthCheck(name="search index", ok=True, found=f"rebuilt from {count} entries"))
         async for check in check_store(opened, datetime.now(UTC)):
             checks.append(check)
         return checks
 
     if file and unreadable_folder(file.resolve()):
         return checks
-    # To open an empty file would make a new store of it.
+    # Opening an empty file would create a new store in it.
     if emptied := _emptied(file):
         return [*checks, *emptied]
     try:
         return ask(store, examine, absent=checks)
     except StoreError as error:
         mend = (
-            recovery_steps(file) if file and is_corrupt(file, error) else "mend what the sentence names, and look again"
+            recovery_steps(file) if file and is_corrupt(file, error) else "fix the cause and run palaver doctor again"
         )
         return [*checks, HealthCheck(name="database", ok=False, found=str(error), mend=mend)]
 
 
 def _configuration() -> list[HealthCheck]:
-    """Whether adapters and hooks are there, and take what the configuration says of them."""
+    """Check that adapters and hooks load and accept their options."""
     try:
         load(Path(), os.environ, known_platforms(), load_factory)
     except MalformedConfig as error:
@@ -91,21 +91,21 @@ def _configuration() -> list[HealthCheck]:
 
 
 def _agents() -> list[HealthCheck]:
-    """Whether a gateway would begin with the agents that the configuration wants."""
+    """Check that the configured agents can start."""
     refused = [f"{'.'.join(way)}: {refusal}" for way, refusal in find_unavailable_agents(load(Path(), os.environ))]
     return [HealthCheck(name="agent", ok=False, found=each, mend=_MEND) for each in refused]
 
 
 def _emptied(file: Path | None) -> list[HealthCheck]:
-    """Something where the database is empty, but its search index is there."""
+    """Report an empty database beside an existing search index."""
     if file is None or not file.is_file() or file.stat().st_size or not file.with_name(f"{file.name}.search").exists():
         return []
     return [
         HealthCheck(
             name="database",
             ok=False,
-            found=f"{file} is empty, though an old search index lies beside it",
-            mend="bring the database back from a backup; to begin anew, remove both files",
+            found=f"{file} is empty, but a search index exists",
+            mend="restore the database from a backup, or remove both files to start over",
         )
     ]
 

@@ -1,4 +1,4 @@
-"""`palaver explain`: why this key, this reset, this target, this schedule."""
+"""`palaver explain`: show how Palaver decides about keys, access, resets, targets and schedules."""
 
 import os
 from dataclasses import replace
@@ -35,7 +35,7 @@ EXAMPLES = {
 }
 
 app = typer.Typer(
-    help="Why Palaver decides as it does: keys, access, resets, targets, schedules.",
+    help="Explain how Palaver decides.",
     rich_markup_mode=None,
 )
 
@@ -67,7 +67,7 @@ def _chat(chat: str, kind: str) -> str:
     return chat
 
 
-@app.command(help=f"Which conversation a message belongs to, and the rule behind each part.\n\n{EXAMPLES['key']}")
+@app.command(help=f"Show which conversation a message belongs to, and why.\n\n{EXAMPLES['key']}")
 def key(
     platform: Annotated[str, typer.Option(help="telegram, discord, …")],
     kind: Annotated[str, typer.Option(help="dm, group, channel or thread.")] = DM,
@@ -76,10 +76,8 @@ def key(
     user: Annotated[str, typer.Option(help="User id.")] = "",
     user_alt: Annotated[str, typer.Option(help="Stable second user id (Signal UUID, Feishu union id).")] = "",
     server: Annotated[str, typer.Option(help="Guild, workspace or server id.")] = "",
-    account: Annotated[str, typer.Option(help="Which bot of ours.")] = "",
-    profile: Annotated[
-        str | None, typer.Option(help="Which profile serves it; else the rules of the configuration say.")
-    ] = None,
+    account: Annotated[str, typer.Option(help="Your bot account.")] = "",
+    profile: Annotated[str | None, typer.Option(help="Use this profile instead of the configured one.")] = None,
     person: Annotated[str, typer.Option(help="The linked person behind the user, for --dm-scope per-person.")] = "",
     owner: Annotated[bool, typer.Option(help="Whether the user is the owner, for --dm-scope shared.")] = True,
     dm_scope: Annotated[DmScope, typer.Option(help="Which direct chats are one conversation.")] = DmScope.PER_CHAT,
@@ -107,21 +105,21 @@ def key(
 
 
 def _routed(source: Source) -> Source:
-    """In the profile that the rules of the configuration choose."""
+    """Return the source with the profile that the configuration chooses."""
     from palaver.config.loader import load  # noqa: PLC0415 - slow to import, and often not needed
 
     return replace(source, profile=choose_profile(source, load(Path.cwd(), os.environ).options().profiles))
 
 
 def _attached_to(place: SessionKey, store: str | None) -> SessionKey | None:
-    """The conversation elsewhere that a place leads to: the store knows it, where there is one."""
+    """Return the conversation that this chat is attached to, if a store knows one."""
     file = sqlite_path(store_url(store))
     if file and not file.exists():
         return None
     try:
         led = ask(store, lambda opened: opened.read(conversation_of(place)))
     except StoreError as error:
-        print_note(f"Whether this place is attached to another conversation is not known: {error}.")
+        print_note(f"Cannot tell whether this chat is attached to another conversation: {error}.")
         return None
     return None if led == place else led
 
@@ -139,10 +137,12 @@ def _print_key(explanation: KeyExplanation, attached_to: SessionKey | None, *, a
         print_facts([("goes to", f"{attached_to.text} (/attach was said in this place; /detach there ends it)")])
 
 
-app.command("access", help=f"Whether somebody is let in somewhere, and why.\n\n{EXAMPLES['access']}")(explain_access)
+app.command("access", help=f"Show whether somebody has access somewhere, and why.\n\n{EXAMPLES['access']}")(
+    explain_access
+)
 
 
-@app.command(help=f"Whether a conversation starts fresh, and when it next would.\n\n{EXAMPLES['reset']}")
+@app.command(help=f"Show whether a conversation resets, and when.\n\n{EXAMPLES['reset']}")
 def reset(
     last_active: Annotated[str, typer.Option(help="When a person last spoke: ISO 8601 with an offset.")],
     policy: Annotated[ResetMode, typer.Option(help="What ends a conversation.")] = ResetMode.NEVER,
@@ -169,7 +169,7 @@ def _print_reset(decision: ResetDecision, zone_name: str, *, as_json: bool) -> N
     print_facts([("boundary crossed", boundary or "none"), ("next boundary", following or "never")])
 
 
-@app.command(context_settings=_MINUS, help=f"Where a delivery target leads.\n\n{EXAMPLES['target']}")
+@app.command(context_settings=_MINUS, help=f"Show where a delivery target leads.\n\n{EXAMPLES['target']}")
 def target(
     text: Annotated[str, typer.Argument(help="origin, local, all, platform, platform:chat[:thread], or a list.")],
     json: Json = False,
@@ -206,7 +206,7 @@ def _target_words(target: Target) -> str:
             return f"{place}, thread {thread}" if thread else place
 
 
-@app.command(context_settings=_MINUS, help=f"When a schedule fires: its next five times.\n\n{EXAMPLES['schedule']}")
+@app.command(context_settings=_MINUS, help=f"Show the next five times of a schedule.\n\n{EXAMPLES['schedule']}")
 def schedule(
     text: Annotated[str, typer.Argument(help="30m, 2h (once), every 2h, five-field cron, or an ISO time.")],
     zone_name: Annotated[str, typer.Option("--zone", help="IANA time zone.")] = "UTC",

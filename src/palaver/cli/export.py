@@ -1,4 +1,4 @@
-"""`palaver sessions export` and `import`: conversations to files and back."""
+"""`palaver sessions export` and `import`."""
 
 import os
 import sys
@@ -37,10 +37,10 @@ from palaver.store.status.session_list import NO_FILTER, ListFilter
 from palaver.store.store import Store
 
 __all__ = [
+    "cannot_use",
     "export_sessions",
     "import_archive",
-    "sink",
-    "unusable",
+    "open_output",
 ]
 
 _SUFFIXES = {
@@ -52,22 +52,22 @@ _SUFFIXES = {
 
 
 def export_sessions(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[SESSION]...", help="Ids or titles.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[SESSION]...", help="Session ids or titles.")] = None,
     *,
-    everything: Annotated[bool, typer.Option("--all", help="Every session.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Export every session.")] = False,
     platform: Platform = "",
     profile: Profile = "",
     person: Person = "",
     since: Since = "",
     until: Until = "",
-    output: Annotated[str, typer.Option("--output", "-o", help="The file; else standard output.")] = "",
+    output: Annotated[str, typer.Option("--output", "-o", help="Write to this file instead of standard output.")] = "",
     form: Annotated[
-        ExportFormat | None, typer.Option("--format", help="Else told by the end of the file name.")
+        ExportFormat | None, typer.Option("--format", help="File format. Default: from the file name.")
     ] = None,
     hidden: Annotated[
-        bool, typer.Option("--hidden", help="Hidden entries too, marked; JSONL has them always.")
+        bool, typer.Option("--hidden", help="Include hidden entries, marked. JSONL always has them.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
@@ -78,7 +78,7 @@ def export_sessions(
         since=moment("--since", since, EXAMPLES["export"]),
         until=moment("--until", until, EXAMPLES["export"]),
     )
-    _refuse_unclear(names or [], wanted, everything=everything)
+    _check_selection(names or [], wanted, everything=everything)
     chosen = form or _form_of(output)
 
     async def export(opened: Store) -> int:
@@ -89,7 +89,7 @@ def export_sessions(
             else collect_all(opened.database, OPERATOR, wanted)
         )
         tally = _Counted(records)
-        with sink(output, force=force, example=EXAMPLES["export"]) as file:
+        with open_output(output, force=force, example=EXAMPLES["export"]) as file:
             async for piece in write_archive(tally.records(), chosen, hidden=hidden):
                 file.write(piece)
         return tally.count
@@ -103,7 +103,7 @@ def _form_of(output: str) -> ExportFormat:
     suffix = Path(output).suffix.lower()
     if output and suffix not in _SUFFIXES:
         raise BadArgument(
-            "The end of a file name tells the format, and cannot be",
+            "Unknown file name ending",
             found=suffix,
             allowed=f"{', '.join(_SUFFIXES)}, or any with --format",
             example=EXAMPLES["export"],
@@ -111,19 +111,19 @@ def _form_of(output: str) -> ExportFormat:
     return _SUFFIXES[suffix] if output else ExportFormat.JSONL
 
 
-def _refuse_unclear(names: Sequence[str], wanted: ListFilter, *, everything: bool) -> None:
+def _check_selection(names: Sequence[str], wanted: ListFilter, *, everything: bool) -> None:
     ways = sum((bool(names), everything or wanted != NO_FILTER))
     if ways != 1:
         raise BadArgument(
-            "It is not clear what to export:",
-            found="names and a choice" if ways else "nothing",
-            allowed="the names of sessions, or else --all or a choice such as --platform",
+            "Choose what to export." if not ways else "Choose sessions by name or by filter, not both.",
+            found="names and filters" if ways else "nothing",
+            allowed="the names of sessions, --all, or a filter such as --platform",
             example=EXAMPLES["export"],
         )
 
 
 class _Counted:
-    """Records on their way into a file, counted."""
+    """Count records while they are written."""
 
     def __init__(self, records: AsyncIterator[SessionRecord]) -> None:
         self._records = records
@@ -139,19 +139,19 @@ class _Counted:
 
 
 @contextmanager
-def sink(output: str, *, force: bool, example: str) -> Generator[IO[bytes]]:
-    """Where something is written. A file appears only when it is whole, and only its owner may read it."""
+def open_output(output: str, *, force: bool, example: str) -> Generator[IO[bytes]]:
+    """Open the output. A file appears only when it is complete, readable only by its owner."""
     if not output:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
     target = Path(output)
     if target.exists() and not force:
-        raise BadArgument("This file exists:", found=output, allowed="a new name, or --force", example=example)
+        raise BadArgument("This file already exists:", found=output, allowed="a new name, or --force", example=example)
     try:
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=".palaver-")
     except OSError as error:
-        raise unusable(output, error, example) from error
+        raise cannot_use(output, error, example) from error
     part = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -160,16 +160,16 @@ def sink(output: str, *, force: bool, example: str) -> Generator[IO[bytes]]:
             os.fsync(handle)
         part.replace(target)
     except OSError as error:
-        raise unusable(output, error, example) from error
+        raise cannot_use(output, error, example) from error
     finally:
         part.unlink(missing_ok=True)
 
 
-def unusable(file: str, error: OSError, example: str) -> BadArgument:
+def cannot_use(file: str, error: OSError, example: str) -> BadArgument:
     return BadArgument(
-        "This file cannot be used:",
+        f"Cannot use {{found}}: {one_line(error.strerror or str(error), 80)}",
         found=file,
-        allowed=f"one that can ({one_line(error.strerror or str(error), 80)})",
+        allowed="another file",
         example=example,
     )
 
@@ -185,9 +185,11 @@ def _report_export(count: int, output: str, *, as_json: bool) -> None:
 
 
 def import_archive(
-    file: Annotated[str, typer.Argument(help="A JSONL file of an export; - for standard input.", show_default=False)],
+    file: Annotated[
+        str, typer.Argument(help="A JSONL file from an export, or - for standard input.", show_default=False)
+    ],
     *,
-    as_copy: Annotated[bool, typer.Option("--as-copy", help="Beside a session of the same id, not refused.")] = False,
+    as_copy: Annotated[bool, typer.Option("--as-copy", help="Import as a copy if the id exists already.")] = False,
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
@@ -198,15 +200,15 @@ def import_archive(
             async for imported in import_sessions(opened.database, lines, as_copy=as_copy):
                 report.add(imported)
 
-    _refuse_others(file)
+    _check_archive(file)
     ask(store, bring, make=True)
     report.print()
     if report.outcomes[ImportOutcome.REFUSED]:
         raise typer.Exit(1)
 
 
-def _refuse_others(file: str) -> None:
-    """A file that is no archive, before a store is made for it."""
+def _check_archive(file: str) -> None:
+    """Refuse a file that is no archive before creating a store."""
     if file != "-":
         with _lines(file) as lines:
             check_header(lines.readline())
@@ -220,7 +222,7 @@ def _lines(file: str) -> Generator[IO[bytes]]:
     try:
         opened = Path(file).open("rb")  # noqa: SIM115 - closed below
     except OSError as error:
-        raise unusable(file, error, EXAMPLES["import"]) from error
+        raise cannot_use(file, error, EXAMPLES["import"]) from error
     with opened:
         yield opened
 
@@ -235,7 +237,7 @@ _MOST_NOTES = 1000
 
 
 class _ImportReport:
-    """Counts what became of every session; what deserves a word is told as it happens, or kept for the machine."""
+    """Count the outcomes; print notes as they come, or collect them for JSON."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.outcomes: Counter[ImportOutcome] = Counter()
@@ -274,4 +276,4 @@ class _ImportReport:
         summary = ", ".join(
             f"{self.outcomes[outcome]} {_WORDS[outcome]}" for outcome in ImportOutcome if self.outcomes[outcome]
         )
-        print_line(summary or "The archive holds no sessions.")
+        print_line(summary or "The archive has no sessions.")

@@ -1,4 +1,4 @@
-"""`palaver file`: a file that came with a message, or went out with an answer."""
+"""`palaver file`: describe or save a file of a message or an answer."""
 
 import os
 import shutil
@@ -23,12 +23,14 @@ EXAMPLES = {"file": "palaver file 9f86d081884c7d65 -o report.md"}
 
 app = typer.Typer(rich_markup_mode=None)
 
-Id = Annotated[str, typer.Argument(metavar="FILE", help="Its id, as the agent or a chat names it.", show_default=False)]
-Output = Annotated[str, typer.Option("--output", "-o", help="Where to; else it is only described.")]
-Force = Annotated[bool, typer.Option("--force", help="Write over a file that exists.")]
+Id = Annotated[
+    str, typer.Argument(metavar="FILE", help="The file id, as the agent or a chat shows it.", show_default=False)
+]
+Output = Annotated[str, typer.Option("--output", "-o", help="Save to this path; without it, only describe the file.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 
 
-@app.command(help=f"A file that came with a message or went out with an answer.\n\n{EXAMPLES['file']}")
+@app.command(help=f"Describe a file of a message or an answer, or save it.\n\n{EXAMPLES['file']}")
 def file(name: Id, *, output: Output = "", force: Force = False, store: StoreOption = None, json: Json = False) -> None:
     async def find(opened: Store) -> Attachment:
         return await opened.read(attachments.find(name, OPERATOR))
@@ -52,7 +54,9 @@ def _copy(name: str, place: Path | None, output: str, *, force: bool) -> None:
             shutil.copyfileobj(content, sys.stdout.buffer)
         return
     if Path(output).exists() and not force:
-        raise BadArgument("This file exists:", found=output, allowed="a new name, or --force", example=EXAMPLES["file"])
+        raise BadArgument(
+            "This file already exists:", found=output, allowed="a new name, or --force", example=EXAMPLES["file"]
+        )
     shutil.copyfile(place, output)
 
 

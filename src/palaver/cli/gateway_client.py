@@ -1,4 +1,4 @@
-"""The way to a gateway: to the one that runs, or else to one in this process."""
+"""Connect to the running gateway, or start one in this process."""
 
 import asyncio
 import logging
@@ -19,28 +19,28 @@ from palaver.platforms.terminal.client import GatewayFailing
 from palaver.platforms.terminal.socket import Streams, connect
 
 __all__ = [
-    "GatewayBroke",
-    "Host",
+    "GatewayClient",
+    "GatewayCrashed",
 ]
 
 log = logging.getLogger(__name__)
 
-_GRACE = 15.0
-"""Seconds in which a gateway that went away may come back before another takes its place."""
-_PATIENCE = 10.0
-"""Seconds in which a gateway that owns the store must answer."""
-_LEAVING = 5.0
-"""Seconds in which a gateway of its own may end in good order; with a store that does not answer it cannot."""
-_PAUSE = 0.02
-_LONGEST_LOG = 1_000_000
+_RECONNECT_GRACE_S = 15.0
+"""How long to wait for a lost gateway before starting one, in seconds."""
+_ANSWER_TIMEOUT_S = 10.0
+"""How long the owner of the store has to answer, in seconds."""
+_STOP_TIMEOUT_S = 5.0
+"""How long our own gateway has to stop cleanly, in seconds."""
+_RETRY_PAUSE_S = 0.02
+_MAX_LOG_BYTES = 1_000_000
 
 
-class GatewayBroke(PalaverError):
-    """A mistake of ours, in the gateway of this process."""
+class GatewayCrashed(PalaverError):
+    """The gateway in this process failed because of a bug."""
 
 
-class _Log(RotatingFileHandler):
-    """Opened with its first line, for its owner alone."""
+class _LogFile(RotatingFileHandler):
+    """A log file created with its first line, readable only by its owner."""
 
     def _open(self) -> TextIOWrapper:
         file = Path(self.baseFilename)
@@ -49,11 +49,11 @@ class _Log(RotatingFileHandler):
         return super()._open()
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - its name in logging
-        """A log that cannot be written, on a full disk, is no reason to disturb the conversation."""
+        """Ignore write errors, such as a full disk: the chat goes on."""
 
 
 class _Outages(logging.Handler):
-    """Tells of a store that has not answered the gateway of this process for a while, or a socket it could not make."""
+    """Report a store that has been unavailable for a while, or a socket that cannot be created."""
 
     def __init__(self, lasting: "asyncio.Future[str]") -> None:
         super().__init__(logging.WARNING)
@@ -64,15 +64,15 @@ class _Outages(logging.Handler):
         action, account = getattr(record, "action", ""), getattr(record, "account", "")
         if action != "store.unavailable" and (action, account.partition(":")[0]) != ("account.down", "terminal"):
             return
-        if record.created - self._last > _PATIENCE:
+        if record.created - self._last > _ANSWER_TIMEOUT_S:
             self._first = record.created
         self._last = record.created
-        if self._last - self._first > _PATIENCE / 2 and not self._lasting.done():
+        if self._last - self._first > _ANSWER_TIMEOUT_S / 2 and not self._lasting.done():
             self._lasting.set_result(record.getMessage())
 
 
-class _NoWindow(logging.Handler):
-    """Tells of a window that does not open: whoever chats does not read the log."""
+class _WebErrors(logging.Handler):
+    """Report a web server that does not start: people in a chat do not read the log."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -83,11 +83,11 @@ class _NoWindow(logging.Handler):
             self._tell(record.getMessage())
 
 
-class Host:
-    """Use it as a context manager: a gateway of its own ends with it, in good order."""
+class GatewayClient:
+    """A connection to a gateway; leaving the context stops our own gateway cleanly."""
 
     def __init__(self, config: Config) -> None:
-        # Whoever leaves does not want to wait: a turn that is cut off goes on the next time.
+        # Do not drain on exit: an interrupted turn resumes next time.
         hurried = config.limits.model_copy(update={"drain_limit": timedelta()})
         self._config = config.model_copy(update={"limits": hurried})
         self._path = terminal_socket(config)
@@ -95,7 +95,7 @@ class Host:
         self._serving: asyncio.Task[bool] | None = None
         self._was_there = False
         self.window: Callable[[str], None] | None = None
-        """Whether a gateway of its own has a window, and who is told about it."""
+        """Set to enable the web server of our own gateway; called with its link and errors."""
         self._log = ExitStack()
         self._lasting: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -105,59 +105,59 @@ class Host:
     async def __aexit__(self, *_: object) -> None:
         if self._gateway and self._serving:
             self._gateway.stop()
-            await asyncio.wait({self._serving}, timeout=_LEAVING)
+            await asyncio.wait({self._serving}, timeout=_STOP_TIMEOUT_S)
             if not self._serving.done():
                 self._gateway.stop()
             await asyncio.gather(self._serving, return_exceptions=True)
         self._log.close()
 
     async def outage(self) -> None:
-        """Raises GatewayFails once a gateway of its own has got nowhere for a while."""
+        """Raise GatewayFails once our own gateway has failed for a while."""
         raise GatewayFailing(await self._lasting, passes=True)
 
     async def connect(self) -> Streams:
-        """Raises what keeps a gateway from starting."""
+        """Connect; raise the error that keeps a gateway from starting."""
         now = asyncio.get_running_loop().time
-        grace = _GRACE if self._was_there and not self._gateway else 0
-        start_at, give_up_at = now() + grace, now() + grace + _PATIENCE
+        grace = _RECONNECT_GRACE_S if self._was_there and not self._gateway else 0
+        start_at, give_up_at = now() + grace, now() + grace + _ANSWER_TIMEOUT_S
         while True:
             with suppress(OSError):
                 streams = await connect(self._path)
                 self._was_there = True
                 return streams
             if now() >= start_at:
-                self._have_one(until=give_up_at - now())
-            await asyncio.sleep(_PAUSE)
+                self._ensure_gateway(until=give_up_at - now())
+            await asyncio.sleep(_RETRY_PAUSE_S)
 
-    def _have_one(self, until: float) -> None:
-        """Start one, if there is none or it has ended because another was quicker."""
+    def _ensure_gateway(self, until: float) -> None:
+        """Start a gateway, unless one runs or another process was quicker."""
         if self._serving and not self._serving.done():
             return
         if self._serving and (error := self._serving.exception()):
             if not isinstance(error, StoreInUse) or until < 0:
-                raise self._said(error)
+                raise self._explain(error)
         else:
-            self._keep_log()
+            self._start_log()
         self._gateway = Gateway(self._config, show_login=self.window)
         self._serving = asyncio.create_task(self._gateway.serve())
 
-    def _said(self, error: BaseException) -> BaseException:
-        """What went wrong first, where a person can do something about it; else where the trace is."""
+    def _explain(self, error: BaseException) -> BaseException:
+        """Return the first error if a person can fix it; otherwise say where the traceback is."""
         first: BaseException = error
         while isinstance(first, BaseExceptionGroup):
             first = cast("BaseExceptionGroup[BaseException]", first).exceptions[0]
         if isinstance(first, PalaverError | OSError):
             return first
-        log.error("the gateway broke", exc_info=error, extra={"action": "gateway.error"})
-        return GatewayBroke(f"the gateway broke ({type(first).__name__}): a trace is in {self._log_file}")
+        log.error("the gateway failed", exc_info=error, extra={"action": "gateway.error"})
+        return GatewayCrashed(f"The gateway failed ({type(first).__name__}). See the traceback in {self._log_file}")
 
     @property
     def _log_file(self) -> Path:
         return self._config.data_dir / "chat.log"
 
-    def _keep_log(self) -> None:
-        """In a file: the terminal belongs to the conversation."""
-        handler = _Log(self._log_file, maxBytes=_LONGEST_LOG, backupCount=1, encoding="utf-8", delay=True)
+    def _start_log(self) -> None:
+        """Log to a file: the terminal shows the chat."""
+        handler = _LogFile(self._log_file, maxBytes=_MAX_LOG_BYTES, backupCount=1, encoding="utf-8", delay=True)
         handler.setFormatter(HumanFormat(colours=False))
         root, ours = logging.getLogger(), logging.getLogger("palaver")
         outages = _Outages(self._lasting)
@@ -168,7 +168,7 @@ class Host:
         root.addHandler(handler)
         root.addHandler(outages)
         if self.window:
-            closed = _NoWindow(self.window)
+            closed = _WebErrors(self.window)
             root.addHandler(closed)
             self._log.callback(root.removeHandler, closed)
         ours.setLevel(self._config.log.level.upper())

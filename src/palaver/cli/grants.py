@@ -1,4 +1,4 @@
-"""`palaver grants`: who may talk, as what, why, and who said so."""
+"""`palaver grants`: list and change who has access, and show the log."""
 
 import os
 from pathlib import Path
@@ -29,14 +29,12 @@ EXAMPLES = {
     "log": "palaver grants log --limit 20",
 }
 
-app = typer.Typer(help="Who may talk, as what, and why.", rich_markup_mode=None)
+app = typer.Typer(help="List and change who has access.", rich_markup_mode=None)
 
-Force = Annotated[bool, typer.Option("--force", help="Even if nobody but the terminal is owner then.")]
+Force = Annotated[bool, typer.Option("--force", help="Allow it even if it removes the last owner.")]
 
 
-@app.command(
-    "list", help=f"Every grant: of the table by its number, of the configuration without.\n\n{EXAMPLES['list']}"
-)
+@app.command("list", help=f"List all grants. Those of the configuration have no number.\n\n{EXAMPLES['list']}")
 def list_grants(*, store: StoreOption = None, json: Json = False) -> None:
     table = ask(
         store,
@@ -58,16 +56,16 @@ def _role(grant: Grant) -> str:
     return grant.role.text if grant.effect is Effect.ALLOW else "none"
 
 
-@app.command("add", help=f"Let somebody in, give them another role, or block them.\n\n{EXAMPLES['add']}")
+@app.command("add", help=f"Give somebody access or another role, or block them.\n\n{EXAMPLES['add']}")
 def add_grant(
     who: Annotated[str, typer.Argument(help=f"{GRANTEE_FORMS}.", show_default=False)],
     *,
-    role: Annotated[str, typer.Option(help="As what: guest, member, admin or owner.")] = AccessRole.MEMBER.text,
-    block: Annotated[bool, typer.Option("--block", help="Keep them out instead; it wins over every grant.")] = False,
-    basis: Annotated[Basis, typer.Option(help="What they must show.")] = Basis.IDENTITY,
+    role: Annotated[str, typer.Option(help="Role: guest, member, admin or owner.")] = AccessRole.MEMBER.text,
+    block: Annotated[bool, typer.Option("--block", help="Block them instead. A block wins over every grant.")] = False,
+    basis: Annotated[Basis, typer.Option(help="How they are identified.")] = Basis.IDENTITY,
     chat: Annotated[str, typer.Option(help="Only in this chat and its threads.", show_default=False)] = "",
     server: Annotated[str, typer.Option(help="Only on this server or workspace.", show_default=False)] = "",
-    account: Annotated[str, typer.Option(help="Only to this bot of yours.", show_default=False)] = "",
+    account: Annotated[str, typer.Option(help="Only for this bot account.", show_default=False)] = "",
     force: Force = False,
     store: StoreOption = None,
     json: Json = False,
@@ -98,7 +96,7 @@ def _sentence(grant: Grant) -> str:
     )
 
 
-@app.command("remove", help=f"Take a grant back.\n\n{EXAMPLES['remove']}")
+@app.command("remove", help=f"Remove a grant.\n\n{EXAMPLES['remove']}")
 def remove_grant(
     number: Annotated[int, typer.Argument(min=1, help="Its number in the list.", show_default=False)],
     *,
@@ -112,18 +110,20 @@ def remove_grant(
     grant = ask(store, remove)
     if grant is None:
         raise BadArgument(
-            "There is no grant", found=str(number), allowed="a number of the list", example=EXAMPLES["list"]
+            "There is no grant number", found=str(number), allowed="a number of the list", example=EXAMPLES["list"]
         )
     if json:
         print_json({"removed": number, **grant.to_json()})
         return
-    print_line(f"Grant {number} is taken back: {_sentence(grant)}.")
+    print_line(f"Grant {number} removed: {_sentence(grant)}.")
 
 
-app.command("explain", help=f"Whether somebody is let in somewhere, and why.\n\n{EXAMPLES['explain']}")(explain_access)
+app.command("explain", help=f"Show whether somebody has access somewhere, and why.\n\n{EXAMPLES['explain']}")(
+    explain_access
+)
 
 
-@app.command("log", help=f"Who changed what about access, and when; the newest last.\n\n{EXAMPLES['log']}")
+@app.command("log", help=f"Show who changed access and when, newest last.\n\n{EXAMPLES['log']}")
 def show_log(*, limit: Limit = 50, store: StoreOption = None, json: Json = False) -> None:
     changes = ask(store, lambda opened: opened.read(grants.list_changes(limit)), [], nothing="Nothing was changed yet.")
     if json:
@@ -136,7 +136,7 @@ def show_log(*, limit: Limit = 50, store: StoreOption = None, json: Json = False
             for change in changes
         ]
         print_rows(("when", "who", "did", "what"), rows)
-        print_note("Grants of the configuration are not in it: the file says them.")
+        print_note("Grants in the configuration file are not in this log.")
 
 
 _DID = {

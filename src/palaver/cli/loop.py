@@ -1,4 +1,4 @@
-"""The event loop that a gateway runs on: libuv's, which hands over between threads in half the time."""
+"""Run the gateway on uvloop: it halves the cost of switching between threads."""
 
 import asyncio
 import logging
@@ -18,32 +18,32 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_PATIENCE = 2.0
-"""Seconds in which whatever is still at work may end when it is told to."""
+_CANCEL_TIMEOUT_S = 2.0
+"""How long cancelled tasks have to end, in seconds."""
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """As asyncio would, but an agent or adapter that does not heed its end is not waited for."""
+    """Run like `asyncio.run`, but do not wait for tasks that ignore cancellation."""
     runner = asyncio.Runner(loop_factory=new_event_loop)
     try:
         return runner.run(main)
     finally:
         loop = runner.get_loop()
-        if loop.run_until_complete(_end_all()):
+        if loop.run_until_complete(_cancel_all()):
             # What goes on in threads is not waited for either.
             loop.close()
         asyncio.set_event_loop(None)
 
 
-async def _end_all() -> bool:
-    """Whether everything has ended."""
+async def _cancel_all() -> bool:
+    """Cancel all tasks; return whether they ended."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()
     if left:
-        _, left = await asyncio.wait(left, timeout=_PATIENCE)
+        _, left = await asyncio.wait(left, timeout=_CANCEL_TIMEOUT_S)
     with suppress(TimeoutError):
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_CANCEL_TIMEOUT_S):
             await asyncio.get_running_loop().shutdown_asyncgens()
     if left:
         log.error("something does not stop; it is left to itself", extra={"action": "gateway.task_left"})

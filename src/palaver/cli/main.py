@@ -16,7 +16,7 @@ import typer.main
 from typer.core import TyperGroup
 
 from palaver import __version__
-from palaver.cli.output import FAILED, TEMPORARY, WRONG, complain, write_nowhere
+from palaver.cli.output import FAILED, TEMPORARY, WRONG, discard_output, print_error
 from palaver.model.errors import BadArgument, InvalidInput, PalaverError, StoreInUse, StoreUnavailable
 
 __all__ = [
@@ -96,8 +96,8 @@ def run() -> None:
     except OSError as error:
         code = FAILED
         if not isinstance(error, BrokenPipeError):
-            complain(_refused(error), as_json=False)
-        write_nowhere()
+            print_error(_refused(error), as_json=False)
+        discard_output()
     _exit(code)
 
 
@@ -151,11 +151,11 @@ def main(args: Sequence[str]) -> int:
     try:
         return _command()(list(args) or ["--help"], standalone_mode=False, prog_name="palaver") or 0
     except InvalidInput as error:
-        complain(str(error), as_json=as_json)
+        print_error(str(error), as_json=as_json)
     except typer.TyperException as error:
-        complain(_sentence(error, args), as_json=as_json)
+        print_error(_sentence(error, args), as_json=as_json)
     except PalaverError as error:
-        complain(" ".join([str(error), *getattr(error, "__notes__", [])]), as_json=as_json)
+        print_error(" ".join([str(error), *getattr(error, "__notes__", [])]), as_json=as_json)
         return TEMPORARY if isinstance(error, StoreInUse | StoreUnavailable) else FAILED
     return WRONG
 

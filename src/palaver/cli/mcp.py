@@ -1,4 +1,4 @@
-"""`palaver mcp`: the MCP server over standard input and output, for agents that start it themselves."""
+"""`palaver mcp`: serve MCP on standard input and output, for agents that start it themselves."""
 
 import asyncio
 import os
@@ -23,22 +23,22 @@ __all__ = ["EXAMPLES", "app", "serve"]
 
 EXAMPLES = {"mcp": "palaver mcp --scopes read"}
 _TOKEN = "PALAVER_TOKEN"  # noqa: S105 - the name of a variable
-_GOOD_FOR = timedelta(days=30)
+_TOKEN_LIFETIME = timedelta(days=30)
 
 app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command(
-    help="Serve conversations to another agent over standard input and output, by the gateway that runs.\n\n"
+    help="Serve conversations as MCP tools on standard input and output, through the running gateway.\n\n"
     f"{EXAMPLES['mcp']}"
 )
 def serve(
     *,
-    scopes: Annotated[str, typer.Option(help="What it may do: read, chat.")] = "read,chat",
+    scopes: Annotated[str, typer.Option(help="What it can do: read, chat.")] = "read,chat",
     identity: Identity = None,
     url: Annotated[
         str | None,
-        typer.Option(help=f"A gateway elsewhere; its token stands in {_TOKEN}.", show_default=False),
+        typer.Option(help=f"Use a gateway elsewhere, with its token in {_TOKEN}.", show_default=False),
     ] = None,
     store: StoreOption = None,
 ) -> None:
@@ -50,7 +50,7 @@ def serve(
     token, key = ask(
         store,
         lambda opened: issue_token(
-            opened, now, name="palaver mcp", rights=rights, identity=identity, expires=now + _GOOD_FOR
+            opened, now, name="palaver mcp", rights=rights, identity=identity, expires=now + _TOKEN_LIFETIME
         ),
         make=True,
     )
@@ -72,7 +72,7 @@ def _library() -> Sequence[Any]:
         return import_module("mcp.server.stdio").stdio_server, import_module("palaver.web.mcp.server").make_server
     except ModuleNotFoundError as missing:
         raise BadArgument(
-            "This needs a package that is not installed:",
+            "This needs a missing package:",
             found=missing.name or str(missing),
             allowed="what palaver's extras mcp and web bring",
             example="pip install 'palaver[mcp,web]'",

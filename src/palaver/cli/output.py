@@ -1,4 +1,4 @@
-"""What commands print: text for people, JSON for machines, one sentence for mistakes."""
+"""Print text, tables, JSON and errors."""
 
 import json
 import os
@@ -18,9 +18,10 @@ __all__ = [
     "TEMPORARY",
     "WRONG",
     "Progress",
-    "complain",
     "confirmed",
     "counted",
+    "discard_output",
+    "print_error",
     "print_facts",
     "print_heading",
     "print_json",
@@ -30,25 +31,24 @@ __all__ = [
     "print_rows",
     "print_text",
     "print_verdict",
-    "write_nowhere",
 ]
 
 FAILED = 1
 WRONG = 2
-"""What was asked for, the configuration or the store: as long as nobody changes it, another try will not help."""
+"""The input, the configuration or the store is wrong: trying again does not help."""
 INTERNAL = 70
 TEMPORARY = 75
 
 
-# Everything that could play tricks on a terminal, or that cannot be written at all, is written as its number.
+# Characters that could trick a terminal or cannot be encoded are escaped.
 _UNPRINTABLE = re.compile(
     "[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\U000e0000-\U000e007f]"
 )
 
 
 def print_json(value: Mapping[str, object]) -> None:
-    speaks_all = (sys.stdout.encoding or "").lower().startswith("utf")
-    text = json.dumps(value, ensure_ascii=not speaks_all, indent=2)
+    is_utf = (sys.stdout.encoding or "").lower().startswith("utf")
+    text = json.dumps(value, ensure_ascii=not is_utf, indent=2)
     print(_UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text))
 
 
@@ -57,12 +57,12 @@ def print_line(text: str) -> None:
 
 
 def print_text(*parts: tuple[str, str]) -> None:
-    """Text, each part with its style; whoever calls has made it fit to be seen."""
+    """Print styled parts; the caller has escaped them."""
     _console().print(Text.assemble(*parts), soft_wrap=True)
 
 
 def print_note(sentence: str) -> None:
-    """Something besides the result, for people: on standard error."""
+    """Print a remark on standard error."""
     Console(stderr=True, highlight=False).print(Text(escape_invisible(sentence), style="dim"), soft_wrap=True)
 
 
@@ -71,7 +71,7 @@ def print_heading(text: str) -> None:
 
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
-    """Names and values, aligned."""
+    """Print names and values, aligned."""
     table = Table.grid(padding=(0, 2))
     for name, value in facts:
         table.add_row(Text(name, style="dim"), Text(escape_invisible(value)))
@@ -88,7 +88,7 @@ def print_rows(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def print_list(columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> None:
-    """One line per row: titles with their styles. Where a line is too long the last column is cut, then the second."""
+    """Print one line per row; shorten the last column, then the second, to fit."""
     texts = [[Text(escape_invisible(value)) for value in row] for row in rows]
     titles = list(columns)
     widths = [max([len(title), *(row[at].cell_len for row in texts)]) + 2 for at, title in enumerate(titles)]
@@ -108,7 +108,7 @@ def print_list(columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> Non
 
 
 def print_verdict(name: str, found: str, *, ok: bool, mend: str = "") -> None:
-    """What was looked at and how it is; what is not well comes with the way to mend it."""
+    """Print the result of a check and, if it failed, how to fix it."""
     mark = ("ok    ", "green") if ok else ("wrong ", "bold red")
     print_text(mark, (f"{escape_invisible(name)}: ", "bold"), (escape_invisible(found), ""))
     if mend:
@@ -116,7 +116,7 @@ def print_verdict(name: str, found: str, *, ok: bool, mend: str = "") -> None:
 
 
 def counted(number: int, thing: str) -> str:
-    """`1 session`, `2 sessions`, `0 entries`."""
+    """Return `1 session`, `2 sessions` or `0 entries`."""
     several = f"{thing[:-1]}ies" if thing.endswith("y") else f"{thing}s"
     return f"{number} {thing if number == 1 else several}"
 
@@ -128,7 +128,7 @@ def confirmed(question: str) -> bool:
 
 
 class Progress:
-    """Counts along on standard error while somebody watches."""
+    """Show a count on standard error if it is a terminal."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -143,20 +143,20 @@ class Progress:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def complain(sentence: str, *, as_json: bool) -> None:
-    """Say what is wrong on standard error; with `--json` say it on standard output too, for the machine."""
+def print_error(sentence: str, *, as_json: bool) -> None:
+    """Print an error on standard error; with `--json` also as JSON on standard output."""
     Console(stderr=True, highlight=False).print(Text(f"palaver: {sentence}"), soft_wrap=True)
     if as_json:
         print_json({"error": sentence})
 
 
-def write_nowhere() -> None:
-    """What could not be written is tried once more at the end, and whatever else there is to say."""
+def discard_output() -> None:
+    """Redirect standard output to /dev/null, so that flushing at exit cannot fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_table(table: Table) -> None:
-    """Without the spaces that fill up the last column."""
+    """Print a table without trailing spaces."""
     console = _console()
     with console.capture() as printed:
         console.print(table)

@@ -1,4 +1,4 @@
-"""`palaver pair`: strangers who ask to be let in, and the owner's answer."""
+"""`palaver pair`: approve or deny strangers who ask for access."""
 
 from typing import Annotated
 
@@ -24,10 +24,10 @@ EXAMPLES = {
     "deny": "palaver pair deny telegram:7 --block",
 }
 
-app = typer.Typer(help="Strangers who ask to be let in.", rich_markup_mode=None)
+app = typer.Typer(help="Approve or deny strangers who ask for access.", rich_markup_mode=None)
 
 
-@app.command("list", help=f"Who waits to be let in. Their codes are known to them alone.\n\n{EXAMPLES['list']}")
+@app.command("list", help=f"List strangers who ask for access. Only they know their codes.\n\n{EXAMPLES['list']}")
 def list_strangers(*, store: StoreOption = None, json: Json = False) -> None:
     waiting = ask(
         store,
@@ -48,15 +48,11 @@ def list_strangers(*, store: StoreOption = None, json: Json = False) -> None:
         )
 
 
-@app.command(
-    "approve", help=f"Let in whoever was given this code; what they said is answered.\n\n{EXAMPLES['approve']}"
-)
+@app.command("approve", help=f"Approve the stranger with this code and answer their messages.\n\n{EXAMPLES['approve']}")
 def approve_code(
-    code: Annotated[
-        str, typer.Argument(help=f"The {CODE_LENGTH} characters that they were given.", show_default=False)
-    ],
+    code: Annotated[str, typer.Argument(help=f"The {CODE_LENGTH} characters of their code.", show_default=False)],
     *,
-    role: Annotated[str, typer.Option(help="As what: guest, member, admin or owner.")] = AccessRole.MEMBER.text,
+    role: Annotated[str, typer.Option(help="Role: guest, member, admin or owner.")] = AccessRole.MEMBER.text,
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
@@ -81,11 +77,11 @@ def approve_code(
     print_line(f"{_called(stranger)} is let in as {given.text}; {counted(stranger.kept, 'message')} waited.")
 
 
-@app.command("deny", help=f"Turn a stranger away; they may ask again after a while.\n\n{EXAMPLES['deny']}")
+@app.command("deny", help=f"Deny a stranger. They can ask again later.\n\n{EXAMPLES['deny']}")
 def deny_stranger(
-    who: Annotated[str, typer.Argument(help="Their code, or who they are: telegram:7.", show_default=False)],
+    who: Annotated[str, typer.Argument(help="Their code or account, for example telegram:7.", show_default=False)],
     *,
-    block: Annotated[bool, typer.Option("--block", help="For good: whatever they write is refused.")] = False,
+    block: Annotated[bool, typer.Option("--block", help="Block them permanently.")] = False,
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
@@ -101,7 +97,7 @@ def deny_stranger(
         return
     print_line(f"{_called(stranger)} is turned away{' for good' if block else ''}.")
     if not block:
-        print_note("They may ask again in ten minutes; --block keeps them out.")
+        print_note("They can ask again in ten minutes. Use --block to keep them out.")
 
 
 def _code_or_identity(text: str) -> str:
@@ -113,9 +109,9 @@ def _code_or_identity(text: str) -> str:
 
 def _nobody(found: str) -> BadArgument:
     return BadArgument(
-        "Nobody waits to be let in under",
+        "Nobody asks for access as",
         found=found,
-        allowed="what a stranger was given in the last hour, or who they are",
+        allowed="a code from the last hour, or an account",
         example=EXAMPLES["list"],
     )
 

@@ -1,4 +1,4 @@
-"""`palaver people`: who has talked to the agent, under which accounts, and what they were granted."""
+"""`palaver people`: the people who talk to the agent, their accounts and grants."""
 
 from collections.abc import Mapping
 from typing import Annotated
@@ -26,7 +26,7 @@ EXAMPLES = {
     **privacy.EXAMPLES,
 }
 
-app = typer.Typer(help="Who has talked to the agent.", rich_markup_mode=None)
+app = typer.Typer(help="List, export and delete people.", rich_markup_mode=None)
 
 for name, does, line in (
     ("export", privacy.export_everything, "Everything of a person as a file."),
@@ -37,11 +37,11 @@ for name, does, line in (
     app.command(name, help=f"{line}\n\n{EXAMPLES[name]}")(does)
 
 
-@app.command("list", help=f"Everybody, in the order of their first words.\n\n{EXAMPLES['list']}")
+@app.command("list", help=f"List all people in order of first contact.\n\n{EXAMPLES['list']}")
 def list_people(
     *,
     limit: Limit = 50,
-    after: Annotated[str, typer.Option("--after", help="Where the page before ended.", show_default=False)] = "",
+    after: Annotated[str, typer.Option("--after", help="Continue after this page.", show_default=False)] = "",
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
@@ -60,12 +60,14 @@ def list_people(
     if rows:
         print_rows(("person", "called", "accounts", "since"), rows)
     if follows:
-        print_note(f"There may be more: --after {follows}")
+        print_note(f"For more, use --after {follows}")
 
 
-@app.command("show", help=f"One person: their accounts, and the grants that name them.\n\n{EXAMPLES['show']}")
+@app.command("show", help=f"Show a person's accounts and grants.\n\n{EXAMPLES['show']}")
 def show_person(
-    person: Annotated[str, typer.Argument(help="The id of a person, or telegram:7.", show_default=False)],
+    person: Annotated[
+        str, typer.Argument(help="A person id or an account, for example telegram:7.", show_default=False)
+    ],
     *,
     store: StoreOption = None,
     json: Json = False,

@@ -1,4 +1,4 @@
-"""`palaver platforms`: which accounts are connected, since when, what went wrong last; and whether they could be."""
+"""`palaver platforms`: show connected accounts and check configured ones."""
 
 import os
 from collections.abc import Collection, Sequence
@@ -24,15 +24,15 @@ __all__ = ["EXAMPLES", "app", "check", "platforms"]
 
 EXAMPLES = {"platforms": "palaver platforms", "check": "palaver platforms check telegram"}
 
-app = typer.Typer(help=f"Which accounts are connected.\n\n{EXAMPLES['platforms']}", rich_markup_mode=None)
+app = typer.Typer(help=f"Show which accounts are connected.\n\n{EXAMPLES['platforms']}", rich_markup_mode=None)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Name = Annotated[
     str,
-    typer.Argument(metavar="[NAME]", help="A platform, or one account of it: telegram:helper.", show_default=False),
+    typer.Argument(metavar="[NAME]", help="A platform or an account, for example telegram:helper.", show_default=False),
 ]
-_RETRIED = "the gateway was refused before, and tries again by itself; at once if it is sent SIGHUP"
-_OPEN = "let the gateway have one: web: {enabled: true}"
+_RETRYING = "the gateway was rejected before and retries automatically, at once on SIGHUP"
+_ENABLE_WEB = "enable the web server: web: {enabled: true}"
 
 
 @app.callback(invoke_without_command=True)
@@ -46,7 +46,7 @@ def platforms(context: typer.Context, *, store: StoreOption = None, json: Json =
         rows = [(each.name, _state(each, wanted), _since(each), _error(each)) for each in accounts]
         print_rows(("account", "state", "connected", "last error"), rows)
     else:
-        print_line("No account was ever served: palaver up serves those of the configuration, and the terminal.")
+        print_line("No account has been connected yet. Run palaver up to connect those of the configuration.")
 
 
 @value(kw_only=False)
@@ -57,7 +57,7 @@ class _Finding:
     mend: str = ""
 
 
-@app.command(help=f"Ask accounts whether they work, without serving them; if not, why.\n\n{EXAMPLES['check']}")
+@app.command(help=f"Check that accounts work, without serving them.\n\n{EXAMPLES['check']}")
 def check(name: Name = "", *, store: StoreOption = None, json: Json = False) -> None:
     platform, known = name.partition(":")[0], known_platforms()
     if name and platform not in known:
@@ -94,9 +94,9 @@ def _findings(name: str, store: str | None) -> list[_Finding]:
 
 
 def _finding(health: AccountHealth, answer: Answer | None, *, has_window: bool) -> _Finding:
-    state = _RETRIED if health.state == "refused" else f"{health.state} {_since(health)}".rstrip()
+    state = _RETRYING if health.state == "refused" else f"{health.state} {_since(health)}".rstrip()
     if answer and answer.is_called and not has_window:
-        return _Finding(health, ok=False, found="it is called over HTTP, and there is no window", mend=_OPEN)
+        return _Finding(health, ok=False, found="it is called over HTTP, and there is no window", mend=_ENABLE_WEB)
     if answer and answer.was_asked:
         return _Finding(health, ok=answer.ok, found=f"{answer.words}; {state}" if answer.ok else answer.words)
     unasked = "; its adapter cannot be asked without serving it" if answer else ""
@@ -104,7 +104,7 @@ def _finding(health: AccountHealth, answer: Answer | None, *, has_window: bool) 
 
 
 def _accounts(store: str | None) -> list[AccountHealth]:
-    """Those that were ever served, and those that are configured."""
+    """Return accounts served before and configured ones."""
 
     async def look(opened: Store) -> list[AccountHealth]:
         return await opened.read(opened.accounts.list_health(now()))
@@ -127,7 +127,7 @@ def _wanted() -> set[str]:
 
 
 def _is_dropped(health: AccountHealth, wanted: Collection[str]) -> bool:
-    """Nobody serves it, and the configuration does not name it any more."""
+    """Return whether the account is neither served nor configured."""
     return not (health.worker or health.name in wanted or health.platform in BUILT_IN)
 
 

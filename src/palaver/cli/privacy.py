@@ -1,4 +1,4 @@
-"""`palaver people export`, `forget`, `receipts` and `verify`: everything of a person as a file, or nothing any more."""
+"""`palaver people export`, `forget`, `receipts` and `verify`."""
 
 import os
 from collections import Counter
@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.delete import agreed
-from palaver.cli.export import sink, unusable
+from palaver.cli.delete import confirm_deletion
+from palaver.cli.export import cannot_use, open_output
 from palaver.cli.output import Progress, counted, print_facts, print_json, print_line, print_note, print_rows
 from palaver.cli.shared_options import Json, StoreOption, Yes, ago, ask, iso, store_url
 from palaver.config.loader import load
@@ -34,11 +34,13 @@ EXAMPLES = {
     "verify": "palaver people verify receipt.json",
 }
 _EXPORT = f'{{"format":"{FORMAT}"'.encode()
-_SOME = 1024
+_FIRST_BYTES = 1024
 
-Name = Annotated[str, typer.Argument(metavar="PERSON", help="The id of a person, or telegram:7.", show_default=False)]
-Output = Annotated[str, typer.Option("--output", "-o", help="The file; else standard output.")]
-Force = Annotated[bool, typer.Option("--force", help="Write over a file that exists.")]
+Name = Annotated[
+    str, typer.Argument(metavar="PERSON", help="A person id or an account, for example telegram:7.", show_default=False)
+]
+Output = Annotated[str, typer.Option("--output", "-o", help="Write to this file instead of standard output.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 
 
 def export_everything(
@@ -46,7 +48,7 @@ def export_everything(
 ) -> None:
     async def export(opened: Store) -> int:
         lines = 0
-        with sink(output, force=force, example=EXAMPLES["export"]) as file:
+        with open_output(output, force=force, example=EXAMPLES["export"]) as file:
             async for line in export_person(opened.database, person.strip()):
                 file.write(line)
                 lines += 1
@@ -65,10 +67,12 @@ def export_everything(
 def forget_person(
     person: Name,
     *,
-    keep_access: Annotated[bool, typer.Option("--keep-access", help="They may talk on, as somebody new.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")] = False,
+    keep_access: Annotated[
+        bool, typer.Option("--keep-access", help="Keep their access: they can go on as a new person.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
     receipt: Annotated[
-        str, typer.Option("--receipt", help="Where the receipt goes; else it is kept in the store.")
+        str, typer.Option("--receipt", help="Write the receipt to this file instead of the store.")
     ] = "",
     yes: Yes = False,
     store: StoreOption = None,
@@ -83,7 +87,7 @@ def forget_person(
         if json:
             print_json({"found": _found_fields(found)})
         return
-    if not agreed(f"Forget {', '.join(found.identities)} for good?", EXAMPLES["forget"], yes=yes):
+    if not confirm_deletion(f"Forget {', '.join(found.identities)} for good?", EXAMPLES["forget"], yes=yes):
         raise typer.Exit(1)
     progress = Progress("rows taken away")
 
@@ -92,7 +96,7 @@ def forget_person(
         asked = opened.erasures.request(name, shared_options.now(), by="operator", keeps_access=keep_access)
         number = await opened.transact(asked)
         done = await opened.erasures.run(
-            number, shared_options.now(), blobs=_shelf(), progress=lambda so_far: _show(progress, so_far)
+            number, shared_options.now(), blobs=_blob_store(), progress=lambda so_far: _show(progress, so_far)
         )
         if done.done and receipt:
             await _write_receipt(opened, number, receipt, force=False)
@@ -103,13 +107,13 @@ def forget_person(
     _report(outcome, found, receipt, _backups(store), as_json=json)
 
 
-def _shelf() -> BlobStore:
+def _blob_store() -> BlobStore:
     return BlobStore(load(Path(), os.environ).data_dir / "files")
 
 
 def _refuse_existing(receipt: str) -> None:
     if receipt and Path(receipt).exists():
-        raise BadArgument("This file exists:", found=receipt, allowed="a new name", example=EXAMPLES["forget"])
+        raise BadArgument("This file already exists:", found=receipt, allowed="a new name", example=EXAMPLES["forget"])
 
 
 def _show(progress: Progress, so_far: Counter[str]) -> None:
@@ -143,7 +147,7 @@ def _found_fields(found: ErasurePreview) -> dict[str, object]:
 
 
 def _backups(store: str | None) -> list[str]:
-    """Copies that a migration has made beside the database: they hold what was there then."""
+    """Return backups made by migrations: they still hold the old data."""
     file = sqlite_path(store_url(store))
     return sorted(str(each) for each in file.parent.glob(f"{file.name}.schema-*")) if file else []
 
@@ -158,14 +162,14 @@ def _report(
         kept = f"the receipt is in {one_line(receipt, 200)}" if receipt else f"the receipt is number {outcome.number}"
         print_line(f"{', '.join(found.identities)} is forgotten; {kept}")
         for backup in backups:
-            print_note(f"A backup from before still holds what was there then: {one_line(backup, 300)}")
+            print_note(f"A backup still holds the old data: {one_line(backup, 300)}")
     if not outcome.done:
         unfinished = SessionBusy(", ".join(outcome.busy[:3])) if outcome.busy else StoreError(_MORE)
         unfinished.add_note("What could be deleted is deleted. Run this again for the rest.")
         raise unfinished
 
 
-_MORE = "it is not done: more of theirs came in while it was taken away"
+_MORE = "New messages of theirs arrived while this ran."
 
 
 # Receipts
@@ -176,7 +180,7 @@ async def _write_receipt(opened: Store, number: int, output: str, *, force: bool
     if found is None:
         raise NotFound("receipt", str(number))
     receipt, text = found
-    with sink(output, force=force, example=EXAMPLES["receipts"]) as file:
+    with open_output(output, force=force, example=EXAMPLES["receipts"]) as file:
         file.write(text.encode())
     if output:
         await opened.transact(delete_digests(number))
@@ -184,7 +188,7 @@ async def _write_receipt(opened: Store, number: int, output: str, *, force: bool
 
 
 def list_receipts(
-    number: Annotated[int | None, typer.Argument(help="Write this one.", show_default=False)] = None,
+    number: Annotated[int | None, typer.Argument(help="Write this receipt.", show_default=False)] = None,
     *,
     output: Output = "",
     force: Force = False,
@@ -207,7 +211,7 @@ def list_receipts(
 
 
 def verify_file(
-    file: Annotated[str, typer.Argument(help="A receipt, or an export of a person.", show_default=False)],
+    file: Annotated[str, typer.Argument(help="A receipt or an export of a person.", show_default=False)],
     *,
     store: StoreOption = None,
     json: Json = False,
@@ -220,7 +224,9 @@ def verify_file(
 
     async def look(opened: Store) -> tuple[Receipt, Verification]:
         receipt = read_receipt(found, await opened.transact(load_digests()))
-        return receipt, await verify(opened.database, opened.search, receipt, blobs=_shelf(), progress=progress.show)
+        return receipt, await verify(
+            opened.database, opened.search, receipt, blobs=_blob_store(), progress=progress.show
+        )
 
     receipt, verdict = ask(store, look)
     progress.finish()
@@ -230,18 +236,18 @@ def verify_file(
 
 
 def _read(file: str) -> int | str:
-    """How many lines an export has, read one at a time however long it is; of anything else its text."""
+    """Return the number of lines of an export, or the text of any other file."""
     try:
         with Path(file).open("rb") as stream:
             if stream.peek(len(_EXPORT))[: len(_EXPORT)] == _EXPORT:
                 return check_export(stream)
             # Whatever does not begin like a receipt is not read to its end.
-            return (stream.read() if stream.peek(1)[:1] == b"{" else stream.read(_SOME)).decode()
+            return (stream.read() if stream.peek(1)[:1] == b"{" else stream.read(_FIRST_BYTES)).decode()
     except OSError as error:
-        raise unusable(file, error, EXAMPLES["verify"]) from error
+        raise cannot_use(file, error, EXAMPLES["verify"]) from error
     except UnicodeDecodeError:
         raise BadArgument(
-            "This file cannot be verified, it is", found="no text", allowed="a receipt", example=EXAMPLES["verify"]
+            "This file cannot be verified: it is", found="no text", allowed="a receipt", example=EXAMPLES["verify"]
         ) from None
 
 
@@ -251,11 +257,11 @@ def _print_verdict(receipt: Receipt, verdict: Verification, *, as_json: bool) ->
         print_json({**fields, "back": list(verdict.back), "named": list(verdict.named), "strays": verdict.strays})
         return
     if verdict.holds:
-        print_line(f"All {counted(sum(receipt.counts.values()), 'row')} that were taken away are gone.")
+        print_line(f"All {counted(sum(receipt.counts.values()), 'row')} that were deleted are gone.")
     else:
-        print_line(f"Something is there again: {', '.join((*verdict.back[:10], *_strays(verdict)))}")
+        print_line(f"Deleted data is back: {', '.join((*verdict.back[:10], *_strays(verdict)))}")
     if verdict.named:
-        print_note(f"The person is named again, as is so when they have come back: {', '.join(verdict.named)}")
+        print_note(f"The person has come back: {', '.join(verdict.named)}")
 
 
 def _strays(verdict: Verification) -> list[str]:

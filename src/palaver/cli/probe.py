@@ -1,4 +1,4 @@
-"""Trying an agent: whether it answers at all, found out with one tiny question."""
+"""Test an agent with one small question, and accounts with their adapter's check."""
 
 import asyncio
 import logging
@@ -30,33 +30,33 @@ __all__ = [
     "try_out",
 ]
 
-_PATIENCE = 90.0
-_LONGEST = 300
+_ANSWER_TIMEOUT_S = 90.0
+_MAX_CHARS = 300
 _QUESTION = Request(
     session="setup", turn=0, attempt=1, section="", messages=(Message(Role.USER, "Say yes, in one word."),)
 )
 
 
 class NotReached(PalaverError):
-    """It was asked something, and did not answer."""
+    """The agent did not answer."""
 
 
 def try_out(agent: Agent, name: str, secret: str) -> None:
-    """Raises NotReached, saying why, without the secret in it."""
+    """Raise NotReached with the reason, without the secret."""
     waits = Console(stderr=True).status(f"Asking {name}") if sys.stderr.isatty() else nullcontext()
     with waits:
         problem = run(_problem(agent))
     if problem:
-        told = one_line(redact(problem.replace(secret, SET) if secret else problem), _LONGEST)
+        told = one_line(redact(problem.replace(secret, SET) if secret else problem), _MAX_CHARS)
         raise NotReached(f"{name} does not answer: {told}; nothing was changed, and --no-test does not ask")
 
 
 async def _problem(agent: Agent) -> str:
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_ANSWER_TIMEOUT_S):
             return await _first_outcome(agent.answer(_QUESTION))
     except TimeoutError:
-        return f"nothing came in {_PATIENCE:.0f} seconds"
+        return f"nothing came in {_ANSWER_TIMEOUT_S:.0f} seconds"
     finally:
         if isinstance(agent, Closable):
             await agent.close()
@@ -71,8 +71,7 @@ async def _first_outcome(events: AsyncIterator[Event]) -> str:
     return "it ended without an answer"
 
 
-_PATIENCE_CHECKUP = 20.0
-_LONGEST_CHECKUP = 300
+_CHECK_TIMEOUT_S = 20.0
 
 Account = tuple[str, str, Mapping[str, object]]
 """Platform, name, options."""
@@ -81,11 +80,11 @@ Account = tuple[str, str, Mapping[str, object]]
 class Answer(NamedTuple):
     ok: bool
     words: str
-    """Who we are there, or what is wrong and what to do."""
+    """The account's name on the platform, or what is wrong and what to do."""
     is_called: bool = False
-    """It only hears while a window is open."""
+    """It receives only while the web server is enabled."""
     was_asked: bool = True
-    """False for an adapter that cannot be asked without serving its account."""
+    """False if the adapter cannot check without serving the account."""
 
 
 async def ask_accounts(accounts: Sequence[Account]) -> Sequence[Answer]:
@@ -93,13 +92,13 @@ async def ask_accounts(accounts: Sequence[Account]) -> Sequence[Answer]:
 
 
 async def ask_account(platform: str, account: str, options: Mapping[str, object]) -> Answer:
-    with _unheard():
+    with _quiet_logs():
         return await _answer(platform, account, options)
 
 
 @contextmanager
-def _unheard() -> Generator[None]:
-    """What is logged meanwhile, by libraries mostly, is not printed: the answer says what is wrong."""
+def _quiet_logs() -> Generator[None]:
+    """Suppress log output of libraries: the result says what is wrong."""
     root, nowhere = logging.getLogger(), logging.NullHandler()
     root.addHandler(nowhere)
     try:
@@ -117,16 +116,16 @@ async def _answer(platform: str, account: str, options: Mapping[str, object]) ->
     if not isinstance(adapter, Checking):
         return Answer(ok=True, words="", is_called=is_called, was_asked=False)
     ok, words = await _words(adapter)
-    return Answer(ok=ok, words=one_line(redact(words), _LONGEST_CHECKUP), is_called=is_called)
+    return Answer(ok=ok, words=one_line(redact(words), _MAX_CHARS), is_called=is_called)
 
 
 async def _words(adapter: Checking) -> tuple[bool, str]:
     try:
-        async with asyncio.timeout(_PATIENCE_CHECKUP):
+        async with asyncio.timeout(_CHECK_TIMEOUT_S):
             return True, await adapter.check()
     except TimeoutError:
-        return False, f"no answer in {_PATIENCE:.0f} seconds: is the network there?"
+        return False, f"no answer in {_CHECK_TIMEOUT_S:.0f} seconds. Check the network."
     except PlatformError as error:
         return False, str(error)
-    except Exception as error:  # noqa: BLE001 - whatever an adapter raises, the others are told of
-        return False, f"the adapter broke: {describe_error(error)}"
+    except Exception as error:  # noqa: BLE001 - one broken adapter must not hide the others
+        return False, f"the adapter failed: {describe_error(error)}"

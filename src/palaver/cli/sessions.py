@@ -1,4 +1,4 @@
-"""`palaver sessions`: look at conversations, find them, name them, keep them as files, remove them."""
+"""`palaver sessions`: list, show, search, rename, export, import and delete sessions."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -50,23 +50,23 @@ from palaver.store.store import Store
 
 __all__ = ["EXAMPLES", "app", "list_newest", "rename_session", "search_words", "show_session"]
 
-app = typer.Typer(help="Look at, find, keep and remove conversations.", rich_markup_mode=None)
+app = typer.Typer(help="List, search, export and delete sessions.", rich_markup_mode=None)
 
 
-@app.command("list", help=help_of("list", "The newest sessions first, with the last thing a person said."))
+@app.command("list", help=help_of("list", "List sessions, newest first."))
 def list_newest(
     *,
     platform: Platform = "",
     profile: Profile = "",
     person: Person = "",
-    still_open: Annotated[bool, typer.Option("--open", help="Only open ones.")] = False,
-    ended: Annotated[bool, typer.Option("--ended", help="Only ended ones.")] = False,
-    titled: Annotated[bool, typer.Option("--titled", help="Only those with a title.")] = False,
-    title: Annotated[str, typer.Option("--title", help="Only those with this text in the title.")] = "",
+    still_open: Annotated[bool, typer.Option("--open", help="Only open sessions.")] = False,
+    ended: Annotated[bool, typer.Option("--ended", help="Only ended sessions.")] = False,
+    titled: Annotated[bool, typer.Option("--titled", help="Only sessions with a title.")] = False,
+    title: Annotated[str, typer.Option("--title", help="Only sessions with this text in the title.")] = "",
     since: Since = "",
     until: Until = "",
     limit: Limit = 20,
-    after: Annotated[str, typer.Option("--after", help="Where the page before ended.", show_default=False)] = "",
+    after: Annotated[str, typer.Option("--after", help="Continue after this page.", show_default=False)] = "",
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
@@ -94,7 +94,11 @@ def list_newest(
 def _state(*, still_open: bool, ended: bool) -> SessionState | None:
     if still_open and ended:
         raise BadArgument(
-            "A session cannot be", found="--open --ended", allowed="one of them, or none", example=EXAMPLES["list"]
+            "Use --open or --ended, not both.",
+            found="--open --ended",
+            allowed="one of them, or none",
+            example=EXAMPLES["list"],
+            fix="",
         )
     if still_open:
         return SessionState.OPEN
@@ -108,16 +112,18 @@ def _print_page(page: Page, *, as_json: bool) -> None:
     if page.previews:
         print_previews(page.previews, shared_options.now())
     if page.after:
-        print_note(f"There is more: --after {page.after}")
+        print_note(f"For more, use --after {page.after}")
 
 
-@app.command("show", help=help_of("show", "What was said in a session."))
+@app.command("show", help=help_of("show", "Show the messages of a session."))
 def show_session(
     session: Name,
     *,
-    hidden: Annotated[bool, typer.Option("--all", help="Hidden entries too: what was undone or summarised.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="The newest so many; 0 for all.")] = 100,
-    after: Annotated[int, typer.Option("--after", min=0, help="Only what comes behind this entry.")] = 0,
+    hidden: Annotated[bool, typer.Option("--all", help="Include hidden entries: undone or summarised.")] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, help="Show this many of the newest entries; 0 for all.")
+    ] = 100,
+    after: Annotated[int, typer.Option("--after", min=0, help="Only entries after this one.")] = 0,
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
@@ -143,23 +149,26 @@ def _tell_left_out(number: int, why: str) -> None:
         print_note(f"{counted(number, 'entry')} {'is' if number == 1 else 'are'} {why}.")
 
 
-@app.command("search", help=help_of("search", 'What was said in any session: words, "a phrase", begin*.'))
+@app.command("search", help=help_of("search", 'Search all sessions for words, "a phrase", or prefix*.'))
 def search_words(
-    words: Annotated[list[str], typer.Argument(help="Words, a phrase in quotes, the beginning of a word and *.")],
+    words: Annotated[list[str], typer.Argument(help="Words, a phrase in quotes, or a prefix and *.")],
     *,
     platform: Platform = "",
     person: Annotated[
-        str, typer.Option(help="Only what this person said: telegram:7.", show_default=False, callback=identity)
+        str,
+        typer.Option(
+            help="Only messages of this account, for example telegram:7.", show_default=False, callback=identity
+        ),
     ] = "",
     role: Annotated[
         list[Role] | None,
-        typer.Option(help="Only what was said in this role, or in one of several.", show_default="user and assistant"),
+        typer.Option(help="Only messages with this role. Repeat for several.", show_default="user and assistant"),
     ] = None,
     session: Annotated[str, typer.Option(help="Only in this session.", show_default=False)] = "",
     since: Since = "",
     until: Until = "",
-    best: Annotated[bool, typer.Option("--best", help="The best first, instead of the newest.")] = False,
-    around: Annotated[int, typer.Option(min=0, max=20, help="So many entries before and after.")] = 0,
+    best: Annotated[bool, typer.Option("--best", help="Rank by relevance instead of time.")] = False,
+    around: Annotated[int, typer.Option(min=0, max=20, help="Show this many entries before and after.")] = 0,
     limit: Limit = 20,
     store: StoreOption = None,
     json: Json = False,
@@ -178,17 +187,17 @@ def search_words(
         order = Order.BEST if best else Order.NEWEST
         return await opened.search.find(query, OPERATOR, filter=narrowed, order=order, limit=limit, neighbours=around)
 
-    hits = ask(store, search, [], nothing="Nothing was found.")
+    hits = ask(store, search, [], nothing="Nothing found.")
     if json:
         print_json({"hits": [hit_fields(hit) for hit in hits]})
         return
     print_hits(hits, shared_options.now())
 
 
-@app.command("rename", help=help_of("rename", "Give a session a title; one that is taken gets the next number."))
+@app.command("rename", help=help_of("rename", "Rename a session. A taken title gets a number."))
 def rename_session(
     session: Name,
-    title: Annotated[str, typer.Argument(help="At most 100 characters.", show_default=False)],
+    title: Annotated[str, typer.Argument(help="The new title, at most 100 characters.", show_default=False)],
     *,
     store: StoreOption = None,
     json: Json = False,
@@ -207,21 +216,13 @@ def rename_session(
 
 def _tell_cut(title: str) -> None:
     if one_line(title, TITLE_LIMIT) != one_line(title, len(title)):
-        print_note(f"A title has at most {TITLE_LIMIT} characters: the end of this one was cut off.")
+        print_note(f"The title was cut to {TITLE_LIMIT} characters.")
 
 
-app.command("export", help=help_of("export", "Write sessions to a file: JSONL to import again, or to read."))(
+app.command("export", help=help_of("export", "Export sessions to a file: JSONL, Markdown or HTML."))(
     export.export_sessions
 )
-app.command("import", help=help_of("import", "Bring sessions back from a JSONL file, exactly as they were."))(
-    export.import_archive
-)
-app.command("delete", help=help_of("delete", "Delete sessions for good, with everything of them."))(
-    delete.delete_sessions
-)
-app.command("prune", help=help_of("prune", "Delete ended sessions by age or number, after showing which."))(
-    delete.prune_sessions
-)
-app.command("stats", help=help_of("stats", "How many sessions, entries, turns and tokens, and what they cost."))(
-    delete.show_stats
-)
+app.command("import", help=help_of("import", "Import sessions from a JSONL file."))(export.import_archive)
+app.command("delete", help=help_of("delete", "Delete sessions permanently."))(delete.delete_sessions)
+app.command("prune", help=help_of("prune", "Delete ended sessions by age or number."))(delete.prune_sessions)
+app.command("stats", help=help_of("stats", "Count sessions, entries, turns, tokens and cost."))(delete.show_stats)

@@ -1,4 +1,4 @@
-"""`palaver setup`: a few questions, and the configuration is written: who answers, or an account on a platform."""
+"""`palaver setup`: ask a few questions and write the configuration of an agent or a platform account."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.account_wizard import Joined, Unanswered, ask_for, ask_secretly, is_somebody_there, join
+from palaver.cli.account_wizard import AccountDraft, Cancelled, ask_for, ask_secretly, draft_account, is_interactive
 from palaver.cli.output import confirmed, print_json, print_line
 from palaver.cli.probe import try_out
 from palaver.cli.shared_options import OPERATOR, ask
@@ -46,39 +46,55 @@ _ECHO, _LOCAL, _MODEL = "echo", "local", "model"
 _ANSWERS = f"{_ECHO}, {_LOCAL}, or provider:model and, for a server of your own, its address"
 _MODEL_NAME = re.compile(r"(?P<provider>[a-z0-9][a-z0-9-]{0,40}):(?P<model>\S{1,200})")
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
-_TINY = 64
-"""Tokens, so that a model that thinks first gets to its word."""
+_TEST_MAX_TOKENS = 64
+"""Tokens: enough for a model that reasons before it answers."""
 
 PlatformName = Annotated[
-    str, typer.Argument(metavar="[PLATFORM]", help="A platform, to have an account there.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="[PLATFORM]", help="The platform to connect; without it, choose the agent.", show_default=False
+    ),
 ]
-AccountOption = Annotated[str, typer.Option("--account", metavar="NAME", help="What you call the account.")]
+AccountOption = Annotated[str, typer.Option("--account", metavar="NAME", help="Name the account.")]
 SetOption = Annotated[
-    list[str], typer.Option("--set", metavar="OPTION=VALUE", help="An option of the account.", show_default=False)
+    list[str],
+    typer.Option(
+        "--set", metavar="OPTION=VALUE", help="Set an option of the account. Repeat for several.", show_default=False
+    ),
 ]
 OwnerOption = Annotated[
-    str, typer.Option("--owner", metavar="ID", help="Under which id the platform knows you.", show_default=False)
+    str, typer.Option("--owner", metavar="ID", help="Your own user id on the platform.", show_default=False)
 ]
-AgentOption = Annotated[str, typer.Option("--agent", help="Who answers: echo, local or model.", show_default=False)]
+AgentOption = Annotated[
+    str, typer.Option("--agent", help="Choose the agent: echo, local or model.", show_default=False)
+]
 ModelOption = Annotated[
-    str, typer.Option("--model", metavar="PROVIDER:MODEL", help="Which model answers.", show_default=False)
+    str, typer.Option("--model", metavar="PROVIDER:MODEL", help="Choose the model.", show_default=False)
 ]
 UrlOption = Annotated[
-    str, typer.Option("--base-url", metavar="URL", help="A server that speaks as OpenAI does.", show_default=False)
+    str, typer.Option("--base-url", metavar="URL", help="Use this OpenAI-compatible server.", show_default=False)
 ]
 VariableOption = Annotated[
-    str, typer.Option("--key-env", metavar="NAME", help="The environment variable with the key.", show_default=False)
+    str,
+    typer.Option("--key-env", metavar="NAME", help="Read the key from this environment variable.", show_default=False),
 ]
-FileOption = Annotated[str, typer.Option("--key-file", metavar="FILE", help="A file with the key.", show_default=False)]
-ZoneOption = Annotated[str, typer.Option("--timezone", metavar="ZONE", help="Europe/Berlin.", show_default=False)]
-Untested = Annotated[bool, typer.Option("--no-test", help="Do not ask the agent whether it answers.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Replace what the file says already, without asking.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+FileOption = Annotated[
+    str, typer.Option("--key-file", metavar="FILE", help="Read the key from this file.", show_default=False)
+]
+ZoneOption = Annotated[
+    str,
+    typer.Option(
+        "--timezone", metavar="ZONE", help="Set the time zone, for example Europe/Berlin.", show_default=False
+    ),
+]
+Untested = Annotated[bool, typer.Option("--no-test", help="Do not test the agent or the account.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Replace existing settings without asking.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @value
 class Plan:
-    """What is to be written."""
+    """The agent settings to write."""
 
     agent: str
     model: str = ""
@@ -86,7 +102,7 @@ class Plan:
     key_variable: str = ""
     key_file: str = ""
     key: str = field(default="", repr=False)
-    """As it was typed, or stands where it was said to stand; it is written into no configuration."""
+    """The key itself; it is never written into the configuration."""
     timezone: str = ""
 
     @property
@@ -102,7 +118,7 @@ class Plan:
 
 
 @app.command(
-    help="Choose who answers, or have an account on a platform; the configuration is written."
+    help="Choose the agent or connect a platform account, and write the configuration."
     f"\n\n{EXAMPLES['setup']}\n\n{EXAMPLES['account']}"
 )
 def setup(
@@ -125,40 +141,40 @@ def setup(
     before = _content(file)
     if platform:
         way = ("platforms", platform, "accounts", account)
-        _agree(file, f"has {platform}:{account}", there=has_section(before, way), yes=yes)
-        joined = join(platform, account, given, tests=not no_test)
-        owner = _owner(joined, owner)
-        _write_account(file, before, joined, owner)
-        _tell_account(file, joined, owner, json=json)
+        _confirm_replace(file, f"has {platform}:{account}", there=has_section(before, way), yes=yes)
+        draft = draft_account(platform, account, given, tests=not no_test)
+        owner = _owner(draft, owner)
+        _write_account(file, before, draft, owner)
+        _report_account(file, draft, owner, json=json)
         return
-    _agree(file, "says who answers", there="agent" in field_names(before), yes=yes)
+    _confirm_replace(file, "says who answers", there="agent" in field_names(before), yes=yes)
     if agent == _MODEL and not model:
         raise BadArgument(
-            "With --agent model one thing is missing:",
-            found="--model",
+            "--agent model needs --model.",
+            found="",
             allowed="--model provider:model",
             example=EXAMPLES["setup"],
         )
     if agent or model:
         name = " ".join(filter(None, (model, base_url))) if agent in {"", _MODEL} else agent
-        plan = _with_key(_chosen(name), key_env, key_file)
+        plan = _with_key(_parse_agent(name), key_env, key_file)
         plan = replace(plan, timezone=parse_zone(timezone).key if timezone else "")
-    elif is_somebody_there():
-        plan = _asked_for()
+    elif is_interactive():
+        plan = _ask_plan()
     else:
         raise BadArgument(
-            "Nobody is at the terminal to be asked who answers:",
+            "There is no terminal to ask which agent to use.",
             found="no --agent",
             allowed="--agent echo, --agent local, or --agent model with --model and --key-env or --key-file",
             example=EXAMPLES["setup"],
         )
     _try(plan, asks=not no_test)
     _write(file, before, plan)
-    _tell(file, plan, tested=not no_test, json=json)
+    _report(file, plan, tested=not no_test, json=json)
 
 
 def _content(file: Path) -> str:
-    """What the file says now. Raises MalformedConfig where that is wrong: mended by whoever wrote it, not by us."""
+    """Return the file's content; raise MalformedConfig if it is not valid."""
     if not exists(file):
         return ""
     load(Path.cwd(), os.environ)
@@ -168,40 +184,40 @@ def _content(file: Path) -> str:
 # What is asked
 
 
-def _asked_for() -> Plan:
-    plan = ask_for(f"Who answers? {_ANSWERS}:", _LOCAL, _chosen)
+def _ask_plan() -> Plan:
+    plan = ask_for(f"Who answers? {_ANSWERS}:", _LOCAL, _parse_agent)
     if plan.agent == _MODEL:
         usual = next((name for name in _usual_variables(plan.provider) if os.environ.get(name)), "")
         plan = ask_secretly(
             f"The key for {plan.provider}, not shown while you type, or the variable that holds it:",
             usual,
-            lambda said: _keyed(plan, said),
+            lambda said: _take_key(plan, said),
         )
     return replace(plan, timezone=ask_for("Your time zone?", zone_here(), lambda said: parse_zone(said).key))
 
 
-def _chosen(said: str) -> Plan:
+def _parse_agent(said: str) -> Plan:
     name, _, address = said.strip().partition(" ")
     if name in {_ECHO, _LOCAL} and not address:
         return Plan(agent=name)
     if _MODEL_NAME.fullmatch(name) and (not address or address.startswith(("http://", "https://"))):
         return Plan(agent=_MODEL, model=name, base_url=address.strip())
-    raise BadArgument("Nobody who could answer is called", found=said, allowed=_ANSWERS, example="openai:gpt-5-mini")
+    raise BadArgument("Unknown agent or model", found=said, allowed=_ANSWERS, example="openai:gpt-5-mini")
 
 
-def _keyed(plan: Plan, said: str) -> Plan:
-    """A key, the name of a variable that holds one, or nothing for a server that wants none. It is never quoted."""
+def _take_key(plan: Plan, said: str) -> Plan:
+    """Take a key, the name of a variable, or nothing. Errors never repeat the key."""
     if os.environ.get(said):
         return _with_key(plan, said, "")
     if said in os.environ or _VARIABLE.fullmatch(said) or not (said.isascii() and said.isprintable()):
         raise BadArgument(
-            "What was typed cannot be",
-            found="a variable that is not set, nor a key with such characters",
-            allowed="a key, or a variable that is set; any other key in a file: --key-file",
+            "This is neither a set variable nor a usable key.",
+            found="",
+            allowed="a key, a variable that is set, or --key-file",
             example="OPENAI_API_KEY",
         )
     if not said and not plan.base_url:
-        raise BadArgument("A key cannot be", found="", allowed="a key, or a variable", example="OPENAI_API_KEY")
+        raise BadArgument("There is no key.", found="", allowed="a key, or a variable", example="OPENAI_API_KEY")
     return replace(plan, key=said, key_file=f"keys/{plan.provider}" if said else "")
 
 
@@ -227,7 +243,7 @@ def _usual_variables(provider: str) -> tuple[str, ...]:
 
 
 def zone_here(link: Path = Path("/etc/localtime")) -> str:
-    """The zone of this machine; UTC where it does not say."""
+    """Return the time zone of this machine, or UTC."""
     named = os.environ.get("TZ") or str(link.resolve()).rpartition("zoneinfo/")[2]
     try:
         return parse_zone(named).key
@@ -238,31 +254,31 @@ def zone_here(link: Path = Path("/etc/localtime")) -> str:
 # What is done
 
 
-def _agree(file: Path, what: str, *, there: bool, yes: bool) -> None:
-    """What somebody has written is not replaced behind their back."""
+def _confirm_replace(file: Path, what: str, *, there: bool, yes: bool) -> None:
+    """Ask before replacing existing settings."""
     if yes or not there:
         return
-    if not is_somebody_there():
-        raise BadArgument(f"{file} already {what};", found="no --yes", allowed="--yes, to replace it", example="--yes")
+    if not is_interactive():
+        raise BadArgument(f"{file} already {what}.", found="", allowed="--yes to replace it", example="--yes")
     if not confirmed(f"{file} already {what}. Replace that?"):
-        raise Unanswered
+        raise Cancelled
 
 
-def _write_account(file: Path, before: str, joined: Joined, owner: str) -> None:
-    """The owner is let in at once."""
-    after = replace_section(before, joined.way, joined.fields)
+def _write_account(file: Path, before: str, draft: AccountDraft, owner: str) -> None:
+    """Write the account and the grant of its owner."""
+    after = replace_section(before, draft.way, draft.fields)
     _check(file, after)
-    for name, secret in joined.files.items():
+    for name, secret in draft.files.items():
         replace_file(file.parent / name, f"{secret}\n", private=True)
     replace_file(file, after)
     if owner:
-        grant = Grant(role=AccessRole.OWNER, platform=joined.platform, user_id=owner)
+        grant = Grant(role=AccessRole.OWNER, platform=draft.platform, user_id=owner)
         ask(None, lambda opened: opened.transact(grants.add(grant, shared_options.now(), by=OPERATOR.name)), make=True)
 
 
-def _owner(joined: Joined, said: str) -> str:
-    """Who the owner is there, if that is known now."""
-    guide = joined.guide
+def _owner(draft: AccountDraft, said: str) -> str:
+    """Return the owner's user id, or "" if it is not known."""
+    guide = draft.guide
 
     def read(owner: str) -> str:
         if owner and guide.owner_pattern and not re.fullmatch(guide.owner_pattern, owner):
@@ -270,31 +286,31 @@ def _owner(joined: Joined, said: str) -> str:
             raise BadArgument("The owner cannot be", found=owner, allowed=allowed, example=guide.owner_example)
         return owner
 
-    if said or not guide.owner_prompt or not is_somebody_there():
+    if said or not guide.owner_prompt or not is_interactive():
         return read(said)
     return ask_for(f"{guide.owner_prompt} Nothing, to be let in by a code later:", "", read)
 
 
-def _tell_account(file: Path, joined: Joined, owner: str, *, json: bool) -> None:
-    name = f"{joined.platform}:{joined.account}"
-    files = [str(file.parent / each) for each in joined.files]
+def _report_account(file: Path, draft: AccountDraft, owner: str, *, json: bool) -> None:
+    name = f"{draft.platform}:{draft.account}"
+    files = [str(file.parent / each) for each in draft.files]
     if json:
-        said = {"file": str(file), "account": name, "options": joined.fields, "secrets": files}
-        print_json({"ok": True, **said, "known_as": joined.known_as or None, "owner": owner or None})
+        said = {"file": str(file), "account": name, "options": draft.fields, "secrets": files}
+        print_json({"ok": True, **said, "known_as": draft.known_as or None, "owner": owner or None})
         return
-    print_line(f"{file} has {name} from now on{f': {joined.known_as}' if joined.known_as else ''}.")
+    print_line(f"{file} has {name} from now on{f': {draft.known_as}' if draft.known_as else ''}.")
     for each in files:
-        print_line(f"What is secret about it is in {each}, which only you may read.")
-    if joined.guide.after:
-        print_line(joined.guide.after.replace("{account}", joined.account))
-    if joined.guide.owner_prompt:
+        print_line(f"Its secret is in {each}, which only you can read.")
+    if draft.guide.after:
+        print_line(draft.guide.after.replace("{account}", draft.account))
+    if draft.guide.owner_prompt:
         later = "write to it, and it gives you a code for: palaver pair approve CODE --role owner"
-        print_line(f"{joined.platform}:{owner} is its owner." if owner else f"To be its owner, {later}")
-    print_line("Next: palaver up, or if a gateway runs, start it again.")
+        print_line(f"{draft.platform}:{owner} is its owner." if owner else f"To be its owner, {later}")
+    print_line("Next: run palaver up, or restart the gateway if it is running.")
 
 
 def _try(plan: Plan, *, asks: bool) -> None:
-    """Raises InvalidInput for an agent that nobody can ask, and NotReached, if it `asks`, for one that is silent."""
+    """Raise InvalidInput if the agent cannot be built, NotReached if it does not answer."""
     match plan.agent:
         case "model":
             agent, name = build_agent(_model_choice(plan)), plan.model
@@ -308,7 +324,12 @@ def _try(plan: Plan, *, asks: bool) -> None:
 
 def _model_choice(plan: Plan) -> ModelAgentConfig:
     return ModelAgentConfig.model_validate(
-        {"model": plan.model, "base_url": plan.base_url or None, "key": plan.key or None, "max_tokens": _TINY}
+        {
+            "model": plan.model,
+            "base_url": plan.base_url or None,
+            "key": plan.key or None,
+            "max_tokens": _TEST_MAX_TOKENS,
+        }
     )
 
 
@@ -324,7 +345,7 @@ def _write(file: Path, before: str, plan: Plan) -> None:
 
 
 def _check(file: Path, content: str) -> None:
-    """Raises MalformedConfig where it would be wrong; then nothing is replaced."""
+    """Raise MalformedConfig before anything is replaced."""
     draft = file.with_name(f".{file.name}.draft")
     replace_file(draft, content, private=True)
     try:
@@ -333,7 +354,7 @@ def _check(file: Path, content: str) -> None:
         draft.unlink()
 
 
-def _tell(file: Path, plan: Plan, *, tested: bool, json: bool) -> None:
+def _report(file: Path, plan: Plan, *, tested: bool, json: bool) -> None:
     if json:
         was_asked = tested and plan.agent != _ECHO
         said = {"file": str(file), "agent": plan.fields(), "timezone": plan.timezone or None}
@@ -344,7 +365,9 @@ def _tell(file: Path, plan: Plan, *, tested: bool, json: bool) -> None:
         f"{file}: {who} answers from now on{'' if plan.agent == _ECHO or not tested else '; it was asked, and does'}."
     )
     if plan.key_variable:
-        print_line(f"The key stays in {plan.key_variable}, which has to be set wherever Palaver runs.")
+        print_line(f"The key stays in {plan.key_variable}, which must be set where Palaver runs.")
     elif plan.key_file:
         print_line(f"The key is in {file.parent / plan.key_file}.")
-    print_line("Next: palaver chat, to talk to it; palaver up, to run the gateway, or SIGHUP to one that runs.")
+    print_line(
+        "Next: run palaver chat to talk to it, or palaver up to run the gateway. A running gateway reloads on SIGHUP."
+    )

@@ -1,4 +1,4 @@
-"""What the commands about sessions share: their options, their examples, and a store for the time of one question."""
+"""Options, examples and store access that several commands share."""
 
 import asyncio
 import os
@@ -67,31 +67,37 @@ def _lower(name: str) -> str:
 
 
 def identity(name: str) -> str:
-    """A person is called by an account of theirs."""
+    """Check `platform:id`."""
     platform, colon, id_ = name.strip().partition(":")
     if name and not (platform and colon and id_):
         raise BadArgument("--person cannot be", found=name, allowed="platform:id", example="--person telegram:7")
     return f"{platform.lower()}{colon}{id_}"
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-Name = Annotated[str, typer.Argument(metavar="SESSION", help="Id, beginning of an id, or title.", show_default=False)]
-Names = Annotated[list[str], typer.Argument(metavar="SESSION...", help="Ids, beginnings of ids, or exact titles.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=500, help="How many at most.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Name = Annotated[
+    str, typer.Argument(metavar="SESSION", help="Session id, start of an id, or title.", show_default=False)
+]
+Names = Annotated[list[str], typer.Argument(metavar="SESSION...", help="Session ids, starts of ids, or exact titles.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=500, help="Show at most this many.")]
 Platform = Annotated[
     str, typer.Option("--platform", help="Only from this platform.", show_default=False, callback=_lower)
 ]
-Profile = Annotated[str, typer.Option("--profile", help="Only of this profile.", show_default=False)]
+Profile = Annotated[str, typer.Option("--profile", help="Only from this profile.", show_default=False)]
 Person = Annotated[
     str,
-    typer.Option("--person", help="Only with this person: telegram:7.", show_default=False, callback=identity),
+    typer.Option(
+        "--person", help="Only with this account, for example telegram:7.", show_default=False, callback=identity
+    ),
 ]
-Since = Annotated[str, typer.Option("--since", help="Only from then on: a date, a time, or 7d.", show_default=False)]
-Until = Annotated[str, typer.Option("--until", help="Only before then.", show_default=False)]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Since = Annotated[
+    str, typer.Option("--since", help="Only after this date, time, or age such as 7d.", show_default=False)
+]
+Until = Annotated[str, typer.Option("--until", help="Only before this date, time or age.", show_default=False)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 OPERATOR = Principal.operator()
-_LONGEST_NAME = 200
+_MAX_NAME_CHARS = 200
 
 T = TypeVar("T")
 
@@ -108,10 +114,9 @@ def ask(
     nothing: str = "",
     make: bool = False,
 ) -> T:
-    """Open the store and do something with it. A file that is not there is not made by looking for it.
+    """Open the store and run `do`. Reading never creates a file.
 
-    `absent` is the answer of a store that is not there. Then, and where one that is there gives it too, `nothing` is
-    said: what it is that there is none of.
+    `absent` is the result if there is no store; with that result, the note `nothing` is printed.
     """
     url = store_url(option)
     file = sqlite_path(url)
@@ -120,10 +125,10 @@ def ask(
         if nothing and found == absent:
             print_note(nothing)
         return found
-    why = f"there is no store yet: {file} is made by the first conversation or by an import"
+    why = f"There is no store yet. {file} is created by the first conversation or an import"
     if absent is None:
         raise StoreError(why)
-    print_note(f"{f'{nothing} ' if nothing else ''}{why[0].upper()}{why[1:]}.")
+    print_note(f"{f'{nothing} ' if nothing else ''}{why}.")
     return absent
 
 
@@ -143,14 +148,14 @@ async def find(store: Store, name: str) -> Session:
 
 
 async def find_exactly(store: Store, name: str) -> Session:
-    """For what cannot be taken back: of several that share a title, only the one called exactly so is meant."""
+    """Find a session for something that cannot be undone: the title must match exactly."""
     return await _found(store, name, visibility.find_exactly)
 
 
 async def _found(store: Store, name: str, look: Callable[[str, Principal], Transaction[Session]]) -> Session:
-    """Titles are kept as one clean line, so what is asked for is made one too."""
+    """Clean the name like titles are cleaned, and look it up."""
     try:
-        return await store.read(look(one_line(name, _LONGEST_NAME), OPERATOR))
+        return await store.read(look(one_line(name, _MAX_NAME_CHARS), OPERATOR))
     except NotFound as error:
         error.add_note("Use an id, the start of an id, or a title. List them with palaver sessions list")
         raise
@@ -161,7 +166,7 @@ StoreOption = Annotated[
     typer.Option(
         "--store",
         metavar="URL",
-        help="A path, sqlite:///path or postgresql://…; else PALAVER_STORE, else the store of the configuration.",
+        help="Database: a path, sqlite:///path or postgresql://… Default: PALAVER_STORE, then the configuration.",
         show_default=False,
     ),
 ]
@@ -181,12 +186,12 @@ _UTC = ZoneInfo("UTC")
 
 
 def now() -> datetime:
-    """The one place where commands about sessions read the clock."""
+    """Return the present; tests replace it."""
     return datetime.now(UTC)
 
 
 def span(option: str, text: str, example: str) -> timedelta:
-    """`90d`, `12w`, `36h`; a number alone means days."""
+    """Parse `90d`, `12w` or `36h`; a number alone means days."""
     age = parse_age(text)
     if age is None:
         raise BadArgument(f"{option} cannot be", found=text, allowed="30m, 36h, 90d, 12w or 2y", example=example)
@@ -194,7 +199,7 @@ def span(option: str, text: str, example: str) -> timedelta:
 
 
 def moment(option: str, text: str, example: str) -> datetime | None:
-    """A time with its offset, the beginning of a day in UTC, or so long ago; None for nothing."""
+    """Parse a time, a day in UTC, or an age; return None for empty text."""
     if not text:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`palaver trace`: what became of a message, and settling what nobody but a person can know."""
+"""`palaver trace`: show what happened to a message, and settle unclear sends."""
 
 from datetime import datetime, timedelta
 from typing import Annotated
@@ -8,7 +8,7 @@ import typer
 from palaver.cli import shared_options
 from palaver.cli.output import print_heading, print_json, print_line, print_note, print_text
 from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ago, ask, iso
-from palaver.commands.formatting import Tone, steps_of, title_of
+from palaver.commands.formatting import Tone, trace_steps, trace_title
 from palaver.model.errors import BadArgument, NotFound, StoreError
 from palaver.model.lifecycle import OutboxState
 from palaver.model.text import escape_invisible
@@ -30,12 +30,12 @@ EXAMPLES = {"trace": "palaver trace in:42"}
 app = typer.Typer(rich_markup_mode=None)
 
 Message = Annotated[str, typer.Argument(metavar="MESSAGE", help=f"{NAMES}.", show_default=False)]
-Content = Annotated[bool, typer.Option("--content", help="Show what was said, too.")]
-Delivered = Annotated[bool, typer.Option("--delivered", help="Settle an unclear send: somebody saw that it arrived.")]
-Again = Annotated[bool, typer.Option("--again", help="Settle an unclear send: it did not arrive, send it once more.")]
+Content = Annotated[bool, typer.Option("--content", help="Show the text too.")]
+Delivered = Annotated[bool, typer.Option("--delivered", help="Settle an unclear send: it arrived.")]
+Again = Annotated[bool, typer.Option("--again", help="Settle an unclear send: send it again.")]
 
 
-@app.command(help=f"What became of a message, in or out, from the beginning to the end.\n\n{EXAMPLES['trace']}")
+@app.command(help=f"Trace what happened to a message, in or out.\n\n{EXAMPLES['trace']}")
 def trace(
     message: Message,
     *,
@@ -60,7 +60,7 @@ def trace(
             print_line("")
         print_trace(each, shared_options.now(), content=content)
     if not told:
-        print_note("No turn has run in this session.")
+        print_note("This session has no turns yet.")
 
 
 async def _traces(store: Store, message: str, limit: int) -> list[Trace]:
@@ -75,14 +75,16 @@ async def _settle(store: Store, message: str, *, delivered: bool, again: bool) -
     kind, _, text = message.partition(":")
     if delivered == again or kind != "out" or not text.removeprefix("-").isdecimal():
         raise BadArgument(
-            "One send is settled in one way, not",
+            "You can settle one send in one way, not",
             found=message if delivered != again else "--delivered --again",
             allowed="out:N with --delivered or --again",
             example="palaver trace out:7168 --delivered",
         )
     state = OutboxState.DELIVERED if delivered else OutboxState.DUE
     if not await store.transact(outbox.settle_unclear(int(text), state, shared_options.now())):
-        raise StoreError(f"{message} is not an unclear send, so there is nothing to settle: palaver trace {message}")
+        raise StoreError(
+            f"{message} is not an unclear send, so there is nothing to settle. See palaver trace {message}"
+        )
 
 
 # For machines
@@ -170,9 +172,9 @@ _MINUTE = 60
 
 
 def print_trace(trace: Trace, present: datetime, *, content: bool) -> None:
-    steps = steps_of(trace, present)
+    steps = trace_steps(trace, present)
     began = steps[0].at
-    print_heading(escape_invisible(title_of(trace)))
+    print_heading(escape_invisible(trace_title(trace)))
     print_text((f"{moment_text(began)} ({ago(began, present)})", "dim"))
     width = max(len(step.what) for step in steps)
     for step in steps:

@@ -1,4 +1,4 @@
-"""Sessions and what was said in them, as text for people and as JSON."""
+"""Print sessions and their entries as text or JSON."""
 
 import base64
 from collections.abc import Iterable, Iterator, Sequence
@@ -73,7 +73,7 @@ def preview_fields(preview: Preview) -> dict[str, object]:
 
 
 def entry_fields(entry: Entry) -> dict[str, object]:
-    """What every entry has, and what this one has besides."""
+    """Return the fields of an entry, without empty ones."""
     rare: dict[str, object] = {
         "turn": entry.turn,
         "sender": entry.sender and _sender_fields(entry),
@@ -192,7 +192,7 @@ def _print_neighbour(entry: Entry) -> None:
 
 
 def _highlighted(hit: Hit) -> Iterator[tuple[str, str]]:
-    """The snippet in pieces: cleaned one by one, so that the marks stay where they are."""
+    """Yield the snippet in styled pieces, cleaned one by one to keep the marks in place."""
     at = 0
     for start, end in hit.marks:
         yield _line(hit.snippet[at:start]), ""

@@ -1,4 +1,4 @@
-"""`palaver up`: the gateway in the foreground."""
+"""`palaver up`: run the gateway in the foreground."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ import typer
 
 from palaver.agents.plugins import agent_options
 from palaver.cli.loop import run
-from palaver.cli.output import FAILED, INTERNAL, WRONG, complain, write_nowhere
+from palaver.cli.output import FAILED, INTERNAL, WRONG, discard_output, print_error
 from palaver.cli.shared_options import StoreOption
 from palaver.config.loader import Loaded, load_with_sources
 from palaver.config.model import Config
@@ -23,7 +23,7 @@ from palaver.model.errors import InvalidInput, StoreError, StoreInUse, StoreUnav
 from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.store.opening import check_url
 
-__all__ = ["EXAMPLES", "app", "configuration", "surveyed", "up"]
+__all__ = ["EXAMPLES", "app", "configuration", "load_for_gateway", "up"]
 
 log = logging.getLogger(__name__)
 
@@ -33,11 +33,11 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command(
-    help="Run the gateway until it is told to end: once (Ctrl-C, SIGTERM) it finishes its work, twice it stops at once."
+    help="Run the gateway in the foreground. Ctrl-C finishes running work first; press it again to stop at once."
     f" SIGHUP reads the configuration again.\n\n{EXAMPLES['up']}"
 )
 def up(*, store: StoreOption = None) -> None:
-    loaded = surveyed(store)
+    loaded = load_for_gateway(store)
     config = loaded.config
     configure_logs(config.log.level, config.log.format, sys.stderr)
     _caution(loaded)
@@ -49,7 +49,7 @@ def up(*, store: StoreOption = None) -> None:
     except (InvalidInput, StoreInUse, StoreUnavailable):
         raise
     except StoreError as error:
-        complain(str(error), as_json=False)
+        print_error(str(error), as_json=False)
         raise typer.Exit(WRONG) from error
     except Exception as error:
         log.exception("the gateway broke", extra={"action": "gateway.error"})
@@ -59,18 +59,18 @@ def up(*, store: StoreOption = None) -> None:
 
 
 def _tell_link(sentence: str) -> None:
-    """On standard output, which is a terminal or a log of its own: a link opens the gateway to who reads it first."""
+    """Print the login link on standard output: the first reader can log in with it."""
     try:
         print(sentence, flush=True)
     except OSError:
-        write_nowhere()
+        discard_output()
         log.warning(
             "the link could not be printed: palaver web link makes another", extra={"action": "web.link_not_shown"}
         )
 
 
-def surveyed(store: str | None) -> Loaded:
-    """What the files and the environment say, and the store that a command was given."""
+def load_for_gateway(store: str | None) -> Loaded:
+    """Load the configuration with the store that the command was given."""
     loaded = load_with_sources(Path.cwd(), os.environ, known_platforms(), load_factory, agent_options)
     if store is not None:
         loaded = replace(loaded, config=loaded.config.model_copy(update={"store": store}))
@@ -79,7 +79,7 @@ def surveyed(store: str | None) -> Loaded:
 
 
 def configuration(store: str | None) -> Config:
-    return surveyed(store).config
+    return load_for_gateway(store).config
 
 
 def _caution(loaded: Loaded) -> None:
@@ -97,7 +97,7 @@ async def _serve(gateway: Gateway, store: str | None) -> bool:
 
 def _reload(gateway: Gateway, store: str | None) -> None:
     try:
-        loaded = surveyed(store)
+        loaded = load_for_gateway(store)
         gateway.reload(loaded.config)
         _caution(loaded)
     except InvalidInput as error:

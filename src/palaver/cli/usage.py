@@ -1,4 +1,4 @@
-"""`palaver usage`: what was used, by whom, with which model, on which day."""
+"""`palaver usage`: turns, tokens and cost by person, model or day."""
 
 from datetime import date, timedelta
 from typing import Annotated
@@ -16,23 +16,23 @@ from palaver.store.people.usage import GroupBy
 __all__ = ["EXAMPLES", "app", "show_usage"]
 
 EXAMPLES = {"usage": "palaver usage --by person --since 7d"}
-_USUAL = timedelta(days=30)
+_DEFAULT_SPAN = timedelta(days=30)
 
 app = typer.Typer(rich_markup_mode=None)
 
 
-@app.command(help=f"Turns, tokens and cost, by person, model or day.\n\n{EXAMPLES['usage']}")
+@app.command(help=f"Show turns, tokens and cost by person, model or day.\n\n{EXAMPLES['usage']}")
 def show_usage(
     *,
-    by: Annotated[GroupBy, typer.Option("--by", help="One row for each of these.")] = GroupBy.DAY,
+    by: Annotated[GroupBy, typer.Option("--by", help="Group by person, model or day.")] = GroupBy.DAY,
     since: Since = "",
     until: Until = "",
-    zone_name: Annotated[str, typer.Option("--zone", help="IANA time zone of the days.")] = "UTC",
+    zone_name: Annotated[str, typer.Option("--zone", help="Use this IANA time zone for days.")] = "UTC",
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
     where = parse_zone(zone_name)
-    first = moment("--since", since, EXAMPLES["usage"]) or shared_options.now() - _USUAL
+    first = moment("--since", since, EXAMPLES["usage"]) or shared_options.now() - _DEFAULT_SPAN
     last = moment("--until", until, EXAMPLES["usage"])
     table = usage.totals_by(by, OPERATOR, since=first, until=last, zone=where)
     found: dict[str | date, UsageTotal] = ask(

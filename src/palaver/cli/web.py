@@ -1,4 +1,4 @@
-"""`palaver web`: login links for browsers, and tokens for programs."""
+"""`palaver web`: create login links for browsers and tokens for programs."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -37,8 +37,8 @@ EXAMPLES = {
 }
 _LONGEST_NAME = 100
 
-app = typer.Typer(help="Login links and tokens for the window.", rich_markup_mode=None)
-tokens = typer.Typer(help="Tokens for programs, and browsers that are logged in.", rich_markup_mode=None)
+app = typer.Typer(help="Create login links and API tokens.", rich_markup_mode=None)
+tokens = typer.Typer(help="List, create and revoke tokens and logins.", rich_markup_mode=None)
 app.add_typer(tokens, name="tokens")
 
 
@@ -51,14 +51,14 @@ Identity = Annotated[
     typer.Option(
         "--as",
         metavar="IDENTITY",
-        help="Sees only what they may: telegram:7.",
+        help="Act for this account and see only what it can, for example telegram:7.",
         callback=_known_identity,
         show_default=False,
     ),
 ]
 
 
-@app.command("link", help=f"A link that logs a browser in, once, within an hour.\n\n{EXAMPLES['link']}")
+@app.command("link", help=f"Create a login link: it works once, within an hour.\n\n{EXAMPLES['link']}")
 def link(*, identity: Identity = None, store: StoreOption = None, json: Json = False) -> None:
     url = configuration(store).web.url
     made = ask(store, lambda opened: issue_link(opened, url, shared_options.now(), identity=identity), make=True)
@@ -68,7 +68,7 @@ def link(*, identity: Identity = None, store: StoreOption = None, json: Json = F
         print_line(made)
 
 
-@tokens.command("list", help=f"Tokens and logins that are good.\n\n{EXAMPLES['list']}")
+@tokens.command("list", help=f"List valid tokens and logins.\n\n{EXAMPLES['list']}")
 def list_tokens(*, store: StoreOption = None, json: Json = False) -> None:
     kinds = (CredentialKind.TOKEN, CredentialKind.LOGIN)
 
@@ -97,17 +97,17 @@ def list_tokens(*, store: StoreOption = None, json: Json = False) -> None:
             ],
         )
     else:
-        print_note("There is no token, and nobody is logged in.")
+        print_note("There are no tokens and nobody is logged in.")
 
 
-@tokens.command("create", help=f"A token for a program; it is shown once.\n\n{EXAMPLES['create']}")
+@tokens.command("create", help=f"Create a token for a program. It is shown once.\n\n{EXAMPLES['create']}")
 def create_token(
-    name: Annotated[str, typer.Argument(help="What it is for.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="Name the token.", show_default=False)],
     *,
-    scopes: Annotated[str, typer.Option(help="What it may do: read, chat, manage.")] = "read,chat,manage",
+    scopes: Annotated[str, typer.Option(help="What it can do: read, chat, manage.")] = "read,chat,manage",
     identity: Identity = None,
     days: Annotated[
-        int | None, typer.Option(min=1, max=3650, help="After how many days it ends.", show_default=False)
+        int | None, typer.Option(min=1, max=3650, help="Expire after this many days.", show_default=False)
     ] = None,
     store: StoreOption = None,
     json: Json = False,
@@ -124,23 +124,23 @@ def create_token(
         print_json({"token": token, **_fields(key)})
         return
     print_line(token)
-    print_note("It is not shown again: keep it where you keep passwords.")
+    print_note("Store it now: it is not shown again.")
 
 
-@tokens.command("revoke", help=f"A token or login is good no more.\n\n{EXAMPLES['revoke']}")
+@tokens.command("revoke", help=f"Revoke a token or login.\n\n{EXAMPLES['revoke']}")
 def revoke_token(
-    number: Annotated[int, typer.Argument(help="As the list has it.", show_default=False)],
+    number: Annotated[int, typer.Argument(help="Its number in the list.", show_default=False)],
     *,
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
     gone = ask(store, lambda opened: opened.transact(api_tokens.revoke(number)))
     if gone is None:
-        raise BadArgument("No token has the number", found=str(number), allowed="one of the list", example="1")
+        raise BadArgument("There is no token number", found=str(number), allowed="a number from the list", example="1")
     if json:
         print_json({"revoked": _fields(gone)})
         return
-    print_line(f"{gone.kind.value.capitalize()} {gone.number} ({gone.name}) is good no more.")
+    print_line(f"{gone.kind.value.capitalize()} {gone.number} ({gone.name}) is revoked.")
 
 
 def rights_named(scopes: str) -> frozenset[Right]:

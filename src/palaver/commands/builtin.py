@@ -1,48 +1,48 @@
-"""The commands every gateway has."""
+"""The commands that every gateway has."""
 
 from typing import cast
 
-from palaver.commands.handoff import handing
-from palaver.commands.models import about_models, about_usage
-from palaver.commands.people import about_people, about_privacy, linking
-from palaver.commands.platforms import about_places, about_platforms
+from palaver.commands.handoff import handoff_commands
+from palaver.commands.models import model_commands, usage_commands
+from palaver.commands.people import link_commands, person_commands, privacy_commands
+from palaver.commands.platforms import home_commands, platform_commands
 from palaver.commands.registry import Registry
-from palaver.commands.search import exporting, searching
-from palaver.commands.sessions import branching, finding, moving
-from palaver.commands.transcripts import about_transcripts, compressing
-from palaver.commands.turns import SAYINGS, about_tools, about_turns
+from palaver.commands.search import export_commands, search_commands
+from palaver.commands.sessions import branch_commands, session_commands, session_list_commands
+from palaver.commands.transcripts import compress_commands, transcript_commands
+from palaver.commands.turns import BUSY_MODE_COMMANDS, tool_commands, turn_commands
 from palaver.store.store import Store
 
 __all__ = [
-    "STANDARD_NAMES",
-    "standard_commands",
+    "BUILTIN_NAMES",
+    "builtin_commands",
 ]
 
 
-def standard_commands(store: Store) -> Registry:
+def builtin_commands(store: Store) -> Registry:
     return Registry(
         [
-            *moving(store),
-            *handing(store),
-            *branching(store),
-            *about_transcripts(store),
-            *finding(store),
-            *searching(store),
-            *exporting(store),
-            *about_turns(store),
-            *about_places(store),
-            *about_models(store),
-            *about_platforms(store),
-            *compressing(store),
-            *about_tools(),
-            *about_usage(store),
-            *about_people(store),
-            *linking(store),
-            *about_privacy(store),
+            *session_commands(store),
+            *handoff_commands(store),
+            *branch_commands(store),
+            *transcript_commands(store),
+            *session_list_commands(store),
+            *search_commands(store),
+            *export_commands(store),
+            *turn_commands(store),
+            *home_commands(store),
+            *model_commands(store),
+            *platform_commands(store),
+            *compress_commands(store),
+            *tool_commands(),
+            *usage_commands(store),
+            *person_commands(store),
+            *link_commands(store),
+            *privacy_commands(store),
         ],
-        SAYINGS,
+        BUSY_MODE_COMMANDS,
     )
 
 
-# What commands are called can be asked without a store: none is touched before something is said.
-STANDARD_NAMES = standard_commands(cast("Store", None)).names
+# The names need no store: no handler runs.
+BUILTIN_NAMES = builtin_commands(cast("Store", None)).names

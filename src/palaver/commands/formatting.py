@@ -1,4 +1,4 @@
-"""How commands write what others have written, and when."""
+"""Format sessions, times, counts and traces for people."""
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -16,36 +16,36 @@ __all__ = [
     "Step",
     "Tone",
     "ago",
-    "called",
     "counted",
+    "format_time",
+    "in_quotes",
     "listed",
-    "name_of",
-    "quoted",
-    "steps_of",
-    "title_of",
-    "when",
+    "session_name",
+    "session_phrase",
+    "trace_steps",
+    "trace_title",
 ]
 
-_LONGEST_QUOTE = 80
-_LISTED = 20
+_MAX_QUOTE_CHARS = 80
+_PAGE_SIZE = 20
 
 
-def quoted(text: str, limit: int = _LONGEST_QUOTE) -> str:
-    """On one line, nothing invisible in it, and not for ever."""
+def in_quotes(text: str, limit: int = _MAX_QUOTE_CHARS) -> str:
+    """Quote `text` on one line, shortened and without invisible characters."""
     return f"“{one_line(text, limit)}”"
 
 
-def when(moment: datetime, zone: tzinfo) -> str:
+def format_time(moment: datetime, zone: tzinfo) -> str:
     return f"{moment.astimezone(zone):%Y-%m-%d %H:%M %Z}"
 
 
-def name_of(session: Session) -> str:
+def session_name(session: Session) -> str:
     return session.title or session.id
 
 
-def called(session: Session) -> str:
-    """Within a sentence."""
-    return quoted(session.title) if session.title else f"the untitled conversation {session.id}"
+def session_phrase(session: Session) -> str:
+    """Return the session's name for use in a sentence."""
+    return in_quotes(session.title) if session.title else f"the untitled conversation {session.id}"
 
 
 def counted(count: int, thing: str) -> str:
@@ -53,10 +53,10 @@ def counted(count: int, thing: str) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """`a, b, c`; of many, so many, and how many more there are."""
+    """Return `a, b, c`, or the first names and how many more there are."""
     every = list(names)
-    more = len(every) - _LISTED
-    return ", ".join(every) if more <= 0 else f"{', '.join(every[:_LISTED])} and {more} more"
+    more = len(every) - _PAGE_SIZE
+    return ", ".join(every) if more <= 0 else f"{', '.join(every[:_PAGE_SIZE])} and {more} more"
 
 
 _STEPS = (
@@ -81,7 +81,7 @@ def ago(instant: datetime, present: datetime) -> str:
 
 
 class Tone(StrEnum):
-    """How well it went so far."""
+    """How a step of a trace is coloured."""
 
     PLAIN = "plain"
     WELL = "well"
@@ -89,7 +89,7 @@ class Tone(StrEnum):
     BAD = "bad"
 
 
-_LONGEST = 300
+_MAX_CHARS = 300
 _TONES = {
     TurnState.DONE: Tone.WELL,
     TurnState.FAILED: Tone.BAD,
@@ -119,7 +119,7 @@ _WHY = {
 
 class Step(NamedTuple):
     at: datetime
-    """Where the exact time is not kept, that of the step before."""
+    """The exact time, or that of the step before."""
     what: str
     sentence: str
     tone: Tone = Tone.PLAIN
@@ -127,7 +127,7 @@ class Step(NamedTuple):
     exact: bool = True
 
 
-def title_of(trace: Trace) -> str:
+def trace_title(trace: Trace) -> str:
     if trace.turn:
         return f"turn {trace.turn.turn.number} in {trace.turn.turn.key.text}"
     if trace.messages:
@@ -135,8 +135,8 @@ def title_of(trace: Trace) -> str:
     return f"send {trace.deliveries[0].delivery.number}"
 
 
-def steps_of(trace: Trace, present: datetime) -> list[Step]:
-    """In the order of time."""
+def trace_steps(trace: Trace, present: datetime) -> list[Step]:
+    """Return the steps of a trace in order of time."""
     return sorted(_steps(trace, present), key=lambda step: step.at)
 
 
@@ -241,8 +241,8 @@ def _by(worker: str | None) -> str:
 
 
 def _words(error: str | None) -> str:
-    """An error as the platform or the agent put it, on one line and without secrets."""
-    return f": {one_line(redact(error), _LONGEST)}" if error else ""
+    """Return an error on one line, without secrets."""
+    return f": {one_line(redact(error), _MAX_CHARS)}" if error else ""
 
 
 def _moment(moment: datetime) -> str:

@@ -1,11 +1,11 @@
-"""Commands that let a conversation go on elsewhere, or in several places at once."""
+"""Commands that continue a conversation in another chat, or in several at once."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from palaver.commands.formatting import called, listed, quoted
-from palaver.commands.registry import Performance
+from palaver.commands.formatting import in_quotes, listed, session_phrase
+from palaver.commands.registry import CommandHandler
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.engine.commands import CommandContext
@@ -18,90 +18,91 @@ from palaver.model.turn import outbound_to
 from palaver.store.store import Store
 
 __all__ = [
-    "handing",
+    "handoff_commands",
 ]
 
 _ATTACH = Command(
     name="attach",
-    help="take part from here in a conversation that goes on elsewhere, by its title or id; /detach ends that",
+    help="Join a conversation in another chat from here, by title or id. /detach leaves it",
     example="/attach Holiday plans",
     args=(Arg(name="which", kind=ArgKind.REST, required=True), YES),
     group="conversations",
 )
 _DETACH = Command(
     name="detach",
-    help="leave the conversation this place is attached to, for its own",
+    help="Leave the conversation this chat is attached to",
     example="/detach",
     group="conversations",
 )
 _HANDOFF = Command(
     name="handoff",
-    help="go on with this conversation in the home channel of another platform; /back brings it back",
+    help="Move this conversation to the home channel of another platform. /back brings it back",
     example="/handoff telegram",
     args=(Arg(name="platform", required=True),),
     group="conversations",
 )
 
 
-def handing(store: Store) -> list[Performance]:
+def handoff_commands(store: Store) -> list[CommandHandler]:
     return [
-        Performance(_ATTACH, partial(_attach, store)),
-        Performance(_DETACH, partial(_detach, store)),
-        Performance(_HANDOFF, partial(_hand_off, store)),
+        CommandHandler(_ATTACH, partial(_attach, store)),
+        CommandHandler(_DETACH, partial(_detach, store)),
+        CommandHandler(_HANDOFF, partial(_hand_off, store)),
     ]
 
 
 @transaction
-def _attach(store: Store, invocation: Invocation, spoken: CommandContext) -> Statements[str]:
-    received, now = spoken.received, spoken.now
+def _attach(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
+    received, now = context.received, context.now
     source, place = received.inbound.source, received.place or received.key
-    named = yield from store.sessions.find(invocation.words["which"], spoken.principal)
-    spoken.mentioned.append(named)
-    if spoken.is_in(named):
-        return f"What is said here goes to {called(named)} already."
-    found = yield from store.attach.find_attachable(invocation.words["which"], place, spoken.principal)
-    has_others = yield from store.attach.has_other_speakers(found, spoken.principal)
+    format_identities = yield from store.sessions.find(invocation.words["which"], context.principal)
+    context.mentioned.append(format_identities)
+    if context.is_in(format_identities):
+        return f"This chat already takes part in {session_phrase(format_identities)}."
+    found = yield from store.attach.find_attachable(invocation.words["which"], place, context.principal)
+    has_others = yield from store.attach.has_other_speakers(found, context.principal)
     reads_along = source.chat_kind != DM
-    if reads_along and has_others and not _is_admin(spoken):
+    if reads_along and has_others and not _is_admin(context):
         raise NotAllowed("Opening a conversation of several people to a whole chat", "admin")
     if reads_along and YES.name not in invocation.flags:
-        return texts.attach_question(quoted(invocation.words["which"]), place_is_shared=place.shared)
-    yield from _leave(store, spoken)
+        return texts.attach_question(in_quotes(invocation.words["which"]), place_is_shared=place.shared)
+    yield from _drop_pending_question(store, context)
     farewell = outbound_to(source, texts.PARTED)
-    yield from store.attach.attach(place, found, now, by=spoken.principal.name, farewell=farewell)
+    yield from store.attach.attach(place, found, now, by=context.principal.name, farewell=farewell)
     several = found.key.kind != DM or (yield from store.attach.has_several_people(found))
-    return texts.attached(called(found), reads_along=reads_along, has_others=several)
+    return texts.attached(session_phrase(found), reads_along=reads_along, has_others=several)
 
 
 @transaction
-def _detach(store: Store, _invocation: Invocation, spoken: CommandContext) -> Statements[str]:
-    place = spoken.received.place
-    if place is None or not (yield from store.attach.detach(place, spoken.now)):
-        return "This place is not attached to another conversation."
-    return "This place has its own conversation again; nothing more goes to the other one."
+def _detach(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
+    place = context.received.place
+    if place is None or not (yield from store.attach.detach(place, context.now)):
+        return "This chat is not attached to another conversation."
+    return "This chat has its own conversation again."
 
 
 @transaction
-def _hand_off(store: Store, invocation: Invocation, spoken: CommandContext) -> Statements[str]:
-    received, source = spoken.received, spoken.received.inbound.source
+def _hand_off(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
+    received, source = context.received, context.received.inbound.source
     if received.place is not None:
         raise BadArgument(
-            "A conversation is handed off where it is at home, and comes back there, not from",
-            found="a place that is attached to it",
-            allowed="its own place; /detach leaves it to the others",
+            "You can hand off a conversation only from its own chat.",
+            found="an attached chat",
+            allowed="its own chat",
             example="/detach",
+            fix="Send /detach to leave it to the others.",
         )
     home = _home(invocation.words["platform"], (yield from store.accounts.list_homes(received.key.profile)))
     if home.address == source.address:
-        return "This is the home channel of that platform: the conversation is there already."
-    yield from _leave(store, spoken)
+        return "The conversation is already in the home channel of that platform."
+    yield from _drop_pending_question(store, context)
     session = yield from store.sessions.open_by_key(received.key)
     if session is None:
-        return "There is no conversation to hand off: whatever you write starts one."
-    yield from _refuse_strangers(store, session, home, spoken)
-    opening = outbound_to(home, texts.handoff_opening(called(session), source.platform))
+        return "There is no conversation to hand off. Send a message to start one."
+    yield from _require_own_conversation(store, session, home, context)
+    opening = outbound_to(home, texts.handoff_opening(session_phrase(session), source.platform))
     opening = replace(opening, opens=None if home.thread_id else session.title or "Conversation")
-    yield from store.handoff.start(session, source, home, opening, spoken.now, by=spoken.principal.name)
+    yield from store.handoff.start(session, source, home, opening, context.now, by=context.principal.name)
     return texts.handing_off(home.platform, reads_along=home.chat_kind != DM)
 
 
@@ -111,30 +112,33 @@ def _home(platform: str, homes: Sequence[Source]) -> Source:
         raise BadArgument(
             "There is no home channel on",
             found=platform,
-            allowed=f"{listed(sorted(known)) or 'none yet'}; an admin says /sethome in the chat that shall be one",
+            allowed=listed(sorted(known)) or "none yet",
             example=_HANDOFF.example,
+            fix="Ask an admin to send /sethome in the chat you want to use.",
         )
     return known[platform.lower()]
 
 
-def _refuse_strangers(store: Store, session: Session, home: Source, spoken: CommandContext) -> Statements[None]:
-    """An admin may; others only with what they alone have said, to a direct chat of their own."""
-    if _is_admin(spoken):
+def _require_own_conversation(
+    store: Store, session: Session, home: Source, context: CommandContext
+) -> Statements[None]:
+    """Admins can hand off anything; others only their own conversation, to their own direct chat."""
+    if _is_admin(context):
         return
-    yield from store.sessions.get_visible(session.id, spoken.principal)
-    has_others = yield from store.attach.has_other_speakers(session, spoken.principal)
-    is_own = home.chat_kind == DM and identity_of(home) in spoken.principal.identities
+    yield from store.sessions.get_visible(session.id, context.principal)
+    has_others = yield from store.attach.has_other_speakers(session, context.principal)
+    is_own = home.chat_kind == DM and identity_of(home) in context.principal.identities
     if has_others or not is_own:
         raise NotAllowed("Handing off what others have said, or to a chat that others read,", "admin")
 
 
-def _is_admin(spoken: CommandContext) -> bool:
-    return (spoken.received.role or AccessRole.GUEST) >= AccessRole.ADMIN
+def _is_admin(context: CommandContext) -> bool:
+    return (context.received.role or AccessRole.GUEST) >= AccessRole.ADMIN
 
 
-def _leave(store: Store, spoken: CommandContext) -> Statements[bool]:
-    """Whoever goes elsewhere does not answer what was asked here."""
-    key, now = spoken.received.key, spoken.now
+def _drop_pending_question(store: Store, context: CommandContext) -> Statements[bool]:
+    """Deny the question that waits here: the person goes elsewhere."""
+    key, now = context.received.key, context.now
     return (
         yield from store.turn_control.abandon_parked(key, now, note=texts.LEFT_NOTE, error="left without an answer")
     )

@@ -1,4 +1,4 @@
-"""What is said about commands to somebody who asks: only those that they may use, group by group."""
+"""Write the answers of /help: the commands that a role can use, by group."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ __all__ = [
 ]
 
 _GROUPS = ("conversations", "transcripts", "finding", "answers", "people", "gateway")
-"""In this order; others come after, by name."""
+"""Display order; other groups follow by name."""
 
 
 def grouped(table: Mapping[str, Command]) -> dict[str, list[Command]]:
@@ -31,38 +31,39 @@ def _rank(group: str) -> int:
 
 
 def spellings(command: Command) -> str:
-    return _slashed(command.name, *command.aliases)
+    return _with_slashes(command.name, *command.aliases)
 
 
-def _slashed(*names: str) -> str:
+def _with_slashes(*names: str) -> str:
     return ", ".join(f"/{name}" for name in names)
 
 
 def allowed(table: Mapping[str, Command], role: AccessRole) -> dict[str, list[Command]]:
-    """What somebody with that role may use."""
+    """Return the commands that this role can use, by group."""
     return grouped({name: command for name, command in table.items() if command.role <= role})
 
 
 def list_commands(table: Mapping[str, Command], role: AccessRole) -> str:
     lines: list[str] = []
     for group, commands in allowed(table, role).items():
-        lines += [f"{group}:", *(f"{spellings(command)}: {command.help}" for command in commands), ""]
-    return "\n".join([*lines, "/help and the name of one explains it."])
+        lines += [f"{group.capitalize()}:", *(f"{spellings(command)}: {command.help}" for command in commands), ""]
+    return "\n".join([*lines, "Send /help and a name for details."])
 
 
 def explain(table: Mapping[str, Command], name: str) -> str:
     command = table.get(name.removeprefix("/").lower())
     if command is None:
         known = ", ".join(sorted(table))
-        raise UnknownCommand("There is no command", found=name, allowed=known, example="/help new")
-    return "\n".join((command.usage, command.help, f"for example: {command.example}", *_facts(command)))
+        fix = "Send /help to list all commands."
+        raise UnknownCommand("Unknown command", found=name, allowed=known, example="/help new", fix=fix)
+    return "\n".join((command.usage, command.help, f"Example: {command.example}", *_facts(command)))
 
 
 def _facts(command: Command) -> list[str]:
     facts = {
-        f"also called {_slashed(*command.aliases)}": bool(command.aliases),
-        "acts at once, also while an answer is being worked on": command.urgent,
-        "says what it would do, and does it with --yes": command.confirms,
-        f"for people with the role {command.role.name.lower()}": command.role > AccessRole.MEMBER,
+        f"Also: {_with_slashes(*command.aliases)}": bool(command.aliases),
+        "Acts at once, even during an answer.": command.urgent,
+        "Shows what it would do. Add --yes to do it.": command.confirms,
+        f"Needs the role {command.role.name.lower()}.": command.role > AccessRole.MEMBER,
     }
     return [fact for fact, holds in facts.items() if holds]

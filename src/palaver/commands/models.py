@@ -1,9 +1,9 @@
-"""`/model`: which model answers in this conversation."""
+"""`/model` and `/usage`: which model answers, and what was used."""
 
 from collections.abc import Sequence
 
 from palaver.commands.formatting import counted, listed
-from palaver.commands.registry import Performance
+from palaver.commands.registry import CommandHandler
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.commands import CommandContext
 from palaver.model.command import Arg, Command, Invocation
@@ -15,46 +15,46 @@ from palaver.protocols.agent import Choosing
 from palaver.store.store import Store
 
 __all__ = [
-    "about_models",
-    "about_usage",
+    "model_commands",
+    "usage_commands",
 ]
 
 _DEFAULT = "default"
 _MODEL = Command(
     name="model",
-    help="say which model answers in this conversation, or choose one until /new",
+    help="Show which model answers this conversation, or choose one until /new",
     example="/model default",
     args=(Arg(name="name"),),
-    beside=True,
+    remote=True,
     group="answers",
 )
-_LONGEST = 100
+_MAX_CHARS = 100
 
 
-def about_models(store: Store) -> list[Performance]:
+def model_commands(store: Store) -> list[CommandHandler]:
     @transaction
-    def model(invocation: Invocation, spoken: CommandContext) -> Statements[str]:
-        offered = spoken.agent.models() if isinstance(spoken.agent, Choosing) else ()
+    def model(invocation: Invocation, context: CommandContext) -> Statements[str]:
+        offered = context.agent.models() if isinstance(context.agent, Choosing) else ()
         name = invocation.words.get("name")
         if name is None:
-            session = yield from store.sessions.open_by_key(spoken.received.key)
-            return f"{_answering(session and session.override)} {_choices(offered)}"
+            session = yield from store.sessions.open_by_key(context.received.key)
+            return f"{_describe_model(session and session.override)} {_choices(offered)}"
         chosen = None if name.lower() == _DEFAULT else _chosen(name, offered)
-        session = yield from _open(store, spoken)
-        # Whoever speaks in a conversation may choose: the key is that of the place where they speak.
+        session = yield from _open(store, context)
+        # Everybody in a conversation can choose its model: the key is that of their own chat.
         yield from store.sessions.set_override(session.id, chosen, Principal.operator())
-        return f"{_answering(chosen)} It counts from the next message on, until /new."
+        return f"{_describe_model(chosen)} It applies from your next message, until /new."
 
-    return [Performance(_MODEL, model)]
+    return [CommandHandler(_MODEL, model)]
 
 
-def _open(store: Store, spoken: CommandContext) -> Statements[Session]:
-    """The open conversation; where there is none, a fresh one."""
-    received = spoken.received
+def _open(store: Store, context: CommandContext) -> Statements[Session]:
+    """Return the open session, or start one."""
+    received = context.received
     session = yield from store.sessions.open_by_key(received.key)
     if session is None:
-        source, by = received.inbound.source, spoken.principal.name
-        session = yield from store.sessions.reset(received.key, source, spoken.now, by=by)
+        source, by = received.inbound.source, context.principal.name
+        session = yield from store.sessions.reset(received.key, source, context.now, by=by)
     return session
 
 
@@ -67,15 +67,15 @@ def _chosen(name: str, offered: Sequence[ModelOverride]) -> ModelOverride:
     return found[0]
 
 
-def _answering(override: ModelOverride | None) -> str:
+def _describe_model(override: ModelOverride | None) -> str:
     model = "the agent's usual model" if override is None else _name(override)
     return f"This conversation is answered with {model}."
 
 
 def _choices(offered: Sequence[ModelOverride]) -> str:
     if not offered:
-        return "The agent has no other to choose."
-    return f"To choose: {_names(offered)}; /model {_DEFAULT} returns to the usual one."
+        return "The agent offers no other model."
+    return f"You can choose {_names(offered)}. /model {_DEFAULT} returns to the usual one."
 
 
 def _names(offered: Sequence[ModelOverride]) -> str:
@@ -83,26 +83,26 @@ def _names(offered: Sequence[ModelOverride]) -> str:
 
 
 def _name(model: ModelOverride) -> str:
-    """`provider/model`, where it says who provides it."""
-    return one_line("/".join(part for part in (model.provider, model.model) if part), _LONGEST)
+    """Return `provider/model`, or the model alone."""
+    return one_line("/".join(part for part in (model.provider, model.model) if part), _MAX_CHARS)
 
 
 _USAGE = Command(
     name="usage",
-    help="say what this conversation has used, and what you have used today and this month",
+    help="Show what this conversation has used, and what you used today and this month",
     example="/usage",
     urgent=True,
     group="people",
 )
 
 
-def about_usage(store: Store) -> list[Performance]:
+def usage_commands(store: Store) -> list[CommandHandler]:
     @transaction
-    def usage(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
-        here = (yield from store.turn_control.get_status(spoken.received.key, spoken.principal)).session
-        mine = spoken.principal.identities
-        today = period_start(QuotaKind.PERSON_DAY, spoken.now, spoken.zone)
-        month = period_start(QuotaKind.PERSON_MONTH, spoken.now, spoken.zone)
+    def usage(_invocation: Invocation, context: CommandContext) -> Statements[str]:
+        here = (yield from store.turn_control.get_status(context.received.key, context.principal)).session
+        mine = context.principal.identities
+        today = period_start(QuotaKind.PERSON_DAY, context.now, context.zone)
+        month = period_start(QuotaKind.PERSON_MONTH, context.now, context.zone)
         used = here.counters if here else Counters()
         lines = {
             "This conversation": UsageTotal(
@@ -114,12 +114,12 @@ def about_usage(store: Store) -> list[Performance]:
             "You today": (yield from store.usage.total(today, mine)),
             "You this month": (yield from store.usage.total(month, mine)),
         }
-        return "\n".join(f"{name}: {_told(spent)}" for name, spent in lines.items())
+        return "\n".join(f"{name}: {_describe(spent)}" for name, spent in lines.items())
 
-    return [Performance(_USAGE, usage)]
+    return [CommandHandler(_USAGE, usage)]
 
 
-def _told(spent: UsageTotal) -> str:
+def _describe(spent: UsageTotal) -> str:
     tokens = f"{spent.input_tokens} tokens in, {spent.output_tokens} out"
     cost = f", at a cost of {spent.cost_micros / 1_000_000:.4f}" if spent.cost_micros else ""
     return f"{counted(spent.turns, 'turn')}, {tokens}{cost}."

@@ -1,12 +1,12 @@
-"""Commands about who somebody is: their accounts, and which of them are one person."""
+"""Commands about people: accounts, links, and deleting everything about a person."""
 
 import asyncio
 import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
-from palaver.commands.formatting import called, counted, listed
-from palaver.commands.registry import Performance
+from palaver.commands.formatting import counted, listed, session_phrase
+from palaver.commands.registry import CommandHandler
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
@@ -24,37 +24,37 @@ from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.store import Store
 
 __all__ = [
-    "about_people",
-    "about_privacy",
-    "linking",
-    "named",
-    "refuse_where_others_read",
+    "format_identities",
+    "link_commands",
+    "person_commands",
+    "privacy_commands",
+    "require_direct_chat",
 ]
 
 _UNLINK = Command(
     name="unlink",
-    help="undo the last link of your accounts, or take one account out; each is back in its own conversation",
+    help="Undo the last link of your accounts, or unlink one account. Each returns to its own conversation",
     example="/unlink telegram:7",
     args=(Arg(name="account", kind=ArgKind.REST),),
     group="people",
 )
 _WHOAMI = Command(
     name="whoami",
-    help="say who you are here: your accounts, your role, this conversation",
+    help="Show your accounts, your role and this conversation",
     example="/whoami",
     role=AccessRole.GUEST,
     group="people",
 )
-_ALONE = "This account is linked with no other; /link gives a code to enter on the other one."
+_NOT_LINKED = "This account is not linked. Send /link for a code to enter from your other account."
 
 
-def about_people(store: Store) -> list[Performance]:
+def person_commands(store: Store) -> list[CommandHandler]:
     @transaction
-    def unlink(invocation: Invocation, spoken: CommandContext) -> Statements[str]:
-        refuse_where_others_read(spoken, _UNLINK)
-        mine, by = spoken.principal.identities, spoken.principal.name
+    def unlink(invocation: Invocation, context: CommandContext) -> Statements[str]:
+        require_direct_chat(context, _UNLINK)
+        mine, by = context.principal.identities, context.principal.name
         if len(mine) == 1:
-            return _ALONE
+            return _NOT_LINKED
         account = invocation.words.get("account", "").strip()
         if account and account not in mine:
             raise BadArgument(
@@ -62,38 +62,38 @@ def about_people(store: Store) -> list[Performance]:
             )
         addresses = yield from store.links.direct_addresses(mine)
         unlink = store.links.unlink if account else store.links.unlink_last
-        unlinked = yield from unlink(account or by, spoken.now, by=by)
+        unlinked = yield from unlink(account or by, context.now, by=by)
         if unlinked.is_busy:
             return "Stopping the answer in the conversation you share. Send that again when it has stopped."
-        spoken.mentioned.extend(unlinked.common)
-        yield from _tell_others(store, spoken, unlinked, addresses)
+        context.mentioned.extend(unlinked.common)
+        yield from _notify_unlinked(store, context, unlinked, addresses)
         return _unlinked(unlinked)
 
     @transaction
-    def whoami(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
+    def whoami(_invocation: Invocation, context: CommandContext) -> Statements[str]:
         person = None
         with suppress(NotFound):
-            person = yield from store.people.find_person(spoken.principal.name, spoken.principal)
-        seen = yield from store.turn_control.get_status(spoken.received.key, spoken.principal)
-        lines = [_here(spoken)]
-        if person and spoken.received.inbound.source.chat_kind == DM:
-            lines += _known(person)
+            person = yield from store.people.find_person(context.principal.name, context.principal)
+        seen = yield from store.turn_control.get_status(context.received.key, context.principal)
+        lines = [_describe_caller(context)]
+        if person and context.received.inbound.source.chat_kind == DM:
+            lines += _describe_person(person)
         if seen.session:
-            lines.append(f"This is {called(seen.session)}.")
+            lines.append(f"This is {session_phrase(seen.session)}.")
         return "\n".join(lines)
 
-    return [Performance(_UNLINK, unlink), Performance(_WHOAMI, whoami)]
+    return [CommandHandler(_UNLINK, unlink), CommandHandler(_WHOAMI, whoami)]
 
 
-def _tell_others(
-    store: Store, spoken: CommandContext, unlinked: Unlinked, addresses: Mapping[str, Source]
+def _notify_unlinked(
+    store: Store, context: CommandContext, unlinked: Unlinked, addresses: Mapping[str, Source]
 ) -> Statements[None]:
-    by = spoken.principal.name
+    by = context.principal.name
     for identity, address in addresses.items():
         if not any({by, identity} <= person for person in unlinked.people):
             outbound = outbound_to(address, f"{by} unlinked your accounts. {_unlinked(unlinked)}")
             yield from store.outbox.enqueue(
-                outbound, SendCause(CauseKind.COMMAND, spoken.received.number, identity), spoken.now
+                outbound, SendCause(CauseKind.COMMAND, context.received.number, identity), context.now
             )
 
 
@@ -101,147 +101,150 @@ def _unlinked(unlinked: Unlinked) -> str:
     people = sorted(", ".join(sorted(identities)) for identities in unlinked.people)
     lines = ["These are different people now, each back in their own conversation:", *people]
     if unlinked.common:
-        names = ", ".join(f"{called(session)} (/resume {session.id})" for session in unlinked.common)
+        names = ", ".join(f"{session_phrase(session)} (/resume {session.id})" for session in unlinked.common)
         lines.append(f"What you wrote together has ended and stays readable for all who took part: {names}.")
     return "\n".join(lines)
 
 
-def refuse_where_others_read(spoken: CommandContext, command: Command) -> None:
-    """Accounts are named to nobody but whoever has them."""
-    source = spoken.received.inbound.source
+def require_direct_chat(context: CommandContext, command: Command) -> None:
+    """Refuse in a chat where others would read the account names."""
+    source = context.received.inbound.source
     if source.chat_kind != DM or source.participant is None:
         raise BadArgument(
-            f"/{command.name} is for a direct chat, where nobody else reads along, not for a chat of the kind",
+            f"/{command.name} works only in a direct chat.",
             found=source.chat_kind,
             allowed="a direct chat",
-            example=f"/{command.name}, said there",
+            example=f"/{command.name}",
+            fix="",
         )
 
 
-def _here(spoken: CommandContext) -> str:
-    role = (spoken.received.role or AccessRole.GUEST).text
-    return f"You are {spoken.principal.name} here, with the role {role}."
+def _describe_caller(context: CommandContext) -> str:
+    role = (context.received.role or AccessRole.GUEST).text
+    return f"You are {context.principal.name} here, with the role {role}."
 
 
-def _known(person: Person) -> list[str]:
-    accounts = f"Your accounts: {named(person.identities)}." if len(person.identities) > 1 else _ALONE
+def _describe_person(person: Person) -> list[str]:
+    accounts = f"Your accounts: {format_identities(person.identities)}." if len(person.identities) > 1 else _NOT_LINKED
     return [accounts, f"Your person id is {person.id}."]
 
 
-def named(identities: Iterable[Identity]) -> str:
+def format_identities(identities: Iterable[Identity]) -> str:
     return ", ".join(f"{each.identity} ({each.name.quoted()})" if each.name else each.identity for each in identities)
 
 
 _LINK = Command(
     name="link",
-    help="make this account and one on another platform the same person: it gives a code to enter there",
+    help="Link this account to yours on another platform, with a code to enter there",
     example="/link K7QM3XPR",
     args=(Arg(name="code", kind=ArgKind.REST),),
     group="people",
 )
 _SALT = "link"
-_CHANCE = 16
+_CODE_ENTROPY_BYTES = 16
 
 
-def linking(store: Store) -> list[Performance]:
-    async def link(invocation: Invocation, spoken: CommandContext) -> Transaction[str]:
-        refuse_where_others_read(spoken, _LINK)
+def link_commands(store: Store) -> list[CommandHandler]:
+    async def link(invocation: Invocation, context: CommandContext) -> Transaction[str]:
+        require_direct_chat(context, _LINK)
         said = invocation.words.get("code", "")
         match said.lower():
             case "yes":
-                return _agree(store, spoken)
+                return _agree(store, context)
             case "no":
-                return _withdraw(store, spoken)
+                return _withdraw(store, context)
             case "":
-                code = make_code(secrets.token_bytes(_CHANCE))
-                return _offer(store, spoken, code, await asyncio.to_thread(code_hash, code, _SALT))
+                code = make_code(secrets.token_bytes(_CODE_ENTROPY_BYTES))
+                return _offer(store, context, code, await asyncio.to_thread(code_hash, code, _SALT))
             case _:
-                return _enter(store, spoken, await asyncio.to_thread(code_hash, parse_code(said), _SALT))
+                return _enter_code(store, context, await asyncio.to_thread(code_hash, parse_code(said), _SALT))
 
-    return [Performance(_LINK, link)]
+    return [CommandHandler(_LINK, link)]
 
 
 @transaction
-def _offer(store: Store, spoken: CommandContext, code: str, hashed: str) -> Statements[str]:
-    inbound = spoken.received.inbound
-    yield from store.links.offer(inbound.source, inbound.labels.user, hashed, spoken.now)
-    yield from store.pairing.wipe_after_send(SendCause(CauseKind.COMMAND, spoken.received.number))
+def _offer(store: Store, context: CommandContext, code: str, hashed: str) -> Statements[str]:
+    inbound = context.received.inbound
+    yield from store.links.offer(inbound.source, inbound.labels.user, hashed, context.now)
+    yield from store.pairing.wipe_after_send(SendCause(CauseKind.COMMAND, context.received.number))
     minutes = int(OFFER_LIFETIME.total_seconds() // 60)
     return (
         f"Your code is {code}. Say /link {code} from your other account within {minutes} minutes.\n"
-        "Give it to nobody else: whoever is linked with you reads your conversations."
+        "Keep it to yourself: a linked account can read your conversations."
     )
 
 
 @transaction
-def _enter(store: Store, spoken: CommandContext, hashed: str) -> Statements[str]:
-    inbound = spoken.received.inbound
-    offer = yield from store.links.enter_code(inbound.source, inbound.labels.user, hashed, spoken.now)
+def _enter_code(store: Store, context: CommandContext, hashed: str) -> Statements[str]:
+    inbound = context.received.inbound
+    offer = yield from store.links.enter_code(inbound.source, inbound.labels.user, hashed, context.now)
     if offer is None:
-        return "That code is wrong or too old; /link, said from the other account, gives a new one."
-    yield from _tell(store, spoken, offer, f"Your code was entered. {_question(offer.theirs, offer.mine)}")
+        return "That code is wrong or expired. Send /link from the other account for a new one."
+    yield from _notify_other(store, context, offer, f"Your code was entered. {_question(offer.theirs, offer.mine)}")
     return _question(offer.mine, offer.theirs)
 
 
 @transaction
-def _agree(store: Store, spoken: CommandContext) -> Statements[str]:
-    offer = yield from store.links.agree(spoken.principal.name, spoken.now)
+def _agree(store: Store, context: CommandContext) -> Statements[str]:
+    offer = yield from store.links.agree(context.principal.name, context.now)
     if offer is None:
-        return "Nothing waits for your yes; /link gives a code to enter on your other account."
+        return "There is nothing to confirm. Send /link for a code to enter from your other account."
     if offer.changed:
-        yield from _tell(store, spoken, offer, f"Asked again: {_question(offer.theirs, offer.mine)}")
-        return f"The other side is not any more who you were told. {_question(offer.mine, offer.theirs)}"
+        yield from _notify_other(store, context, offer, f"Asked again: {_question(offer.theirs, offer.mine)}")
+        return f"The other account has changed since you were asked. {_question(offer.mine, offer.theirs)}"
     if offer.linked:
-        session = yield from _continue_last(store, spoken, offer)
-        yield from _tell(store, spoken, offer, _done(offer.mine, session))
-        return _done(offer.theirs, session)
-    return "You have agreed. It is done when the other side says /link yes, too."
+        session = yield from _continue_last(store, context, offer)
+        yield from _notify_other(store, context, offer, _describe_link(offer.mine, session))
+        return _describe_link(offer.theirs, session)
+    return "You agreed. The link is made when the other account sends /link yes too."
 
 
-def _continue_last(store: Store, spoken: CommandContext, offer: Offer) -> Statements[Session | None]:
+def _continue_last(store: Store, context: CommandContext, offer: Offer) -> Statements[Session | None]:
     """Go on with the conversation used last, if both chats share one per person."""
     addresses = (offer.mine.address, offer.theirs.address)
     profiles = {address.profile for address in addresses}
-    if len(profiles) > 1 or any(spoken.scope_of(each).dm is not DmScope.PER_PERSON for each in addresses):
+    if len(profiles) > 1 or any(context.scope_of(each).dm is not DmScope.PER_PERSON for each in addresses):
         return None
-    session = yield from store.links.continue_last(offer.mine.identity, profiles.pop(), spoken.now)
-    spoken.mentioned.extend([session] if session else [])
+    session = yield from store.links.continue_last(offer.mine.identity, profiles.pop(), context.now)
+    context.mentioned.extend([session] if session else [])
     return session
 
 
 @transaction
-def _withdraw(store: Store, spoken: CommandContext) -> Statements[str]:
-    offer = yield from store.links.withdraw(spoken.principal.name, spoken.now)
+def _withdraw(store: Store, context: CommandContext) -> Statements[str]:
+    offer = yield from store.links.withdraw(context.principal.name, context.now)
     if offer is not None:
-        yield from _tell(store, spoken, offer, f"{offer.mine.identity} said no: nothing was linked.")
-    return "Nothing was linked, and the code is good for nothing any more."
+        yield from _notify_other(store, context, offer, f"{offer.mine.identity} said no: nothing was linked.")
+    return "Nothing was linked. The code no longer works."
 
 
-def _tell(store: Store, spoken: CommandContext, offer: Offer, text: str) -> Statements[None]:
+def _notify_other(store: Store, context: CommandContext, offer: Offer, text: str) -> Statements[None]:
     outbound = outbound_to(offer.theirs.address, text)
-    yield from store.outbox.enqueue(outbound, SendCause(CauseKind.COMMAND, spoken.received.number, "other"), spoken.now)
+    yield from store.outbox.enqueue(
+        outbound, SendCause(CauseKind.COMMAND, context.received.number, "other"), context.now
+    )
 
 
 def _question(mine: Party, theirs: Party) -> str:
     return (
-        f"This account, {mine.identity}, would be one person with {named(theirs.identities)}: "
-        "each would read the conversations of the other and go on with them. "
-        "Names in quotes were chosen by whoever has the account and prove nothing.\n"
-        "/link yes agrees, /link no does not; the other side is asked, too."
+        f"This account, {mine.identity}, would be one person with {format_identities(theirs.identities)}: "
+        "each could read and continue the other's conversations. "
+        "People choose the names in quotes themselves; they prove nothing.\n"
+        "Send /link yes to agree or /link no to refuse. The other account must agree too."
     )
 
 
-def _done(theirs: Party, session: Session | None) -> str:
-    goes_on = f" Both chats go on with {called(session)}, the conversation used last." if session else ""
+def _describe_link(theirs: Party, session: Session | None) -> str:
+    goes_on = f" Both chats go on with {session_phrase(session)}, the conversation used last." if session else ""
     return (
-        f"This account and {named(theirs.identities)} are one person now.{goes_on} "
-        "/whoami lists your accounts, /unlink takes it back."
+        f"This account and {format_identities(theirs.identities)} are one person now.{goes_on} "
+        "/whoami lists your accounts, /unlink undoes the link."
     )
 
 
 _FORGET = Command(
     name="forget",
-    help="take away for good everything that is kept of you",
+    help="Permanently delete everything stored about you",
     example="/forget",
     args=(YES,),
     role=AccessRole.GUEST,
@@ -249,33 +252,36 @@ _FORGET = Command(
 )
 
 
-def about_privacy(store: Store) -> list[Performance]:
+def privacy_commands(store: Store) -> list[CommandHandler]:
     @transaction
-    def would(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
-        _refuse_where_others_read(spoken)
-        own, shared = yield from store.erasures.count_sessions(spoken.principal.name)
-        accounts = ", ".join(sorted(spoken.principal.identities))
+    def preview(_invocation: Invocation, context: CommandContext) -> Statements[str]:
+        _require_direct_chat(context)
+        own, shared = yield from store.erasures.count_sessions(context.principal.name)
+        accounts = ", ".join(sorted(context.principal.identities))
         alone, with_others = counted(own, "conversation"), counted(shared, "conversation")
         return (
-            f"Everything of {accounts} would be taken away for good: {alone} of yours alone, what you said in "
-            f"{with_others} with others and the answers to it, your links, and what lets you in. "
-            "What others said stays. There is no way back."
+            f"This permanently deletes everything about {accounts}: {alone} of yours alone, what you said in "
+            f"{with_others} with others and the answers to it, your links and your access. "
+            "What others said stays. You cannot undo this."
         )
 
     @transaction
-    def forget(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
-        _refuse_where_others_read(spoken)
-        command = str(spoken.received.number)
-        yield from store.erasures.request(spoken.principal.name, spoken.now, by="the person", answer=command)
-        return "Everything of yours is being taken away, this conversation too. This is the last you hear of it."
+    def forget(_invocation: Invocation, context: CommandContext) -> Statements[str]:
+        _require_direct_chat(context)
+        command = str(context.received.number)
+        yield from store.erasures.request(context.principal.name, context.now, by="the person", answer=command)
+        return (
+            "Everything stored about you is being deleted, including this conversation. "
+            "This is the last message about it."
+        )
 
-    return [Performance(_FORGET, forget, would)]
+    return [CommandHandler(_FORGET, forget, preview)]
 
 
-def _refuse_where_others_read(spoken: CommandContext) -> None:
-    """Where somebody has talked is nobody else's business."""
-    kind = spoken.received.inbound.source.chat_kind
+def _require_direct_chat(context: CommandContext) -> None:
+    """Do not show in a group where somebody has talked."""
+    kind = context.received.inbound.source.chat_kind
     if kind != DM:
         raise BadArgument(
-            "/forget is not for a chat of the kind", found=kind, allowed="a direct chat", example="/forget, said there"
+            "/forget works only in a direct chat.", found=kind, allowed="a direct chat", example="/forget", fix=""
         )

@@ -1,9 +1,9 @@
-"""`/platforms`: what is connected."""
+"""`/platforms` and `/sethome`: connected accounts and home channels."""
 
 from dataclasses import replace
 from zoneinfo import ZoneInfo
 
-from palaver.commands.registry import Performance
+from palaver.commands.registry import CommandHandler
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
@@ -12,13 +12,13 @@ from palaver.store.accounts import AccountHealth
 from palaver.store.store import Store
 
 __all__ = [
-    "about_places",
-    "about_platforms",
+    "home_commands",
+    "platform_commands",
 ]
 
 _PLATFORMS = Command(
     name="platforms",
-    help="say which accounts are connected, since when, and what went wrong last",
+    help="Show which accounts are connected, since when, and their last error",
     example="/platforms",
     role=AccessRole.ADMIN,
     urgent=True,
@@ -26,13 +26,13 @@ _PLATFORMS = Command(
 )
 
 
-def about_platforms(store: Store) -> list[Performance]:
+def platform_commands(store: Store) -> list[CommandHandler]:
     @transaction
-    def platforms(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
-        accounts = yield from store.accounts.list_health(spoken.now)
-        return "\n".join(_line(each, spoken.zone) for each in accounts) or "No account was ever served."
+    def platforms(_invocation: Invocation, context: CommandContext) -> Statements[str]:
+        accounts = yield from store.accounts.list_health(context.now)
+        return "\n".join(_line(each, context.zone) for each in accounts) or "No account has been connected yet."
 
-    return [Performance(_PLATFORMS, platforms)]
+    return [CommandHandler(_PLATFORMS, platforms)]
 
 
 def _line(health: AccountHealth, zone: ZoneInfo) -> str:
@@ -44,19 +44,19 @@ def _line(health: AccountHealth, zone: ZoneInfo) -> str:
 
 _SETHOME = Command(
     name="sethome",
-    help="send here whatever goes to this platform without further address",
+    help="Make this chat the home channel of its platform",
     example="/sethome",
     role=AccessRole.ADMIN,
     group="gateway",
 )
 
 
-def about_places(store: Store) -> list[Performance]:
+def home_commands(store: Store) -> list[CommandHandler]:
     @transaction
-    def set_home(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
-        here = replace(spoken.received.inbound.source, message_id=None)
-        profile, by = spoken.received.key.profile, spoken.principal.name
-        yield from store.accounts.set_home(profile, here, spoken.now, by=by)
-        return "This chat is the home channel of its platform now."
+    def set_home(_invocation: Invocation, context: CommandContext) -> Statements[str]:
+        here = replace(context.received.inbound.source, message_id=None)
+        profile, by = context.received.key.profile, context.principal.name
+        yield from store.accounts.set_home(profile, here, context.now, by=by)
+        return "This chat is now the home channel of its platform."
 
-    return [Performance(_SETHOME, set_home)]
+    return [CommandHandler(_SETHOME, set_home)]

@@ -1,10 +1,10 @@
-"""Commands of others: found by their Python entry points; what is wrong with one harms nobody else."""
+"""Load chat commands of plugins; a broken plugin is skipped and logged."""
 
 import logging
 from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 
-from palaver.commands.registry import Performance, Registry
+from palaver.commands.registry import CommandHandler, Registry
 from palaver.engine.retry import describe_error
 from palaver.store.store import Store
 
@@ -16,34 +16,34 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 GROUP = "palaver.commands"
-"""A distribution adds `name = "module:function"`; the function is given the store and gives performances."""
+"""A distribution adds `name = "module:function"`; the function takes the store and returns command handlers."""
 
 
 def with_plugins(registry: Registry, store: Store) -> Registry:
-    """The registry with the commands of whatever is installed. One that cannot be used is named in the log."""
+    """Add the commands of installed plugins."""
     for found in sorted(entry_points(group=GROUP), key=lambda each: each.name):
         try:
-            performances = [_checked(each) for each in found.load()(store)]
+            handlers = [_checked(each) for each in found.load()(store)]
         except Exception as error:  # noqa: BLE001 - whatever a plugin raises, the gateway starts without it
-            _leave_out(found, describe_error(error))
+            _log_skipped(found, describe_error(error))
         else:
-            registry = _joined(registry, found, performances)
+            registry = _with_handlers(registry, found, handlers)
     return registry
 
 
-def _checked(given: object) -> Performance:
-    if not isinstance(given, Performance):
-        raise TypeError(f"a plugin gives performances, not {type(given).__name__}")
+def _checked(given: object) -> CommandHandler:
+    if not isinstance(given, CommandHandler):
+        raise TypeError(f"a plugin returns CommandHandler objects, not {type(given).__name__}")
     return given
 
 
-def _joined(registry: Registry, found: EntryPoint, performances: Iterable[Performance]) -> Registry:
+def _with_handlers(registry: Registry, found: EntryPoint, handlers: Iterable[CommandHandler]) -> Registry:
     try:
-        return registry.plus(performances)
+        return registry.plus(handlers)
     except ValueError as clash:
-        _leave_out(found, str(clash))
+        _log_skipped(found, str(clash))
         return registry
 
 
-def _leave_out(found: EntryPoint, why: str) -> None:
-    log.error("the commands of %s are left out: %s", found.name, why, extra={"action": "plugin.rejected"})
+def _log_skipped(found: EntryPoint, why: str) -> None:
+    log.error("Skipped the commands of plugin %s: %s", found.name, why, extra={"action": "plugin.rejected"})

@@ -1,4 +1,4 @@
-"""The registry: every command declared once, with its help, who may use it, and the work it stands for."""
+"""The registry: every chat command with its help, the role it needs, and its handler."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
@@ -12,57 +12,57 @@ from palaver.model.text import one_line
 from palaver.model.value import value
 
 __all__ = [
-    "Performance",
+    "CommandHandler",
     "Registry",
-    "say",
+    "reply",
 ]
 
-Does = Callable[[Invocation, CommandContext], Transaction[str] | Awaitable[Transaction[str]]]
-"""What a command awaits comes first and leaves no trace; its work and its answer are one step."""
+Handle = Callable[[Invocation, CommandContext], Transaction[str] | Awaitable[Transaction[str]]]
+"""Awaiting comes first and changes nothing; the transaction does the work and returns the answer."""
 
 _HELP = Command(
     name="help",
-    help="list the commands, or explain one",
+    help="List all commands, or explain one",
     example="/help new",
     args=(Arg(name="command"),),
     role=AccessRole.GUEST,
     urgent=True,
-    beside=True,
+    remote=True,
     group="gateway",
 )
-_LONGEST_ECHO = 200
+_MAX_ECHO_CHARS = 200
 
 
 @value(kw_only=False)
-class Performance:
-    """A command and what it does."""
+class CommandHandler:
+    """A command and the function that runs it."""
 
     command: Command
-    does: Does
-    would: Does | None = None
-    """Said instead where `--yes` is missing: what exactly would be done. It changes nothing."""
+    handle: Handle
+    preview: Handle | None = None
+    """Runs instead if `--yes` is missing: says what would be done and changes nothing."""
 
     def __post_init__(self) -> None:
-        if self.would is not None and not self.command.confirms:
-            raise ValueError(f"/{self.command.name} says what it would do, so it needs YES among its arguments")
+        if self.preview is not None and not self.command.confirms:
+            raise ValueError(f"/{self.command.name} has a preview, so it needs YES among its arguments")
 
 
 class Registry:
-    """It brings `/help` along. Sayings are commands that only say how a message is meant; nobody performs them."""
+    """All chat commands, `/help` included. Busy mode commands send a message and have no handler."""
 
-    def __init__(self, performances: Iterable[Performance], sayings: Iterable[Command] = ()) -> None:
-        self._performances, self._sayings = tuple(performances), tuple(sayings)
-        everything = (*self._performances, Performance(_HELP, self._help))
-        self.table = command_table(*(each.command for each in everything), *self._sayings)
+    def __init__(self, handlers: Iterable[CommandHandler], busy_mode_commands: Iterable[Command] = ()) -> None:
+        self._handlers, self._busy_mode_commands = tuple(handlers), tuple(busy_mode_commands)
+        everything = (*self._handlers, CommandHandler(_HELP, self._help))
+        self.table = command_table(*(each.command for each in everything), *self._busy_mode_commands)
         self._by_name = {each.command.name: each for each in everything}
 
-    def plus(self, performances: Iterable[Performance]) -> "Registry":
-        """With more commands; raises ValueError, saying so, where a name is taken."""
-        return Registry((*self._performances, *performances), self._sayings)
+    def plus(self, handlers: Iterable[CommandHandler]) -> "Registry":
+        """Add commands; raise ValueError if a name is taken."""
+        return Registry((*self._handlers, *handlers), self._busy_mode_commands)
 
     @property
     def names(self) -> frozenset[str]:
-        """Of whatever is performed, without other spellings."""
+        """Return the names of commands with a handler, without aliases."""
         return frozenset(self._by_name)
 
     def listed(self, role: AccessRole, roles: Mapping[str, AccessRole]) -> Sequence[Command]:
@@ -72,39 +72,39 @@ class Registry:
     def parse(self, text: str) -> Invocation | None:
         return parse_command(text, self.table)
 
-    async def perform(self, invocation: Invocation, spoken: CommandContext) -> Transaction[str]:
+    async def perform(self, invocation: Invocation, context: CommandContext) -> Transaction[str]:
         command = invocation.command
-        needed = spoken.roles.get(command.name, command.role)
-        if _role(spoken) < needed:
+        needed = context.roles.get(command.name, command.role)
+        if _role(context) < needed:
             raise NotAllowed(f"/{command.name}", needed.text)
-        performance = self._by_name[command.name]
-        if performance.would is None or YES.name in invocation.flags:
-            return await _begun(performance.does, invocation, spoken)
-        return _unconfirmed(await _begun(performance.would, invocation, spoken), spoken)
+        handler = self._by_name[command.name]
+        if handler.preview is None or YES.name in invocation.flags:
+            return await _start(handler.handle, invocation, context)
+        return _with_confirmation(await _start(handler.preview, invocation, context), context)
 
-    def _help(self, invocation: Invocation, spoken: CommandContext) -> Transaction[str]:
-        name, table = invocation.words.get("command"), with_roles(self.table, spoken.roles)
-        return say(explain(table, name) if name else list_commands(table, _role(spoken)))
+    def _help(self, invocation: Invocation, context: CommandContext) -> Transaction[str]:
+        name, table = invocation.words.get("command"), with_roles(self.table, context.roles)
+        return reply(explain(table, name) if name else list_commands(table, _role(context)))
 
 
 @transaction
-def say(text: str) -> Statements[str]:
-    """Nothing is done; only the answer is owed."""
+def reply(text: str) -> Statements[str]:
+    """Answer without doing anything."""
     yield from ()
     return text
 
 
-async def _begun(does: Does, invocation: Invocation, spoken: CommandContext) -> Transaction[str]:
-    begun = does(invocation, spoken)
+async def _start(handle: Handle, invocation: Invocation, context: CommandContext) -> Transaction[str]:
+    begun = handle(invocation, context)
     return begun if isinstance(begun, Transaction) else await begun
 
 
 @transaction
-def _unconfirmed(would: Transaction[str], spoken: CommandContext) -> Statements[str]:
-    text = yield from would
-    again = one_line(spoken.received.inbound.text, _LONGEST_ECHO)
-    return f"{text}\nNothing is done yet. To do it, say the same with --yes at its end: {again} --yes"
+def _with_confirmation(preview: Transaction[str], context: CommandContext) -> Statements[str]:
+    text = yield from preview
+    again = one_line(context.received.inbound.text, _MAX_ECHO_CHARS)
+    return f"{text}\nNothing is done yet. To confirm, send: {again} --yes"
 
 
-def _role(spoken: CommandContext) -> AccessRole:
-    return spoken.received.role or AccessRole.GUEST
+def _role(context: CommandContext) -> AccessRole:
+    return context.received.role or AccessRole.GUEST

@@ -1,11 +1,11 @@
-"""The command that finds words. Where others read along, only in the conversations of the place."""
+"""Commands that search and export conversations; in a group, only those of the chat."""
 
 import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from palaver.commands.formatting import called, counted, name_of, when
-from palaver.commands.registry import Performance, say
+from palaver.commands.formatting import counted, format_time, session_name, session_phrase
+from palaver.commands.registry import CommandHandler, reply
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.attachments import CommandFiles
 from palaver.engine.commands import CommandContext
@@ -20,8 +20,8 @@ from palaver.store.search.search import SPOKEN_ROLES, Hit, Order, SearchFilter
 from palaver.store.store import Store
 
 __all__ = [
-    "exporting",
-    "searching",
+    "export_commands",
+    "search_commands",
 ]
 
 _ME = "me"
@@ -29,7 +29,7 @@ _ROLES = (Role.USER, Role.ASSISTANT, Role.TOOL)
 _BEST = Arg(name="best", kind=ArgKind.FLAG)
 _SEARCH = Command(
     name="search",
-    help='find words in your conversations, "phrases" in quotes, beginnings of words with a star; --best ranks them',
+    help='Search your conversations. Put "phrases" in quotes, end a word with * to match its start, rank with --best',
     example='/search invoice "second reminder" pay* --from me --since 30d',
     args=(
         Arg(name="words", kind=ArgKind.REST, required=True),
@@ -41,64 +41,65 @@ _SEARCH = Command(
     ),
     group="finding",
 )
-_HITS = 10
+_MAX_HITS = 10
 
 
-def searching(store: Store) -> list[Performance]:
-    async def search(invocation: Invocation, spoken: CommandContext) -> Transaction[str]:
-        narrowed = _narrowed(invocation, spoken)
+def search_commands(store: Store) -> list[CommandHandler]:
+    async def search(invocation: Invocation, context: CommandContext) -> Transaction[str]:
+        narrowed = _search_filter(invocation, context)
         order = Order.BEST if _BEST.name in invocation.flags else Order.NEWEST
         words = invocation.words["words"]
-        hits = await store.search.find(words, spoken.audience, filter=narrowed, order=order, limit=_HITS + 1)
-        spoken.mentioned.extend(hit.session for hit in hits)
-        return say(_found(hits, spoken, order))
+        hits = await store.search.find(words, context.audience, filter=narrowed, order=order, limit=_MAX_HITS + 1)
+        context.mentioned.extend(hit.session for hit in hits)
+        return reply(_found(hits, context, order))
 
-    return [Performance(_SEARCH, search)]
+    return [CommandHandler(_SEARCH, search)]
 
 
-def _narrowed(invocation: Invocation, spoken: CommandContext) -> SearchFilter:
+def _search_filter(invocation: Invocation, context: CommandContext) -> SearchFilter:
     asked = invocation.words
     platform = asked.get("platform")
     return SearchFilter(
-        people=_people(asked.get("from"), spoken),
+        people=_people(asked.get("from"), context),
         roles=frozenset({Role(asked["role"])}) if "role" in asked else SPOKEN_ROLES,
-        since=_since(asked["since"], spoken) if "since" in asked else None,
+        since=_since(asked["since"], context) if "since" in asked else None,
         platform=platform and platform.lower(),
     )
 
 
-def _people(who: str | None, spoken: CommandContext) -> frozenset[str]:
+def _people(who: str | None, context: CommandContext) -> frozenset[str]:
     if who is None:
         return frozenset()
     if who.lower() == _ME:
-        return spoken.principal.identities
+        return context.principal.identities
     if ":" not in who:
-        allowed = f"{_ME}, or an account as /whoami names it"
+        allowed = f"{_ME}, or an account such as telegram:7"
         raise BadArgument(
-            "Nobody has the account", found=who, allowed=allowed, example="/search invoice --from telegram:7"
+            "There is no account", found=who, allowed=allowed, example="/search invoice --from telegram:7"
         )
     return frozenset({who})
 
 
-def _since(text: str, spoken: CommandContext) -> datetime:
+def _since(text: str, context: CommandContext) -> datetime:
     try:
-        return parse_past(text, spoken.now, spoken.zone)
+        return parse_past(text, context.now, context.zone)
     except MalformedTime as error:
         allowed, example = "an age such as 3d, a date, or a time (ISO 8601)", "/search invoice --since 30d"
         raise BadArgument("--since cannot be", found=text, allowed=allowed, example=example) from error
 
 
-def _found(hits: Sequence[Hit], spoken: CommandContext, order: Order) -> str:
+def _found(hits: Sequence[Hit], context: CommandContext, order: Order) -> str:
     if not hits:
-        return "Nothing was found."
-    shown = hits[:_HITS]
+        return "Nothing found."
+    shown = hits[:_MAX_HITS]
     lines = [
-        f"{name_of(hit.session)}, {when(hit.entry.at, spoken.zone)}, {hit.entry.role}: {hit.snippet}" for hit in shown
+        f"{session_name(hit.session)}, {format_time(hit.entry.at, context.zone)}, {hit.entry.role}: {hit.snippet}"
+        for hit in shown
     ]
-    many = f"The {order.value} {_HITS} that were found:"
-    head = many if len(hits) > _HITS else f"Found {counted(len(hits), 'time')}:"
-    # Asked for by its title it would be the newest of that title.
-    others = [hit.session.id for hit in shown if not spoken.is_in(hit.session)]
+    many = f"The {order.value} {_MAX_HITS} that were found:"
+    head = many if len(hits) > _MAX_HITS else f"Found {counted(len(hits), 'time')}:"
+    # By id: several conversations can share a title.
+    others = [hit.session.id for hit in shown if not context.is_in(hit.session)]
     return "\n".join(
         [head, *lines, *(f"/resume {session} goes on with the first elsewhere." for session in others[:1])]
     )
@@ -106,7 +107,7 @@ def _found(hits: Sequence[Hit], spoken: CommandContext, order: Order) -> str:
 
 _EXPORT = Command(
     name="export",
-    help="give this conversation, or another one by title or id, as a file: md, html or jsonl",
+    help="Send this conversation, or another one by title or id, as a file: md, html or jsonl",
     example="/export html Holiday plans",
     args=(Arg(name="format"), Arg(name="which", kind=ArgKind.REST)),
     group="finding",
@@ -122,30 +123,30 @@ _KINDS = {
     ExportFormat.HTML: ("html", "text/html"),
     ExportFormat.JSONL: ("jsonl", "application/x-ndjson"),
 }
-_LONGEST_NAME = 60
-_AS_TEXT = "Files cannot be sent here, so it comes as text."
+_MAX_FILE_NAME_CHARS = 60
+_AS_TEXT = "This chat cannot receive files, so here it is as text."
 
 
-def exporting(store: Store) -> list[Performance]:
-    async def export(invocation: Invocation, spoken: CommandContext) -> Transaction[str]:
-        form, which = _asked(invocation)
-        session = await store.read(_wanted(store, which, spoken))
-        spoken.mentioned.append(session)
-        if spoken.files is None:
+def export_commands(store: Store) -> list[CommandHandler]:
+    async def export(invocation: Invocation, context: CommandContext) -> Transaction[str]:
+        form, which = _parse_export(invocation)
+        session = await store.read(_export_session(store, which, context))
+        context.mentioned.append(session)
+        if context.files is None:
             text = (
-                await store.read(store.exporter.export_session(session.id, ExportFormat.MARKDOWN, spoken.audience))
+                await store.read(store.exporter.export_session(session.id, ExportFormat.MARKDOWN, context.audience))
             ).decode()
-            return say(text if form is ExportFormat.MARKDOWN else f"{_AS_TEXT}\n\n{text}")
-        content = await store.read(store.exporter.export_session(session.id, form, spoken.audience))
+            return reply(text if form is ExportFormat.MARKDOWN else f"{_AS_TEXT}\n\n{text}")
+        content = await store.read(store.exporter.export_session(session.id, form, context.audience))
         suffix, kind = _KINDS[form]
-        file = await spoken.files.store(NewFile(f"{_file_name(session)}.{suffix}", content, kind))
-        return _handed_over(spoken.files, file, session, spoken)
+        file = await context.files.store(NewFile(f"{_file_name(session)}.{suffix}", content, kind))
+        return _attach_file(context.files, file, session, context)
 
-    return [Performance(_EXPORT, export)]
+    return [CommandHandler(_EXPORT, export)]
 
 
-def _asked(invocation: Invocation) -> tuple[ExportFormat, str]:
-    """The first word may be a format; else it belongs to the name."""
+def _parse_export(invocation: Invocation) -> tuple[ExportFormat, str]:
+    """Return format and name; a first word that is no format belongs to the name."""
     first, rest = invocation.words.get("format", ""), invocation.words.get("which", "")
     if first.lower() in _FORMS:
         return _FORMS[first.lower()], rest
@@ -153,33 +154,33 @@ def _asked(invocation: Invocation) -> tuple[ExportFormat, str]:
 
 
 @transaction
-def _wanted(store: Store, which: str, spoken: CommandContext) -> Statements[Session]:
+def _export_session(store: Store, which: str, context: CommandContext) -> Statements[Session]:
     if which:
-        return (yield from _named(store, which, spoken))
-    current = yield from store.sessions.open_by_key(spoken.received.key)
+        return (yield from _find_session(store, which, context))
+    current = yield from store.sessions.open_by_key(context.received.key)
     if current is None:
         raise NotFound("session", "here")
-    return (yield from store.sessions.get_visible(current.id, spoken.audience))
+    return (yield from store.sessions.get_visible(current.id, context.audience))
 
 
-def _named(store: Store, which: str, spoken: CommandContext) -> Statements[Session]:
-    """What is no title may have been meant as a format."""
+def _find_session(store: Store, which: str, context: CommandContext) -> Statements[Session]:
+    """Find a session; the error also lists the formats."""
     try:
-        return (yield from store.sessions.find(which, spoken.audience))
+        return (yield from store.sessions.find(which, context.audience))
     except NotFound as error:
         raise BadArgument(
-            "There is no conversation that you may see, and no format, called",
+            "There is no conversation or format",
             found=which,
-            allowed="md, html or jsonl, and then a title or id of those that /sessions lists",
+            allowed="md, html or jsonl, then a title or id from /sessions",
             example=_EXPORT.example,
         ) from error
 
 
 def _file_name(session: Session) -> str:
-    return re.sub(r"[^\w-]+", "-", name_of(session)).strip("-")[:_LONGEST_NAME] or session.id
+    return re.sub(r"[^\w-]+", "-", session_name(session)).strip("-")[:_MAX_FILE_NAME_CHARS] or session.id
 
 
 @transaction
-def _handed_over(files: CommandFiles, file: Attachment, session: Session, spoken: CommandContext) -> Statements[str]:
-    yield from files.owe(file, spoken.now)
-    return f"This is {called(session)}." if file.sha256 else ""
+def _attach_file(files: CommandFiles, file: Attachment, session: Session, context: CommandContext) -> Statements[str]:
+    yield from files.owe(file, context.now)
+    return f"This is {session_phrase(session)}." if file.sha256 else ""

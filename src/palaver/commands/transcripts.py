@@ -1,8 +1,8 @@
-"""Commands about what was said last: taken back, brought back, answered again."""
+"""Commands about the last messages: undo, redo, retry, compress."""
 
-from palaver.commands.formatting import counted, quoted
-from palaver.commands.registry import Performance
-from palaver.commands.sessions import leave, take_part
+from palaver.commands.formatting import counted, in_quotes
+from palaver.commands.registry import CommandHandler
+from palaver.commands.sessions import drop_pending_question, join_open_session
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.engine.commands import CommandContext
@@ -14,95 +14,97 @@ from palaver.store.results import Undone
 from palaver.store.store import Store
 
 __all__ = [
-    "about_transcripts",
-    "compressing",
+    "compress_commands",
+    "transcript_commands",
 ]
 
 _GROUP = "transcripts"
 _UNDO = Command(
     name="undo",
-    help="take back your last message, or so many of them, with everything that followed",
+    help="Undo your last message, or your last few, and everything after",
     example="/undo 2",
     args=(Arg(name="messages", kind=ArgKind.NUMBER),),
-    beside=True,
+    remote=True,
     group=_GROUP,
 )
-_REDO = Command(name="redo", help="bring back what the last /undo took", example="/redo", beside=True, group=_GROUP)
+_REDO = Command(name="redo", help="Bring back what the last /undo removed", example="/redo", remote=True, group=_GROUP)
 _RETRY = Command(
     name="retry",
-    help="have your last message answered again; /back returns to the answer before",
+    help="Answer your last message again. /back returns to the previous answer",
     example="/retry",
-    beside=True,
+    remote=True,
     group=_GROUP,
 )
-_NOTHING_SAID = "Nothing was said here yet."
+_NOTHING_SAID = "There are no messages here yet."
 
 
-def about_transcripts(store: Store) -> list[Performance]:
+def transcript_commands(store: Store) -> list[CommandHandler]:
     @transaction
-    def undo(invocation: Invocation, spoken: CommandContext) -> Statements[str]:
+    def undo(invocation: Invocation, context: CommandContext) -> Statements[str]:
         count = invocation.numbers.get("messages", 1)
         if not count:
-            return "Nothing was taken back. /undo 1 takes back your last message and its answer."
-        yield from leave(store, spoken)
-        yield from take_part(store, spoken)
-        undone = yield from store.transcript.undo(spoken.received.key, count, spoken.now, principal=spoken.principal)
+            return "Nothing to undo. /undo 1 undoes your last message and its answer."
+        yield from drop_pending_question(store, context)
+        yield from join_open_session(store, context)
+        undone = yield from store.transcript.undo(context.received.key, count, context.now, principal=context.principal)
         if undone is None:
             return _NOTHING_SAID
-        all_of_it = " That is all there was." if _turns(undone) < count else ""
-        return f"Taken back: {_words_of(undone)}.{all_of_it} /redo or /back brings it back."
+        all_of_it = " That was everything." if _turns(undone) < count else ""
+        return f"Undid {_describe_undone(undone)}.{all_of_it} /redo brings it back."
 
     @transaction
-    def redo(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
-        yield from take_part(store, spoken)
-        key, place = spoken.received.key, spoken.received.place
-        undone = yield from store.history.redo(key, spoken.now, principal=spoken.principal, place=place)
-        return "There is nothing to bring back." if undone is None else f"Brought back: {_words_of(undone)}."
+    def redo(_invocation: Invocation, context: CommandContext) -> Statements[str]:
+        yield from join_open_session(store, context)
+        key, place = context.received.key, context.received.place
+        undone = yield from store.history.redo(key, context.now, principal=context.principal, place=place)
+        return "There is nothing to redo." if undone is None else f"Restored {_describe_undone(undone)}."
 
     @transaction
-    def retry(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
-        yield from leave(store, spoken)
-        yield from take_part(store, spoken)
-        again = yield from store.history.retry(spoken.received, spoken.principal, spoken.now)
+    def retry(_invocation: Invocation, context: CommandContext) -> Statements[str]:
+        yield from drop_pending_question(store, context)
+        yield from join_open_session(store, context)
+        again = yield from store.history.retry(context.received, context.principal, context.now)
         if not again:
             return _NOTHING_SAID
-        return f"Answering again: {quoted(again[0])}. /back returns to the answer before."
+        return f"Answering again: {in_quotes(again[0])}. /back returns to the previous answer."
 
-    return [Performance(_UNDO, undo), Performance(_REDO, redo), Performance(_RETRY, retry)]
+    return [CommandHandler(_UNDO, undo), CommandHandler(_REDO, redo), CommandHandler(_RETRY, retry)]
 
 
 def _turns(undone: Undone) -> int:
     return len({entry.turn or entry.seq for entry in undone.entries if is_addressed_to_agent(entry)})
 
 
-def _words_of(undone: Undone) -> str:
-    said = [entry for entry in undone.entries if is_addressed_to_agent(entry)]
-    if not said:
+def _describe_undone(undone: Undone) -> str:
+    messages = [entry for entry in undone.entries if is_addressed_to_agent(entry)]
+    if not messages:
         return "what the agent had written"
-    whole = f"{counted(_turns(undone), 'message')} and what followed"
-    return f"{whole}, from {quoted(said[0].text)} on" if len(said) > 1 else f"{quoted(said[0].text)} and what followed"
+    first = in_quotes(messages[0].text)
+    if len(messages) == 1:
+        return f"{first} and everything after it"
+    return f"{counted(_turns(undone), 'message')} from {first} on, and everything after them"
 
 
 _COMPRESS = Command(
     name=COMPRESS,
-    help="summarise what was said earlier, so that the agent has less to read; /back takes it back",
+    help="Summarise earlier messages so that the agent has less to read. /back undoes it",
     example="/compress the budget",
     args=(Arg(name="focus", kind=ArgKind.REST),),
     group="transcripts",
 )
 
 
-def compressing(store: Store) -> list[Performance]:
+def compress_commands(store: Store) -> list[CommandHandler]:
     @transaction
-    def compress(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
-        """Only asked for here: the turn that it opens says what came of it."""
-        received = spoken.received
+    def compress(_invocation: Invocation, context: CommandContext) -> Statements[str]:
+        """Open a turn for the compaction; the turn reports the result."""
+        received = context.received
         session = yield from store.sessions.open_by_key(received.key)
         if session is None:
             raise NothingToCompact(texts.not_compacted("there is no conversation here yet"))
-        yield from store.sessions.get_visible(session.id, spoken.principal)
-        if (yield from store.turns.reserve(received.key, spoken.now, received)) is None:
+        yield from store.sessions.get_visible(session.id, context.principal)
+        if (yield from store.turns.reserve(received.key, context.now, received)) is None:
             raise NothingToCompact(texts.not_compacted("the agent waits for permission, /approve or /deny"))
         return ""
 
-    return [Performance(_COMPRESS, compress)]
+    return [CommandHandler(_COMPRESS, compress)]

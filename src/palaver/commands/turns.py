@@ -1,9 +1,9 @@
-"""Commands about the answer that is being worked on. They act at once, also during a turn."""
+"""Commands about the running answer: they act at once, even during a turn."""
 
 from datetime import tzinfo
 
-from palaver.commands.formatting import counted, when
-from palaver.commands.registry import Performance, say
+from palaver.commands.formatting import counted, format_time
+from palaver.commands.registry import CommandHandler, reply
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.commands import CommandContext
@@ -17,107 +17,105 @@ from palaver.store.results import Decision, Status
 from palaver.store.store import Store
 
 __all__ = [
-    "SAYINGS",
-    "about_tools",
-    "about_turns",
+    "BUSY_MODE_COMMANDS",
+    "tool_commands",
+    "turn_commands",
 ]
 
 _GROUP = "answers"
-_STOP = Command(
-    name="stop", help="stop the answer that is being worked on", example="/stop", urgent=True, beside=True, group=_GROUP
-)
+_STOP = Command(name="stop", help="Stop the current answer", example="/stop", urgent=True, remote=True, group=_GROUP)
 _STATUS = Command(
     name="status",
-    help="say what is going on in this conversation",
+    help="Show what is happening in this conversation",
     example="/status",
     urgent=True,
-    beside=True,
+    remote=True,
     group=_GROUP,
 )
 _QUESTION = Arg(name="question")
 _APPROVE = Command(
     name="approve",
-    help="allow what the agent asks permission for",
+    help="Approve what the agent asks for",
     example="/approve",
     args=(_QUESTION,),
     urgent=True,
-    beside=True,
+    remote=True,
     group=_GROUP,
 )
 _DENY = Command(
     name="deny",
-    help="do not allow what the agent asks permission for",
+    help="Deny what the agent asks for",
     example="/deny",
     args=(_QUESTION,),
     urgent=True,
-    beside=True,
+    remote=True,
     group=_GROUP,
 )
 _TEXT = Arg(name="text", kind=ArgKind.REST, required=True)
-SAYINGS = (
+BUSY_MODE_COMMANDS = (
     Command(
         name="queue",
-        help="say something that waits for its turn, also where messages stop or steer the answer",
+        help="Queue a message until the current answer is done",
         example="/queue And what does it cost?",
         args=(_TEXT,),
         role=AccessRole.GUEST,
         group=_GROUP,
-        says=BusyMode.QUEUE,
+        busy_mode=BusyMode.QUEUE,
     ),
     Command(
         name="steer",
-        help="say something to the answer that is being worked on: the agent hears it after its next step",
+        help="Send a message to the running answer. The agent sees it after its next step",
         example="/steer Only trains, please",
         args=(_TEXT,),
         role=AccessRole.GUEST,
         group=_GROUP,
-        says=BusyMode.STEER,
+        busy_mode=BusyMode.STEER,
     ),
 )
 _UNDECIDED = {
-    Decision.NOTHING: "Nothing waits for your permission.",
-    Decision.OTHER: "What is asked now was asked only after that. Look at it, and say it again.",
+    Decision.NOTHING: "There is nothing to approve.",
+    Decision.OTHER: "The question has changed. Read it and answer again.",
 }
 
 
-def about_turns(store: Store) -> list[Performance]:
+def turn_commands(store: Store) -> list[CommandHandler]:
     @transaction
-    def stop(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
-        key, now, by = spoken.received.key, spoken.now, spoken.principal.name
+    def stop(_invocation: Invocation, context: CommandContext) -> Statements[str]:
+        key, now, by = context.received.key, context.now, context.principal.name
         if (yield from store.turn_control.request_stop(key, now, by=by)):
             return "Stopping."
         dropped = yield from store.turn_control.abandon_parked(
             key, now, note=texts.STOPPED_NOTE, error="stopped instead of an answer", by=by
         )
-        return "Stopped; nothing was allowed." if dropped else "There is nothing to stop."
+        return "Stopped. The open question was denied." if dropped else "There is nothing to stop."
 
     @transaction
-    def status(_invocation: Invocation, spoken: CommandContext) -> Statements[str]:
-        seen = yield from store.turn_control.get_status(spoken.received.key, spoken.principal)
-        told = _told(seen, spoken.zone)
+    def status(_invocation: Invocation, context: CommandContext) -> Statements[str]:
+        seen = yield from store.turn_control.get_status(context.received.key, context.principal)
+        told = _describe(seen, context.zone)
         if seen.session is None:
             return told
         several = yield from store.attach.has_several_people(seen.session)
-        others = ["several people take part in it"] if several else []
-        here = ["this place is attached to it, /detach leaves it"] if spoken.received.place else []
+        others = ["several people take part"] if several else []
+        here = ["this chat is attached to it; /detach leaves it"] if context.received.place else []
         return "\n".join([told, *others, *here])
 
     @transaction
-    def approve(invocation: Invocation, spoken: CommandContext) -> Statements[str]:
-        return (yield from decide(invocation, spoken, allowed=True)) or "Allowed."
+    def approve(invocation: Invocation, context: CommandContext) -> Statements[str]:
+        return (yield from decide(invocation, context, allowed=True)) or "Approved."
 
     @transaction
-    def deny(invocation: Invocation, spoken: CommandContext) -> Statements[str]:
-        return (yield from decide(invocation, spoken, allowed=False)) or "Not allowed."
+    def deny(invocation: Invocation, context: CommandContext) -> Statements[str]:
+        return (yield from decide(invocation, context, allowed=False)) or "Denied."
 
     @transaction
-    def decide(invocation: Invocation, spoken: CommandContext, *, allowed: bool) -> Statements[str | None]:
-        received = spoken.received
+    def decide(invocation: Invocation, context: CommandContext, *, allowed: bool) -> Statements[str | None]:
+        received = context.received
         is_admin = (received.role or AccessRole.GUEST) >= AccessRole.ADMIN
         decided = yield from store.turn_control.answer_question(
             received.key,
-            spoken.now,
-            Principal.operator() if is_admin else spoken.principal,
+            context.now,
+            Principal.operator() if is_admin else context.principal,
             allowed=allowed,
             question=invocation.words.get("question"),
             said=received.received,
@@ -126,26 +124,27 @@ def about_turns(store: Store) -> list[Performance]:
         return _UNDECIDED.get(decided)
 
     return [
-        Performance(_STOP, stop),
-        Performance(_STATUS, status),
-        Performance(_APPROVE, approve),
-        Performance(_DENY, deny),
+        CommandHandler(_STOP, stop),
+        CommandHandler(_STATUS, status),
+        CommandHandler(_APPROVE, approve),
+        CommandHandler(_DENY, deny),
     ]
 
 
-def _told(seen: Status, zone: tzinfo) -> str:
+def _describe(seen: Status, zone: tzinfo) -> str:
     session, waiting = seen.session, f", {seen.waiting} waiting" if seen.waiting else ""
     if session is None and not (seen.running_since or seen.is_parked):
-        return "There is no conversation yet that you take part in: whatever you write starts one, or joins it."
+        return "You have no conversation here yet. Send a message to start or join one."
     if session is None:
-        return f"This conversation: {_doing(seen, zone)}{waiting}."
-    head = f"{session.title or 'untitled'} ({session.id}): {_doing(seen, zone)}{waiting}; {_counts(session.counters)}."
+        return f"This conversation: {_describe_activity(seen, zone)}{waiting}."
+    activity = f"{_describe_activity(seen, zone)}{waiting}; {_counts(session.counters)}"
+    head = f"{session.title or 'untitled'} ({session.id}): {activity}."
     return "\n".join([head, *_facts(session, zone)])
 
 
-def _doing(seen: Status, zone: tzinfo) -> str:
+def _describe_activity(seen: Status, zone: tzinfo) -> str:
     if seen.is_parked:
-        return "waiting for permission, /approve or /deny"
+        return "waiting for /approve or /deny"
     since = seen.running_since
     return f"at work since {since.astimezone(zone):%H:%M:%S %Z}" if since else "idle"
 
@@ -157,28 +156,30 @@ def _counts(counters: Counters) -> str:
 
 def _facts(session: Session, zone: tzinfo) -> list[str]:
     shared = ", shared by everybody here" if session.key.shared else ""
-    facts = [f"started {when(session.started, zone)}, last used {when(session.last_active, zone)}{shared}"]
+    facts = [
+        f"started {format_time(session.started, zone)}, last used {format_time(session.last_active, zone)}{shared}"
+    ]
     facts += [f"a branch of {session.parent}"] if session.parent else []
     return [*facts, f"answered by {session.override.model}"] if session.override else facts
 
 
 _TOOLS = Command(
     name="tools",
-    help="list what the agent may do for you here besides talking",
+    help="List the tools that the agent can use for you here",
     example="/tools",
     group="gateway",
 )
-_LONGEST = 100
+_MAX_CHARS = 100
 
 
-def about_tools() -> list[Performance]:
-    async def tools(_invocation: Invocation, spoken: CommandContext) -> Transaction[str]:
-        found = await spoken.tools()
-        return say("\n".join(map(_line, found)) or "The agent can only talk to you here.")
+def tool_commands() -> list[CommandHandler]:
+    async def tools(_invocation: Invocation, context: CommandContext) -> Transaction[str]:
+        found = await context.tools()
+        return reply("\n".join(map(_line, found)) or "The agent has no tools here.")
 
-    return [Performance(_TOOLS, tools)]
+    return [CommandHandler(_TOOLS, tools)]
 
 
 def _line(tool: Tool) -> str:
-    asks = " (you are asked first)" if tool.needs_approval else ""
-    return f"{tool.name}{asks}: {one_line(tool.description, _LONGEST)}"
+    asks = " (asks you first)" if tool.needs_approval else ""
+    return f"{tool.name}{asks}: {one_line(tool.description, _MAX_CHARS)}"

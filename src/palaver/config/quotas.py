@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from palaver.commands.builtin import STANDARD_NAMES
+from palaver.commands.builtin import BUILTIN_NAMES
 from palaver.commands.plugins import GROUP
 from palaver.config.types import MaybeName, Money, Role, Section, Syntax, Tokens, as_pydantic_error
 from palaver.model.access import AccessRole, Basis, Effect, Grant
@@ -113,13 +113,13 @@ class GrantConfig(Section):
 def _known(roles: Mapping[str, AccessRole]) -> Mapping[str, AccessRole]:
     """Where plugins are installed, any name may be one of theirs."""
     for name in () if entry_points(group=GROUP) else roles:
-        if name not in STANDARD_NAMES:
-            close = get_close_matches(name, STANDARD_NAMES, n=1)
+        if name not in BUILTIN_NAMES:
+            close = get_close_matches(name, BUILTIN_NAMES, n=1)
             raise as_pydantic_error(
                 BadArgument(
                     "there is no command",
                     found=name,
-                    allowed=", ".join(sorted(STANDARD_NAMES)),
+                    allowed=", ".join(sorted(BUILTIN_NAMES)),
                     example=f"{{{(close or ['model'])[0]}: admin}}",
                     fix=f"Did you mean {close[0]}?" if close else None,
                 )

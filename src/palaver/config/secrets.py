@@ -83,7 +83,9 @@ def read_secret(place: Path) -> str:
     found = _read(place)
     if isinstance(found, str):
         allowed = "a file that you can read with only the secret in it"
-        raise BadArgument(f"{place} holds no secret: it", found=found, allowed=allowed, example="~/.secrets/token")
+        raise BadArgument(
+            f"Cannot read a secret from {place}: it {found}.", found=found, allowed=allowed, example="~/.secrets/token"
+        )
     return _text(found)
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from palaver.commands.builtin import standard_commands
+from palaver.commands.builtin import builtin_commands
 from palaver.commands.plugins import with_plugins
 from palaver.config.model import Config
 from palaver.engine.engine import Engine
@@ -148,7 +148,7 @@ class Gateway:
         config, clock = self._config, SystemClock()
         alone = sqlite_path(config.store) is not None
         store.erasures = replace(store.erasures, erase_outside=history_eraser(config.data_dir))
-        commands = with_plugins(standard_commands(store), store)
+        commands = with_plugins(builtin_commands(store), store)
         hub, blob_store, reply_waiter = (
             Hub(store, alone=alone),
             BlobStore(config.data_dir / "files"),

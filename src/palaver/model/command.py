@@ -1,4 +1,4 @@
-"""Commands as text: what `/name arguments` means, and a helpful answer where it means nothing."""
+"""Parse chat commands: `/name arguments`, with helpful errors."""
 
 import difflib
 import re
@@ -42,7 +42,7 @@ class Arg:
     required: bool = False
     choices: tuple[str, ...] = ()
     hint: str = ""
-    """What is meant by it, where its name does not say so."""
+    """Shown in the usage instead of the name."""
 
     @property
     def usage(self) -> str:
@@ -60,7 +60,7 @@ class Arg:
 
 
 YES = Arg(name="yes", kind=ArgKind.FLAG)
-"""Confirms what a command would do."""
+"""Confirms a command that otherwise only shows what it would do."""
 
 
 @value
@@ -73,20 +73,20 @@ class Command:
     role: AccessRole = AccessRole.MEMBER
     urgent: bool = False
     group: str = "more"
-    """Under what it stands in lists."""
-    beside: bool = False
-    """It may be given from beside the chat: it is about the conversation, whoever gives it and wherever they are."""
-    says: BusyMode | None = None
-    """Nothing is done: its text is an ordinary message, of which it says what becomes of it while a turn runs."""
+    """The heading in lists."""
+    remote: bool = False
+    """Can be sent from outside the chat, for example the dashboard: it is about the conversation, not the sender."""
+    busy_mode: BusyMode | None = None
+    """Set for commands that send their text as a message with this busy mode."""
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.aliases):
             if not _NAME.fullmatch(name):
-                raise ValueError(f"{name!r} cannot be said as a command: a name has small letters, digits, - and _")
+                raise ValueError(f"{name!r} is not a command name: use small letters, digits, - and _")
 
     @property
     def confirms(self) -> bool:
-        """Without `--yes` it only says what it would do."""
+        """Return whether it only shows what it would do without `--yes`."""
         return YES in self.args
 
     @property
@@ -112,7 +112,7 @@ _LONGEST_GUESS = 64
 
 
 def command_table(*commands: Command) -> Mapping[str, Command]:
-    """Every name and alias of the commands; a name used twice is a mistake in the code."""
+    """Map every name and alias to its command; raise ValueError if a name is used twice."""
     table: dict[str, Command] = {}
     for command in commands:
         for name in (command.name, *command.aliases):
@@ -122,14 +122,14 @@ def command_table(*commands: Command) -> Mapping[str, Command]:
 
 
 def with_roles(table: Mapping[str, Command], roles: Mapping[str, AccessRole]) -> Mapping[str, Command]:
-    """The table in which some commands, by their names, need another role."""
+    """Return the table with other roles for some commands."""
     if not roles:
         return table
     return {name: replace(each, role=roles.get(each.name, each.role)) for name, each in table.items()}
 
 
 def parse_command(text: str, table: Mapping[str, Command], bot: str | None = None) -> Invocation | None:
-    """The command that `text` invokes; None where it is ordinary text (`/usr/bin`) or addresses another bot."""
+    """Parse `text`; return None for ordinary text (`/usr/bin`) or a command for another bot."""
     found = _SHAPE.fullmatch(text.strip())
     if not found or (found["bot"] and bot and found["bot"].casefold() != bot.casefold()):
         return None
@@ -171,16 +171,16 @@ def _invocation(command: Command, rest: str) -> Invocation:
 
 
 _OPTIONS = {ArgKind.FLAG: 1, ArgKind.COUNT: 2, ArgKind.OPTION: 2}
-"""Of how many words each consists."""
+"""How many words each kind takes."""
 _NUMBERS = {ArgKind.NUMBER, ArgKind.COUNT}
 
 
 def _take_options(command: Command, rest: str) -> tuple[dict[str, str], str]:
-    """Options stand before or after the other arguments, once there; in the middle it is text, and all behind `--`."""
-    if command.says:
+    """Take options before and after the other arguments; in the middle and after `--` they are text."""
+    if command.busy_mode:
         return {}, rest
     lengths = {arg.name: _OPTIONS[arg.kind] for arg in command.args if arg.kind in _OPTIONS}
-    pieces = re.split(r"(\s+)", rest)  # Words, and the white space between each two.
+    pieces = re.split(r"(\s+)", rest)  # Words and the white space between them.
     taken: dict[str, str] = {}
     start, end = 0, len(pieces)
     ahead, behind = dict(lengths), dict(lengths)
@@ -199,7 +199,7 @@ def _take_options(command: Command, rest: str) -> tuple[dict[str, str], str]:
 
 
 def _refuse_unknown(command: Command, words: Sequence[str], lengths: Mapping[str, int]) -> None:
-    """Where options stand, none is taken for text."""
+    """Raise for an unknown option where options are allowed."""
     edges = (*words[:1], *words[-max(lengths.values(), default=1) :])
     for word in edges:
         if word.startswith("--") and _flag(word) and _flag(word) not in lengths:
@@ -219,13 +219,13 @@ def _length(piece: str, lengths: Mapping[str, int]) -> int:
 
 
 def _last_option(pieces: Sequence[str], start: int, end: int, lengths: Mapping[str, int]) -> int | None:
-    """Where it begins. One whose value is missing stands alone."""
+    """Return where the last option begins; one without its value stands alone."""
     places = ((end + 1 - 2 * length, length) for length in (1, 2))
     return next((at for at, length in places if at >= start and _length(pieces[at], lengths) >= length), None)
 
 
 def _flag(word: str) -> str:
-    """The name in `--name`; nothing where the word is no flag."""
+    """Return the name in `--name`, or "" if the word is no flag."""
     found = _FLAG.fullmatch(word)
     return found["name"].lower() if found else ""
 
@@ -253,7 +253,7 @@ def _check(command: Command, arg: Arg, value: str) -> None:
 
 
 def _number(digits: str) -> int:
-    """More than there can be of anything is as good as the most."""
+    """Return the number, at most `_LARGEST_NUMBER`."""
     significant = digits.lstrip("0")
     return _LARGEST_NUMBER if len(significant) > len(str(_LARGEST_NUMBER)) else int(significant or "0")
 

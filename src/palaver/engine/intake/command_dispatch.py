@@ -119,9 +119,9 @@ class CommandDispatcher:
     def resolve(self, inbound: Inbound, parsed: ParsedMessage) -> tuple[Inbound, ParsedMessage]:
         """Turn `/queue text` and the like into the text with its busy mode; return other messages unchanged."""
         invocation = parsed.invocation
-        if invocation is None or invocation.command.says is None:
+        if invocation is None or invocation.command.busy_mode is None:
             return inbound, parsed
-        return replace(inbound, text=invocation.words["text"], busy=invocation.command.says), NOT_A_COMMAND
+        return replace(inbound, text=invocation.words["text"], busy=invocation.command.busy_mode), NOT_A_COMMAND
 
     def runs_alone(self, received: Received) -> bool:
         """Tell whether a message is done in one step instead of answered by a turn."""
@@ -209,7 +209,7 @@ class CommandDispatcher:
         invocation = parse_command(text, self._commands.table)
         if invocation is None:
             raise UnknownCommand("This is no command:", found=text, allowed="/help lists them", example="/undo")
-        if not invocation.command.beside:
+        if not invocation.command.remote:
             name = f"/{invocation.command.name}"
             allowed = "here, what is about the conversation itself, such as /undo, /retry, /branch, /model and /stop"
             raise BadArgument("Only in the chat itself can be said", found=name, allowed=allowed, example="/undo")

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from palaver.commands.formatting import steps_of, title_of
+from palaver.commands.formatting import trace_steps, trace_title
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import BadArgument, InvalidInput, NotFound
 from palaver.model.lifecycle import InboxState, OutboxState
@@ -73,7 +73,7 @@ def routes(services: Services) -> list[Route]:
     async def trace(request: Request, caller: Caller) -> Response:
         name, now = query_value(request, "name")[:_MAX_NAME_LENGTH], services.clock.now()
         found, problem = await _find_traces(services, caller, name) if name else ([], "")
-        traces = [(title_of(trace), steps_of(trace, now), _unclear(trace)) for trace in found]
+        traces = [(trace_title(trace), trace_steps(trace, now), _unclear(trace)) for trace in found]
         return show_page(
             services, request, "trace.html", caller, name=name, traces=traces, problem=problem, names=NAMES
         )

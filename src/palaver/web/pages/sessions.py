@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from palaver.commands.formatting import name_of
+from palaver.commands.formatting import session_name
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import NotFound
 from palaver.model.lifecycle import SessionState
@@ -151,7 +151,7 @@ class _Sessions:
         content = await self._services.read(
             caller, lambda principal: self._store.exporter.export_session(session.id, form, principal)
         )
-        file_name = re.sub(r"[^\w-]+", "-", name_of(session)).strip("-")[:60] or session.id
+        file_name = re.sub(r"[^\w-]+", "-", session_name(session)).strip("-")[:60] or session.id
         headers = {
             "content-disposition": f"attachment; filename*=UTF-8''{quote(file_name)}.{wanted}",
             "content-security-policy": "sandbox; default-src 'none'",
