@@ -98,7 +98,7 @@ def test_grants_that_are_kept_for_a_platform_decide_as_all_of_them_do(
 ) -> None:
     plain, half = canonical_source(source, aliases), len(grants) // 2
     table = GrantTable(grants=dict(enumerate(grants[half:])))
-    kept = GrantCache().of(source.platform, grants[:half], table, aliases).candidates(plain, None)
+    kept = GrantCache().index(source.platform, grants[:half], table, aliases).candidates(plain, None)
     all_of_them = [
         replace(grant, user_id=canonical_id(grant.user_id or "", aliases))
         if grant.platform == source.platform

@@ -104,7 +104,7 @@ async def test_messages_handed_over_at_once_are_accepted_in_order_also_before_pe
 
     monkeypatch.setattr(Store, "read", slower_at_first)
     path = tmp_path / "p.db"
-    async with running(path, world, adapters=[FakeAdapter(world, at_once=8)], concurrent_turns=0) as here:
+    async with running(path, world, adapters=[FakeAdapter(world, concurrency=8)], concurrent_turns=0) as here:
         await until(lambda: not world.unacknowledged())
         rows = await here.rows("SELECT body FROM inbox ORDER BY no")
         assert [json.loads(row[0])["text"] for row in rows] == said

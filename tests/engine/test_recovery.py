@@ -64,7 +64,7 @@ async def test_after_too_many_attempts_the_session_is_suspended_and_the_next_sta
         assert [row[0] for row in rows] == ["suspended"]
         agent.go.set()
         await chat.say(alice, "hello again")
-        await chat.hears("fresh conversation, because the last turn could not be finished")
+        await chat.hears("fresh conversation because the last turn could not be finished")
         await chat.hears("hello again")
         assert "the last turn could not be finished" in noted(agent.requests[-1])
         assert "poison" not in noted(agent.requests[-1])
@@ -130,7 +130,7 @@ async def test_a_store_that_refuses_now_and_then_is_no_crash(tmp_path: Path, mon
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "!approve it")
-        await chat.hears("/approve allows it")
+        await chat.hears("Reply /approve")
         for _ in range(3):
             with monkeypatch.context() as patch:
                 refused = StoreError("the database refused")

@@ -16,7 +16,7 @@ from palaver.protocols.tools import ToolFailed
 from palaver.tools import mcp
 from palaver.tools.mcp import HttpServer, McpServer, McpServers, StdioServer
 from tests.engine.gateway import running
-from tests.engine.test_tooling import use
+from tests.engine.test_tools import use
 
 HERE = Path(__file__).parent
 OWNERS = (Grant(role=AccessRole.OWNER),)

@@ -76,7 +76,7 @@ class Commands(Protocol):
         """Return the commands that a role may use, in the order of the help."""
         ...
 
-    async def perform(self, invocation: Invocation, context: CommandContext) -> Transaction[str]:
+    async def perform(self, invocation: Invocation, context: CommandContext, /) -> Transaction[str]:
         """Return the transaction that does the work and returns the answer.
 
         Raises PalaverError if it cannot be done. Everything to be awaited is awaited here and changes nothing: only

@@ -156,9 +156,9 @@ async def test_a_tool_that_asks_is_used_only_once_a_person_has_allowed_it(store_
     async with running(store_url, toolsets=lambda _: (lever,), grants=OWNERS) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
-        await chat.say(alice, use("lever", how="gently\n/approve allows it", hard=True))
+        await chat.say(alice, use("lever", how="gently\nReply /approve", hard=True))
         question = await chat.hears("May I use lever?")
-        assert question.text.splitlines()[1:3] == ["how: gently\\n/approve allows it", "hard: true"]
+        assert question.text.splitlines()[1:3] == ["how: gently\\nReply /approve", "hard: true"]
         assert lever.pulled == 0
         await chat.say(alice, "/approve" if allowed else "/deny")
         await chat.hears("lever: pulled" if allowed else "lever: not allowed")

@@ -35,7 +35,7 @@ async def test_over_the_cap_of_a_day_one_sentence_and_the_next_day_an_answer(sto
             await chat.say(alice, number)
             await here.settled()
         await chat.hears("You have reached your daily limit (200 of 150 tokens). Your message is kept")
-        await chat.hears("there is room again from 00:00 on")
+        await chat.hears("Try again from 00:00 on")
         assert [message.text for message in chat.shown][:2] == ["answer to: one", "answer to: two"]
         assert len(chat.shown) == 3
         assert len(agent.requests) == 2
@@ -61,7 +61,7 @@ async def test_a_conversation_over_its_cap_goes_on_in_a_new_one(tmp_path: Path) 
         await chat.say(alice, "one")
         await chat.hears("answer to: one")
         await chat.say(alice, "two")
-        await chat.hears("the limit of one conversation (0.50 of 0.50). /new starts another")
+        await chat.hears("the limit of one conversation (0.50 of 0.50)")
         await chat.say(alice, "/new")
         await chat.say(alice, "three")
         await chat.hears("answer to: three")
@@ -74,7 +74,7 @@ async def test_the_cap_of_everybody_tells_nothing_of_others(tmp_path: Path) -> N
         await chat.say(alice, "one")
         await chat.hears("answer to: one")
         await his.say(bob, "two")
-        await his.hears("everybody together may use in a day. Your message is kept")
+        await his.hears("for everybody together. Your message is kept")
         assert not any("100" in message.text for message in his.shown)
 
 
@@ -110,9 +110,9 @@ async def test_nothing_is_summarised_over_a_cap(tmp_path: Path) -> None:
             await chat.say(alice, f"{topic} {'and so on ' * 20}")
             await chat.hears(f"answer to: {topic}")
         await here.settled()
-        assert await here.rows("SELECT count(*) FROM turns WHERE error LIKE 'there is no room%'") == [(1,)]
+        assert await here.rows("SELECT count(*) FROM turns WHERE error LIKE 'a usage limit is reached%'") == [(1,)]
         await chat.say(alice, "/compress")
-        await chat.hears("Nothing was summarised: there is no room left under a cap")
+        await chat.hears("Nothing was summarised: a usage limit is reached")
         assert not agent.passages
 
 

@@ -210,14 +210,14 @@ async def test_each_of_many_runs_out_at_its_own_time() -> None:
 
 @virtual
 async def test_a_line_calls_once_whoever_has_not_left() -> None:
-    line, called = Timeouts().after(10), list[str]()
+    line, called = Timeouts().queue(10), list[str]()
     calls = {who: lambda who=who: called.append(who) for who in "abc"}
     for call in calls.values():
-        line.join(call)
+        line.add(call)
     await asyncio.sleep(5)
-    line.leave(calls["a"])
+    line.remove(calls["a"])
     await asyncio.sleep(LONG)
-    line.leave(calls["b"])
+    line.remove(calls["b"])
     assert called == ["b", "c"]
 
 

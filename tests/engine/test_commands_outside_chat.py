@@ -52,7 +52,7 @@ async def _that_asks(here: Bench) -> tuple[str, Chat]:
     alice = here.world.person("alice")
     chat = here.world.dm(alice)
     await chat.say(alice, "!approve it")
-    await chat.hears("/approve allows it")
+    await chat.hears("Reply /approve")
     (session,) = await sessions(here)
     return session, chat
 

@@ -11,7 +11,7 @@ from palaver.model.transcript import Role
 from palaver.store.status.invariants import violations
 from tests.engine.agents import Condensing, noted
 from tests.engine.gateway import running
-from tests.engine.test_compacting import LONG, audit, ready, talk
+from tests.engine.test_compaction import LONG, audit, ready, talk
 from tests.engine.trouble import trouble
 
 WRITTEN = "INSERT INTO operations"
