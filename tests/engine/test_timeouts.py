@@ -245,7 +245,7 @@ async def test_outside_a_task_there_is_nothing_to_be_cancelled() -> None:
     entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def enter() -> None:
-        with pytest.raises(RuntimeError, match="for a task"), Timeouts().timeout(1):
+        with pytest.raises(RuntimeError, match="needs a running task"), Timeouts().timeout(1):
             pass
         entered.set_result(None)
 

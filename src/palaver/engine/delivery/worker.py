@@ -339,7 +339,7 @@ class DeliveryWorker:
     def _may_retry(self, delivery: Delivery) -> bool:
         """Do not count the time in which nobody served the account."""
         outbound = delivery.outbound
-        health = self.accounts.list_health[account_text(outbound.platform, outbound.account)]
+        health = self.accounts.health[account_text(outbound.platform, outbound.account)]
         since = max(health.served_since or delivery.created, delivery.created)
         return self.ctx.clock.now() - since <= self.ctx.options.send_patience
 
