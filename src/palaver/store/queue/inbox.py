@@ -1,4 +1,4 @@
-"""The inbox in the store: every message is accepted once and ends in a named state."""
+"""Inbox: every message is accepted once and ends in a named state."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -50,14 +50,14 @@ __all__ = [
 ]
 
 RUNNING = f"state IN {OPEN_TURN} AND state = 'running'"
-"""In the words of the index that finds it."""
-_LOOK = Notify(INBOX)
+"""Repeats the condition of the index that finds it."""
+_NOTIFY_INBOX = Notify(INBOX)
 MAX_WAITING = 64
 _NO_NOTICES = BusyNotices()
 
 
 def dedup_name(source: Source) -> str | None:
-    """What makes a redelivery the same message; a message without an id cannot be known again."""
+    """Return the name that recognises a redelivery; None for a message without an id."""
     if source.message_id is None:
         return None
     parts = (source.platform, source.account or "", source.chat_id or source.participant or "", source.message_id)
@@ -89,7 +89,7 @@ def accept(
     busy_notices: BusyNotices = _NO_NOTICES,
     retry: Retry | None = None,
 ) -> Statements[int | None]:
-    """Put a message into the inbox; None if it is there already. Only after this is a platform acknowledged.
+    """Store a message; return its number, or None for a redelivery. Acknowledge the platform only after this.
 
     `key` is that of its place; where that is attached to another conversation, the message goes there. A turn that is
     open in the conversation is notified, and the matching one of `busy_notices` is sent once for each such turn. A
@@ -98,10 +98,10 @@ def accept(
     name = dedup_name(inbound.source)
     state = InboxState.REFUSED if refused else InboxState.WAITING
     if not refused:
-        # A turn that is just beginning without this message is waited for, so that it can be told.
+        # Wait for a turn that is just starting without this message, so that it can be notified.
         yield Lock(key.text)
         if inbound.cause is Cause.CALL:
-            # Programs call again under the same id: what was refused and is let in now was never taken.
+            # Programs repeat a call with the same id: a refused call was never accepted.
             yield "UPDATE inbox SET dedup = NULL WHERE dedup = ? AND state = 'refused'", (name,)
     rows = yield (
         _ACCEPT,
@@ -121,16 +121,16 @@ def accept(
         return None
     number, led = rows[0]
     if not refused:
-        key = yield from _followed(number, led, key)
+        key = yield from _follow_attachment(number, led, key)
         yield from add(key)
-        is_changed = yield from _tell_running(key, now, busy_notices, None if retry else name)
-        yield _LOOK
+        is_changed = yield from _notify_open_turn(key, now, busy_notices, None if retry else name)
+        yield _NOTIFY_INBOX
         if is_changed:
-            yield from _heed_early_change(number, inbound, role)
+            yield from _apply_early_edit(number, inbound, role)
     return number
 
 
-# The columns key and place of what is said in a place.
+# The columns key and place of a message from this place.
 _CONVERSATION = "coalesce((SELECT key FROM attached WHERE place = ?), ?)"
 _PLACE = "(SELECT place FROM attached WHERE place = ?)"
 _ACCEPT = (
@@ -140,8 +140,8 @@ _ACCEPT = (
 )
 
 
-def _followed(number: int, led: str, place: SessionKey) -> Statements[SessionKey]:
-    """The conversation of a message; an attached place may be led elsewhere while we wait for that conversation."""
+def _follow_attachment(number: int, led: str, place: SessionKey) -> Statements[SessionKey]:
+    """Lock the conversation of a message. Its place can be attached elsewhere while we wait for the lock."""
     held = place.text
     while led != held:
         held = led
@@ -156,7 +156,7 @@ def _followed(number: int, led: str, place: SessionKey) -> Statements[SessionKey
 
 @transaction
 def move_waiting(place: SessionKey, old: SessionKey, new: SessionKey) -> Statements[None]:
-    """What was said in a place, and waits in one conversation, from now on waits in another."""
+    """Move the messages of a place that wait in one conversation to another."""
     moved = yield (
         "UPDATE inbox SET key = ?, place = nullif(?, ?)"
         " WHERE key = ? AND state = 'waiting' AND coalesce(place, key) = ? RETURNING no",
@@ -165,12 +165,12 @@ def move_waiting(place: SessionKey, old: SessionKey, new: SessionKey) -> Stateme
     if moved:
         yield from lock_and_add(new)
         yield from requeue_or_remove(old)
-        yield _LOOK
+        yield _NOTIFY_INBOX
 
 
 @transaction
 def move_message(received: Received, place: SessionKey) -> Statements[None]:
-    """A message that waits was said in another place than was thought."""
+    """Move one waiting message to the conversation of another place."""
     rows = yield (
         f"UPDATE inbox SET key = {_CONVERSATION}, place = {_PLACE} WHERE no = ? AND state = 'waiting' RETURNING key",
         (*(place.text,) * 3, received.number),
@@ -178,13 +178,13 @@ def move_message(received: Received, place: SessionKey) -> Statements[None]:
     for (key,) in rows:
         yield from lock_and_add(SessionKey.parse(key))
         yield from requeue_or_remove(received.key)
-        yield _LOOK
+        yield _NOTIFY_INBOX
 
 
-def _tell_running(
+def _notify_open_turn(
     key: SessionKey, now: datetime, notices: BusyNotices = _NO_NOTICES, name: str | None = None
 ) -> Statements[bool]:
-    """Also, in the same look: whether changes of the message of that name came before it."""
+    """Notify an open turn. Return whether edits of the message with that name came before it."""
     found = yield (
         f"SELECT no, state FROM turns WHERE key = ? AND state IN {OPEN_TURN} AND state <> 'interrupted'"
         " UNION ALL SELECT no, NULL FROM inbox WHERE revises = ?",
@@ -199,15 +199,15 @@ def _tell_running(
     return len(busy) < len(found)
 
 
-_MOST_EARLY = 16
+_MAX_EARLY_EDITS = 16
 
 
-def _heed_early_change(number: int, inbound: Inbound, role: AccessRole | None) -> Statements[None]:
-    """A change that came before its message counts from the start; the last one of those by its author."""
+def _apply_early_edit(number: int, inbound: Inbound, role: AccessRole | None) -> Statements[None]:
+    """Apply the last edit by its author that came before the message."""
     rows = yield (
         f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
         " WHERE i.revises = ? AND i.state = 'done' AND length(i.body) > 0 ORDER BY i.no DESC LIMIT ?",
-        (dedup_name(inbound.source), _MOST_EARLY),
+        (dedup_name(inbound.source), _MAX_EARLY_EDITS),
     )
     authors = {None, identity_of(inbound.source)}
     changes = (each for each in map(received_of, rows) if identity_of(each.inbound.source) in authors)
@@ -222,33 +222,33 @@ def _heed_early_change(number: int, inbound: Inbound, role: AccessRole | None) -
 
 @transaction
 def replace_text(number: int, inbound: Inbound, text: str, role: AccessRole | None) -> Statements[None]:
-    """A message that still waits says something else; what it said before is kept with it."""
+    """Change the text of a waiting message; the earlier text stays with it."""
     changed = replace(inbound, text=text, earlier=(*inbound.earlier, inbound.text), revision=None)
     yield "UPDATE inbox SET body = ? WHERE no = ? AND state = 'waiting'", (inbound_body(changed, role), number)
 
 
 @transaction
 def withdraw(number: int, reason: str) -> Statements[None]:
-    """A message that still waits is not answered."""
+    """End a waiting message without an answer."""
     yield from _finish(number, "done", reason)
 
 
 @transaction
 def fail(number: int, reason: str) -> Statements[bool]:
-    """A message that still waits cannot be answered."""
+    """End a waiting message that cannot be answered."""
     return (yield from _finish(number, "failed", reason))
 
 
 @transaction
 def list_waiting(key: SessionKey) -> Statements[list[Received]]:
-    """All that waits in a conversation, the longest waiting first."""
+    """Return all messages that wait in a conversation, oldest first."""
     rows = yield f"{_IN_LINE} ORDER BY i.no", (key.text,)
     return [received_of(row) for row in rows]
 
 
 @transaction
 def get_message(number: int, principal: Principal) -> Statements[Received | None]:
-    """A message and what became of it, for whoever sent it or holds the database."""
+    """Return a message if the principal sent it or sees everything."""
     rows = yield f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.no = ?", (number,)
     received = received_of(rows[0]) if rows and rows[0][_BODY] else None
     if received and (principal.sees_all or identity_of(received.inbound.source) in principal.identities):
@@ -256,12 +256,12 @@ def get_message(number: int, principal: Principal) -> Statements[Received | None
     return None
 
 
-_BODY = 6  # of INBOX_COLUMNS; what was erased has none
+_BODY = 6  # of INBOX_COLUMNS; an erased message has none
 
 
 @transaction
 def refuse(number: int, reason: str) -> Statements[bool]:
-    """End a message that still waits."""
+    """Refuse a waiting message."""
     return (yield from _finish(number, "refused", reason))
 
 
@@ -277,16 +277,16 @@ def _finish(number: int, state: str, reason: str) -> Statements[bool]:
 
 @transaction
 def mark_ready(key: SessionKey, now: datetime) -> Statements[None]:
-    """Something waits in a conversation that did not before."""
+    """Make a conversation ready because something waits in it now."""
     yield Lock(key.text)
     yield from add(key)
-    yield from _tell_running(key, now)
-    yield _LOOK
+    yield from _notify_open_turn(key, now)
+    yield _NOTIFY_INBOX
 
 
 @transaction
 def list_behind_turns() -> Statements[set[tuple[int, int | None]]]:
-    """What waits behind an open turn, by its number; where that turn waits for a person, with the turn's fence."""
+    """Return the messages that wait behind an open turn; with the fence of the turn if it is parked."""
     rows = yield (
         "SELECT i.no, CASE t.state WHEN 'parked' THEN t.fence END FROM turns t"
         f" JOIN inbox i ON i.key = t.key AND i.state = 'waiting' WHERE t.state IN {OPEN_TURN}",
@@ -297,7 +297,6 @@ def list_behind_turns() -> Statements[set[tuple[int, int | None]]]:
 
 @transaction
 def count_waiting() -> Statements[int]:
-    """How many messages wait."""
     rows = yield "SELECT count(*) FROM inbox WHERE state = 'waiting'", ()
     return rows[0][0]
 
@@ -315,21 +314,21 @@ _WAITING_ALONE = (
 
 @transaction
 def read_waiting(key: SessionKey, *, held: bool = True) -> Statements[list[Received]]:
-    """What waits in a conversation, the longest waiting first; held, nobody else takes it until the end of the work."""
+    """Return what waits in a conversation, oldest first. If `held`, nobody else can take it meanwhile."""
     rows: list[Row] = yield _WAITING_HELD if held else _WAITING, (key.text, MAX_WAITING)
     return address_whole_bursts([received_of(row) for row in rows])
 
 
 @transaction
 def read_waiting_if_idle(key: SessionKey, most: int) -> Statements[list[Received]]:
-    """The same where no turn is open in the conversation; nothing where one is."""
+    """Return and hold what waits, or nothing while a turn is open."""
     rows: list[Row] = yield _WAITING_ALONE, (key.text, most)
     return address_whole_bursts([received_of(row) for row in rows])
 
 
 @transaction
 def assign_to_turn(turn: int, messages: Sequence[Received], *, are_all: bool = False) -> Statements[None]:
-    """Whoever holds the conversation may have found that these are all that wait in it."""
+    """Assign messages to a turn. `are_all` says that nothing else waits in the conversation."""
     key = messages[0].key
     taken: list[tuple[Value, ...]] = [(turn, each.number) for each in messages]
     yield "UPDATE inbox SET state = 'in-turn', turn_no = ? WHERE no = ?", taken
@@ -349,11 +348,10 @@ def run_command(
     urgent: bool = False,
     failed: str | None = None,
 ) -> Statements[bool]:
-    """Do what a message commands and owe the answer, both or neither. False if it does not wait any more.
+    """Run a command and store its answer in one transaction. Return False if the message no longer waits.
 
-    What is not urgent comes after the turn that is at work, and after what was said before it; but no command waits for
-    a turn that waits for a person. Where it could not be done, `failed` says why in words that quote nobody, and the
-    answer is all there is to do.
+    A command that is not urgent waits for the running turn and for earlier messages, but not for a parked turn.
+    `failed` says why the command failed, without quoting anyone; then only the answer is stored.
     """
     yield Lock(received.key.text)
     if not urgent and (yield _COMES_BEFORE, (*(received.key.text,) * 3, received.number)):
@@ -369,7 +367,7 @@ def run_command(
     answer = yield from does
     yield _MENTION_OPEN, (received.number, received.key.text)
     yield from outbox.enqueue_parts(answers(answer), SendCause(CauseKind.COMMAND, received.number), now)
-    yield _LOOK
+    yield _NOTIFY_INBOX
     return True
 
 
@@ -384,12 +382,12 @@ _MENTION_OPEN = f"{_MENTION} key = ? AND ended IS NULL ON CONFLICT DO NOTHING"
 
 @transaction
 def record_mentions(number: int, sessions: Iterable[Session]) -> Statements[None]:
-    """What a command is answered with has words of these sessions: it goes with any of them."""
+    """Record that the answer to a command quotes these sessions: it is deleted with any of them."""
     for session in sessions:
         yield f"{_MENTION} no = ? ON CONFLICT DO NOTHING", (number, session.number)
 
 
-_LATELY = (
+_RECENT = (
     f"SELECT {INBOX_COLUMNS} FROM inbox i JOIN turns t ON t.no = i.turn_no WHERE length(i.body) > 0 AND i.turn_no IN"
     " (SELECT no FROM turns WHERE session_no = (SELECT no FROM sessions WHERE key = ? AND ended IS NULL)"
     " ORDER BY no DESC LIMIT 3)"
@@ -398,13 +396,13 @@ _LATELY = (
 
 @transaction
 def settle_overheard(received: Received) -> Statements[None]:
-    """A part waits that was not said to us: unless another part was, nothing of it is kept.
+    """Drop a waiting part of a burst unless another part of it addresses us.
 
-    That other part may wait by now, or have come into a turn lately.
+    That other part waits, or is in one of the last turns.
     """
     yield Lock(received.key.text)
     waiting = yield from list_waiting(received.key)
-    rows = yield _LATELY, (received.key.text,)
+    rows = yield _RECENT, (received.key.text,)
     for part in [each for each in waiting if each.number == received.number]:
         parts = [each for each in (*waiting, *map(received_of, rows)) if in_same_burst(each, part)]
         if all(each.inbound.observed for each in parts):

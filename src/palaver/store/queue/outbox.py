@@ -1,4 +1,4 @@
-"""The outbox in the store: everything owed, sent one after the other within a chat, settled with a receipt."""
+"""Outbox: messages to send, one after the other within a chat, each settled with a receipt."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -36,9 +36,9 @@ __all__ = [
 ]
 
 _SEND = Notify(OUTBOX)
-# The column chat says where it goes, whatever id the chat had when the words were put down.
+# The chat can have got another id since the message was written.
 _NOW_AT = "coalesce((SELECT m.now_at FROM moved_chats m WHERE m.account = ? AND m.chat = ?), ?)"
-# Behind whatever is owed to the chat already, also where the clock of another worker runs ahead.
+# After everything already queued for the chat, even if the clock of another worker is ahead.
 _CREATED = (
     "(SELECT CASE WHEN max(e.created) >= ? THEN max(e.created) + 1 ELSE ? END FROM outbox e"
     f" WHERE e.account = ? AND e.chat = {_NOW_AT} AND e.state IN ('due', 'claimed'))"
@@ -61,8 +61,8 @@ def _files(outbound: Outbound) -> tuple[str, ...]:
 
 @transaction
 def enqueue_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> Statements[None]:
-    """The replies of a turn, each owed once: the same turn and ordinal cannot be written twice."""
-    if len(replies) > REPLIES:  # The rest would have the numbers of the next turn.
+    """Enqueue the replies of a turn. The same turn and ordinal cannot be written twice."""
+    if len(replies) > REPLIES:  # More would get the numbers of the next turn.
         allowed = f"at most {REPLIES}"
         raise BadArgument("too many replies", found=str(len(replies)), allowed=allowed, example="the first of them")
     rows: list[tuple[Value, ...]] = [
@@ -107,7 +107,7 @@ def enqueue_parts(parts: Sequence[Outbound], cause: SendCause, now: datetime) ->
 
 @transaction
 def delete_sends(numbers: Sequence[int]) -> Statements[None]:
-    """Sends go, sent or not. The last number given stays, with nothing behind it: no other message ever gets it."""
+    """Delete messages, sent or not. The row with the last number stays, empty, so that no other gets that number."""
     if not numbers:
         return
     last = yield "SELECT min(id) FROM outbox WHERE id < 0", ()
@@ -129,7 +129,7 @@ _TO_NOBODY = Outbound(platform=_NOBODY, chat_id=_NOBODY, text="")
 def claim(
     worker: str, now: datetime, lease: timedelta, *, accounts: Collection[str] | None = None, limit: int = 32
 ) -> Statements[list[Delivery]]:
-    """Take due sends for this worker; nobody else gets them. In each chat only the one that is owed longest."""
+    """Claim due messages for this worker: in each chat only the oldest."""
     if accounts is not None and not accounts:
         return []
     groups = _groups(accounts)
@@ -144,17 +144,17 @@ def claim(
     return sorted(claimed, key=lambda delivery: (delivery.due, delivery.number))
 
 
-_MOST_ALONE = 100
+_MAX_SINGLE_ACCOUNTS = 100
 
 
 def _groups(accounts: Collection[str] | None) -> list[tuple[str, ...]]:
-    """Each account by itself; together where a statement has no room for so many. All of them are the empty group."""
+    """Return each account as a group, or all in one if they are too many for a statement. () means every account."""
     names = tuple(sorted(set(accounts or ())))
-    return [(name,) for name in names] if 0 < len(names) <= _MOST_ALONE else [names]
+    return [(name,) for name in names] if 0 < len(names) <= _MAX_SINGLE_ACCOUNTS else [names]
 
 
 def _heads(accounts: Sequence[str]) -> str:
-    """What is owed longest in each chat of these accounts, or of all. Of one, no more is looked at than is taken."""
+    """Return SQL for the oldest message of each chat. With one account it reads no more rows than it claims."""
     served = f" AND o.account IN ({', '.join('?' * len(accounts))})" if accounts else ""
     return (
         f"SELECT o.id, o.due FROM outbox o WHERE o.state = 'due' AND o.due <= ?{served} AND NOT EXISTS ("
@@ -164,7 +164,7 @@ def _heads(accounts: Sequence[str]) -> str:
 
 
 def _gone(numbers: Sequence[int]) -> Statements[set[int]]:
-    """Which of these go to chats that are gone."""
+    """Return those that go to chats known to be gone."""
     if not numbers:
         return set()
     rows = yield (
@@ -177,7 +177,7 @@ def _gone(numbers: Sequence[int]) -> Statements[set[int]]:
 
 @transaction
 def make_due_now(platform: str, account: str | None, chat: str, now: datetime) -> Statements[None]:
-    """What waits for a chat is due now."""
+    """Make everything that waits for a chat due now."""
     yield (
         "UPDATE outbox SET due = ? WHERE account = ? AND chat = ?"
         " AND state IN ('due', 'claimed') AND state = 'due' AND +due > ?",
@@ -188,7 +188,7 @@ def make_due_now(platform: str, account: str | None, chat: str, now: datetime) -
 
 @transaction
 def has_pending(outbound: Outbound) -> Statements[bool]:
-    """Whether anything at all is still to be sent to where this goes."""
+    """Return whether anything is still to be sent to the chat of this message."""
     rows = yield (
         "SELECT 1 FROM outbox WHERE account = ? AND chat = ? AND state IN ('due', 'claimed') LIMIT 1",
         _place(outbound),
@@ -206,9 +206,9 @@ def settle_send(
     error: str | None = None,
     due: datetime | None = None,
 ) -> Statements[OutboxState]:
-    """Record what became of a claimed send: delivered, due again, or dead. Gives which.
+    """Record the outcome of a claimed send: delivered, due again, or dead. Return it.
 
-    It is not dead where the chat has another id by now: then it is due there.
+    If the chat has another id by now, a dead message becomes due there.
     """
     if state is OutboxState.DEAD and (yield from _is_moved(delivery)):
         state = OutboxState.DUE
@@ -228,7 +228,7 @@ def _is_moved(delivery: Delivery) -> Statements[bool]:
 
 @transaction
 def extend_claim(delivery: Delivery, worker: str, until: datetime) -> Statements[None]:
-    """A claim holds until then: what is on its way takes longer than usual."""
+    """Extend a claim for a send that takes longer than usual."""
     rows = yield (
         "UPDATE outbox SET claim_until = ?"
         " WHERE id = ? AND worker = ? AND attempts = ? AND state = 'claimed' RETURNING id",
@@ -240,7 +240,7 @@ def extend_claim(delivery: Delivery, worker: str, until: datetime) -> Statements
 
 @transaction
 def resend_as_new(delivery: Delivery, worker: str, now: datetime, *, error: str) -> Statements[None]:
-    """The draft it was to replace cannot be changed, or no thread begun: it is due again, as a plain message."""
+    """Make it due again as a new message, because its draft cannot be edited or its thread not opened."""
     body = outbound_body(replace(delivery.outbound, edits=None, opens=None))
     yield "UPDATE outbox SET body = ? WHERE id = ?", (body, delivery.number)
     yield from settle_send(delivery, worker, OutboxState.DUE, error=error, due=now)
@@ -286,7 +286,7 @@ def _settle(
 
 @transaction
 def reclaim_sends(worker: str, now: datetime, *, safe: RepeatSafety, alone: bool = False) -> Statements[list[Delivery]]:
-    """Claims whose owner is gone: nobody knows whether they were sent. Gives them as they were claimed."""
+    """Take claims from workers that are gone. Return the messages, which may have been sent."""
     rows: list[Row] = yield (
         f"SELECT {DELIVERY_COLUMNS}, worker FROM outbox WHERE state IN ('due', 'claimed') AND state = 'claimed'"
         " AND (claim_until < ? OR (? = 1 AND worker <> ?)) ORDER BY +id /*pg FOR UPDATE SKIP LOCKED*/",
@@ -304,7 +304,6 @@ def reclaim_sends(worker: str, now: datetime, *, safe: RepeatSafety, alone: bool
 
 @transaction
 def count_due() -> Statements[int]:
-    """How much is owed and not on its way."""
     rows = yield "SELECT count(*) FROM outbox WHERE state = 'due'", ()
     return rows[0][0]
 
@@ -317,7 +316,7 @@ def get_delivery(number: int) -> Statements[Delivery | None]:
 
 @transaction
 def settle_unclear(number: int, state: OutboxState, now: datetime, *, receipt: str | None = None) -> Statements[bool]:
-    """Settle a send that stayed unclear: somebody looked, and it was delivered, or is to be sent once more."""
+    """Settle an unclear send after a person checked it: delivered, or to be sent again."""
     advance(OutboxState.UNCLEAR, state)
     rows = yield (
         "UPDATE outbox SET state = ?, receipt = ?, due = ?, chat = coalesce((SELECT m.now_at FROM moved_chats m"

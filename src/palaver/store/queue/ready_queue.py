@@ -1,4 +1,4 @@
-"""The line in the store: conversations in which something waits, the one that was served longest ago in front."""
+"""Ready queue: the conversations with waiting messages; the one served longest ago is first."""
 
 from palaver.db.transaction import Lock, Statements, transaction
 from palaver.model.key import SessionKey
@@ -13,10 +13,10 @@ __all__ = [
 ]
 
 OPEN_TURN = "('running', 'parked', 'interrupted')"
-"""The states of a turn that keeps its conversation from beginning another."""
-_LAST = "(SELECT coalesce(max(place), 0) + 1 FROM lines)"
-_TO_THE_END = f"UPDATE lines SET place = {_LAST} WHERE key = ?"
-_OUT = (
+"""The states of a turn that is not over: its conversation cannot start another."""
+_NEXT_PLACE = "(SELECT coalesce(max(place), 0) + 1 FROM lines)"
+_MOVE_TO_END = f"UPDATE lines SET place = {_NEXT_PLACE} WHERE key = ?"
+_REMOVE_IF_EMPTY = (
     "DELETE FROM lines WHERE key = ?"
     " AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.key = lines.key AND i.state = 'waiting')"
 )
@@ -24,48 +24,47 @@ _OUT = (
 
 @transaction
 def add(key: SessionKey) -> Statements[None]:
-    """Something waits in a conversation that is held."""
-    # The row is written to also where it is there already: then nobody can take it away who does not see the message.
+    """Add a conversation whose key is locked."""
+    # Write the row even if it exists: then nobody who does not see the message can remove it.
     yield (
-        f"INSERT INTO lines (key, place) VALUES (?, {_LAST}) ON CONFLICT (key) DO UPDATE SET place = lines.place",
+        f"INSERT INTO lines (key, place) VALUES (?, {_NEXT_PLACE}) ON CONFLICT (key) DO UPDATE SET place = lines.place",
         (key.text,),
     )
 
 
 @transaction
 def lock_and_add(key: SessionKey) -> Statements[None]:
-    """Something from elsewhere waits in a conversation that need not be held."""
-    yield _end_of(key)
+    """Add a conversation whose key is not locked."""
+    yield _queue_lock(key)
     yield from add(key)
 
 
 @transaction
 def requeue_or_remove(key: SessionKey) -> Statements[None]:
-    """A conversation that was served goes behind all others, or out of the line if nothing waits in it any more."""
-    yield _end_of(key)
-    yield _TO_THE_END, (key.text,)
-    # A statement of its own: it sees whatever was accepted before the first one got hold of the row.
-    yield _OUT, (key.text,)
+    """Move a conversation that was served to the end, or remove it if nothing waits in it."""
+    yield _queue_lock(key)
+    yield _MOVE_TO_END, (key.text,)
+    # A statement of its own: it sees every message accepted before the first one locked the row.
+    yield _REMOVE_IF_EMPTY, (key.text,)
 
 
 @transaction
 def remove_if_empty(key: SessionKey) -> Statements[None]:
-    """Nothing waits any more in a conversation that is held, unless something was brought there meanwhile."""
-    yield _end_of(key)
-    yield _OUT, (key.text,)
+    """Remove a conversation whose key is locked, unless a message was moved there meanwhile."""
+    yield _queue_lock(key)
+    yield _REMOVE_IF_EMPTY, (key.text,)
 
 
-def _end_of(key: SessionKey) -> Lock:
-    """Whoever brings something, and whoever takes the last of it, see each other's doing."""
+def _queue_lock(key: SessionKey) -> Lock:
+    """Return the lock that orders moving a message in and taking the last one out."""
     return Lock(f"line of {key.text}")
 
 
 @transaction
 def list_ready(limit: int) -> Statements[list[SessionKey]]:
-    """Keys with waiting messages and no open turn.
+    """Return keys with waiting messages and no open turn, longest unserved first.
 
-    In front is the one that has waited longest since it was last served: neither who has much to say nor who is new
-    keeps others waiting.
+    So neither a busy conversation nor new ones keep others waiting.
     """
     rows = yield (
         "SELECT l.key FROM lines l"

@@ -1,4 +1,4 @@
-"""Revisions in the store: messages that were changed or deleted after they were sent. Nothing is overwritten."""
+"""Revisions: messages that were edited or deleted after they were sent. Nothing is overwritten."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,8 +33,8 @@ __all__ = [
 
 
 _INBOX = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
-_SUPERSEDED = "a newer change of the message came before it was its turn"
-_NOT_SHOWN = "the message is not in this conversation any more; the agent is told of the change"
+_SUPERSEDED = "a newer edit of the message came first"
+_NOT_SHOWN = "the message is no longer in this conversation; the agent gets a note of the edit"
 
 
 @transaction
@@ -48,10 +48,9 @@ def accept_revision(
     refused: str | None = None,
     expected: bool = True,
 ) -> Statements[int | None]:
-    """Put a change of a message into the inbox and do what is to be done about it; None if it is there already.
+    """Store an edit or deletion of a message and apply it; None for a redelivery.
 
-    It belongs to the conversation of the message, wherever its own source would lead. Of a change whose message has not
-    come and is not expected nothing is kept.
+    It belongs to the conversation of the message. If the message has not come and is not `expected`, nothing is stored.
     """
     place = (yield from _key_of(inbound)) or key
     yield Lock(place.text)
@@ -66,7 +65,7 @@ def accept_revision(
     )
     number = yield from _insert(inbound, place, now, role, ruling)
     if number is not None:
-        yield from _do(ruling.course, number, inbound, original, place, now)
+        yield from _apply(ruling.course, number, inbound, original, place, now)
     return number
 
 
@@ -104,10 +103,7 @@ def _key_of(inbound: Inbound) -> Statements[SessionKey | None]:
 
 
 def _original(inbound: Inbound) -> Statements[Received | None]:
-    """The message as it was sent, or as it waits to be answered anew.
-
-    One whose words were erased is as if it had never come.
-    """
+    """Return the message as it was sent, or as it waits to be answered again; None if it was erased."""
     base = dedup_name(inbound.source)
     rows = yield (
         f"{_INBOX} WHERE (i.dedup = ? OR (i.revises = ? AND i.state = 'waiting')) AND length(i.body) > 0"
@@ -118,7 +114,7 @@ def _original(inbound: Inbound) -> Statements[Received | None]:
 
 
 def _latest(inbound: Inbound) -> Statements[Inbound | None]:
-    """The last change of the message that was not refused."""
+    """Return the last edit of the message that was not refused."""
     rows = yield (
         f"{_INBOX} WHERE i.revises = ? AND i.state <> 'refused' AND length(i.body) > 0 ORDER BY i.no DESC LIMIT 1",
         (dedup_name(inbound.source),),
@@ -126,7 +122,7 @@ def _latest(inbound: Inbound) -> Statements[Inbound | None]:
     return received_of(rows[0]).inbound if rows else None
 
 
-def _do(
+def _apply(
     course: RevisionAction, number: int, inbound: Inbound, original: Received | None, key: SessionKey, now: datetime
 ) -> Statements[None]:
     if course in {RevisionAction.NOTE, RevisionAction.RERUN}:
@@ -137,7 +133,7 @@ def _do(
         case RevisionAction.WITHDRAW if original:
             yield from withdraw(original.number, "it was deleted before it was answered")
         case RevisionAction.NOTE:
-            yield from _tell_agent(inbound, key, now)
+            yield from _add_note(inbound, key, now)
         case RevisionAction.RERUN:
             yield from mark_ready(key, now)
         case _:
@@ -145,7 +141,7 @@ def _do(
 
 
 def _supersede(inbound: Inbound, number: int) -> Statements[None]:
-    """Of the changes of a message that still wait for their turn only the last one counts."""
+    """Withdraw earlier edits that still wait."""
     rows = yield (
         "SELECT no FROM inbox WHERE revises = ? AND state = 'waiting' AND no <> ?",
         (dedup_name(inbound.source), number),
@@ -154,11 +150,11 @@ def _supersede(inbound: Inbound, number: int) -> Statements[None]:
         yield from withdraw(earlier, _SUPERSEDED)
 
 
-# What stands in transcripts
+# Transcripts
 
 
 class _Place(NamedTuple):
-    """Where a message stands, and whether it is shown there or a summary is in its place."""
+    """An entry of the message, and whether it is shown or a summary stands in its place."""
 
     session: int
     entry: Entry
@@ -166,15 +162,15 @@ class _Place(NamedTuple):
 
 
 def _places(inbound: Inbound, key: SessionKey) -> Statements[list[_Place]]:
-    """In the sessions of its turns, and in the one that is open now, which may have begun as a copy."""
+    """Find the message in the sessions of its turns, and in the open one, which can be a copy."""
     base = dedup_name(inbound.source)
-    rows = yield _STANDS, (base, base, key.text)
+    rows = yield _ENTRIES_OF_MESSAGE, (base, base, key.text)
     entries = entries_of(row[1] for row in rows)
     found = [_Place(row[0] // SEQS, entry, bool(row[2])) for row, entry in zip(rows, entries, strict=True)]
     return [place for place in found if place.entry.message_id == inbound.source.message_id]
 
 
-_STANDS = (
+_ENTRIES_OF_MESSAGE = (
     "WITH said AS (SELECT turn_no AS no FROM inbox WHERE dedup = ? OR revises = ?), places AS ("
     " SELECT t.session_no AS no FROM turns t JOIN said ON said.no = t.no"
     " UNION SELECT no FROM sessions WHERE key = ? AND ended IS NULL)"
@@ -187,8 +183,8 @@ _STANDS = (
 )
 
 
-def _tell_agent(inbound: Inbound, key: SessionKey, now: datetime) -> Statements[None]:
-    """A note for the next turn wherever the message stands; one that was deleted is not shown any more."""
+def _add_note(inbound: Inbound, key: SessionKey, now: datetime) -> Statements[None]:
+    """Add a note for the next turn to each session with the message, and hide it if it was deleted."""
     places = yield from _places(inbound, key)
     is_deletion = inbound.revision is not None and inbound.revision.deleted
     for number in dict.fromkeys(place.session for place in places):
@@ -197,7 +193,7 @@ def _tell_agent(inbound: Inbound, key: SessionKey, now: datetime) -> Statements[
             session = yield from get(number)
             kind, by = OperationKind.REVISION, _author(inbound)
             operation = yield from hide(kind, session.key, session, entries, now, by=by)
-            # What a summary stands for can still be searched for, unless it was deleted.
+            # A search still finds what a summary replaces, unless it was deleted.
             covered: list[tuple[Value, ...]] = [(operation, number * SEQS + entry.seq) for entry in entries]
             yield "UPDATE entries SET hidden_by = ? WHERE id = ?", covered
         note = revision_note(entries[-1].text, None if is_deletion else inbound.text)
@@ -236,7 +232,7 @@ def rewind_to(received: Received, now: datetime, notices: Sequence[Outbound], *,
     found = yield from _first_shown(received)
     yield Notify(INBOX)
     if found is None:
-        yield from _tell_agent(inbound, key, now)
+        yield from _add_note(inbound, key, now)
         yield from withdraw(received.number, _NOT_SHOWN)
         return True
     session, first = found
@@ -265,17 +261,17 @@ def _hide(entries: Sequence[Entry], session: Session, inbound: Inbound, now: dat
     yield from hide(OperationKind.REVISION, session.key, session, entries, now, by=_author(inbound), **answers)
 
 
-# The way back
+# Undo
 
 
 @transaction
 def undo_revision(
     operation: int, details: Mapping[str, Any], session: Session, shown: Sequence[Entry]
 ) -> Statements[None]:
-    """The message is as it was again: the answer to the changed one goes out of sight."""
+    """Restore the message; hide the answer to the edited one."""
     start, first, end = details.get("answered_from"), session.number * SEQS, (session.number + 1) * SEQS
     if start is None:
-        yield from _cover_again(session, shown)
+        yield from _hide_summarised(session, shown)
         return
     rows = yield (
         "UPDATE entries SET hidden_by = ? WHERE id >= ? AND id < ? AND hidden_by IS NULL AND turn_no ="
@@ -287,8 +283,8 @@ def undo_revision(
         yield from write_journal("hide", session.number, min(rows)[0] - first, max(rows)[0] - first)
 
 
-def _cover_again(session: Session, shown: Sequence[Entry]) -> Statements[None]:
-    """What a summary stands for is not shown beside it."""
+def _hide_summarised(session: Session, shown: Sequence[Entry]) -> Statements[None]:
+    """Hide again what a summary replaces."""
     first = session.number * SEQS
     compactions = yield (
         "SELECT no, details FROM operations WHERE session_no = ? AND kind = 'compaction' AND undone_at IS NULL",

@@ -1,4 +1,4 @@
-"""What is said to a turn while it runs or waits: that it stop, that it may go on, and more messages."""
+"""Turn control: stop a turn, answer its question, and give it more messages while it runs."""
 
 import re
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ _PARKED = f"state IN {OPEN_TURN} AND state = 'parked'"
 
 @transaction
 def request_stop(key: SessionKey, now: datetime, *, by: str) -> Statements[bool]:
-    """Ask the turn of this conversation to stop, whoever works on it or takes it up. False if there is none."""
+    """Ask the turn of this conversation to stop, on any worker. Return False if there is none."""
     rows = yield (
         "UPDATE turns SET stopped_by = ?, stopped_at = ? WHERE key = ? AND state IN ('running', 'interrupted')"
         " RETURNING no",
@@ -67,13 +67,13 @@ def answer_question(
     said: datetime | None = None,
     place: Source | None = None,
 ) -> Statements[Decision]:
-    """Answer what a parked turn asks: whoever takes it up next goes on with that.
+    """Approve or deny what a parked turn asks; then it can be resumed.
 
-    Only whoever the turn answers may allow it, or who sees everything; in its conversation anybody may deny. An answer
-    is to the question that it names, also one of another conversation that was shown in this `place`, or else to none
-    that was asked only after it was `said`.
+    Only the person that the turn answers, or a principal that sees everything, can approve; in its conversation anyone
+    can deny. `question` can name one of another conversation that was shown in this `place`. Without it, a question
+    asked after the answer was `said` is not meant.
     """
-    asks = (yield from _shown_at(place, question)) or key.text
+    asks = (yield from _key_of_question(place, question)) or key.text
     yield Lock(asks)
     rows = yield f"SELECT no, asked, approvals, identity, fence, halted FROM turns WHERE key = ? AND {_PARKED}", (asks,)
     if not rows:
@@ -86,10 +86,10 @@ def answer_question(
     is_theirs = principal.sees_all or identity in principal.identities or (identity is None and is_here)
     if not is_theirs and (allowed or not is_here):
         raise NotAllowed(f"{'Approving' if allowed else 'Denying'} somebody else's request", "admin")
-    turn = yield from _taken(number, now)
+    turn = yield from _resume_parked(number, now)
     yield from touch(turn.session_number, now, human=True)
     yield from halt(turn, TurnState.INTERRUPTED, now)
-    # What a person had to think about is no attempt that failed, and the answer does not take the question's place.
+    # Waiting for a person is no failed attempt, and the answer is a new message, not an edit of the question.
     yield (
         "UPDATE turns SET approvals = ?, asked = NULL, attempt = 0, draft = NULL WHERE no = ?",
         (json_text({**from_json(known or "{}"), **({asked: allowed} if asked else {})}), number),
@@ -98,8 +98,8 @@ def answer_question(
     return Decision.DONE
 
 
-def _shown_at(place: Source | None, question: str | None) -> Statements[str | None]:
-    """The key of the conversation whose turn asks this, if the place was shown it."""
+def _key_of_question(place: Source | None, question: str | None) -> Statements[str | None]:
+    """Return the key of the conversation whose turn asks this, if it was shown in this place."""
     named = _QUESTION.fullmatch(question or "")
     if place is None or named is None:
         return None
@@ -116,7 +116,7 @@ def _shown_at(place: Source | None, question: str | None) -> Statements[str | No
     return rows[0][0] if rows else None
 
 
-def _taken(number: int, now: datetime) -> Statements[Turn]:
+def _resume_parked(number: int, now: datetime) -> Statements[Turn]:
     turn = yield from resume(number, "nobody", now, timedelta())
     if turn is None:
         raise StoreError("a parked turn was taken up while its conversation was held")
@@ -129,18 +129,18 @@ def _note(text: str, now: datetime) -> Entry:
 
 @transaction
 def abandon_parked(key: SessionKey, now: datetime, *, note: str, error: str, by: str | None = None) -> Statements[bool]:
-    """End a turn that waits for permission; False where none does."""
+    """End a parked turn without an approval. Return False if there is none."""
     yield Lock(key.text)
     rows = yield f"SELECT no FROM turns WHERE key = ? AND {_PARKED}", (key.text,)
     if rows:
-        turn = yield from _taken(rows[0][0], now)
+        turn = yield from _resume_parked(rows[0][0], now)
         yield from settle(turn, [_note(note, now)], [], now, error=error, stopped_by=by)
     return bool(rows)
 
 
 @transaction
 def read_approvals(turn: Turn) -> Statements[Mapping[str, bool]]:
-    """What was said to the calls of a turn that needed permission."""
+    """Return the answers to the calls of a turn that needed approval."""
     rows = yield "SELECT approvals FROM turns WHERE no = ?", (turn.number,)
     return from_json(rows[0][0] or "{}")
 
@@ -155,11 +155,8 @@ def read_signals(turn: Turn) -> Statements[Signals]:
 
 @transaction
 def take_waiting(turn: Turn, offers: Offer, now: datetime) -> Statements[list[Received]]:
-    """Take what waits into the turn that already runs; gives everything that the turn answers then.
-
-    So one who did not hear whether it was done may do it again, and knows what was taken before.
-    """
-    line = yield from read_waiting((yield from _held(turn)))
+    """Add waiting messages to the running turn; return all that it answers now, so that it can be repeated."""
+    line = yield from read_waiting((yield from _lock_key(turn)))
     taken = list(offers(line)) if line else []
     if taken:
         if (yield from join(turn.session_number, taken[-1].inbound.source)):
@@ -170,8 +167,8 @@ def take_waiting(turn: Turn, offers: Offer, now: datetime) -> Statements[list[Re
     return (yield from list_messages(turn))
 
 
-def _held(turn: Turn) -> Statements[SessionKey]:
-    """The conversation of a turn, held; it may get another key while we wait for it."""
+def _lock_key(turn: Turn) -> Statements[SessionKey]:
+    """Lock the conversation of a turn. It can get another key while we wait for the lock."""
     held, key = "", turn.key.text
     while key != held:
         held = key
@@ -182,13 +179,13 @@ def _held(turn: Turn) -> Statements[SessionKey]:
 
 @transaction
 def save_draft(turn: Turn, receipt: str) -> Statements[None]:
-    """Which message the answer grows in: after a crash it is gone on with."""
+    """Remember the message in which the answer grows, to continue it after a crash."""
     yield "UPDATE turns SET draft = ? WHERE no = ? AND fence = ?", (receipt, turn.number, turn.fence)
 
 
 @transaction
 def get_status(key: SessionKey, principal: Principal) -> Statements[Status]:
-    """What is going on in a conversation. Looking changes nothing."""
+    """Return what is going on in a conversation."""
     seen = visible_to(principal)
     found = yield (
         f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.key = ? AND s.ended IS NULL AND {seen.sql}",

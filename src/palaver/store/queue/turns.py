@@ -1,4 +1,4 @@
-"""Turns in the store: claimed by one, written under a fence, settled whole."""
+"""Turns: claimed by one worker, written under a fence, settled in one transaction."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -43,17 +43,17 @@ __all__ = [
     "write_messages",
 ]
 
-_LOOK = Notify(INBOX)
-_FEW = 2
-"""Mostly a turn takes the first message that waits; only where that is not so, more of them are looked at."""
-_NOTHING = Usage()
+_NOTIFY_INBOX = Notify(INBOX)
+_FIRST_READ = 2
+"""A turn mostly takes the first waiting message; only otherwise does it need to read more of them."""
+_NO_USAGE = Usage()
 
 
 def _first(waiting: Sequence[Received]) -> Batch:
     return Batch(take=min(1, len(waiting)))
 
 
-def _silently(_opened: Opened, _last: Received) -> Welcome:
+def _no_welcome(_opened: Opened, _last: Received) -> Welcome:
     return Welcome()
 
 
@@ -66,11 +66,11 @@ def begin(
     rules: ResetRules,
     *,
     choose: Choose = _first,
-    welcome: Greet = _silently,
+    welcome: Greet = _no_welcome,
 ) -> Statements[Begun | Held | None]:
-    """Claim waiting messages of one key into a turn; None if nothing waits or a turn is open."""
+    """Start a turn with waiting messages of a key; None if nothing waits or a turn is open."""
     yield Lock(key.text)
-    most = _FEW
+    most = _FIRST_READ
     line = yield from read_waiting_if_idle(key, most)
     if not line:
         yield from remove_if_empty(key)
@@ -123,7 +123,7 @@ def _begin(
     yield from assign_to_turn(turn.number, messages, are_all=are_all)
     said = welcome(opened, messages[-1])
     notes = [Entry(seq=0, role=Role.NOTE, at=now, text=note) for note in said.notes]
-    yield from _hear(messages, turn.session_number)
+    yield from _add_participants(messages, turn.session_number)
     entries = [*notes, *map(_entry, messages)]
     first_seq = yield from touch(opened.session.number, now, human=human, entries=len(entries))
     prepared = [prepare(entry, turn.number) for entry in entries]
@@ -134,9 +134,9 @@ def _begin(
 
 @transaction
 def reserve(key: SessionKey, now: datetime, received: Received | None = None) -> Statements[int | None]:
-    """A turn that answers nobody, or a command: for whoever takes it up. Meanwhile nothing else begins there.
+    """Open an interrupted turn for work that is no answer, such as a compaction, so that no other turn starts.
 
-    None where no session is open, or a turn is; one that answers nobody is not made where somebody waits.
+    Return None without an open session, with an open turn, or, unless it is for a command, if messages wait.
     """
     yield Lock(key.text)
     session = yield from open_by_key(key)
@@ -160,13 +160,13 @@ def reserve(key: SessionKey, now: datetime, received: Received | None = None) ->
 
 @transaction
 def write_messages(turn: Turn, messages: Sequence[Received]) -> Statements[int]:
-    """What people said, as entries of the turn."""
-    yield from _hear(messages, turn.session_number)
+    """Write messages as entries of the turn."""
+    yield from _add_participants(messages, turn.session_number)
     return (yield from _write(turn, [prepare(entry, turn.number) for entry in map(_entry, messages)]))
 
 
-def _hear(messages: Sequence[Received], session_number: int) -> Statements[None]:
-    """Whoever speaks in a session may read it; of the last to speak that is known already."""
+def _add_participants(messages: Sequence[Received], session_number: int) -> Statements[None]:
+    """Let everyone who speaks in a session read it. The last speaker was added when it was opened."""
     if len(messages) > 1:
         for each in {identity_of(each.inbound.source): each for each in messages[:-1]}.values():
             if (yield from join(session_number, each.inbound.source)):
@@ -187,11 +187,8 @@ def _entry(received: Received) -> Entry:
     )
 
 
-def _write(turn: Turn, entries: Sequence[Prepared], spent: Usage = _NOTHING, *, turns: int = 0) -> Statements[int]:
-    """Entries and counters in one go; gives the seq of the first entry.
-
-    The fence is looked at where the entries get their place: whoever holds an older one writes nothing.
-    """
+def _write(turn: Turn, entries: Sequence[Prepared], spent: Usage = _NO_USAGE, *, turns: int = 0) -> Statements[int]:
+    """Write entries and counters; return the seq of the first entry. Raise StaleFence under an older fence."""
     rows = yield (
         "UPDATE sessions SET next_seq = next_seq + ?, turns = turns + ?,"
         " input_tokens = input_tokens + ?, output_tokens = output_tokens + ?, cost_micros = cost_micros + ?"
@@ -206,10 +203,7 @@ def _write(turn: Turn, entries: Sequence[Prepared], spent: Usage = _NOTHING, *, 
 
 
 def append_to_turn(turn: Turn, entries: Sequence[Entry]) -> Transaction[int]:
-    """Write entries as they happen; gives the seq of the first.
-
-    Tried again by one who did not hear whether it was done, they still stand once.
-    """
+    """Write entries as they happen; return the seq of the first. Repeating it writes nothing twice."""
     return _append(turn, [prepare(entry, turn.number) for entry in entries])
 
 
@@ -219,7 +213,7 @@ def _append(turn: Turn, entries: Sequence[Prepared]) -> Statements[int]:
         "SELECT id, body FROM entries WHERE id >= ? AND id < ? AND turn_no = ? ORDER BY id DESC LIMIT 1",
         (turn.session_number * SEQS, (turn.session_number + 1) * SEQS, turn.number),
     )
-    # Nobody else writes for the turn while it runs, and no two entries have the same moment and the same words.
+    # Nobody else writes for a running turn, and no two entries have the same time and text.
     if entries and last and bytes(last[0][1]) == entries[-1].placed(last[0][0] % SEQS):
         return last[0][0] % SEQS - len(entries) + 1
     return (yield from _write(turn, entries))
@@ -232,7 +226,7 @@ def _refuse_stale(turn: Turn, written: Sequence[Row]) -> None:
 
 @transaction
 def extend_leases(held: Sequence[Turn], now: datetime, lease: timedelta) -> Statements[frozenset[int]]:
-    """The heartbeat of a living worker: which of its turns it still holds."""
+    """Extend the leases of turns; return the numbers of those that the worker still holds."""
     mine = " OR ".join(["(no = ? AND fence = ?)"] * len(held))
     rows = yield (
         f"UPDATE turns SET lease_until = ? WHERE state = 'running' AND ({mine}) RETURNING no",
@@ -253,12 +247,12 @@ def settle(
     stopped_by: str | None = None,
     ends: EndReason | None = None,
 ) -> Transaction[int]:
-    """End a turn: last entries, usage, its messages done, its replies owed. All or nothing.
+    """End a turn: write its last entries and usage, and enqueue its replies.
 
     With `ends` its session ends too, and the next message starts fresh. `quota` names the one that the turn was over.
     """
     prepared = [prepare(entry, turn.number) for entry in entries]
-    return _settle(turn, prepared, replies, now, usage or _NOTHING, error, ends, (quota, stopped_by))
+    return _settle(turn, prepared, replies, now, usage or _NO_USAGE, error, ends, (quota, stopped_by))
 
 
 @transaction
@@ -283,7 +277,7 @@ def _settle(
     if ends is not None:
         yield from end(turn.session_number, ends, now)
     yield from outbox.enqueue_replies(turn.number, replies, now)
-    yield _LOOK
+    yield _NOTIFY_INBOX
     return first_seq
 
 
@@ -295,8 +289,8 @@ _COUNT = (
 
 @transaction
 def charge_later_usage(turn: Turn, spent: Usage, now: datetime) -> Statements[None]:
-    """What was used on behalf of a turn that has ended: what its answer took stays what it was."""
-    if spent == _NOTHING:
+    """Count usage for a turn that has ended, such as that of a title. The turn's own figures stay."""
+    if spent == _NO_USAGE:
         return
     rows = yield "SELECT identity FROM turns WHERE no = ?", (turn.number,)
     yield from add_usage(rows[0][0] if rows else None, spent, now)
@@ -323,12 +317,11 @@ def halt(
     notices: Sequence[Outbound] = (),
     usage: Usage | None = None,
 ) -> Statements[None]:
-    """Park a turn or mark it interrupted; its messages stay with it until it is taken up again.
+    """Park a turn or mark it interrupted. Its messages stay with it until it is resumed.
 
-    A parked turn names the call it asks permission for; where that is one of a new step, what was said to the calls of
-    earlier ones does not count any more, whatever their ids. What it has used so far counts.
+    `asked` is the call that a parked turn needs approval for. With `asks_anew` earlier approvals no longer count.
     """
-    spent = usage or _NOTHING
+    spent = usage or _NO_USAGE
     yield from _write(turn, [], spent)
     rows = yield (
         f"UPDATE turns SET state = ?, halted = ?, error = ?, asked = ?, {_COUNT}"
@@ -348,7 +341,7 @@ def halt(
 
 @transaction
 def list_messages(turn: Turn) -> Statements[list[Received]]:
-    """What a turn answers, for the turn that holds the conversation."""
+    """Return the messages that a turn answers."""
     rows = yield (
         f"SELECT {INBOX_COLUMNS} FROM inbox i JOIN turns t ON t.no = i.turn_no WHERE t.no = ? AND t.fence = ?"
         " ORDER BY i.no",
@@ -359,7 +352,7 @@ def list_messages(turn: Turn) -> Statements[list[Received]]:
 
 @transaction
 def state_of(turn: Turn) -> Statements[TurnState | None]:
-    """What has become of a turn under this fence; None if somebody else has taken it over since."""
+    """Return the state of a turn; None if another worker has taken it over."""
     rows = yield "SELECT state FROM turns WHERE no = ? AND fence = ?", (turn.number, turn.fence)
     return TurnState(rows[0][0]) if rows else None
 
@@ -369,14 +362,14 @@ def session_of(turn: Turn) -> Statements[Session]:
     return (yield from get(turn.session_number))
 
 
-_TAKE = "UPDATE turns SET state = 'running', attempt = attempt + 1, fence = fence + 1, worker = ?, lease_until = ?"
+_CLAIM = "UPDATE turns SET state = 'running', attempt = attempt + 1, fence = fence + 1, worker = ?, lease_until = ?"
 
 
 @transaction
 def resume(number: int, worker: str, now: datetime, lease: timedelta) -> Statements[Turn | None]:
-    """Take a parked or interrupted turn up again, under a new fence."""
+    """Resume a parked or interrupted turn under a new fence."""
     rows = yield (
-        f"{_TAKE} WHERE no = ? AND state IN ('parked', 'interrupted') RETURNING no",
+        f"{_CLAIM} WHERE no = ? AND state IN ('parked', 'interrupted') RETURNING no",
         (worker, micros(now + lease), number),
     )
     return (yield from _get(number)) if rows else None
@@ -392,13 +385,13 @@ def reclaim(
     limit: int = 100,
     besides: Collection[SessionKey] = (),
 ) -> Statements[list[Turn]]:
-    """Take over turns that were interrupted, and running ones whose owner is gone, besides those at work here.
+    """Take over interrupted turns, and running ones whose worker is gone; not those of the keys in `besides`.
 
-    That is when the lease ran out or, for the only gateway, when anybody else owns it. Such a turn was cut off when its
-    owner last showed a sign of life, which is not later than the end of the lease.
+    A worker is gone if its lease ran out or, for the only gateway, if it is any other. Such a turn counts as cut off
+    at the end of its lease at the latest.
     """
     rows: list[Row] = yield (
-        f"{_TAKE}, halted = CASE WHEN state = 'running' THEN CASE WHEN lease_until < ? THEN lease_until ELSE ? END"
+        f"{_CLAIM}, halted = CASE WHEN state = 'running' THEN CASE WHEN lease_until < ? THEN lease_until ELSE ? END"
         " ELSE halted END WHERE no IN ("
         f" SELECT no FROM turns WHERE state IN {OPEN_TURN} AND (state = 'interrupted' OR (state = 'running'"
         f"  AND (lease_until < ? OR (? = 1 AND worker <> ?)) AND key NOT IN ({', '.join('?' * (1 + len(besides)))})))"
@@ -412,10 +405,10 @@ def reclaim(
         ),
     )
     numbers = sorted(row[0] for row in rows)
-    return (yield from _gather(numbers))
+    return (yield from _get_all(numbers))
 
 
-def _gather(numbers: Sequence[int]) -> Statements[list[Turn]]:
+def _get_all(numbers: Sequence[int]) -> Statements[list[Turn]]:
     if not numbers:
         return []
     turns = yield (
