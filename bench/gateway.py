@@ -1,4 +1,4 @@
-"""A gateway to be measured: the engine with the echo agent, and a platform that speaks as fast as it is told to."""
+"""The gateway to measure: the engine with the echo agent on the fake platform."""
 
 import asyncio
 import gc

@@ -86,7 +86,7 @@ _Owed = tuple[Script, "asyncio.Future[None]"]
 
 
 class BareWriter:
-    """A queue, one thread, everything queued in one commit; then the loop is told."""
+    """A queue and one thread that writes everything queued in one commit, then wakes the loop."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -81,7 +81,7 @@ _WORDS = (
 
 
 class _Complaints(logging.Handler):
-    """What the log says of things that must not happen, whatever the load."""
+    """Collects log records of what must not happen under any load."""
 
     def __init__(self, found: list[str]) -> None:
         super().__init__(logging.ERROR)
@@ -124,7 +124,7 @@ class _Town:
                 self.chats.append((self.world.group(f"group {number}", *people), people))
 
     async def speak(self) -> None:
-        """Until cancelled; whoever gets no answer stops speaking."""
+        """Run until cancelled; a person who gets no answer stops writing."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self.chance.expovariate(1) * _HASTE / _RATE)

@@ -196,7 +196,7 @@ class ErasurePass:
         self.progress(self.counts)
 
     async def _erase_deliveries(self, found: PersonData) -> None:
-        # The answer to a command about a shared session may quote them, whoever sent the command.
+        # The answer to a command about a shared session may quote them even if another person sent it.
         about = [await self.database.read(commands_mentioning(session)) for session in found.shared]
         related = replace(found, messages=found.messages.union(*about))
         deliveries = [send async for send in deliveries_of(self.database, related)]
