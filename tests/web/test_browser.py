@@ -228,7 +228,7 @@ async def test_what_waits_for_permission_is_allowed(shared: Opened, tab: Page) -
 async def test_the_keyboard_alone_is_enough(shared: Opened, tab: Page) -> None:
     await tab.goto(f"{shared.url}/sessions")
     await tab.keyboard.press("Tab")
-    await expect(tab.get_by_role("link", name="Skip to the content")).to_be_focused()
+    await expect(tab.get_by_role("link", name="Skip to content")).to_be_focused()
     await tab.keyboard.press("Enter")
     await expect(tab.locator("main")).to_be_focused()
     await tab.keyboard.press("j")
@@ -261,7 +261,7 @@ async def test_light_and_dark_follow_the_system_until_somebody_chooses(shared: O
     await page.wait_for_url(f"{shared.url}/")
     paper = "getComputedStyle(document.body).backgroundColor"
     dark = await page.evaluate(paper)
-    await page.get_by_role("button", name="Light or dark").click()
+    await page.get_by_role("button", name="Switch light and dark").click()
     light = await page.evaluate(paper)
     assert light != dark
     await page.goto(f"{shared.url}/usage")
