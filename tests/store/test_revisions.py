@@ -125,7 +125,7 @@ async def test_a_change_is_accepted_once_however_many_try_at_once(world: World) 
     begun = await world.exchange("one")
     found = await asyncio.gather(*(change(world, "m1", "eins") for _ in range(5)))
     assert len([each for each in found if each]) == 1
-    notes = [text for text in await world.texts(begun.turn.session) if "has changed" in text]
+    notes = [text for text in await world.texts(begun.turn.session) if "edited an earlier message" in text]
     assert len(notes) == 1
 
 

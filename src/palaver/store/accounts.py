@@ -1,4 +1,4 @@
-"""Accounts in the store: which worker serves which account of ours, and how far it has read there."""
+"""Accounts: which worker serves which bot account, how far it has read, and how it is doing."""
 
 from datetime import datetime, timedelta
 
@@ -33,22 +33,22 @@ __all__ = [
 ]
 
 GATEWAY = "gateway"
-"""Stands for a platform where gateways agree among themselves who does what."""
+"""Platform name under which gateways agree who does maintenance."""
 
 
 @value
 class AccountHealth:
-    """How an account of ours is doing."""
+    """The state of one account."""
 
     platform: str
     account: str | None
     worker: str | None = None
-    """Who serves it; None while nobody does."""
+    """None while no worker serves it."""
     connected_since: datetime | None = None
     last_error: str | None = None
     failed_at: datetime | None = None
     is_refused: bool = False
-    """The platform does not take us; the last error says what somebody has to do."""
+    """The platform refuses us; the last error says what to do."""
 
     @property
     def name(self) -> str:
@@ -71,9 +71,9 @@ _LONGEST_ERROR = 300
 def acquire(
     platform: str, account: str | None, worker: str, now: datetime, lease: timedelta, *, alone: bool = False
 ) -> Statements[int | None]:
-    """Serve an account, or go on serving it; gives the fence. None while another worker does.
+    """Serve an account or extend its lease; return the fence, or None while another worker serves it.
 
-    For the only gateway no other worker does, whatever it has left behind.
+    The only gateway (`alone`) takes it from any other worker.
     """
     rows = yield (
         "INSERT INTO accounts (platform, account, worker, fence, lease_until) VALUES (?, ?, ?, 1, ?)"
@@ -88,7 +88,7 @@ def acquire(
 
 @transaction
 def release(platform: str, account: str | None, worker: str) -> Statements[None]:
-    """Let another worker serve it at once."""
+    """Let another worker serve the account at once."""
     yield (
         "UPDATE accounts SET lease_until = 0 WHERE platform = ? AND account = ? AND worker = ?",
         (platform, encode_id(account or ""), worker),
@@ -106,7 +106,7 @@ def read_position(platform: str, account: str | None) -> Statements[str | None]:
 
 @transaction
 def save_position(platform: str, account: str | None, fence: int, text: str) -> Statements[None]:
-    """How far the platform's stream was read. One who serves the account no longer cannot move it."""
+    """Save how far the platform was read. Raise StaleFence if another worker serves the account."""
     rows = yield (
         "UPDATE accounts SET position = ? WHERE platform = ? AND account = ? AND fence = ? RETURNING fence",
         (text, platform, encode_id(account or ""), fence),
@@ -128,7 +128,7 @@ def mark_connected(platform: str, account: str | None, fence: int, now: datetime
 def mark_down(
     platform: str, account: str | None, fence: int, now: datetime, error: str, *, refused: bool = False
 ) -> Statements[None]:
-    """The connection is lost, or not granted. What is kept of the error is one line."""
+    """Record that the connection was lost or refused, with one line of the error."""
     yield (
         "UPDATE accounts SET connected_since = NULL, last_error = ?, failed_at = ?, refused = ?"
         " WHERE platform = ? AND account = ? AND fence = ?",
@@ -139,7 +139,7 @@ def mark_down(
 
 @transaction
 def list_health(now: datetime) -> Statements[list[AccountHealth]]:
-    """How every account is doing that was ever served, by name."""
+    """Return the state of every account that was ever served, sorted by name."""
     rows = yield (
         "SELECT platform, account, worker, lease_until, connected_since, last_error, failed_at, refused FROM accounts"
         " WHERE platform <> ? ORDER BY platform, account",
@@ -164,7 +164,7 @@ def _health(row: Row, now: int) -> AccountHealth:
 
 @transaction
 def count_start(now: datetime, window: timedelta) -> Statements[int]:
-    """How many gateways have started within the window without having stood for as long; this one is one of them."""
+    """Count this start; return how many there were within the window without a stable run."""
     yield Lock("starts")
     rows = yield "SELECT value FROM meta WHERE name = 'starts'", ()
     earlier: list[int] = from_json(rows[0][0]) if rows else []
@@ -178,13 +178,13 @@ def count_start(now: datetime, window: timedelta) -> Statements[int]:
 
 @transaction
 def reset_start_count() -> Statements[None]:
-    """The gateway stands: earlier starts do not count against it any more."""
+    """Forget earlier starts, because the gateway runs stably."""
     yield "DELETE FROM meta WHERE name = 'starts'", ()
 
 
 @transaction
 def set_home(profile: str, address: Source, now: datetime, *, by: str) -> Statements[None]:
-    """From now on what goes to a platform without further address goes here."""
+    """Set the home channel of a platform, where output without an address goes."""
     yield (
         "INSERT INTO homes (profile, platform, address, set_at, by_whom) VALUES (?, ?, ?, ?, ?)"
         " ON CONFLICT (profile, platform) DO UPDATE SET address = excluded.address, set_at = excluded.set_at,"
@@ -201,7 +201,7 @@ def list_homes(profile: str) -> Statements[list[Source]]:
 
 @transaction
 def list_all_homes() -> Statements[list[Source]]:
-    """Of every profile, the one set first in front."""
+    """Return the home channels of every profile, the oldest first."""
     rows = yield "SELECT address FROM homes ORDER BY set_at, profile, platform", ()
     return [_address(row[0]) for row in rows]
 
@@ -219,7 +219,7 @@ def _address(text: str) -> Source:
 
 @transaction
 def mark_chat_gone(outbound: Outbound, now: datetime, error: str) -> Statements[bool]:
-    """Remember that we cannot write there; True if that is news."""
+    """Record that we cannot write to a chat; return whether that is new."""
     rows = yield (
         "INSERT INTO gone_chats (account, chat, since, error) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
         " RETURNING since",
@@ -230,7 +230,7 @@ def mark_chat_gone(outbound: Outbound, now: datetime, error: str) -> Statements[
 
 @transaction
 def mark_chat_reachable(outbound: Outbound) -> Statements[None]:
-    """A send succeeded: the chat is not gone after all."""
+    """Record that a send to the chat succeeded."""
     yield "DELETE FROM gone_chats WHERE account = ? AND chat = ?", _place(outbound)
 
 

@@ -1,4 +1,4 @@
-"""Opening a store: from a URL to a database with an up-to-date schema, and the index beside it."""
+"""Open a store: from a URL to a database with an up-to-date schema and its search index."""
 
 import asyncio
 import os
@@ -73,7 +73,7 @@ async def open_store(url: str, *, exclusive: bool = False) -> Store:
 
 
 def check_url(url: str) -> None:
-    """Raises UnknownStore where no store can be meant."""
+    """Raise UnknownStore for a URL that names no store."""
     scheme = url.partition("://")[0].lower()
     if sqlite_path(url) is None and scheme not in {"postgresql", "postgres"}:
         raise UnknownStore(
@@ -90,7 +90,7 @@ def sqlite_path(url: str) -> Path | None:
     try:
         return Path(text).expanduser() if text.strip() and "://" not in text else None
     except RuntimeError:
-        return None  # nobody knows whose home directory is meant
+        return None  # an unknown user's home directory
 
 
 async def _open_sqlite(path: Path, *, exclusive: bool) -> Store:
@@ -123,7 +123,7 @@ def _not_opened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
 
 
 def _refuse_foreign_file(path: Path) -> None:
-    """Look before anything is written: a file of somebody else's stays as it is."""
+    """Refuse a database of another program before anything is written."""
     if not path.is_file() or not path.stat().st_size:
         return
     db = connect(path, read_only=True)
@@ -136,7 +136,7 @@ def _refuse_foreign_file(path: Path) -> None:
 
 
 def _refuse_read_only(path: Path) -> None:
-    """A gateway that may only read would get nowhere, and go on trying."""
+    """Refuse files that a gateway cannot write."""
     files = (path, *(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm")))
     for each in (path.parent, *filter(Path.exists, files)):
         if not is_writable(each):
@@ -183,7 +183,7 @@ async def _ready(
 async def _migrate(
     database: Database, version_table: str, words: Mapping[str, str], ownership: FileLock | None
 ) -> None:
-    """Bring the schema up to date, but never under the feet of a gateway that works with an older one."""
+    """Migrate the schema, unless a running gateway uses the older one."""
     waiting = pending_migrations(known_migrations(), version_table)
     end = time.monotonic() + _PATIENCE
     while missing := await database.transact(waiting):
@@ -191,7 +191,7 @@ async def _migrate(
             with ownership.keep_free() if ownership else nullcontext():
                 await _run(missing, database, words, waiting, None if ownership else refuse_running_gateways())
         except StoreInUse as used:
-            # A gateway that is just starting brings it up to date itself.
+            # A gateway that is just starting migrates it itself.
             if time.monotonic() > end:
                 raise StoreInUse(f"the schema of the database is older than this Palaver's, and {used}") from used
             await asyncio.sleep(_PATIENCE / 20)
@@ -207,7 +207,7 @@ async def _run(
     waiting: Transaction[list[Migration]],
     alone: Transaction[None] | None,
 ) -> None:
-    """What another process has done meanwhile is not done twice, and a new store is whole or not there."""
+    """Run the missing migrations, after a backup. A new store is created in one transaction."""
     is_new = missing[0].number == 1
     if not is_new and isinstance(database, SqliteDatabase):
         back_up(database.path, missing[0].number - 1)
@@ -221,14 +221,14 @@ async def _run(
 
 
 def back_up(path: Path, version: int) -> None:
-    """A copy of the whole database as it is, beside it: `palaver.db.schema-3`."""
+    """Copy the whole database to a file beside it: `palaver.db.schema-3`."""
     copy = path.with_name(f"{path.name}.schema-{version}")
     unfinished = path.with_name(f"{copy.name}.{os.getpid()}.{threading.get_ident()}")
     unfinished.touch(mode=0o600)
     source, target = connect(path, read_only=True), sqlite3.connect(unfinished)
     try:
         source.backup(target)
-        # Somebody else may have migrated meanwhile: then theirs is the backup, and this is none.
+        # Another process may have migrated meanwhile: then its backup counts, not this one.
         found = target.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
     finally:
         source.close()

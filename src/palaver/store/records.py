@@ -1,4 +1,4 @@
-"""Records: values of the domain as columns, and back."""
+"""Records: values of the model as columns, and back."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -81,7 +81,7 @@ def _json_bytes(value: object) -> bytes:
         return json_text(value).encode()
 
 
-def from_json(text: str | bytes) -> Any:  # noqa: ANN401 - whoever wrote it knows its shape
+def from_json(text: str | bytes) -> Any:  # noqa: ANN401 - the caller knows its shape
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError):

@@ -1,4 +1,4 @@
-"""The store's face: durable state as small groups of work, each piece one atomic step."""
+"""Results: the values that transactions of the queue return and take."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta

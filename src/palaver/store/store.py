@@ -1,4 +1,4 @@
-"""The store: one database, its search index, and everything that can be done with them."""
+"""Store: one database, its search index, and the transactions on them by subject."""
 
 import asyncio
 import time
@@ -34,8 +34,8 @@ __all__ = [
 
 T = TypeVar("T")
 
-_WHILE = 15.0
-"""Seconds: longer than whoever waits through an outage waits between two tries."""
+_OUTAGE_SECONDS = 15.0
+"""Longer than the longest pause between two attempts during an outage."""
 
 
 class Store:
@@ -75,7 +75,7 @@ class Store:
         self.search = search
         self.erasures = Erasures(database, search)
         self._closed = False
-        self._refused_at = self._refused_first = -_WHILE
+        self._refused_at = self._refused_first = -_OUTAGE_SECONDS
 
     async def transact(self, work: Transaction[T]) -> T:
         try:
@@ -89,10 +89,10 @@ class Store:
 
     @property
     def has_refused(self) -> bool:
-        return time.monotonic() - self._refused_at < _WHILE
+        return time.monotonic() - self._refused_at < _OUTAGE_SECONDS
 
     def refused_for(self, since: float) -> float:
-        """Seconds, after a moment of the monotonic clock, for which again and again something was not written."""
+        """Return for how many seconds writes have failed, counted from `since` on the monotonic clock."""
         return self._refused_at - max(self._refused_first, since)
 
     async def read(self, work: Transaction[T]) -> T:
