@@ -48,7 +48,7 @@ def try_out(agent: Agent, name: str, secret: str) -> None:
         problem = run(_problem(agent))
     if problem:
         told = one_line(redact(problem.replace(secret, SET) if secret else problem), _MAX_CHARS)
-        raise NotReached(f"{name} does not answer: {told}; nothing was changed, and --no-test does not ask")
+        raise NotReached(f"{name} does not answer: {told}. Nothing was changed. Use --no-test to skip the test.")
 
 
 async def _problem(agent: Agent) -> str:
