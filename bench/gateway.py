@@ -40,7 +40,7 @@ class TimedAdapter(FakeAdapter):
     """Remembers when each message was answered."""
 
     def __init__(self, link: PlatformClient) -> None:
-        super().__init__(link, at_once=AT_ONCE)
+        super().__init__(link, concurrency=AT_ONCE)
         self.answered: dict[tuple[str, str | None], float] = {}
         """By the chat and the message."""
 

@@ -181,7 +181,7 @@ class _Soak:
         async with await open_store(str(self.folder / "palaver.db")) as store:
             engine = Engine(
                 store=store,
-                adapters=[FakeAdapter(self.town.world, at_once=16)],
+                adapters=[FakeAdapter(self.town.world, concurrency=16)],
                 agent=EchoAgent(streams=True, delay=0.1),
                 commands=builtin_commands(store),
                 options=_OPTIONS,

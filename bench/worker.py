@@ -24,7 +24,7 @@ async def _serve(url: str, socket: str, name: str, *accounts: str) -> None:
     async with await open_store(url) as store:
         engine = Engine(
             store=store,
-            adapters=[FakeAdapter(SocketClient(socket), account, at_once=AT_ONCE) for account in accounts],
+            adapters=[FakeAdapter(SocketClient(socket), account, concurrency=AT_ONCE) for account in accounts],
             agent=EchoAgent(),
             commands=builtin_commands(store),
             options=OPTIONS,
