@@ -88,8 +88,8 @@ def _findings(name: str, store: str | None) -> list[_Finding]:
     known = [each for each in _accounts(store) if not _is_dropped(each, wanted)]
     meant = [each for each in known if (name in {each.platform, each.name} if name else each.name in wanted)]
     asked = [each for each in accounts if account_text(each[0], each[1]) in {health.name for health in meant}]
-    installed_platforms = [account_text(platform, account) for platform, account, _ in asked]
-    answers = dict(zip(installed_platforms, run(ask_accounts(asked)), strict=True))
+    names = [account_text(platform, account) for platform, account, _ in asked]
+    answers = dict(zip(names, run(ask_accounts(asked)), strict=True))
     return [_finding(each, answers.get(each.name), has_window=config.web.enabled) for each in meant]
 
 
