@@ -87,7 +87,7 @@ async def test_what_is_refused_is_dead_and_holds_nothing_up(tmp_path: Path) -> N
         await chat.say(alice, "second")
         await chat.hears("You said: second")
         await here.settled()
-        assert await states(here) == [("dead", "the platform does not like the message"), ("delivered", None)]
+        assert await states(here) == [("dead", "The platform rejects the message."), ("delivered", None)]
 
 
 async def test_patience_ends(tmp_path: Path) -> None:
