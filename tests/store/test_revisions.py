@@ -208,7 +208,7 @@ async def test_a_session_that_ended_hears_of_it_too_and_what_a_branch_copied_is_
     for session in (begun.turn.session, child.id):
         texts = await world.texts(session)
         assert "canary" not in texts
-        assert "deleted something" in texts[-1]
+        assert "deleted an earlier message" in texts[-1]
     assert await world.store.search.find("canary", OPERATOR) == []
 
 
