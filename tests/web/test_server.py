@@ -152,7 +152,7 @@ async def test_a_log_is_told_a_link_only_where_nobody_has_come_yet(tmp_path: Pat
 
 
 async def test_what_is_said_elsewhere_appears_without_being_asked_for(window: Opened, tab: Page) -> None:
-    assert await tab.get_by_text("Nobody has said anything yet.").is_visible()
+    assert await tab.get_by_text("No conversations yet.").is_visible()
     alice = Person(terminal_socket(window.config), "main")
     async with alice.present():
         await alice.say("hello from the <b>terminal</b>")
