@@ -149,7 +149,7 @@ async def test_an_old_fence_writes_nothing(world: World) -> None:
         turns.settle(late, [answer("too late")], [OUT], world.now),
         turns.halt(late, TurnState.PARKED, world.now),
     ):
-        with pytest.raises(StaleFence, match="nothing was written"):
+        with pytest.raises(StaleFence, match="Nothing was written"):
             await world.store.transact(work)
     assert await world.texts(late.session) == ["question"]
     assert await world.store.transact(outbox.claim("w1", world.now, LEASE)) == []
