@@ -282,7 +282,7 @@ def test_three_questions_and_a_key_that_nobody_sees(own: Path, terminal: Termina
         terminal.types(f"{KEY}\n")
         terminal.shows("Your time zone?")
         terminal.types("Europe/Berlin\n")
-        terminal.shows("Next: palaver chat")
+        terminal.shows("Next: run palaver chat")
         assert terminal.process.wait(PATIENCE) == 0
         assert served.keys == [f"Bearer {KEY}"]
     assert KEY not in terminal.shown
