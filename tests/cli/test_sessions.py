@@ -494,7 +494,7 @@ def test_prune(filled: Palaver) -> None:
     assert found["found"] == {"sessions": 1, "entries": 2}
     assert found["sample"][0]["id"] == SHELF
     assert found["deleted"]["sessions"] == 0
-    assert "1 session with 2 entries can go" in filled("prune", "--before", "2026-03-28", "--dry-run")
+    assert "1 session with 2 entries would be deleted" in filled("prune", "--before", "2026-03-28", "--dry-run")
     assert as_json(filled("prune", "--before", "2026-03-27", "--yes", "--json"))["deleted"]["sessions"] == 0
     assert as_json(filled("prune", "--keep", "1", "--yes", "--json"))["deleted"]["sessions"] == 0
     assert as_json(filled("prune", "--keep", "0", "--platform", "discord", "--yes", "--json"))["found"]["sessions"] == 0
