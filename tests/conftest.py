@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Callable, Generator
 from functools import partial, wraps
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -52,7 +52,7 @@ def _no_forgotten_transactions(request: pytest.FixtureRequest) -> Generator[None
 
     def run(work: Transaction[Any]) -> Any:
         described.pop(id(work), None)
-        return partial.__call__(work)
+        return cast("Any", partial).__call__(work)
 
     def handing_over(method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)

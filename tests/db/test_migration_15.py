@@ -88,7 +88,7 @@ def plant() -> Statements[None]:
         sends,
     )
     yield "INSERT INTO said_once (dedup) VALUES (?)", [("pair:5:0",), ("pair:5:1",), ("command:3:0",)]
-    operations: list[tuple[Value, ...]] = [
+    operations: list[tuple[int, str, dict[str, object]]] = [
         (1, "reset", {"before": "01k5w"}),
         (2, "switch", {"before": None, "key": KEY, "ended": None, "reason": None}),
         (3, "handoff", {"from": "{}", "home": "{}", "to": "agent:main:matrix:dm:9", "switch": 2}),

@@ -263,7 +263,7 @@ async def test_what_nobody_has_is_removed_and_what_somebody_has_stays(tmp_path: 
         await chat.say(alice, "look", files=(CAT,))
         await chat.hears("turn 1: 1 files")
         attachments = Attachments(here.engine._ctx)  # pyright: ignore[reportPrivateUsage]
-        await attachments.keep(NewFile("orphan", b"left behind by a crash"))
+        await attachments.store(NewFile("orphan", b"left behind by a crash"))
         assert len(kept(tmp_path / "files")) == 2
         await attachments.clean_up(timedelta(hours=1))
         assert len(kept(tmp_path / "files")) == 2

@@ -34,11 +34,11 @@ class Counting(FakeAdapter):
 
     menus = 0
 
-    async def show_menu(self, lines: Sequence[MenuCommand]) -> None:
+    async def show_menu(self, commands: Sequence[MenuCommand]) -> None:
         self.menus += 1
         if self.menus == 1:
             raise PlatformBusy(30)
-        assert lines
+        assert commands
         await asyncio.Event().wait()
 
 

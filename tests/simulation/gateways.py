@@ -65,8 +65,8 @@ class Wire:
     async def typing(self, account: str, outbound: Outbound) -> None:
         await self._world.typing(account, outbound)
 
-    async def show_menu(self, account: str, lines: Sequence[MenuCommand]) -> None:
-        await self._world.show_menu(account, lines)
+    async def show_menu(self, account: str, commands: Sequence[MenuCommand]) -> None:
+        await self._world.show_menu(account, commands)
 
     def vanish(self) -> None:
         for vanish in self._vanishing:

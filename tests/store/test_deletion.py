@@ -1,6 +1,7 @@
 """Sessions deleted for good: whole, only by those who may, only while nobody works in them."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ def sizes() -> Statements[dict[str, int]]:
 
 
 @transaction
-def one(sql: str, *values: Value) -> Statements[list[tuple[object, ...]]]:
+def one(sql: str, *values: Value) -> Statements[list[tuple[Any, ...]]]:
     rows = yield sql, values
     return [tuple(row) for row in rows]
 

@@ -35,7 +35,7 @@ async def test_a_conversation_in_which_nothing_waits_leaves_the_line_when_it_is_
 # Several workers at once
 
 
-def slowly(steps: Statements[Any]) -> Transaction[Any]:
+def slowly(steps: Statements[Any] | Transaction[Any]) -> Transaction[Any]:
     @transaction
     def sleep_before_the_commit() -> Statements[Any]:
         result = yield from steps

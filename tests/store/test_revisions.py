@@ -62,7 +62,7 @@ async def go_back(world: World, received: Received) -> bool:
     hides = await world.store.read(revisions.count_rewound(received))
     done = await world.store.transact(revisions.rewind_to(received, world.now, notices(hides), hides=hides))
     assert await world.store.read(violations()) == []
-    return done
+    return bool(done)
 
 
 # Before the answer
