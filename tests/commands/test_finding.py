@@ -49,7 +49,7 @@ async def test_a_list_that_goes_on_says_so(store_url: str) -> None:
             await alice.ask(f"/new Number {number}")
         first, second = (await alice.ask("/sessions")).splitlines(), (await alice.ask("/sessions 2")).splitlines()
         assert [line.split(".")[0] for line in first[:10]] == [str(number) for number in range(1, 11)]
-        assert first[-1] == "There are more: /sessions 2 lists them."
+        assert first[-1] == "There are more. Send /sessions 2 to list them."
         assert [line.split(" (")[0] for line in second] == [
             "11. Number 2",
             "12. Number 1",
@@ -58,7 +58,7 @@ async def test_a_list_that_goes_on_says_so(store_url: str) -> None:
         ]
         assert (await alice.ask("/sessions 3")) == "There is no page 3: there are 13 conversations."
         titled = (await alice.ask("/resume")).splitlines()
-        assert (len(titled), titled[-1]) == (12, "There are more: /sessions 2 lists them.")
+        assert (len(titled), titled[-1]) == (12, "There are more. Send /sessions 2 to list them.")
 
 
 @pytest.mark.parametrize("by", ["id", "prefix", "title", "number"])

@@ -23,19 +23,19 @@ async def test_a_person_forgets_themselves(store_url: str) -> None:
         await room.say(bob, "marzipan")
         await here.settled()
         await chat.say(alice, "/forget")
-        told = await chat.hears("would be taken away for good")
+        told = await chat.hears("This permanently deletes everything about")
         assert "1 conversation of yours alone" in told.text
         assert "in 1 conversation with others" in told.text
         assert "/forget --yes" in told.text
         assert await here.rows("SELECT * FROM erasures") == []
         await chat.say(alice, "/forget --yes")
-        await chat.hears("Everything of yours is being taken away")
+        await chat.hears("Everything stored about you is being deleted")
         await until(lambda: _is_over(here))
         texts = [text for name in await here.rows("SELECT id FROM sessions") for text in await here.texts(name[0])]
         assert [text for text in texts if "mar" in text or "xyl" in text] == ["marzipan", "You said: marzipan"]
         assert await here.rows("SELECT count(*) FROM inbox WHERE length(body) > 0") == [(1,)]
         assert await here.rows("SELECT who, by_whom FROM erasures") == [(None, "the person")]
-        assert sum("taken away, this" in message.text for message in chat.shown) == 1
+        assert sum("being deleted, including this" in message.text for message in chat.shown) == 1
 
 
 async def test_it_is_done_as_soon_as_its_answer_has_arrived(store_url: str) -> None:
@@ -46,7 +46,7 @@ async def test_it_is_done_as_soon_as_its_answer_has_arrived(store_url: str) -> N
         await chat.say(alice, "xylographer")
         await here.settled()
         await chat.say(alice, "/forget --yes")
-        await chat.hears("Everything of yours")
+        await chat.hears("Everything stored about you is being deleted")
         await until(lambda: _is_over(here))
         assert await here.rows("SELECT count(*) FROM entries") == [(0,)]
 
@@ -58,7 +58,7 @@ async def test_it_is_gone_on_with_after_a_crash(store_url: str) -> None:
         await chat.say(alice, "xylographer")
         await here.settled()
         await chat.say(alice, "/forget --yes")
-        await chat.hears("Everything of yours")
+        await chat.hears("Everything stored about you is being deleted")
         await here.settled()
     async with running(store_url, sweep_every=QUICK) as here:
         await until(lambda: _is_over(here))
@@ -71,5 +71,5 @@ async def test_not_where_others_read(store_url: str) -> None:
         room = here.world.group("room", alice, bob)
         for text in ("/forget", "/forget --yes"):
             await room.say(alice, text)
-        await room.hears("/forget is not for a", times=2)
+        await room.hears("/forget works only in a direct chat.", times=2)
         assert await here.rows("SELECT * FROM erasures") == []

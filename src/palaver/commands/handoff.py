@@ -55,10 +55,10 @@ def handoff_commands(store: Store) -> list[CommandHandler]:
 def _attach(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
     received, now = context.received, context.now
     source, place = received.inbound.source, received.place or received.key
-    format_identities = yield from store.sessions.find(invocation.words["which"], context.principal)
-    context.mentioned.append(format_identities)
-    if context.is_in(format_identities):
-        return f"This chat already takes part in {session_phrase(format_identities)}."
+    session = yield from store.sessions.find(invocation.words["which"], context.principal)
+    context.mentioned.append(session)
+    if context.is_in(session):
+        return f"This chat already takes part in {session_phrase(session)}."
     found = yield from store.attach.find_attachable(invocation.words["which"], place, context.principal)
     has_others = yield from store.attach.has_other_speakers(found, context.principal)
     reads_along = source.chat_kind != DM

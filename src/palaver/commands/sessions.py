@@ -52,8 +52,8 @@ def session_commands(store: Store) -> list[CommandHandler]:
         fresh = yield from store.sessions.reset(
             context.received.key, source, context.now, by=context.principal.name, title=title
         )
-        format_identities = f" Its title is {in_quotes(fresh.title)}." if fresh.title else ""
-        return f"Started a new conversation.{format_identities} /back returns to the previous one.{left}"
+        title_note = f" Its title is {in_quotes(fresh.title)}." if fresh.title else ""
+        return f"Started a new conversation.{title_note} /back returns to the previous one.{left}"
 
     @transaction
     def back(_invocation: Invocation, context: CommandContext) -> Statements[str]:
@@ -197,7 +197,7 @@ def _switch_or_branch(store: Store, context: CommandContext, reader: Principal, 
 def _more(page: int, invocation: Invocation) -> tuple[str]:
     """Return the hint after a page that is not the last."""
     if page < _MAX_PAGES:
-        return (f"There are more: send /sessions {page + 1}{_flags(invocation)}",)
+        return (f"There are more. Send /sessions {page + 1}{_flags(invocation)} to list them.",)
     return ("There are more. Find them with /search.",)
 
 
