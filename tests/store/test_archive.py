@@ -231,6 +231,18 @@ async def test_a_way_back_that_leads_nowhere_is_refused(world: World, other: Sto
     ]
 
 
+@pytest.mark.parametrize("odd", [{"before": None}, {"before": ""}, {"before": "\0"}, {"to": None}, {"to": 7}])
+async def test_details_that_no_column_can_hold_come_back(world: World, other: Store, odd: dict[str, object]) -> None:
+    session = (await world.exchange("one")).turn.session
+    await world.store.transact(sessions.reset(KEY, ALICE, world.now, by="me"))
+    await world.store.transact(sessions.switch(KEY, ALICE, session, OPERATOR, world.now, by="me"))
+    record = await world.store.read(collect(session, OPERATOR))
+    record.session.operations[0].details |= odd
+    assert outcomes_of(await bring(other, [HEADER, *session_lines(record)])) == [ImportOutcome.IMPORTED]
+    there = await other.read(collect(session, OPERATOR))
+    assert there.session.operations == record.session.operations
+
+
 @transaction
 def ways() -> Statements[list[str | None]]:
     return [row[0] for row in (yield "SELECT from_session FROM operations", ())]

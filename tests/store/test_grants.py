@@ -80,7 +80,7 @@ async def test_the_last_owner_is_not_lost_by_a_slip(store: Store) -> None:
     number = await add(store, owner(ANN))
     before = (await table(store)).grants
     for slip in (remove(store, number), add(store, owner(ANN, AccessRole.ADMIN)), _block(store, ANN), _block(store)):
-        with pytest.raises(LastOwner, match="make somebody else owner first"):
+        with pytest.raises(LastOwner, match="Make somebody else owner first"):
             await slip
     assert (await table(store)).grants == before
     await add(store, owner(BEA))

@@ -263,7 +263,7 @@ async def test_a_newer_schema_is_refused_and_untouched(store_url: str) -> None:
     path = None if store_url.startswith("postgresql:") else Path(store_url.removeprefix("sqlite:///"))
     before = path and digest(path)
     for exclusive in (False, True):
-        with no_thread_left(), pytest.raises(NewerSchema, match=f"schema 99.* up to {NEWEST}.*install a newer Palaver"):
+        with no_thread_left(), pytest.raises(NewerSchema, match=f"Install a newer Palaver.*schema 99.* up to {NEWEST}"):
             await open_store(store_url, exclusive=exclusive)
     assert (path and digest(path)) == before
     await change(store_url, CURRENT)

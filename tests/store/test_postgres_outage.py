@@ -142,7 +142,7 @@ async def test_a_network_that_is_cut_again_and_again(proxy: Proxy, url: str) -> 
 async def test_an_outage_that_does_not_end_is_said_and_nothing_was_written(
     proxy: Proxy, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "_TRIES", 3)
+    monkeypatch.setattr(postgres, "_MAX_ATTEMPTS", 3)
     async with await open_store(proxy.url) as store:
         await store.transact(accept("before"))
         proxy.cut()
@@ -363,7 +363,7 @@ async def test_locks_in_opposite_order_never_block_for_good(url: str) -> None:
 
 
 async def test_work_that_always_gives_way_says_so(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(postgres, "_FIRST_PAUSE_SECONDS", 0.001)
 
     @transaction
     def give_way() -> Statements[None]:

@@ -117,7 +117,7 @@ async def test_who_is_cut_off_does_nothing_while_somebody_changes_the_schema(
         await until(lambda: _is_waited_for(cuts), within=10)
         await cuts.execute(_CUT)
         await alone
-        with pytest.raises(StoreUnavailable, match="hold its schema"):
+        with pytest.raises(StoreUnavailable, match="holds the schema"):
             await asyncio.wait_for(_reads_on(store), 10)
         await changes.close()
         monkeypatch.undo()

@@ -149,26 +149,22 @@ def _operations(rows: Sequence[Row], principal: Principal) -> Statements[list[Ar
             kind=kind,
             at=instant(at),
             by=by,
-            details=(yield from _details(from_json(details) | _course(*course), principal)),
+            details=(yield from _details(from_json(details), course, principal)),
             undone_at=None if undone_at is None else instant(undone_at),
         )
         found.append(operation)
     return found
 
 
-def _course(before: str | None, key: str | None, to: str | None) -> dict[str, Any]:
-    led = {"before": before, "key": key, "to": to}
-    return {name: value for name, value in led.items() if value is not None}
-
-
-def _details(details: dict[str, Any], principal: Principal) -> Statements[dict[str, Any]]:
-    """Leave out the session before if the principal may not see it."""
+def _details(details: dict[str, Any], course: Sequence[Any], principal: Principal) -> Statements[dict[str, Any]]:
+    """Add what the columns hold, but not the session before if the principal may not see it."""
+    moved = {name: text for name, text in zip(("before", "key", "to"), course, strict=True) if text is not None}
     seen = visible_to(principal)
     hidden = yield (
         f"SELECT 1 FROM sessions s WHERE s.id = ? AND NOT ({seen.sql})",
-        (details.get("before"), *seen.values),
+        (moved.get("before"), *seen.values),
     )
-    kept = {name: value for name, value in details.items() if name not in {"handoff", "tell"}}
+    kept = {name: value for name, value in details.items() if name not in {"handoff", "tell"}} | moved
     return kept | {"before": None} if hidden else kept
 
 

@@ -4,9 +4,10 @@ import hashlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from palaver.db.database import Database
-from palaver.db.transaction import Lock, Statements, Value, transaction
+from palaver.db.transaction import Lock, Statements, Value, storable, transaction
 from palaver.model.errors import PalaverError
 from palaver.model.lifecycle import EndReason
 from palaver.model.session import Principal
@@ -245,9 +246,9 @@ def _insert_turns(number: int, session: ArchivedSession) -> Statements[list[int]
 def _insert_operations(number: int, incoming: _Incoming) -> Statements[list[int]]:
     def values(operation: ArchivedOperation) -> tuple[Value, ...]:
         details = dict(operation.details)
-        before, *keys = (details.pop(name, None) for name in ("before", "key", "to"))
+        before, *keys = (_pop_storable(details, name) for name in ("before", "key", "to"))
         at, undone = micros(operation.at), _micros(operation.undone_at)
-        course = incoming.renamed.get(before, before) if before else None, *keys
+        course = before and incoming.renamed.get(before, before), *keys
         return (operation.key, number, operation.kind, at, operation.by, json_text(details), undone, *course)
 
     columns = "key, session_no, kind, at, by_whom, details, undone_at, from_session, from_key, to_key"
@@ -256,6 +257,15 @@ def _insert_operations(number: int, incoming: _Incoming) -> Statements[list[int]
             "operations", columns, number, [values(each) for each in incoming.session.operations]
         )
     )
+
+
+def _pop_storable(details: dict[str, Any], name: str) -> str | None:
+    """Take a text that a column can hold. Anything else, null too, stays in the details and is exported from there."""
+    text = details.get(name)
+    if not isinstance(text, str) or not text or storable((text,)) != (text,):
+        return None
+    del details[name]
+    return text
 
 
 def _insert_numbered(table: str, columns: str, session: int, rows: list[tuple[Value, ...]]) -> Statements[list[int]]:
