@@ -107,11 +107,8 @@ def test_the_model_is_pure() -> None:
 def own_files() -> list[Path]:
     folders = ("src", "tests", "bench", "docs", ".ci", ".github")
     nested = (path for folder in folders for path in (ROOT / folder).rglob("*"))
-    return [
-        path
-        for path in (*ROOT.iterdir(), *nested)
-        if path.is_file() and path.parent.name != "__pycache__" and path.name != ".git"
-    ]
+    found = [path for path in (*ROOT.iterdir(), *nested) if path.is_file()]
+    return [path for path in found if path.parent.name != "__pycache__" and path.name != ".git"]
 
 
 def test_the_repository_names_no_registry_and_no_machine() -> None:

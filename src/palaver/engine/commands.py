@@ -18,10 +18,7 @@ from palaver.model.value import value
 from palaver.protocols.agent import Agent
 from palaver.protocols.tools import Tool
 
-__all__ = [
-    "CommandContext",
-    "Commands",
-]
+__all__ = ["UTC", "CommandContext", "Commands"]
 
 UTC = ZoneInfo("UTC")
 

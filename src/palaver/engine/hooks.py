@@ -18,11 +18,7 @@ from palaver.protocols.hooks import GatewayEvent, Hook, PartialAnswerListener
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.store import Store
 
-__all__ = [
-    "EventOutbox",
-    "Hooks",
-    "load_hook",
-]
+__all__ = ["HOOK_TIMEOUT_SECONDS", "EventOutbox", "Hooks", "load_hook"]
 
 log = logging.getLogger(__name__)
 

@@ -16,6 +16,8 @@ from palaver.model.errors import NewerSchema, StoreError, StoreUnavailable
 from palaver.store.store import Store
 
 __all__ = [
+    "DESCRIBED_FRAMES",
+    "RESTART_PAUSE_SECONDS",
     "StrayCancellation",
     "Timeout",
     "Timeouts",

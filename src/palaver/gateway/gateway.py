@@ -46,10 +46,7 @@ from palaver.web.event_hub import CHAT, Event, Hub
 from palaver.web.services import Services
 from palaver.web.tokens import Authenticator
 
-__all__ = [
-    "GC_THRESHOLD",
-    "Gateway",
-]
+__all__ = ["FIXED_SETTINGS", "GC_THRESHOLD", "Gateway"]
 
 log = logging.getLogger(__name__)
 

@@ -21,10 +21,7 @@ from palaver.store.opening import sqlite_path
 from palaver.store.status import message_status
 from palaver.store.store import Store
 
-__all__ = [
-    "TerminalService",
-    "terminal_socket",
-]
+__all__ = ["POLL_SECONDS", "RECAP_ENTRIES", "WRITE_REFUSAL_SECONDS", "TerminalService", "terminal_socket"]
 
 RECAP_ENTRIES = 6
 POLL_SECONDS = 1.0

@@ -34,6 +34,10 @@ from palaver.protocols.adapter import (
 from palaver.protocols.hooks import EventKind, GatewayEvent
 
 __all__ = [
+    "DOWN_PAUSE_SECONDS",
+    "FIRST_PAUSE_SECONDS",
+    "LONGEST_PAUSE_SECONDS",
+    "SETTLE_PAUSE_SECONDS",
     "DeliveryWorker",
 ]
 

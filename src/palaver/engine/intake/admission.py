@@ -22,12 +22,7 @@ from palaver.model.value import value
 from palaver.store.people.grants import GrantTable
 from palaver.store.results import BusyNotices
 
-__all__ = [
-    "AcceptResult",
-    "Admission",
-    "AdmissionDecision",
-    "GrantCache",
-]
+__all__ = ["CODE_BYTES", "AcceptResult", "Admission", "AdmissionDecision", "GrantCache"]
 
 log = logging.getLogger(__name__)
 

@@ -43,11 +43,7 @@ from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.store import Store
 
-__all__ = [
-    "NOT_A_COMMAND",
-    "CommandDispatcher",
-    "ParsedMessage",
-]
+__all__ = ["ANSWERED_ERRORS", "NOT_A_COMMAND", "REMEMBERED_PARSES", "CommandDispatcher", "ParsedMessage"]
 
 log = logging.getLogger(__name__)
 

@@ -28,6 +28,10 @@ from palaver.protocols.agent import Final
 from palaver.protocols.capabilities import Typing, supports
 
 __all__ = [
+    "CANCEL_TIMEOUT_SECONDS",
+    "SIGNAL_RETRY_SECONDS",
+    "TYPING_DELAY_SECONDS",
+    "TYPING_INTERVAL_SECONDS",
     "CompactionRequest",
     "RunningTurn",
     "StopReason",

@@ -35,9 +35,7 @@ from palaver.protocols.tools import NO_TOOLS, Tool, Toolbox, ToolContext, ToolFa
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.store import Store
 
-__all__ = [
-    "TurnTools",
-]
+__all__ = ["NAME_CHARACTERS", "RESULT_CHARACTERS", "TurnTools"]
 
 log = logging.getLogger(__name__)
 

@@ -28,6 +28,7 @@ __all__ = [
     "FIRST_RETRY_SECONDS",
     "FIRST_SYNC_TIMEOUT_SECONDS",
     "MAX_PAGES",
+    "MAX_RETRY_SECONDS",
     "PAGE_SIZE",
     "BackgroundTasks",
     "Batch",

@@ -12,6 +12,7 @@ from palaver.store.records import SESSION_COLUMNS, entries_of, session_of
 from palaver.store.search.index import Document, make_documents
 
 __all__ = [
+    "MAX_SCOPE_SESSIONS",
     "EntryRange",
     "JournalBatch",
     "JournalRow",

@@ -28,10 +28,7 @@ from palaver.store.search.index import (
     terms_of,
 )
 
-__all__ = [
-    "PostgresIndex",
-    "find_candidates",
-]
+__all__ = ["ANALYZE_AFTER_ENTRIES", "NEWEST_WINDOW", "PostgresIndex", "find_candidates"]
 
 NEWEST_WINDOW = 2_000
 _SHORT_PREFIX = 3

@@ -26,15 +26,7 @@ from palaver.store.search.index import (
     terms_of,
 )
 
-__all__ = [
-    "MICROS",
-    "PER_SECOND",
-    "Batch",
-    "IndexFile",
-    "Mark",
-    "SqliteIndex",
-    "find_candidates",
-]
+__all__ = ["MICROS", "NEWEST_WINDOW", "PER_SECOND", "Batch", "IndexFile", "Mark", "SqliteIndex", "find_candidates"]
 
 T = TypeVar("T")
 

@@ -22,6 +22,7 @@ from palaver.store.results import Preview
 __all__ = [
     "LARGEST_PAGE",
     "NO_FILTER",
+    "SORTABLE_SESSIONS",
     "ListFilter",
     "Page",
     "Period",
