@@ -131,6 +131,8 @@ def export_commands(store: Store) -> list[CommandHandler]:
     async def export(invocation: Invocation, context: CommandContext) -> Transaction[str]:
         form, which = _parse_export(invocation)
         session = await store.read(_export_session(store, which, context))
+        if session is None:
+            return reply("There is no conversation to export. Send a message to start one.")
         context.mentioned.append(session)
         if context.files is None:
             text = (
@@ -154,12 +156,12 @@ def _parse_export(invocation: Invocation) -> tuple[ExportFormat, str]:
 
 
 @transaction
-def _export_session(store: Store, which: str, context: CommandContext) -> Statements[Session]:
+def _export_session(store: Store, which: str, context: CommandContext) -> Statements[Session | None]:
     if which:
         return (yield from _find_session(store, which, context))
     current = yield from store.sessions.open_by_key(context.received.key)
     if current is None:
-        raise NotFound("session", "here")
+        return None
     return (yield from store.sessions.get_visible(current.id, context.audience))
 
 
