@@ -84,7 +84,7 @@ async def test_going_back_takes_first_what_was_done_since_and_then_the_attaching
         assert "attach" in await two.ask(second, alice, "/back")
         await two.ask(second, alice, "alone")
         assert "alone" not in await two.here.texts(await two.session_of("theirs"))
-        assert "nothing to go back" in await two.ask(second, alice, "/back")
+        assert "There is nothing to undo." in await two.ask(second, alice, "/back")
 
 
 async def test_nobody_attaches_to_what_they_may_not_see(store_url: str) -> None:
@@ -115,7 +115,7 @@ async def test_a_private_conversation_is_opened_to_a_group_only_on_purpose(store
         await two.ask(group, bob, "hello all")
         assert "hello all" in await two.here.texts(await two.session_of("in private"))
         told = await two.ask(group, bob, "/status")
-        assert "several people take part\nthis place is attached to it" in told
+        assert "several people take part\nthis chat is attached to it" in told
         assert "this place is attached" not in await two.ask(chat, alice, "/status")
 
 
@@ -233,9 +233,9 @@ async def test_a_conversation_is_attached_once_from_two_workers(store_url: str) 
         await two.ask(chat, alice, "/new Plans")
         await two.ask(chat, alice, "/new Recipes")
         await two.ask(second, alice, "/attach Recipes")
-        assert "elsewhere" in await two.ask(second, alice, "/attach Plans")
+        assert "open in another chat" in await two.ask(second, alice, "/attach Plans")
         assert len(await two.here.rows("SELECT 1 FROM attached")) == 1
-        assert "goes to “Recipes” already" in await two.ask(chat, alice, "/attach Recipes")
+        assert "already takes part in “Recipes”" in await two.ask(chat, alice, "/attach Recipes")
 
 
 async def test_in_an_attached_place_nothing_else_is_taken_up_for_all(store_url: str) -> None:

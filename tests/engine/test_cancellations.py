@@ -178,6 +178,7 @@ async def test_a_send_that_breaks_off_may_have_arrived_and_is_repeated(tmp_path:
         await chat.hears(texts.MAY_BE_DUPLICATE)
 
 
+@pytest.mark.drops_transactions
 @pytest.mark.parametrize("how", ["read", "transact"])
 async def test_a_step_that_breaks_off_in_a_loop_or_in_a_lane_is_taken_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str

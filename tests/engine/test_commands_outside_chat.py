@@ -111,7 +111,7 @@ async def test_nobody_leaves_a_conversation_in_the_middle_of_a_turn(store_url: s
 async def test_a_conversation_that_asks_for_permission_can_be_left(tmp_path: Path) -> None:
     async with running(tmp_path / "p.db") as here:
         session, _ = await _that_asks(here)
-        assert "fresh" in await here.engine.run_command("/new", session, OPERATOR)
+        assert "Started a new conversation." in await here.engine.run_command("/new", session, OPERATOR)
         assert await here.rows("SELECT state FROM turns") == [("failed",)]
 
 

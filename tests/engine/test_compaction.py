@@ -318,7 +318,7 @@ async def test_after_a_crash_what_was_asked_for_is_done_and_the_rest_goes_on(sto
         else:
             await here.settled()
             assert await here.entries() == before
-            assert (await turns(here))[-1] == ("failed", "the gateway was restarted meanwhile")
+            assert (await turns(here))[-1] == ("failed", "the gateway restarted in the meantime")
         assert (await here.rows("SELECT end_reason FROM sessions")) == [(None,)]
         await talk(chat, alice, "four")
         await here.settled()
@@ -335,7 +335,7 @@ async def test_what_keeps_being_cut_off_is_given_up_without_harm(tmp_path: Path)
         await chat.say(alice, "/compress")
         await until(lambda: len(agent.passages) == 1)
     async with running(tmp_path / "p.db", world, agent=agent, worker="w2", attempts=1) as here:
-        await chat.hears("Nothing was summarised: the gateway was restarted meanwhile.")
+        await chat.hears("Nothing was summarised: the gateway restarted in the meantime.")
         assert await here.entries() == before
         await talk(chat, alice, "four")
 

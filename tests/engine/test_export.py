@@ -52,7 +52,7 @@ async def test_without_files_it_comes_as_text_and_without_a_conversation_that_is
         await chat.say(alice, "hello there")
         await chat.hears("You said: hello there")
         await chat.say(alice, "/export html")
-        await chat.hears("so it comes as text")
+        await chat.hears("so here it is as text")
         await chat.hears("> hello there")
         await until(lambda: not list((tmp_path / "f").rglob("*.html")))
         assert await here.rows("SELECT count(*) FROM attachments") == [(0,)]

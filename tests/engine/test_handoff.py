@@ -76,7 +76,7 @@ async def test_sent_back_from_the_new_place(store_url: str) -> None:
         assert "blue" in await two.ask(chat, alice, "which colour")
         assert "blue" not in await two.ask(home, owner, "which colour")
         assert "at home" in await two.ask(home, owner, "again")
-        assert "nothing to go back to" in await two.ask(chat, alice, "/back")
+        assert "There is nothing to undo." in await two.ask(chat, alice, "/back")
 
 
 async def test_from_an_attached_place_nothing_is_handed_off(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ async def test_from_an_attached_place_nothing_is_handed_off(tmp_path: Path) -> N
         await two.set_home(home, ally)
         await two.ask(chat, alice, "/new Plans")
         await two.ask(second, alice, "/attach Plans")
-        assert "where it is at home" in await two.ask(second, alice, "/handoff other")
+        assert "only from its own chat" in await two.ask(second, alice, "/handoff other")
         assert await two.here.rows("SELECT 1 FROM operations WHERE kind = 'handoff'") == []
 
 

@@ -28,7 +28,7 @@ async def test_a_turn_that_begins_during_the_heartbeat_is_not_taken_for_lost(
     extend, asked, go_on = turns.extend_leases, asyncio.Event(), asyncio.Event()
 
     def beat(held: Sequence[Turn], now: datetime, lease: timedelta) -> Beat:
-        return Beat(extend(held, now, lease).__iter__)
+        return Beat(iter, extend(held, now, lease))
 
     async with running(tmp_path / "p.db", agent=EchoAgent(delay=0.3), lease=timedelta(seconds=0.6)) as here:
         transact = here.store.transact
@@ -40,7 +40,7 @@ async def test_a_turn_that_begins_during_the_heartbeat_is_not_taken_for_lost(
                 await go_on.wait()
             return result
 
-        monkeypatch.setattr(turns, "extend", beat)
+        monkeypatch.setattr(turns, "extend_leases", beat)
         monkeypatch.setattr(here.store, "transact", answer_late)
         people = [here.world.person(name) for name in ("alice", "bob")]
         first, second = map(here.world.dm, people)

@@ -203,7 +203,7 @@ async def test_a_fresh_conversation_is_told_with_the_end_of_the_one_before(tmp_p
         await until(lambda: len(here.happened) == 4)
         here.happened.clear()
         await chat.say(alice, "/new")
-        await chat.hears("fresh")
+        await chat.hears("Started a new conversation.")
         await until(lambda: len(here.happened) == 4)
         (first, second) = [row[0] for row in await here.rows("SELECT id FROM sessions ORDER BY no")]
         assert [(each.kind, each.session, each.reason) for each in here.happened[:3]] == [

@@ -32,7 +32,7 @@ def trouble(
     async def meet(work: Transaction[T]) -> T:
         seen: list[object] = []
 
-        def start() -> Statements[T]:
+        def start(work: Transaction[T]) -> Statements[T]:
             steps = iter(work)
             try:
                 statement = next(steps)
@@ -47,7 +47,7 @@ def trouble(
 
         # A store may start work again by itself, so that it has met the error only when the store is through with it.
         try:
-            result = await real(Transaction(start))
+            result = await real(Transaction(start, work))
         finally:
             if seen:
                 errors.clear()
