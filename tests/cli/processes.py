@@ -60,7 +60,7 @@ class Place:
     def up(self) -> "subprocess.Popen[str]":
         """A gateway that is ready to be talked to."""
         process = self.start("up", stdin=subprocess.DEVNULL)
-        read_until(process, "account taken on")
+        read_until(process, "serving an account")
         until(lambda: any(self.home.glob("terminal-*.sock")))
         return process
 

@@ -14,7 +14,7 @@ from palaver.config.model import Config, GrantConfig
 from tests.web.conftest import Opened, opened
 from tests.web.demo_data import OPERATOR
 
-LINE = re.compile(r'<li id="m-[^"]*" class="said( mine)?">.*?<div class="plain">(.*?)</div>', re.DOTALL)
+LINE = re.compile(r'<li id="m-[^"]*" class="message( mine)?">.*?<div class="plain">(.*?)</div>', re.DOTALL)
 
 
 def lines(page: str) -> list[tuple[bool, str]]:

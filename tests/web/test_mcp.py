@@ -134,7 +134,7 @@ async def test_what_cannot_be_told_is_an_error_and_not_nothing(window: Opened, u
     stranger = RemoteClient(url=window.url, token="pal_wrong")  # noqa: S106 - it opens nothing
     nowhere = RemoteClient(url=f"http://127.0.0.1:{unused_tcp_port}", token="")
     elsewhere = RemoteClient(url=f"{window.url}/static", token="")
-    for reach, words in ((stranger, "needs a login"), (nowhere, "No gateway answers"), (elsewhere, "error")):
+    for reach, words in ((stranger, "Log in, or send a token"), (nowhere, "No gateway answers"), (elsewhere, "error")):
         async with Client(make_server(reach)) as client:
             for asked in (client.list_tools, client.list_resources):
                 with pytest.raises(MCPError, match=words):

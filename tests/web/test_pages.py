@@ -93,7 +93,7 @@ async def test_a_transcript_is_shown_renamed_undone_branched_and_exported(
     assert "!tool two" not in (await client.get(f"/sessions/{session}")).text
     audit = (await client.get(f"/sessions/{session}?audit=1")).text
     assert "!tool two" in audit
-    assert "out of sight by operation" in audit
+    assert "hidden by operation" in audit
     await client.post(f"/sessions/{session}/command", data={"text": "/redo"})
     branched = await client.post(f"/sessions/{session}/command", data={"text": "/branch", "title": "Idea", "at": "1"})
     child = branched.headers["x-goto"]
@@ -146,7 +146,7 @@ async def test_search_marks_what_was_found_and_leads_to_it(window: Opened, clien
     assert "<b>" not in page
     assert f"/sessions/{await session_of(window)}?at=" in page
     assert "No results" in (await client.get("/search?q=zebra")).text
-    assert "needs at least one word" in (await client.get('/search?q="&order=best&role=tool&days=7')).text
+    assert "There is no word to search for" in (await client.get('/search?q="&order=best&role=tool&days=7')).text
 
 
 async def test_what_waits_for_permission_is_allowed_and_what_runs_is_stopped(

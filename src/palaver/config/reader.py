@@ -42,8 +42,8 @@ def parse(file: Path, text: str, environ: Mapping[str, str] | None) -> ParseResu
     empty = Node(position=Position(file=file, line=1), value={})
     try:
         node = parser.document(_events(text)) or empty
-    except _NotPlainYaml as as_pydantic_error:
-        parser.add_mistake((), as_pydantic_error.line, "This is not plain YAML:", as_pydantic_error.found, _PLAIN_YAML)
+    except _NotPlainYaml as error:
+        parser.add_mistake((), error.line, "This is not plain YAML:", error.found, _PLAIN_YAML)
         node = empty
     if not isinstance(node.value, dict):
         parser.add_mistake(

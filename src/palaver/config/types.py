@@ -56,7 +56,7 @@ class Syntax:
 def as_pydantic_error(refusal: InvalidInput) -> PydanticCustomError:
     """Pass the facts of a model error through pydantic."""
     facts = {name: getattr(refusal, name) for name in ("problem", "found", "allowed", "example", "fix")}
-    return PydanticCustomError("as_pydantic_error", "as_pydantic_error", facts)
+    return PydanticCustomError("refused", "refused", facts)
 
 
 def _text(parse: Callable[[str], T]) -> BeforeValidator:
