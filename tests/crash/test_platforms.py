@@ -40,7 +40,7 @@ async def concluded(town: Town, messages: int) -> Verdict:
 
 async def test_a_gateway_that_dies_at_one_step_after_the_other(square: Square, tmp_path: Path) -> None:
     steps = {"receive": 2, "before acknowledge": 2, "uncommitted settle": 1, "after send": 1}
-    steps |= {"before keep_position": 1} if square.keeps_position else {}
+    steps |= {"before save_position": 1} if square.keeps_position else {}
     async with town_of(f"sqlite:///{tmp_path}/palaver.db", square, workers=1, chats=CHATS, seed=1) as town:
         await town.wake()
         for step, times in steps.items():
