@@ -45,8 +45,8 @@ async def test_both_sides_are_told_exactly_whom_they_would_be_linked_with_and_sa
         told = await two.ask(other, bob, f"/link {code[:4].lower()}-{code[4:]}")
         assert 'This account, other:p1, would be one person with fake:p1 ("alice")' in told
         assert NAMED in (await one.hears("Your code was entered")).text
-        assert "You have agreed" in await two.ask(other, bob, "/link yes")
-        assert "no other" in await two.ask(other, bob, "/whoami")
+        assert "You agreed" in await two.ask(other, bob, "/link yes")
+        assert "is not linked" in await two.ask(other, bob, "/whoami")
         assert f"and {NAMED} are one person now" in await two.ask(one, alice, "/link yes")
         await other.hears('and fake:p1 ("alice") are one person now')
         for chat, person in ((one, alice), (other, bob)):
@@ -60,13 +60,13 @@ async def test_a_no_a_wrong_code_and_a_code_of_ones_own_link_nobody(store_url: s
         one, alice, other, bob = people(two)
         code = await code_of(two, one, alice)
         assert "your own" in await two.ask(one, alice, f"/link {code}")
-        assert "wrong or too old" in await two.ask(other, bob, "/link AAAAAAAA")
+        assert "wrong or expired" in await two.ask(other, bob, "/link AAAAAAAA")
         assert "This is not a code" in await two.ask(other, bob, "/link please")
         await two.ask(other, bob, f"/link {code}")
         assert "Nothing was linked" in await two.ask(other, bob, "/link no")
         await one.hears("other:p1 said no")
-        assert "Nothing waits" in await two.ask(one, alice, "/link yes")
-        assert "wrong or too old" in await two.ask(other, bob, f"/link {code}")
+        assert "nothing to confirm" in await two.ask(one, alice, "/link yes")
+        assert "wrong or expired" in await two.ask(other, bob, f"/link {code}")
         for _ in range(4):
             await two.ask(other, bob, "/link AAAAAAAA")
         assert "Too many wrong codes" in await two.ask(other, bob, "/link AAAAAAAA")
@@ -121,7 +121,7 @@ async def test_what_somebody_resumed_through_a_link_ends_for_them_with_the_link(
         assert "a secret" not in await two.ask(other, bob, "/search secret")
         await two.ask(one, alice, "goes on")
         assert await two.session_of("goes on") == await two.session_of("a secret")
-        assert "no other" in await two.ask(other, bob, "/unlink")
+        assert "is not linked" in await two.ask(other, bob, "/unlink")
 
 
 async def test_a_strange_account_cannot_be_unlinked(store_url: str) -> None:

@@ -97,7 +97,7 @@ async def test_commands_and_what_is_only_overheard_are_not_capped(tmp_path: Path
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "/new Plans")
-        await chat.hears("It is called “Plans”")
+        await chat.hears("Its title is “Plans”")
 
 
 async def test_nothing_is_summarised_over_a_cap(tmp_path: Path) -> None:

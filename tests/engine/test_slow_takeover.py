@@ -34,7 +34,7 @@ async def test_a_takeover_that_takes_longer_than_the_lease_is_one_attempt(
         taken_over.append(turn)
         return messages(turn)
 
-    monkeypatch.setattr(turns, "messages", look)
+    monkeypatch.setattr(turns, "list_messages", look)
     async with running(tmp_path / "p.db", world, worker="w2", lease=LEASE) as here:
         read = here.store.read
 

@@ -37,7 +37,7 @@ class Lever:
 @pytest.mark.parametrize(
     ("how", "phrase", "done"),
     [
-        ("read", "SELECT stop, key FROM turns", False),
+        ("read", "SELECT stopped_by, key FROM turns", False),
         ("transact", "UPDATE inbox SET state = 'in-turn'", False),
         ("transact", "UPDATE inbox SET state = 'in-turn'", True),
     ],

@@ -91,7 +91,7 @@ async def test_a_guest_has_no_tools(tmp_path: Path, role: AccessRole, found: boo
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, use("search", query="nothing"))
-        await chat.hears("search: Nothing found." if found else "search: There is no tool called search.")
+        await chat.hears("search: Nothing was found." if found else "search: There is no tool called search.")
 
 
 async def test_what_a_platform_does_not_have_and_what_is_never_allowed_is_not_there(tmp_path: Path) -> None:
@@ -244,14 +244,14 @@ async def test_search_finds_what_is_the_speakers_own(store_url: str) -> None:
         await hers.say(alice, "!tool a canary")
         await hers.hears("a canary")
         await hers.say(alice, "/new")
-        await hers.hears("fresh")
+        await hers.hears("Started a new conversation")
         await hers.say(alice, use("search", query="canary", order="best"))
         found = (await hers.hears("search: ")).text
         assert ", user: the canary sings" in found
         assert ", user: !tool a canary" in found
         assert ", tool: " not in found  # what a tool gives is said by nobody
         await his.say(bob, use("search", query="canary"))
-        assert (await his.hears("search: ")).text == "search: Nothing found."
+        assert (await his.hears("search: ")).text == "search: Nothing was found."
 
 
 @pytest.mark.parametrize("scope", [GroupScope.SHARED, GroupScope.PER_USER])
@@ -263,7 +263,7 @@ async def test_a_group_is_not_told_what_was_said_in_private(store_url: str, scop
         await two.ask(two.fake.dm(alice), alice, "my canary")
         await two.ask(group, alice, "our parrot")
         assert "parrot" in await two.ask(group, alice, use("search", query="parrot"))
-        assert await two.ask(group, alice, use("search", query="canary")) == "search: Nothing found."
+        assert await two.ask(group, alice, use("search", query="canary")) == "search: Nothing was found."
 
 
 async def test_whoever_came_later_is_not_told_what_was_said_before_them(store_url: str) -> None:
@@ -275,7 +275,7 @@ async def test_whoever_came_later_is_not_told_what_was_said_before_them(store_ur
         assert "a finch" in await two.ask(group, alice, use("search", query="canary"))
         await two.ask(group, alice, "/new")
         await two.ask(group, bob, "hello")
-        assert await two.ask(group, alice, use("search", query="finch")) == "search: Nothing found."
+        assert await two.ask(group, alice, use("search", query="finch")) == "search: Nothing was found."
 
 
 async def test_a_conversation_that_others_were_let_into_does_not_open_the_earlier_ones_of_its_owner(
@@ -290,12 +290,12 @@ async def test_a_conversation_that_others_were_let_into_does_not_open_the_earlie
         await two.ask(hers, alice, "hello")
         await two.ask(group, alice, "/attach Plans --yes")
         for chat in (hers, group):
-            assert await two.ask(chat, alice, use("search", query="a canary")) == "search: Nothing found."
+            assert await two.ask(chat, alice, use("search", query="a canary")) == "search: Nothing was found."
         await two.ask(group, bob, "me too")
         await two.ask(hers, alice, "/compress")
-        assert await two.ask(hers, alice, use("search", query="a finch")) == "search: Nothing found."
+        assert await two.ask(hers, alice, use("search", query="a finch")) == "search: Nothing was found."
         await two.ask(group, alice, "/detach")
-        assert await two.ask(hers, alice, use("search", query="sings")) == "search: Nothing found."
+        assert await two.ask(hers, alice, use("search", query="sings")) == "search: Nothing was found."
         await two.ask(hers, alice, "/new")
         assert "a finch" in await two.ask(hers, alice, use("search", query="loudly"))
 
@@ -476,7 +476,7 @@ async def test_what_was_sent_for_somebody_goes_with_them_wherever_it_went(store_
         await other.hears("xylographer")
         await two.here.settled()
         await chat.say(alice, "/forget --yes")
-        await chat.hears("Everything of yours")
+        await chat.hears("Everything stored about you")
 
         async def is_gone() -> bool:
             bodies = await two.here.rows("SELECT body FROM outbox")

@@ -17,7 +17,7 @@ async def test_status_and_help_are_answered_during_a_turn(store_url: str) -> Non
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "/status")
-        await chat.hears("no conversation yet")
+        await chat.hears("no conversation here yet")
         await chat.say(alice, "first")
         await until(lambda: bool(agent.requests))
         await chat.say(alice, "second")
@@ -65,8 +65,8 @@ async def test_what_is_not_urgent_waits_for_the_turn(tmp_path: Path) -> None:
         await chat.hears("Still answering")
         assert len(chat.shown) == 1
         agent.go.set()
-        await chat.hears("It is called “Holidays”")
-        assert [message.text[:10] for message in chat.shown] == ["Still answ", "answer to:", "This is a "]
+        await chat.hears("Its title is “Holidays”")
+        assert [message.text[:10] for message in chat.shown] == ["Still answ", "answer to:", "Started a "]
 
 
 async def test_a_command_that_is_misused_is_answered_with_what_is_allowed(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ async def test_a_command_that_is_misused_is_answered_with_what_is_allowed(tmp_pa
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "/help nothing")
-        await chat.hears("There is no command")
+        await chat.hears("Unknown command")
 
 
 async def test_stop_reaches_a_turn_on_another_worker(postgres_server: str) -> None:

@@ -43,7 +43,7 @@ def test_without_the_mark_of_duplicates(monkeypatch: pytest.MonkeyPatch) -> None
     def forget(_delivery: Delivery, *, safe: bool) -> tuple[OutboxState, bool]:
         return OutboxState.DUE, safe and False
 
-    monkeypatch.setattr(outbox, "after_unclear", forget)
+    monkeypatch.setattr(outbox, "resolve_unclear", forget)
     assert any("marked" in problem for problem in complaints())
 
 

@@ -189,7 +189,7 @@ class Books:
         said: dict[str, set[str]] = defaultdict(set)
         for received in self._received:
             said[received.key.text] |= set(_TOKEN.findall(received.inbound.text))
-        for number, state, stop, error in self._rows("SELECT no, state, stop, error FROM turns ORDER BY no"):
+        for number, state, stop, error in self._rows("SELECT no, state, stopped_by, error FROM turns ORDER BY no"):
             messages = self._by_turn.get(number, [])
             if not messages:  # then the conversation was to be summarised, and nobody is told
                 yield from (f"turn {number} says {text}" for text in [replies[number]] if text)

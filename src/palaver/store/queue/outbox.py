@@ -248,7 +248,7 @@ def resend_as_new(delivery: Delivery, worker: str, now: datetime, *, error: str)
 
 @transaction
 def mark_unclear(delivery: Delivery, worker: str, due: datetime, *, safe: bool, error: str) -> Statements[OutboxState]:
-    """Nobody knows whether it arrived: `after_unclear` says what is done about it, not before it is due."""
+    """Nobody knows whether it arrived: `resolve_unclear` says what is done about it, not before it is due."""
     state, marked = resolve_unclear(delivery, safe=safe)
     yield from _settle(delivery, worker, state, None, error, due, marked=marked)
     return state
