@@ -106,7 +106,7 @@ class _Chat:
         if not text.strip() and not files:
             raise HTTPException(400, "Write something or choose a file.")
         if len(text) > MAX_TEXT_LENGTH:
-            raise HTTPException(413, f"A message can have {MAX_TEXT_LENGTH:,} characters, not {len(text):,}.")
+            raise HTTPException(413, f"A message can have at most {MAX_TEXT_LENGTH:,} characters, not {len(text):,}.")
         await require_own_conversation(self._services, caller, source)
         message_id = message_id or secrets.token_hex(12)
         await self._services.webchat.say(
