@@ -66,7 +66,7 @@ def test_who_waits_is_listed_and_let_in_by_the_code(call: Call, stranger: str) -
 def test_wrong_codes_are_refused_in_words_and_then_not_looked_at(call: Call, stranger: str) -> None:
     assert "8 of the characters" in call("pair", "approve", "nonsense", code=2)["error"]
     for _ in range(5):
-        assert "Nobody waits to be let in under" in call("pair", "approve", "KMNPQRTU", code=2)["error"]
+        assert "Nobody asks for access as 'KMNPQRTU'" in call("pair", "approve", "KMNPQRTU", code=2)["error"]
     assert "Too many wrong codes" in call("pair", "approve", CODE, code=1)["error"]
     assert "Unknown role 'king'" in call("pair", "approve", CODE, "--role", "king", code=2)["error"]
     assert call("pair", "deny", stranger)["denied"]["identity"] == stranger

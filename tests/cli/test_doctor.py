@@ -37,7 +37,7 @@ def test_all_is_well(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(capsys.readouterr().out)
     assert found["ok"] is True
     assert [check["name"] for check in found["checks"][:3]] == ["disk", "data directory", "search index"]
-    assert found["checks"][2]["found"].startswith("made anew from ")
+    assert found["checks"][2]["found"].startswith("rebuilt from ")
 
 
 def test_what_is_broken_is_named_with_a_way_to_mend_it(store: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,7 +95,7 @@ def test_an_empty_file_beside_an_old_index_is_no_new_store(tmp_path: Path, capsy
     for each in (file, tmp_path / "palaver.db.search"):
         each.touch()
     assert main(["doctor", "--store", str(file)]) == 1
-    assert "is empty, though an old search index" in " ".join(capsys.readouterr().out.split())
+    assert "is empty, but a search index exists" in " ".join(capsys.readouterr().out.split())
     assert file.stat().st_size == 0
 
 

@@ -45,4 +45,4 @@ def test_a_file_is_described_and_copied_but_over_nothing(
     assert output.read_bytes() == b"hello"
     assert main(["file", name, "-o", str(output)]) == 2
     assert main(["file", "0" * 16]) == 1
-    assert "there is no file" in capsys.readouterr().err
+    assert "There is no file" in capsys.readouterr().err

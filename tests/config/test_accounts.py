@@ -86,9 +86,9 @@ def test_a_mistake_in_an_option_says_where_it_is(options: str, field: str, words
     [
         (
             "telegram: {accounts: {a: {token: '1:a', mode: webhook}}}",
-            "telegram.accounts.a does not work with 'token, mode'. Use mode webhook needs public_url",
+            "telegram.accounts.a does not work with 'token, mode'. Use public_url with mode webhook",
         ),
-        ("webhook: {accounts: {a: {}}}", "a does not work with 'no options'. Use an account has a secret"),
+        ("webhook: {accounts: {a: {}}}", "a does not work with 'no options'. Use a secret for callers"),
         ("webhook: {accounts: {a: {}}}", "for example palaver setup webhook"),
         ("webhook: {accounts: {a: {url: 'https://e.org', wait: soon}}}", "Use a number, for example wait: 25.0"),
         ("matrix: {accounts: {a: {user_id: '@a:e'}}}", "for example homeserver: https://matrix.example.org"),

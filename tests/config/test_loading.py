@@ -345,7 +345,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         ("busy: [queue]", 1, "busy", "cannot be 'a list'"),
         ("grants: {}", 1, "grants", "Use a list, each a section of effect, role"),
         ("agent: echo", 1, "agent", "Use a section of name, delay, streams, for example agent: {name: echo}"),
-        ("timezone: Berlin", 1, "timezone", "perhaps Europe/Berlin"),
+        ("timezone: Berlin", 1, "timezone", "Did you mean Europe/Berlin"),
         ("grants:\n  - platform: irc\n    user_id:", 3, "grants[0].user_id", "has no value"),
         ("grants:\n  -\n  - role: boss", 2, "grants[0]", "has no value"),
         ("grants:\n  - user_id: 7", 2, "grants[0]", "needs its platform"),

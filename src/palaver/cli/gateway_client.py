@@ -79,7 +79,7 @@ class _WebErrors(logging.Handler):
         self._tell = tell
 
     def emit(self, record: logging.LogRecord) -> None:
-        if str(getattr(record, "action", "")).startswith("window."):
+        if str(getattr(record, "action", "")).startswith("web."):
             self._tell(record.getMessage())
 
 
@@ -112,7 +112,7 @@ class GatewayClient:
         self._log.close()
 
     async def outage(self) -> None:
-        """Raise GatewayFails once our own gateway has failed for a while."""
+        """Raise GatewayFailing once our own gateway has failed for a while."""
         raise GatewayFailing(await self._lasting, passes=True)
 
     async def connect(self) -> Streams:

@@ -58,7 +58,7 @@ def _role(grant: Grant) -> str:
 
 @app.command("add", help=f"Give somebody access or another role, or block them.\n\n{EXAMPLES['add']}")
 def add_grant(
-    who: Annotated[str, typer.Argument(help=f"{GRANTEE_FORMS}.", show_default=False)],
+    who: Annotated[str, typer.Argument(help=f"{GRANTEE_FORMS}; for example telegram:7.", show_default=False)],
     *,
     role: Annotated[str, typer.Option(help="Role: guest, member, admin or owner.")] = AccessRole.MEMBER.text,
     block: Annotated[bool, typer.Option("--block", help="Block them instead. A block wins over every grant.")] = False,

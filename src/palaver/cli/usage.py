@@ -34,9 +34,11 @@ def show_usage(
     where = parse_zone(zone_name)
     first = moment("--since", since, EXAMPLES["usage"]) or shared_options.now() - _DEFAULT_SPAN
     last = moment("--until", until, EXAMPLES["usage"])
-    table = usage.totals_by(by, OPERATOR, since=first, until=last, zone=where)
     found: dict[str | date, UsageTotal] = ask(
-        store, lambda opened: opened.read(table), {}, nothing="Nothing was used in this time."
+        store,
+        lambda opened: opened.read(usage.totals_by(by, OPERATOR, since=first, until=last, zone=where)),
+        {},
+        nothing="Nothing was used in this time.",
     )
     if json:
         print_json({by.value: [{by.value: str(name), **_fields(spent)} for name, spent in found.items()]})

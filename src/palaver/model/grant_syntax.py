@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 EVERYBODY = "everybody"
-GRANTEE_FORMS = f"telegram:7, a whole platform, person:ID, or {EVERYBODY}"
+GRANTEE_FORMS = f"platform:ID, a whole platform, person:ID, or {EVERYBODY}"
 _PERSON = "person:"
 
 
