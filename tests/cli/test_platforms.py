@@ -96,7 +96,7 @@ platforms:
 def doves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     adapters = {"dove": "tests.cli.doves:Dove", "gone": "tests.cli.nothing_there:Gone"}
     bring(tmp_path / "doves", monkeypatch, adapters, extras=["gone"])
-    monkeypatch.setattr(probe, "_PATIENCE", 0.05)
+    monkeypatch.setattr(probe, "_CHECK_TIMEOUT_S", 0.05)
     file = tmp_path / "doves.yaml"
     monkeypatch.setenv("PALAVER_CONFIG", str(file))
     file.write_text(DOVES.format(window="true"))
@@ -111,7 +111,7 @@ def test_every_account_is_asked_at_once_and_says_what_to_do(
     printed = capsys.readouterr().out
     assert "ok    dove:well: @dove[31m; not served" in printed
     assert "wrong dove:shy: the loft does not know this ring: ask for another" in printed
-    assert "wrong dove:wild: the adapter broke: RuntimeError" in printed
+    assert "wrong dove:wild: the adapter failed: RuntimeError" in printed
     assert "wrong dove:slow: no answer in 0 seconds" in printed
     assert "wrong pigeon:only: not served; its adapter cannot be asked without serving it" in printed
     assert main(["platforms", "check", "dove:well", *url]) == 0
@@ -121,7 +121,7 @@ def test_every_account_is_asked_at_once_and_says_what_to_do(
     assert (account["ok"], account["found"]) == (False, "the loft does not know this ring: ask for another")
     doves.write_text(DOVES.format(window="false"))
     assert main(["platforms", "check", "dove:called", *url]) == 1
-    assert "there is no window" in capsys.readouterr().out
+    assert "the web server is off" in capsys.readouterr().out
     assert main(["platforms", "check", "dove:well", *url]) == 0
 
 
@@ -147,7 +147,7 @@ def test_what_was_refused_and_works_by_now_is_tried_again(tmp_path: Path, capsys
 
     asyncio.run(refuse())
     assert main(["platforms", "check", "dove:well", "--store", url]) == 0
-    assert "tries again by itself; at once if it is sent SIGHUP" in " ".join(capsys.readouterr().out.split())
+    assert "retries automatically, at once on SIGHUP" in " ".join(capsys.readouterr().out.split())
 
 
 def test_what_is_not_installed_can_be(tmp_path: Path, doves: Path, capsys: pytest.CaptureFixture[str]) -> None:

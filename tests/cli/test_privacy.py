@@ -87,7 +87,7 @@ def test_what_is_not_done_is_not_called_done(
     monkeypatch.setattr(erasure, "_MAX_PASSES", 1)
     assert main(["people", "forget", ANN, "--yes", "--store", str(path)]) == 1
     printed = capsys.readouterr()
-    assert "it is not done" in printed.err
+    assert "Run this again for the rest." in printed.err
     assert "is forgotten" not in printed.out
     assert main(["people", "forget", ANN, "--yes", "--store", str(path)]) == 0
 
@@ -105,7 +105,7 @@ def test_a_receipt_fails_when_something_is_there_again(path: Path, capsys: pytes
     )
     _with(path, lambda opened: opened.transact(again))
     assert main(["people", "verify", str(receipt), *store]) == 1
-    assert "Something is there again: inbox" in capsys.readouterr().out
+    assert "Deleted data is back: inbox" in capsys.readouterr().out
     receipt.write_text(receipt.read_text().replace('"by": "operator"', '"by": "nobody"'))
     assert main(["people", "verify", str(receipt), *store]) == 2
     assert "changed, or from another store" in capsys.readouterr().err
@@ -126,7 +126,7 @@ def test_a_turn_at_work_is_waited_for(path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize("command", ["export", "forget"])
 def test_nobody_of_that_name(path: Path, command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["people", command, "nobody", "--store", str(path)]) == 1
-    assert "there is no person 'nobody'" in capsys.readouterr().err
+    assert "There is no person 'nobody'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [["export"], ["forget", "--yes"]])

@@ -96,7 +96,7 @@ def _findings(name: str, store: str | None) -> list[_Finding]:
 def _finding(health: AccountHealth, answer: Answer | None, *, has_window: bool) -> _Finding:
     state = _RETRYING if health.state == "refused" else f"{health.state} {_since(health)}".rstrip()
     if answer and answer.is_called and not has_window:
-        return _Finding(health, ok=False, found="it is called over HTTP, and there is no window", mend=_ENABLE_WEB)
+        return _Finding(health, ok=False, found="it is called over HTTP, and the web server is off", mend=_ENABLE_WEB)
     if answer and answer.was_asked:
         return _Finding(health, ok=answer.ok, found=f"{answer.words}; {state}" if answer.ok else answer.words)
     unasked = "; its adapter cannot be asked without serving it" if answer else ""
