@@ -11,7 +11,7 @@ async def test_a_turn_that_was_asked_to_stop_stops_after_a_crash(tmp_path: Path)
     async with fake_square(seed=1) as square, town_of(url, square, workers=1, chats=0, seed=1) as town:
         alice = square.world.person("alice")
         chat = square.world.dm(alice)
-        dying = await town.start(step="after obey")
+        dying = await town.start(step="after run_command")
         await chat.say(alice, "!hang")
         await town.until_logged("turn.started")
         await chat.say(alice, "/stop")
