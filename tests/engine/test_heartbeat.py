@@ -28,7 +28,7 @@ async def test_a_turn_that_begins_during_the_heartbeat_is_not_taken_for_lost(
     extend, asked, go_on = turns.extend_leases, asyncio.Event(), asyncio.Event()
 
     def beat(held: Sequence[Turn], now: datetime, lease: timedelta) -> Beat:
-        return Beat(iter, extend(held, now, lease))
+        return Beat(extend(held, now, lease).__iter__)
 
     async with running(tmp_path / "p.db", agent=EchoAgent(delay=0.3), lease=timedelta(seconds=0.6)) as here:
         transact = here.store.transact
