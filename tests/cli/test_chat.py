@@ -43,7 +43,7 @@ def test_in_a_pipe_every_line_is_answered_in_order(place: Place) -> None:
     assert done.stdout.splitlines() == [
         "You said: hello",
         "You said: slowly",
-        "Started a new conversation. It is called “Plans”. /back returns to the previous one.",
+        "Started a new conversation. Its title is “Plans”. /back returns to the previous one.",
         "You said: last words",
     ]
     assert all(stat.S_IMODE(file.stat().st_mode) & 0o077 == 0 for file in place.home.glob("palaver.db"))
@@ -52,8 +52,8 @@ def test_in_a_pipe_every_line_is_answered_in_order(place: Place) -> None:
 def test_one_message_can_be_said_alone_and_the_conversation_goes_on(place: Place) -> None:
     assert place.run("chat", "-m", "two\nlines").stdout == "You said: two\nlines\n"
     assert "1 turn," in place.run("chat", "-m", "/status").stdout
-    assert "/new, /reset: start" in place.run("chat", "-m", "/help").stdout
-    assert "no conversation yet" in place.run("chat", "--chat", "work", "-m", "/status").stdout
+    assert "/new, /reset: Start" in place.run("chat", "-m", "/help").stdout
+    assert "no conversation here yet" in place.run("chat", "--chat", "work", "-m", "/status").stdout
 
 
 def test_who_has_something_answered_again_waits_for_the_answer(place: Place) -> None:
@@ -91,7 +91,7 @@ def test_what_was_meant_for_another_conversation_is_not_said_in_this_one(place: 
 def test_another_profile_is_another_conversation_and_only_a_known_one_is_there(place: Place) -> None:
     place.configure("profiles: {work: {agent: {streams: true}}}")
     assert place.run("chat", "--profile", "work", "-m", "hello").stdout == "You said: hello\n"
-    assert "no conversation yet" in place.run("chat", "-m", "/status").stdout
+    assert "no conversation here yet" in place.run("chat", "-m", "/status").stdout
     for wrong, words in ((("--profile", "wrok"), "Use main, work"), (("--chat", "work/main"), "without /")):
         done = place.run("chat", *wrong, "-m", "hello")
         assert done.returncode == 2
@@ -137,14 +137,14 @@ def test_an_answer_that_has_nowhere_to_go_is_owed_until_it_has(place: Place) -> 
         text=True,
         timeout=PATIENCE,
     )
-    assert (talk.returncode, talk.stderr.count("standard output is closed")) == (1, 1)
+    assert (talk.returncode, talk.stderr.count("Standard output is closed")) == (1, 1)
     assert answers(place.run("chat", "-m", "second").stdout) == ["first", "second"]
 
 
 def test_a_line_that_is_too_long_keeps_no_other_from_being_said(place: Place) -> None:
     done = place.run("chat", says=f"one\n{'x' * 200_001}\nthree\n")
     assert (done.returncode, answers(done.stdout)) == (2, ["one", "three"])
-    assert done.stderr.startswith("palaver: line 2: A message cannot be that long")
+    assert done.stderr.startswith("palaver: line 2: The message has more than 200000 characters")
 
 
 @pytest.mark.parametrize("kilobytes", [8, 64, 200])

@@ -78,7 +78,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 def terminal(place: Place, *args: str) -> Generator[Terminal]:
     terminal = Terminal(place, *args)
     try:
-        terminal.shows("Ctrl-D leaves.")
+        terminal.shows("Ctrl-D quits.")
         yield terminal
     finally:
         terminal.close()
@@ -89,7 +89,7 @@ def test_a_conversation_with_history_completion_and_a_recap(place: Place) -> Non
         here.types("hello\r")
         here.shows("You said: hello")
         here.types("/he")
-        here.shows("list the commands, or explain one")
+        here.shows("List all commands, or explain one")
         here.types("\x03")
         here.types("\x1b[A")
         here.shows("hello")
@@ -126,7 +126,7 @@ def test_a_paste_that_is_too_long_is_refused_and_the_conversation_goes_on(place:
     with terminal(place) as here:
         here.types(f"\x1b[200~{'a' * 200_001}\x1b[201~")
         here.types("\r")
-        here.shows("at most 200000")
+        here.shows("more than 200000 characters")
         here.types("hello\r")
         here.shows("You said: hello")
         assert here.ends() == 0

@@ -172,7 +172,7 @@ def test_nobody_becomes_owner_whose_id_cannot_be_one(
     Path("token").write_text("123456:ABC-DEF1234ghIkl-zyx57W2v1u123ew11")
     order = ["setup", "telegram", "--set", "token_file=token", "--no-test"]
     assert main([*order, "--owner", "@alice"]) == 2
-    assert "The owner cannot be '@alice'. Use Your own user id on Telegram, a number" in capsys.readouterr().err
+    assert "The owner cannot be '@alice'. Use your own Telegram user id (a number" in capsys.readouterr().err
     assert not own.exists()
     typing(["@alice", "7"], [])
     assert main(order) == 0
@@ -256,9 +256,9 @@ def test_an_answer_that_cannot_be_right_is_asked_for_again_at_once(
     typing(["127.0.0.1:9482", "https://matrix.example.org", "@helper:example.org", "", "7", ""], ["", TOKEN])
     assert main(["setup", "matrix", "--no-test"]) == 0
     said = capsys.readouterr().err
-    assert "homeserver cannot be '127.0.0.1:9482'. Use the address of the homeserver, like https://" in said
+    assert "homeserver cannot be '127.0.0.1:9482'. Use the URL of the homeserver, like https://" in said
     assert "--set homeserver=https://matrix.example.org" in said
-    assert said.index("homeserver cannot be") < said.index("The whole id")
+    assert said.index("homeserver cannot be") < said.index("Full user id")
     assert 'homeserver: "https://matrix.example.org"' in own.read_text()
 
 

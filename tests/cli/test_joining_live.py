@@ -26,16 +26,16 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def walk(terminal: Terminal) -> None:
     terminal.shows("@BotFather and send /newbot")
-    terminal.shows("The token, not shown while you type")
+    terminal.shows("Token (hidden while you type)")
     time.sleep(0.2)  # like a person; before, the terminal may still show what is typed
     terminal.types(f"{WRONG}\n")
     terminal.shows("telegram says: ")
-    terminal.shows("Once more? [y/N]")
+    terminal.shows("Try again? [y/N]")
     terminal.types("y\n")
-    terminal.shows("The token")
+    terminal.shows("Token (hidden")
     time.sleep(0.2)
     terminal.types(f"{TOKEN}\n")
-    terminal.shows("Your own user id on Telegram")
+    terminal.shows("Your own Telegram user id")
     terminal.types("7\n")
     terminal.shows(f"has telegram:main from now on: @{BOT['username']}.")
     terminal.shows("/setprivacy")

@@ -282,13 +282,14 @@ def _owner(draft: AccountDraft, said: str) -> str:
 
     def read(owner: str) -> str:
         if owner and guide.owner_pattern and not re.fullmatch(guide.owner_pattern, owner):
-            allowed = f"{guide.owner_prompt.rstrip('?')}; nothing, to be let in by a code later"
+            prompt = guide.owner_prompt.rstrip("?")
+            allowed = f"{prompt[:1].lower()}{prompt[1:]}, or nothing to pair with a code later"
             raise BadArgument("The owner cannot be", found=owner, allowed=allowed, example=guide.owner_example)
         return owner
 
     if said or not guide.owner_prompt or not is_interactive():
         return read(said)
-    return ask_for(f"{guide.owner_prompt} Nothing, to be let in by a code later:", "", read)
+    return ask_for(f"{guide.owner_prompt} Leave empty to pair with a code later:", "", read)
 
 
 def _report_account(file: Path, draft: AccountDraft, owner: str, *, json: bool) -> None:
