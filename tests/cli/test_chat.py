@@ -75,7 +75,7 @@ def test_a_chat_is_attached_to_a_conversation_of_another(place: Place) -> None:
     for chat in ("main", "second"):
         done = place.run("chat", "--chat", chat, "--attach", "Plans", "-m", "again")
         assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "You said: again")
-        assert done.stdout.startswith("This chat now continues “Plans”")
+        assert done.stdout.startswith("This chat already takes part in “Plans”")
 
 
 @pytest.mark.parametrize("which", ["nowhere", ""])
