@@ -52,8 +52,8 @@ class _Ear(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        broke = re.search(r"broke: (\w+)", text)
-        if broke and broke[1] not in _WELL_KNOWN:
+        error = re.search(r": (\w+)", text) if str(getattr(record, "action", "")).endswith(".error") else None
+        if error and error[1] not in _WELL_KNOWN:
             self._ending.problems.append(text)
 
 
