@@ -1,4 +1,4 @@
-"""Palaver: an agent gateway. People talk to an AI agent from whatever chat app they already use."""
+"""Palaver: an agent gateway. People talk to an AI agent from the chat app they already use."""
 
 __all__ = ["__version__"]
 

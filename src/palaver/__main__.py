@@ -6,7 +6,7 @@ __all__ = ["start"]
 
 
 def start() -> None:
-    """Whoever changes their mind while the modules are still read is not shown which one it was."""
+    """Run the command; Ctrl-C during the imports ends it without a traceback."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from palaver.cli.main import run  # noqa: PLC0415 - slow to import

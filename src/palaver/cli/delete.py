@@ -100,7 +100,7 @@ async def _wipe(store: Store) -> None:
     for wipe in (store.search.catch_up, store.scrub):
         try:
             await wipe()
-        except Exception as error:  # noqa: BLE001 - whatever it is undeletes nothing
+        except Exception as error:  # noqa: BLE001 - an error here undeletes nothing
             print_note(f"Deleted text can stay in the index or the log for a while: {error}")
 
 

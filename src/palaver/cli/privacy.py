@@ -241,7 +241,7 @@ def _read(file: str) -> int | str:
         with Path(file).open("rb") as stream:
             if stream.peek(len(_EXPORT))[: len(_EXPORT)] == _EXPORT:
                 return check_export(stream)
-            # Whatever does not begin like a receipt is not read to its end.
+            # Do not read a file to its end if it does not begin like a receipt.
             return (stream.read() if stream.peek(1)[:1] == b"{" else stream.read(_FIRST_BYTES)).decode()
     except OSError as error:
         raise cannot_use(file, error, EXAMPLES["verify"]) from error

@@ -24,7 +24,7 @@ def with_plugins(registry: Registry, store: Store) -> Registry:
     for found in sorted(entry_points(group=GROUP), key=lambda each: each.name):
         try:
             handlers = [_checked(each) for each in found.load()(store)]
-        except Exception as error:  # noqa: BLE001 - whatever a plugin raises, the gateway starts without it
+        except Exception as error:  # noqa: BLE001 - the gateway starts without a plugin that fails
             _log_skipped(found, describe_error(error))
         else:
             registry = _with_handlers(registry, found, handlers)

@@ -69,9 +69,9 @@ class CapsConfig(MeasureConfig):
 
 
 TERMINAL_OWNER = Grant(platform="terminal", role=AccessRole.OWNER)
-"""Whoever sits at the terminal owns the gateway."""
+"""The person at the terminal owns the gateway."""
 WEB_OWNER = Grant(platform="web", user_id="owner", role=AccessRole.OWNER)
-"""So does whoever was given a login link: only the window speaks in the name of this platform."""
+"""So does a person with an owner login link: only the web server speaks for this platform."""
 API_OWNER = Grant(platform="api", user_id="owner", role=AccessRole.OWNER)
 """So does a program with a token of the owner's."""
 

@@ -71,7 +71,7 @@ class WebConfig(Section):
 
     @model_validator(mode="after")
     def _is_safe_to_reach(self) -> Self:
-        """Whoever opens it to a network says how it is reached: links and the checks of requests need it."""
+        """Require a public URL for an address that others can reach: links and request checks need it."""
         if self.enabled and not ipaddress.ip_address(self.host).is_loopback and self.public_url is None:
             raise as_pydantic_error(
                 BadArgument(

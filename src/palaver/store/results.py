@@ -70,9 +70,9 @@ class Opened:
     """The same, where it had not ended by itself earlier."""
     before_had_words: bool = False
     is_alone: bool = False
-    """Whoever speaks is known to be the only one who takes part, and no other place leads there."""
+    """The sender is the only participant, and no other chat is attached."""
     is_first_contact: bool = False
-    """Whoever speaks never took part in a session of the profile before."""
+    """The sender never took part in a session of this profile before."""
     lacks_home: bool = False
     """Nobody has said yet where output for the platform goes; looked up at a first contact."""
 

@@ -155,7 +155,7 @@ class Replies:
 
 def _pieces(text: str, limits: Limits) -> list[str]:
     room = _room(limits)
-    # Whatever follows is in none of the pieces that are kept: none holds more than `room` characters.
+    # The rest is in none of the kept pieces: no piece holds more than `room` characters.
     beginning = text[: (MAX_PARTS + 1) * room]
     pieces = [piece.text for piece in split(beginning, room, limits.unit)]
     if len(pieces) <= MAX_PARTS:
