@@ -2,8 +2,6 @@
 
 import signal
 
-__all__ = ["start"]
-
 
 def start() -> None:
     """Run the command; Ctrl-C during the imports ends it without a traceback."""

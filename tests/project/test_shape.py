@@ -8,6 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted((ROOT / "src/palaver").rglob("*.py"))
+PUBLIC = {"protocols", "testkit"}
+"""Packages that third parties import: their modules list every public name in `__all__`."""
 
 
 def public_definitions(tree: ast.Module) -> set[str]:
@@ -54,7 +56,7 @@ def test_all_is_true_and_every_module_says_what_it_is() -> None:
         assert ast.get_docstring(tree), path
         declared = declared_names(tree)
         if declared is None:
-            assert not public_definitions(tree), path
+            assert not (PUBLIC & set(path.parts) and public_definitions(tree)), path
             continue
         assert public_definitions(tree) <= set(declared), path
         assert set(declared) <= set(bound_names(tree)), path

@@ -29,10 +29,6 @@ from palaver.protocols.agent import (
     UsageReport,
 )
 
-__all__ = [
-    "EchoAgent",
-]
-
 _QUIET, _LOUD = ModelOverride(model="echo"), ModelOverride(model="loud")
 _CHARACTERS_PER_TOKEN = 4
 _MAX_EXCERPT_LENGTH = 40

@@ -46,13 +46,6 @@ from palaver.protocols.agent import (
     UsageReport,
 )
 
-__all__ = [
-    "FINAL_EVENTS",
-    "Exchange",
-    "failure_detail",
-    "to_usage",
-]
-
 FINAL_EVENTS = (Final, Failure, ApprovalNeeded)
 """Each of these ends the stream."""
 _REFUSED = "A person did not approve this."

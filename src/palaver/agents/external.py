@@ -25,14 +25,6 @@ from palaver.model.session import ModelOverride
 from palaver.model.turn import Usage
 from palaver.protocols.agent import Event, Excerpt, Failure, FailureKind, GeneratedText, Request
 
-__all__ = [
-    "AgentCall",
-    "AgentError",
-    "AgentRequest",
-    "ExternalAgent",
-    "Transport",
-]
-
 AgentRequest = Answer | Summarise | Title
 
 

@@ -15,10 +15,6 @@ from palaver.agents.external import AgentError, AgentRequest
 from palaver.agents.wire import MAX_LINE_BYTES, Answer, FromAgent, ProtocolError, Reply, encode_line, parse_line
 from palaver.protocols.agent import FailureKind
 
-__all__ = [
-    "HttpTransport",
-]
-
 _MAX_POSTS = 100
 """How many requests one turn can take: one more after each time the agent asks for something."""
 _ACCEPT = "application/x-ndjson, text/event-stream, application/json"

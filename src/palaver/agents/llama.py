@@ -19,10 +19,6 @@ import xllamacpp
 
 from palaver.agents.local import OPTIONS_VARIABLE, LocalModel, context_length
 
-__all__ = [
-    "main",
-]
-
 _LLAMA: Any = xllamacpp  # the types are not ours
 _SUMMARY_TOKENS = 200
 _SUMMARISE = "Summarise this part of a conversation in a few sentences. Keep names, facts and decisions."

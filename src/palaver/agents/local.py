@@ -15,14 +15,6 @@ from palaver.agents.external import ExternalAgent
 from palaver.agents.process_pool import ProcessPool, safe_environment
 from palaver.model.errors import BadArgument
 
-__all__ = [
-    "OPTIONS_VARIABLE",
-    "LocalModel",
-    "context_length",
-    "installed_model",
-    "local_agent",
-]
-
 _MAGIC = b"GGUF"
 _STRING, _ARRAY = 8, 9
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}

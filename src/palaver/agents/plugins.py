@@ -9,13 +9,6 @@ from pydantic import BaseModel
 from palaver.model.errors import BadArgument, PalaverError
 from palaver.protocols.agent import Agent
 
-__all__ = [
-    "ENTRY_POINT_GROUP",
-    "AgentFactory",
-    "agent_options",
-    "make_agent",
-]
-
 ENTRY_POINT_GROUP = "palaver.agents"
 """A package adds `name = "module:Agent"` to this entry point group."""
 _EXAMPLE = 'an entry point parrot = "parrot_agent:Parrot"'

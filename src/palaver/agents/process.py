@@ -30,13 +30,6 @@ from palaver.model.redact import redact
 from palaver.model.text import one_line
 from palaver.protocols.agent import FailureKind
 
-__all__ = [
-    "Process",
-    "Worker",
-    "WorkerCall",
-    "home_folder",
-]
-
 log = logging.getLogger(__name__)
 
 _EXIT_TIMEOUT_SECONDS = 2.0

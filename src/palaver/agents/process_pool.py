@@ -11,11 +11,6 @@ from palaver.agents.external import AgentError, AgentRequest
 from palaver.agents.process import Process, Worker, WorkerCall
 from palaver.protocols.agent import FailureKind
 
-__all__ = [
-    "ProcessPool",
-    "safe_environment",
-]
-
 _FIRST_RESTART_SECONDS, _MAX_RESTART_SECONDS = 0.2, 30.0
 _TRANSIENT_ERRORS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY})
 _SAFE_VARIABLES = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"})

@@ -18,42 +18,6 @@ import msgspec
 from palaver.model.view import Message
 from palaver.protocols.agent import Excerpt, FailureKind, Request
 
-__all__ = [
-    "MAX_LINE_BYTES",
-    "PROTOCOL",
-    "AgentQuestion",
-    "Answer",
-    "AskNewMessages",
-    "Cancel",
-    "FileContent",
-    "FromAgent",
-    "Hello",
-    "NewMessages",
-    "ProtocolError",
-    "ReadFile",
-    "Reply",
-    "Result",
-    "Summarise",
-    "Title",
-    "UseTool",
-    "WireApprovalNeeded",
-    "WireCall",
-    "WireDelta",
-    "WireFailure",
-    "WireFile",
-    "WireFinal",
-    "WireMessage",
-    "WireModel",
-    "WireTool",
-    "WireToolCalled",
-    "WireToolReturned",
-    "WireUsage",
-    "answer_request",
-    "encode_line",
-    "excerpt_request",
-    "parse_line",
-]
-
 PROTOCOL: Final = 1
 MAX_LINE_BYTES = 1 << 26
 """Twice the size of the largest file that the gateway accepts by default."""

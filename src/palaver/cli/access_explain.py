@@ -23,10 +23,6 @@ from palaver.store.conversations import chat_migration
 from palaver.store.people import grants
 from palaver.store.people.grants import GrantTable
 
-__all__ = [
-    "explain_access",
-]
-
 _VERDICTS = {Verdict.ALLOW: "let in", Verdict.REFUSE: "refused", Verdict.PAIR: "given a code"}
 _HEARD = {
     Addressing.ADDRESSED: "for the agent",

@@ -24,16 +24,6 @@ from palaver.model.text import escape_invisible
 from palaver.platforms.plugins import AdapterFactory, load_factory
 from palaver.protocols.adapter import SetupGuide, SetupQuestion
 
-__all__ = [
-    "AccountDraft",
-    "AccountRejected",
-    "Cancelled",
-    "ask_for",
-    "ask_secretly",
-    "draft_account",
-    "is_interactive",
-]
-
 _ACCOUNT = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")

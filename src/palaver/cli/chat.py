@@ -22,8 +22,6 @@ from palaver.platforms.terminal.client import Client, GatewayFailing, Screen
 from palaver.platforms.terminal.pipe import PipeScreen, read_lines, say_all, say_one
 from palaver.platforms.terminal.screen import LiveScreen, history_file
 
-__all__ = ["EXAMPLES", "app", "chat"]
-
 EXAMPLES = {"chat": 'palaver chat -m "What is on today?"'}
 _INTERRUPTED = 130
 _LONGEST_NAME = 100

@@ -18,8 +18,6 @@ from palaver.config.validation import format_value
 from palaver.gateway.agents import find_unavailable_agents
 from palaver.platforms.plugins import known_platforms, load_factory
 
-__all__ = ["EXAMPLES", "app", "check", "path", "show"]
-
 EXAMPLES = {
     "check": "palaver config check",
     "show": "palaver config show",

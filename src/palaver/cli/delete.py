@@ -48,13 +48,6 @@ from palaver.store.status import session_list
 from palaver.store.status.session_list import Period, Stats, Totals
 from palaver.store.store import Store
 
-__all__ = [
-    "confirm_deletion",
-    "delete_sessions",
-    "prune_sessions",
-    "show_stats",
-]
-
 
 def confirm_deletion(question: str, example: str, *, yes: bool) -> bool:
     """Ask before deleting; without a terminal, require --yes."""

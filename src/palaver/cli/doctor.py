@@ -25,8 +25,6 @@ from palaver.store.status.health import (
 )
 from palaver.store.store import Store
 
-__all__ = ["EXAMPLES", "app", "doctor"]
-
 EXAMPLES = {"doctor": "palaver doctor --rebuild-search"}
 
 app = typer.Typer(rich_markup_mode=None)

@@ -24,8 +24,6 @@ from palaver.platforms.catalog import PLATFORMS
 from palaver.store.conversations.attach import conversation_of
 from palaver.store.opening import sqlite_path
 
-__all__ = ["EXAMPLES", "app", "key", "reset", "schedule", "target"]
-
 EXAMPLES = {
     "key": "palaver explain key --platform telegram --kind group --chat -100 --user 7",
     "reset": "palaver explain reset --policy daily --zone Europe/Berlin --last-active 2026-03-29T01:30:00+01:00",

@@ -36,13 +36,6 @@ from palaver.store.archive.reader import check_header
 from palaver.store.status.session_list import NO_FILTER, ListFilter
 from palaver.store.store import Store
 
-__all__ = [
-    "cannot_use",
-    "export_sessions",
-    "import_archive",
-    "open_output",
-]
-
 _SUFFIXES = {
     ".jsonl": ExportFormat.JSONL,
     ".md": ExportFormat.MARKDOWN,

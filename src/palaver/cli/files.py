@@ -17,8 +17,6 @@ from palaver.store.conversations import attachments
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.store import Store
 
-__all__ = ["EXAMPLES", "app", "file"]
-
 EXAMPLES = {"file": "palaver file 9f86d081884c7d65 -o report.md"}
 
 app = typer.Typer(rich_markup_mode=None)

@@ -18,11 +18,6 @@ from palaver.model.errors import PalaverError, StoreInUse
 from palaver.platforms.terminal.client import GatewayFailing
 from palaver.platforms.terminal.socket import Streams, connect
 
-__all__ = [
-    "GatewayClient",
-    "GatewayCrashed",
-]
-
 log = logging.getLogger(__name__)
 
 _RECONNECT_GRACE_S = 15.0

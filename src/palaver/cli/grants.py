@@ -19,8 +19,6 @@ from palaver.store.people import grants
 from palaver.store.people.grants import Change, ChangeKind, GrantTable
 from palaver.store.store import Store
 
-__all__ = ["EXAMPLES", "add_grant", "app", "list_grants", "remove_grant", "show_log"]
-
 EXAMPLES = {
     "list": "palaver grants list",
     "add": "palaver grants add telegram:7 --role admin",

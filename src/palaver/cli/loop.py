@@ -12,8 +12,6 @@ if sys.platform != "win32":
 else:
     new_event_loop = None
 
-__all__ = ["run"]
-
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -19,14 +19,6 @@ from palaver import __version__
 from palaver.cli.output import FAILED, TEMPORARY, WRONG, discard_output, print_error
 from palaver.model.errors import BadArgument, InvalidInput, PalaverError, StoreInUse, StoreUnavailable
 
-__all__ = [
-    "LazyGroup",
-    "app",
-    "main",
-    "palaver",
-    "run",
-]
-
 
 class LazyGroup(TyperGroup):
     """A command group that imports its module on the first call, so that `--help` stays fast."""

@@ -19,8 +19,6 @@ from palaver.store.store import Store
 from palaver.web.mcp.remote_client import RemoteClient
 from palaver.web.tokens import issue_token
 
-__all__ = ["EXAMPLES", "app", "serve"]
-
 EXAMPLES = {"mcp": "palaver mcp --scopes read"}
 _TOKEN = "PALAVER_TOKEN"  # noqa: S105 - the name of a variable
 _TOKEN_LIFETIME = timedelta(days=30)

@@ -12,27 +12,6 @@ from rich.text import Text
 
 from palaver.model.text import escape_invisible
 
-__all__ = [
-    "FAILED",
-    "INTERNAL",
-    "TEMPORARY",
-    "WRONG",
-    "Progress",
-    "confirmed",
-    "counted",
-    "discard_output",
-    "print_error",
-    "print_facts",
-    "print_heading",
-    "print_json",
-    "print_line",
-    "print_list",
-    "print_note",
-    "print_rows",
-    "print_text",
-    "print_verdict",
-]
-
 FAILED = 1
 WRONG = 2
 """The input, the configuration or the store is wrong: trying again does not help."""

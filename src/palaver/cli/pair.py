@@ -16,8 +16,6 @@ from palaver.store.people import pairing
 from palaver.store.people.grants import Stranger
 from palaver.store.store import Store
 
-__all__ = ["EXAMPLES", "app", "approve_code", "deny_stranger", "list_strangers"]
-
 EXAMPLES = {
     "list": "palaver pair list",
     "approve": "palaver pair approve K7QM3XPR --role member",

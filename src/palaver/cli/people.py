@@ -18,8 +18,6 @@ from palaver.store.people.grants import GrantTable
 from palaver.store.people.people import Person
 from palaver.store.store import Store
 
-__all__ = ["EXAMPLES", "app", "list_people", "show_person"]
-
 EXAMPLES = {
     "list": "palaver people list",
     "show": "palaver people show telegram:7",

@@ -20,8 +20,6 @@ from palaver.platforms.plugins import BUILT_IN, installed_platforms, known_platf
 from palaver.store.accounts import AccountHealth
 from palaver.store.store import Store
 
-__all__ = ["EXAMPLES", "app", "check", "platforms"]
-
 EXAMPLES = {"platforms": "palaver platforms", "check": "palaver platforms check telegram"}
 
 app = typer.Typer(help=f"Show which accounts are connected.\n\n{EXAMPLES['platforms']}", rich_markup_mode=None)

@@ -25,8 +25,6 @@ from palaver.store.privacy.person_export import FORMAT, check_export, export_per
 from palaver.store.privacy.receipt import Receipt, Verification, delete_digests, get_receipt, read_receipt, verify
 from palaver.store.store import Store
 
-__all__ = ["EXAMPLES", "export_everything", "forget_person", "list_receipts", "verify_file"]
-
 EXAMPLES = {
     "export": "palaver people export telegram:7 -o ann.jsonl",
     "forget": "palaver people forget telegram:7 --dry-run",

@@ -22,14 +22,6 @@ from palaver.protocols.adapter import PlatformError
 from palaver.protocols.agent import Agent, Closable, Event, Failure, Final, Request
 from palaver.protocols.capabilities import Checking, HttpCallbacks
 
-__all__ = [
-    "Answer",
-    "NotReached",
-    "ask_account",
-    "ask_accounts",
-    "try_out",
-]
-
 _ANSWER_TIMEOUT_S = 90.0
 _MAX_CHARS = 300
 _QUESTION = Request(

@@ -33,8 +33,6 @@ from palaver.model.local_time import parse_zone
 from palaver.model.value import value
 from palaver.store.people import grants
 
-__all__ = ["EXAMPLES", "Plan", "app", "setup", "zone_here"]
-
 EXAMPLES = {
     "setup": "palaver setup --agent model --model openai:gpt-5-mini --key-env OPENAI_API_KEY --yes",
     "account": "palaver setup telegram --set token_file=~/token --owner 7",

@@ -18,13 +18,6 @@ from palaver.store.queue import outbox
 from palaver.store.status.trace import NAMES, DeliveryTrace, InboundTrace, Trace, TurnTrace, find_traces
 from palaver.store.store import Store
 
-__all__ = [
-    "EXAMPLES",
-    "app",
-    "print_trace",
-    "trace",
-]
-
 EXAMPLES = {"trace": "palaver trace in:42"}
 
 app = typer.Typer(rich_markup_mode=None)

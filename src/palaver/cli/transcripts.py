@@ -14,18 +14,6 @@ from palaver.store.archive.render import entry_flags, moment_text, speaker, with
 from palaver.store.results import Preview
 from palaver.store.search.search import Hit
 
-__all__ = [
-    "entry_fields",
-    "hit_fields",
-    "name_of",
-    "preview_fields",
-    "print_entries",
-    "print_hits",
-    "print_previews",
-    "print_session",
-    "session_fields",
-]
-
 _STYLES = {
     Role.USER: "bold cyan",
     Role.ASSISTANT: "bold green",

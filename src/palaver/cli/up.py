@@ -23,8 +23,6 @@ from palaver.model.errors import InvalidInput, StoreError, StoreInUse, StoreUnav
 from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.store.opening import check_url
 
-__all__ = ["EXAMPLES", "app", "configuration", "load_for_gateway", "up"]
-
 log = logging.getLogger(__name__)
 
 EXAMPLES = {"up": "palaver up"}

@@ -13,8 +13,6 @@ from palaver.model.quotas import UsageTotal
 from palaver.store.people import usage
 from palaver.store.people.usage import GroupBy
 
-__all__ = ["EXAMPLES", "app", "show_usage"]
-
 EXAMPLES = {"usage": "palaver usage --by person --since 7d"}
 _DEFAULT_SPAN = timedelta(days=30)
 

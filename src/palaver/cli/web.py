@@ -17,18 +17,6 @@ from palaver.store.people import api_tokens
 from palaver.store.people.api_tokens import ALL_RIGHTS, Credential, CredentialKind, Right
 from palaver.web.tokens import issue_link, issue_token
 
-__all__ = [
-    "EXAMPLES",
-    "Identity",
-    "app",
-    "create_token",
-    "link",
-    "list_tokens",
-    "revoke_token",
-    "rights_named",
-    "tokens",
-]
-
 EXAMPLES = {
     "link": "palaver web link",
     "list": "palaver web tokens list",

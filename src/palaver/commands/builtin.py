@@ -13,11 +13,6 @@ from palaver.commands.transcripts import compress_commands, transcript_commands
 from palaver.commands.turns import BUSY_MODE_COMMANDS, tool_commands, turn_commands
 from palaver.store.store import Store
 
-__all__ = [
-    "BUILTIN_NAMES",
-    "builtin_commands",
-]
-
 
 def builtin_commands(store: Store) -> Registry:
     return Registry(

@@ -12,20 +12,6 @@ from palaver.model.text import one_line
 from palaver.model.turn import Inbound
 from palaver.store.status.trace import DeliveryTrace, InboundTrace, Trace, TurnTrace
 
-__all__ = [
-    "Step",
-    "Tone",
-    "ago",
-    "counted",
-    "format_time",
-    "in_quotes",
-    "listed",
-    "session_name",
-    "session_phrase",
-    "trace_steps",
-    "trace_title",
-]
-
 _MAX_QUOTE_CHARS = 80
 _PAGE_SIZE = 20
 

@@ -17,10 +17,6 @@ from palaver.model.source import DM, Source
 from palaver.model.turn import outbound_to
 from palaver.store.store import Store
 
-__all__ = [
-    "handoff_commands",
-]
-
 _ATTACH = Command(
     name="attach",
     help="Join a conversation in another chat from here, by title or id. /detach leaves it",

@@ -6,14 +6,6 @@ from palaver.model.access import AccessRole
 from palaver.model.command import Command
 from palaver.model.errors import UnknownCommand
 
-__all__ = [
-    "allowed",
-    "explain",
-    "grouped",
-    "list_commands",
-    "spellings",
-]
-
 _GROUPS = ("conversations", "transcripts", "finding", "answers", "people", "gateway")
 """Display order; other groups follow by name."""
 

@@ -14,11 +14,6 @@ from palaver.model.text import one_line
 from palaver.protocols.agent import Choosing
 from palaver.store.store import Store
 
-__all__ = [
-    "model_commands",
-    "usage_commands",
-]
-
 _DEFAULT = "default"
 _MODEL = Command(
     name="model",

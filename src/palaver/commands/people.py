@@ -23,14 +23,6 @@ from palaver.store.people.people import Identity, Offer, Party, Person
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.store import Store
 
-__all__ = [
-    "format_identities",
-    "link_commands",
-    "person_commands",
-    "privacy_commands",
-    "require_direct_chat",
-]
-
 _UNLINK = Command(
     name="unlink",
     help="Undo the last link of your accounts, or unlink one account. Each returns to its own conversation",

@@ -11,11 +11,6 @@ from palaver.model.command import Command, Invocation
 from palaver.store.accounts import AccountHealth
 from palaver.store.store import Store
 
-__all__ = [
-    "home_commands",
-    "platform_commands",
-]
-
 _PLATFORMS = Command(
     name="platforms",
     help="Show which accounts are connected, since when, and their last error",

@@ -8,11 +8,6 @@ from palaver.commands.registry import CommandHandler, Registry
 from palaver.engine.retry import describe_error
 from palaver.store.store import Store
 
-__all__ = [
-    "GROUP",
-    "with_plugins",
-]
-
 log = logging.getLogger(__name__)
 
 GROUP = "palaver.commands"

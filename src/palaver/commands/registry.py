@@ -11,12 +11,6 @@ from palaver.model.errors import NotAllowed
 from palaver.model.text import one_line
 from palaver.model.value import value
 
-__all__ = [
-    "CommandHandler",
-    "Registry",
-    "reply",
-]
-
 Handle = Callable[[Invocation, CommandContext], Transaction[str] | Awaitable[Transaction[str]]]
 """Awaiting comes first and changes nothing; the transaction does the work and returns the answer."""
 

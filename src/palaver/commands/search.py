@@ -19,11 +19,6 @@ from palaver.store.archive.exporter import ExportFormat
 from palaver.store.search.search import SPOKEN_ROLES, Hit, Order, SearchFilter
 from palaver.store.store import Store
 
-__all__ = [
-    "export_commands",
-    "search_commands",
-]
-
 _ME = "me"
 _ROLES = (Role.USER, Role.ASSISTANT, Role.TOOL)
 _BEST = Arg(name="best", kind=ArgKind.FLAG)

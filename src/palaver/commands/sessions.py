@@ -16,14 +16,6 @@ from palaver.model.transcript import start_of_last_turns
 from palaver.store.results import Preview
 from palaver.store.store import Store
 
-__all__ = [
-    "branch_commands",
-    "drop_pending_question",
-    "join_open_session",
-    "session_commands",
-    "session_list_commands",
-]
-
 _GROUP = "conversations"
 _NEW = Command(
     name="new",

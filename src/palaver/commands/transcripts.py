@@ -13,11 +13,6 @@ from palaver.model.transcript import is_addressed_to_agent
 from palaver.store.results import Undone
 from palaver.store.store import Store
 
-__all__ = [
-    "compress_commands",
-    "transcript_commands",
-]
-
 _GROUP = "transcripts"
 _UNDO = Command(
     name="undo",

@@ -16,12 +16,6 @@ from palaver.protocols.tools import Tool
 from palaver.store.results import Decision, Status
 from palaver.store.store import Store
 
-__all__ = [
-    "BUSY_MODE_COMMANDS",
-    "tool_commands",
-    "turn_commands",
-]
-
 _GROUP = "answers"
 _STOP = Command(name="stop", help="Stop the current answer", example="/stop", urgent=True, remote=True, group=_GROUP)
 _STATUS = Command(

@@ -20,19 +20,6 @@ from palaver.model.errors import InvalidInput
 from palaver.model.platform import Platform
 from palaver.model.target import Place
 
-__all__ = [
-    "Accounts",
-    "AdapterInfo",
-    "AgentOptions",
-    "DescribeAdapter",
-    "Forwards",
-    "Hooks",
-    "Receives",
-    "find_plugin_mistakes",
-    "platforms_with_accounts",
-    "read_secret_files",
-]
-
 
 class AdapterInfo(Protocol):
     """What the configuration needs to know about an adapter."""

@@ -11,20 +11,6 @@ from pydantic import AfterValidator, ConfigDict, Discriminator, Field, SecretStr
 from palaver.config.types import Duration, Section, Syntax, Tokens
 from palaver.model.errors import InvalidInput
 
-__all__ = [
-    "GROUP",
-    "INSTALLED",
-    "AgentConfig",
-    "EchoAgentConfig",
-    "HttpAgentConfig",
-    "LocalAgentConfig",
-    "ModelAgentConfig",
-    "PluginAgentConfig",
-    "ProgramAgentConfig",
-    "installed",
-    "web_address",
-]
-
 GROUP = "palaver.agents"
 """A distribution adds `name = "module:Agent"` to the entry points of this group."""
 INSTALLED = "an installed agent"

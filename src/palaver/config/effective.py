@@ -9,8 +9,6 @@ from palaver.config.nodes import FieldPath, Position, dotted_path
 from palaver.config.secrets import SET, mask_secrets
 from palaver.config.types import Section
 
-__all__ = ["Setting", "effective_settings"]
-
 
 class Setting(NamedTuple):
     field: str

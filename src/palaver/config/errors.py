@@ -6,11 +6,6 @@ from palaver.config.nodes import Position
 from palaver.model.errors import InvalidInput, invalid_message
 from palaver.model.value import value
 
-__all__ = [
-    "MalformedConfig",
-    "Mistake",
-]
-
 
 @value
 class Mistake:

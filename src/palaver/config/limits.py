@@ -7,8 +7,6 @@ from pydantic import Field
 from palaver.config.types import Duration, Forever, Section
 from palaver.engine.options import Options
 
-__all__ = ["LimitsConfig"]
-
 _USUAL = Options()
 _NONE, _SECOND, _DAY, _YEAR = timedelta(), timedelta(seconds=1), timedelta(days=1), timedelta(days=365)
 _BLINK = timedelta(milliseconds=10)

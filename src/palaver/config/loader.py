@@ -24,12 +24,6 @@ from palaver.config.validation import find_schema_mistakes, find_unknown_names, 
 from palaver.model.platform import Platform
 from palaver.model.value import value
 
-__all__ = [
-    "Loaded",
-    "load",
-    "load_with_sources",
-]
-
 _MAX_MISTAKES = 100
 """Report at most this many mistakes of one kind per file."""
 _SQLITE = "sqlite:///"

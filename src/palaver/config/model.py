@@ -32,21 +32,6 @@ from palaver.model.scope import DmScope, GroupScope, Scope, ThreadScope
 from palaver.model.scoped_setting import ChatSelector, ScopedSetting
 from palaver.model.tools import ALL_TOOLS
 
-__all__ = [
-    "AttentionConfig",
-    "ChatConfig",
-    "Config",
-    "LogConfig",
-    "LogFormat",
-    "LogLevel",
-    "MetricsConfig",
-    "PlatformConfig",
-    "ProfileConfig",
-    "ResetConfig",
-    "ScopeConfig",
-    "ServerConfig",
-]
-
 T = TypeVar("T")
 _RESET = ResetPolicy()
 _SCOPE = Scope()

@@ -6,15 +6,6 @@ from pathlib import Path
 from palaver.model.text import escape_invisible
 from palaver.model.value import value
 
-__all__ = [
-    "FieldPath",
-    "Node",
-    "PlainValue",
-    "Position",
-    "dotted_path",
-    "merge",
-]
-
 FieldPath = tuple[str | int, ...]
 PlainValue = str | dict[str, "PlainValue"] | list["PlainValue"]
 

@@ -8,12 +8,6 @@ from pydantic_core import ErrorDetails
 from palaver.config.nodes import FieldPath, Node
 from palaver.config.secrets import FILE, is_secret
 
-__all__ = [
-    "allowed_by",
-    "by_place",
-    "example_of",
-]
-
 _TYPES = {
     "float": "a number",
     "int": "a whole number",

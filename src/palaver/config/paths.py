@@ -8,15 +8,6 @@ from typing import NamedTuple
 
 from palaver.model.errors import BadArgument
 
-__all__ = [
-    "DATABASE",
-    "Files",
-    "configuration_files",
-    "data_directory",
-    "exists",
-    "expand_home",
-]
-
 DATABASE = "palaver.db"
 _FILE = "palaver.yaml"
 

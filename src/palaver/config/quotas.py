@@ -15,18 +15,6 @@ from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.quotas import UNLIMITED, Quota, QuotaKind, QuotaRules
 from palaver.model.scope import ProfileRule
 
-__all__ = [
-    "API_OWNER",
-    "TERMINAL_OWNER",
-    "WEB_OWNER",
-    "CapConfig",
-    "CapsConfig",
-    "CommandRoles",
-    "GrantConfig",
-    "MeasureConfig",
-    "RouteConfig",
-]
-
 
 class CapConfig(Section):
     tokens: Tokens = Field(default=None, description="So many tokens, in and out.")

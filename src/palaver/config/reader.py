@@ -14,13 +14,6 @@ from palaver.config.errors import Mistake
 from palaver.config.nodes import FieldPath, Node, Position, dotted_path
 from palaver.model.value import value
 
-__all__ = [
-    "EXAMPLE",
-    "ParseResult",
-    "parse",
-    "read",
-]
-
 _PARSE: Any = getattr(yaml, "parse")  # noqa: B009 - the types are not ours
 EXAMPLE = "busy: queue"
 _PLAIN_YAML = "plain YAML: fields, values and lists in one document"

@@ -16,17 +16,6 @@ from palaver.model.errors import BadArgument
 from palaver.model.redact import redact
 from palaver.model.value import value
 
-__all__ = [
-    "FILE",
-    "SET",
-    "WithSecrets",
-    "fill_secrets",
-    "is_secret",
-    "mask_secrets",
-    "option_names",
-    "read_secret",
-]
-
 SET = "(set)"
 """Shown instead of a secret."""
 _REFERENCE = re.compile(r"\$\{[^}]*\}?")

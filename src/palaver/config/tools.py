@@ -20,8 +20,6 @@ from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument
 from palaver.model.tools import ApprovalMode, ToolRules
 
-__all__ = ["McpServerConfig", "ToolNames", "ToolsConfig"]
-
 _USUAL = ToolRules()
 _OFF = "off"
 _SERVER = re.compile(r"[a-z0-9][a-z0-9-]{0,19}", re.ASCII)

@@ -17,25 +17,6 @@ from palaver.model.local_time import parse_zone
 from palaver.model.text import one_line
 from palaver.model.value import value
 
-__all__ = [
-    "Duration",
-    "Folder",
-    "Forever",
-    "MaybeName",
-    "Money",
-    "Port",
-    "Role",
-    "Section",
-    "Syntax",
-    "Tokens",
-    "Url",
-    "WakeWords",
-    "Zone",
-    "as_pydantic_error",
-    "duration_text",
-    "words_text",
-]
-
 T = TypeVar("T")
 
 

@@ -21,17 +21,6 @@ from palaver.model.access import AccessRole
 from palaver.model.platform import Platform
 from palaver.model.source import STANDARD_KINDS
 
-__all__ = [
-    "FieldLocation",
-    "find_schema_mistakes",
-    "find_unknown_names",
-    "find_user_only_fields",
-    "format_value",
-    "locate_field",
-    "syntax_of",
-    "without_tags",
-]
-
 _USER_ONLY = ("agent", "commands", "data_dir", "grants", "hooks", "store", "tools", "web")
 
 

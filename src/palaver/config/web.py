@@ -9,8 +9,6 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 from palaver.config.types import Section, Syntax, as_pydantic_error, words_text
 from palaver.model.errors import BadArgument
 
-__all__ = ["WebConfig"]
-
 _LOOPBACK = "127.0.0.1"
 _OFF = "off"
 _PUBLIC = "https://palaver.example.org"

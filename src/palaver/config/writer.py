@@ -12,16 +12,6 @@ import yaml
 
 from palaver.model.errors import BadArgument
 
-__all__ = [
-    "field_names",
-    "has_section",
-    "replace_fields",
-    "replace_file",
-    "replace_section",
-    "section_lines",
-    "yaml_scalar",
-]
-
 _COMPOSE: Any = getattr(yaml, "compose")  # noqa: B009 - the types are not ours
 _PRIVATE = 0o600
 _PRIVATE_FOLDER = 0o700

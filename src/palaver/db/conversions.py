@@ -11,8 +11,6 @@ from palaver.db.transaction import Row, Statements, Transaction, Value, transact
 from palaver.model.session import identity_of
 from palaver.model.source import Source
 
-__all__ = ["CONVERSIONS", "inbox_columns", "operation_columns", "outbox_causes", "turn_columns"]
-
 _PAGE = 1000
 _LOWEST = -(1 << 62)
 _MICROSECOND = timedelta(microseconds=1)

@@ -9,17 +9,6 @@ from typing import Protocol, TypeVar
 from palaver.db.transaction import Transaction
 from palaver.model.key import SessionKey
 
-__all__ = [
-    "ACCOUNTS",
-    "INBOX",
-    "JOURNAL",
-    "OUTBOX",
-    "PEOPLE",
-    "TURNS",
-    "Database",
-    "key_topic",
-]
-
 T = TypeVar("T")
 
 # Topics to listen to.

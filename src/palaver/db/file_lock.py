@@ -14,16 +14,6 @@ from typing import IO
 
 from palaver.model.errors import StoreError, StoreInUse, StoreUnavailable
 
-__all__ = [
-    "FileLock",
-    "is_disk_full",
-    "is_transient",
-    "is_writable",
-    "nearest_existing",
-    "refuse_hard_links",
-    "refuse_network_disk",
-]
-
 _TRANSIENT = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR})
 _TRANSIENT_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE})
 

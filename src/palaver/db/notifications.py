@@ -4,10 +4,6 @@ import asyncio
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-__all__ = [
-    "Notifier",
-]
-
 
 class Notifier:
     """Listen first, then read, then wait: a notification between reading and waiting is not lost."""

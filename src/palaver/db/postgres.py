@@ -26,14 +26,6 @@ from palaver.db.transaction import (
 )
 from palaver.model.errors import NewerSchema, StoreError, StoreUnavailable
 
-__all__ = [
-    "CHANNEL",
-    "LOCK",
-    "SESSION_TIMEOUTS",
-    "PostgresDatabase",
-    "to_postgres",
-]
-
 T = TypeVar("T")
 # asyncpg has no types of its own.
 Connection = Any

@@ -10,19 +10,6 @@ from palaver.db.conversions import CONVERSIONS
 from palaver.db.transaction import Lock, Statements, Transaction, transaction
 from palaver.model.errors import NewerSchema, StoreInUse
 
-__all__ = [
-    "HOLD_SCHEMA",
-    "POSTGRES",
-    "SQLITE",
-    "Migration",
-    "connection_name",
-    "known_migrations",
-    "migrate_step",
-    "pending_migrations",
-    "refuse_running_gateways",
-    "translate",
-]
-
 _NAME = "hashtextextended('gateways of palaver in ' || current_schema(), 0)"
 HOLD_SCHEMA = f"SELECT pg_advisory_lock_shared({_NAME})"
 """Hold until the connection ends. It waits while another process migrates the schema."""

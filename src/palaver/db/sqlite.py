@@ -24,13 +24,6 @@ from palaver.db.transaction import (
 )
 from palaver.model.errors import StoreError, StoreUnavailable
 
-__all__ = [
-    "SqliteDatabase",
-    "connect",
-    "run_statements",
-    "use_write_ahead_log",
-]
-
 T = TypeVar("T")
 
 _MAX_BATCH = 256

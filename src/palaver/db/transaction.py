@@ -23,20 +23,6 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 from palaver.model.errors import StoreError
 from palaver.model.value import value
 
-__all__ = [
-    "ConstraintViolated",
-    "Lock",
-    "Notify",
-    "Row",
-    "Statement",
-    "Statements",
-    "Transaction",
-    "Value",
-    "fail_statement",
-    "storable",
-    "transaction",
-]
-
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 P = ParamSpec("P")

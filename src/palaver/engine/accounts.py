@@ -31,18 +31,6 @@ from palaver.protocols.capabilities import CommandMenu, MenuCommand, supports
 from palaver.store.status.message_status import Reply
 from palaver.store.store import Store
 
-__all__ = [
-    "FIRST_PAUSE_SECONDS",
-    "FIRST_REFUSAL_PAUSE_SECONDS",
-    "LONGEST_PAUSE_SECONDS",
-    "LONGEST_REFUSAL_PAUSE_SECONDS",
-    "AccountHealth",
-    "AccountReceiver",
-    "AccountRunner",
-    "ReconnectBackoff",
-    "ServedAccountReceiver",
-]
-
 log = logging.getLogger(__name__)
 
 

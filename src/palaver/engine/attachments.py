@@ -18,8 +18,6 @@ from palaver.protocols.adapter import PlatformBusy, PlatformDown
 from palaver.protocols.capabilities import Downloading, supports
 from palaver.store.queue.cause import CauseKind, SendCause
 
-__all__ = ["CLEAN_UP_EVERY_SECONDS", "PAGE_SIZE", "RETRY_AFTER", "UNREFERENCED_FOR", "Attachments", "CommandFiles"]
-
 log = logging.getLogger(__name__)
 
 

@@ -18,8 +18,6 @@ from palaver.model.value import value
 from palaver.protocols.agent import Agent
 from palaver.protocols.tools import Tool
 
-__all__ = ["UTC", "CommandContext", "Commands"]
-
 UTC = ZoneInfo("UTC")
 
 

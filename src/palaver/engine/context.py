@@ -19,10 +19,6 @@ from palaver.protocols.tools import Toolset
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.store import Store
 
-__all__ = [
-    "EngineContext",
-]
-
 
 @dataclass(kw_only=True, slots=True)
 class EngineContext:

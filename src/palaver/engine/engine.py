@@ -39,10 +39,6 @@ from palaver.protocols.tools import Toolset
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.store import Store
 
-__all__ = [
-    "Engine",
-]
-
 log = logging.getLogger(__name__)
 
 

@@ -18,8 +18,6 @@ from palaver.protocols.hooks import GatewayEvent, Hook, PartialAnswerListener
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.store import Store
 
-__all__ = ["HOOK_TIMEOUT_SECONDS", "EventOutbox", "Hooks", "load_hook"]
-
 log = logging.getLogger(__name__)
 
 HOOK_TIMEOUT_SECONDS = 10.0

@@ -21,16 +21,6 @@ from palaver.store.accounts import GATEWAY
 from palaver.store.privacy.erasure import ERASURES
 from palaver.store.results import ResetRule
 
-__all__ = [
-    "EPOCH",
-    "ERASURE_PAUSE_SECONDS",
-    "FINALISE_TRIES",
-    "FULL_SCAN_EVERY",
-    "PAGE_SIZE",
-    "SESSION_PAGE_SIZE",
-    "Maintenance",
-]
-
 log = logging.getLogger(__name__)
 
 PAGE_SIZE = 500

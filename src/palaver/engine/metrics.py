@@ -3,15 +3,6 @@
 from contextlib import AbstractContextManager, nullcontext
 from typing import Literal, Protocol, runtime_checkable
 
-__all__ = [
-    "Count",
-    "Exposing",
-    "Level",
-    "Meter",
-    "NoMeter",
-    "Step",
-]
-
 Step = Literal["accept", "begin", "turn", "settle", "send", "tool"]
 Count = Literal[
     "messages_repeated",

@@ -19,13 +19,6 @@ from palaver.model.tools import ToolRules
 from palaver.model.turn import BusyMode, Inbound, account_text
 from palaver.store.results import ResetRule
 
-__all__ = [
-    "ChatMoves",
-    "Options",
-    "follow_move",
-    "follow_moves",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Options:

@@ -13,8 +13,6 @@ from palaver.model.errors import StoreError
 from palaver.protocols.hooks import PartialAnswer
 from palaver.store.store import Store
 
-__all__ = ["DEBOUNCE_SECONDS", "MAX_TURNS", "PAGE_SIZE", "POLL_SECONDS", "PendingReply", "ReplyWaiter"]
-
 _TOPICS = (INBOX, JOURNAL, OUTBOX, TURNS)
 DEBOUNCE_SECONDS = 0.01
 """How long to collect notifications for one query."""

@@ -15,25 +15,6 @@ from palaver.model.backoff import backoff
 from palaver.model.errors import NewerSchema, StoreError, StoreUnavailable
 from palaver.store.store import Store
 
-__all__ = [
-    "DESCRIBED_FRAMES",
-    "RESTART_PAUSE_SECONDS",
-    "StrayCancellation",
-    "Timeout",
-    "Timeouts",
-    "TimerQueue",
-    "contain_cancellation",
-    "describe_error",
-    "log_error",
-    "log_outage",
-    "log_task_error",
-    "retry",
-    "retry_outage",
-    "retry_until_stored",
-    "run_forever",
-    "wait_any",
-]
-
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -27,12 +27,6 @@ from palaver.engine.retry import log_error
 from palaver.model.errors import BadArgument, InvalidInput
 from palaver.protocols.agent import Agent, Agents, Closable, Retiring
 
-__all__ = [
-    "AgentPool",
-    "build_agent",
-    "find_unavailable_agents",
-]
-
 log = logging.getLogger(__name__)
 
 

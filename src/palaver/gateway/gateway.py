@@ -46,8 +46,6 @@ from palaver.web.event_hub import CHAT, Event, Hub
 from palaver.web.services import Services
 from palaver.web.tokens import Authenticator
 
-__all__ = ["FIXED_SETTINGS", "GC_THRESHOLD", "Gateway"]
-
 log = logging.getLogger(__name__)
 
 GC_THRESHOLD = 10_000

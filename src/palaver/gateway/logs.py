@@ -10,8 +10,6 @@ from palaver.engine.retry import describe_error
 from palaver.model.redact import redact
 from palaver.model.text import one_line
 
-__all__ = ["FIELDS", "MAX_CHARACTERS", "HumanFormat", "JsonFormat", "configure_logs"]
-
 FIELDS = (
     "action",
     "account",

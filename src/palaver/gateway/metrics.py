@@ -7,10 +7,6 @@ from importlib.util import find_spec
 from palaver.engine.metrics import Meter, NoMeter
 from palaver.model.errors import BadArgument
 
-__all__ = [
-    "open_meter",
-]
-
 
 @contextmanager
 def open_meter(port: int | None, *, web: bool = False) -> Generator[Meter]:

@@ -9,8 +9,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from palaver.engine.metrics import Count, Level, Step
 from palaver.model.errors import BadArgument
 
-__all__ = ["BUCKETS_SECONDS", "COUNTS", "LEVELS", "PrometheusMeter", "serve_metrics"]
-
 COUNTS: Mapping[Count, str] = {
     "messages_repeated": "Messages that a platform delivered again",
     "messages_refused": "Messages from senders without access",

@@ -21,8 +21,6 @@ from palaver.store.opening import sqlite_path
 from palaver.store.status import message_status
 from palaver.store.store import Store
 
-__all__ = ["POLL_SECONDS", "RECAP_ENTRIES", "WRITE_REFUSAL_SECONDS", "TerminalService", "terminal_socket"]
-
 RECAP_ENTRIES = 6
 POLL_SECONDS = 1.0
 WRITE_REFUSAL_SECONDS = 5.0

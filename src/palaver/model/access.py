@@ -9,19 +9,6 @@ from palaver.model.errors import BadArgument
 from palaver.model.source import DM, Source, Trust
 from palaver.model.value import value
 
-__all__ = [
-    "Access",
-    "AccessRole",
-    "Basis",
-    "Effect",
-    "Grant",
-    "GrantIndex",
-    "Verdict",
-    "decide_access",
-    "keeps_an_owner",
-    "replaced_grants",
-]
-
 
 class AccessRole(IntEnum):
     GUEST = 1

@@ -9,15 +9,6 @@ from palaver.model.text import one_line
 from palaver.model.turn import Inbound
 from palaver.model.value import value
 
-__all__ = [
-    "Addressing",
-    "AddressingRules",
-    "AnswerMode",
-    "calls_by_name",
-    "classify_addressing",
-    "is_undecided",
-]
-
 
 class AnswerMode(StrEnum):
     """Which messages the agent answers in a group."""

@@ -6,18 +6,6 @@ from typing import NamedTuple
 from palaver.model.errors import PalaverError
 from palaver.model.label import Label
 
-__all__ = [
-    "ID_LENGTH",
-    "UNKNOWN_TYPE",
-    "Attachment",
-    "NewFile",
-    "StoredBlob",
-    "TooLarge",
-    "describe_attachment",
-    "detect_media_type",
-    "format_size",
-]
-
 UNKNOWN_TYPE = "application/octet-stream"
 ID_LENGTH = 16
 _MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,63}/[a-z0-9][a-z0-9.+-]{0,63}")

@@ -1,7 +1,5 @@
 """Backoff: how long to wait between attempts."""
 
-__all__ = ["backoff"]
-
 _MAX_STEPS = 16
 
 

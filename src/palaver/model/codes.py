@@ -4,14 +4,6 @@ import hashlib
 
 from palaver.model.errors import BadArgument
 
-__all__ = [
-    "CODE_ALPHABET",
-    "CODE_LENGTH",
-    "code_hash",
-    "make_code",
-    "parse_code",
-]
-
 CODE_ALPHABET = "ACDEFGHJKMNPQRTUVWXY34679"
 """Without characters that look alike: 0 and O, 1, I and L, 2 and Z, 5 and S, 8 and B."""
 CODE_LENGTH = 8

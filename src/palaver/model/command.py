@@ -11,17 +11,6 @@ from palaver.model.errors import BadArgument, UnknownCommand
 from palaver.model.turn import BusyMode
 from palaver.model.value import value
 
-__all__ = [
-    "YES",
-    "Arg",
-    "ArgKind",
-    "Command",
-    "Invocation",
-    "command_table",
-    "parse_command",
-    "with_roles",
-]
-
 
 class ArgKind(StrEnum):
     WORD = "word"

@@ -7,14 +7,6 @@ from palaver.model.transcript import Entry, Role, is_addressed_to_agent
 from palaver.model.value import value
 from palaver.model.view import visible_entries
 
-__all__ = [
-    "CompactionPlan",
-    "CompactionTrigger",
-    "check_gain",
-    "estimate_tokens",
-    "plan_compaction",
-]
-
 _BYTES_PER_TOKEN = 4
 
 

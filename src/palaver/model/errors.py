@@ -33,36 +33,6 @@ from enum import Enum
 
 from palaver.model.text import quoted
 
-__all__ = [
-    "BadArgument",
-    "EmptyTitle",
-    "IllegalTransition",
-    "InvalidInput",
-    "LastOwner",
-    "LockedOut",
-    "MalformedKey",
-    "MalformedSchedule",
-    "MalformedSource",
-    "MalformedTarget",
-    "MalformedTime",
-    "NewerSchema",
-    "NotAllowed",
-    "NotFound",
-    "NotServed",
-    "NothingToCompact",
-    "PalaverError",
-    "SessionBusy",
-    "StaleFence",
-    "StoreError",
-    "StoreInUse",
-    "StoreUnavailable",
-    "UnknownCommand",
-    "UnknownPlatform",
-    "UnknownStore",
-    "UnknownZone",
-    "invalid_message",
-]
-
 
 class PalaverError(Exception):
     """Anything Palaver itself raises."""

@@ -6,16 +6,6 @@ from palaver.model.access import Basis, Effect, Grant
 from palaver.model.errors import BadArgument, UnknownPlatform
 from palaver.model.ids import decode_id, encode_id
 
-__all__ = [
-    "EVERYBODY",
-    "GRANTEE_FORMS",
-    "describe_grant_place",
-    "describe_grantee",
-    "normalize_identity",
-    "parse_grantee",
-    "parse_identity",
-]
-
 EVERYBODY = "everybody"
 GRANTEE_FORMS = f"platform:ID, a whole platform, person:ID, or {EVERYBODY}"
 _PERSON = "person:"

@@ -5,13 +5,6 @@ from urllib.parse import quote, unquote
 
 from palaver.model.errors import MalformedSource
 
-__all__ = [
-    "MAX_IDS_BYTES",
-    "check_ids",
-    "decode_id",
-    "encode_id",
-]
-
 MAX_IDS_BYTES = 2048
 """The most bytes that percent-encoded ids can have together, so that every database can index them."""
 _MAX_ENCODED_CHARACTER_BYTES = 12

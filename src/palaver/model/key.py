@@ -23,20 +23,6 @@ from palaver.model.ids import decode_id, encode_id
 from palaver.model.scope import DmScope, GroupScope, Scope, ThreadScope
 from palaver.model.source import DM, THREAD, Source
 
-__all__ = [
-    "UNKNOWN_SPEAKER",
-    "KeyExplanation",
-    "KeyPart",
-    "SessionKey",
-    "Sharing",
-    "Speaker",
-    "canonical_id",
-    "canonical_source",
-    "derive_key",
-    "explain_key",
-    "key_file_name",
-]
-
 
 class SessionKey(NamedTuple):
     """Which conversation. Two keys are equal exactly if the conversation is the same; an empty part means none."""

@@ -4,11 +4,6 @@ from typing import NoReturn, final
 
 from palaver.model.text import one_line
 
-__all__ = [
-    "LABEL_LIMIT",
-    "Label",
-]
-
 LABEL_LIMIT = 240
 
 

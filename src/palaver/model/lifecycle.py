@@ -9,15 +9,6 @@ from typing import TypeVar
 
 from palaver.model.errors import IllegalTransition
 
-__all__ = [
-    "EndReason",
-    "InboxState",
-    "OutboxState",
-    "SessionState",
-    "TurnState",
-    "advance",
-]
-
 
 class SessionState(Enum):
     OPEN = "open"

@@ -5,13 +5,6 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
-__all__ = [
-    "OFFER_LIFETIME",
-    "Link",
-    "group_identities",
-    "replacement_links",
-]
-
 OFFER_LIFETIME = timedelta(minutes=10)
 """How long a code can be entered and, once it was entered, how long both sides have to agree."""
 

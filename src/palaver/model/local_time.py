@@ -8,18 +8,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from palaver.model.errors import MalformedTime, UnknownZone
 
-__all__ = [
-    "first_instant",
-    "format_instant",
-    "instants_of",
-    "parse_age",
-    "parse_instant",
-    "parse_past",
-    "parse_zone",
-    "to_local",
-    "to_utc",
-]
-
 # "right/" counts leap seconds, "posix…" doubles the rest, "localtime" is another zone on each machine.
 _ZONE = re.compile(r"(?!right/|posix|localtime$)[A-Za-z][\w+-]*(/[\w+-]+)*", re.ASCII)
 _TIME = re.compile(

@@ -12,11 +12,6 @@ from palaver.model.prompt_markers import quote_label
 from palaver.model.transcript import Sender
 from palaver.model.value import value
 
-__all__ = [
-    "Naming",
-    "Pseudonyms",
-]
-
 
 @value(kw_only=False)
 class Pseudonyms:

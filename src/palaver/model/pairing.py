@@ -6,19 +6,6 @@ from enum import StrEnum
 
 from palaver.model.value import value
 
-__all__ = [
-    "CODE_LIFETIME",
-    "LOCKOUT",
-    "MAX_FAILURES",
-    "MAX_KEPT_MESSAGES",
-    "MAX_PENDING",
-    "REQUEST_INTERVAL",
-    "PairingRequest",
-    "Reception",
-    "locked_until",
-    "receive_stranger",
-]
-
 CODE_LIFETIME = timedelta(hours=1)
 REQUEST_INTERVAL = timedelta(minutes=10)
 """How long a stranger who got a code waits for the next one."""

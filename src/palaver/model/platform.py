@@ -6,12 +6,6 @@ from collections.abc import Set as AbstractSet
 from palaver.model.errors import UnknownPlatform
 from palaver.model.value import value
 
-__all__ = [
-    "RESERVED_NAMES",
-    "Platform",
-    "PlatformNote",
-]
-
 # These words are delivery targets.
 RESERVED_NAMES = frozenset({"all", "local", "origin"})
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")

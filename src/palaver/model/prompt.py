@@ -9,12 +9,6 @@ from palaver.model.prompt_markers import CLOSE, OPEN, quote_label
 from palaver.model.source import DM, NO_LABELS, Labels, Source
 from palaver.model.value import value
 
-__all__ = [
-    "HomeChannel",
-    "Situation",
-    "context_section",
-]
-
 
 @value
 class HomeChannel:

@@ -2,16 +2,6 @@
 
 from palaver.model.label import Label
 
-__all__ = [
-    "CLOSE",
-    "OPEN",
-    "gap_marker",
-    "marker",
-    "note_marker",
-    "quote_label",
-    "strip_markers",
-]
-
 OPEN = "⟦"
 CLOSE = "⟧"
 

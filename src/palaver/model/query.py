@@ -18,12 +18,6 @@ from palaver.model.tokenizer import (
 )
 from palaver.model.value import value
 
-__all__ = [
-    "Clause",
-    "Query",
-    "parse_query",
-]
-
 _CHUNK = re.compile(r"\S+")
 _MAX_QUERY_LENGTH = 2000
 _MAX_CLAUSES = 16

@@ -10,18 +10,6 @@ from palaver.model.access import AccessRole
 from palaver.model.local_time import first_instant, to_local
 from palaver.model.value import value
 
-__all__ = [
-    "UNLIMITED",
-    "Quota",
-    "QuotaKind",
-    "QuotaReached",
-    "QuotaRules",
-    "UsageTotal",
-    "check_quotas",
-    "period_end",
-    "period_start",
-]
-
 
 class QuotaKind(StrEnum):
     """Whose usage a quota counts, and over which period."""

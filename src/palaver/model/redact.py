@@ -11,10 +11,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-__all__ = [
-    "redact",
-]
-
 _TYPED_NAME = r"(?:pass(?:word|wd|phrase|code)|(?<=[_-])pass|pwd)"
 _ISSUED_NAME = (
     r"(?:(?:api|access|secret|private|signing|encryption|account|shared|master|auth)[_. -]?key"

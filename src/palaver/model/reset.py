@@ -9,18 +9,6 @@ from palaver.model.errors import BadArgument
 from palaver.model.local_time import first_instant, to_local, to_utc
 from palaver.model.value import value
 
-__all__ = [
-    "Activity",
-    "Cause",
-    "ResetDecision",
-    "ResetMode",
-    "ResetPolicy",
-    "ResetReason",
-    "counts_as_activity",
-    "decide_reset",
-    "next_daily_boundary",
-]
-
 
 class ResetMode(StrEnum):
     NEVER = "never"

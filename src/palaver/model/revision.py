@@ -8,14 +8,6 @@ from palaver.model.session import identity_of
 from palaver.model.turn import Inbound, Received
 from palaver.model.value import value
 
-__all__ = [
-    "RevisionAction",
-    "RevisionDecision",
-    "RevisionPolicy",
-    "decide_revision",
-    "revision_note",
-]
-
 
 class RevisionPolicy(StrEnum):
     IGNORE = "ignore"

@@ -12,19 +12,6 @@ from palaver.model import local_time
 from palaver.model.errors import MalformedSchedule, MalformedTime
 from palaver.model.value import value
 
-__all__ = [
-    "MAX_MISSED_COUNTED",
-    "Cron",
-    "DueFiring",
-    "Every",
-    "Once",
-    "Schedule",
-    "find_due",
-    "next_occurrences",
-    "parse_schedule",
-    "parse_stored_schedule",
-]
-
 MAX_MISSED_COUNTED = 100
 """Missed occurrences are counted up to this number, which then means "or more"."""
 

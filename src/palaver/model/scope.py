@@ -5,15 +5,6 @@ from enum import StrEnum
 from palaver.model.source import MAIN, Source
 from palaver.model.value import value
 
-__all__ = [
-    "DmScope",
-    "GroupScope",
-    "ProfileRule",
-    "Scope",
-    "ThreadScope",
-    "choose_profile",
-]
-
 
 class DmScope(StrEnum):
     PER_CHAT = "per-chat"

@@ -7,12 +7,6 @@ from typing import Generic, NamedTuple, TypeVar
 
 from palaver.model.source import Source
 
-__all__ = [
-    "ChatSelector",
-    "ResolvedSetting",
-    "ScopedSetting",
-]
-
 T = TypeVar("T")
 
 

@@ -10,16 +10,6 @@ from palaver.model.lifecycle import EndReason, SessionState
 from palaver.model.source import MAIN, Source
 from palaver.model.value import value
 
-__all__ = [
-    "Counters",
-    "ModelOverride",
-    "Principal",
-    "Session",
-    "identity_of",
-    "owner_of",
-    "source_of_identity",
-]
-
 
 def identity_of(source: Source) -> str | None:
     """Return the account that a message came from, as text: `telegram:7`."""

@@ -9,20 +9,6 @@ from palaver.model.label import Label
 from palaver.model.platform import Platform
 from palaver.model.value import value
 
-__all__ = [
-    "CHANNEL",
-    "DM",
-    "GROUP",
-    "MAIN",
-    "NO_LABELS",
-    "STANDARD_KINDS",
-    "THREAD",
-    "Labels",
-    "Source",
-    "Trust",
-    "describe_source",
-]
-
 DM = "dm"
 GROUP = "group"
 CHANNEL = "channel"

@@ -10,12 +10,6 @@ from palaver.model.errors import BadArgument
 from palaver.model.text import can_cut, last_cut
 from palaver.model.value import value
 
-__all__ = [
-    "Piece",
-    "Unit",
-    "split",
-]
-
 _PARAGRAPH = re.compile(r"\n\s*\n")
 _LINE = re.compile(r"\n")
 _SENTENCE = re.compile(r"""[.!?…]["'”’)\]*_]*\s+|[。！？；][」』”’）]*""")  # noqa: RUF001

@@ -8,17 +8,6 @@ from palaver.model.ids import MAX_IDS_BYTES, decode_id, encode_id
 from palaver.model.platform import Platform
 from palaver.model.value import value
 
-__all__ = [
-    "All",
-    "Home",
-    "Local",
-    "Origin",
-    "Place",
-    "Target",
-    "parse_targets",
-    "target_text",
-]
-
 
 @value(kw_only=False)
 class Origin:

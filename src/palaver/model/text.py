@@ -4,14 +4,6 @@ import re
 import unicodedata
 from functools import lru_cache
 
-__all__ = [
-    "can_cut",
-    "escape_invisible",
-    "last_cut",
-    "one_line",
-    "quoted",
-]
-
 _BREAKS = re.compile(r"[\n\r\t\v\f\x1c-\x1f\x85\u2028\u2029]+")
 # Cc control, Cf format (zero-width, bidi, tags), Cs half surrogates, Co private use, Cn unassigned.
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})

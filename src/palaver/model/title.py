@@ -8,14 +8,6 @@ from itertools import count
 from palaver.model.errors import EmptyTitle
 from palaver.model.text import one_line
 
-__all__ = [
-    "TITLE_LIMIT",
-    "clean_title",
-    "lineage",
-    "newest_of_lineage",
-    "next_in_lineage",
-]
-
 TITLE_LIMIT = 100
 _BASE_LIMIT = 80
 """Characters of a title that name its lineage, so that every number fits behind them."""

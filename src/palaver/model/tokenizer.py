@@ -12,24 +12,6 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-__all__ = [
-    "MAX_TERM_LENGTH",
-    "TOKENIZER_VERSION",
-    "Chunk",
-    "Span",
-    "Token",
-    "TokenizedText",
-    "TokenizedWord",
-    "bigrams",
-    "index_terms",
-    "is_run",
-    "join_chunks",
-    "split_pages",
-    "split_word",
-    "tokenize",
-    "tokenize_chunk",
-]
-
 TOKENIZER_VERSION = f"1/{unicodedata.unidata_version}"
 """Changes when the same text is tokenized differently. An index of another version must be rebuilt."""
 

@@ -15,17 +15,6 @@ from palaver.model.text import escape_invisible
 from palaver.model.transcript import ToolCall
 from palaver.model.value import value
 
-__all__ = [
-    "ALL_TOOLS",
-    "MAX_QUESTION_LENGTH",
-    "TOOL_NAME",
-    "ApprovalMode",
-    "ToolRules",
-    "approval_question",
-    "clean_result",
-    "parse_arguments",
-]
-
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 """Tool names that every provider accepts."""
 ALL_TOOLS = frozenset({"all"})

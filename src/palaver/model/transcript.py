@@ -8,15 +8,6 @@ from typing import NamedTuple
 from palaver.model.attachment import Attachment
 from palaver.model.label import Label
 
-__all__ = [
-    "Entry",
-    "Role",
-    "Sender",
-    "ToolCall",
-    "is_addressed_to_agent",
-    "start_of_last_turns",
-]
-
 
 class Role(StrEnum):
     USER = "user"

@@ -14,23 +14,6 @@ from palaver.model.reset import Cause, counts_as_activity
 from palaver.model.source import NO_LABELS, Labels, Source
 from palaver.model.value import value
 
-__all__ = [
-    "BusyMode",
-    "Choice",
-    "ClientTool",
-    "Delivery",
-    "Inbound",
-    "Outbound",
-    "Received",
-    "Revision",
-    "Turn",
-    "Usage",
-    "account_text",
-    "outbound_to",
-    "question_id",
-    "resolve_unclear",
-]
-
 
 class BusyMode(StrEnum):
     """What happens to a message that arrives while a turn runs."""

@@ -4,10 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar, dataclass_transform, overload
 
-__all__ = [
-    "value",
-]
-
 T = TypeVar("T")
 
 

@@ -26,18 +26,6 @@ from palaver.model.naming import Naming
 from palaver.model.prompt_markers import gap_marker, marker, note_marker, quote_label, strip_markers
 from palaver.model.transcript import Entry, Role, Sender, ToolCall
 
-__all__ = [
-    "INTERRUPTED",
-    "LONG_GAP",
-    "Message",
-    "open_calls",
-    "open_calls_of_turn",
-    "render",
-    "repair",
-    "view",
-    "visible_entries",
-]
-
 LONG_GAP = timedelta(hours=6)
 INTERRUPTED = "(interrupted: no result was recorded, its effect is unknown)"
 _NO_OUTPUT = "(no output)"

@@ -4,10 +4,6 @@ from collections.abc import Mapping
 
 from palaver.model.platform import Platform, PlatformNote
 
-__all__ = [
-    "PLATFORMS",
-]
-
 _SLACK = PlatformNote(
     text="You can read channels, look up people and pin messages here with the Slack tools.",
     needs=frozenset({"slack"}),

@@ -12,16 +12,6 @@ from palaver.model.platform import Platform
 from palaver.platforms.catalog import PLATFORMS
 from palaver.protocols.adapter import Adapter
 
-__all__ = [
-    "BUILT_IN",
-    "ENTRY_POINT_GROUP",
-    "AdapterFactory",
-    "installed_platforms",
-    "known_platforms",
-    "load_factory",
-    "make_adapter",
-]
-
 ENTRY_POINT_GROUP = "palaver.platforms"
 """A distribution adds `name = "module:Adapter"` to the entry points of this group."""
 BUILT_IN = frozenset({"terminal", "web", "api"})

@@ -12,26 +12,6 @@ from palaver.model.turn import Outbound, account_text
 from palaver.model.value import value
 from palaver.store.records import from_json, instant, json_text, micros, source_text
 
-__all__ = [
-    "GATEWAY",
-    "AccountHealth",
-    "acquire",
-    "count_start",
-    "get_home",
-    "list_all_homes",
-    "list_health",
-    "list_homes",
-    "mark_chat_gone",
-    "mark_chat_reachable",
-    "mark_connected",
-    "mark_down",
-    "read_position",
-    "release",
-    "reset_start_count",
-    "save_position",
-    "set_home",
-]
-
 GATEWAY = "gateway"
 """Platform name under which gateways agree who does maintenance."""
 

@@ -35,14 +35,6 @@ from palaver.store.search.search import Search
 from palaver.store.search.sqlite_index import SqliteIndex
 from palaver.store.store import Store
 
-__all__ = [
-    "back_up",
-    "check_url",
-    "open_search",
-    "open_store",
-    "sqlite_path",
-]
-
 
 async def open_search(database: Database) -> Search:
     """The index that belongs to this database: a file beside SQLite's, tables of their own in PostgreSQL."""

@@ -23,31 +23,6 @@ from palaver.model.source import Labels, Source
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import BusyMode, ClientTool, Delivery, Inbound, Outbound, Received, Revision, Turn
 
-__all__ = [
-    "DELIVERY_COLUMNS",
-    "INBOX_COLUMNS",
-    "REPLIES",
-    "SESSION_COLUMNS",
-    "TURN_COLUMNS",
-    "Prepared",
-    "delivery_of",
-    "entries_of",
-    "file_digests",
-    "from_json",
-    "inbound_body",
-    "instant",
-    "json_text",
-    "micros",
-    "outbound_body",
-    "prepare",
-    "received_of",
-    "session_of",
-    "source_of",
-    "source_text",
-    "stop_text",
-    "turn_of",
-]
-
 REPLIES = 1024
 """Reply ids are turn number * REPLIES + ordinal, so no turn has more."""
 

@@ -15,27 +15,6 @@ from palaver.model.transcript import Entry
 from palaver.model.turn import Outbound, Received, Turn, account_text
 from palaver.model.value import value
 
-__all__ = [
-    "Begun",
-    "BusyNotices",
-    "Choose",
-    "Decision",
-    "Greet",
-    "Held",
-    "Offer",
-    "Opened",
-    "Opening",
-    "OperationKind",
-    "Preview",
-    "RepeatSafety",
-    "ResetRule",
-    "ResetRules",
-    "Signals",
-    "Status",
-    "Undone",
-    "Welcome",
-]
-
 
 @value
 class ResetRule:

@@ -28,10 +28,6 @@ from palaver.store.queue import inbox, outbox, revisions, turn_control, turns
 from palaver.store.search.search import Search
 from palaver.store.status import journal_feed, message_status, overview, session_list, trace, webchat_log
 
-__all__ = [
-    "Store",
-]
-
 T = TypeVar("T")
 
 _OUTAGE_SECONDS = 15.0

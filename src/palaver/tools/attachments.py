@@ -6,10 +6,6 @@ from collections.abc import Sequence
 from palaver.model.attachment import UNKNOWN_TYPE, NewFile, detect_media_type, format_size
 from palaver.protocols.tools import Tool, ToolFailed, ToolUse
 
-__all__ = [
-    "FileTools",
-]
-
 _PAGE_LENGTH = 20_000
 _HEAD_BYTES = 16
 _READ = Tool(

@@ -26,13 +26,6 @@ from palaver.model.text import one_line
 from palaver.model.value import value
 from palaver.protocols.tools import Tool, ToolFailed, ToolUse
 
-__all__ = [
-    "HttpServer",
-    "McpServer",
-    "McpServers",
-    "StdioServer",
-]
-
 log = logging.getLogger(__name__)
 
 _START_TIMEOUT_SECONDS = 20.0

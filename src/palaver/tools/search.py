@@ -13,10 +13,6 @@ from palaver.protocols.tools import Tool, ToolContext, ToolFailed, ToolUse
 from palaver.store.search.search import SPOKEN_ROLES, Hit, Order, SearchFilter
 from palaver.store.store import Store
 
-__all__ = [
-    "SearchTools",
-]
-
 _MAX_LIMIT = 20
 _DEFAULT_LIMIT = 10
 _OWN_TURN_MARGIN = 10

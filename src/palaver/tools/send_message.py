@@ -6,10 +6,6 @@ from palaver.model.errors import InvalidInput
 from palaver.model.target import Origin
 from palaver.protocols.tools import Tool, ToolUse
 
-__all__ = [
-    "MessageTools",
-]
-
 _ORIGIN = Origin().text
 _TEXT = {"type": "string", "description": "The message."}
 _HERE = Tool(

@@ -11,10 +11,6 @@ from palaver.tools.attachments import FileTools
 from palaver.tools.search import SearchTools
 from palaver.tools.send_message import MessageTools
 
-__all__ = [
-    "Toolsets",
-]
-
 
 class Toolsets:
     """Reports a missing package when it is made, and starts servers when they are first needed."""

@@ -5,8 +5,6 @@ from urllib.parse import urlsplit
 
 from palaver.model.value import value
 
-__all__ = ["API_ROOT", "Address"]
-
 API_ROOT = "/api/v1"
 
 

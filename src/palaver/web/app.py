@@ -49,8 +49,6 @@ from palaver.web.pages import chat, explain, messages, people, search, sessions,
 from palaver.web.pages.common import POSITION, navigation, render
 from palaver.web.services import Services
 
-__all__ = ["PAGES", "make_app"]
-
 PAGES = (chat, explain, messages, people, search, sessions, status, usage)
 _TITLES = {400: "Invalid request", 403: "Not allowed", 404: "Not found", 409: "Busy", 503: "Try again later"}
 

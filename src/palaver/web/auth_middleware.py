@@ -20,17 +20,6 @@ from palaver.web.caller import Caller
 from palaver.web.errors import CALLBACK_PREFIX, INTERNAL_ERROR, text_response
 from palaver.web.tokens import Authenticator
 
-__all__ = [
-    "CSRF_FIELD",
-    "CSRF_HEADER",
-    "AuthMiddleware",
-    "FailureLimiter",
-    "caller_of",
-    "caller_or_none",
-    "cookie_name",
-    "login_secret",
-]
-
 log = logging.getLogger(__name__)
 
 CSRF_HEADER = "x-csrf-token"

@@ -9,8 +9,6 @@ from palaver.engine.options import Options
 from palaver.model.attachment import TooLarge
 from palaver.model.errors import PalaverError
 
-__all__ = ["MAX_PLAIN_BYTES", "BodyReader", "ServerBusy", "max_body_bytes", "replay_body"]
-
 MAX_PLAIN_BYTES = 1_000_000
 """Size limit of a body without files."""
 _MAX_LARGE_BODIES = 2

@@ -20,8 +20,6 @@ from palaver.web.bodies import ServerBusy
 from palaver.web.errors import CALLBACK_PREFIX, INTERNAL_ERROR, text_response
 from palaver.web.services import Services
 
-__all__ = ["routes"]
-
 log = logging.getLogger(__name__)
 
 _BODY_TIMEOUT_SECONDS = 30.0

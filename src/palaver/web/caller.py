@@ -7,8 +7,6 @@ from palaver.model.value import value
 from palaver.store.people.api_tokens import Credential, Right
 from palaver.store.store import Store
 
-__all__ = ["OWNER", "Caller", "principal_of"]
-
 OWNER = "owner"
 """The user id of the gateway's owner on the platforms `web` and `api`."""
 

@@ -20,17 +20,6 @@ from palaver.model.errors import (
 )
 from palaver.web.bodies import ServerBusy
 
-__all__ = [
-    "API_PREFIX",
-    "CALLBACK_PREFIX",
-    "INTERNAL_ERROR",
-    "OPENAI_PREFIX",
-    "error_response",
-    "error_text",
-    "status_of",
-    "text_response",
-]
-
 API_PREFIX = "/api/"
 OPENAI_PREFIX = "/v1/"
 CALLBACK_PREFIX = "/in/"

@@ -15,8 +15,6 @@ from palaver.store.status.journal_feed import JournalPage
 from palaver.store.store import Store
 from palaver.web.caller import Caller, principal_of
 
-__all__ = ["Event", "Feed", "Reader", "journal_events", "with_id"]
-
 _MAX_QUEUED_EVENTS = 256
 _MAX_CACHED_TURNS = 1000
 _JOURNAL_PAGE = 100

@@ -14,8 +14,6 @@ from palaver.model.errors import NotFound
 from palaver.model.text import one_line
 from palaver.store.conversations.blob_store import BlobStore
 
-__all__ = ["PICTURES", "asset", "download", "routes"]
-
 PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _MAX_NAME_LENGTH = 200
 _STATIC = Path(__file__).parent / "static"

@@ -22,8 +22,6 @@ from palaver.web.services import Services
 from palaver.web.sse import event_stream
 from palaver.web.tokens import LOGIN_LIFETIME
 
-__all__ = ["routes"]
-
 _MAX_BROWSER_NAME = 100
 _MAX_CODE_LENGTH = 200
 _MAX_FORM_BYTES = 10_000

@@ -29,15 +29,6 @@ from palaver.web.event_hub import HEARTBEAT_SECONDS
 from palaver.web.routes import require
 from palaver.web.services import Services
 
-__all__ = [
-    "MAX_TEXT_LENGTH",
-    "MessageService",
-    "NewMessage",
-    "check_same_message",
-    "conversation_for",
-    "require_own_conversation",
-]
-
 MAX_TEXT_LENGTH = 200_000
 _PLATFORM = "api"
 

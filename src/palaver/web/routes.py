@@ -11,8 +11,6 @@ from palaver.store.people.api_tokens import Right
 from palaver.web.auth_middleware import caller_of
 from palaver.web.caller import Caller
 
-__all__ = ["Handler", "action", "page", "require"]
-
 Handler = Callable[[Request, Caller], Awaitable[Response]]
 
 

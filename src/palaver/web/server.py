@@ -19,8 +19,6 @@ from palaver.web.tokens import has_any_key, issue_link
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-__all__ = ["serve_web"]
-
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 5.0

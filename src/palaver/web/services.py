@@ -25,8 +25,6 @@ from palaver.web.caller import Caller, principal_of
 from palaver.web.event_hub import Hub
 from palaver.web.tokens import Authenticator
 
-__all__ = ["Services", "WebChat"]
-
 T = TypeVar("T")
 
 

@@ -12,8 +12,6 @@ from palaver.web.caller import Caller
 from palaver.web.event_hub import HEARTBEAT_SECONDS, Hub
 from palaver.web.tokens import Authenticator
 
-__all__ = ["STREAM_HEADERS", "event_stream"]
-
 STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 _COMMENT = b":\n\n"
 

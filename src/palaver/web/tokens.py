@@ -14,19 +14,6 @@ from palaver.store.people.api_tokens import ALL_RIGHTS, Credential, CredentialKi
 from palaver.store.store import Store
 from palaver.web.caller import Caller
 
-__all__ = [
-    "LINK_LIFETIME",
-    "LOGIN_IDLE_TIMEOUT",
-    "LOGIN_LIFETIME",
-    "TOKEN_PREFIX",
-    "Authenticator",
-    "csrf_token",
-    "has_any_key",
-    "hash_secret",
-    "issue_link",
-    "issue_token",
-]
-
 LINK_LIFETIME = timedelta(hours=1)
 LOGIN_LIFETIME = timedelta(days=30)
 LOGIN_IDLE_TIMEOUT = timedelta(days=7)

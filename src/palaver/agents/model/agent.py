@@ -26,11 +26,6 @@ from palaver.model.session import ModelOverride
 from palaver.model.turn import Usage
 from palaver.protocols.agent import Event, Excerpt, GeneratedText, Request
 
-__all__ = [
-    "ModelAgent",
-    "ModelFailed",
-]
-
 _DEFAULT_CONTEXT_WINDOW = 16_000
 """Tokens to assume for a model of unknown size."""
 _CHARACTERS_PER_TOKEN = 2

@@ -14,11 +14,6 @@ from palaver.model.errors import InvalidInput
 from palaver.model.turn import Usage
 from palaver.model.value import value
 
-__all__ = [
-    "Costs",
-    "Price",
-]
-
 _MILLION = 1_000_000
 _Amount = Annotated[Decimal, Field(ge=0, le=_MILLION)]
 _ALIASES = {"openai-chat": "openai", "openai-responses": "openai"}

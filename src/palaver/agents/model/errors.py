@@ -27,14 +27,6 @@ from palaver.model.value import value
 from palaver.model.view import Message
 from palaver.protocols.agent import Failure, FailureKind
 
-__all__ = [
-    "CUT_OFF",
-    "PROVIDER_ERRORS",
-    "RejectedBlobs",
-    "is_about_content",
-    "to_failure",
-]
-
 _MAX_REMEMBERED = 4_096
 
 

@@ -23,11 +23,6 @@ from palaver.model.transcript import Role
 from palaver.model.value import value
 from palaver.model.view import Message
 
-__all__ = [
-    "FileView",
-    "history",
-]
-
 _FILE_MARKER = re.compile(
     rf"{OPEN}file ([0-9a-f]{{{ID_LENGTH}}}): [^{OPEN}{CLOSE}]*, ([a-z0-9.+-]+/[a-z0-9.+-]+), [^,{OPEN}{CLOSE}]*{CLOSE}"
 )

@@ -42,14 +42,6 @@ from palaver.protocols.agent import (
 )
 from palaver.protocols.tools import Tool
 
-__all__ = [
-    "NOT_APPROVED",
-    "AnswerLoop",
-    "ModelCall",
-    "ResponseCutOff",
-    "request_parameters",
-]
-
 
 class ResponseCutOff(Exception):
     """The provider's answer ended in the middle."""

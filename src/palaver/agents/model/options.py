@@ -8,11 +8,6 @@ from palaver.model.errors import InvalidInput
 from palaver.model.value import value
 from palaver.protocols.agent import Agent
 
-__all__ = [
-    "ModelOptions",
-    "make_model_agent",
-]
-
 
 @value
 class ModelOptions:

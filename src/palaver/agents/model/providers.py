@@ -18,11 +18,6 @@ from palaver.model.errors import InvalidInput
 from palaver.model.session import ModelOverride
 from palaver.model.value import value
 
-__all__ = [
-    "ModelClient",
-    "ModelClients",
-]
-
 _COMPATIBLE = ("openai", "openai-chat")
 """With a base_url, these mean any server with OpenAI's API."""
 _CHAT = "openai-chat"

@@ -23,16 +23,6 @@ from pydantic_ai.messages import (
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import Message, repair
 
-__all__ = [
-    "PARAGRAPH_BREAK",
-    "blob_of",
-    "calls_of",
-    "reasoning_of",
-    "repair_response",
-    "text_of",
-    "to_response",
-]
-
 PARAGRAPH_BREAK = "\n\n"
 """Separates texts that are joined, as in the view."""
 _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)

@@ -6,15 +6,6 @@ from palaver.model.text import one_line
 from palaver.model.transcript import Role
 from palaver.model.view import Message
 
-__all__ = [
-    "SUMMARY_PROMPT",
-    "TITLE_PROMPT",
-    "parse_title",
-    "split_conversation",
-    "summary_request",
-    "title_request",
-]
-
 SUMMARY_PROMPT = """\
 You summarise conversations between people and an assistant, so that the assistant can continue without the original.
 Keep what it needs: requests and promises, decisions, names, numbers, files and their ids, what tools found out, and

@@ -12,10 +12,6 @@ from palaver.model.turn import Outbound
 from palaver.protocols.adapter import Adapter, Limits, PlatformBusy, SendUnclear, TargetAway
 from palaver.protocols.capabilities import Drafting, Editing, supports
 
-__all__ = [
-    "Draft",
-]
-
 log = logging.getLogger(__name__)
 
 

@@ -16,11 +16,6 @@ from palaver.model.value import value
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.store import Store
 
-__all__ = [
-    "DeliveryFailures",
-    "Handoffs",
-]
-
 
 @transaction
 def _nothing() -> Statements[None]:

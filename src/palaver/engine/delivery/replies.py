@@ -14,8 +14,6 @@ from palaver.model.turn import Choice, Outbound, account_text, outbound_to
 from palaver.protocols.adapter import Adapter, Limits
 from palaver.protocols.capabilities import Forwarding, Uploading, supports
 
-__all__ = ["MAX_PARTS", "PREVIEW_CHARACTERS", "READABLE_PARTS", "Replies"]
-
 log = logging.getLogger(__name__)
 
 MAX_PARTS = 64

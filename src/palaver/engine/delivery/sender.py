@@ -15,11 +15,6 @@ from palaver.protocols.capabilities import Checking, Editing, Threading, Uploadi
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.results import RepeatSafety
 
-__all__ = [
-    "SendBudget",
-    "Sender",
-]
-
 log = logging.getLogger(__name__)
 
 

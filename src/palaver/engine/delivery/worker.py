@@ -33,14 +33,6 @@ from palaver.protocols.adapter import (
 )
 from palaver.protocols.hooks import EventKind, GatewayEvent
 
-__all__ = [
-    "DOWN_PAUSE_SECONDS",
-    "FIRST_PAUSE_SECONDS",
-    "LONGEST_PAUSE_SECONDS",
-    "SETTLE_PAUSE_SECONDS",
-    "DeliveryWorker",
-]
-
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS = 0.5

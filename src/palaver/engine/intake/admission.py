@@ -22,8 +22,6 @@ from palaver.model.value import value
 from palaver.store.people.grants import GrantTable
 from palaver.store.results import BusyNotices
 
-__all__ = ["CODE_BYTES", "AcceptResult", "Admission", "AdmissionDecision", "GrantCache"]
-
 log = logging.getLogger(__name__)
 
 CODE_BYTES = 16

@@ -43,8 +43,6 @@ from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.store import Store
 
-__all__ = ["ANSWERED_ERRORS", "NOT_A_COMMAND", "REMEMBERED_PARSES", "CommandDispatcher", "ParsedMessage"]
-
 log = logging.getLogger(__name__)
 
 REMEMBERED_PARSES = 1024

@@ -17,12 +17,6 @@ from palaver.model.value import value
 from palaver.store.people.grants import GrantTable
 from palaver.store.store import Store
 
-__all__ = [
-    "EffectiveRole",
-    "effective_role",
-    "recheck_roles",
-]
-
 
 @value
 class EffectiveRole:

@@ -29,11 +29,6 @@ from palaver.model.value import value
 from palaver.store.results import BusyNotices
 from palaver.store.store import Store
 
-__all__ = [
-    "Intake",
-    "KeyedLock",
-]
-
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -16,10 +16,6 @@ from palaver.model.revision import RevisionPolicy
 from palaver.model.turn import Inbound, Received
 from palaver.model.value import value
 
-__all__ = [
-    "Revisions",
-]
-
 log = logging.getLogger(__name__)
 
 

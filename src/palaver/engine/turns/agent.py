@@ -38,8 +38,6 @@ from palaver.protocols.agent import (
 from palaver.store.results import Begun, Held
 from palaver.store.store import Store
 
-__all__ = ["CACHED_SECTIONS", "CLOSE_TIMEOUT_SECONDS", "AgentRun", "Outcome", "RequestBuilder", "TurnSnapshot"]
-
 log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_SECONDS = 5.0

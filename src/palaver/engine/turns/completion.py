@@ -21,10 +21,6 @@ from palaver.model.value import value
 from palaver.protocols.agent import ApprovalNeeded, Failure, FailureKind, Final
 from palaver.protocols.hooks import EventKind, GatewayEvent
 
-__all__ = [
-    "TurnCompletion",
-]
-
 log = logging.getLogger(__name__)
 
 _FAILURES = {

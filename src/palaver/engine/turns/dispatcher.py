@@ -13,10 +13,6 @@ from palaver.model.backoff import backoff
 from palaver.model.errors import StoreUnavailable
 from palaver.model.key import SessionKey
 
-__all__ = [
-    "Dispatcher",
-]
-
 log = logging.getLogger(__name__)
 
 Work = Callable[[], Awaitable[datetime | None]]

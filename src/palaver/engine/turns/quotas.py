@@ -18,8 +18,6 @@ from palaver.model.value import value
 from palaver.store.results import Begun, Held
 from palaver.store.store import Store
 
-__all__ = ["UNSUMMED_TURNS", "QuotaCheck"]
-
 UNSUMMED_TURNS = 64
 """Sum up usage once so many turns are not in the sums: adding up fewer on each check is cheaper than writing."""
 

@@ -35,8 +35,6 @@ from palaver.protocols.agent import Failure, FailureKind
 from palaver.protocols.hooks import EventKind, GatewayEvent, PartialAnswer
 from palaver.store.results import Begun, Held, Opened, Opening, Welcome
 
-__all__ = ["ALMOST_FULL", "LONGEST_AGENT_PAUSE_SECONDS", "TurnRunner"]
-
 log = logging.getLogger(__name__)
 
 ALMOST_FULL = 0.95

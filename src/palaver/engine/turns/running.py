@@ -27,18 +27,6 @@ from palaver.model.value import value
 from palaver.protocols.agent import Final
 from palaver.protocols.capabilities import Typing, supports
 
-__all__ = [
-    "CANCEL_TIMEOUT_SECONDS",
-    "SIGNAL_RETRY_SECONDS",
-    "TYPING_DELAY_SECONDS",
-    "TYPING_INTERVAL_SECONDS",
-    "CompactionRequest",
-    "RunningTurn",
-    "StopReason",
-    "TurnSignals",
-    "TypingIndicator",
-]
-
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")

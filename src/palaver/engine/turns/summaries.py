@@ -28,23 +28,6 @@ from palaver.protocols.agent import Excerpt, GeneratedText, Summarising, Titling
 from palaver.protocols.capabilities import supports
 from palaver.store.store import Store
 
-__all__ = [
-    "AUTOMATIC",
-    "COMPRESS",
-    "KEPT_EXCHANGES",
-    "OVER_QUOTA",
-    "RESTARTED",
-    "RETRY_AFTER",
-    "STOPPED",
-    "TITLED_EXCHANGES",
-    "TITLE_DRAIN_SECONDS",
-    "TITLE_ENTRIES",
-    "TITLE_ENTRY_CHARACTERS",
-    "TOOK_TOO_LONG",
-    "Compaction",
-    "TitleGenerator",
-]
-
 log = logging.getLogger(__name__)
 
 COMPRESS = "compress"

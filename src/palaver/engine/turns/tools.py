@@ -35,8 +35,6 @@ from palaver.protocols.tools import NO_TOOLS, Tool, Toolbox, ToolContext, ToolFa
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.store import Store
 
-__all__ = ["NAME_CHARACTERS", "RESULT_CHARACTERS", "TurnTools"]
-
 log = logging.getLogger(__name__)
 
 RESULT_CHARACTERS = 32_000

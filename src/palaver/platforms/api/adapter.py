@@ -9,8 +9,6 @@ from palaver.model.turn import Outbound
 from palaver.platforms.catalog import PLATFORMS
 from palaver.protocols.adapter import Blobs, Limits, Receiver, SendRefused
 
-__all__ = ["MAX_TEXT_LENGTH", "ApiAdapter"]
-
 MAX_TEXT_LENGTH = 200_000
 _CHUNK_BYTES = 1 << 16
 

@@ -25,11 +25,6 @@ from palaver.platforms.markdown.tree import (
     Text,
 )
 
-__all__ = [
-    "LONGEST",
-    "parse_markdown",
-]
-
 LONGEST = 20_000
 """Longer texts are not looked into: they are one paragraph. The parser takes its time over hostile ones."""
 _DEEPEST = 30

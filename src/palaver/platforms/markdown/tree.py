@@ -5,25 +5,6 @@ from typing import TypeAlias
 
 from palaver.model.value import value
 
-__all__ = [
-    "Block",
-    "Cell",
-    "Code",
-    "CodeBlock",
-    "Heading",
-    "Inline",
-    "Link",
-    "List",
-    "Paragraph",
-    "Quote",
-    "Rule",
-    "Style",
-    "Styled",
-    "Table",
-    "Text",
-    "text_of",
-]
-
 
 class Style(Enum):
     BOLD = "bold"

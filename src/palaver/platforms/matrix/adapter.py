@@ -25,8 +25,6 @@ from palaver.protocols import (
     Unit,
 )
 
-__all__ = ["MatrixAdapter"]
-
 
 class MatrixAdapter:
     platform = PLATFORMS["matrix"]

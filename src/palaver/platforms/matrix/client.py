@@ -33,17 +33,6 @@ from palaver.platforms.matrix.events import is_valid_id
 from palaver.platforms.matrix.options import Options
 from palaver.protocols import BadArgument, PlatformDown, PlatformError, PlatformRefused, value
 
-__all__ = [
-    "Client",
-    "Invitation",
-    "Invitations",
-    "Login",
-    "check_extra",
-    "decode_position",
-    "encode_position",
-    "open_client",
-]
-
 
 class Invitation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     room_id: str

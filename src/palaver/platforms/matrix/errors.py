@@ -17,17 +17,6 @@ from palaver.protocols import (
     TargetGone,
 )
 
-__all__ = [
-    "EXPIRY_HINT",
-    "common_error",
-    "is_unknown_position",
-    "request_error",
-    "request_errors",
-    "send_error",
-    "send_errors",
-    "sync_error",
-]
-
 EXPIRY_HINT = (
     "Tokens from Element expire within hours on homeservers with the Matrix Authentication Service, such as"
     " matrix.org: configure password there instead."

@@ -5,23 +5,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = [
-    "AUTOMATED",
-    "Content",
-    "EncryptedFile",
-    "Event",
-    "FileInfo",
-    "Mentions",
-    "Predecessor",
-    "Relation",
-    "ReplyTarget",
-    "Unsigned",
-    "is_valid_id",
-    "parse_content",
-    "parse_event",
-]
-
-
 AUTOMATED = "org.matrix.msc1767.automated"
 """Marks a message as written by a program."""
 _MAX_ID_BYTES = 255

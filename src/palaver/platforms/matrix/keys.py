@@ -10,8 +10,6 @@ from palaver.platforms.matrix.send import RoomSender
 from palaver.platforms.matrix.sync import RoomEvent
 from palaver.protocols import DM, Clock
 
-__all__ = ["MAX_SENDERS_PER_HOUR", "UndecryptableNotices", "maintain_keys"]
-
 MAX_SENDERS_PER_HOUR = 100
 """Ignore undecryptable messages of further senders until the hour is over."""
 _HOUR_SECONDS = 3600

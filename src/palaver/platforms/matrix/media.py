@@ -18,8 +18,6 @@ from palaver.platforms.matrix.errors import request_error, request_errors
 from palaver.platforms.matrix.events import EncryptedFile
 from palaver.protocols import Attachment, PlatformBusy, PlatformDown, SendRefused
 
-__all__ = ["download", "upload"]
-
 _CHUNK_BYTES = 65_536
 _RATE_LIMIT_WAIT_SECONDS = 5.0
 _PATHS = ("/_matrix/client/v1/media/download", "/_matrix/media/v3/download")

@@ -9,13 +9,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, mo
 
 from palaver.protocols import SetupGuide, SetupQuestion
 
-__all__ = [
-    "GUIDE",
-    "Invites",
-    "Options",
-    "Scope",
-]
-
 _KEYS = SetupQuestion(
     option="keys",
     prompt="Folder for the keys of encrypted rooms:",

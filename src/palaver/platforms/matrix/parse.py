@@ -12,8 +12,6 @@ from palaver.model.attachment import UNKNOWN_TYPE
 from palaver.platforms.matrix.events import Content, Event, is_valid_id
 from palaver.protocols import DM, Attachment, Inbound, Label, Labels, Revision, Source, Trust, value
 
-__all__ = ["EventContext", "parse", "trust_of"]
-
 _FILES = frozenset({"m.image", "m.file", "m.audio", "m.video"})
 _MAX_TIMESTAMP_MS = 253_402_300_799_000
 """The end of the year 9999."""

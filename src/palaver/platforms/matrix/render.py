@@ -25,15 +25,6 @@ from palaver.platforms.markdown.tree import (
 from palaver.platforms.matrix.events import AUTOMATED
 from palaver.protocols import Attachment, Outbound
 
-__all__ = [
-    "MAX_TEXT_BYTES",
-    "Content",
-    "edit_content",
-    "file_content",
-    "message_content",
-    "to_html",
-]
-
 _TAGS = {Style.BOLD: "strong", Style.ITALIC: "em", Style.STRUCK: "del"}
 _SCHEMES = ("https:", "http:", "ftp:", "mailto:", "magnet:", "matrix:")
 """The link schemes that the specification allows."""

@@ -13,14 +13,6 @@ from palaver.platforms.matrix.events import parse_content, parse_event
 from palaver.platforms.matrix.options import Invites
 from palaver.protocols import DM, GROUP, TargetGone
 
-__all__ = [
-    "DIRECT",
-    "DirectChats",
-    "accepts_invitation",
-    "answer_invitation",
-    "predecessor_of",
-]
-
 DIRECT = "m.direct"
 
 

@@ -17,11 +17,6 @@ from palaver.platforms.matrix.render import Content, edit_content, file_content,
 from palaver.platforms.matrix.rooms import DirectChats, predecessor_of
 from palaver.protocols import Attachment, ChatMoved, Outbound, PlatformBusy, PlatformDown, SendRefused, TargetGone
 
-__all__ = [
-    "MessageSender",
-    "RoomSender",
-]
-
 if TYPE_CHECKING:
     from nio.crypto import Olm
 

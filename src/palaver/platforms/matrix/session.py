@@ -14,11 +14,6 @@ from palaver.platforms.matrix.send import MessageSender, RoomSender
 from palaver.platforms.matrix.sync import BackgroundTasks, Batch, RoomEvent, SyncReader, Undecrypted
 from palaver.protocols import DM, Inbound, Receiver, SystemClock
 
-__all__ = [
-    "JOIN_TIMEOUT_SECONDS",
-    "SyncSession",
-]
-
 JOIN_TIMEOUT_SECONDS = 10.0
 """How long a sync waits for joins; after that they continue in the background."""
 _MAX_INVITATIONS = 100

@@ -23,20 +23,6 @@ from palaver.platforms.matrix.parse import EventContext
 from palaver.platforms.matrix.rooms import DIRECT, DirectChats
 from palaver.protocols import GROUP, PlatformBusy, PlatformDown, PlatformError, account_text, value
 
-__all__ = [
-    "FILTER",
-    "FIRST_RETRY_SECONDS",
-    "FIRST_SYNC_TIMEOUT_SECONDS",
-    "MAX_PAGES",
-    "MAX_RETRY_SECONDS",
-    "PAGE_SIZE",
-    "BackgroundTasks",
-    "Batch",
-    "RoomEvent",
-    "SyncReader",
-    "Undecrypted",
-]
-
 log = logging.getLogger(__name__)
 
 _LONG_POLL_MS = 30_000

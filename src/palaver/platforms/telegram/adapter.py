@@ -57,8 +57,6 @@ from palaver.protocols import (
     one_line,
 )
 
-__all__ = ["TelegramAdapter"]
-
 log = logging.getLogger(__name__)
 
 _LONG_POLL_SECONDS = 50

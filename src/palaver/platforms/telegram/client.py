@@ -16,12 +16,6 @@ from telegram.request import HTTPXRequest
 from palaver.platforms.telegram.errors import ApiError
 from palaver.platforms.telegram.options import TelegramOptions
 
-__all__ = [
-    "UPDATE_KINDS",
-    "BotConnection",
-    "fetch_updates",
-]
-
 UPDATE_KINDS = (
     "message",
     "edited_message",

@@ -18,8 +18,6 @@ from palaver.protocols import (
     TargetGone,
 )
 
-__all__ = ["ApiError", "connection_error", "send_error"]
-
 _WRONG_TOKEN = "Telegram does not know this token. Get the right one from @BotFather (/mybots, API Token)."  # noqa: S105
 _WRONG_ADDRESS = "There is no Bot API at this address. Correct api_url, or remove it to use Telegram's own."
 _TWO_READERS = (

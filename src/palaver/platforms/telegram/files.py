@@ -8,13 +8,6 @@ from telegram import MessageOriginHiddenUser as HiddenOrigin
 
 from palaver.protocols import Attachment, Label, format_size
 
-__all__ = [
-    "MAX_FETCHED_BYTES",
-    "TOO_LARGE_TO_FETCH",
-    "attachments_of",
-    "describe_content",
-]
-
 MAX_FETCHED_BYTES = 20_000_000
 TOO_LARGE_TO_FETCH = f"Telegram gives bots no files larger than {format_size(MAX_FETCHED_BYTES)}"
 # Default names and types.

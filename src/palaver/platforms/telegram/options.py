@@ -10,12 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 
 from palaver.protocols import SetupGuide, SetupQuestion
 
-__all__ = [
-    "GUIDE",
-    "Mode",
-    "TelegramOptions",
-]
-
 GUIDE = SetupGuide(
     before=(
         "In Telegram, open a chat with @BotFather and send /newbot. Choose a name, then a username that ends in bot. "

@@ -9,8 +9,6 @@ from telegram import CallbackQuery, Chat, Message, MessageEntity, Update, User
 from palaver.platforms.telegram.files import attachments_of, describe_content
 from palaver.protocols import CHANNEL, DM, GROUP, Inbound, Label, Labels, Revision, Source, Trust
 
-__all__ = ["PLATFORM", "ButtonPress", "ChatMigrated", "NewMessage", "OwnBot", "encode_button", "parse"]
-
 PLATFORM = "telegram"
 _KINDS = {"private": DM, "group": GROUP, "supergroup": GROUP, "channel": CHANNEL}
 _START = "/start"

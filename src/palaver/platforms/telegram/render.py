@@ -27,8 +27,6 @@ from palaver.platforms.markdown.tree import (
 )
 from palaver.protocols import Unit
 
-__all__ = ["MAX_ENTITIES", "Entity", "Rendered", "render"]
-
 MAX_ENTITIES = 100
 """Telegram ignores further ones."""
 _STYLES = {Style.BOLD: "bold", Style.ITALIC: "italic", Style.STRUCK: "strikethrough"}

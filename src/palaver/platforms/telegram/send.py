@@ -19,21 +19,6 @@ from palaver.platforms.telegram.parse import encode_button
 from palaver.platforms.telegram.render import Entity, Rendered, render
 from palaver.protocols import Attachment, Outbound, SendRefused, format_size
 
-__all__ = [
-    "MAX_CAPTION",
-    "MAX_TEXT",
-    "NO_PREVIEW",
-    "entities",
-    "input_file",
-    "is_group",
-    "keyboard",
-    "parse_id",
-    "send_rendered",
-    "send_to_topic",
-    "thread",
-    "upload_kind",
-]
-
 MAX_TEXT = 4096
 MAX_CAPTION = 1024
 NO_PREVIEW = LinkPreviewOptions(is_disabled=True)

@@ -45,8 +45,6 @@ from palaver.protocols import (
     Trust,
 )
 
-__all__ = ["OWNER", "TerminalAdapter", "TerminalServices"]
-
 log = logging.getLogger(__name__)
 
 OWNER = "owner"

@@ -26,8 +26,6 @@ from palaver.platforms.terminal.wire import (
 )
 from palaver.protocols import BadArgument
 
-__all__ = ["Client", "GatewayFailing", "Screen"]
-
 _FIRST_RETRY_SECONDS = 0.05
 _MAX_RETRY_SECONDS = 3.2
 _MAX_FAILURES = 6

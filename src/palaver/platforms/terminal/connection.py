@@ -7,10 +7,6 @@ from itertools import count
 from palaver.platforms.terminal.wire import FromGateway, Show, encode
 from palaver.protocols import SendUnclear
 
-__all__ = [
-    "TerminalConnection",
-]
-
 _MAX_UNREAD_BYTES = 1 << 23
 _GONE = "The terminal disconnected."
 

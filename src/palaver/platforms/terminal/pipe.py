@@ -12,8 +12,6 @@ from palaver.platforms.terminal.screen import printable
 from palaver.platforms.terminal.wire import MAX_TEXT, Welcome
 from palaver.protocols import BadArgument
 
-__all__ = ["PipeScreen", "read_lines", "say_all", "say_one"]
-
 _STDIN = 0
 
 

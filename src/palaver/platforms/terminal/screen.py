@@ -23,13 +23,6 @@ from prompt_toolkit.layout.processors import Processor, Transformation, Transfor
 
 from palaver.platforms.terminal.wire import MenuEntry, Welcome
 
-__all__ = [
-    "LiveScreen",
-    "history_eraser",
-    "history_file",
-    "printable",
-]
-
 # Control characters except tab and newline, direction marks, lone surrogates, invisible separators and tags.
 _UNSAFE_CHARACTERS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff\ufeff\U000e0000-\U000e007f]"

@@ -11,8 +11,6 @@ from pathlib import Path
 from palaver.platforms.terminal.wire import MAX_LINE_BYTES
 from palaver.protocols import BadArgument, PlatformDown
 
-__all__ = ["Streams", "close_listener", "connect", "listen", "socket_path", "wait_until_removed"]
-
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 _MAX_PATH_BYTES = 100

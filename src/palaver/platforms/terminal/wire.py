@@ -17,27 +17,6 @@ from typing import Annotated
 
 import msgspec
 
-__all__ = [
-    "MAX_LINE_BYTES",
-    "MAX_TEXT",
-    "Failed",
-    "FromGateway",
-    "FromTerminal",
-    "Hello",
-    "MenuEntry",
-    "OtherSaid",
-    "RecapLine",
-    "Say",
-    "Settled",
-    "Show",
-    "Shown",
-    "Typing",
-    "Welcome",
-    "encode",
-    "read_gateway",
-    "read_terminal",
-]
-
 MAX_TEXT = 200_000
 MAX_LINE_BYTES = 1 << 24
 _Id = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]

@@ -20,8 +20,6 @@ from palaver.platforms.catalog import PLATFORMS
 from palaver.protocols.adapter import Blobs, Limits, PlatformDown, Receiver, SendRefused
 from palaver.protocols.clock import Clock
 
-__all__ = ["MAIN_CHAT", "MAX_TEXT_LENGTH", "ChatUpdate", "WebAdapter", "chat_of", "user_of"]
-
 MAX_TEXT_LENGTH = 200_000
 MAIN_CHAT = "main"
 _MAX_RECEIPTS = 10_000

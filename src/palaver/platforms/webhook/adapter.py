@@ -29,8 +29,6 @@ from palaver.protocols import (
     account_text,
 )
 
-__all__ = ["WebhookAdapter"]
-
 log = logging.getLogger(__name__)
 
 _MAX_TEXT = 200_000

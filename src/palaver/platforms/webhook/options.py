@@ -15,16 +15,6 @@ from palaver.platforms.webhook.signature import SECRET_PREFIX, Scheme, decode_se
 from palaver.platforms.webhook.template import WHOLE_PAYLOAD, Template, parse_path
 from palaver.protocols import EventKind, InvalidInput, Place, SetupGuide, SetupQuestion
 
-__all__ = [
-    "CALLER",
-    "GUIDE",
-    "NOWHERE",
-    "PER_DELIVERY",
-    "Missing",
-    "WebhookOptions",
-    "event_name",
-]
-
 CALLER = "caller"
 NOWHERE = "nowhere"
 PER_DELIVERY = "per-delivery"

@@ -13,8 +13,6 @@ from palaver.platforms.webhook.signature import Scheme, verify
 from palaver.platforms.webhook.template import MISSING, FieldMissing, Template, look_up, parse_path, to_text
 from palaver.protocols import CHANNEL, HttpRequest, Inbound, Label, Labels, MalformedSource, Source, value
 
-__all__ = ["MalformedRequest", "parse_request"]
-
 _DELIVERY_ID = re.compile(r"[!-~]{1,200}")
 _MAX_CONVERSATION_NAME = 200
 _MAX_FORM_FIELDS = 1000

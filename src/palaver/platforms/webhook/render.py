@@ -6,8 +6,6 @@ import json
 from palaver.platforms.webhook.options import event_name
 from palaver.protocols import GatewayEvent, Outbound
 
-__all__ = ["event_chat", "event_json", "message_id", "message_json"]
-
 
 def message_json(outbound: Outbound) -> str:
     """Encode a message to the account."""

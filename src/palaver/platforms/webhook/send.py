@@ -11,8 +11,6 @@ import httpx2
 from palaver.platforms.webhook.signature import sign
 from palaver.protocols import PlatformBusy, PlatformDown, PlatformRefused, SendRefused, SendUnclear, TargetGone
 
-__all__ = ["Poster"]
-
 _TIMEOUT = httpx2.Timeout(15.0, connect=5.0)
 _INVALID_REQUEST = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL)
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)

@@ -8,15 +8,6 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 
-__all__ = [
-    "SECRET_PREFIX",
-    "Scheme",
-    "SignatureError",
-    "decode_secret",
-    "sign",
-    "verify",
-]
-
 SECRET_PREFIX = "whsec_"  # noqa: S105 - not a secret
 _TOLERANCE_SECONDS = 300
 """How old a signature can be, or how far the clocks can differ."""

@@ -8,8 +8,6 @@ from typing import Any, Final
 from palaver.model.label import LABEL_LIMIT
 from palaver.protocols import Label, one_line, value
 
-__all__ = ["MISSING", "WHOLE_PAYLOAD", "FieldMissing", "Path", "Template", "look_up", "parse_path", "to_text"]
-
 Path = tuple[str, ...]
 WHOLE_PAYLOAD: Final = "."
 MISSING: Final = object()

@@ -16,12 +16,6 @@ from palaver.store.conversations.visibility import visible_to
 from palaver.store.records import entries_of, from_json, instant
 from palaver.store.status.session_list import NO_FILTER, ListFilter, list_session_ids
 
-__all__ = [
-    "collect",
-    "collect_all",
-    "collect_some",
-]
-
 _COLUMNS = (
     "id, key, profile, platform, owner, origin, title, parent, parent_seq, started, ended, end_reason, last_human,"
     " last_active, next_seq, turns, input_tokens, output_tokens, cost_micros, override"

@@ -12,12 +12,6 @@ from palaver.store.archive.format import HEADER, SessionRecord, session_lines
 from palaver.store.archive.render import HTML_FOOT, HTML_HEAD, render_html, render_markdown
 from palaver.store.results import OperationKind
 
-__all__ = [
-    "ExportFormat",
-    "export_session",
-    "write_archive",
-]
-
 
 class ExportFormat(StrEnum):
     JSONL = "jsonl"

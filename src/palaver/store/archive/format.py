@@ -24,20 +24,6 @@ from palaver.model.value import value
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.records import json_text
 
-__all__ = [
-    "FORMAT",
-    "HEADER",
-    "VERSION",
-    "ArchivedOperation",
-    "ArchivedRoute",
-    "ArchivedSession",
-    "ArchivedTurn",
-    "End",
-    "SessionRecord",
-    "decode_line",
-    "session_lines",
-]
-
 FORMAT = "palaver-sessions"
 VERSION = 1
 HEADER = json_text({"format": FORMAT, "version": VERSION}).encode() + b"\n"

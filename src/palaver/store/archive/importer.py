@@ -22,12 +22,6 @@ from palaver.store.conversations.transcript import SEQS, advance_shown_from, wri
 from palaver.store.people.people import person_of
 from palaver.store.records import entries_of, file_digests, json_text, micros, prepare
 
-__all__ = [
-    "ImportOutcome",
-    "Imported",
-    "import_sessions",
-]
-
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _WORKER = "import"
 

@@ -30,13 +30,6 @@ from palaver.store.archive.format import (
 from palaver.store.records import micros
 from palaver.store.results import OperationKind
 
-__all__ = [
-    "Problem",
-    "Readable",
-    "check_header",
-    "read_archive",
-]
-
 _EXAMPLE = "palaver sessions import archive.jsonl"
 
 

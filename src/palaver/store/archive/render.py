@@ -11,21 +11,6 @@ from palaver.model.text import one_line
 from palaver.model.transcript import Entry, Role
 from palaver.store.archive.format import ArchivedSession, SessionRecord
 
-__all__ = [
-    "HTML_FOOT",
-    "HTML_HEAD",
-    "entry_flags",
-    "file_lines",
-    "heading",
-    "moment_text",
-    "render_html",
-    "render_markdown",
-    "session_facts",
-    "shown_entries",
-    "speaker",
-    "without_control_characters",
-]
-
 _BREAKS = re.compile("\r\n?|[\u2028\u2029\x85\x0b\x0c]")
 # Control characters except tab and line feed, half surrogates, direction marks, tag characters.
 _CONTROL_CHARACTERS = re.compile(

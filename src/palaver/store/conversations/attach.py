@@ -15,19 +15,6 @@ from palaver.store.queue.inbox import move_waiting
 from palaver.store.records import micros
 from palaver.store.results import OperationKind
 
-__all__ = [
-    "attach",
-    "attach_operation",
-    "attached_places",
-    "conversation_of",
-    "detach",
-    "detach_all",
-    "find_attachable",
-    "has_other_speakers",
-    "has_several_people",
-    "is_shared",
-]
-
 
 @transaction
 def conversation_of(place: SessionKey) -> Statements[SessionKey]:

@@ -5,13 +5,6 @@ from typing import Literal
 
 from palaver.db.transaction import Statements, Value, transaction
 
-__all__ = [
-    "add_refs",
-    "copy_refs",
-    "drop_refs",
-    "referenced_among",
-]
-
 _IDS_PER_QUERY = 500
 
 

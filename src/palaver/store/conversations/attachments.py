@@ -16,16 +16,6 @@ from palaver.store.conversations.visibility import visible_to
 from palaver.store.queue.inbox import read_waiting
 from palaver.store.records import INBOX_COLUMNS, entries_of, file_digests, inbound_body, received_of
 
-__all__ = [
-    "awaiting_files",
-    "drop_sent",
-    "find",
-    "find_in_turn",
-    "list_referenced",
-    "set_files",
-]
-
-
 _SHORTEST_PREFIX = 4
 
 

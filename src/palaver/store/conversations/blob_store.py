@@ -15,10 +15,6 @@ from typing import IO
 
 from palaver.model.attachment import StoredBlob, TooLarge
 
-__all__ = [
-    "BlobStore",
-]
-
 _HEAD_BYTES = 64
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PARTIAL_SUFFIX = ".part"

@@ -15,12 +15,6 @@ from palaver.store.people.grants import ChangeKind, record
 from palaver.store.queue.inbox import OPEN_TURN, move_waiting
 from palaver.store.records import json_text, micros, source_of, source_text
 
-__all__ = [
-    "move",
-    "moved",
-    "rekey",
-]
-
 
 @transaction
 def rekey(old: SessionKey, new: SessionKey) -> Statements[None]:

@@ -19,17 +19,6 @@ from palaver.store.queue.outbox import REPLIES, delete_sends
 from palaver.store.records import SESSION_COLUMNS, instant, micros, session_of
 from palaver.store.status.session_list import ListFilter, session_filter
 
-__all__ = [
-    "ProcessRuns",
-    "PruneRule",
-    "Pruned",
-    "Removed",
-    "Survey",
-    "delete",
-    "prune",
-    "survey",
-]
-
 _SESSIONS_PER_BATCH = 50
 _ENTRIES_PER_BATCH = 20_000
 _SAMPLE_SIZE = 10

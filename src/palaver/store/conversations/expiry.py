@@ -11,16 +11,6 @@ from palaver.store.queue.inbox import OPEN_TURN
 from palaver.store.records import SESSION_COLUMNS, instant, micros, session_of
 from palaver.store.results import ResetRule
 
-__all__ = [
-    "count_finalise_try",
-    "drop_route",
-    "expire",
-    "list_idle",
-    "list_unfinalised",
-    "list_unused_routes",
-    "mark_finalised",
-]
-
 
 @transaction
 def list_idle(since: datetime, until: datetime, after: Session | None, limit: int) -> Statements[list[Session]]:

@@ -20,14 +20,6 @@ from palaver.store.queue.outbox import enqueue
 from palaver.store.records import from_json, source_of, source_text
 from palaver.store.results import OperationKind
 
-__all__ = [
-    "cancel",
-    "complete",
-    "endpoints",
-    "start",
-]
-
-
 _OPERATOR = Principal.operator()
 
 

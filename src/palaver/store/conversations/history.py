@@ -34,16 +34,6 @@ from palaver.store.queue.revisions import undo_revision
 from palaver.store.records import REPLIES, SESSION_COLUMNS, entries_of, from_json, micros, session_of, source_text
 from palaver.store.results import OperationKind, Undone
 
-__all__ = [
-    "ABANDONED",
-    "back",
-    "branch",
-    "last_seq_of_message",
-    "redo",
-    "retry",
-    "run_and_abandon_waiting",
-]
-
 ABANDONED = "the conversation was left for another before this was answered"
 
 

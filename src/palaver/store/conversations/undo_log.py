@@ -14,17 +14,6 @@ from palaver.store.queue.outbox import enqueue
 from palaver.store.records import from_json, json_text, micros
 from palaver.store.results import OperationKind
 
-__all__ = [
-    "HIDING",
-    "Operation",
-    "add_details",
-    "get",
-    "latest",
-    "mark_undone",
-    "notify_origin",
-    "record",
-]
-
 _NO_DETAILS: Mapping[str, object] = {}
 HIDING = frozenset({OperationKind.UNDO, OperationKind.COMPACTION, OperationKind.REVISION})
 """Operations that hide entries belong to the session, wherever it moves; all others belong to the key."""

@@ -11,17 +11,6 @@ from palaver.model.text import quoted
 from palaver.model.title import lineage, newest_of_lineage
 from palaver.store.records import SESSION_COLUMNS, session_of
 
-__all__ = [
-    "Filter",
-    "find",
-    "find_exactly",
-    "get",
-    "get_visible",
-    "lock_session",
-    "messages_visible_to",
-    "visible_to",
-]
-
 
 @transaction
 def get(number: int) -> Statements[Session]:

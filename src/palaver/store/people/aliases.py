@@ -12,12 +12,6 @@ from palaver.store.conversations.chat_migration import rekey
 from palaver.store.people.grants import ChangeKind, record
 from palaver.store.people.links import merge
 
-__all__ = [
-    "learn",
-    "load_all",
-    "load_for",
-]
-
 
 @transaction
 def load_for(platform: str) -> Statements[Mapping[str, str]]:

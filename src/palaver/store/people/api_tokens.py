@@ -8,20 +8,6 @@ from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.value import value
 from palaver.store.records import instant, micros
 
-__all__ = [
-    "ALL_RIGHTS",
-    "Credential",
-    "CredentialKind",
-    "Right",
-    "add",
-    "find",
-    "is_valid",
-    "list_valid",
-    "log_in",
-    "revoke",
-    "touch",
-]
-
 
 class Right(StrEnum):
     """What a credential allows."""

@@ -15,18 +15,6 @@ from palaver.model.source import Source
 from palaver.model.value import value
 from palaver.store.records import from_json, instant, json_text, micros
 
-__all__ = [
-    "Change",
-    "ChangeKind",
-    "GrantTable",
-    "Stranger",
-    "add",
-    "list_changes",
-    "load_table",
-    "record",
-    "remove",
-]
-
 
 class ChangeKind(StrEnum):
     GRANTED = "granted"

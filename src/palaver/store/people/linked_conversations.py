@@ -33,14 +33,6 @@ from palaver.store.queue.turn_control import abandon_parked, request_stop
 from palaver.store.records import INBOX_COLUMNS, SESSION_COLUMNS, micros, received_of, session_of, source_of
 from palaver.store.results import OperationKind
 
-__all__ = [
-    "People",
-    "continue_last",
-    "direct_addresses",
-    "separate",
-    "stop_turns",
-]
-
 People = Mapping[frozenset[str], str]
 """The identities of each person after an unlink, and the id of that person."""
 _PER_PERSON = Scope(dm=DmScope.PER_PERSON)

@@ -38,15 +38,6 @@ from palaver.store.records import (
     received_of,
 )
 
-__all__ = [
-    "approve",
-    "deny",
-    "list_pending",
-    "request",
-    "wipe_after_send",
-    "wipe_sent_codes",
-]
-
 _PAIRING_LOCK = Lock("pairing")
 _WIPED_TEXT = "(a code, said once)"
 _OVER = frozenset({OutboxState.DELIVERED, OutboxState.DEAD})

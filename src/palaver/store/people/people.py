@@ -14,21 +14,6 @@ from palaver.model.value import value
 from palaver.store.conversations.sessions import new_id
 from palaver.store.records import instant, micros
 
-__all__ = [
-    "Identity",
-    "Offer",
-    "Party",
-    "Person",
-    "find_person",
-    "identities_of",
-    "linked_people",
-    "list_people",
-    "meet_sender",
-    "person_of",
-    "principal_for",
-    "principal_of",
-]
-
 
 @value
 class Identity:

@@ -11,20 +11,6 @@ from palaver.model.turn import Turn, Usage
 from palaver.store.queue.inbox import OPEN_TURN
 from palaver.store.records import instant, micros
 
-__all__ = [
-    "SLOT_MICROS",
-    "GroupBy",
-    "add",
-    "anonymize",
-    "charge_to_previous",
-    "rows_of",
-    "sum_all_ended_turns",
-    "sum_ended_turns",
-    "total",
-    "totals_by",
-    "uncount_turn",
-]
-
 
 class GroupBy(StrEnum):
     PERSON = "person"

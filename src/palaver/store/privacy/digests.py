@@ -17,16 +17,6 @@ from palaver.store.conversations.attachment_refs import referenced_among
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.records import DELIVERY_COLUMNS, INBOX_COLUMNS, delivery_of, entries_of, micros, received_of
 
-__all__ = [
-    "LOWEST_NUMBER",
-    "Digests",
-    "Table",
-    "load_digests",
-    "orphaned_files",
-    "read_pages",
-    "text_columns",
-]
-
 
 @value(kw_only=False)
 class Digests:

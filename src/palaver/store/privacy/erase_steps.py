@@ -23,20 +23,6 @@ from palaver.store.queue import outbox
 from palaver.store.queue.inbox import withdraw
 from palaver.store.records import from_json, micros
 
-__all__ = [
-    "FORGOTTEN",
-    "blank_turns",
-    "erase_deliveries",
-    "erase_messages",
-    "erase_session",
-    "erase_share",
-    "fail_halted_turns",
-    "record_digests",
-    "rename_key",
-    "save_footprint",
-    "without_person",
-]
-
 FORGOTTEN = "forgotten"
 """Replaces a name."""
 _OPERATOR = Principal.operator()

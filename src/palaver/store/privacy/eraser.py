@@ -28,14 +28,6 @@ from palaver.store.privacy.footprint import (
 from palaver.store.queue.cause import OF_MESSAGE, OF_OPERATION, OF_SESSION, OF_TURN, CauseKind
 from palaver.store.records import DELIVERY_COLUMNS, INBOX_COLUMNS, REPLIES, delivery_of, received_of
 
-__all__ = [
-    "ErasurePass",
-    "PersonData",
-    "deliveries_of",
-    "find_person_data",
-    "messages_of",
-]
-
 T = TypeVar("T")
 _CHUNK_ROWS = 500
 Progress = Callable[[Counter[str]], None]

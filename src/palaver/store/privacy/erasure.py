@@ -22,16 +22,6 @@ from palaver.store.queue.cause import CauseKind
 from palaver.store.records import instant, micros
 from palaver.store.search.search import Search
 
-__all__ = [
-    "ERASURES",
-    "ErasurePreview",
-    "ErasureProgress",
-    "Erasures",
-    "count_sessions",
-    "erasures",
-    "request",
-]
-
 ERASURES = "erasures"
 """The topic that announces a new request."""
 

@@ -15,19 +15,6 @@ from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import Filter
 from palaver.store.records import entries_of, from_json, json_text
 
-__all__ = [
-    "Footprint",
-    "Share",
-    "commands_mentioning",
-    "find_footprint",
-    "find_share",
-    "handoffs_of",
-    "own_sessions",
-    "placeholders",
-    "shared_sessions",
-    "sole_participant_filter",
-]
-
 
 @value
 class Footprint:

@@ -17,14 +17,6 @@ from palaver.store.privacy.erase_steps import FORGOTTEN, record_digests, without
 from palaver.store.privacy.footprint import Footprint, placeholders
 from palaver.store.records import from_json, micros, source_of, source_text
 
-__all__ = [
-    "IDENTITY_COLUMNS",
-    "all_conversation_keys",
-    "columns_naming",
-    "drop_grants",
-    "erase_names",
-]
-
 IDENTITY_COLUMNS = (
     ("links", "one"),
     ("links", "other"),

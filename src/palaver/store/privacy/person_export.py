@@ -27,14 +27,6 @@ from palaver.store.privacy.footprint import Footprint, find_footprint, find_shar
 from palaver.store.privacy.names import columns_naming
 from palaver.store.records import json_text
 
-__all__ = [
-    "FORMAT",
-    "check_export",
-    "export_person",
-    "has_data",
-    "no_data_error",
-]
-
 FORMAT = "palaver-person"
 _OPERATOR = Principal.operator()
 _EXPORTED_OTHERWISE = frozenset(

@@ -14,16 +14,6 @@ from palaver.store.privacy.digests import Digests, Table, load_digests, orphaned
 from palaver.store.records import instant
 from palaver.store.search.search import Search
 
-__all__ = [
-    "FORMAT",
-    "Receipt",
-    "Verification",
-    "delete_digests",
-    "get_receipt",
-    "read_receipt",
-    "verify",
-]
-
 FORMAT = "palaver-erasure"
 _VERSION = 1
 _EXAMPLE = "palaver people verify receipt.json"

@@ -5,17 +5,6 @@ from typing import NamedTuple
 
 from palaver.db.transaction import Value
 
-__all__ = [
-    "CAUSE_COLUMNS",
-    "OF_MESSAGE",
-    "OF_OPERATION",
-    "OF_SESSION",
-    "OF_TURN",
-    "CauseKind",
-    "SendCause",
-    "cause_of",
-]
-
 
 class CauseKind(StrEnum):
     BUSY = "busy"

@@ -3,15 +3,6 @@
 from palaver.db.transaction import Lock, Statements, transaction
 from palaver.model.key import SessionKey
 
-__all__ = [
-    "OPEN_TURN",
-    "add",
-    "list_ready",
-    "lock_and_add",
-    "remove_if_empty",
-    "requeue_or_remove",
-]
-
 OPEN_TURN = "('running', 'parked', 'interrupted')"
 """The states of a turn that is not over: its conversation cannot start another."""
 _NEXT_PLACE = "(SELECT coalesce(max(place), 0) + 1 FROM lines)"

@@ -24,14 +24,6 @@ from palaver.store.queue.inbox import OPEN_TURN, dedup_name, mark_ready, replace
 from palaver.store.records import INBOX_COLUMNS, entries_of, from_json, inbound_body, micros, prepare, received_of
 from palaver.store.results import OperationKind
 
-__all__ = [
-    "accept_revision",
-    "count_rewound",
-    "rewind_to",
-    "undo_revision",
-]
-
-
 _INBOX = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
 _SUPERSEDED = "a newer edit of the message came first"
 _NOT_SHOWN = "the message is no longer in this conversation; the agent gets a note of the edit"

@@ -23,18 +23,6 @@ from palaver.store.queue.turns import halt, list_messages, resume, settle, write
 from palaver.store.records import SESSION_COLUMNS, from_json, instant, json_text, micros, session_of
 from palaver.store.results import Decision, Offer, Signals, Status
 
-__all__ = [
-    "abandon_parked",
-    "answer_question",
-    "get_status",
-    "is_parked",
-    "read_approvals",
-    "read_signals",
-    "request_stop",
-    "save_draft",
-    "take_waiting",
-]
-
 _QUESTION = re.compile(r"(\d{1,15})-(\d{1,9})", re.ASCII)
 _PARKED = f"state IN {OPEN_TURN} AND state = 'parked'"
 

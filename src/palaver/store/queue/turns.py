@@ -27,22 +27,6 @@ from palaver.store.queue.ready_queue import remove_if_empty
 from palaver.store.records import INBOX_COLUMNS, TURN_COLUMNS, Prepared, micros, prepare, received_of, turn_of
 from palaver.store.results import Begun, Choose, Greet, Held, Opened, ResetRules, Welcome
 
-__all__ = [
-    "append_to_turn",
-    "begin",
-    "charge_later_usage",
-    "extend_leases",
-    "halt",
-    "list_messages",
-    "reclaim",
-    "reserve",
-    "resume",
-    "session_of",
-    "settle",
-    "state_of",
-    "write_messages",
-]
-
 _NOTIFY_INBOX = Notify(INBOX)
 _FIRST_READ = 2
 """A turn mostly takes the first waiting message; only otherwise does it need to read more of them."""

@@ -11,20 +11,6 @@ from palaver.store.conversations.visibility import get_visible, visible_to
 from palaver.store.records import SESSION_COLUMNS, entries_of, session_of
 from palaver.store.search.index import Document, make_documents
 
-__all__ = [
-    "MAX_SCOPE_SESSIONS",
-    "EntryRange",
-    "JournalBatch",
-    "JournalRow",
-    "count_existing",
-    "documents_of_changes",
-    "load_entries",
-    "load_neighbours",
-    "participant_sessions",
-    "read_changes",
-    "visible_entries",
-]
-
 _INDEXED_KINDS = frozenset({"append", "delete"})
 MAX_SCOPE_SESSIONS = 1000
 _ROWS_PER_RANGE = 64

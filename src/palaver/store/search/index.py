@@ -15,23 +15,6 @@ from palaver.model.transcript import Entry
 from palaver.store.conversations.visibility import Filter
 from palaver.store.records import micros
 
-__all__ = [
-    "FORMAT",
-    "Candidate",
-    "Condition",
-    "Document",
-    "Index",
-    "IndexLost",
-    "IndexQuery",
-    "join_filters",
-    "make_documents",
-    "person_tag",
-    "platform_tag",
-    "role_tag",
-    "session_tag",
-    "terms_of",
-]
-
 
 def join_filters(parts: Iterable[Filter]) -> Filter:
     found = list(parts)

@@ -28,8 +28,6 @@ from palaver.store.search.index import (
     terms_of,
 )
 
-__all__ = ["ANALYZE_AFTER_ENTRIES", "NEWEST_WINDOW", "PostgresIndex", "find_candidates"]
-
 NEWEST_WINDOW = 2_000
 _SHORT_PREFIX = 3
 _BODY_CHARS = 16_384

@@ -8,11 +8,6 @@ from palaver.model.text import can_cut, one_line
 from palaver.model.tokenizer import Span
 from palaver.store.search.index import Candidate
 
-__all__ = [
-    "make_snippet",
-    "rank",
-]
-
 # The constants k1 and b of BM25.
 _SATURATION = 1.2
 _LENGTH_WEIGHT = 0.75

@@ -36,22 +36,6 @@ from palaver.store.search.index import (
 )
 from palaver.store.search.ranking import make_snippet, rank
 
-__all__ = [
-    "ATTEMPTS",
-    "MAX_CHUNK",
-    "MAX_DELAY_SECONDS",
-    "QUIET_SECONDS",
-    "RANKED_CANDIDATES",
-    "RANKED_PHRASES",
-    "SCANNED_CANDIDATES",
-    "SPARE_CANDIDATES",
-    "SPOKEN_ROLES",
-    "Hit",
-    "Order",
-    "Search",
-    "SearchFilter",
-]
-
 SPOKEN_ROLES = frozenset({Role.USER, Role.ASSISTANT})
 """What people and the agent said, without tool results and notes."""
 

@@ -26,8 +26,6 @@ from palaver.store.search.index import (
     terms_of,
 )
 
-__all__ = ["MICROS", "NEWEST_WINDOW", "PER_SECOND", "Batch", "IndexFile", "Mark", "SqliteIndex", "find_candidates"]
-
 T = TypeVar("T")
 
 # The body is kept: phrases are compared with it, and FTS5 needs the terms of a document to delete it.

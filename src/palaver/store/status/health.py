@@ -21,15 +21,6 @@ from palaver.store.records import instant, micros
 from palaver.store.status.invariants import DEADLINES, INVARIANTS, PROMISES, overdue_work, violations
 from palaver.store.store import Store
 
-__all__ = [
-    "HealthCheck",
-    "check_data_directory",
-    "check_store",
-    "is_corrupt",
-    "recovery_steps",
-    "unreadable_folder",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class HealthCheck:

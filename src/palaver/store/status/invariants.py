@@ -7,16 +7,6 @@ from typing import NamedTuple
 from palaver.db.transaction import Statements, transaction
 from palaver.store.records import REPLIES, micros
 
-__all__ = [
-    "DEADLINES",
-    "INVARIANTS",
-    "PROMISES",
-    "Invariant",
-    "Violation",
-    "overdue_work",
-    "violations",
-]
-
 
 class Invariant(NamedTuple):
     promise: str

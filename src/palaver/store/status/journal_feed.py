@@ -12,15 +12,6 @@ from palaver.model.session import Principal
 from palaver.model.value import value
 from palaver.store.conversations.visibility import visible_to
 
-__all__ = [
-    "START",
-    "WINDOW",
-    "Change",
-    "JournalPage",
-    "latest_position",
-    "read_changes",
-]
-
 WINDOW = "window"
 """The topic on which gateways tell each other that a web page may have changed."""
 

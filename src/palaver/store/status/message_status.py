@@ -36,20 +36,6 @@ from palaver.store.records import (
 )
 from palaver.store.status.trace import visible_turn
 
-__all__ = [
-    "FinalOutcome",
-    "Progress",
-    "Reply",
-    "final_outcome",
-    "find_received",
-    "last_message_of_turn",
-    "load_reply",
-    "progress",
-    "recent_entries",
-    "sessions_by_key",
-    "submit_tool_results",
-]
-
 
 @value
 class Progress:

@@ -23,13 +23,6 @@ from palaver.store.records import (
 )
 from palaver.store.status.trace import DeliveryTrace, InboundTrace, delivery_trace, inbound_trace
 
-__all__ = [
-    "OpenTurn",
-    "list_inbound",
-    "list_open_turns",
-    "list_outbound",
-]
-
 _SCANNED_ROWS = 10_000
 """How many of the newest rows to search for those in certain states. It bounds the cost."""
 _TURN_WIDTH = TURN_COLUMNS.count(",") + 1

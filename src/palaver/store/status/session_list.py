@@ -19,22 +19,6 @@ from palaver.store.conversations.visibility import Filter, visible_to
 from palaver.store.records import SESSION_COLUMNS, instant, micros, session_of
 from palaver.store.results import Preview
 
-__all__ = [
-    "LARGEST_PAGE",
-    "NO_FILTER",
-    "SORTABLE_SESSIONS",
-    "ListFilter",
-    "Page",
-    "Period",
-    "Stats",
-    "Totals",
-    "list_session_ids",
-    "list_sessions",
-    "recent_sessions",
-    "session_filter",
-    "stats",
-]
-
 
 @value
 class ListFilter:

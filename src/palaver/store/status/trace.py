@@ -33,18 +33,6 @@ from palaver.store.records import (
     turn_of,
 )
 
-__all__ = [
-    "NAMES",
-    "DeliveryTrace",
-    "InboundTrace",
-    "Trace",
-    "TurnTrace",
-    "delivery_trace",
-    "find_traces",
-    "inbound_trace",
-    "visible_turn",
-]
-
 NAMES = "in:42, turn:7, out:7168, a message id of a platform, telegram:CHAT:MESSAGE, or a session"
 """What `find_traces` accepts."""
 

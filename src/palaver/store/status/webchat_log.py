@@ -13,12 +13,6 @@ from palaver.model.session import Principal, identity_of
 from palaver.model.value import value
 from palaver.store.records import DELIVERY_COLUMNS, INBOX_COLUMNS, delivery_of, micros, received_of
 
-__all__ = [
-    "WebchatMessage",
-    "get_message",
-    "list_messages",
-]
-
 
 @value
 class WebchatMessage:

@@ -35,8 +35,6 @@ from palaver.web.errors import error_response
 from palaver.web.routes import require
 from palaver.web.services import Services
 
-__all__ = ["ApiRequest", "Deferred", "Endpoint", "Schema", "convert", "endpoint", "json_response", "route_of"]
-
 _JSON = "application/json"
 _MAX_QUOTED = 300
 T = TypeVar("T")

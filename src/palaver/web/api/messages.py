@@ -18,21 +18,6 @@ from palaver.web.api.endpoints import ApiRequest, Deferred, Schema, endpoint, js
 from palaver.web.api.schemas import MessageSchema, Timestamp, UsageSchema, message_schema, usage_schema
 from palaver.web.message_service import MAX_TEXT_LENGTH, MessageService, NewMessage, conversation_for
 
-__all__ = [
-    "ENDPOINTS",
-    "IDEMPOTENCY_HEADER",
-    "DeliverySchema",
-    "InboundSchema",
-    "NewFileSchema",
-    "SendSchema",
-    "TraceSchema",
-    "TracesSchema",
-    "check_idempotency_key",
-    "get_message",
-    "get_traces",
-    "send_message",
-]
-
 IDEMPOTENCY_HEADER = "Idempotency-Key"
 _IDEMPOTENCY_KEY = re.compile(r"[!-~]{1,100}")
 _MESSAGE_ID = re.compile(r"in:([0-9]{1,18})", re.ASCII)

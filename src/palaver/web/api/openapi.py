@@ -17,8 +17,6 @@ from palaver.web.caller import Caller
 from palaver.web.routes import page
 from palaver.web.services import Services
 
-__all__ = ["ENDPOINTS", "Problem", "make_document", "routes"]
-
 ENDPOINTS = (
     *sessions.ENDPOINTS,
     *messages.ENDPOINTS,

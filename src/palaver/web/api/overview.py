@@ -10,19 +10,6 @@ from palaver.web.api.endpoints import ApiRequest, Schema, endpoint
 from palaver.web.api.schemas import Timestamp, UsageSchema, usage_schema
 from palaver.web.sse import event_stream
 
-__all__ = [
-    "ENDPOINTS",
-    "AccountSchema",
-    "AccountsSchema",
-    "MeSchema",
-    "UsageRowSchema",
-    "UsageTableSchema",
-    "get_me",
-    "get_usage",
-    "list_platforms",
-    "stream_events",
-]
-
 _DEFAULT_SPAN = timedelta(days=30)
 
 

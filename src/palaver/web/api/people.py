@@ -18,28 +18,6 @@ from palaver.store.people.people import Person
 from palaver.web.api.endpoints import ApiRequest, Schema, endpoint
 from palaver.web.api.schemas import Limit, Timestamp
 
-__all__ = [
-    "ENDPOINTS",
-    "ApproveSchema",
-    "DenySchema",
-    "GrantSchema",
-    "GrantsSchema",
-    "IdentitySchema",
-    "NewGrantSchema",
-    "PeopleSchema",
-    "PersonSchema",
-    "StrangerSchema",
-    "StrangersSchema",
-    "add_grant",
-    "approve_stranger",
-    "deny_stranger",
-    "get_person",
-    "list_grants",
-    "list_people",
-    "list_strangers",
-    "revoke_grant",
-]
-
 _Text = Annotated[str, Meta(min_length=1, max_length=500)]
 _MAX_ID = (1 << 62) - 1
 _owner_endpoint = partial(endpoint, needs=Right.MANAGE, owner_only=True)

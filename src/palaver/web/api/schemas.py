@@ -12,22 +12,6 @@ from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.store.status.message_status import Reply
 from palaver.web.api.endpoints import Schema
 
-__all__ = [
-    "CallSchema",
-    "EntrySchema",
-    "FileSchema",
-    "Limit",
-    "MessageSchema",
-    "SessionSchema",
-    "Timestamp",
-    "UsageSchema",
-    "call_schema",
-    "entry_schema",
-    "message_schema",
-    "session_schema",
-    "usage_schema",
-]
-
 Timestamp = Annotated[datetime, Meta(tz=True)]
 Limit = Annotated[int, Meta(ge=1, le=500)]
 

@@ -16,24 +16,6 @@ from palaver.web.api.endpoints import ApiRequest, Schema, endpoint
 from palaver.web.api.schemas import EntrySchema, Limit, SessionSchema, Timestamp, entry_schema, session_schema
 from palaver.web.files import download
 
-__all__ = [
-    "ENDPOINTS",
-    "AnswerSchema",
-    "CommandSchema",
-    "EntriesSchema",
-    "HitSchema",
-    "HitsSchema",
-    "RenameSchema",
-    "SessionsSchema",
-    "get_entries",
-    "get_file",
-    "get_session",
-    "list_sessions",
-    "rename_session",
-    "run_command",
-    "search",
-]
-
 _Seq = Annotated[int, Meta(ge=0, le=1 << 24)]
 
 

@@ -14,18 +14,6 @@ from palaver.store.store import Store
 from palaver.web.api.endpoints import ApiRequest, Schema, endpoint
 from palaver.web.api.schemas import CallSchema, Limit, Timestamp, call_schema
 
-__all__ = [
-    "ENDPOINTS",
-    "DecisionSchema",
-    "DoneSchema",
-    "TurnSchema",
-    "TurnsSchema",
-    "decide",
-    "list_approvals",
-    "list_turns",
-    "stop_turn",
-]
-
 _TURN_ID = re.compile(r"turn:([0-9]{1,18})", re.ASCII)
 
 

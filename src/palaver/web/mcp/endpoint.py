@@ -23,8 +23,6 @@ from palaver.web.mcp.tools import McpTool
 from palaver.web.routes import require
 from palaver.web.services import Services
 
-__all__ = ["LocalClient", "routes"]
-
 _PATH = "/mcp"
 
 

@@ -15,8 +15,6 @@ from palaver.web.address import API_ROOT
 if TYPE_CHECKING:
     from palaver.web.mcp.tools import McpTool
 
-__all__ = ["RemoteClient"]
-
 _TIMEOUT_SECONDS = 630.0
 """Longer than the longest `wait` of the API."""
 

@@ -13,8 +13,6 @@ from palaver.model.errors import BadArgument
 from palaver.model.text import one_line
 from palaver.web.mcp.tools import LIST_SESSIONS, ME, READ_SESSION, TOOLS, McpTool
 
-__all__ = ["ApiClient", "make_server"]
-
 _URI = "palaver://sessions/"
 _JSON = "application/json"
 _MAX_RESOURCES = 50

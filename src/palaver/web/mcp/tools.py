@@ -14,8 +14,6 @@ from palaver.web.api.messages import send_message
 from palaver.web.api.overview import get_me
 from palaver.web.api.sessions import get_entries, list_sessions, search
 
-__all__ = ["LIST_SESSIONS", "ME", "READ_SESSION", "TOOLS", "McpTool"]
-
 
 @value
 class McpTool:

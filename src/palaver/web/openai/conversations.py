@@ -20,8 +20,6 @@ from palaver.model.value import value
 from palaver.web.message_service import MessageService, conversation_for
 from palaver.web.openai.schema import ChatInput, ChatMessage, check_length
 
-__all__ = ["ConversationFinder", "HistoryMatch", "conversation_name", "fold_history", "match_history"]
-
 _MAX_NAME_LENGTH = 100
 
 

@@ -30,8 +30,6 @@ from palaver.web.routes import action, page
 from palaver.web.services import Services
 from palaver.web.sse import STREAM_HEADERS
 
-__all__ = ["SESSION_HEADER", "routes"]
-
 SESSION_HEADER = "X-Palaver-Session"
 _MAX_WAIT_SECONDS = 3600.0
 """Turns have a limit of their own, and clients disconnect when they like."""

@@ -18,8 +18,6 @@ from palaver.store.status.message_status import Reply
 from palaver.web.openai.schema import MODEL
 from palaver.web.services import Services
 
-__all__ = ["CompletionWriter", "Outcome", "StreamedText", "outcome_of", "sse_line"]
-
 _NO_RETRY = {"x-should-retry": "false"}
 """OpenAI's clients retry unless a response says otherwise."""
 _PARAGRAPH = "\n\n"

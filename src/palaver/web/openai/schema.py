@@ -20,17 +20,6 @@ from palaver.model.turn import ClientTool
 from palaver.model.value import value
 from palaver.web.message_service import MAX_TEXT_LENGTH
 
-__all__ = [
-    "MODEL",
-    "ChatInput",
-    "ChatMessage",
-    "CompletionRequest",
-    "InlineFile",
-    "check_length",
-    "parse_request",
-    "read_chat",
-]
-
 MODEL = "palaver"
 _INSTRUCTION_ROLES = frozenset({"system", "developer"})
 _DATA_URL = re.compile(r"data:([\w.+/-]*)(?:;[\w=.-]+)*;base64,(.*)", re.DOTALL | re.ASCII)

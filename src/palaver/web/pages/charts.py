@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 from palaver.model.value import value
 
-__all__ = ["Bar", "Chart", "column_chart", "row_chart", "short_number"]
-
 _WIDTH = 720
 _HEIGHT, _AXIS_HEIGHT, _TOP_MARGIN = 200, 18, 14
 _ROW_HEIGHT, _NAME_WIDTH, _FIGURE_WIDTH = 24, 200, 90

@@ -27,8 +27,6 @@ from palaver.web.pages.common import MAX_SHOWN_TEXT, Link, normalize_newlines, p
 from palaver.web.routes import action, page
 from palaver.web.services import Services
 
-__all__ = ["LINKS", "routes"]
-
 LINKS = (Link(title="Chat", path="/chat", order=1, needs=Right.CHAT),)
 _MAIN_CHAT = "main"
 _CHAT_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}", re.ASCII)

@@ -20,24 +20,6 @@ from palaver.web.caller import Caller
 from palaver.web.files import asset
 from palaver.web.services import Services
 
-__all__ = [
-    "MAX_SHOWN_TEXT",
-    "POSITION",
-    "THEME_COOKIE",
-    "Link",
-    "Viewpoint",
-    "answer_action",
-    "legible",
-    "navigation",
-    "normalize_newlines",
-    "parse_number",
-    "query_value",
-    "read_form",
-    "render",
-    "show_page",
-    "with_query",
-]
-
 POSITION = "position"
 """Key in the request's state: the event position before the page read anything."""
 THEME_COOKIE = "palaver-theme"

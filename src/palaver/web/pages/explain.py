@@ -19,8 +19,6 @@ from palaver.web.pages.common import Link, parse_number, query_value, show_page
 from palaver.web.routes import page
 from palaver.web.services import Services
 
-__all__ = ["LINKS", "routes"]
-
 LINKS = (Link(title="Explain", path="/explain", order=80, owner_only=True),)
 _KEY_FIELDS = (
     *("platform", "kind", "chat", "thread", "user", "user_alt", "server", "account", "person"),

@@ -25,8 +25,6 @@ from palaver.web.pages.common import (
 from palaver.web.routes import action, page
 from palaver.web.services import Services
 
-__all__ = ["LINKS", "routes"]
-
 LINKS = (Link(title="Messages", path="/messages", order=40),)
 _PAGE_SIZE = 50
 _MAX_NAME_LENGTH = 500

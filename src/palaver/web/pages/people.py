@@ -19,8 +19,6 @@ from palaver.web.pages.common import Link, answer_action, query_value, read_form
 from palaver.web.routes import action, page
 from palaver.web.services import Services
 
-__all__ = ["LINKS", "routes"]
-
 LINKS = (Link(title="People", path="/people", order=60, owner_only=True),)
 _PAGE_SIZE, _CHANGES = 50, 20
 _ROLES = [(role.text, role.text) for role in AccessRole]

@@ -14,8 +14,6 @@ from palaver.web.pages.common import Link, parse_number, query_value, show_page,
 from palaver.web.routes import page
 from palaver.web.services import Services
 
-__all__ = ["LINKS", "routes"]
-
 LINKS = (Link(title="Search", path="/search", order=20),)
 _PAGE_SIZE, _MAX_HITS = 20, 200
 _MAX_QUERY_LENGTH = 400

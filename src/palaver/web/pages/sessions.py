@@ -34,8 +34,6 @@ from palaver.web.pages.common import (
 from palaver.web.routes import action, page
 from palaver.web.services import Services
 
-__all__ = ["LINKS", "routes"]
-
 LINKS = (Link(title="Sessions", path="/sessions", order=10),)
 _PAGE_SIZE = 50
 _STATES = {state.value: state for state in SessionState}

@@ -12,8 +12,6 @@ from palaver.web.pages.common import Link, render, show_page
 from palaver.web.routes import page
 from palaver.web.services import Services
 
-__all__ = ["LINKS", "routes"]
-
 LINKS = (
     Link(title="Home", path="/", order=0),
     Link(title="Turns", path="/turns", order=30),

@@ -16,8 +16,6 @@ from palaver.web.pages.common import Link, query_value, show_page
 from palaver.web.routes import page
 from palaver.web.services import Services
 
-__all__ = ["LINKS", "routes"]
-
 LINKS = (Link(title="Usage", path="/usage", order=70),)
 _SPANS = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "a year"}
 _METRICS = {"tokens": ("tokens in", "tokens out"), "cost": ("cost",), "turns": ("turns",)}
