@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from palaver.agents.echo import EchoAgent
 from palaver.commands.builtin import builtin_commands
 from palaver.engine.engine import Engine
-from palaver.engine.metrics import NoMeter, Step
+from palaver.engine.hooks import NoMeter, Step
 from palaver.engine.options import Options
 from palaver.gateway.gateway import GC_THRESHOLD
 from palaver.model.access import AccessRole, Grant

@@ -11,9 +11,8 @@ from zoneinfo import ZoneInfo
 
 from palaver.db.sqlite import connect, run_statements
 from palaver.db.transaction import Statements, Transaction, Value, transaction
-from palaver.model.key import SessionKey, derive_key
+from palaver.model.key import Scope, SessionKey, derive_key
 from palaver.model.reset import ResetPolicy
-from palaver.model.scope import Scope
 from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.model.turn import Inbound, Outbound, Turn, Usage

@@ -28,8 +28,8 @@ from palaver.agents.echo import EchoAgent
 from palaver.commands.builtin import builtin_commands
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.engine import Engine
+from palaver.model.key import ScopedSetting
 from palaver.model.reset import ResetMode, ResetPolicy
-from palaver.model.scoped_setting import ScopedSetting
 from palaver.store.opening import open_store
 from palaver.store.status.invariants import violations
 from palaver.testkit.adapter import FakeAdapter

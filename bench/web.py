@@ -19,8 +19,7 @@ from bench.measure import Bare, Figure, at_most, resident, set_aside
 from bench.streams import Stream
 from bench.workshop import Workshop
 from palaver.engine.options import Options
-from palaver.model.key import derive_key
-from palaver.model.scope import Scope
+from palaver.model.key import Scope, derive_key
 from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role
 from palaver.protocols.clock import SystemClock

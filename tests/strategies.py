@@ -6,10 +6,9 @@ from zoneinfo import ZoneInfo, available_timezones
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from palaver.model.key import Speaker
+from palaver.model.key import DmScope, GroupScope, Scope, Speaker, ThreadScope
 from palaver.model.label import Label
 from palaver.model.reset import ResetMode, ResetPolicy
-from palaver.model.scope import DmScope, GroupScope, Scope, ThreadScope
 from palaver.model.source import Labels, Source, Trust
 
 __all__ = [

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from palaver.agents.echo import EchoAgent
-from palaver.model.prompt_markers import marker, note_marker
+from palaver.model.label import marker, note_marker
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import Message
 from palaver.protocols.agent import (

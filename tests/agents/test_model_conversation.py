@@ -13,9 +13,8 @@ import pytest
 from palaver.agents.model.agent import ModelAgent
 from palaver.agents.model.options import ModelOptions
 from palaver.engine import texts
-from palaver.model.busy import BusyMode
-from palaver.model.scope import GroupScope, Scope
-from palaver.model.scoped_setting import ScopedSetting
+from palaver.model.addressing import BusyMode
+from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.session import ModelOverride
 from palaver.model.transcript import ToolCall
 from palaver.protocols.agent import Event, Excerpt, GeneratedText, Request

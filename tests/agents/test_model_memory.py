@@ -10,8 +10,7 @@ from palaver.agents.model.agent import ModelAgent
 from palaver.agents.model.errors import RejectedBlobs
 from palaver.agents.model.options import ModelOptions
 from palaver.model.attachment import Attachment, describe_attachment
-from palaver.model.label import Label
-from palaver.model.prompt_markers import marker
+from palaver.model.label import Label, marker
 from palaver.model.session import ModelOverride
 from palaver.model.transcript import Role
 from palaver.model.view import Message

@@ -11,9 +11,8 @@ import pytest
 
 from palaver.cli import shared_options
 from palaver.cli.main import main
-from palaver.db.database import OUTBOX
-from palaver.model.lifecycle import OutboxState
-from palaver.model.turn import Delivery
+from palaver.db.transaction import OUTBOX
+from palaver.model.turn import Delivery, OutboxState
 from palaver.store.opening import open_store
 from palaver.store.queue import outbox
 from palaver.store.store import Store

@@ -6,8 +6,8 @@ from itertools import product
 import pytest
 
 from palaver.model.compaction import plan_compaction
+from palaver.model.key import ScopedSetting
 from palaver.model.reset import ResetMode, ResetPolicy
-from palaver.model.scoped_setting import ScopedSetting
 from tests.commands.talk import Talk, talking
 from tests.engine.gateway import MovableClock
 

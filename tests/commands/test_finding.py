@@ -5,8 +5,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from palaver.model.access import AccessRole, Grant
-from palaver.model.scope import GroupScope, Scope
-from palaver.model.scoped_setting import ScopedSetting
+from palaver.model.key import GroupScope, Scope, ScopedSetting
 from tests.commands.talk import talking
 from tests.engine.gateway import MovableClock
 

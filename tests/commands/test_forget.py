@@ -2,8 +2,7 @@
 
 from datetime import timedelta
 
-from palaver.model.scope import GroupScope, Scope
-from palaver.model.scoped_setting import ScopedSetting
+from palaver.model.key import GroupScope, Scope, ScopedSetting
 from tests.engine.gateway import Bench, running, until
 
 QUICK = timedelta(milliseconds=50)

@@ -10,12 +10,10 @@ from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
 from palaver.model.command import YES, Arg, ArgKind, Command, Invocation
 from palaver.model.errors import NotAllowed, UnknownCommand
-from palaver.model.key import derive_key
-from palaver.model.lifecycle import InboxState
-from palaver.model.scope import Scope
+from palaver.model.key import Scope, derive_key
 from palaver.model.session import Principal
 from palaver.model.source import Source
-from palaver.model.turn import Inbound, Received
+from palaver.model.turn import Inbound, InboxState, Received
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCE = Source(platform="fake", chat_id="c", chat_kind="dm", user_id="u")

@@ -2,8 +2,7 @@
 
 from zoneinfo import ZoneInfo
 
-from palaver.model.scope import GroupScope, Scope
-from palaver.model.scoped_setting import ScopedSetting
+from palaver.model.key import GroupScope, Scope, ScopedSetting
 from tests.commands.talk import talking
 
 SHARED = ScopedSetting(default=Scope(group=GroupScope.SHARED))

@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from palaver.commands.formatting import trace_steps
-from palaver.model.lifecycle import OutboxState
-from palaver.model.turn import Delivery, Outbound
+from palaver.model.turn import Delivery, Outbound, OutboxState
 from palaver.store.status.trace import DeliveryTrace, Trace
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -1,7 +1,6 @@
 """Taken back, brought back, answered again, called something."""
 
-from palaver.model.scope import GroupScope, Scope
-from palaver.model.scoped_setting import ScopedSetting
+from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.transcript import Role
 from tests.commands.talk import talking
 

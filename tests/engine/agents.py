@@ -5,7 +5,7 @@ import re
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 
-from palaver.model.prompt_markers import CLOSE, OPEN
+from palaver.model.label import CLOSE, OPEN
 from palaver.model.session import ModelOverride
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import Usage

@@ -12,13 +12,13 @@ from palaver.agents.echo import EchoAgent
 from palaver.commands.builtin import builtin_commands
 from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.engine.engine import Engine
-from palaver.engine.metrics import Meter
-from palaver.engine.options import Options
+from palaver.engine.hooks import Meter
+from palaver.engine.options import Agents, Options
 from palaver.model.access import AccessRole, Grant
 from palaver.model.session import Principal
 from palaver.model.transcript import Entry
 from palaver.protocols.adapter import Adapter, Limits
-from palaver.protocols.agent import Agent, Agents
+from palaver.protocols.agent import Agent
 from palaver.protocols.clock import Clock
 from palaver.protocols.hooks import GatewayEvent, Hook
 from palaver.protocols.tools import Toolset

@@ -10,9 +10,9 @@ import pytest
 from palaver.agents.echo import EchoAgent
 from palaver.engine import retry
 from palaver.engine.accounts import ReconnectBackoff
+from palaver.engine.options import Agents
 from palaver.model.errors import NotServed, StaleFence, StoreError
 from palaver.protocols.adapter import PlatformDown, PlatformRefused, Receiver
-from palaver.protocols.agent import Agents
 from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until

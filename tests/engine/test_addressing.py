@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from palaver.model.addressing import AddressingRules, AnswerMode
+from palaver.model.key import ChatSelector, ScopedSetting
 from palaver.model.platform import Platform
-from palaver.model.scoped_setting import ChatSelector, ScopedSetting
 from palaver.model.source import GROUP, Source, Trust
 from palaver.model.transcript import Role
 from palaver.model.turn import Inbound

@@ -7,10 +7,8 @@ import pytest
 
 from palaver.cli.trace import print_trace
 from palaver.model.access import AccessRole, Grant
-from palaver.model.busy import BusyMode
-from palaver.model.key import derive_key
-from palaver.model.scope import GroupScope, Scope
-from palaver.model.scoped_setting import ScopedSetting
+from palaver.model.addressing import BusyMode
+from palaver.model.key import GroupScope, Scope, ScopedSetting, derive_key
 from palaver.model.source import Source
 from palaver.model.turn import outbound_to
 from palaver.store.status.trace import find_traces

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from palaver.model.busy import BusyMode
+from palaver.model.addressing import BusyMode
+from palaver.model.key import ScopedSetting
 from palaver.model.reset import Cause
-from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.transcript import Role
 from palaver.protocols.adapter import Limits
 from palaver.testkit.platform import FakePlatform

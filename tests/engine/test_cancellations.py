@@ -10,8 +10,8 @@ import pytest
 from palaver.db.transaction import Transaction
 from palaver.engine import retry, texts
 from palaver.model.access import AccessRole, Grant
+from palaver.model.key import ScopedSetting
 from palaver.model.reset import ResetMode, ResetPolicy
-from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import Receiver

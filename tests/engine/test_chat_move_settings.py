@@ -4,12 +4,10 @@ from dataclasses import fields
 from pathlib import Path
 
 from palaver.agents.echo import EchoAgent
-from palaver.engine.options import Options, follow_moves
+from palaver.engine.options import Agents, Options, follow_moves
 from palaver.model.access import Effect, Grant
 from palaver.model.addressing import AddressingRules, AnswerMode
-from palaver.model.scope import GroupScope, ProfileRule, Scope
-from palaver.model.scoped_setting import ChatSelector, ScopedSetting
-from palaver.protocols.agent import Agents
+from palaver.model.key import ChatSelector, GroupScope, ProfileRule, Scope, ScopedSetting
 from palaver.testkit.platform import FakePlatform
 from palaver.testkit.updates import Person
 from tests.engine.gateway import options, running, until

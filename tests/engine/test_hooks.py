@@ -8,8 +8,8 @@ import pytest
 
 from palaver.engine import hooks, texts
 from palaver.model.access import AccessRole, Grant
+from palaver.model.key import ScopedSetting
 from palaver.model.reset import ResetMode, ResetPolicy
-from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.source import Source
 from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.testkit.platform import FakePlatform

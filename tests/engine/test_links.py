@@ -3,8 +3,7 @@
 import re
 
 from palaver.model.access import AccessRole, Grant
-from palaver.model.scope import DmScope, Scope
-from palaver.model.scoped_setting import ScopedSetting
+from palaver.model.key import DmScope, Scope, ScopedSetting
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
 from palaver.testkit.platform import FakePlatform

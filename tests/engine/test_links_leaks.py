@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from palaver.model.scope import DmScope, GroupScope, Scope
-from palaver.model.scoped_setting import ScopedSetting
+from palaver.model.key import DmScope, GroupScope, Scope, ScopedSetting
 from palaver.protocols.agent import Event, Final, Request
 from palaver.store.status.invariants import violations
 from palaver.testkit.chat import Chat

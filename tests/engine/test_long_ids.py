@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from palaver.model.ids import MAX_IDS_BYTES
-from palaver.model.source import GROUP, Source, Trust
+from palaver.model.source import GROUP, MAX_IDS_BYTES, Source, Trust
 from palaver.model.turn import Inbound, Revision
 from palaver.testkit.platform import FakePlatform, LoopClock
 from tests.engine.gateway import running

@@ -7,7 +7,7 @@ import pytest
 
 from palaver.db.transaction import Lock, Statements, transaction
 from palaver.engine import texts
-from palaver.model.scoped_setting import ScopedSetting
+from palaver.model.key import ScopedSetting
 from palaver.model.turn import BusyMode, Outbound
 from palaver.protocols.adapter import TargetGone
 from palaver.store.status.invariants import violations

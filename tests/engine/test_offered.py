@@ -2,10 +2,9 @@
 
 from collections.abc import AsyncGenerator, Mapping
 
-from palaver.model.lifecycle import TurnState
 from palaver.model.source import Source, Trust
 from palaver.model.transcript import ToolCall
-from palaver.model.turn import ClientTool, Inbound
+from palaver.model.turn import ClientTool, Inbound, TurnState
 from palaver.model.view import open_calls
 from palaver.protocols.agent import ApprovalNeeded, Event, Final, Request, ToolCalled
 from palaver.store.status.invariants import violations

@@ -9,8 +9,7 @@ import pytest
 
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import StoreError, StoreUnavailable
-from palaver.model.key import derive_key
-from palaver.model.scope import Scope
+from palaver.model.key import Scope, derive_key
 from palaver.model.source import Source
 from palaver.protocols.hooks import EventKind
 from palaver.testkit.platform import FakePlatform

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from palaver.model.key import derive_key
-from palaver.model.scope import Scope
+from palaver.model.key import Scope, derive_key
 from palaver.model.source import Source
 from palaver.model.turn import Outbound
 from palaver.testkit.chat import Chat

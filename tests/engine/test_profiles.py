@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from palaver.model.scope import ProfileRule
+from palaver.engine.options import Agents
+from palaver.model.key import ProfileRule
 from palaver.model.source import Source
-from palaver.protocols.agent import Agents
 from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, options, running

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from palaver.db.transaction import Statements, transaction
 from palaver.model.access import AccessRole, Grant
+from palaver.model.key import ScopedSetting
 from palaver.model.platform import Platform
 from palaver.model.reset import Cause, ResetMode, ResetPolicy
-from palaver.model.scoped_setting import ScopedSetting
 from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, MovableClock, running, until

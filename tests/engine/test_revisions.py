@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from palaver.model.key import ScopedSetting
 from palaver.model.revision import RevisionPolicy
-from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.session import Principal
 from palaver.testkit.chat import Chat
 from palaver.testkit.faults import Faults

@@ -11,8 +11,7 @@ import pytest
 
 from palaver.model.access import AccessRole, Grant
 from palaver.model.errors import StoreUnavailable
-from palaver.model.scope import GroupScope, Scope
-from palaver.model.scoped_setting import ScopedSetting
+from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.tools import ApprovalMode, ToolRules
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import BusyMode

@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from palaver.model.key import SessionKey
-from palaver.model.lifecycle import TurnState
+from palaver.model.turn import TurnState
 from palaver.testkit.platform import FakePlatform, LoopClock
 from tests.engine.agents import Slow
 from tests.engine.gateway import running, until

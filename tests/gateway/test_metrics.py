@@ -9,7 +9,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from palaver.engine.metrics import Count, Level, NoMeter, Step
+from palaver.engine.hooks import Count, Level, NoMeter, Step
 from palaver.gateway.metrics import open_meter
 from palaver.gateway.prometheus import COUNTS, LEVELS, PrometheusMeter, serve_metrics
 from palaver.model.access import AccessRole, Grant

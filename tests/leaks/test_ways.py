@@ -3,8 +3,7 @@
 from collections.abc import AsyncGenerator
 
 from palaver.model.access import AccessRole, Grant
-from palaver.model.scope import GroupScope, Scope
-from palaver.model.scoped_setting import ScopedSetting
+from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.protocols.agent import Event, Final, Request
 from tests.engine.agents import Scripted, noted
 from tests.engine.places import between

@@ -9,12 +9,11 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from palaver.model.access import AccessRole, Grant
+from palaver.model.key import ChatSelector as ChatName
+from palaver.model.key import DmScope, GroupScope, ProfileRule, Scope, ScopedSetting, ThreadScope
 from palaver.model.platform import Platform
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.revision import RevisionPolicy
-from palaver.model.scope import DmScope, GroupScope, ProfileRule, Scope, ThreadScope
-from palaver.model.scoped_setting import ChatSelector as ChatName
-from palaver.model.scoped_setting import ScopedSetting
 from palaver.model.session import ModelOverride
 from palaver.model.source import DM
 from palaver.model.transcript import ToolCall

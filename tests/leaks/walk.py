@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from palaver.model.session import identity_of
+from palaver.model.source import identity_of
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.records import INBOX_COLUMNS, from_json, received_of, source_of

@@ -6,12 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.model.busy import Batch, BusyMode, address_whole_bursts, choose_batch
-from palaver.model.key import derive_key
-from palaver.model.lifecycle import InboxState
-from palaver.model.scope import Scope
+from palaver.model.addressing import Batch, BusyMode, address_whole_bursts, choose_batch
+from palaver.model.key import Scope, derive_key
 from palaver.model.source import Source
-from palaver.model.turn import Inbound, Received
+from palaver.model.turn import Inbound, InboxState, Received
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WINDOW = timedelta(seconds=1)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 
 from palaver.model.errors import MalformedSource
-from palaver.model.ids import MAX_IDS_BYTES, check_ids, decode_id, encode_id
+from palaver.model.source import MAX_IDS_BYTES, check_ids, decode_id, encode_id
 from tests.strategies import THOROUGH, ids, texts
 
 

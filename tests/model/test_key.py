@@ -11,16 +11,19 @@ from hypothesis import strategies as st
 from palaver.model.errors import MalformedKey
 from palaver.model.key import (
     UNKNOWN_SPEAKER,
+    DmScope,
+    GroupScope,
+    Scope,
     SessionKey,
     Sharing,
     Speaker,
+    ThreadScope,
     canonical_id,
     canonical_source,
     derive_key,
     explain_key,
     key_file_name,
 )
-from palaver.model.scope import DmScope, GroupScope, Scope, ThreadScope
 from palaver.model.source import Source
 from tests.strategies import BRIEF, NASTY, THOROUGH, close_sources, ids, scopes, sources, speakers
 

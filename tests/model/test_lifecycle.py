@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from palaver.model.errors import IllegalTransition
-from palaver.model.lifecycle import InboxState, OutboxState, SessionState, TurnState, advance
+from palaver.model.turn import InboxState, OutboxState, SessionState, TurnState, advance
 
 # Any: one test asks all four lives the same questions, which their types keep apart.
 LIVES: tuple[tuple[Any, ...], ...] = tuple(map(tuple, (SessionState, InboxState, TurnState, OutboxState)))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.model.scope import ProfileRule, choose_profile
+from palaver.model.key import ProfileRule, choose_profile
 from palaver.model.source import Source
 from tests.strategies import BRIEF, sources
 

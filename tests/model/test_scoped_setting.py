@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from palaver.model.scoped_setting import ChatSelector, ResolvedSetting, ScopedSetting
+from palaver.model.key import ChatSelector, ResolvedSetting, ScopedSetting
 from palaver.model.source import Source
 
 SOURCE = Source(

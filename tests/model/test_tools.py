@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.model.access import AccessRole
-from palaver.model.prompt_markers import CLOSE, OPEN
+from palaver.model.label import CLOSE, OPEN
 from palaver.model.tools import ALL_TOOLS, ApprovalMode, ToolRules, approval_question, clean_result, parse_arguments
 from palaver.model.transcript import ToolCall
 

@@ -7,9 +7,8 @@ from typing import Any, cast
 import pytest
 
 from palaver.db.transaction import Statements, Value, transaction
-from palaver.model.lifecycle import OutboxState
 from palaver.model.source import Source
-from palaver.model.turn import Delivery
+from palaver.model.turn import Delivery, OutboxState
 from palaver.store.queue import inbox, outbox, turns
 from tests.simulation import play
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from time import monotonic
 
 from palaver.db.transaction import Row
-from palaver.model.lifecycle import OutboxState
-from palaver.model.turn import Inbound, Outbound, Turn, Usage
+from palaver.model.turn import Inbound, Outbound, OutboxState, Turn, Usage
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, turns
 from palaver.store.store import Store

@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from palaver.db.transaction import Statements, transaction
 from palaver.model.compaction import plan_compaction
 from palaver.model.errors import BadArgument, NotFound
-from palaver.model.key import derive_key
+from palaver.model.key import Scope, derive_key
 from palaver.model.label import Label
-from palaver.model.lifecycle import EndReason
-from palaver.model.scope import Scope
 from palaver.model.session import ModelOverride, Principal
 from palaver.model.transcript import Entry, Role, Sender, ToolCall
+from palaver.model.turn import EndReason
 from palaver.store.archive.collector import collect, collect_all, collect_some
 from palaver.store.archive.exporter import ExportFormat, write_archive
 from palaver.store.archive.format import (

@@ -8,9 +8,8 @@ from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.model.attachment import Attachment
 from palaver.model.errors import NotFound
 from palaver.model.label import Label
-from palaver.model.lifecycle import OutboxState
 from palaver.model.session import Principal
-from palaver.model.turn import Inbound, Outbound
+from palaver.model.turn import Inbound, Outbound, OutboxState
 from palaver.store.archive import exporter
 from palaver.store.archive.exporter import ExportFormat
 from palaver.store.archive.importer import import_sessions

@@ -6,11 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from palaver.db.database import key_topic
+from palaver.db.transaction import key_topic
 from palaver.model.access import AccessRole, Grant
-from palaver.model.lifecycle import OutboxState
 from palaver.model.source import Source
-from palaver.model.turn import Outbound
+from palaver.model.turn import Outbound, OutboxState
 from palaver.store import accounts
 from palaver.store.conversations import attach, chat_migration, sessions
 from palaver.store.people import grants

@@ -9,10 +9,9 @@ from palaver.db.transaction import Statements, Value, transaction
 from palaver.model.attachment import Attachment
 from palaver.model.errors import BadArgument, NotFound, SessionBusy
 from palaver.model.label import Label
-from palaver.model.lifecycle import EndReason, TurnState
 from palaver.model.revision import RevisionPolicy
 from palaver.model.session import Principal
-from palaver.model.turn import Inbound, Outbound, Revision
+from palaver.model.turn import EndReason, Inbound, Outbound, Revision, TurnState
 from palaver.store.conversations import deletion, history, sessions, transcript
 from palaver.store.conversations.deletion import ProcessRuns, Pruned, PruneRule, Survey
 from palaver.store.queue import inbox, outbox, revisions, turns

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from palaver.model.lifecycle import EndReason, TurnState
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.session import Session
+from palaver.model.turn import EndReason, TurnState
 from palaver.store.conversations import expiry, history, sessions
 from palaver.store.queue import turn_control, turns
 from palaver.store.results import Opening

@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from palaver.db.database import Database
-from palaver.db.transaction import Row, Statements, Transaction, Value, transaction
+from palaver.db.transaction import Database, Row, Statements, Transaction, Value, transaction
 from palaver.model.access import Effect, Grant
 from palaver.model.attachment import Attachment
 from palaver.model.compaction import plan_compaction
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.label import Label
-from palaver.model.lifecycle import TurnState
 from palaver.model.source import GROUP, Labels, Source
-from palaver.model.turn import Inbound, Outbound
+from palaver.model.turn import Inbound, Outbound, TurnState
 from palaver.store import accounts
 from palaver.store.conversations import chat_migration, handoff, history, sessions, transcript
 from palaver.store.conversations.blob_store import BlobStore

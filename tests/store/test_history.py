@@ -7,11 +7,10 @@ import pytest
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.compaction import plan_compaction
 from palaver.model.errors import NotFound, SessionBusy
-from palaver.model.lifecycle import EndReason
-from palaver.model.scope import GroupScope, Scope
+from palaver.model.key import GroupScope, Scope
 from palaver.model.session import ModelOverride, Principal, Session
 from palaver.model.source import Source
-from palaver.model.turn import Outbound
+from palaver.model.turn import EndReason, Outbound
 from palaver.store.conversations import deletion, history, sessions, transcript
 from palaver.store.queue import turns
 from palaver.store.records import source_of

@@ -5,12 +5,10 @@ from datetime import timedelta
 import pytest
 
 from palaver.model.errors import LockedOut, NotFound
-from palaver.model.key import SessionKey, Speaker, derive_key
+from palaver.model.key import DmScope, Scope, SessionKey, Speaker, derive_key
 from palaver.model.label import Label
 from palaver.model.links import OFFER_LIFETIME
-from palaver.model.scope import DmScope, Scope
-from palaver.model.session import identity_of
-from palaver.model.source import Source
+from palaver.model.source import Source, identity_of
 from palaver.model.turn import Inbound
 from palaver.store.conversations import history, sessions, transcript
 from palaver.store.people import links, people

@@ -6,10 +6,9 @@ import pytest
 
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import NotFound
-from palaver.model.lifecycle import TurnState
 from palaver.model.session import Principal
 from palaver.model.transcript import Role, ToolCall
-from palaver.model.turn import ClientTool, Inbound, Outbound, Turn
+from palaver.model.turn import ClientTool, Inbound, Outbound, Turn, TurnState
 from palaver.store.queue import inbox, turn_control, turns
 from palaver.store.status import message_status
 from palaver.store.status.message_status import Progress, Reply

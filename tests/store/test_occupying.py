@@ -3,7 +3,7 @@
 import pytest
 
 from palaver.model.compaction import plan_compaction
-from palaver.model.lifecycle import InboxState
+from palaver.model.turn import InboxState
 from palaver.store.conversations import sessions, transcript
 from palaver.store.queue import inbox, turns
 from palaver.store.store import Store

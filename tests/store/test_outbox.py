@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from palaver.model.errors import BadArgument, StaleFence
-from palaver.model.lifecycle import OutboxState
-from palaver.model.turn import Delivery, Outbound
+from palaver.model.turn import Delivery, Outbound, OutboxState
 from palaver.store.opening import open_store
 from palaver.store.queue import outbox, turns
 from palaver.store.results import RepeatSafety

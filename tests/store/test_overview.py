@@ -3,10 +3,9 @@
 import pytest
 
 from palaver.model.errors import NotFound
-from palaver.model.lifecycle import InboxState, OutboxState, TurnState
 from palaver.model.session import Principal
 from palaver.model.transcript import ToolCall
-from palaver.model.turn import Outbound
+from palaver.model.turn import InboxState, Outbound, OutboxState, TurnState
 from palaver.store.conversations import transcript
 from palaver.store.queue import outbox, turns
 from palaver.store.status import overview

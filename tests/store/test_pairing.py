@@ -12,11 +12,10 @@ from palaver.db.transaction import Row, Statements, Transaction, transaction
 from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.errors import LockedOut
 from palaver.model.label import Label
-from palaver.model.lifecycle import OutboxState
 from palaver.model.pairing import MAX_KEPT_MESSAGES, Reception
 from palaver.model.session import Principal
 from palaver.model.source import Labels, Source
-from palaver.model.turn import Inbound, Outbound
+from palaver.model.turn import Inbound, Outbound, OutboxState
 from palaver.store.people import grants, pairing
 from palaver.store.people.grants import GrantTable, Stranger
 from palaver.store.queue import outbox

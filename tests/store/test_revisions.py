@@ -7,11 +7,10 @@ from datetime import timedelta
 import pytest
 
 from palaver.db.transaction import Statements, transaction
-from palaver.model.lifecycle import InboxState
 from palaver.model.revision import RevisionPolicy
 from palaver.model.session import Principal
 from palaver.model.source import Source
-from palaver.model.turn import Inbound, Outbound, Received, Revision
+from palaver.model.turn import Inbound, InboxState, Outbound, Received, Revision
 from palaver.store.conversations import deletion, history, transcript
 from palaver.store.queue import inbox, revisions, turns
 from palaver.store.status.invariants import violations

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from palaver.model.errors import NotFound
 from palaver.model.query import Clause, parse_query
-from palaver.model.session import Principal, identity_of
-from palaver.model.source import Source
+from palaver.model.session import Principal
+from palaver.model.source import Source, identity_of
 from palaver.model.tokenizer import split_pages, tokenize
 from palaver.store.conversations import history, sessions, transcript
 from palaver.store.search.ranking import make_snippet

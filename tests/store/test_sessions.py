@@ -6,11 +6,11 @@ import pytest
 
 from palaver.model.compaction import plan_compaction
 from palaver.model.errors import BadArgument, EmptyTitle, NotFound, NothingToCompact, SessionBusy
-from palaver.model.lifecycle import EndReason
+from palaver.model.key import GroupScope, Scope
 from palaver.model.naming import Naming
 from palaver.model.reset import Cause
-from palaver.model.scope import GroupScope, Scope
 from palaver.model.session import ModelOverride, Principal
+from palaver.model.turn import EndReason
 from palaver.model.view import view
 from palaver.platforms.catalog import PLATFORMS
 from palaver.store.conversations import history, sessions, transcript

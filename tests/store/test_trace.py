@@ -9,10 +9,9 @@ from palaver.commands.formatting import trace_steps
 from palaver.db.transaction import Statements, transaction
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument, NotFound
-from palaver.model.lifecycle import InboxState, OutboxState, TurnState
 from palaver.model.session import Principal
 from palaver.model.source import Source
-from palaver.model.turn import Inbound, Outbound
+from palaver.model.turn import Inbound, InboxState, Outbound, OutboxState, TurnState
 from palaver.store.conversations import deletion, transcript
 from palaver.store.queue import inbox, outbox, turn_control, turns
 from palaver.store.results import BusyNotices, Welcome

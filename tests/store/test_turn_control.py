@@ -6,12 +6,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from palaver.db.database import key_topic
-from palaver.db.transaction import Statements, transaction
+from palaver.db.transaction import Statements, key_topic, transaction
 from palaver.model.errors import StaleFence
-from palaver.model.lifecycle import InboxState, TurnState
 from palaver.model.session import Principal
-from palaver.model.turn import Inbound, Outbound, Received, Turn
+from palaver.model.turn import Inbound, InboxState, Outbound, Received, Turn, TurnState
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, turn_control, turns
 from palaver.store.results import Begun, BusyNotices, Decision

@@ -5,10 +5,9 @@ import asyncio
 import pytest
 
 from palaver.model.errors import IllegalTransition, SessionBusy, StaleFence
-from palaver.model.lifecycle import InboxState, OutboxState, TurnState
 from palaver.model.source import Source
 from palaver.model.transcript import Role, ToolCall
-from palaver.model.turn import Inbound, Outbound
+from palaver.model.turn import Inbound, InboxState, Outbound, OutboxState, TurnState
 from palaver.store.conversations import sessions, transcript
 from palaver.store.queue import inbox, outbox, turns
 from palaver.store.results import Opening

@@ -10,10 +10,9 @@ import pytest
 from palaver.db.schema import known_migrations
 from palaver.db.transaction import Row, Statement, Statements, transaction
 from palaver.model.errors import StaleFence
-from palaver.model.lifecycle import TurnState
 from palaver.model.quotas import UsageTotal
 from palaver.model.session import Principal
-from palaver.model.turn import Turn, Usage
+from palaver.model.turn import Turn, TurnState, Usage
 from palaver.store.conversations import deletion
 from palaver.store.opening import open_store
 from palaver.store.people import usage

@@ -15,9 +15,8 @@ from typing import Any
 
 from palaver.model.compaction import plan_compaction
 from palaver.model.errors import NotFound, NothingToCompact, SessionBusy, StaleFence
-from palaver.model.lifecycle import OutboxState, TurnState
 from palaver.model.session import Principal
-from palaver.model.turn import Delivery, Inbound, Outbound, Turn, Usage
+from palaver.model.turn import Delivery, Inbound, Outbound, OutboxState, Turn, TurnState, Usage
 from palaver.store.conversations import history, sessions, transcript
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, turns

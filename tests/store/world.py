@@ -5,11 +5,10 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from zoneinfo import ZoneInfo
 
-from palaver.model.busy import Batch
-from palaver.model.key import SessionKey, derive_key
+from palaver.model.addressing import Batch
+from palaver.model.key import Scope, SessionKey, derive_key
 from palaver.model.label import Label
 from palaver.model.reset import Cause, ResetMode, ResetPolicy
-from palaver.model.scope import Scope
 from palaver.model.session import Principal
 from palaver.model.source import GROUP, Labels, Source
 from palaver.model.transcript import Entry, Role

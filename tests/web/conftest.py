@@ -17,7 +17,7 @@ from playwright.async_api import Browser, Page, async_playwright
 
 from palaver.config.model import Config
 from palaver.config.web import WebConfig
-from palaver.engine.metrics import Meter
+from palaver.engine.hooks import Meter
 from palaver.gateway.gateway import Gateway
 from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store

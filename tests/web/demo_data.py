@@ -5,14 +5,12 @@ from pathlib import Path
 
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.options import Options
-from palaver.model.key import derive_key
+from palaver.model.key import Scope, derive_key
 from palaver.model.label import Label
-from palaver.model.lifecycle import TurnState
-from palaver.model.scope import Scope
 from palaver.model.session import Principal
 from palaver.model.source import GROUP, Labels, Source
 from palaver.model.transcript import Entry, Role, ToolCall
-from palaver.model.turn import Inbound, Outbound, Turn, Usage
+from palaver.model.turn import Inbound, Outbound, Turn, TurnState, Usage
 from palaver.store.opening import open_store
 from palaver.store.results import Begun, Held
 from palaver.store.store import Store

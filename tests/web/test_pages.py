@@ -10,9 +10,8 @@ import pytest
 from palaver.gateway.terminal import terminal_socket
 from palaver.model.access import Grant
 from palaver.model.attachment import Attachment
-from palaver.model.key import derive_key
+from palaver.model.key import Scope, derive_key
 from palaver.model.label import Label
-from palaver.model.scope import Scope
 from palaver.model.session import Principal
 from palaver.model.source import Labels, Source
 from palaver.model.turn import Inbound

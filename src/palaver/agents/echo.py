@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
-from palaver.model.prompt_markers import CLOSE, OPEN, marker
+from palaver.model.label import CLOSE, OPEN, marker
 from palaver.model.session import ModelOverride
 from palaver.model.text import one_line
 from palaver.model.transcript import Role, ToolCall

@@ -14,8 +14,7 @@ from palaver.engine.options import Options, follow_moves
 from palaver.model.access import Access, Verdict, decide_access
 from palaver.model.addressing import Addressing, classify_addressing
 from palaver.model.grant_syntax import describe_grant_place, describe_grantee, parse_identity
-from palaver.model.session import identity_of
-from palaver.model.source import DM, Source, Trust
+from palaver.model.source import DM, Source, Trust, identity_of
 from palaver.model.turn import Inbound
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.plugins import known_platforms

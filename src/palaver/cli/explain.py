@@ -12,12 +12,21 @@ from palaver.cli.access_explain import explain_access
 from palaver.cli.output import print_facts, print_heading, print_json, print_note, print_rows
 from palaver.cli.shared_options import StoreOption, ask, store_url
 from palaver.model.errors import BadArgument, StoreError, UnknownPlatform
-from palaver.model.key import KeyExplanation, SessionKey, Speaker, explain_key
+from palaver.model.key import (
+    DmScope,
+    GroupScope,
+    KeyExplanation,
+    Scope,
+    SessionKey,
+    Speaker,
+    ThreadScope,
+    choose_profile,
+    explain_key,
+)
 from palaver.model.local_time import format_instant, parse_instant, parse_zone
 from palaver.model.platform import Platform
 from palaver.model.reset import Activity, ResetDecision, ResetMode, ResetPolicy, decide_reset
 from palaver.model.schedule import next_occurrences, parse_schedule
-from palaver.model.scope import DmScope, GroupScope, Scope, ThreadScope, choose_profile
 from palaver.model.source import DM, MAIN, STANDARD_KINDS, Source
 from palaver.model.target import All, Home, Local, Origin, Place, Target, parse_targets
 from palaver.platforms.catalog import PLATFORMS

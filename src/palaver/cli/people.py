@@ -11,8 +11,8 @@ from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ago, 
 from palaver.model.access import Grant
 from palaver.model.errors import NotFound
 from palaver.model.grant_syntax import describe_grant_place
-from palaver.model.ids import encode_id
 from palaver.model.label import Label
+from palaver.model.source import encode_id
 from palaver.store.people import grants, people
 from palaver.store.people.grants import GrantTable
 from palaver.store.people.people import Person

@@ -10,9 +10,9 @@ from palaver.cli.output import print_heading, print_json, print_line, print_note
 from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ago, ask, iso
 from palaver.commands.formatting import Tone, trace_steps, trace_title
 from palaver.model.errors import BadArgument, NotFound, StoreError
-from palaver.model.lifecycle import OutboxState
 from palaver.model.text import escape_invisible
 from palaver.model.transcript import Entry
+from palaver.model.turn import OutboxState
 from palaver.store.archive.render import moment_text
 from palaver.store.queue import outbox
 from palaver.store.status.trace import NAMES, DeliveryTrace, InboundTrace, Trace, TurnTrace, find_traces

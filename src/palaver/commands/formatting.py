@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import NamedTuple
 
-from palaver.model.lifecycle import InboxState, OutboxState, TurnState
 from palaver.model.redact import redact
-from palaver.model.session import Session, identity_of
+from palaver.model.session import Session
+from palaver.model.source import identity_of
 from palaver.model.text import one_line
-from palaver.model.turn import Inbound
+from palaver.model.turn import Inbound, InboxState, OutboxState, TurnState
 from palaver.store.status.trace import DeliveryTrace, InboundTrace, Trace, TurnTrace
 
 _MAX_QUOTE_CHARS = 80

@@ -12,8 +12,8 @@ from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
 from palaver.model.command import YES, Arg, ArgKind, Command, Invocation
 from palaver.model.errors import BadArgument, NotAllowed
-from palaver.model.session import Session, identity_of
-from palaver.model.source import DM, Source
+from palaver.model.session import Session
+from palaver.model.source import DM, Source, identity_of
 from palaver.model.turn import outbound_to
 from palaver.store.store import Store
 

@@ -13,8 +13,8 @@ from palaver.model.access import AccessRole
 from palaver.model.codes import code_hash, make_code, parse_code
 from palaver.model.command import YES, Arg, ArgKind, Command, Invocation
 from palaver.model.errors import BadArgument, NotFound
+from palaver.model.key import DmScope
 from palaver.model.links import OFFER_LIFETIME
-from palaver.model.scope import DmScope
 from palaver.model.session import Session
 from palaver.model.source import DM, Source
 from palaver.model.turn import outbound_to

@@ -24,12 +24,10 @@ from palaver.config.tools import ToolNames, ToolsConfig
 from palaver.config.types import Folder, Port, Section, Url, WakeWords, Zone
 from palaver.config.web import WebConfig
 from palaver.engine.options import Options
-from palaver.model.addressing import AddressingRules, AnswerMode
-from palaver.model.busy import BusyMode
+from palaver.model.addressing import AddressingRules, AnswerMode, BusyMode
+from palaver.model.key import ChatSelector, DmScope, GroupScope, Scope, ScopedSetting, ThreadScope
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.revision import RevisionPolicy
-from palaver.model.scope import DmScope, GroupScope, Scope, ThreadScope
-from palaver.model.scoped_setting import ChatSelector, ScopedSetting
 from palaver.model.tools import ALL_TOOLS
 
 T = TypeVar("T")

@@ -12,8 +12,8 @@ from palaver.commands.plugins import GROUP
 from palaver.config.types import MaybeName, Money, Role, Section, Syntax, Tokens, as_pydantic_error
 from palaver.model.access import AccessRole, Basis, Effect, Grant
 from palaver.model.errors import BadArgument, InvalidInput
+from palaver.model.key import ProfileRule
 from palaver.model.quotas import UNLIMITED, Quota, QuotaKind, QuotaRules
-from palaver.model.scope import ProfileRule
 
 
 class CapConfig(Section):

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from palaver.db.transaction import Row, Statements, Transaction, Value, transaction
-from palaver.model.session import identity_of
-from palaver.model.source import Source
+from palaver.model.source import Source, identity_of
 
 _PAGE = 1000
 _LOWEST = -(1 << 62)

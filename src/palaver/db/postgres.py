@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from palaver.db.notifications import Notifier
 from palaver.db.schema import HOLD_SCHEMA, connection_name
 from palaver.db.transaction import (
     ConstraintViolated,
     Lock,
+    Notifier,
     Notify,
     Row,
     Statement,

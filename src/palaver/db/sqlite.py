@@ -12,9 +12,9 @@ from queue import SimpleQueue
 from typing import Generic, NamedTuple, TypeVar
 
 from palaver.db.file_lock import FileLock, is_transient, is_writable
-from palaver.db.notifications import Notifier
 from palaver.db.transaction import (
     ConstraintViolated,
+    Notifier,
     Notify,
     Row,
     Statements,

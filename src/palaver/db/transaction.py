@@ -16,11 +16,16 @@ Catch `ConstraintViolated` there to raise an error of your own. Do not go on aft
 up the transaction.
 """
 
-from collections.abc import Callable, Generator
+import asyncio
+import hashlib
+import time
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial, wraps
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar
 
-from palaver.model.errors import StoreError
+from palaver.model.errors import StoreError, StoreUnavailable
+from palaver.model.key import SessionKey
 from palaver.model.value import value
 
 T = TypeVar("T")
@@ -99,3 +104,117 @@ def storable(values: tuple[Value, ...]) -> tuple[Value, ...]:
 
 def _cleaned(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").replace("\0", _UNKNOWN)
+
+
+# Topics to listen to.
+ACCOUNTS = "accounts"
+INBOX = "inbox"
+JOURNAL = "journal"
+OUTBOX = "outbox"
+PEOPLE = "people"
+TURNS = "turns"
+
+
+def key_topic(key: SessionKey) -> str:
+    """Return the topic on which the turn of this conversation learns of messages and stops."""
+    return f"key {hashlib.sha256(key.text.encode()).hexdigest()[:32]}"
+
+
+class Database(Protocol):
+    """Runs transactions. If `transact` returns, the result is durable; if it raises, nothing was written."""
+
+    def transact(self, work: Transaction[T]) -> Awaitable[T]:
+        """Run all of it or nothing. A cancellation before the commit rolls it back; a later one has no effect."""
+        ...
+
+    async def read(self, work: Transaction[T]) -> T:
+        """Run a transaction that only reads, on one consistent state, without waiting for writers."""
+        ...
+
+    async def scrub(self) -> None:
+        """Remove traces of deleted rows from the log and from free space."""
+        ...
+
+    def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
+        """Return an event that is set after a transaction that notifies `topic`. Listen, read, then wait."""
+        ...
+
+    def hear(self, topic: str, call: Callable[[], None]) -> AbstractContextManager[None]:
+        """Call a function on the event loop instead of setting an event."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Notifier:
+    """Listen first, then read, then wait: a notification between reading and waiting is not lost."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[str, list[Callable[[], None]]] = {}
+
+    @contextmanager
+    def listen(self, topic: str) -> Generator[asyncio.Event]:
+        event = asyncio.Event()
+        with self.hear(topic, event.set):
+            yield event
+
+    @contextmanager
+    def hear(self, topic: str, call: Callable[[], None]) -> Generator[None]:
+        self._listeners.setdefault(topic, []).append(call)
+        try:
+            yield
+        finally:
+            self._listeners[topic].remove(call)
+            if not self._listeners[topic]:
+                del self._listeners[topic]
+
+    def wake(self, topic: str) -> None:
+        for call in tuple(self._listeners.get(topic, ())):
+            call()
+
+    def wake_all(self) -> None:
+        """Wake everyone, because a notification may have been missed."""
+        for topic in tuple(self._listeners):
+            self.wake(topic)
+
+
+OUTAGE_SECONDS = 15.0
+"""Longer than the longest pause between two attempts during an outage."""
+
+
+class DatabaseClient:
+    """Runs transactions on a database, and records since when it has refused writes."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._refused_at = self._refused_first = -OUTAGE_SECONDS
+
+    async def transact(self, work: Transaction[T]) -> T:
+        try:
+            return await self.database.transact(work)
+        except StoreUnavailable:
+            now = time.monotonic()
+            if not self.refuses_writes:
+                self._refused_first = now
+            self._refused_at = now
+            raise
+
+    @property
+    def refuses_writes(self) -> bool:
+        return time.monotonic() - self._refused_at < OUTAGE_SECONDS
+
+    def refused_for(self, since: float) -> float:
+        """Return for how many seconds writes have failed, counted from `since` on the monotonic clock."""
+        return self._refused_at - max(self._refused_first, since)
+
+    async def read(self, work: Transaction[T]) -> T:
+        return await self.database.read(work)
+
+    async def scrub(self) -> None:
+        await self.database.scrub()
+
+    def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
+        return self.database.listen(topic)
+
+    def hear(self, topic: str, call: Callable[[], None]) -> AbstractContextManager[None]:
+        return self.database.hear(topic, call)

@@ -20,12 +20,10 @@ from palaver.engine.retry import (
     run_forever,
 )
 from palaver.model.errors import MalformedSource, NotServed
-from palaver.model.ids import check_ids
-from palaver.model.lifecycle import InboxState
 from palaver.model.redact import redact
-from palaver.model.source import Source, Trust
+from palaver.model.source import Source, Trust, check_ids
 from palaver.model.transcript import Role
-from palaver.model.turn import Inbound, account_text
+from palaver.model.turn import Inbound, InboxState, account_text
 from palaver.protocols.adapter import Adapter, AnswerStatus, PlatformDown, PlatformError, PlatformRefused
 from palaver.protocols.capabilities import CommandMenu, MenuCommand, supports
 from palaver.store.status.message_status import Reply

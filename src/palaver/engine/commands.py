@@ -10,7 +10,7 @@ from palaver.db.transaction import Transaction
 from palaver.engine.attachments import CommandFiles
 from palaver.model.access import AccessRole
 from palaver.model.command import Command, Invocation
-from palaver.model.scope import Scope
+from palaver.model.key import Scope
 from palaver.model.session import Principal, Session
 from palaver.model.source import DM, Source
 from palaver.model.turn import Received

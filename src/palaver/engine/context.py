@@ -7,13 +7,11 @@ from datetime import datetime
 
 from palaver.engine.delivery.replies import Replies
 from palaver.engine.delivery.sender import SendBudget
-from palaver.engine.hooks import EventOutbox, Hooks
-from palaver.engine.metrics import Meter, NoMeter
-from palaver.engine.options import ChatMoves, Options, follow_move, follow_moves
+from palaver.engine.hooks import EventOutbox, Hooks, Meter, NoMeter
+from palaver.engine.options import Agents, ChatMoves, Options, follow_move, follow_moves
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import Timeouts
 from palaver.model.source import Source
-from palaver.protocols.agent import Agents
 from palaver.protocols.clock import Clock
 from palaver.protocols.tools import Toolset
 from palaver.store.conversations.blob_store import BlobStore

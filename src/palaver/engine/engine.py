@@ -13,12 +13,11 @@ from palaver.engine.context import EngineContext
 from palaver.engine.delivery.outcomes import Handoffs
 from palaver.engine.delivery.replies import Replies
 from palaver.engine.delivery.worker import DeliveryWorker
-from palaver.engine.hooks import EventOutbox, Hooks
+from palaver.engine.hooks import EventOutbox, Hooks, Meter, NoMeter
 from palaver.engine.intake.command_dispatch import CommandDispatcher
 from palaver.engine.intake.receiver import Intake
 from palaver.engine.maintenance import Maintenance
-from palaver.engine.metrics import Meter, NoMeter
-from palaver.engine.options import Options
+from palaver.engine.options import Agents, Options
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import retry_outage, run_forever
 from palaver.engine.turns.agent import RequestBuilder
@@ -32,7 +31,7 @@ from palaver.model.session import Principal
 from palaver.model.source import Source, Trust
 from palaver.model.turn import Inbound, account_text
 from palaver.protocols.adapter import Adapter, Receiver
-from palaver.protocols.agent import Agent, Agents
+from palaver.protocols.agent import Agent
 from palaver.protocols.clock import Clock
 from palaver.protocols.hooks import Hook, PartialAnswerListener
 from palaver.protocols.tools import Toolset

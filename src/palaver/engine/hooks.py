@@ -4,11 +4,11 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from palaver.db.transaction import Statements, Transaction, transaction
-from palaver.engine.metrics import Meter, NoMeter
 from palaver.engine.retry import contain_cancellation, log_error
 from palaver.model.errors import BadArgument
 from palaver.model.turn import account_text
@@ -19,6 +19,61 @@ from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.store import Store
 
 log = logging.getLogger(__name__)
+
+Step = Literal["accept", "begin", "turn", "settle", "send", "tool"]
+Count = Literal[
+    "messages_repeated",
+    "messages_refused",
+    "messages_ignored",
+    "commands",
+    "agent_retries",
+    "agents_left",
+    "compactions",
+    "turns_failed",
+    "turns_lost",
+    "turns_reclaimed",
+    "sends_dead",
+    "sends_lost",
+    "sends_unclear",
+    "send_retries",
+    "reconnects",
+    "accounts_lost",
+    "hooks_failed",
+    "tools_failed",
+]
+Level = Literal["lanes", "leases", "accounts", "inbox_waiting", "outbox_due"]
+
+
+class Meter(Protocol):
+    def step(self, name: Step) -> AbstractContextManager[None]:
+        """Count and time a step."""
+        ...
+
+    def count(self, name: Count, amount: int = 1) -> None: ...
+
+    def level(self, name: Level, value: float) -> None:
+        """Set how much there is of something now."""
+        ...
+
+
+@runtime_checkable
+class Exposing(Protocol):
+    """A meter whose figures can be read as text."""
+
+    def exposed(self) -> bytes: ...
+
+
+_NOTHING = nullcontext()
+
+
+class NoMeter:
+    def step(self, name: Step) -> AbstractContextManager[None]:  # noqa: ARG002
+        return _NOTHING
+
+    def count(self, name: Count, amount: int = 1) -> None: ...
+
+    def level(self, name: Level, value: float) -> None: ...
+
 
 HOOK_TIMEOUT_SECONDS = 10.0
 

@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from palaver.db.database import TURNS
+from palaver.db.transaction import TURNS
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.worker import DeliveryWorker
 from palaver.engine.retry import retry_outage, retry_until_stored, wait_any
 from palaver.engine.turns.dispatcher import Dispatcher
 from palaver.engine.turns.runner import TurnRunner
-from palaver.model.lifecycle import EndReason
 from palaver.model.session import Session
-from palaver.model.turn import Turn
+from palaver.model.turn import EndReason, Turn
 from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.store.accounts import GATEWAY
 from palaver.store.privacy.erasure import ERASURES

@@ -8,15 +8,15 @@ from zoneinfo import ZoneInfo
 
 from palaver.model.access import AccessRole, Grant
 from palaver.model.addressing import AddressingRules, is_undecided
-from palaver.model.ids import decode_id
+from palaver.model.key import ChatSelector, ProfileRule, Scope, ScopedSetting
 from palaver.model.quotas import QuotaRules
 from palaver.model.reset import ResetPolicy
 from palaver.model.revision import RevisionPolicy
-from palaver.model.scope import ProfileRule, Scope
-from palaver.model.scoped_setting import ChatSelector, ScopedSetting
-from palaver.model.source import Source
+from palaver.model.source import Source, decode_id
 from palaver.model.tools import ToolRules
 from palaver.model.turn import BusyMode, Inbound, account_text
+from palaver.model.value import value
+from palaver.protocols.agent import Agent
 from palaver.store.results import ResetRule
 
 
@@ -167,3 +167,14 @@ def _moved_rules(rules: tuple[Rule, ...], moves: list[_Move]) -> tuple[Rule, ...
         and (rule.account or move.account) == move.account
     ]
     return (*rules, *(rule for rule in dict.fromkeys(moved) if rule not in rules))
+
+
+@value(kw_only=False)
+class Agents:
+    """The agent of each profile that has its own, and the default agent for the others."""
+
+    usual: Agent
+    profiles: Mapping[str, Agent] = field(default_factory=dict[str, Agent])
+
+    def of(self, profile: str) -> Agent:
+        return self.profiles.get(profile, self.usual)

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from palaver.db.database import INBOX, JOURNAL, OUTBOX, TURNS
+from palaver.db.transaction import INBOX, JOURNAL, OUTBOX, TURNS
 from palaver.engine.retry import wait_any
 from palaver.model.errors import StoreError
 from palaver.protocols.hooks import PartialAnswer

@@ -23,9 +23,10 @@ from palaver.config.agents import (
     ProgramAgentConfig,
 )
 from palaver.config.model import Config
+from palaver.engine.options import Agents
 from palaver.engine.retry import log_error
 from palaver.model.errors import BadArgument, InvalidInput
-from palaver.protocols.agent import Agent, Agents, Closable, Retiring
+from palaver.protocols.agent import Agent, Closable, Retiring
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from palaver.commands.builtin import builtin_commands
 from palaver.commands.plugins import with_plugins
 from palaver.config.model import Config
 from palaver.engine.engine import Engine
-from palaver.engine.hooks import load_hook
-from palaver.engine.metrics import Exposing, Meter, NoMeter
+from palaver.engine.hooks import Exposing, Meter, NoMeter, load_hook
+from palaver.engine.options import Agents
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.gateway.agents import AgentPool
 from palaver.gateway.terminal import TerminalService, terminal_socket
@@ -31,7 +31,6 @@ from palaver.platforms.terminal.adapter import TerminalAdapter
 from palaver.platforms.terminal.screen import history_eraser
 from palaver.platforms.web.adapter import ChatUpdate, WebAdapter, user_of
 from palaver.protocols.adapter import Adapter
-from palaver.protocols.agent import Agents
 from palaver.protocols.capabilities import HttpCallbacks
 from palaver.protocols.clock import SystemClock
 from palaver.protocols.hooks import Hook, PartialAnswer

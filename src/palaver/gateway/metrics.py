@@ -4,7 +4,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 
-from palaver.engine.metrics import Meter, NoMeter
+from palaver.engine.hooks import Meter, NoMeter
 from palaver.model.errors import BadArgument
 
 

@@ -6,7 +6,7 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
 
-from palaver.engine.metrics import Count, Level, Step
+from palaver.engine.hooks import Count, Level, Step
 from palaver.model.errors import BadArgument
 
 COUNTS: Mapping[Count, str] = {

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from palaver.model.access import Basis, Effect, Grant
 from palaver.model.errors import BadArgument, UnknownPlatform
-from palaver.model.ids import decode_id, encode_id
+from palaver.model.source import decode_id, encode_id
 
 EVERYBODY = "everybody"
 GRANTEE_FORMS = f"platform:ID, a whole platform, person:ID, or {EVERYBODY}"

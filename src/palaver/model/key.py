@@ -12,16 +12,141 @@ The text form is `agent:<profile>:<platform>:<kind>:<chat>` followed by named pa
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from enum import Enum
-from functools import lru_cache
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum, StrEnum
+from functools import cached_property, lru_cache
+from typing import Generic, NamedTuple, TypeVar
 
 from palaver.model.errors import MalformedKey
-from palaver.model.ids import decode_id, encode_id
-from palaver.model.scope import DmScope, GroupScope, Scope, ThreadScope
-from palaver.model.source import DM, THREAD, Source
+from palaver.model.source import DM, MAIN, THREAD, Source, decode_id, encode_id
+from palaver.model.value import value
+
+T = TypeVar("T")
+
+
+class ChatSelector(NamedTuple):
+    """A chat with its own setting. Without `scope_id` it matches that chat id on every server."""
+
+    platform: str
+    chat_id: str
+    scope_id: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.platform}:{self.chat_id}" + (f" on {self.scope_id}" if self.scope_id else "")
+
+
+class ResolvedSetting(NamedTuple, Generic[T]):
+    value: T
+    layer: str
+    """Where it was set: `chat telegram:-100`, `platform telegram`, `default`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScopedSetting(Generic[T]):
+    default: T
+    chats: Mapping[ChatSelector, T] = field(default_factory=dict[ChatSelector, T])
+    platforms: Mapping[str, T] = field(default_factory=dict[str, T])
+    kinds: Mapping[str, T] = field(default_factory=dict[str, T])
+    profiles: Mapping[str, T] = field(default_factory=dict[str, T])
+
+    def values(self) -> Iterator[T]:
+        """Yield every value set in any scope."""
+        yield self.default
+        for layer in (self.chats, self.platforms, self.kinds, self.profiles):
+            yield from layer.values()
+
+    def find(self, source: Source) -> ResolvedSetting[T]:
+        """Return the narrowest value for a source. A chat's value also holds in its threads without their own."""
+        return self._only_default or self._find_narrowest(source)
+
+    @cached_property
+    def _only_default(self) -> ResolvedSetting[T] | None:
+        is_set = self.chats or self.platforms or self.kinds or self.profiles
+        return None if is_set else ResolvedSetting(self.default, "default")
+
+    def _find_narrowest(self, source: Source) -> ResolvedSetting[T]:
+        for chat in _selectors(source) if self.chats else ():
+            if chat in self.chats:
+                return ResolvedSetting(self.chats[chat], f"chat {chat}")
+        if source.platform in self.platforms:
+            return ResolvedSetting(self.platforms[source.platform], f"platform {source.platform}")
+        if source.chat_kind in self.kinds:
+            return ResolvedSetting(self.kinds[source.chat_kind], f"kind {source.chat_kind}")
+        if source.profile in self.profiles:
+            return ResolvedSetting(self.profiles[source.profile], f"profile {source.profile}")
+        return ResolvedSetting(self.default, "default")
+
+
+def _selectors(source: Source) -> Iterator[ChatSelector]:
+    """Yield the selectors that match a source, narrowest first."""
+    for chat_id in (source.chat, source.parent_chat_id):
+        if chat_id is not None:
+            yield ChatSelector(source.platform, chat_id, source.scope_id)
+            yield ChatSelector(source.platform, chat_id)
+
+
+class DmScope(StrEnum):
+    PER_CHAT = "per-chat"
+    PER_PERSON = "per-person"
+    SHARED = "shared"
+
+
+class GroupScope(StrEnum):
+    PER_USER = "per-user"
+    SHARED = "shared"
+
+
+class ThreadScope(StrEnum):
+    SHARED = "shared"
+    PER_USER = "per-user"
+
+
+@value
+class Scope:
+    dm: DmScope = DmScope.PER_CHAT
+    group: GroupScope = GroupScope.PER_USER
+    thread: ThreadScope = ThreadScope.SHARED
+
+
+@value
+class ProfileRule:
+    """Route a source that matches every given field to a profile. A rule for a chat also matches its threads."""
+
+    profile: str
+    platform: str | None = None
+    account: str | None = None
+    scope_id: str | None = None
+    chat_id: str | None = None
+    thread_id: str | None = None
+
+    def matches(self, source: Source) -> bool:
+        return (
+            self.platform in {None, source.platform}
+            and self.account in {None, source.account}
+            and self.scope_id in {None, source.scope_id}
+            and self.chat_id in {None, source.chat, source.parent_chat_id}
+            and self.thread_id in {None, source.thread_id}
+        )
+
+    def specificity(self, source: Source) -> tuple[bool, bool, bool, bool, bool, bool]:
+        """Return a sort key that puts the narrower rule last: thread, then chat, server, account, platform."""
+        return (
+            self.thread_id is not None,
+            self.chat_id is not None and self.chat_id == source.chat,
+            self.chat_id is not None,
+            self.scope_id is not None,
+            self.account is not None,
+            self.platform is not None,
+        )
+
+
+def choose_profile(source: Source, rules: tuple[ProfileRule, ...]) -> str:
+    """Return the profile of the most specific matching rule, unless the source already asked for a profile."""
+    matching = [rule for rule in rules if rule.matches(source)]
+    if not matching or source.profile != MAIN:
+        return source.profile
+    return max(matching, key=lambda rule: rule.specificity(source)).profile
 
 
 class SessionKey(NamedTuple):

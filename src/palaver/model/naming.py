@@ -5,10 +5,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import field
 
-from palaver.model.ids import encode_id
-from palaver.model.label import Label
+from palaver.model.label import Label, quote_label
 from palaver.model.platform import Platform
-from palaver.model.prompt_markers import quote_label
+from palaver.model.source import encode_id
 from palaver.model.transcript import Sender
 from palaver.model.value import value
 

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from palaver.model.label import Label
+from palaver.model.label import CLOSE, OPEN, Label, quote_label
 from palaver.model.naming import Naming, Pseudonyms
 from palaver.model.platform import Platform
-from palaver.model.prompt_markers import CLOSE, OPEN, quote_label
 from palaver.model.source import DM, NO_LABELS, Labels, Source
 from palaver.model.value import value
 

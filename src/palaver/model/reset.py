@@ -129,10 +129,10 @@ def decide_reset(
     zone: ZoneInfo,
     process_limit: timedelta = timedelta(hours=24),
 ) -> ResetDecision:
-    now, deadlines = to_utc(now), policy.deadlines(activity.last_human, zone)
-    if not deadlines:
+    if policy.mode is ResetMode.NEVER:
         return ResetDecision()
-    boundary, reason = deadlines[0]
+    now = to_utc(now)
+    boundary, reason = policy.deadlines(activity.last_human, zone)[0]
     if now < boundary:
         return ResetDecision(next=boundary)
     if activity.blocks_reset(now, process_limit):

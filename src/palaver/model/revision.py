@@ -3,9 +3,8 @@
 from enum import StrEnum
 
 from palaver.model.label import Label
-from palaver.model.lifecycle import InboxState
-from palaver.model.session import identity_of
-from palaver.model.turn import Inbound, Received
+from palaver.model.source import identity_of
+from palaver.model.turn import Inbound, InboxState, Received
 from palaver.model.value import value
 
 

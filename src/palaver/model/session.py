@@ -4,24 +4,10 @@ from datetime import datetime
 from urllib.parse import urlsplit
 
 from palaver.model.errors import BadArgument
-from palaver.model.ids import decode_id, encode_id
 from palaver.model.key import SessionKey
-from palaver.model.lifecycle import EndReason, SessionState
-from palaver.model.source import MAIN, Source
+from palaver.model.source import Source, identity_of
+from palaver.model.turn import EndReason, SessionState
 from palaver.model.value import value
-
-
-def identity_of(source: Source) -> str | None:
-    """Return the account that a message came from, as text: `telegram:7`."""
-    if source.participant is None:
-        return None
-    return f"{source.platform}:{encode_id(source.participant)}"
-
-
-def source_of_identity(identity: str, profile: str = MAIN) -> Source:
-    """Return a source for an account of which only the identity is known."""
-    platform, _, participant = identity.partition(":")
-    return Source(platform=platform, user_id=decode_id(participant), profile=profile)
 
 
 def owner_of(key: SessionKey, source: Source) -> str:

@@ -1,13 +1,51 @@
 """Sources: who sent a message from where, what the adapter saw about them, and their untrusted display names."""
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import fields
 from operator import attrgetter
+from urllib.parse import quote, unquote
 
 from palaver.model.errors import MalformedSource, UnknownPlatform
 from palaver.model.label import Label
 from palaver.model.platform import Platform
 from palaver.model.value import value
+
+MAX_IDS_BYTES = 2048
+"""The most bytes that percent-encoded ids can have together, so that every database can index them."""
+_MAX_ENCODED_CHARACTER_BYTES = 12
+_PLAIN = re.compile(r"[\w.+-]*", re.ASCII)
+
+
+def encode_id(value: str) -> str:
+    """Percent-encode an id: the result is ASCII without colon, comma, slash or space. Lone surrogates survive."""
+    return value if _PLAIN.fullmatch(value) else quote(value, safe="@+!=$#", errors="surrogatepass")
+
+
+def decode_id(text: str) -> str:
+    """Reverse `encode_id`. Text that is not a valid encoding is returned unchanged."""
+    if "%" not in text:
+        return text
+    try:
+        return unquote(text, errors="surrogatepass")
+    except UnicodeDecodeError:
+        return text
+
+
+def check_ids(owner: str, *ids: str | None) -> None:
+    """Raise MalformedSource if ids that are stored together are too long. The message does not quote them."""
+    given = [identity for identity in ids if identity]
+    if sum(map(len, given)) * _MAX_ENCODED_CHARACTER_BYTES <= MAX_IDS_BYTES:
+        return
+    length = sum(len(encode_id(identity)) for identity in given)
+    if length > MAX_IDS_BYTES:
+        raise MalformedSource(
+            f"The ids of a {owner} are too long: {length} bytes.",
+            found=f"{length} bytes",
+            allowed=f"at most {MAX_IDS_BYTES} bytes together, percent-encoded.",
+            example="!room:example.org",
+        )
+
 
 DM = "dm"
 GROUP = "group"
@@ -145,3 +183,16 @@ def describe_source(source: Source, labels: Labels, platform: Platform) -> str:
 
 def _name(label: Label | None, identity: str | None) -> str:
     return (label and label.plain()) or (identity and Label(identity).plain()) or "somebody unknown"
+
+
+def identity_of(source: Source) -> str | None:
+    """Return the account that a message came from, as text: `telegram:7`."""
+    if source.participant is None:
+        return None
+    return f"{source.platform}:{encode_id(source.participant)}"
+
+
+def source_of_identity(identity: str, profile: str = MAIN) -> Source:
+    """Return a source for an account of which only the identity is known."""
+    platform, _, participant = identity.partition(":")
+    return Source(platform=platform, user_id=decode_id(participant), profile=profile)

@@ -4,8 +4,8 @@ import re
 from collections.abc import Collection, Mapping
 
 from palaver.model.errors import MalformedTarget
-from palaver.model.ids import MAX_IDS_BYTES, decode_id, encode_id
 from palaver.model.platform import Platform
+from palaver.model.source import MAX_IDS_BYTES, decode_id, encode_id
 from palaver.model.value import value
 
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import cast
 
 from palaver.model.access import AccessRole
-from palaver.model.prompt_markers import strip_markers
+from palaver.model.label import strip_markers
 from palaver.model.redact import redact
 from palaver.model.text import escape_invisible
 from palaver.model.transcript import ToolCall

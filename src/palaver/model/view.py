@@ -21,9 +21,8 @@ from operator import attrgetter, is_, itemgetter
 from typing import NamedTuple, NoReturn
 
 from palaver.model.attachment import describe_attachment
-from palaver.model.label import Label
+from palaver.model.label import Label, gap_marker, marker, note_marker, quote_label, strip_markers
 from palaver.model.naming import Naming
-from palaver.model.prompt_markers import gap_marker, marker, note_marker, quote_label, strip_markers
 from palaver.model.transcript import Entry, Role, Sender, ToolCall
 
 LONG_GAP = timedelta(hours=6)

@@ -16,7 +16,6 @@ from palaver.protocols.tools import NO_TOOLS, Toolbox
 
 __all__ = [
     "Agent",
-    "Agents",
     "ApprovalNeeded",
     "Choosing",
     "Closable",
@@ -173,17 +172,6 @@ class Closable(Protocol):
     async def close(self) -> None:
         """Release everything: the gateway stops, and no turn runs."""
         ...
-
-
-@value(kw_only=False)
-class Agents:
-    """The agent of each profile that has its own, and the default agent for the others."""
-
-    usual: Agent
-    profiles: Mapping[str, Agent] = field(default_factory=dict[str, Agent])
-
-    def of(self, profile: str) -> Agent:
-        return self.profiles.get(profile, self.usual)
 
 
 @value

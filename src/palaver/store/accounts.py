@@ -2,11 +2,9 @@
 
 from datetime import datetime, timedelta
 
-from palaver.db.database import ACCOUNTS
-from palaver.db.transaction import Lock, Notify, Row, Statements, Value, transaction
+from palaver.db.transaction import ACCOUNTS, Lock, Notify, Row, Statements, Value, transaction
 from palaver.model.errors import StaleFence
-from palaver.model.ids import decode_id, encode_id
-from palaver.model.source import Source
+from palaver.model.source import Source, decode_id, encode_id
 from palaver.model.text import one_line
 from palaver.model.turn import Outbound, account_text
 from palaver.model.value import value

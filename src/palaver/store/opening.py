@@ -10,7 +10,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from urllib.parse import unquote
 
-from palaver.db.database import Database
 from palaver.db.file_lock import (
     FileLock,
     is_disk_full,
@@ -29,7 +28,7 @@ from palaver.db.schema import (
     refuse_running_gateways,
 )
 from palaver.db.sqlite import SqliteDatabase, connect
-from palaver.db.transaction import Transaction
+from palaver.db.transaction import Database, Transaction
 from palaver.model.errors import NewerSchema, StoreError, StoreInUse, StoreUnavailable, UnknownStore
 from palaver.store.search.search import Search
 from palaver.store.search.sqlite_index import SqliteIndex

@@ -12,16 +12,27 @@ import msgspec
 from palaver.db.transaction import Row
 from palaver.model.access import AccessRole
 from palaver.model.attachment import Attachment
-from palaver.model.ids import decode_id, encode_id
 from palaver.model.key import SessionKey
 from palaver.model.label import Label
-from palaver.model.lifecycle import EndReason, InboxState, OutboxState, TurnState
 from palaver.model.redact import redact
 from palaver.model.reset import Cause
 from palaver.model.session import Counters, ModelOverride, Session
-from palaver.model.source import Labels, Source
+from palaver.model.source import Labels, Source, decode_id, encode_id
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import BusyMode, ClientTool, Delivery, Inbound, Outbound, Received, Revision, Turn
+from palaver.model.turn import (
+    BusyMode,
+    ClientTool,
+    Delivery,
+    EndReason,
+    Inbound,
+    InboxState,
+    Outbound,
+    OutboxState,
+    Received,
+    Revision,
+    Turn,
+    TurnState,
+)
 
 REPLIES = 1024
 """Reply ids are turn number * REPLIES + ordinal, so no turn has more."""

@@ -1,15 +1,9 @@
 """Store: one database, its search index, and the transactions on them by subject."""
 
-import asyncio
-import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
-from palaver.db.database import Database
-from palaver.db.transaction import Transaction
-from palaver.model.errors import StoreUnavailable
+from palaver.db.transaction import Database, DatabaseClient
 from palaver.store import accounts
 from palaver.store.archive import exporter
 from palaver.store.conversations import (
@@ -28,13 +22,8 @@ from palaver.store.queue import inbox, outbox, revisions, turn_control, turns
 from palaver.store.search.search import Search
 from palaver.store.status import journal_feed, message_status, overview, session_list, trace, webchat_log
 
-T = TypeVar("T")
 
-_OUTAGE_SECONDS = 15.0
-"""Longer than the longest pause between two attempts during an outage."""
-
-
-class Store:
+class Store(DatabaseClient):
     """Use it as `async with await open_store(url) as store`."""
 
     accounts = accounts
@@ -67,41 +56,10 @@ class Store:
     webchat_log = webchat_log
 
     def __init__(self, database: Database, search: Search) -> None:
-        self.database = database
+        super().__init__(database)
         self.search = search
         self.erasures = Erasures(database, search)
         self._closed = False
-        self._refused_at = self._refused_first = -_OUTAGE_SECONDS
-
-    async def transact(self, work: Transaction[T]) -> T:
-        try:
-            return await self.database.transact(work)
-        except StoreUnavailable:
-            now = time.monotonic()
-            if not self.has_refused:
-                self._refused_first = now
-            self._refused_at = now
-            raise
-
-    @property
-    def has_refused(self) -> bool:
-        return time.monotonic() - self._refused_at < _OUTAGE_SECONDS
-
-    def refused_for(self, since: float) -> float:
-        """Return for how many seconds writes have failed, counted from `since` on the monotonic clock."""
-        return self._refused_at - max(self._refused_first, since)
-
-    async def read(self, work: Transaction[T]) -> T:
-        return await self.database.read(work)
-
-    async def scrub(self) -> None:
-        await self.database.scrub()
-
-    def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
-        return self.database.listen(topic)
-
-    def hear(self, topic: str, call: Callable[[], None]) -> AbstractContextManager[None]:
-        return self.database.hear(topic, call)
 
     async def close(self) -> None:
         if self._closed:

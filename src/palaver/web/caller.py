@@ -1,8 +1,8 @@
 """The caller of a request: the key it was authenticated with, and on whose behalf it reads."""
 
 from palaver.db.transaction import Statements, transaction
-from palaver.model.ids import decode_id
 from palaver.model.session import Principal
+from palaver.model.source import decode_id
 from palaver.model.value import value
 from palaver.store.people.api_tokens import Credential, Right
 from palaver.store.store import Store

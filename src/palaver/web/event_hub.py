@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequenc
 from contextlib import ExitStack, contextmanager
 from secrets import token_hex
 
-from palaver.db.database import ACCOUNTS, INBOX, OUTBOX, PEOPLE, TURNS
-from palaver.db.transaction import Notify, Statements, transaction
+from palaver.db.transaction import ACCOUNTS, INBOX, OUTBOX, PEOPLE, TURNS, Notify, Statements, transaction
 from palaver.model.errors import StoreError
 from palaver.protocols.hooks import GatewayEvent, PartialAnswer
 from palaver.store.status.journal_feed import WINDOW

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from palaver.db.database import JOURNAL
-from palaver.db.transaction import Statements, transaction
+from palaver.db.transaction import JOURNAL, Statements, transaction
 from palaver.model.errors import StoreError
 from palaver.model.value import value
 from palaver.protocols.hooks import PartialAnswer

@@ -64,7 +64,7 @@ async def _readiness_problem(services: Services) -> str:
         accounts = await services.store.read(services.store.accounts.list_health(services.clock.now()))
     except StoreError:
         return "the store does not answer"
-    if services.store.has_refused:
+    if services.store.refuses_writes:
         return "the store refuses writes"
     served = {account_text(account.platform, account.account) for account in accounts if account.worker is not None}
     return "" if services.engine.health.keys() <= served else "an account is not served"

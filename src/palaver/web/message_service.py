@@ -12,15 +12,13 @@ from starlette.types import Message, Receive
 
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
+from palaver.model.addressing import BusyMode
 from palaver.model.attachment import Attachment
-from palaver.model.busy import BusyMode
 from palaver.model.errors import StoreUnavailable
-from palaver.model.ids import decode_id, encode_id
 from palaver.model.key import SessionKey
-from palaver.model.lifecycle import InboxState
 from palaver.model.session import Principal, Session
-from palaver.model.source import Source, Trust
-from palaver.model.turn import ClientTool, Inbound, Received, outbound_to
+from palaver.model.source import Source, Trust, decode_id, encode_id
+from palaver.model.turn import ClientTool, Inbound, InboxState, Received, outbound_to
 from palaver.model.value import value
 from palaver.store.people.api_tokens import Right
 from palaver.store.status.message_status import Reply

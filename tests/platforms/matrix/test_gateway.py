@@ -5,7 +5,7 @@ from pathlib import Path
 
 from palaver.model.access import AccessRole, Grant
 from palaver.model.addressing import AddressingRules, AnswerMode
-from palaver.model.scoped_setting import ChatSelector, ScopedSetting
+from palaver.model.key import ChatSelector, ScopedSetting
 from palaver.protocols.clock import SystemClock
 from palaver.testkit.recorder import TIMEOUT_SECONDS
 from tests.engine.agents import Slow, noted

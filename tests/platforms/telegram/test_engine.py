@@ -11,8 +11,8 @@ import pytest
 from palaver.engine import texts
 from palaver.model.access import AccessRole, Grant
 from palaver.model.addressing import AddressingRules, AnswerMode
-from palaver.model.scoped_setting import ChatSelector as LayerChat
-from palaver.model.scoped_setting import ScopedSetting
+from palaver.model.key import ChatSelector as LayerChat
+from palaver.model.key import ScopedSetting
 from palaver.model.split import Unit
 from palaver.protocols.agent import Event, Final, Request, TextDelta
 from palaver.store.status.invariants import violations

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from telegram import Update
 
-from palaver.model.key import derive_key
+from palaver.model.key import Scope, derive_key
 from palaver.model.label import Label
-from palaver.model.scope import Scope
 from palaver.model.source import CHANNEL, DM, GROUP, Source, Trust
 from palaver.model.turn import Choice, Inbound, Outbound, Revision
 from palaver.platforms.telegram.parse import ButtonPress, ChatMigrated, NewMessage, OwnBot, parse

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from palaver.model.access import AccessRole, Grant
-from palaver.model.prompt_markers import marker
+from palaver.model.label import marker
 from palaver.model.target import Place
 from palaver.model.transcript import Role
 from palaver.platforms.webhook.signature import Scheme, decode_secret, sign

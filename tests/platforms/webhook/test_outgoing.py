@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from palaver.agents.echo import EchoAgent
+from palaver.engine.options import Agents
 from palaver.model.access import AccessRole, Grant
+from palaver.model.key import ScopedSetting
 from palaver.model.reset import ResetMode, ResetPolicy
-from palaver.model.scoped_setting import ScopedSetting
 from palaver.platforms.webhook import render
 from palaver.platforms.webhook.adapter import WebhookAdapter
 from palaver.platforms.webhook.send import Poster
 from palaver.protocols.adapter import PlatformRefused
-from palaver.protocols.agent import Agents
 from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat

@@ -18,7 +18,7 @@ from pydantic_ai.profiles import ModelProfile
 from palaver.agents.model.responses import to_response
 from palaver.model.attachment import ID_LENGTH
 from palaver.model.errors import NotFound
-from palaver.model.prompt_markers import CLOSE, OPEN
+from palaver.model.label import CLOSE, OPEN
 from palaver.model.transcript import Role
 from palaver.model.value import value
 from palaver.model.view import Message

@@ -24,7 +24,7 @@ from palaver.agents.model.errors import RejectedBlobs, is_about_content
 from palaver.agents.model.history import FileView, history
 from palaver.agents.model.providers import ModelClient
 from palaver.agents.model.responses import PARAGRAPH_BREAK, blob_of, calls_of, reasoning_of, repair_response, text_of
-from palaver.model.prompt_markers import strip_markers
+from palaver.model.label import strip_markers
 from palaver.model.redact import redact
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import Message, open_calls, repair

@@ -8,10 +8,9 @@ from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.delivery.replies import Replies
 from palaver.model.key import SessionKey
-from palaver.model.lifecycle import OutboxState
 from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Delivery, Outbound, outbound_to
+from palaver.model.turn import Delivery, Outbound, OutboxState, outbound_to
 from palaver.model.value import value
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.store import Store

@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from typing import TypeVar
 
-from palaver.db.database import OUTBOX
-from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.db.transaction import OUTBOX, Statements, Transaction, transaction
 from palaver.engine.accounts import AccountRunner
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.outcomes import DeliveryFailures, Handoffs
@@ -18,9 +17,8 @@ from palaver.engine.delivery.sender import Sender
 from palaver.engine.retry import backoff, log_error, log_task_error, retry, retry_outage, retry_until_stored, wait_any
 from palaver.model.errors import StaleFence, StoreError
 from palaver.model.key import SessionKey
-from palaver.model.lifecycle import OutboxState
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Delivery, account_text, resolve_unclear
+from palaver.model.turn import Delivery, OutboxState, account_text, resolve_unclear
 from palaver.protocols.adapter import (
     Adapter,
     ChatMoved,

@@ -15,8 +15,7 @@ from palaver.model.addressing import Addressing, classify_addressing
 from palaver.model.codes import make_code
 from palaver.model.key import SessionKey, canonical_id
 from palaver.model.reset import Cause
-from palaver.model.session import identity_of
-from palaver.model.source import Source, Trust
+from palaver.model.source import Source, Trust, identity_of
 from palaver.model.turn import Inbound
 from palaver.model.value import value
 from palaver.store.people.grants import GrantTable

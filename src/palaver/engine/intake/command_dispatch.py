@@ -32,11 +32,10 @@ from palaver.model.errors import (
     UnknownCommand,
 )
 from palaver.model.key import SessionKey
-from palaver.model.lifecycle import EndReason, InboxState
 from palaver.model.reset import Cause
 from palaver.model.session import Principal, Session
 from palaver.model.source import Source
-from palaver.model.turn import Inbound, Received
+from palaver.model.turn import EndReason, Inbound, InboxState, Received
 from palaver.model.value import value
 from palaver.protocols.capabilities import MenuCommand
 from palaver.protocols.hooks import EventKind, GatewayEvent

@@ -8,8 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Self, TypeVar
 
-from palaver.db.database import PEOPLE, TURNS
-from palaver.db.transaction import Statements, transaction
+from palaver.db.transaction import PEOPLE, TURNS, Statements, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
 from palaver.engine.intake.admission import Admission
@@ -17,13 +16,12 @@ from palaver.engine.intake.command_dispatch import NOT_A_COMMAND, CommandDispatc
 from palaver.engine.options import ChatMoves, follow_move
 from palaver.engine.retry import log_error, retry_outage, wait_any
 from palaver.model.access import AccessRole
-from palaver.model.busy import BusyMode
+from palaver.model.addressing import BusyMode
 from palaver.model.errors import StoreError, StoreUnavailable
-from palaver.model.key import SessionKey, Speaker, canonical_source, derive_key
+from palaver.model.key import DmScope, SessionKey, Speaker, canonical_source, choose_profile, derive_key
 from palaver.model.reset import Cause
-from palaver.model.scope import DmScope, choose_profile
-from palaver.model.session import Principal, identity_of, source_of_identity
-from palaver.model.source import Source, Trust
+from palaver.model.session import Principal
+from palaver.model.source import Source, Trust, identity_of, source_of_identity
 from palaver.model.turn import Inbound, account_text
 from palaver.model.value import value
 from palaver.store.results import BusyNotices

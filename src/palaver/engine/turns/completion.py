@@ -13,10 +13,9 @@ from palaver.engine.turns.agent import Outcome
 from palaver.engine.turns.running import RunningTurn, StopReason
 from palaver.model.attachment import Attachment, NewFile
 from palaver.model.errors import PalaverError, StaleFence, StoreUnavailable
-from palaver.model.lifecycle import EndReason, TurnState
 from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Choice, Outbound, Turn
+from palaver.model.turn import Choice, EndReason, Outbound, Turn, TurnState
 from palaver.model.value import value
 from palaver.protocols.agent import ApprovalNeeded, Failure, FailureKind, Final
 from palaver.protocols.hooks import EventKind, GatewayEvent

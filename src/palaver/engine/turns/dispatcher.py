@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Generator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from palaver.db.database import INBOX
+from palaver.db.transaction import INBOX
 from palaver.engine.context import EngineContext
 from palaver.engine.retry import contain_cancellation, log_error, log_outage, retry_outage, wait_any
 from palaver.model.backoff import backoff

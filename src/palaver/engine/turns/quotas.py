@@ -8,12 +8,11 @@ from zoneinfo import ZoneInfo
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
-from palaver.model.lifecycle import TurnState
 from palaver.model.quotas import QuotaKind, QuotaReached, UsageTotal, check_quotas, period_start
-from palaver.model.session import Session, identity_of
-from palaver.model.source import Source
+from palaver.model.session import Session
+from palaver.model.source import Source, identity_of
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Received
+from palaver.model.turn import Received, TurnState
 from palaver.model.value import value
 from palaver.store.results import Begun, Held
 from palaver.store.store import Store

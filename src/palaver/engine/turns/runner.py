@@ -24,13 +24,12 @@ from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopRea
 from palaver.engine.turns.summaries import Compaction, TitleGenerator
 from palaver.engine.turns.tools import TurnTools
 from palaver.model.access import AccessRole
-from palaver.model.busy import Batch, BusyMode, choose_batch
+from palaver.model.addressing import Batch, BusyMode, choose_batch
 from palaver.model.errors import StaleFence
 from palaver.model.key import SessionKey
-from palaver.model.lifecycle import TurnState
 from palaver.model.source import DM
 from palaver.model.transcript import Entry
-from palaver.model.turn import Received, Turn
+from palaver.model.turn import Received, Turn, TurnState
 from palaver.protocols.agent import Failure, FailureKind
 from palaver.protocols.hooks import EventKind, GatewayEvent, PartialAnswer
 from palaver.store.results import Begun, Held, Opened, Opening, Welcome

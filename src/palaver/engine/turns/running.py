@@ -12,10 +12,10 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from palaver.db.database import Database, key_topic
+from palaver.db.transaction import Database, key_topic
 from palaver.engine.delivery.drafts import Draft
 from palaver.engine.delivery.replies import Replies
-from palaver.engine.metrics import Meter
+from palaver.engine.hooks import Meter
 from palaver.engine.retry import Timeouts, contain_cancellation, describe_error, log_error, log_task_error
 from palaver.engine.turns.agent import AgentRun, TurnSnapshot
 from palaver.model.access import AccessRole

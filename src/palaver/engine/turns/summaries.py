@@ -18,11 +18,10 @@ from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopRea
 from palaver.model.compaction import CompactionPlan, CompactionTrigger, plan_compaction
 from palaver.model.errors import NothingToCompact, StoreUnavailable
 from palaver.model.key import SessionKey
-from palaver.model.lifecycle import TurnState
 from palaver.model.quotas import QuotaReached
 from palaver.model.session import Principal
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Received, Turn
+from palaver.model.turn import Received, Turn, TurnState
 from palaver.model.value import value
 from palaver.protocols.agent import Excerpt, GeneratedText, Summarising, Titling
 from palaver.protocols.capabilities import supports

@@ -11,9 +11,8 @@ from uuid import uuid4
 
 from palaver.model.attachment import Attachment
 from palaver.model.errors import BadArgument
-from palaver.model.ids import encode_id
 from palaver.model.label import Label
-from palaver.model.source import Labels, Source, Trust
+from palaver.model.source import Labels, Source, Trust, encode_id
 from palaver.model.turn import Inbound, Outbound
 from palaver.model.value import value
 from palaver.platforms.catalog import PLATFORMS

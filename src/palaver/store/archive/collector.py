@@ -4,12 +4,11 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import UTC
 from typing import Any
 
-from palaver.db.database import Database
-from palaver.db.transaction import Row, Statements, transaction
+from palaver.db.transaction import Database, Row, Statements, transaction
 from palaver.model.errors import NotFound
-from palaver.model.lifecycle import TurnState
 from palaver.model.session import Principal
 from palaver.model.transcript import Entry
+from palaver.model.turn import TurnState
 from palaver.store.archive.format import ArchivedOperation, ArchivedRoute, ArchivedSession, ArchivedTurn, SessionRecord
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import visible_to

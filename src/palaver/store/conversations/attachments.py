@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from palaver.db.database import INBOX
-from palaver.db.transaction import Lock, Notify, Row, Statements, transaction
+from palaver.db.transaction import INBOX, Lock, Notify, Row, Statements, transaction
 from palaver.model.attachment import Attachment
 from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey

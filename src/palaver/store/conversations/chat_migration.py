@@ -5,11 +5,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from palaver.db.database import INBOX, OUTBOX, key_topic
-from palaver.db.transaction import Lock, Notify, Row, Statements, Value, transaction
-from palaver.model.ids import decode_id, encode_id
+from palaver.db.transaction import INBOX, OUTBOX, Lock, Notify, Row, Statements, Value, key_topic, transaction
 from palaver.model.key import SessionKey
-from palaver.model.source import Source
+from palaver.model.source import Source, decode_id, encode_id
 from palaver.model.turn import account_text
 from palaver.store.people.grants import ChangeKind, record
 from palaver.store.queue.inbox import OPEN_TURN, move_waiting

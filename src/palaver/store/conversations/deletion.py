@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from palaver.db.database import Database
-from palaver.db.transaction import Lock, Row, Statements, Value, transaction
+from palaver.db.transaction import Database, Lock, Row, Statements, Value, transaction
 from palaver.model.errors import BadArgument, SessionBusy
 from palaver.model.session import Principal, Session
 from palaver.model.value import value

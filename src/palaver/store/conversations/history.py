@@ -3,17 +3,14 @@
 from dataclasses import replace
 from datetime import datetime
 
-from palaver.db.database import INBOX
-from palaver.db.transaction import Lock, Notify, Row, Statements, Transaction, Value, transaction
+from palaver.db.transaction import INBOX, Lock, Notify, Row, Statements, Transaction, Value, transaction
 from palaver.model.access import AccessRole
 from palaver.model.errors import NotFound
-from palaver.model.ids import encode_id
 from palaver.model.key import SessionKey
-from palaver.model.lifecycle import EndReason
-from palaver.model.session import Principal, Session, identity_of
-from palaver.model.source import Source
+from palaver.model.session import Principal, Session
+from palaver.model.source import Source, encode_id, identity_of
 from palaver.model.transcript import Entry, Sender, is_addressed_to_agent, start_of_last_turns
-from palaver.model.turn import Inbound, Received, account_text, outbound_to
+from palaver.model.turn import EndReason, Inbound, Received, account_text, outbound_to
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attach import attach_operation, detach, detach_all
 from palaver.store.conversations.attachment_refs import copy_refs

@@ -8,12 +8,12 @@ from typing import NamedTuple
 from palaver.db.transaction import Lock, Statements, transaction
 from palaver.model.errors import SessionBusy
 from palaver.model.key import SessionKey
-from palaver.model.lifecycle import EndReason
 from palaver.model.reset import Activity, decide_reset
-from palaver.model.session import ModelOverride, Principal, Session, identity_of, owner_of
-from palaver.model.source import Source
+from palaver.model.session import ModelOverride, Principal, Session, owner_of
+from palaver.model.source import Source, identity_of
 from palaver.model.text import one_line
 from palaver.model.title import TITLE_LIMIT, clean_title, lineage, next_in_lineage
+from palaver.model.turn import EndReason
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attach import detach_all
 from palaver.store.conversations.visibility import find, get, get_visible, lock_session

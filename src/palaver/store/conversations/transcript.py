@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from palaver.db.database import JOURNAL
-from palaver.db.transaction import Lock, Notify, Row, Statements, Value, transaction
+from palaver.db.transaction import JOURNAL, Lock, Notify, Row, Statements, Value, transaction
 from palaver.model.compaction import CompactionPlan, check_gain
 from palaver.model.errors import NothingToCompact
 from palaver.model.key import SessionKey

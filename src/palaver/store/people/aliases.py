@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from palaver.db.database import PEOPLE
-from palaver.db.transaction import Lock, Notify, Statements, transaction
-from palaver.model.ids import decode_id, encode_id
+from palaver.db.transaction import PEOPLE, Lock, Notify, Statements, transaction
 from palaver.model.key import SessionKey, canonical_id
-from palaver.model.source import DM
+from palaver.model.source import DM, decode_id, encode_id
 from palaver.store.conversations.chat_migration import rekey
 from palaver.store.people.grants import ChangeKind, record
 from palaver.store.people.links import merge

@@ -5,13 +5,11 @@ from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 
-from palaver.db.database import PEOPLE
-from palaver.db.transaction import Lock, Notify, Row, Statements, transaction
+from palaver.db.transaction import PEOPLE, Lock, Notify, Row, Statements, transaction
 from palaver.model.access import AccessRole, Basis, Effect, Grant, keeps_an_owner, replaced_grants
 from palaver.model.errors import LastOwner
-from palaver.model.ids import decode_id, encode_id
 from palaver.model.label import Label
-from palaver.model.source import Source
+from palaver.model.source import Source, decode_id, encode_id
 from palaver.model.value import value
 from palaver.store.records import from_json, instant, json_text, micros
 

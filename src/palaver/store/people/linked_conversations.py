@@ -10,12 +10,10 @@ from datetime import datetime
 
 from palaver.db.transaction import Lock, Statements, Value, transaction
 from palaver.model.access import AccessRole
-from palaver.model.key import SessionKey, Speaker, derive_key
-from palaver.model.lifecycle import EndReason
-from palaver.model.scope import DmScope, Scope
-from palaver.model.session import Principal, Session, identity_of
-from palaver.model.source import DM, Source
-from palaver.model.turn import Received
+from palaver.model.key import DmScope, Scope, SessionKey, Speaker, derive_key
+from palaver.model.session import Principal, Session
+from palaver.model.source import DM, Source, identity_of
+from palaver.model.turn import EndReason, Received
 from palaver.store.conversations import attach, undo_log
 from palaver.store.conversations.sessions import (
     DELIBERATE_ENDS,

@@ -4,14 +4,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from palaver.db.database import PEOPLE
-from palaver.db.transaction import Lock, Notify, Statements, Value, transaction
+from palaver.db.transaction import PEOPLE, Lock, Notify, Statements, Value, transaction
 from palaver.model.errors import BadArgument, LockedOut
 from palaver.model.label import Label
 from palaver.model.links import OFFER_LIFETIME, Link, group_identities, replacement_links
 from palaver.model.pairing import LOCKOUT, locked_until
-from palaver.model.session import Principal, Session, identity_of
-from palaver.model.source import Source
+from palaver.model.session import Principal, Session
+from palaver.model.source import Source, identity_of
 from palaver.model.value import value
 from palaver.store.people.grants import ChangeKind, record
 from palaver.store.people.linked_conversations import (

@@ -10,7 +10,6 @@ from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.codes import code_hash
 from palaver.model.errors import LockedOut
 from palaver.model.key import SessionKey
-from palaver.model.lifecycle import OutboxState
 from palaver.model.pairing import (
     CODE_LIFETIME,
     MAX_FAILURES,
@@ -20,9 +19,8 @@ from palaver.model.pairing import (
     locked_until,
     receive_stranger,
 )
-from palaver.model.session import identity_of
-from palaver.model.source import Source
-from palaver.model.turn import Inbound, Outbound, Received, outbound_to
+from palaver.model.source import Source, identity_of
+from palaver.model.turn import Inbound, Outbound, OutboxState, Received, outbound_to
 from palaver.store.people import grants
 from palaver.store.people.grants import ChangeKind, Stranger
 from palaver.store.queue import inbox, outbox

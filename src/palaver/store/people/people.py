@@ -7,8 +7,8 @@ from datetime import datetime
 from palaver.db.transaction import Lock, Row, Statements, transaction
 from palaver.model.errors import NotFound
 from palaver.model.label import Label
-from palaver.model.session import Principal, identity_of
-from palaver.model.source import Source
+from palaver.model.session import Principal
+from palaver.model.source import Source, identity_of
 from palaver.model.turn import Received
 from palaver.model.value import value
 from palaver.store.conversations.sessions import new_id

@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator, Collection, Iterable
 from enum import Enum
 from typing import Any
 
-from palaver.db.database import Database
-from palaver.db.transaction import Row, Statements, transaction
-from palaver.model.session import identity_of
+from palaver.db.transaction import Database, Row, Statements, transaction
+from palaver.model.source import identity_of
 from palaver.model.transcript import Entry
 from palaver.model.turn import Delivery, Received
 from palaver.model.value import value

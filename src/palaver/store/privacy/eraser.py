@@ -6,12 +6,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
 
-from palaver.db.database import Database
-from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.db.transaction import Database, Statements, Transaction, transaction
 from palaver.model.errors import NotFound, SessionBusy
-from palaver.model.ids import encode_id
 from palaver.model.key import SessionKey
-from palaver.model.source import DM, Source
+from palaver.model.source import DM, Source, encode_id
 from palaver.model.turn import Delivery, Received
 from palaver.store.conversations.visibility import Filter
 from palaver.store.privacy import erase_steps, names

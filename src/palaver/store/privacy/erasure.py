@@ -6,8 +6,7 @@ from dataclasses import field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from palaver.db.database import Database
-from palaver.db.transaction import Lock, Notify, Row, Statements, Value, transaction
+from palaver.db.transaction import Database, Lock, Notify, Row, Statements, Value, transaction
 from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
 from palaver.model.source import DM

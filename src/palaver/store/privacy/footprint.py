@@ -5,10 +5,8 @@ from typing import Any
 
 from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.errors import NotFound
-from palaver.model.ids import decode_id, encode_id
 from palaver.model.key import SessionKey, canonical_id
-from palaver.model.session import identity_of
-from palaver.model.source import DM, Source
+from palaver.model.source import DM, Source, decode_id, encode_id, identity_of
 from palaver.model.transcript import Entry, Role
 from palaver.model.value import value
 from palaver.store.conversations.transcript import SEQS

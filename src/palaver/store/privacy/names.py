@@ -6,9 +6,7 @@ from typing import Any
 
 from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.access import Effect
-from palaver.model.ids import decode_id, encode_id
-from palaver.model.session import identity_of
-from palaver.model.source import DM
+from palaver.model.source import DM, decode_id, encode_id, identity_of
 from palaver.store.people import grants
 from palaver.store.people.grants import ChangeKind
 from palaver.store.people.usage import anonymize

@@ -12,8 +12,7 @@ import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
-from palaver.db.database import Database
-from palaver.db.transaction import Row, Statements, transaction
+from palaver.db.transaction import Database, Row, Statements, transaction
 from palaver.model.errors import BadArgument
 from palaver.model.session import Principal
 from palaver.model.transcript import Entry

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from palaver.db.database import Database
-from palaver.db.transaction import Row, Statements, transaction
+from palaver.db.transaction import Database, Row, Statements, transaction
 from palaver.model.errors import BadArgument
 from palaver.model.value import value
 from palaver.store.conversations.blob_store import BlobStore

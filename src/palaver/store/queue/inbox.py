@@ -5,49 +5,81 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
-from palaver.db.database import INBOX, key_topic
-from palaver.db.transaction import Lock, Notify, Row, Statements, Transaction, Value, transaction
+from palaver.db.transaction import INBOX, Lock, Notify, Row, Statements, Transaction, Value, key_topic, transaction
 from palaver.model.access import AccessRole
-from palaver.model.busy import address_whole_bursts, in_same_burst
-from palaver.model.ids import encode_id
+from palaver.model.addressing import address_whole_bursts, in_same_burst
 from palaver.model.key import SessionKey
-from palaver.model.lifecycle import InboxState, TurnState
 from palaver.model.reset import Cause
-from palaver.model.session import Principal, Session, identity_of
-from palaver.model.source import Source
-from palaver.model.turn import Inbound, Outbound, Received
+from palaver.model.session import Principal, Session
+from palaver.model.source import Source, encode_id, identity_of
+from palaver.model.turn import Inbound, InboxState, Outbound, Received, TurnState
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
-from palaver.store.queue.ready_queue import OPEN_TURN, add, list_ready, lock_and_add, remove_if_empty, requeue_or_remove
 from palaver.store.records import INBOX_COLUMNS, inbound_body, micros, received_of
 from palaver.store.results import BusyNotices
 
-__all__ = [
-    "MAX_WAITING",
-    "OPEN_TURN",
-    "RUNNING",
-    "Retry",
-    "accept",
-    "assign_to_turn",
-    "count_waiting",
-    "dedup_name",
-    "fail",
-    "get_message",
-    "list_behind_turns",
-    "list_ready",
-    "list_waiting",
-    "mark_ready",
-    "move_message",
-    "move_waiting",
-    "read_waiting",
-    "read_waiting_if_idle",
-    "record_mentions",
-    "refuse",
-    "replace_text",
-    "run_command",
-    "settle_overheard",
-    "withdraw",
-]
+OPEN_TURN = "('running', 'parked', 'interrupted')"
+"""The states of a turn that is not over: its conversation cannot start another."""
+_NEXT_PLACE = "(SELECT coalesce(max(place), 0) + 1 FROM lines)"
+_MOVE_TO_END = f"UPDATE lines SET place = {_NEXT_PLACE} WHERE key = ?"
+_REMOVE_IF_EMPTY = (
+    "DELETE FROM lines WHERE key = ?"
+    " AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.key = lines.key AND i.state = 'waiting')"
+)
+
+
+@transaction
+def add_ready(key: SessionKey) -> Statements[None]:
+    """Add a conversation whose key is locked."""
+    # Write the row even if it exists: then nobody who does not see the message can remove it.
+    yield (
+        f"INSERT INTO lines (key, place) VALUES (?, {_NEXT_PLACE}) ON CONFLICT (key) DO UPDATE SET place = lines.place",
+        (key.text,),
+    )
+
+
+@transaction
+def lock_and_add_ready(key: SessionKey) -> Statements[None]:
+    """Add a conversation whose key is not locked."""
+    yield _queue_lock(key)
+    yield from add_ready(key)
+
+
+@transaction
+def requeue_or_remove(key: SessionKey) -> Statements[None]:
+    """Move a conversation that was served to the end, or remove it if nothing waits in it."""
+    yield _queue_lock(key)
+    yield _MOVE_TO_END, (key.text,)
+    # A statement of its own: it sees every message accepted before the first one locked the row.
+    yield _REMOVE_IF_EMPTY, (key.text,)
+
+
+@transaction
+def remove_ready_if_empty(key: SessionKey) -> Statements[None]:
+    """Remove a conversation whose key is locked, unless a message was moved there meanwhile."""
+    yield _queue_lock(key)
+    yield _REMOVE_IF_EMPTY, (key.text,)
+
+
+def _queue_lock(key: SessionKey) -> Lock:
+    """Return the lock that orders moving a message in and taking the last one out."""
+    return Lock(f"line of {key.text}")
+
+
+@transaction
+def list_ready(limit: int) -> Statements[list[SessionKey]]:
+    """Return keys with waiting messages and no open turn, longest unserved first.
+
+    So neither a busy conversation nor new ones keep others waiting.
+    """
+    rows = yield (
+        "SELECT l.key FROM lines l"
+        f" WHERE NOT EXISTS (SELECT 1 FROM turns t WHERE t.key = l.key AND t.state IN {OPEN_TURN})"
+        " ORDER BY l.place, l.key LIMIT ?",
+        (limit,),
+    )
+    return [SessionKey.parse(row[0]) for row in rows]
+
 
 RUNNING = f"state IN {OPEN_TURN} AND state = 'running'"
 """Repeats the condition of the index that finds it."""
@@ -122,7 +154,7 @@ def accept(
     number, led = rows[0]
     if not refused:
         key = yield from _follow_attachment(number, led, key)
-        yield from add(key)
+        yield from add_ready(key)
         is_changed = yield from _notify_open_turn(key, now, busy_notices, None if retry else name)
         yield _NOTIFY_INBOX
         if is_changed:
@@ -163,7 +195,7 @@ def move_waiting(place: SessionKey, old: SessionKey, new: SessionKey) -> Stateme
         (new.text, place.text, new.text, old.text, place.text),
     )
     if moved:
-        yield from lock_and_add(new)
+        yield from lock_and_add_ready(new)
         yield from requeue_or_remove(old)
         yield _NOTIFY_INBOX
 
@@ -176,7 +208,7 @@ def move_message(received: Received, place: SessionKey) -> Statements[None]:
         (*(place.text,) * 3, received.number),
     )
     for (key,) in rows:
-        yield from lock_and_add(SessionKey.parse(key))
+        yield from lock_and_add_ready(SessionKey.parse(key))
         yield from requeue_or_remove(received.key)
         yield _NOTIFY_INBOX
 
@@ -279,7 +311,7 @@ def _finish(number: int, state: str, reason: str) -> Statements[bool]:
 def mark_ready(key: SessionKey, now: datetime) -> Statements[None]:
     """Make a conversation ready because something waits in it now."""
     yield Lock(key.text)
-    yield from add(key)
+    yield from add_ready(key)
     yield from _notify_open_turn(key, now)
     yield _NOTIFY_INBOX
 
@@ -333,7 +365,7 @@ def assign_to_turn(turn: int, messages: Sequence[Received], *, are_all: bool = F
     taken: list[tuple[Value, ...]] = [(turn, each.number) for each in messages]
     yield "UPDATE inbox SET state = 'in-turn', turn_no = ? WHERE no = ?", taken
     if are_all:
-        yield from remove_if_empty(key)
+        yield from remove_ready_if_empty(key)
     else:
         yield from requeue_or_remove(key)
 

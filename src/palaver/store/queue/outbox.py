@@ -4,12 +4,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from palaver.db.database import OUTBOX
-from palaver.db.transaction import Lock, Notify, Row, Statements, Value, transaction
+from palaver.db.transaction import OUTBOX, Lock, Notify, Row, Statements, Value, transaction
 from palaver.model.errors import BadArgument, StaleFence
-from palaver.model.ids import encode_id
-from palaver.model.lifecycle import OutboxState, advance
-from palaver.model.turn import Delivery, Outbound, account_text, resolve_unclear
+from palaver.model.source import encode_id
+from palaver.model.turn import Delivery, Outbound, OutboxState, account_text, advance, resolve_unclear
 from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.queue.cause import CAUSE_COLUMNS, SendCause
 from palaver.store.records import DELIVERY_COLUMNS, REPLIES, delivery_of, file_digests, micros, outbound_body

@@ -5,16 +5,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from palaver.db.database import INBOX
-from palaver.db.transaction import Lock, Notify, Statements, Value, transaction
+from palaver.db.transaction import INBOX, Lock, Notify, Statements, Value, transaction
 from palaver.model.access import AccessRole
-from palaver.model.ids import encode_id
 from palaver.model.key import SessionKey
-from palaver.model.lifecycle import InboxState
 from palaver.model.revision import RevisionAction, RevisionDecision, RevisionPolicy, decide_revision, revision_note
-from palaver.model.session import Session, identity_of
+from palaver.model.session import Session
+from palaver.model.source import encode_id, identity_of
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Inbound, Outbound, Received
+from palaver.model.turn import Inbound, InboxState, Outbound, Received
 from palaver.store.conversations.sessions import open_by_key
 from palaver.store.conversations.transcript import SEQS, append, hide, load_shown, write_journal
 from palaver.store.conversations.visibility import get

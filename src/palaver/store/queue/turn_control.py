@@ -4,16 +4,13 @@ import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from palaver.db.database import TURNS, key_topic
-from palaver.db.transaction import Lock, Notify, Statements, transaction
+from palaver.db.transaction import TURNS, Lock, Notify, Statements, key_topic, transaction
 from palaver.model.errors import NotAllowed, StoreError
-from palaver.model.ids import encode_id
 from palaver.model.key import SessionKey
-from palaver.model.lifecycle import TurnState
 from palaver.model.session import Principal
-from palaver.model.source import Source
+from palaver.model.source import Source, encode_id
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Received, Turn, account_text, question_id
+from palaver.model.turn import Received, Turn, TurnState, account_text, question_id
 from palaver.store.conversations.sessions import join, touch
 from palaver.store.conversations.visibility import visible_to
 from palaver.store.people.people import meet_sender

@@ -4,16 +4,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from palaver.db.database import INBOX, TURNS
-from palaver.db.transaction import Lock, Notify, Row, Statements, Transaction, transaction
-from palaver.model.busy import Batch
+from palaver.db.transaction import INBOX, TURNS, Lock, Notify, Row, Statements, Transaction, transaction
+from palaver.model.addressing import Batch
 from palaver.model.errors import StaleFence
 from palaver.model.key import SessionKey
-from palaver.model.lifecycle import EndReason, TurnState, advance
 from palaver.model.reset import Cause
-from palaver.model.session import Session, identity_of
+from palaver.model.session import Session
+from palaver.model.source import identity_of
 from palaver.model.transcript import Entry, Role, Sender
-from palaver.model.turn import Outbound, Received, Turn, Usage
+from palaver.model.turn import EndReason, Outbound, Received, Turn, TurnState, Usage, advance
 from palaver.store.accounts import get_home
 from palaver.store.conversations.sessions import end, join, open_by_key, open_locked, touch
 from palaver.store.conversations.transcript import SEQS, append
@@ -22,8 +21,13 @@ from palaver.store.people.people import meet_sender
 from palaver.store.people.usage import add as add_usage
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
-from palaver.store.queue.inbox import MAX_WAITING, OPEN_TURN, assign_to_turn, read_waiting_if_idle
-from palaver.store.queue.ready_queue import remove_if_empty
+from palaver.store.queue.inbox import (
+    MAX_WAITING,
+    OPEN_TURN,
+    assign_to_turn,
+    read_waiting_if_idle,
+    remove_ready_if_empty,
+)
 from palaver.store.records import INBOX_COLUMNS, TURN_COLUMNS, Prepared, micros, prepare, received_of, turn_of
 from palaver.store.results import Begun, Choose, Greet, Held, Opened, ResetRules, Welcome
 
@@ -57,7 +61,7 @@ def begin(
     most = _FIRST_READ
     line = yield from read_waiting_if_idle(key, most)
     if not line:
-        yield from remove_if_empty(key)
+        yield from remove_ready_if_empty(key)
         return None
     choice = choose(line)
     if len(line) == most and not 0 < choice.take < most:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
-from palaver.model.ids import encode_id
+from palaver.model.source import encode_id
 from palaver.model.tokenizer import TOKENIZER_VERSION, index_terms, split_pages, tokenize
 from palaver.model.transcript import Entry
 from palaver.store.conversations.visibility import Filter

@@ -11,8 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import asyncpg
 
-from palaver.db.database import Database
-from palaver.db.transaction import Lock, Row, Statements, Value, transaction
+from palaver.db.transaction import Database, Lock, Row, Statements, Value, transaction
 from palaver.model.errors import StoreError
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import Filter

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
-from palaver.db.database import Database
+from palaver.db.transaction import Database
 from palaver.model.errors import StoreError
 from palaver.model.query import Clause, Query, parse_query
 from palaver.model.session import Principal, Session

@@ -4,16 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
 
-from palaver.db.database import TURNS
-from palaver.db.transaction import Lock, Notify, Statements, transaction
+from palaver.db.transaction import TURNS, Lock, Notify, Statements, transaction
 from palaver.model.errors import NotFound
-from palaver.model.ids import encode_id
 from palaver.model.key import SessionKey
-from palaver.model.lifecycle import InboxState, TurnState
 from palaver.model.session import Principal, Session
-from palaver.model.source import Source
+from palaver.model.source import Source, encode_id
 from palaver.model.transcript import Entry, Role, ToolCall
-from palaver.model.turn import Received, Turn, Usage, account_text
+from palaver.model.turn import InboxState, Received, Turn, TurnState, Usage, account_text
 from palaver.model.value import value
 from palaver.model.view import open_calls_of_turn
 from palaver.store.conversations.sessions import open_by_key

@@ -3,10 +3,9 @@
 from collections.abc import Collection
 
 from palaver.db.transaction import Row, Statements, Value, transaction
-from palaver.model.lifecycle import InboxState, OutboxState, TurnState
 from palaver.model.session import Principal, Session
 from palaver.model.transcript import ToolCall
-from palaver.model.turn import Turn
+from palaver.model.turn import InboxState, OutboxState, Turn, TurnState
 from palaver.model.value import value
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import visible_to

@@ -9,11 +9,10 @@ from typing import NamedTuple
 from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument, NotFound
-from palaver.model.ids import decode_id, encode_id
-from palaver.model.lifecycle import InboxState
 from palaver.model.session import Principal, Session
+from palaver.model.source import decode_id, encode_id
 from palaver.model.transcript import Entry
-from palaver.model.turn import Delivery, Inbound, Turn, Usage
+from palaver.model.turn import Delivery, Inbound, InboxState, Turn, Usage
 from palaver.model.value import value
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import find, messages_visible_to, visible_to

@@ -6,10 +6,10 @@ from datetime import datetime
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.attachment import Attachment
 from palaver.model.errors import NotFound
-from palaver.model.ids import encode_id
 from palaver.model.key import SessionKey
-from palaver.model.lifecycle import InboxState
-from palaver.model.session import Principal, identity_of
+from palaver.model.session import Principal
+from palaver.model.source import encode_id, identity_of
+from palaver.model.turn import InboxState
 from palaver.model.value import value
 from palaver.store.records import DELIVERY_COLUMNS, INBOX_COLUMNS, delivery_of, micros, received_of
 

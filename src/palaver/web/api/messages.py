@@ -10,8 +10,8 @@ from starlette.types import Receive
 
 from palaver.model.attachment import UNKNOWN_TYPE
 from palaver.model.errors import BadArgument, NotFound
-from palaver.model.lifecycle import InboxState, OutboxState, TurnState
 from palaver.model.source import Source
+from palaver.model.turn import InboxState, OutboxState, TurnState
 from palaver.store.people.api_tokens import Right
 from palaver.store.status.trace import Trace
 from palaver.web.api.endpoints import ApiRequest, Deferred, Schema, endpoint, json_response

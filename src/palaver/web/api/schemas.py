@@ -6,9 +6,9 @@ from typing import Annotated, Protocol
 from msgspec import Meta
 
 from palaver.model.attachment import Attachment
-from palaver.model.lifecycle import EndReason, InboxState, SessionState
 from palaver.model.session import Session
 from palaver.model.transcript import Entry, Role, ToolCall
+from palaver.model.turn import EndReason, InboxState, SessionState
 from palaver.store.status.message_status import Reply
 from palaver.web.api.endpoints import Schema
 

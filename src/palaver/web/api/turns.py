@@ -5,8 +5,8 @@ import re
 from palaver.db.transaction import Statements, transaction
 from palaver.model.access import AccessRole
 from palaver.model.errors import NotFound
-from palaver.model.lifecycle import TurnState
 from palaver.model.session import Principal
+from palaver.model.turn import TurnState
 from palaver.store.people.api_tokens import Right
 from palaver.store.results import Decision
 from palaver.store.status.overview import OpenTurn

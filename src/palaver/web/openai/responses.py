@@ -9,10 +9,9 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from palaver.engine import texts
-from palaver.model.lifecycle import InboxState, TurnState
 from palaver.model.quotas import QuotaKind, period_end
 from palaver.model.transcript import Role
-from palaver.model.turn import Turn
+from palaver.model.turn import InboxState, Turn, TurnState
 from palaver.model.value import value
 from palaver.store.status.message_status import Reply
 from palaver.web.openai.schema import MODEL

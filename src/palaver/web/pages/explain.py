@@ -9,10 +9,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from palaver.model.errors import BadArgument, InvalidInput, NotFound, UnknownPlatform
-from palaver.model.key import KeyExplanation, Speaker, explain_key
+from palaver.model.key import KeyExplanation, Scope, Speaker, choose_profile, explain_key
 from palaver.model.local_time import parse_instant, parse_zone
 from palaver.model.reset import Activity, ResetDecision, ResetMode, ResetPolicy, decide_reset
-from palaver.model.scope import Scope, choose_profile
 from palaver.model.source import DM, MAIN, STANDARD_KINDS, Source
 from palaver.web.caller import Caller
 from palaver.web.pages.common import Link, parse_number, query_value, show_page

@@ -9,8 +9,8 @@ from starlette.routing import Route
 from palaver.commands.formatting import trace_steps, trace_title
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import BadArgument, InvalidInput, NotFound
-from palaver.model.lifecycle import InboxState, OutboxState
 from palaver.model.session import Principal
+from palaver.model.turn import InboxState, OutboxState
 from palaver.store.status.trace import NAMES, DeliveryTrace, InboundTrace, Trace
 from palaver.web.caller import Caller
 from palaver.web.pages.common import (

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from palaver.model.lifecycle import TurnState
+from palaver.model.turn import TurnState
 from palaver.web.caller import Caller
 from palaver.web.pages.common import Link, render, show_page
 from palaver.web.routes import page
