@@ -36,9 +36,8 @@ ENVIRON = {"PALAVER_CONFIG": "own.yaml"}
 
 def models() -> Iterator[type[Section]]:
     for module in (model, agents, quotas, limits, tools, web):
-        for name in module.__all__:
-            found = getattr(module, name)
-            if isinstance(found, type) and issubclass(found, Section):
+        for found in vars(module).values():
+            if isinstance(found, type) and issubclass(found, Section) and found.__module__ == module.__name__:
                 yield found
 
 
