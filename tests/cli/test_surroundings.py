@@ -20,7 +20,7 @@ from tests.cli.processes import on_a_full_disk
 ROOT = Path(__file__).parents[2]
 ARCHIVE = ROOT / "docs/examples/sessions.jsonl"
 NOBODY = 65534
-COMMANDS = ["sessions list", "sessions list --json", "sessions export --all", "--help", "--version", "explain --help"]
+COMMANDS = ["sessions list", "sessions export --all", "--help"]
 
 
 @pytest.fixture
@@ -76,14 +76,14 @@ def test_what_the_encoding_does_not_have_is_written_as_numbers() -> None:
     assert r"R\xfcgen it is" in done.stdout
     found = json.loads(palaver("sessions list --json", PYTHONIOENCODING="ascii").stdout)
     assert found["sessions"][0]["last_said"] == "Rügen it is. Which train?"
-    assert "Rügen" in palaver("sessions export --all", PYTHONIOENCODING="ascii").stdout
     assert r"'\xfc'" in palaver("explain target ü", PYTHONIOENCODING="ascii").stderr
 
 
 @pytest.mark.usefixtures("home")
-def test_lines_have_no_spaces_at_their_end() -> None:
+def test_lines_have_no_spaces_at_their_end(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("sessions list", "sessions stats", "sessions show Holiday"):
-        printed = palaver(command).stdout
+        assert main(command.split()) == 0
+        printed = capsys.readouterr().out
         assert printed
         assert not [line for line in printed.splitlines() if line != line.rstrip()]
 
@@ -145,23 +145,27 @@ def test_where_nothing_can_be_written_no_gateway_is_started(tmp_path: Path) -> N
     assert len(done[0].stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("command", ["chat -m hi", "up", "sessions rename Holiday x", "grants add telegram:7"])
-def test_a_database_with_two_names_is_written_under_neither(home: Path, command: str) -> None:
+def test_a_database_with_two_names_is_written_under_neither(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Each name would have a lock and a log of its own."""
     other = home / "other"
     other.mkdir()
     (other / "palaver.db").hardlink_to(home / "palaver.db")
     config = home / "config.yaml"
     config.touch()
+    monkeypatch.setenv("PALAVER_CONFIG", str(config))
     before = (home / "palaver.db").read_bytes()
     for place in (home, other):
-        done = palaver(command, PALAVER_HOME=str(place), PALAVER_CONFIG=str(config))
-        assert done.returncode == (2 if command in {"chat -m hi", "up"} else 1)
-        assert f"the database {place / 'palaver.db'} has 2 names (hard links)" in done.stderr
-        assert len(done.stderr.splitlines()) == 1
+        monkeypatch.setenv("PALAVER_HOME", str(place))
+        for command in ("chat -m hi", "up", "sessions rename Holiday x", "grants add telegram:7"):
+            assert main(command.split()) == (2 if command in {"chat -m hi", "up"} else 1)
+            (problem,) = capsys.readouterr().err.splitlines()
+            assert f"the database {place / 'palaver.db'} has 2 names (hard links)" in problem
     assert (home / "palaver.db").read_bytes() == before
     (other / "palaver.db").unlink()
-    assert palaver("sessions rename Holiday x").returncode == 0
+    monkeypatch.setenv("PALAVER_HOME", str(home))
+    assert main(["sessions", "rename", "Holiday", "x"]) == 0
 
 
 def test_a_copy_that_may_only_be_read_is_looked_at_under_any_name(

@@ -1,5 +1,6 @@
 """Search: everything a principal may see is found, in every script, on both engines; nothing else is."""
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -37,58 +38,60 @@ WRITTEN = (
 )
 
 
-@pytest.mark.parametrize(
-    ("query", "found"),
-    [
-        ("fox", [0]),
-        ("FOX quick", [0]),
-        ("fox cat", []),
-        ('"brown fox"', [0]),
-        ('"fox brown"', []),
-        ('"over the la*"', [0]),
-        ("qui*", [0]),
-        ("fo*", [2, 0]),
-        ("deja CAFE naïve strasse oresund", [1]),
-        ("getUserName", [2]),
-        ("getusername", [2]),
-        ("get_user_name", [2]),
-        ("user", [2]),
-        ("getuser*", [2]),
-        ("foo.bar", [2]),
-        ("foobar", [2]),
-        ("bar", [2]),
-        ("snake_case_name", [2]),
-        ("case_name", [2]),
-        ("httpserver2", [2]),
-        ("utf8", [2]),
-        ("天", [3]),
-        ("天气", [3]),
-        ("天气很好", [3]),
-        ("好我", []),
-        ("检 索", []),
-        ("検索", [4]),
-        ("カタ", [4]),
-        ("ｶﾀｶﾅ", [4]),
-        ("索は", [4]),
-        ("검", [5]),
-        ("검색", [5]),
-        ("어검", []),
-        ("ไทย", [6]),
-        ("ไ", [6]),
-        ("ช่อง", [6]),
-        ("👍", [7]),
-        ("🇩🇪", [7]),
-        ("👨\u200d👩\u200d👧", [7]),
-        ("мир привет", [8]),
-        ("κοσμε", [8]),
-        ("שלום", [8]),
-    ],
-)
-async def test_words(world: World, query: str, found: list[int]) -> None:
+WORDS: list[tuple[str, list[int]]] = [
+    ("fox", [0]),
+    ("FOX quick", [0]),
+    ("fox cat", []),
+    ('"brown fox"', [0]),
+    ('"fox brown"', []),
+    ('"over the la*"', [0]),
+    ("qui*", [0]),
+    ("fo*", [2, 0]),
+    ("deja CAFE naïve strasse oresund", [1]),
+    ("getUserName", [2]),
+    ("getusername", [2]),
+    ("get_user_name", [2]),
+    ("user", [2]),
+    ("getuser*", [2]),
+    ("foo.bar", [2]),
+    ("foobar", [2]),
+    ("bar", [2]),
+    ("snake_case_name", [2]),
+    ("case_name", [2]),
+    ("httpserver2", [2]),
+    ("utf8", [2]),
+    ("天", [3]),
+    ("天气", [3]),
+    ("天气很好", [3]),
+    ("好我", []),
+    ("检 索", []),
+    ("検索", [4]),
+    ("カタ", [4]),
+    ("ｶﾀｶﾅ", [4]),
+    ("索は", [4]),
+    ("검", [5]),
+    ("검색", [5]),
+    ("어검", []),
+    ("ไทย", [6]),
+    ("ไ", [6]),
+    ("ช่อง", [6]),
+    ("👍", [7]),
+    ("🇩🇪", [7]),
+    ("👨\u200d👩\u200d👧", [7]),
+    ("мир привет", [8]),
+    ("κοσμε", [8]),
+    ("שלום", [8]),
+]
+"""A query, and the texts of WRITTEN that it finds."""
+
+
+async def test_words(world: World) -> None:
     for text in WRITTEN:
         await tell(world, text)
-    for order in Order:
-        assert sorted(await texts(world.store, query, order=order)) == sorted(WRITTEN[index] for index in found)
+    for query, found in WORDS:
+        for order in Order:
+            texts_found = await texts(world.store, query, order=order)
+            assert sorted(texts_found) == sorted(WRITTEN[index] for index in found), query
 
 
 async def test_what_is_indexed(world: World) -> None:
@@ -99,47 +102,44 @@ async def test_what_is_indexed(world: World) -> None:
     assert await texts(world.store, "secretly") == []
 
 
-@pytest.mark.parametrize("query", ["", "   ", '""', "*", "!?-", "\x00", '"""'])
-async def test_an_empty_query_is_refused(store: Store, query: str) -> None:
-    with pytest.raises(BadArgument, match="no word to search for"):
-        await store.search.find(query, OPERATOR)
+async def test_an_empty_query_is_refused(store: Store) -> None:
+    for query in ("", "   ", '""', "*", "!?-", "\x00", '"""'):
+        with pytest.raises(BadArgument, match="no word to search for"):
+            await store.search.find(query, OPERATOR)
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "a' OR 1=1 --",
-        'x" AND "y',
-        "NEAR(a b, 3)",
-        "body: fox",
-        "^fox",
-        "a:* & b | !c",
-        "\\'fox\\'",
-        "_s1",
-        "|_ruser|",
-        "%",
-        "fox%",
-        "a" * 5000,
-        "中" * 5000,
-        "a* " * 300,
-        "\ud800x",
-        "x\x00y",
-        "((((((((((a",
-        "a.b.c.d.e.f.g.h.i.j.k.l",
-        "👍" * 500,
-        "".join(map(chr, range(0x4E00, 0x5500))),
-        " ".join(map(chr, range(0x4E00, 0x5500))),
-        ".".join(f"w{number}" for number in range(400)),
-        "\u0e48\u0e33 \u1160 \u3099",
-    ],
-)
-async def test_any_query_is_answered(world: World, query: str) -> None:
+QUERIES = [
+    "a' OR 1=1 --",
+    'x" AND "y',
+    "NEAR(a b, 3)",
+    "body: fox",
+    "^fox",
+    "a:* & b | !c",
+    "\\'fox\\'",
+    "_s1",
+    "|_ruser|",
+    "%",
+    "fox%",
+    "a" * 5000,
+    "中" * 5000,
+    "a* " * 300,
+    "\ud800x",
+    "x\x00y",
+    "((((((((((a",
+    "a.b.c.d.e.f.g.h.i.j.k.l",
+    "👍" * 500,
+    "".join(map(chr, range(0x4E00, 0x5500))),
+    " ".join(map(chr, range(0x4E00, 0x5500))),
+    ".".join(f"w{number}" for number in range(400)),
+    "\u0e48\u0e33 \u1160 \u3099",
+]
+
+
+async def test_any_query_is_answered(world: World) -> None:
     await tell(world, WRITTEN[0])
-    try:
-        found = await texts(world.store, query)
-    except BadArgument:
-        return
-    assert found in ([], [WRITTEN[0]])
+    for query in QUERIES:
+        with suppress(BadArgument):
+            assert await texts(world.store, query) in ([], [WRITTEN[0]]), query
 
 
 # Narrowing
