@@ -1,5 +1,6 @@
 """How far one message has to go through the code, and how often its text is parsed."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from palaver.engine.intake import command_dispatch
 from palaver.model.command import Command, Invocation, parse_command
 from tests.engine.gateway import running
 
+ARCHITECTURE = Path(__file__).parents[2] / "docs/architecture.md"
 MOST_MODULES = 40
 """A message that needs more modules than this is hard to follow."""
 
@@ -18,6 +20,8 @@ async def test_one_message_passes_few_modules() -> None:
     await record_hello(recorder)
     modules = functions_by_module(recorder)
     assert len(modules) <= MOST_MODULES, list(modules)
+    table = ARCHITECTURE.read_text().partition("| stage | modules |")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`([\w.]+)`", table)) == set(modules)
 
 
 @pytest.mark.parametrize("text", ["hello", "/status"])
