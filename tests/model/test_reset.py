@@ -276,7 +276,7 @@ def test_a_message_before_the_last_one_resets_nothing() -> None:
     assert due(policy, at("2026-01-02T00:00"), at("2026-01-01T00:00"), BERLIN) is None
 
 
-@pytest.mark.parametrize("mode", set(ResetMode) - {ResetMode.NEVER})
+@pytest.mark.parametrize("mode", [mode for mode in ResetMode if mode is not ResetMode.NEVER])
 def test_a_time_without_offset_is_refused(mode: ResetMode) -> None:
     last, now = at("2026-01-01T00:00"), at("2026-02-01T00:00")
     for naive_last, naive_now in ((last.replace(tzinfo=None), now), (last, now.replace(tzinfo=None))):
