@@ -223,7 +223,7 @@ def test_a_malformed_time_says_what_is_wrong_and_shows_one_that_works(text: str,
 
 
 @given(
-    st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30)),  # noqa: DTZ001
+    st.datetimes(datetime(3, 1, 1), datetime(9979, 12, 31)),  # noqa: DTZ001
     st.integers(-23 * 60, 23 * 60),
 )
 def test_an_instant_goes_to_text_and_back(moment: datetime, offset: int) -> None:
