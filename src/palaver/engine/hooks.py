@@ -1,4 +1,4 @@
-"""Tell hooks what happened without waiting for them, and owe events to subscribed accounts."""
+"""What the engine reports: steps to a meter, events to hooks and to subscribed accounts. Hooks are not waited for."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""Addressing: whether a group message is for the agent, only overheard by it, or ignored."""
+"""Addressing: whether a group message is for the agent, and which waiting messages one turn takes together."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Labels: untrusted names, topics and titles. They reach a prompt only through `Label.quoted`."""
+"""Labels and markers: how untrusted text reaches a prompt, and the gateway's own words, which it cannot imitate."""
 
 from typing import NoReturn, final
 

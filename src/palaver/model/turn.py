@@ -1,4 +1,4 @@
-"""Turns: inbound messages, the turn that answers them, and the outbound messages it owes."""
+"""Turns: inbound messages, the turn that answers them, the messages it owes, and the steps of their life cycles."""
 
 from collections.abc import Mapping
 from datetime import datetime

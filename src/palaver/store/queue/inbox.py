@@ -1,4 +1,4 @@
-"""Inbox: every message is accepted once and ends in a named state."""
+"""Inbox: every message is accepted once and ends in a named state. Ready queue: conversations with waiting messages."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
