@@ -33,7 +33,7 @@ async def test_a_person_forgets_themselves(store_url: str) -> None:
         texts = [text for name in await here.rows("SELECT id FROM sessions") for text in await here.texts(name[0])]
         assert [text for text in texts if "mar" in text or "xyl" in text] == ["marzipan", "You said: marzipan"]
         assert await here.rows("SELECT count(*) FROM inbox WHERE length(body) > 0") == [(1,)]
-        assert await here.rows("SELECT who, by_whom FROM erasures") == [(None, "the person")]
+        assert await here.rows("SELECT subject, actor FROM erasures") == [(None, "the person")]
         assert sum("being deleted, including this" in message.text for message in chat.shown) == 1
 
 

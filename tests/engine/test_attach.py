@@ -95,7 +95,7 @@ async def test_nobody_attaches_to_what_they_may_not_see(store_url: str) -> None:
         for name in ("Secret", session, session[:12]):
             assert "There is no conversation" in await two.ask(other, bob, f"/attach {name}")
         await two.ask(other, bob, "hello")
-        assert await two.here.rows("SELECT 1 FROM attached") == []
+        assert await two.here.rows("SELECT 1 FROM attached_chats") == []
         assert "hello" not in await two.here.texts(session)
 
 
@@ -107,7 +107,7 @@ async def test_a_private_conversation_is_opened_to_a_group_only_on_purpose(store
         await two.ask(chat, alice, "in private")
         told = await two.ask(group, alice, "/attach Plans")
         assert "can read all of it" in told
-        assert await two.here.rows("SELECT 1 FROM attached") == []
+        assert await two.here.rows("SELECT 1 FROM attached_chats") == []
         told = await two.ask(group, alice, "/attach Plans --yes")
         assert "Everybody here reads along" in told
         await two.ask(group, bob, "hello all")
@@ -125,7 +125,7 @@ async def test_what_others_said_is_opened_to_a_group_only_by_an_admin(store_url:
         await two.ask(first, bob, "bob's words")
         await two.ask(first, alice, "mine")
         assert "role admin" in await two.ask(second, alice, "/attach Plans --yes")
-        assert await two.here.rows("SELECT 1 FROM attached") == []
+        assert await two.here.rows("SELECT 1 FROM attached_chats") == []
 
 
 async def test_an_attached_group_is_not_read_what_else_was_said_at_home(store_url: str) -> None:
@@ -172,7 +172,7 @@ async def test_another_session_taken_up_there_is_not_shown_to_the_attached(store
         await group.hears("was left for another")
         await two.ask(group, bob, "hello")
         assert "hello" not in await two.here.texts(await two.session_of("the canary"))
-        assert await two.here.rows("SELECT 1 FROM attached") == []
+        assert await two.here.rows("SELECT 1 FROM attached_chats") == []
 
 
 async def test_going_back_to_what_was_before_the_attaching_is_not_shown_to_the_attached(store_url: str) -> None:
@@ -232,7 +232,7 @@ async def test_a_conversation_is_attached_once_from_two_workers(store_url: str) 
         await two.ask(chat, alice, "/new Recipes")
         await two.ask(second, alice, "/attach Recipes")
         assert "open in another chat" in await two.ask(second, alice, "/attach Plans")
-        assert len(await two.here.rows("SELECT 1 FROM attached")) == 1
+        assert len(await two.here.rows("SELECT 1 FROM attached_chats")) == 1
         assert "already takes part in “Recipes”" in await two.ask(chat, alice, "/attach Recipes")
 
 

@@ -139,4 +139,4 @@ async def test_without_caps_use_is_summed_up_now_and_then(tmp_path: Path) -> Non
 
 
 async def _is_summed_up(here: Bench) -> bool:
-    return bool(await here.rows("SELECT 1 FROM used WHERE input_tokens > 0"))
+    return bool(await here.rows("SELECT 1 FROM usage WHERE input_tokens > 0"))

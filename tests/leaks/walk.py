@@ -147,8 +147,8 @@ class Walk:
             everything[number] |= secrets_in(title or "")
             visible[number] |= secrets_in(title or "")
         openings = await self.here.rows(
-            "SELECT o.no, o.session_no, o.by_whom, o.details, a.place FROM operations o"
-            " LEFT JOIN attached a ON a.operation = o.no"
+            "SELECT o.no, o.session_no, o.actor, o.details, a.place FROM operations o"
+            " LEFT JOIN attached_chats a ON a.operation = o.no"
             " WHERE a.place IS NOT NULL OR (o.kind = 'handoff' AND o.undone_at IS NULL)"
         )
         self.open_now = {key: number for number, key, ended, _ in sessions if ended is None}

@@ -139,7 +139,7 @@ async def test_two_at_once_attach_a_place_to_one(world: World) -> None:
     await asyncio.gather(
         *(world.store.transact(attach_phone(world, session, me)) for session in (first, second)), return_exceptions=True
     )
-    assert len(await world.store.read(rows("SELECT place FROM attached"))) == 1
+    assert len(await world.store.read(rows("SELECT place FROM attached_chats"))) == 1
     standing = await world.store.read(rows("SELECT no FROM operations WHERE kind = 'attach' AND undone_at IS NULL"))
     assert len(standing) == 1
 

@@ -38,7 +38,7 @@ async def test_a_healthy_store_breaks_nothing(store: Store) -> None:
 BREAKS = {
     "every received message has a known state": "UPDATE inbox SET state = 'lost' WHERE no = 1",
     "every message in a turn points to a turn of its conversation": "UPDATE inbox SET turn_no = 99 WHERE no = 1",
-    "a conversation is in the ready queue exactly while messages wait in it": "DELETE FROM lines",
+    "a conversation is in the ready queue exactly while messages wait in it": "DELETE FROM ready_queue",
     "a message with a turn has the state in-turn": "UPDATE inbox SET turn_no = 1 WHERE state = 'waiting'",
     "every send has a known state": "UPDATE outbox SET state = 'lost'",
     "a claimed send has a worker and a deadline, and no other send has": "UPDATE outbox SET state = 'claimed'",
@@ -57,7 +57,7 @@ BREAKS = {
     "every participant belongs to a session that exists": "UPDATE participants SET session_no = 99",
     "every waiting message was sent in its own conversation or in a chat attached to it": "UPDATE inbox"
     " SET place = 'agent:main:telegram:dm:9' WHERE state = 'waiting'",
-    "no chat is attached to a conversation that is itself attached elsewhere": "INSERT INTO attached"
+    "no chat is attached to a conversation that is itself attached elsewhere": "INSERT INTO attached_chats"
     " (place, key, since, operation) VALUES ('a', 'b', 0, 1), ('b', 'c', 0, 1)",
     "every hidden entry was hidden by an operation on its session": "UPDATE operations SET session_no = 99",
     "no visible entry comes before the point where reading its session starts": "UPDATE sessions SET"

@@ -30,7 +30,7 @@ async def test_everything_of_a_person_and_nothing_of_others(store: Store) -> Non
         "send": 3,
     }
     tables = {json.loads(line)["row"]["table"] for line in lines if line.startswith(b'{"row"')}
-    assert {"participants", "identities", "people", "grants", "homes", "used"} <= tables
+    assert {"participants", "identities", "people", "grants", "home_channels", "usage"} <= tables
     assert text.count(SECRET) > 6
     assert ID in text
     assert OTHERS not in text

@@ -42,7 +42,7 @@ ASKED = {
     "by title": sessions.find("Plans", Principal.speaking(dm("8"))),
 }
 SHORT = (
-    "lines_in_order",
+    "ready_queue_in_order",
     "one_open_turn_per_key",
     "outbox_in_order",
     "sessions_to_finalise",

@@ -24,7 +24,7 @@ SLEEPERS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' A
 async def test_a_conversation_in_which_nothing_waits_leaves_the_line_when_it_is_looked_at(store: Store) -> None:
     @transaction
     def stray() -> Statements[None]:
-        yield "INSERT INTO lines (key, place) VALUES (?, 1)", (key_of(DESK).text,)
+        yield "INSERT INTO ready_queue (key, position) VALUES (?, 1)", (key_of(DESK).text,)
 
     await store.transact(stray())
     assert await store.read(inbox.list_ready(10)) == [key_of(DESK)]

@@ -63,7 +63,18 @@ T = TypeVar("T")
 PLACES = {"alice": dm("7"), "alice a": dm("7", thread_id="a"), "alice b": dm("7", thread_id="b"), "bob": dm("8")}
 KEYS = {name: key_of(source) for name, source in PLACES.items()}
 PEOPLE = {name: Principal.speaking(source) for name, source in PLACES.items()}
-TABLES = ("sessions", "participants", "routes", "entries", "journal", "inbox", "lines", "turns", "outbox", "operations")
+TABLES = (
+    "sessions",
+    "participants",
+    "routes",
+    "entries",
+    "journal",
+    "inbox",
+    "ready_queue",
+    "turns",
+    "outbox",
+    "operations",
+)
 STEPS = 50
 
 places = st.sampled_from(tuple(PLACES))

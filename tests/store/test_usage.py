@@ -115,13 +115,14 @@ async def test_what_was_used_before_the_sums_were_kept_is_in_them(store: Store) 
 
 @transaction
 def _sum_up_again() -> Statements[None]:
-    yield "DELETE FROM used", ()
+    yield "DELETE FROM usage", ()
     yield _summing_up(6)
 
 
 def _summing_up(migration: int) -> Statement:
     sql = next(each.sql for each in known_migrations() if each.number == migration)
-    return "INSERT INTO used" + sql.partition("INSERT INTO used")[2].partition(";")[0], ()
+    insert = sql.partition("INSERT INTO used")[2].partition(";")[0]
+    return f"INSERT INTO usage{insert.replace('used.', 'usage.')}", ()
 
 
 @transaction
@@ -131,7 +132,7 @@ def _rows(sql: str) -> Statements[list[Row]]:
 
 async def _summed(store: Store) -> list[int]:
     """Turns and tokens in the sums themselves."""
-    rows = await store.read(_rows("SELECT coalesce(sum(turns), 0), coalesce(sum(input_tokens), 0) FROM used"))
+    rows = await store.read(_rows("SELECT coalesce(sum(turns), 0), coalesce(sum(input_tokens), 0) FROM usage"))
     return list(map(int, rows[0]))
 
 

@@ -36,7 +36,7 @@ async def test_nul_and_half_surrogates_are_replaced_in_every_text_column(world: 
     await world.store.transact(sessions.reset(key_of(dm()), dm(), NOON, by=_HOSTILE))
     found = [
         await world.store.read(column(f"SELECT {name} FROM {table}"))  # noqa: S608
-        for name, table in (("error", "turns"), ("model", "turns"), ("by_whom", "operations"))
+        for name, table in (("error", "turns"), ("model", "turns"), ("actor", "operations"))
     ]
     assert found == [[_STORED]] * 3
 
@@ -44,7 +44,7 @@ async def test_nul_and_half_surrogates_are_replaced_in_every_text_column(world: 
 async def test_what_was_replaced_is_found_by_the_same_words(world: World) -> None:
     await world.exchange("hello")
     await world.store.transact(sessions.reset(key_of(dm()), dm(), NOON, by=_HOSTILE))
-    assert await world.store.read(column("SELECT by_whom FROM operations WHERE by_whom = ?", _HOSTILE)) == [_STORED]
+    assert await world.store.read(column("SELECT actor FROM operations WHERE actor = ?", _HOSTILE)) == [_STORED]
 
 
 async def test_many_values_at_once_are_replaced_too(store: Store) -> None:

@@ -93,7 +93,7 @@ async def test_a_token_has_a_name(store: Store) -> None:
 
 @transaction
 def every_text() -> Statements[list[str]]:
-    rows = yield "SELECT digest, name, rights FROM web_keys", ()
+    rows = yield "SELECT digest, name, rights FROM api_tokens", ()
     return [text for row in rows for text in row]
 
 

@@ -164,29 +164,29 @@ def reset_start_count() -> Statements[None]:
 def set_home(profile: str, address: Source, now: datetime, *, by: str) -> Statements[None]:
     """Set the home channel of a platform, where output without an address goes."""
     yield (
-        "INSERT INTO homes (profile, platform, address, set_at, by_whom) VALUES (?, ?, ?, ?, ?)"
+        "INSERT INTO home_channels (profile, platform, address, set_at, actor) VALUES (?, ?, ?, ?, ?)"
         " ON CONFLICT (profile, platform) DO UPDATE SET address = excluded.address, set_at = excluded.set_at,"
-        " by_whom = excluded.by_whom",
+        " actor = excluded.actor",
         (profile, address.platform, source_text(address), micros(now), by),
     )
 
 
 @transaction
 def list_homes(profile: str) -> Statements[list[Source]]:
-    rows = yield "SELECT address FROM homes WHERE profile = ? ORDER BY platform", (profile,)
+    rows = yield "SELECT address FROM home_channels WHERE profile = ? ORDER BY platform", (profile,)
     return [_address(row[0]) for row in rows]
 
 
 @transaction
 def list_all_homes() -> Statements[list[Source]]:
     """Return the home channels of every profile, the oldest first."""
-    rows = yield "SELECT address FROM homes ORDER BY set_at, profile, platform", ()
+    rows = yield "SELECT address FROM home_channels ORDER BY set_at, profile, platform", ()
     return [_address(row[0]) for row in rows]
 
 
 @transaction
 def get_home(profile: str, platform: str) -> Statements[Source | None]:
-    rows = yield "SELECT address FROM homes WHERE profile = ? AND platform = ?", (profile, platform)
+    rows = yield "SELECT address FROM home_channels WHERE profile = ? AND platform = ?", (profile, platform)
     return _address(rows[0][0]) if rows else None
 
 

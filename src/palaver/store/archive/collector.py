@@ -32,7 +32,7 @@ def collect(session: str, principal: Principal) -> Statements[SessionRecord]:
         raise NotFound("session", session)
     number, *columns = rows[0]
     operations = yield (
-        "SELECT no, key, kind, at, by_whom, details, undone_at, from_session, from_key, to_key FROM operations" + _OF,
+        "SELECT no, key, kind, at, actor, details, undone_at, from_session, from_key, to_key FROM operations" + _OF,
         (number,),
     )
     stored = yield (

@@ -244,7 +244,7 @@ def _insert_operations(number: int, incoming: _Incoming) -> Statements[list[int]
         course = before and incoming.renamed.get(before, before), *keys
         return (operation.key, number, operation.kind, at, operation.by, json_text(details), undone, *course)
 
-    columns = "key, session_no, kind, at, by_whom, details, undone_at, from_session, from_key, to_key"
+    columns = "key, session_no, kind, at, actor, details, undone_at, from_session, from_key, to_key"
     return (
         yield from _insert_numbered(
             "operations", columns, number, [values(each) for each in incoming.session.operations]

@@ -19,7 +19,7 @@ from palaver.store.results import OperationKind
 @transaction
 def conversation_of(place: SessionKey) -> Statements[SessionKey]:
     """Return the conversation of a place: its own, unless it is attached to another."""
-    rows = yield "SELECT key FROM attached WHERE place = ?", (place.text,)
+    rows = yield "SELECT key FROM attached_chats WHERE place = ?", (place.text,)
     return SessionKey.parse(rows[0][0]) if rows else place
 
 
@@ -35,7 +35,7 @@ def find_attachable(target: str, place: SessionKey, principal: Principal) -> Sta
             example=f"/resume {found.id}",
         )
     # Both keys are locked, so no chain and no circle can come about.
-    if (yield "SELECT 1 FROM attached WHERE place = ? OR key = ? LIMIT 1", (found.key.text, place.text)):
+    if (yield "SELECT 1 FROM attached_chats WHERE place = ? OR key = ? LIMIT 1", (found.key.text, place.text)):
         raise BadArgument(
             "Attached chats cannot be chained, as they would be with",
             found=target,
@@ -75,7 +75,7 @@ _SEVERAL = (
 def is_shared(session: Session) -> Statements[bool]:
     """Return whether others take part or can: also before they have spoken, and if what they said is hidden."""
     rows = yield (
-        f"SELECT NULL, {_SEVERAL} UNION ALL SELECT place, NULL FROM attached WHERE key = ?",
+        f"SELECT NULL, {_SEVERAL} UNION ALL SELECT place, NULL FROM attached_chats WHERE key = ?",
         (session.number, session.key.text),
     )
     return session.key.shared or any(
@@ -86,7 +86,7 @@ def is_shared(session: Session) -> Statements[bool]:
 @transaction
 def attached_places(key: SessionKey) -> Statements[list[SessionKey]]:
     """Return the places that are attached to a conversation."""
-    rows = yield "SELECT place FROM attached WHERE key = ?", (key.text,)
+    rows = yield "SELECT place FROM attached_chats WHERE key = ?", (key.text,)
     return [SessionKey.parse(place) for (place,) in rows]
 
 
@@ -101,7 +101,7 @@ def attach(place: SessionKey, session: Session, now: datetime, *, by: str, farew
     ended = yield "SELECT max(ended) FROM sessions WHERE key = ?", (session.key.text,)
     since = max(micros(now), ended[0][0] or 0)
     yield (
-        "INSERT INTO attached (place, key, since, operation) VALUES (?, ?, ?, ?)",
+        "INSERT INTO attached_chats (place, key, since, operation) VALUES (?, ?, ?, ?)",
         (place.text, session.key.text, since, operation),
     )
     yield from move_waiting(place, place, session.key)
@@ -111,7 +111,7 @@ def attach(place: SessionKey, session: Session, now: datetime, *, by: str, farew
 def detach(place: SessionKey, now: datetime) -> Statements[bool]:
     """Lead a place back to its own conversation, while the other one is locked."""
     yield Lock((yield from conversation_of(place)).text)
-    rows = yield f"DELETE FROM attached WHERE place = ? {_RETURNING}", (place.text,)
+    rows = yield f"DELETE FROM attached_chats WHERE place = ? {_RETURNING}", (place.text,)
     yield from _after_detach(rows, now)
     return bool(rows)
 
@@ -119,7 +119,7 @@ def detach(place: SessionKey, now: datetime) -> Statements[bool]:
 @transaction
 def attach_operation(place: SessionKey) -> Statements[int | None]:
     """Return the operation that attached a place."""
-    rows = yield "SELECT operation FROM attached WHERE place = ?", (place.text,)
+    rows = yield "SELECT operation FROM attached_chats WHERE place = ?", (place.text,)
     return rows[0][0] if rows else None
 
 
@@ -132,7 +132,7 @@ def detach_all(key: SessionKey, now: datetime, *, entering: Session | None = Non
     """
     left = entering.ended if entering and entering.key == key else None
     rows = yield (
-        f"DELETE FROM attached WHERE key = ? AND since >= ? {_RETURNING}",
+        f"DELETE FROM attached_chats WHERE key = ? AND since >= ? {_RETURNING}",
         (key.text, micros(left) if left else 0),
     )
     yield from _after_detach(rows, now)

@@ -21,23 +21,24 @@ def rekey(old: SessionKey, new: SessionKey) -> Statements[None]:
         yield Lock(name)
     taken = yield (
         "SELECT 1 FROM sessions WHERE key = ? UNION ALL SELECT 1 FROM routes WHERE key = ?"
-        " UNION ALL SELECT 1 FROM attached WHERE place = ? OR key = ?",
+        " UNION ALL SELECT 1 FROM attached_chats WHERE place = ? OR key = ?",
         (new.text,) * 4,
     )
     if not taken:
         yield from _move_rows(old, new)
     yield from move_waiting(old, old, new)
     yield (
-        "UPDATE inbox SET place = (SELECT place FROM attached WHERE place = ?) WHERE place = ? AND state = 'waiting'",
+        "UPDATE inbox SET place = (SELECT place FROM attached_chats WHERE place = ?)"
+        " WHERE place = ? AND state = 'waiting'",
         (new.text, old.text),
     )
     yield Notify(INBOX)
 
 
 def _move_rows(old: SessionKey, new: SessionKey) -> Statements[None]:
-    for table in ("sessions", "routes", "operations", "attached"):
+    for table in ("sessions", "routes", "operations", "attached_chats"):
         yield f"UPDATE {table} SET key = ? WHERE key = ?", (new.text, old.text)
-    yield "UPDATE attached SET place = ? WHERE place = ?", (new.text, old.text)
+    yield "UPDATE attached_chats SET place = ? WHERE place = ?", (new.text, old.text)
     turns = yield (
         f"UPDATE turns SET key = ? WHERE key = ? AND state IN {OPEN_TURN} RETURNING no",
         (new.text, old.text),
@@ -45,7 +46,7 @@ def _move_rows(old: SessionKey, new: SessionKey) -> Statements[None]:
     for (turn,) in turns:
         yield "UPDATE inbox SET key = ? WHERE turn_no = ?", (new.text, turn)
         yield Notify(key_topic(old))
-    for (place,) in (yield "SELECT place FROM attached WHERE key = ?", (new.text,)):
+    for (place,) in (yield "SELECT place FROM attached_chats WHERE key = ?", (new.text,)):
         yield from move_waiting(SessionKey.parse(place), old, new)
 
 
@@ -53,8 +54,8 @@ def _move_rows(old: SessionKey, new: SessionKey) -> Statements[None]:
 def moved() -> Statements[Mapping[str, Mapping[str, str]]]:
     """Return, per account, the old ids of chats and the ids they have now."""
     found: dict[str, dict[str, str]] = {}
-    for account, chat, now_at in (yield "SELECT account, chat, now_at FROM moved_chats", ()):
-        found.setdefault(account, {})[decode_id(chat)] = decode_id(now_at)
+    for account, chat, new_chat in (yield "SELECT account, chat, new_chat FROM chat_moves", ()):
+        found.setdefault(account, {})[decode_id(chat)] = decode_id(new_chat)
     return found
 
 
@@ -68,14 +69,14 @@ def move(platform: str, account: str | None, old: str, new: str, now: datetime) 
     yield Lock(f"chats of {name}")
     new = yield from _last(name, old, new)
     is_now = encode_id(new)
-    known = yield "SELECT 1 FROM moved_chats WHERE account = ? AND chat = ? AND now_at = ?", (name, was, is_now)
+    known = yield "SELECT 1 FROM chat_moves WHERE account = ? AND chat = ? AND new_chat = ?", (name, was, is_now)
     if old == new or known:
         return False
-    yield "DELETE FROM moved_chats WHERE account = ? AND chat = ?", (name, is_now)
-    yield "UPDATE moved_chats SET now_at = ? WHERE account = ? AND now_at = ?", (is_now, name, was)
+    yield "DELETE FROM chat_moves WHERE account = ? AND chat = ?", (name, is_now)
+    yield "UPDATE chat_moves SET new_chat = ? WHERE account = ? AND new_chat = ?", (is_now, name, was)
     yield (
-        "INSERT INTO moved_chats (account, chat, now_at, since) VALUES (?, ?, ?, ?)"
-        " ON CONFLICT (account, chat) DO UPDATE SET now_at = excluded.now_at, since = excluded.since",
+        "INSERT INTO chat_moves (account, chat, new_chat, since) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (account, chat) DO UPDATE SET new_chat = excluded.new_chat, since = excluded.since",
         (name, was, is_now, micros(now)),
     )
     for key in (yield from _keys(platform, account or "", old)):
@@ -93,7 +94,7 @@ def move(platform: str, account: str | None, old: str, new: str, now: datetime) 
 
 def _last(account: str, old: str, new: str) -> Statements[str]:
     """Where the chat is that has moved on already; one that comes back to an id it had is there."""
-    rows = yield "SELECT now_at FROM moved_chats WHERE account = ? AND chat = ?", (account, encode_id(new))
+    rows = yield "SELECT new_chat FROM chat_moves WHERE account = ? AND chat = ?", (account, encode_id(new))
     ahead = decode_id(rows[0][0]) if rows else old
     return new if ahead == old else ahead
 
@@ -103,8 +104,8 @@ def _keys(platform: str, account: str, chat: str) -> Statements[list[SessionKey]
     pattern = f"agent:%:{encode_id(platform)}:%:{encode_id(chat)}%"
     rows = yield (
         "SELECT key FROM sessions WHERE key LIKE ? UNION SELECT key FROM routes WHERE key LIKE ?"
-        " UNION SELECT key FROM lines WHERE key LIKE ? UNION SELECT key FROM operations WHERE key LIKE ?"
-        " UNION SELECT place FROM attached WHERE place LIKE ?",
+        " UNION SELECT key FROM ready_queue WHERE key LIKE ? UNION SELECT key FROM operations WHERE key LIKE ?"
+        " UNION SELECT place FROM attached_chats WHERE place LIKE ?",
         (pattern,) * 5,
     )
     keys = (SessionKey.parse(row[0]) for row in rows)
@@ -126,13 +127,13 @@ def _readdress(platform: str, account: str | None, old: str, new: str) -> Statem
     """Update the addresses that answers and output go to."""
     place, pattern = (platform, account, old), _containing(json_text(old))
     routes: list[Row] = yield "SELECT key, address FROM routes WHERE address LIKE ? ESCAPE '!'", (pattern,)
-    homes: list[Row] = yield "SELECT profile, platform, address FROM homes", ()
+    homes: list[Row] = yield "SELECT profile, platform, address FROM home_channels", ()
     yield (
         "UPDATE routes SET address = ? WHERE key = ?",
         [(source, *name) for name, source in _with_chat(routes, place, new)],
     )
     yield (
-        "UPDATE homes SET address = ? WHERE profile = ? AND platform = ?",
+        "UPDATE home_channels SET address = ? WHERE profile = ? AND platform = ?",
         [(source, *name) for name, source in _with_chat(homes, place, new)],
     )
 

@@ -32,7 +32,7 @@ def expire(session: Session, rule: ResetRule, now: datetime) -> Statements[EndRe
     """
     yield Lock(session.key.text)
     current = yield from open_by_key(session.key)
-    if current is None or (yield "SELECT 1 FROM lines WHERE key = ?", (session.key.text,)):
+    if current is None or (yield "SELECT 1 FROM ready_queue WHERE key = ?", (session.key.text,)):
         return None
     reason = yield from reset_reason(current, now, rule)
     if reason:

@@ -85,7 +85,7 @@ class _Routed(NamedTuple):
 _TAKES_PART = "EXISTS (SELECT 1 FROM participants p WHERE p.identity = ? AND p.session_no = s.no AND p.left_at IS NULL)"
 _ALONE = (
     "NOT EXISTS (SELECT 1 FROM participants o WHERE o.session_no = s.no AND o.left_at IS NULL AND o.identity <> ?)"
-    " AND NOT EXISTS (SELECT 1 FROM attached a WHERE a.key = s.key)"
+    " AND NOT EXISTS (SELECT 1 FROM attached_chats a WHERE a.key = s.key)"
 )
 _ROUTED = (
     f"SELECT {_TAKES_PART}, {_ALONE}, {SESSION_COLUMNS} FROM routes r"

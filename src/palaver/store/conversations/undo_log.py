@@ -35,7 +35,7 @@ def record(
     last = yield "SELECT max(at) FROM operations WHERE key = ? OR session_no = ?", (key.text, session_number)
     at = max(micros(now), last[0][0] or 0)
     rows = yield (
-        "INSERT INTO operations (key, session_no, kind, at, by_whom, details, from_session, from_key)"
+        "INSERT INTO operations (key, session_no, kind, at, actor, details, from_session, from_key)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING no",
         (key.text, session_number, kind.value, at, by, json_text(dict(details)), from_session, from_key),
     )

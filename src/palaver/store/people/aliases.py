@@ -62,7 +62,7 @@ def _rename_identity(platform: str, old: str, new: str, now: datetime) -> Statem
     was, is_now = f"{platform}:{encode_id(old)}", f"{platform}:{encode_id(new)}"
     rows = yield (
         "SELECT s.key FROM participants p JOIN sessions s ON s.no = p.session_no WHERE p.identity IN (?, ?)"
-        " UNION SELECT key FROM lines ORDER BY key",
+        " UNION SELECT key FROM ready_queue ORDER BY key",
         (was, is_now),
     )
     for key in map(SessionKey.parse, (row[0] for row in rows)):

@@ -58,7 +58,7 @@ def add(
     expires: datetime | None = None,
 ) -> Statements[Credential]:
     moment = micros(now)
-    yield "DELETE FROM web_keys WHERE expires <= ?", (moment,)
+    yield "DELETE FROM api_tokens WHERE expires <= ?", (moment,)
     values = (
         digest,
         kind.value,
@@ -70,7 +70,7 @@ def add(
         expires and micros(expires),
     )
     rows = yield (
-        "INSERT INTO web_keys (digest, kind, name, rights, created, last_used, identity, expires)"
+        "INSERT INTO api_tokens (digest, kind, name, rights, created, last_used, identity, expires)"
         f" VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING {_COLUMNS}",
         values,
     )
@@ -80,7 +80,7 @@ def add(
 @transaction
 def find(digest: str, kind: CredentialKind, now: datetime) -> Statements[Credential | None]:
     rows = yield (
-        f"SELECT {_COLUMNS} FROM web_keys WHERE digest = ? AND kind = ? AND {_VALID}",
+        f"SELECT {_COLUMNS} FROM api_tokens WHERE digest = ? AND kind = ? AND {_VALID}",
         (digest, kind.value, micros(now)),
     )
     return _credential(rows[0]) if rows else None
@@ -89,7 +89,7 @@ def find(digest: str, kind: CredentialKind, now: datetime) -> Statements[Credent
 @transaction
 def log_in(link: str, login: str, now: datetime, *, name: str, expires: datetime) -> Statements[Credential | None]:
     rows = yield (
-        f"DELETE FROM web_keys WHERE digest = ? AND kind = 'link' AND {_VALID} RETURNING {_COLUMNS}",
+        f"DELETE FROM api_tokens WHERE digest = ? AND kind = 'link' AND {_VALID} RETURNING {_COLUMNS}",
         (link, micros(now)),
     )
     if not rows:
@@ -104,23 +104,23 @@ def log_in(link: str, login: str, now: datetime, *, name: str, expires: datetime
 
 @transaction
 def is_valid(number: int, now: datetime) -> Statements[bool]:
-    return bool((yield f"SELECT 1 FROM web_keys WHERE no = ? AND {_VALID}", (number, micros(now))))
+    return bool((yield f"SELECT 1 FROM api_tokens WHERE no = ? AND {_VALID}", (number, micros(now))))
 
 
 @transaction
 def touch(number: int, now: datetime) -> Statements[None]:
-    yield "UPDATE web_keys SET last_used = ? WHERE no = ?", (micros(now), number)
+    yield "UPDATE api_tokens SET last_used = ? WHERE no = ?", (micros(now), number)
 
 
 @transaction
 def list_valid(kind: CredentialKind, now: datetime) -> Statements[list[Credential]]:
-    rows = yield f"SELECT {_COLUMNS} FROM web_keys WHERE kind = ? AND {_VALID} ORDER BY no", (kind.value, micros(now))
+    rows = yield f"SELECT {_COLUMNS} FROM api_tokens WHERE kind = ? AND {_VALID} ORDER BY no", (kind.value, micros(now))
     return [_credential(row) for row in rows]
 
 
 @transaction
 def revoke(number: int) -> Statements[Credential | None]:
-    rows = yield f"DELETE FROM web_keys WHERE no = ? RETURNING {_COLUMNS}", (number,)
+    rows = yield f"DELETE FROM api_tokens WHERE no = ? RETURNING {_COLUMNS}", (number,)
     return _credential(rows[0]) if rows else None
 
 

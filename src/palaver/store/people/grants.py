@@ -100,7 +100,7 @@ def add(grant: Grant, now: datetime, *, by: str, force: bool = False) -> Stateme
     for number in before.keys() - after.keys():
         yield "DELETE FROM grants WHERE no = ?", (number,)
     rows = yield (
-        f"INSERT INTO grants ({_COLUMNS}, created, by_whom) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING no",
+        f"INSERT INTO grants ({_COLUMNS}, created, actor) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING no",
         (
             grant.effect.value,
             grant.role.text,
@@ -145,7 +145,7 @@ def record(
 ) -> Statements[None]:
     yield _GRANTS_LOCK
     yield (
-        "INSERT INTO access_log (at, by_whom, kind, identity, details) VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO access_log (at, actor, kind, identity, details) VALUES (?, ?, ?, ?, ?)",
         (micros(now), by, kind.value, identity, json_text(details or {})),
     )
     yield Notify(PEOPLE)
@@ -154,7 +154,7 @@ def record(
 @transaction
 def list_changes(limit: int) -> Statements[list[Change]]:
     rows = yield (
-        "SELECT no, at, by_whom, kind, identity, details FROM access_log ORDER BY no DESC LIMIT ?",
+        "SELECT no, at, actor, kind, identity, details FROM access_log ORDER BY no DESC LIMIT ?",
         (limit,),
     )
     return [

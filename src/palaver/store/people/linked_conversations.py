@@ -239,8 +239,8 @@ def _detach_places(people: People, now: datetime) -> Statements[None]:
     """Detach places from conversations that are no longer their people's own, nor shared with others."""
     names = sorted(_everyone(people))
     rows = yield (
-        "SELECT a.place, a.key, o.by_whom FROM attached a JOIN operations o ON o.no = a.operation"
-        f" WHERE o.by_whom IN ({_marks(names)})",
+        "SELECT a.place, a.key, o.actor FROM attached_chats a JOIN operations o ON o.no = a.operation"
+        f" WHERE o.actor IN ({_marks(names)})",
         tuple(names),
     )
     for place, key, by in rows:
@@ -261,7 +261,7 @@ def _takes_part(key: SessionKey, identities: Collection[str]) -> Statements[bool
 def _move_waiting(old_person: str, people: People) -> Statements[None]:
     """Move messages that wait in a common conversation to the sender's own."""
     rows = yield (
-        f"SELECT {INBOX_COLUMNS} FROM lines l JOIN inbox i ON i.key = l.key LEFT JOIN turns t ON t.no = i.turn_no"
+        f"SELECT {INBOX_COLUMNS} FROM ready_queue q JOIN inbox i ON i.key = q.key LEFT JOIN turns t ON t.no = i.turn_no"
         " WHERE i.state = 'waiting' ORDER BY i.no",
         (),
     )

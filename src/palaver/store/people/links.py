@@ -49,9 +49,9 @@ def offer(source: Source, name: Label | None, code_hash: str, now: datetime) -> 
     yield _LINKS
     identity = yield from _meet(source, name, now)
     yield from _drop_offers(identity)
-    yield "DELETE FROM offers WHERE expires <= ?", (micros(now),)
+    yield "DELETE FROM link_offers WHERE expires <= ?", (micros(now),)
     yield (
-        "INSERT INTO offers (identity, address, code_hash, expires) VALUES (?, ?, ?, ?)",
+        "INSERT INTO link_offers (identity, address, code_hash, expires) VALUES (?, ?, ?, ?)",
         (identity, source_text(source), code_hash, micros(now + OFFER_LIFETIME)),
     )
 
@@ -62,7 +62,7 @@ def enter_code(source: Source, name: Label | None, code_hash: str, now: datetime
     yield _LINKS
     identity = yield from _meet(source, name, now)
     yield from _check_not_locked_out(identity, now)
-    rows = yield "SELECT identity FROM offers WHERE code_hash = ? AND expires > ?", (code_hash, micros(now))
+    rows = yield "SELECT identity FROM link_offers WHERE code_hash = ? AND expires > ?", (code_hash, micros(now))
     if not rows:
         yield "INSERT INTO wrong_codes (identity, at) VALUES (?, ?)", (identity, micros(now))
         return None
@@ -70,7 +70,7 @@ def enter_code(source: Source, name: Label | None, code_hash: str, now: datetime
     yield "DELETE FROM wrong_codes WHERE identity = ?", (identity,)
     yield from _drop_offers(identity)
     yield (
-        "UPDATE offers SET code_hash = NULL, guest = ?, guest_address = ?, expires = ? WHERE identity = ?",
+        "UPDATE link_offers SET code_hash = NULL, guest = ?, guest_address = ?, expires = ? WHERE identity = ?",
         (identity, source_text(source), micros(now + OFFER_LIFETIME), rows[0][0]),
     )
     found, _ = yield from _find_offer(identity, now)
@@ -106,7 +106,7 @@ def _check_different_people(one: str, other: str, now: datetime) -> Statements[N
 
 def _drop_offers(identity: str) -> Statements[None]:
     """Drop what an identity offered or entered before: it has one offer at a time."""
-    yield "DELETE FROM offers WHERE identity = ? OR guest = ?", (identity, identity)
+    yield "DELETE FROM link_offers WHERE identity = ? OR guest = ?", (identity, identity)
 
 
 @transaction
@@ -117,7 +117,7 @@ def agree(identity: str, now: datetime) -> Statements[Offer | None]:
     if found is None or found.changed or agreed == identity:
         return found
     if agreed is None:
-        yield "UPDATE offers SET agreed = ? WHERE identity = ? OR guest = ?", (identity, identity, identity)
+        yield "UPDATE link_offers SET agreed_by = ? WHERE identity = ? OR guest = ?", (identity, identity, identity)
         return found
     yield from link(found.theirs.identity, identity, now, by=identity)
     yield from _drop_offers(identity)
@@ -135,7 +135,7 @@ def withdraw(identity: str, now: datetime) -> Statements[Offer | None]:
 def _find_offer(identity: str, now: datetime) -> Statements[tuple[Offer | None, str | None]]:
     """Return the offer and who agreed to it. If its accounts have changed, both sides have to agree again."""
     rows = yield (
-        "SELECT identity, address, guest, guest_address, stated, agreed FROM offers"
+        "SELECT identity, address, guest, guest_address, stated_accounts, agreed_by FROM link_offers"
         " WHERE (identity = ? OR guest = ?) AND guest IS NOT NULL AND expires > ?",
         (identity, identity, micros(now)),
     )
@@ -147,7 +147,7 @@ def _find_offer(identity: str, now: datetime) -> Statements[tuple[Offer | None, 
     names = json_text([[account.identity for account in party.identities] for party in (host, visitor)])
     if stated != names:
         agreed = None
-        yield "UPDATE offers SET stated = ?, agreed = NULL WHERE identity = ?", (names, one)
+        yield "UPDATE link_offers SET stated_accounts = ?, agreed_by = NULL WHERE identity = ?", (names, one)
     mine, theirs = (host, visitor) if identity == one else (visitor, host)
     return Offer(mine=mine, theirs=theirs, changed=stated not in {None, names}), agreed
 
@@ -241,13 +241,13 @@ def _links_within(person: str) -> Statements[list[Link]]:
 
 def _insert_links(pairs: Iterable[tuple[str, str]], now: datetime, by: str) -> Statements[None]:
     rows: list[tuple[Value, ...]] = [(one, other, micros(now), by) for one, other in pairs]
-    yield "INSERT INTO links (one, other, since, by_whom) VALUES (?, ?, ?, ?)", rows
+    yield "INSERT INTO links (one, other, since, actor) VALUES (?, ?, ?, ?)", rows
 
 
 def _eldest(identities: frozenset[str]) -> Statements[str]:
     """Return the eldest of the people that these identities were born as: the same identities are the same person."""
     rows = yield (
-        "SELECT p.id FROM identities i JOIN people p ON p.id = i.born"
+        "SELECT p.id FROM identities i JOIN people p ON p.id = i.original_person"
         f" WHERE i.identity IN ({', '.join('?' * len(identities))}) ORDER BY p.created, p.id LIMIT 1",
         tuple(sorted(identities)),
     )

@@ -105,7 +105,7 @@ def wipe_sent_codes() -> Statements[int]:
 
 
 def _requests(platform: str) -> Statements[list[PairingRequest]]:
-    rows = yield "SELECT identity, asked, expires, kept FROM pairings WHERE platform = ?", (platform,)
+    rows = yield "SELECT identity, requested, expires, kept FROM pairings WHERE platform = ?", (platform,)
     return [
         PairingRequest(identity=identity, at=instant(asked), expires=instant(expires), kept=kept)
         for identity, asked, expires, kept in rows
@@ -115,11 +115,11 @@ def _requests(platform: str) -> Statements[list[PairingRequest]]:
 def _store_code(identity: str, platform: str, number: int, code: str, now: datetime) -> Statements[None]:
     """Store a code in place of an earlier one, and drop expired requests."""
     moment = micros(now)
-    yield "DELETE FROM pairings WHERE expires <= ? AND asked <= ?", (moment, micros(now - REQUEST_INTERVAL))
+    yield "DELETE FROM pairings WHERE expires <= ? AND requested <= ?", (moment, micros(now - REQUEST_INTERVAL))
     yield (
-        "INSERT INTO pairings (identity, platform, code_hash, asked, expires, inbox_no, kept)"
+        "INSERT INTO pairings (identity, platform, code_hash, requested, expires, inbox_no, kept)"
         " VALUES (?, ?, ?, ?, ?, ?, 1) ON CONFLICT (identity) DO UPDATE SET code_hash = excluded.code_hash,"
-        " asked = excluded.asked, expires = excluded.expires, kept = pairings.kept + 1",
+        " requested = excluded.requested, expires = excluded.expires, kept = pairings.kept + 1",
         (identity, platform, code_hash(code, identity), moment, micros(now + CODE_LIFETIME), number),
     )
     yield from grants.record(ChangeKind.ASKED, now, identity, identity)
@@ -131,7 +131,7 @@ def list_pending(now: datetime) -> Statements[list[Stranger]]:
     return [_stranger(row) for row in rows]
 
 
-_PAIRING_COLUMNS = ("identity", "code_hash", "asked", "expires", "kept")
+_PAIRING_COLUMNS = ("identity", "code_hash", "requested", "expires", "kept")
 
 
 def _waiting(now: datetime) -> Statements[list[Row]]:
@@ -140,7 +140,7 @@ def _waiting(now: datetime) -> Statements[list[Row]]:
         yield (
             f"SELECT {', '.join(f'p.{name}' for name in _PAIRING_COLUMNS)}, {INBOX_COLUMNS} FROM pairings p"
             " JOIN inbox i ON i.no = p.inbox_no LEFT JOIN turns t ON t.no = i.turn_no"
-            " WHERE p.expires > ? AND length(i.body) > 0 ORDER BY p.asked, p.identity",
+            " WHERE p.expires > ? AND length(i.body) > 0 ORDER BY p.requested, p.identity",
             (micros(now),),
         )
     )
@@ -220,8 +220,8 @@ def _with_code(code: str, rows: Sequence[Row]) -> Row | None:
 
 def _check_not_locked_out(by: str, now: datetime) -> Statements[None]:
     rows = yield (
-        "SELECT at FROM access_log WHERE kind = ? AND by_whom = ? AND no > coalesce((SELECT max(no) FROM access_log"
-        " WHERE kind = ? AND by_whom = ?), 0) ORDER BY no DESC LIMIT ?",
+        "SELECT at FROM access_log WHERE kind = ? AND actor = ? AND no > coalesce((SELECT max(no) FROM access_log"
+        " WHERE kind = ? AND actor = ?), 0) ORDER BY no DESC LIMIT ?",
         (ChangeKind.WRONG_CODE.value, by, ChangeKind.APPROVED.value, by, MAX_FAILURES),
     )
     until = locked_until([instant(row[0]) for row in rows])

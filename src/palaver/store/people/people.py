@@ -76,7 +76,7 @@ def _new_person(identity: str, now: datetime, name: str | None) -> Statements[st
     called = name and Label(name).plain()
     yield "INSERT INTO people (id, name, created) VALUES (?, ?, ?)", (person, called, moment)
     yield (
-        "INSERT INTO identities (identity, person, born, name, created) VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO identities (identity, person, original_person, name, created) VALUES (?, ?, ?, ?, ?)",
         (identity, person, person, called, moment),
     )
     return person

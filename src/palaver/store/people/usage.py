@@ -21,18 +21,18 @@ class GroupBy(StrEnum):
 SLOT_MICROS = 15 * 60 * 1_000_000
 """A quarter of an hour: every time zone of today is a multiple of it away from UTC."""
 _TURNS_PER_BATCH = 256
-_SUMS_LOCK = Lock("used")
+_SUMS_LOCK = Lock("usage")
 _COUNTED = ("turns", "input_tokens", "output_tokens", "cost_micros")
 _SUMS = ", ".join(f"coalesce(sum({column}), 0)" for column in _COUNTED)
 _COLUMNS = f"identity, slot, model, {', '.join(_COUNTED)}"
 _ON_CONFLICT_ADD = "ON CONFLICT (identity, slot, model) DO UPDATE SET " + ", ".join(
-    f"{column} = used.{column} + excluded.{column}" for column in _COUNTED
+    f"{column} = usage.{column} + excluded.{column}" for column in _COUNTED
 )
-_ADD = f"INSERT INTO used ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?) {_ON_CONFLICT_ADD}"
+_ADD = f"INSERT INTO usage ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?) {_ON_CONFLICT_ADD}"
 
 
 def _row(at: str, turns: int) -> str:
-    """Return the columns that make a turn a row of `used`."""
+    """Return the columns that make a turn a row of `usage`."""
     return (
         f"coalesce(t.identity, '') AS identity, t.{at} / {SLOT_MICROS} AS slot, coalesce(t.model, '') AS model,"
         f" {turns} AS turns, t.input_tokens, t.output_tokens, t.cost_micros"
@@ -45,7 +45,7 @@ _UNSUMMED = (
 )
 # A turn is in the sums, has ended and is not in them yet, or is open: never two of these.
 _USED = (
-    f"(SELECT {_COLUMNS} FROM used UNION ALL SELECT {_row('ended', 1)} FROM {_UNSUMMED}"
+    f"(SELECT {_COLUMNS} FROM usage UNION ALL SELECT {_row('ended', 1)} FROM {_UNSUMMED}"
     f" UNION ALL SELECT {_row('halted', 0)} FROM turns t"
     f" WHERE t.state IN {OPEN_TURN} AND t.input_tokens + t.output_tokens + t.cost_micros > 0) u"
 )
@@ -96,7 +96,7 @@ def uncount_turn(turn: Turn) -> Statements[None]:
     """Count the usage of a settled turn, but not the turn: it was internal and answered nobody."""
     yield "UPDATE sessions SET turns = turns - 1 WHERE no = ?", (turn.session_number,)
     yield (
-        f"INSERT INTO used ({_COLUMNS})"
+        f"INSERT INTO usage ({_COLUMNS})"
         f" SELECT coalesce(identity, ''), ended / {SLOT_MICROS}, coalesce(model, ''), -1, 0, 0, 0"
         f" FROM turns WHERE no = ? {_ON_CONFLICT_ADD}",
         (turn.number,),
@@ -105,7 +105,7 @@ def uncount_turn(turn: Turn) -> Statements[None]:
 
 @transaction
 def rows_of(names: Collection[str]) -> Statements[list[Row]]:
-    """Return the rows of `used` for these identities, with turns that are not summed yet."""
+    """Return the rows of `usage` for these identities, with turns that are not summed yet."""
     sums = ", ".join(f"CAST(sum({column}) AS BIGINT)" for column in _COUNTED)
     return (
         yield (
@@ -175,7 +175,7 @@ def anonymize(identities: Collection[str]) -> Statements[None]:
     """Move the usage of these identities to nobody, so that totals per day and model stay true."""
     yield _SUMS_LOCK
     names: tuple[Value, ...] = tuple(sorted(identities))
-    theirs = f"FROM used WHERE identity IN ({', '.join('?' * len(names)) or 'NULL'})"
+    theirs = f"FROM usage WHERE identity IN ({', '.join('?' * len(names)) or 'NULL'})"
     rows = yield f"SELECT '', slot, model, {', '.join(_COUNTED)} {theirs}", names
     yield _ADD, [tuple(row) for row in rows]
     yield f"DELETE {theirs}", names

@@ -33,7 +33,7 @@ def record_digests(erasure: int, kind: str, digests: Iterable[str]) -> Statement
     """Record what a step erases, in the same transaction."""
     rows: list[tuple[Value, ...]] = [(erasure, kind, digest) for digest in dict.fromkeys(digests)]
     if rows:
-        yield "INSERT INTO erased (erasure, kind, digest) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", rows
+        yield "INSERT INTO erased_digests (erasure, kind, digest) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", rows
 
 
 def _drop_files(erasure: int, kind: str, holders: Sequence[int], digests: Digests) -> Statements[None]:
@@ -44,7 +44,7 @@ def _drop_files(erasure: int, kind: str, holders: Sequence[int], digests: Digest
 
 @transaction
 def save_footprint(erasure: int, footprint: Footprint) -> Statements[None]:
-    yield "UPDATE erasures SET who = ? WHERE no = ? AND ended IS NULL", (footprint.text, erasure)
+    yield "UPDATE erasures SET subject = ? WHERE no = ? AND ended IS NULL", (footprint.text, erasure)
 
 
 @transaction
@@ -52,7 +52,7 @@ def fail_halted_turns(footprint: Footprint, now: datetime) -> Statements[int]:
     """Fail their turns that no worker runs: they would wait for ever, or be resumed."""
     ids: tuple[Value, ...] = tuple(sorted(footprint.identities))
     rows = yield (
-        "UPDATE turns SET state = 'failed', fence = fence + 1, ended = ?, error = ?, asked = NULL"
+        "UPDATE turns SET state = 'failed', fence = fence + 1, ended = ?, error = ?, pending_call = NULL"
         f" WHERE identity IN ({placeholders(ids)}) AND (state IN ('parked', 'interrupted')"
         " OR (state = 'running' AND lease_until < ?)) RETURNING no, session_no",
         (micros(now), FORGOTTEN, *ids, micros(now)),
@@ -173,7 +173,7 @@ def blank_turns(footprint: Footprint, spoken: Sequence[int]) -> Statements[int]:
     ids: tuple[Value, ...] = tuple(sorted(footprint.identities))
     blank = (
         "UPDATE turns SET identity = NULL, stopped_by = NULL, stopped_at = NULL,"
-        " draft = NULL, asked = NULL, approvals = NULL,"
+        " draft = NULL, pending_call = NULL, approvals = NULL,"
         f" error = CASE WHEN error IS NULL THEN NULL ELSE '{FORGOTTEN}' END WHERE {_ENDED} AND"
     )
     rows = yield f"{blank} identity IN ({placeholders(ids)}) RETURNING no", ids
@@ -201,11 +201,11 @@ def rename_key(erasure: int, key: SessionKey, digests: Digests, now: datetime) -
     yield from record_digests(erasure, "name", [digests.name(key.text)])
     anonymous = SessionKey(key.profile, person=f"{FORGOTTEN}-{digests.name(key.text)}").text
     yield "DELETE FROM routes WHERE key = ?", (key.text,)
-    yield "DELETE FROM attached WHERE place = ? OR key = ?", (key.text, key.text)
+    yield "DELETE FROM attached_chats WHERE place = ? OR key = ?", (key.text, key.text)
     # These were emptied with the session.
     yield "DELETE FROM inbox WHERE key = ? AND body = ? AND no < (SELECT max(no) FROM inbox)", (key.text, b"")
     yield f"{_EMPTY_MESSAGE} WHERE key = ? AND body = ?", (anonymous, b"", key.text, b"")
-    yield "UPDATE lines SET key = ? WHERE key = ?", (anonymous, key.text)
+    yield "UPDATE ready_queue SET key = ? WHERE key = ?", (anonymous, key.text)
     yield (
         "UPDATE operations SET undone_at = coalesce(undone_at, ?), details = '{}', from_session = NULL,"
         " from_key = NULL, to_key = NULL"

@@ -81,7 +81,7 @@ def request(
     if not keeps_access:
         yield from drop_grants(footprint, now, by=by)
     rows = yield (
-        "INSERT INTO erasures (who, keeps_access, asked, by_whom, answer) VALUES (?, ?, ?, ?, ?) RETURNING no",
+        "INSERT INTO erasures (subject, keeps_access, requested, actor, answer) VALUES (?, ?, ?, ?, ?) RETURNING no",
         (footprint.text, int(keeps_access), micros(now), by, answer),
     )
     if answer is not None:  # without one, the caller runs the erasure
@@ -114,7 +114,7 @@ def _chats(footprint: Footprint) -> Statements[frozenset[tuple[str, str]]]:
 @transaction
 def _open_tasks() -> Statements[list[_Task]]:
     rows = yield (
-        "SELECT no, who, keeps_access, asked, answer FROM erasures WHERE ended IS NULL ORDER BY no",
+        "SELECT no, subject, keeps_access, requested, answer FROM erasures WHERE ended IS NULL ORDER BY no",
         (),
     )
     return [_task(row) for row in rows]
@@ -128,7 +128,7 @@ def _task(row: Row) -> _Task:
 @transaction
 def erasures() -> Statements[list[tuple[int, datetime, datetime | None, str]]]:
     """Return number, time of request, end and requester of every erasure."""
-    rows = yield "SELECT no, asked, ended, by_whom FROM erasures ORDER BY no", ()
+    rows = yield "SELECT no, requested, ended, actor FROM erasures ORDER BY no", ()
     return [(number, instant(asked), ended and instant(ended), by) for number, asked, ended, by in rows]
 
 
@@ -145,7 +145,7 @@ def _has_unsent_answer(command: str) -> Statements[bool]:
 def _finish(number: int, now: datetime) -> Statements[None]:
     """Close the request and forget who it was about."""
     yield (
-        "UPDATE erasures SET ended = ?, who = NULL, answer = NULL WHERE no = ? AND ended IS NULL",
+        "UPDATE erasures SET ended = ?, subject = NULL, answer = NULL WHERE no = ? AND ended IS NULL",
         (micros(now), number),
     )
 
@@ -251,7 +251,7 @@ class Erasures:
 
 @transaction
 def _erased_file_digests(number: int) -> Statements[frozenset[str]]:
-    rows = yield "SELECT digest FROM erased WHERE erasure = ? AND kind = 'file'", (number,)
+    rows = yield "SELECT digest FROM erased_digests WHERE erasure = ? AND kind = 'file'", (number,)
     return frozenset(row[0] for row in rows)
 
 

@@ -67,7 +67,7 @@ def placeholders(values: Iterable[object]) -> str:
 def find_footprint(name: str) -> Statements[Footprint]:
     """Find a person by id or by an identity, including aliases of their ids. Raises NotFound."""
     rows = yield (
-        "SELECT i.identity, i.person, i.born FROM identities i WHERE i.person = ? OR i.person IN"
+        "SELECT i.identity, i.person, i.original_person FROM identities i WHERE i.person = ? OR i.person IN"
         " (SELECT person FROM identities WHERE identity = ?)",
         (name, name),
     )

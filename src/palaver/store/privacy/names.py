@@ -20,31 +20,33 @@ IDENTITY_COLUMNS = (
     ("links", "other"),
     ("identities", "identity"),
     ("identities", "person"),
-    ("identities", "born"),
+    ("identities", "original_person"),
     ("people", "id"),
     ("grants", "person"),
-    ("web_keys", "identity"),
+    ("api_tokens", "identity"),
 )
 """Columns that identify them. They stay if their access is kept."""
 _DELETED_ROWS = (
     ("participants", "identity"),
     ("pairings", "identity"),
-    ("offers", "identity"),
-    ("offers", "guest"),
+    ("link_offers", "identity"),
+    ("link_offers", "guest"),
     ("wrong_codes", "identity"),
     ("schedules", "owner"),
 )
 """Rows about them alone."""
-_HANDLED_ELSEWHERE = frozenset({("used", "identity"), ("sessions", "owner"), ("erasures", "who"), *IDENTITY_COLUMNS})
+_HANDLED_ELSEWHERE = frozenset(
+    {("usage", "identity"), ("sessions", "owner"), ("erasures", "subject"), *IDENTITY_COLUMNS}
+)
 _KEY_COLUMNS = (
     ("sessions", "key"),
     ("turns", "key"),
     ("operations", "key"),
     ("inbox", "key"),
-    ("lines", "key"),
+    ("ready_queue", "key"),
     ("routes", "key"),
-    ("attached", "place"),
-    ("attached", "key"),
+    ("attached_chats", "place"),
+    ("attached_chats", "key"),
 )
 
 
@@ -90,7 +92,7 @@ def drop_grants(footprint: Footprint, now: datetime, *, by: str, force: bool = F
     for number in theirs:
         yield from grants.remove(number, now, by=by, force=force)
     names = tuple(sorted(footprint.identities))
-    yield f"DELETE FROM web_keys WHERE identity IN ({placeholders(names)})", names
+    yield f"DELETE FROM api_tokens WHERE identity IN ({placeholders(names)})", names
     return len(theirs)
 
 
@@ -143,19 +145,22 @@ def _platform_and_ids(identities: Iterable[str]) -> list[Sequence[str]]:
 
 def _erase_addresses(footprint: Footprint) -> Statements[None]:
     """Erase them from home channels, routes and origins of sessions."""
-    rows: list[Row] = yield "SELECT profile, platform, address FROM homes", ()
+    rows: list[Row] = yield "SELECT profile, platform, address FROM home_channels", ()
     for profile, platform, address in rows:
         source = source_of(address)
         where = "WHERE profile = ? AND platform = ?"
         if source.chat_kind == DM and (source.platform, source.chat_id or "") in footprint.chats:
-            yield f"DELETE FROM homes {where}", (profile, platform)
+            yield f"DELETE FROM home_channels {where}", (profile, platform)
         elif identity_of(source) in footprint.identities:
-            yield f"UPDATE homes SET address = ? {where}", (source_text(without_person(source)), profile, platform)
+            yield (
+                f"UPDATE home_channels SET address = ? {where}",
+                (source_text(without_person(source)), profile, platform),
+            )
     theirs: list[tuple[Value, ...]] = [
         (encode_id(chat), len(platform) + 1, f"{platform}:") for platform, chat in sorted(footprint.chats)
     ]
     yield from _erase_positions(footprint)
-    for column in ("gone_chats WHERE chat", "moved_chats WHERE chat", "moved_chats WHERE now_at"):
+    for column in ("gone_chats WHERE chat", "chat_moves WHERE chat", "chat_moves WHERE new_chat"):
         yield f"DELETE FROM {column} = ? AND substr(account, 1, ?) = ?", theirs
     ids: tuple[Value, ...] = tuple(sorted(footprint.identities))
     started: list[Row] = yield (

@@ -29,7 +29,7 @@ from palaver.store.records import json_text
 FORMAT = "palaver-person"
 _OPERATOR = Principal.operator()
 _EXPORTED_OTHERWISE = frozenset(
-    {"sessions", "entries", "inbox", "outbox", "turns", "used", "search_documents", "meta", "erasures"}
+    {"sessions", "entries", "inbox", "outbox", "turns", "usage", "search_documents", "meta", "erasures"}
 )
 """Tables that are exported in another form, or hold no data of their own."""
 
@@ -145,7 +145,7 @@ def _rows(footprint: Footprint) -> Statements[list[bytes]]:
         where = " OR ".join(f"{column} IN ({placeholders(names)})" for column in columns)
         rows = yield f"SELECT * FROM {table} WHERE {where}", names * len(columns)
         found.update(dict.fromkeys(sorted(_row(table, row) for row in rows)))
-    found.update(dict.fromkeys(_row("used", row) for row in (yield from rows_of(names))))
+    found.update(dict.fromkeys(_row("usage", row) for row in (yield from rows_of(names))))
     grants: list[Row] = yield "SELECT * FROM grants WHERE user_id IS NOT NULL ORDER BY no", ()
     aliases: list[Row] = yield "SELECT * FROM aliases ORDER BY 1, 2", ()
     found.update(dict.fromkeys(_row("grants", row) for row in grants if _platform_and_id(row) & footprint.identities))

@@ -58,8 +58,11 @@ def _canonical(body: Mapping[str, Any]) -> str:
 @transaction
 def get_receipt(number: int) -> Statements[tuple[Receipt, str] | None]:
     """Return the receipt of a finished erasure and its file; None if there is none, or its digests were deleted."""
-    rows = yield "SELECT asked, ended, by_whom, keeps_access FROM erasures WHERE no = ?", (number,)
-    found: list[Row] = yield "SELECT kind, digest FROM erased WHERE erasure = ? ORDER BY kind, digest", (number,)
+    rows = yield "SELECT requested, ended, actor, keeps_access FROM erasures WHERE no = ?", (number,)
+    found: list[Row] = yield (
+        "SELECT kind, digest FROM erased_digests WHERE erasure = ? ORDER BY kind, digest",
+        (number,),
+    )
     if not rows or rows[0][1] is None or not found:
         return None
     asked, ended, by, keeps = rows[0]
@@ -80,7 +83,7 @@ def get_receipt(number: int) -> Statements[tuple[Receipt, str] | None]:
 @transaction
 def delete_digests(number: int) -> Statements[None]:
     """Delete the digests once the receipt is stored elsewhere: they should not lie beside their key."""
-    yield "DELETE FROM erased WHERE erasure = ?", (number,)
+    yield "DELETE FROM erased_digests WHERE erasure = ?", (number,)
 
 
 def read_receipt(text: str, digests: Digests) -> Receipt:

@@ -20,11 +20,11 @@ from palaver.store.results import BusyNotices
 
 OPEN_TURN = "('running', 'parked', 'interrupted')"
 """The states of a turn that is not over: its conversation cannot start another."""
-_NEXT_PLACE = "(SELECT coalesce(max(place), 0) + 1 FROM lines)"
-_MOVE_TO_END = f"UPDATE lines SET place = {_NEXT_PLACE} WHERE key = ?"
+_NEXT_POSITION = "(SELECT coalesce(max(position), 0) + 1 FROM ready_queue)"
+_MOVE_TO_END = f"UPDATE ready_queue SET position = {_NEXT_POSITION} WHERE key = ?"
 _REMOVE_IF_EMPTY = (
-    "DELETE FROM lines WHERE key = ?"
-    " AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.key = lines.key AND i.state = 'waiting')"
+    "DELETE FROM ready_queue WHERE key = ?"
+    " AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.key = ready_queue.key AND i.state = 'waiting')"
 )
 
 
@@ -33,7 +33,8 @@ def add_ready(key: SessionKey) -> Statements[None]:
     """Add a conversation whose key is locked."""
     # Write the row even if it exists: then nobody who does not see the message can remove it.
     yield (
-        f"INSERT INTO lines (key, place) VALUES (?, {_NEXT_PLACE}) ON CONFLICT (key) DO UPDATE SET place = lines.place",
+        f"INSERT INTO ready_queue (key, position) VALUES (?, {_NEXT_POSITION})"
+        " ON CONFLICT (key) DO UPDATE SET position = ready_queue.position",
         (key.text,),
     )
 
@@ -63,7 +64,7 @@ def remove_ready_if_empty(key: SessionKey) -> Statements[None]:
 
 def _queue_lock(key: SessionKey) -> Lock:
     """Return the lock that orders moving a message in and taking the last one out."""
-    return Lock(f"line of {key.text}")
+    return Lock(f"ready {key.text}")
 
 
 @transaction
@@ -73,9 +74,9 @@ def list_ready(limit: int) -> Statements[list[SessionKey]]:
     So neither a busy conversation nor new ones keep others waiting.
     """
     rows = yield (
-        "SELECT l.key FROM lines l"
-        f" WHERE NOT EXISTS (SELECT 1 FROM turns t WHERE t.key = l.key AND t.state IN {OPEN_TURN})"
-        " ORDER BY l.place, l.key LIMIT ?",
+        "SELECT q.key FROM ready_queue q"
+        f" WHERE NOT EXISTS (SELECT 1 FROM turns t WHERE t.key = q.key AND t.state IN {OPEN_TURN})"
+        " ORDER BY q.position, q.key LIMIT ?",
         (limit,),
     )
     return [SessionKey.parse(row[0]) for row in rows]
@@ -163,8 +164,8 @@ def accept(
 
 
 # The columns key and place of a message from this place.
-_CONVERSATION = "coalesce((SELECT key FROM attached WHERE place = ?), ?)"
-_PLACE = "(SELECT place FROM attached WHERE place = ?)"
+_CONVERSATION = "coalesce((SELECT key FROM attached_chats WHERE place = ?), ?)"
+_PLACE = "(SELECT place FROM attached_chats WHERE place = ?)"
 _ACCEPT = (
     "INSERT INTO inbox (dedup, revises, key, place, state, received, reason, identity, retried_in, body)"
     f" VALUES (?, ?, {_CONVERSATION}, {_PLACE}, ?, ?, ?, ?, ?, ?)"

@@ -35,18 +35,18 @@ __all__ = [
 
 _SEND = Notify(OUTBOX)
 # The chat can have got another id since the message was written.
-_NOW_AT = "coalesce((SELECT m.now_at FROM moved_chats m WHERE m.account = ? AND m.chat = ?), ?)"
+_CURRENT_CHAT = "coalesce((SELECT m.new_chat FROM chat_moves m WHERE m.account = ? AND m.chat = ?), ?)"
 # After everything already queued for the chat, even if the clock of another worker is ahead.
 _CREATED = (
     "(SELECT CASE WHEN max(e.created) >= ? THEN max(e.created) + 1 ELSE ? END FROM outbox e"
-    f" WHERE e.account = ? AND e.chat = {_NOW_AT} AND e.state IN ('due', 'claimed'))"
+    f" WHERE e.account = ? AND e.chat = {_CURRENT_CHAT} AND e.state IN ('due', 'claimed'))"
 )
 
 
 def _row(outbound: Outbound, now: datetime) -> tuple[Value, ...]:
     moment, account, chat = micros(now), *_place(outbound)
-    now_at = account, chat, chat
-    return account, *now_at, moment, moment, moment, account, *now_at, outbound_body(outbound)
+    new_chat = account, chat, chat
+    return account, *new_chat, moment, moment, moment, account, *new_chat, outbound_body(outbound)
 
 
 def _place(outbound: Outbound) -> tuple[str, str]:
@@ -69,7 +69,7 @@ def enqueue_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> St
     if rows:
         yield (
             "INSERT INTO outbox (id, account, chat, state, due, created, body)"
-            f" VALUES (?, ?, {_NOW_AT}, 'due', ?, {_CREATED}, ?)",
+            f" VALUES (?, ?, {_CURRENT_CHAT}, 'due', ?, {_CREATED}, ?)",
             rows,
         )
         if filed := {turn * REPLIES + each: _files(reply) for each, reply in enumerate(replies) if reply.file}:
@@ -84,7 +84,7 @@ def enqueue(outbound: Outbound, cause: SendCause, now: datetime) -> Statements[i
     rows = yield (
         f"INSERT INTO outbox (id, {CAUSE_COLUMNS}, account, chat, state, due, created, body)"
         " SELECT coalesce(min(id), 0) - 1, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), ?,"
-        f" ?, {_NOW_AT}, 'due', ?, {_CREATED}, ? FROM outbox WHERE id < 0"
+        f" ?, {_CURRENT_CHAT}, 'due', ?, {_CREATED}, ? FROM outbox WHERE id < 0"
         f" ON CONFLICT ({CAUSE_COLUMNS}) WHERE cause_kind IS NOT NULL DO NOTHING RETURNING id",
         (*cause.columns, *_row(outbound, now)),
     )
@@ -217,7 +217,7 @@ def settle_send(
 def _is_moved(delivery: Delivery) -> Statements[bool]:
     place = _place(delivery.outbound)
     rows = yield (
-        "UPDATE outbox SET chat = m.now_at FROM moved_chats m"
+        "UPDATE outbox SET chat = m.new_chat FROM chat_moves m"
         " WHERE id = ? AND m.account = ? AND m.chat = ? RETURNING id",
         (delivery.number, *place),
     )
@@ -317,7 +317,7 @@ def settle_unclear(number: int, state: OutboxState, now: datetime, *, receipt: s
     """Settle an unclear send after a person checked it: delivered, or to be sent again."""
     advance(OutboxState.UNCLEAR, state)
     rows = yield (
-        "UPDATE outbox SET state = ?, receipt = ?, due = ?, chat = coalesce((SELECT m.now_at FROM moved_chats m"
+        "UPDATE outbox SET state = ?, receipt = ?, due = ?, chat = coalesce((SELECT m.new_chat FROM chat_moves m"
         " WHERE m.account = outbox.account AND m.chat = outbox.chat), chat)"
         " WHERE id = ? AND state = 'unclear' RETURNING id",
         (state.value, receipt, micros(now), number),

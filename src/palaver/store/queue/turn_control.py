@@ -60,7 +60,10 @@ def answer_question(
     """
     asks = (yield from _key_of_question(place, question)) or key.text
     yield Lock(asks)
-    rows = yield f"SELECT no, asked, approvals, identity, fence, halted FROM turns WHERE key = ? AND {_PARKED}", (asks,)
+    rows = yield (
+        f"SELECT no, pending_call, approvals, identity, fence, halted FROM turns WHERE key = ? AND {_PARKED}",
+        (asks,),
+    )
     if not rows:
         return Decision.NOTHING
     number, asked, known, identity, fence, halted = rows[0]
@@ -76,7 +79,7 @@ def answer_question(
     yield from halt(turn, TurnState.INTERRUPTED, now)
     # Waiting for a person is no failed attempt, and the answer is a new message, not an edit of the question.
     yield (
-        "UPDATE turns SET approvals = ?, asked = NULL, attempt = 0, draft = NULL WHERE no = ?",
+        "UPDATE turns SET approvals = ?, pending_call = NULL, attempt = 0, draft = NULL WHERE no = ?",
         (json_text({**from_json(known or "{}"), **({asked: allowed} if asked else {})}), number),
     )
     yield Notify(TURNS)

@@ -130,7 +130,7 @@ def reserve(key: SessionKey, now: datetime, received: Received | None = None) ->
     session = yield from open_by_key(key)
     busy = yield (
         f"SELECT 1 FROM turns WHERE key = ? AND state IN {OPEN_TURN}"
-        " UNION ALL SELECT 1 FROM lines WHERE key = ? AND ? = 1",
+        " UNION ALL SELECT 1 FROM ready_queue WHERE key = ? AND ? = 1",
         (key.text, key.text, int(received is None)),
     )
     if session is None or busy:
@@ -312,7 +312,7 @@ def halt(
     spent = usage or _NO_USAGE
     yield from _write(turn, [], spent)
     rows = yield (
-        f"UPDATE turns SET state = ?, halted = ?, error = ?, asked = ?, {_COUNT}"
+        f"UPDATE turns SET state = ?, halted = ?, error = ?, pending_call = ?, {_COUNT}"
         " WHERE no = ? AND fence = ? AND state = 'running' RETURNING no",
         (
             *(advance(turn.state, state).value, micros(now), error, asked),

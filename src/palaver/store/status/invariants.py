@@ -48,9 +48,10 @@ INVARIANTS = (
     Invariant(
         "P1",
         "a conversation is in the ready queue exactly while messages wait in it",
-        "SELECT key FROM lines l WHERE NOT EXISTS (SELECT 1 FROM inbox i WHERE i.key = l.key AND i.state = 'waiting')"
+        "SELECT key FROM ready_queue q WHERE NOT EXISTS"
+        " (SELECT 1 FROM inbox i WHERE i.key = q.key AND i.state = 'waiting')"
         " UNION ALL SELECT DISTINCT key FROM inbox i WHERE i.state = 'waiting'"
-        " AND NOT EXISTS (SELECT 1 FROM lines l WHERE l.key = i.key)",
+        " AND NOT EXISTS (SELECT 1 FROM ready_queue q WHERE q.key = i.key)",
     ),
     Invariant(
         "P1",
@@ -114,13 +115,13 @@ INVARIANTS = (
     Invariant(
         "P3",
         "every waiting message was sent in its own conversation or in a chat attached to it",
-        "SELECT i.no FROM inbox i LEFT JOIN attached a ON a.place = coalesce(i.place, i.key)"
+        "SELECT i.no FROM inbox i LEFT JOIN attached_chats a ON a.place = coalesce(i.place, i.key)"
         " WHERE i.state = 'waiting' AND i.key <> coalesce(a.key, i.place, i.key)",
     ),
     Invariant(
         "P3",
         "no chat is attached to a conversation that is itself attached elsewhere",
-        "SELECT a.place FROM attached a JOIN attached b ON b.place = a.key",
+        "SELECT a.place FROM attached_chats a JOIN attached_chats b ON b.place = a.key",
     ),
     Invariant(
         "P4",

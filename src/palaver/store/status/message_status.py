@@ -183,7 +183,7 @@ def submit_tool_results(turn: int, results: Mapping[str, str], now: datetime, pr
     known = yield "SELECT approvals FROM turns WHERE no = ?", (turn,)
     approvals = {**from_json(known[0][0] or "{}"), **dict.fromkeys(given, True)}
     yield (
-        "UPDATE turns SET approvals = ?, asked = NULL, attempt = 0, draft = NULL WHERE no = ?",
+        "UPDATE turns SET approvals = ?, pending_call = NULL, attempt = 0, draft = NULL WHERE no = ?",
         (json_text(approvals), turn),
     )
     yield Notify(TURNS)

@@ -57,8 +57,9 @@ def list_open_turns(
     given: dict[str, Value] = {column: value for column, value in wanted.items() if value is not None}
     narrowed = "".join(f" AND {column} = ?" for column in given)
     rows = yield (
-        f"SELECT {TURN_COLUMNS}, t.stopped_by, t.stopped_at, t.asked, (SELECT count(*) FROM inbox i WHERE i.key = t.key"
-        f" AND i.state = 'waiting'), {SESSION_COLUMNS} FROM turns t JOIN sessions s ON s.no = t.session_no"
+        f"SELECT {TURN_COLUMNS}, t.stopped_by, t.stopped_at, t.pending_call,"
+        f" (SELECT count(*) FROM inbox i WHERE i.key = t.key AND i.state = 'waiting'), {SESSION_COLUMNS}"
+        " FROM turns t JOIN sessions s ON s.no = t.session_no"
         f" WHERE t.state IN {OPEN_TURN} AND {seen.sql}{narrowed} AND {_state_in('t.state', states)}"
         " ORDER BY t.no LIMIT ?",
         (*seen.values, *given.values(), *(state.value for state in states), limit),

@@ -1,0 +1,28 @@
+-- Tables and columns get the names that the code uses.
+ALTER TABLE lines RENAME TO ready_queue;
+ALTER TABLE ready_queue RENAME COLUMN place TO position;
+DROP INDEX lines_in_order;
+CREATE INDEX ready_queue_in_order ON ready_queue (position, key);
+ALTER TABLE homes RENAME TO home_channels;
+ALTER TABLE moved_chats RENAME TO chat_moves;
+ALTER TABLE chat_moves RENAME COLUMN now_at TO new_chat;
+ALTER TABLE used RENAME TO usage;
+DROP INDEX used_by_slot;
+CREATE INDEX usage_by_slot ON usage (slot);
+ALTER TABLE web_keys RENAME TO api_tokens;
+ALTER TABLE attached RENAME TO attached_chats;
+ALTER TABLE erased RENAME TO erased_digests;
+ALTER TABLE offers RENAME TO link_offers;
+ALTER TABLE link_offers RENAME COLUMN stated TO stated_accounts;
+ALTER TABLE link_offers RENAME COLUMN agreed TO agreed_by;
+ALTER TABLE identities RENAME COLUMN born TO original_person;
+ALTER TABLE turns RENAME COLUMN asked TO pending_call;
+ALTER TABLE pairings RENAME COLUMN asked TO requested;
+ALTER TABLE erasures RENAME COLUMN asked TO requested;
+ALTER TABLE erasures RENAME COLUMN who TO subject;
+ALTER TABLE operations RENAME COLUMN by_whom TO actor;
+ALTER TABLE grants RENAME COLUMN by_whom TO actor;
+ALTER TABLE home_channels RENAME COLUMN by_whom TO actor;
+ALTER TABLE links RENAME COLUMN by_whom TO actor;
+ALTER TABLE access_log RENAME COLUMN by_whom TO actor;
+ALTER TABLE erasures RENAME COLUMN by_whom TO actor;
