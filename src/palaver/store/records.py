@@ -1,7 +1,7 @@
 """Records: values of the model as columns, and back."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -49,6 +49,15 @@ def micros(moment: datetime) -> int:
 
 def instant(microseconds: int) -> datetime:
     return _EPOCH + microseconds * _MICROSECOND
+
+
+def instant_or_none(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else instant(microseconds)
+
+
+def placeholders(values: Sized) -> str:
+    """For `IN (…)`, which matches nothing if there are no values."""
+    return ", ".join("?" * len(values)) or "NULL"
 
 
 def json_text(value: object) -> str:
@@ -201,7 +210,7 @@ def session_of(row: Row) -> Session:
         title=title,
         parent=parent,
         started=instant(started),
-        ended=None if ended is None else instant(ended),
+        ended=instant_or_none(ended),
         end_reason=reason and EndReason(reason),
         last_human=instant(human),
         last_active=instant(active),
@@ -219,7 +228,7 @@ def session_of(row: Row) -> Session:
 # Inbox, turns, outbox
 
 INBOX_COLUMNS = "i.no, i.key, i.state, i.received, i.turn_no, i.reason, i.body, i.place, t.state, t.error"
-"""From `inbox i LEFT JOIN turns t ON t.no = i.turn_no`."""
+SELECT_RECEIVED = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
 
 
 def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
@@ -331,7 +340,7 @@ def turn_of(row: Row) -> Turn:
         lease_until=instant(lease),
         started=instant(started),
         error=error,
-        halted=instant(halted) if halted is not None else None,
+        halted=instant_or_none(halted),
         draft=draft,
         quota=quota,
     )

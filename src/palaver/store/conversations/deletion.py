@@ -225,12 +225,12 @@ class Pruned:
 
 def _prunable(rule: PruneRule, principal: Principal, mark: tuple[int, int] | None) -> Filter:
     fits = session_filter(ListFilter(platform=rule.platform, profile=rule.profile), principal)
-    parts = [fits, Filter("s.ended IS NOT NULL", ())]
+    parts = [fits, Filter("s.ended IS NOT NULL")]
     if rule.ended_before is not None:
         parts.append(Filter("s.ended < ?", (micros(rule.ended_before),)))
     if mark is not None:
         parts.append(Filter("(s.last_active, s.no) < (?, ?)", mark))
-    return Filter(" AND ".join(part.sql for part in parts), tuple(value for part in parts for value in part.values))
+    return Filter.all(parts)
 
 
 @transaction

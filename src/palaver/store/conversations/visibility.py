@@ -1,6 +1,6 @@
 """Which sessions a principal can read, and finding one among them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from palaver.db.transaction import Lock, Row, Statements, Value, transaction
@@ -9,7 +9,7 @@ from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
 from palaver.model.text import quoted
 from palaver.model.title import lineage, newest_of_lineage
-from palaver.store.records import SESSION_COLUMNS, session_of
+from palaver.store.records import SESSION_COLUMNS, placeholders, session_of
 
 
 @transaction
@@ -24,7 +24,12 @@ class Filter(NamedTuple):
     """A condition for a WHERE clause, and its values."""
 
     sql: str
-    values: tuple[Value, ...]
+    values: tuple[Value, ...] = ()
+
+    @classmethod
+    def all(cls, parts: Iterable["Filter"]) -> "Filter":
+        found = list(parts)
+        return cls(" AND ".join(part.sql for part in found), tuple(value for part in found for value in part.values))
 
 
 def visible_to(principal: Principal) -> Filter:
@@ -34,10 +39,9 @@ def visible_to(principal: Principal) -> Filter:
     names = tuple(sorted(principal.identities))
     if not names:
         return Filter("1 = 0", ())
-    marks = ", ".join("?" * len(names))
     took_part = (
         "EXISTS (SELECT 1 FROM participants p WHERE p.session_no = s.no AND p.left_at IS NULL"
-        f" AND p.identity IN ({marks}))"
+        f" AND p.identity IN ({placeholders(names)}))"
     )
     limits = {"s.profile": principal.profile, "s.key": principal.within and principal.within.text}
     given = {column: value for column, value in limits.items() if value is not None}
@@ -52,7 +56,7 @@ def messages_visible_to(principal: Principal) -> Filter:
     if principal.sees_all:
         return Filter("1 = 1", ())
     names = tuple(sorted(principal.identities))
-    return Filter(f"(length(i.body) > 0 AND i.identity IN ({', '.join('?' * len(names)) or 'NULL'}))", names)
+    return Filter(f"(length(i.body) > 0 AND i.identity IN ({placeholders(names)}))", names)
 
 
 # Every person who takes part in the given session takes part in `s`, under any identity.
@@ -170,7 +174,7 @@ def _of_lineage(text: str, principal: Principal) -> Statements[list[Row]]:
     base, _ = lineage(text)
     # Without this SQLite scans everyone's sessions.
     names = () if principal.sees_all else tuple(sorted(principal.identities))
-    theirs = f"s.no IN (SELECT session_no FROM participants WHERE identity IN ({', '.join('?' * len(names))})) AND "
+    theirs = f"s.no IN (SELECT session_no FROM participants WHERE identity IN ({placeholders(names)})) AND "
     rows = yield (
         f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE {theirs if names else ''}"
         f"(s.title = ? OR s.title = ? OR substr(s.title, 1, ?) = ?) AND {seen.sql} ORDER BY s.no",

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.value import value
-from palaver.store.records import instant, micros
+from palaver.store.records import instant, instant_or_none, micros
 
 
 class Right(StrEnum):
@@ -134,5 +134,5 @@ def _credential(row: Row) -> Credential:
         created=instant(created),
         last_used=instant(last_used),
         identity=identity,
-        expires=None if expires is None else instant(expires),
+        expires=instant_or_none(expires),
     )

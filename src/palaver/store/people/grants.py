@@ -11,7 +11,7 @@ from palaver.model.errors import LastOwner
 from palaver.model.label import Label
 from palaver.model.source import Source, decode_id, encode_id
 from palaver.model.value import value
-from palaver.store.records import from_json, instant, json_text, micros
+from palaver.store.records import from_json, instant, json_text, micros, placeholders
 
 
 class ChangeKind(StrEnum):
@@ -80,7 +80,7 @@ def load_table(known: GrantTable) -> Statements[GrantTable]:
 
 
 def _identities(people: Sequence[str]) -> Statements[dict[str, str]]:
-    marks = ", ".join("?" * len(people)) or "NULL"
+    marks = placeholders(people)
     rows = yield f"SELECT identity, person FROM identities WHERE person IN ({marks})", tuple(people)
     return dict(rows)
 

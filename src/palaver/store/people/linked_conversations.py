@@ -28,7 +28,16 @@ from palaver.store.conversations.visibility import get
 from palaver.store.people.people import identities_of, person_of
 from palaver.store.queue import inbox
 from palaver.store.queue.turn_control import abandon_parked, request_stop
-from palaver.store.records import INBOX_COLUMNS, SESSION_COLUMNS, micros, received_of, session_of, source_of
+from palaver.store.records import (
+    INBOX_COLUMNS,
+    SELECT_RECEIVED,
+    SESSION_COLUMNS,
+    micros,
+    placeholders,
+    received_of,
+    session_of,
+    source_of,
+)
 from palaver.store.results import OperationKind
 
 People = Mapping[frozenset[str], str]
@@ -36,10 +45,6 @@ People = Mapping[frozenset[str], str]
 _PER_PERSON = Scope(dm=DmScope.PER_PERSON)
 _RECENT_MESSAGES = 50
 _PARKED_NOTE = "the people who shared this conversation are no longer linked; nothing was approved"
-
-
-def _marks(values: Collection[object]) -> str:
-    return ", ".join("?" * len(values))
 
 
 # Linking
@@ -53,7 +58,7 @@ def continue_last(identity: str, profile: str, now: datetime) -> Statements[Sess
     key = SessionKey(profile, person=person)
     rows = yield (
         f"SELECT {SESSION_COLUMNS} FROM sessions s JOIN routes r ON r.key = s.key AND r.session_no = s.no"
-        f" WHERE s.profile = ? AND s.owner IN ({_marks(identities)}) ORDER BY s.last_active DESC, s.no DESC",
+        f" WHERE s.profile = ? AND s.owner IN ({placeholders(identities)}) ORDER BY s.last_active DESC, s.no DESC",
         (profile, *sorted(identities)),
     )
     sessions = map(session_of, rows)
@@ -85,9 +90,10 @@ def separate(old_person: str, people: People, now: datetime) -> Statements[list[
         if not (yield from _changes_hands(session, people)):
             continue
         yield from _hold(session, now)
-        sides = yield from _sides(session, people)
-        if session.key.shared or (yield from _has_others(session, people)):
-            yield from _remove_guests(session, frozenset[str]().union(*sides), now)
+        present = yield from _participants(session)
+        sides = _sides(present, people)
+        if session.key.shared or present - _everyone(people):
+            yield from _remove_guests(session, present & _everyone(people), now)
         elif len(sides) == 1:
             yield from _return_to(sides[0], session, people, now)
         else:
@@ -102,7 +108,8 @@ def _sessions_of(people: People) -> Statements[list[Session]]:
     names = sorted(_everyone(people))
     rows = yield (
         f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.no IN"
-        f" (SELECT session_no FROM participants WHERE left_at IS NULL AND identity IN ({_marks(names)})) ORDER BY s.no",
+        f" (SELECT session_no FROM participants WHERE left_at IS NULL AND identity IN ({placeholders(names)}))"
+        " ORDER BY s.no",
         tuple(names),
     )
     return [session_of(row) for row in rows]
@@ -112,25 +119,19 @@ def _everyone(people: People) -> frozenset[str]:
     return frozenset[str]().union(*people)
 
 
-def _sides(session: Session, people: People) -> Statements[list[frozenset[str]]]:
-    """Return, for each person who took part, the identities under which they did."""
+def _participants(session: Session) -> Statements[frozenset[str]]:
     rows = yield "SELECT identity FROM participants WHERE session_no = ? AND left_at IS NULL", (session.number,)
-    present = frozenset(row[0] for row in rows)
+    return frozenset(row[0] for row in rows)
+
+
+def _sides(present: frozenset[str], people: People) -> list[frozenset[str]]:
+    """Return, for each person who took part, the identities under which they did."""
     return [identities & present for identities in people if identities & present]
-
-
-def _has_others(session: Session, people: People) -> Statements[bool]:
-    names = sorted(_everyone(people))
-    rows = yield (
-        f"SELECT 1 FROM participants WHERE session_no = ? AND left_at IS NULL AND identity NOT IN ({_marks(names)})",
-        (session.number, *names),
-    )
-    return bool(rows)
 
 
 def _changes_hands(session: Session, people: People) -> Statements[bool]:
     """Return whether several of them took part, or the one who did cannot stay where the session is."""
-    sides = yield from _sides(session, people)
+    sides = _sides((yield from _participants(session)), people)
     if len(sides) > 1:
         return True
     if session.key.shared:
@@ -166,7 +167,7 @@ def _person_key(side: frozenset[str], people: People) -> str:
 def _spoke_as_owner(session: Session, side: frozenset[str]) -> Statements[bool]:
     rows = yield (
         f"SELECT {INBOX_COLUMNS} FROM turns t JOIN inbox i ON i.turn_no = t.no"
-        f" WHERE t.session_no = ? AND i.identity IN ({_marks(side)}) AND length(i.body) > 0",
+        f" WHERE t.session_no = ? AND i.identity IN ({placeholders(side)}) AND length(i.body) > 0",
         (session.number, *sorted(side)),
     )
     return any(received_of(row).role is AccessRole.OWNER for row in rows)
@@ -240,7 +241,7 @@ def _detach_places(people: People, now: datetime) -> Statements[None]:
     names = sorted(_everyone(people))
     rows = yield (
         "SELECT a.place, a.key, o.actor FROM attached_chats a JOIN operations o ON o.no = a.operation"
-        f" WHERE o.actor IN ({_marks(names)})",
+        f" WHERE o.actor IN ({placeholders(names)})",
         tuple(names),
     )
     for place, key, by in rows:
@@ -252,7 +253,7 @@ def _detach_places(people: People, now: datetime) -> Statements[None]:
 def _takes_part(key: SessionKey, identities: Collection[str]) -> Statements[bool]:
     rows = yield (
         "SELECT r.address FROM routes r JOIN participants p ON p.session_no = r.session_no WHERE r.key = ?"
-        f" AND p.left_at IS NULL AND p.identity IN ({_marks(identities)})",
+        f" AND p.left_at IS NULL AND p.identity IN ({placeholders(identities)})",
         (key.text, *sorted(identities)),
     )
     return any(key.shared or identity_of(source_of(address)) in identities for (address,) in rows)
@@ -289,9 +290,8 @@ def direct_addresses(identities: Iterable[str]) -> Statements[dict[str, Source]]
     found: dict[str, Source] = {}
     for identity in sorted(identities):
         rows = yield (
-            f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
-            f" WHERE i.identity = ? AND length(i.body) > 0 ORDER BY i.no DESC LIMIT {_RECENT_MESSAGES}",
-            (identity,),
+            f"{SELECT_RECEIVED} WHERE i.identity = ? AND length(i.body) > 0 ORDER BY i.no DESC LIMIT ?",
+            (identity, _RECENT_MESSAGES),
         )
         sources = (received_of(row).inbound.source for row in rows)
         direct = next((source for source in sources if source.chat_kind == DM), None)

@@ -21,7 +21,7 @@ from palaver.store.people.linked_conversations import (
     stop_turns,
 )
 from palaver.store.people.people import Offer, Party, find_person, identities_of, person_of
-from palaver.store.records import instant, json_text, micros, source_of, source_text
+from palaver.store.records import instant, json_text, micros, placeholders, source_of, source_text
 
 __all__ = [
     "Unlinked",
@@ -248,7 +248,7 @@ def _eldest(identities: frozenset[str]) -> Statements[str]:
     """Return the eldest of the people that these identities were born as: the same identities are the same person."""
     rows = yield (
         "SELECT p.id FROM identities i JOIN people p ON p.id = i.original_person"
-        f" WHERE i.identity IN ({', '.join('?' * len(identities))}) ORDER BY p.created, p.id LIMIT 1",
+        f" WHERE i.identity IN ({placeholders(identities)}) ORDER BY p.created, p.id LIMIT 1",
         tuple(sorted(identities)),
     )
     return rows[0][0]
@@ -256,7 +256,7 @@ def _eldest(identities: frozenset[str]) -> Statements[str]:
 
 def _assign(identities: frozenset[str], person: str) -> Statements[None]:
     yield (
-        f"UPDATE identities SET person = ? WHERE identity IN ({', '.join('?' * len(identities))})",
+        f"UPDATE identities SET person = ? WHERE identity IN ({placeholders(identities)})",
         (person, *sorted(identities)),
     )
     yield Notify(PEOPLE)

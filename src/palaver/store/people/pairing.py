@@ -28,11 +28,13 @@ from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.records import (
     DELIVERY_COLUMNS,
     INBOX_COLUMNS,
+    SELECT_RECEIVED,
     delivery_of,
     inbound_body,
     instant,
     micros,
     outbound_body,
+    placeholders,
     received_of,
 )
 
@@ -188,8 +190,8 @@ def _grant(source: Source, effect: Effect = Effect.ALLOW, role: AccessRole = Acc
 def _queue_kept(first: Received, role: AccessRole, now: datetime) -> Statements[None]:
     """Queue the messages that were kept until approval."""
     rows = yield (
-        f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.no >= ? AND i.key = ?"
-        f" AND i.state = 'refused' AND i.reason IN ({', '.join('?' * len(_KEPT))}) AND length(i.body) > 0",
+        f"{SELECT_RECEIVED} WHERE i.no >= ? AND i.key = ?"
+        f" AND i.state = 'refused' AND i.reason IN ({placeholders(_KEPT)}) AND length(i.body) > 0",
         (first.number, first.key.text, *_KEPT),
     )
     for received in map(received_of, rows):
@@ -205,8 +207,7 @@ def _queue_kept(first: Received, role: AccessRole, now: datetime) -> Statements[
 def _was_deleted(inbound: Inbound) -> Statements[bool]:
     """Return whether its author deleted it before approval."""
     rows = yield (
-        f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
-        " WHERE i.revises = ? AND length(i.body) > 0",
+        f"{SELECT_RECEIVED} WHERE i.revises = ? AND length(i.body) > 0",
         (inbox.dedup_name(inbound.source),),
     )
     authors = {None, identity_of(inbound.source)}

@@ -9,7 +9,7 @@ from palaver.model.quotas import UsageTotal
 from palaver.model.session import Principal
 from palaver.model.turn import Turn, Usage
 from palaver.store.queue.inbox import OPEN_TURN
-from palaver.store.records import instant, micros
+from palaver.store.records import instant, micros, placeholders
 
 
 class GroupBy(StrEnum):
@@ -109,7 +109,7 @@ def rows_of(names: Collection[str]) -> Statements[list[Row]]:
     sums = ", ".join(f"CAST(sum({column}) AS BIGINT)" for column in _COUNTED)
     return (
         yield (
-            f"SELECT identity, slot, model, {sums} FROM {_USED} WHERE identity IN ({', '.join('?' * len(names))})"
+            f"SELECT identity, slot, model, {sums} FROM {_USED} WHERE identity IN ({placeholders(names)})"
             " GROUP BY identity, slot, model ORDER BY identity, slot, model",
             tuple(sorted(names)),
         )
@@ -119,7 +119,7 @@ def rows_of(names: Collection[str]) -> Statements[list[Row]]:
 @transaction
 def total(since: datetime, identities: Collection[str] | None = None) -> Statements[UsageTotal]:
     """Return the usage of these identities, or of all, since the quarter of an hour of `since`."""
-    mine = "" if identities is None else f"identity IN ({', '.join('?' * len(identities)) or 'NULL'}) AND "
+    mine = "" if identities is None else f"identity IN ({placeholders(identities)}) AND "
     values: tuple[Value, ...] = (*sorted(identities or ()), micros(since) // SLOT_MICROS)
     rows = yield f"SELECT {_SUMS} FROM {_USED} WHERE {mine}slot >= ?", values
     return _total_of(rows[0])
@@ -130,7 +130,7 @@ def totals_by(
     by: GroupBy, principal: Principal, *, since: datetime, until: datetime | None = None, zone: tzinfo
 ) -> Statements[dict[str | date, UsageTotal]]:
     """Return totals per person or model, largest first, or per day, newest first."""
-    mine = "" if principal.sees_all else f" AND identity IN ({', '.join('?' * len(principal.identities)) or 'NULL'})"
+    mine = "" if principal.sees_all else f" AND identity IN ({placeholders(principal.identities)})"
     names = () if principal.sees_all else tuple(sorted(principal.identities))
     last = _LAST_SLOT if until is None else micros(until) // SLOT_MICROS
     column = {GroupBy.PERSON: "identity", GroupBy.MODEL: "model", GroupBy.DAY: "slot"}[by]
@@ -175,7 +175,7 @@ def anonymize(identities: Collection[str]) -> Statements[None]:
     """Move the usage of these identities to nobody, so that totals per day and model stay true."""
     yield _SUMS_LOCK
     names: tuple[Value, ...] = tuple(sorted(identities))
-    theirs = f"FROM usage WHERE identity IN ({', '.join('?' * len(names)) or 'NULL'})"
+    theirs = f"FROM usage WHERE identity IN ({placeholders(names)})"
     rows = yield f"SELECT '', slot, model, {', '.join(_COUNTED)} {theirs}", names
     yield _ADD, [tuple(row) for row in rows]
     yield f"DELETE {theirs}", names

@@ -14,7 +14,7 @@ from palaver.model.turn import Delivery, Received
 from palaver.model.value import value
 from palaver.store.conversations.attachment_refs import referenced_among
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.store.records import DELIVERY_COLUMNS, INBOX_COLUMNS, delivery_of, entries_of, micros, received_of
+from palaver.store.records import DELIVERY_COLUMNS, SELECT_RECEIVED, delivery_of, entries_of, micros, received_of
 
 
 @value(kw_only=False)
@@ -118,10 +118,7 @@ def _page(table: Table, after: int) -> Statements[list[Row]]:
         case Table.ENTRIES:
             sql = "SELECT id, body FROM entries WHERE id > ? ORDER BY id"
         case Table.INBOX:
-            sql = (
-                f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.no > ?"
-                " ORDER BY i.no"
-            )
+            sql = f"{SELECT_RECEIVED} WHERE i.no > ? ORDER BY i.no"
         case Table.OUTBOX:
             sql = f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE id > ? ORDER BY id"
     return (yield f"{sql} LIMIT {_PAGE_ROWS}", (after,))
@@ -137,7 +134,7 @@ def _value(table: Table, row: Row) -> object | None:
             return delivery_of(row)
 
 
-_BODY = 6  # index in INBOX_COLUMNS; empty after an erasure
+_BODY = 6  # index in SELECT_RECEIVED; empty after an erasure
 
 
 @transaction

@@ -17,10 +17,10 @@ from palaver.store.conversations.sessions import check_not_busy
 from palaver.store.conversations.transcript import SEQS, load_all, show, write_journal
 from palaver.store.conversations.visibility import get, get_visible
 from palaver.store.privacy.digests import Digests
-from palaver.store.privacy.footprint import Footprint, placeholders
+from palaver.store.privacy.footprint import Footprint
 from palaver.store.queue import outbox
 from palaver.store.queue.inbox import withdraw
-from palaver.store.records import from_json, micros
+from palaver.store.records import from_json, micros, placeholders
 
 FORGOTTEN = "forgotten"
 """Replaces a name."""

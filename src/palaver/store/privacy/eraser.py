@@ -20,11 +20,10 @@ from palaver.store.privacy.footprint import (
     find_share,
     handoffs_of,
     own_sessions,
-    placeholders,
     shared_sessions,
 )
 from palaver.store.queue.cause import OF_MESSAGE, OF_OPERATION, OF_SESSION, OF_TURN, CauseKind
-from palaver.store.records import DELIVERY_COLUMNS, INBOX_COLUMNS, REPLIES, delivery_of, received_of
+from palaver.store.records import DELIVERY_COLUMNS, REPLIES, SELECT_RECEIVED, delivery_of, placeholders, received_of
 
 T = TypeVar("T")
 _CHUNK_ROWS = 500
@@ -81,8 +80,7 @@ async def messages_of(database: Database, footprint: Footprint) -> AsyncIterator
 def _messages_page(footprint: Footprint, after: int) -> Statements[list[Received]]:
     ids = tuple(sorted(footprint.identities))
     rows = yield (
-        f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
-        f" WHERE i.no > ? AND i.identity IN ({placeholders(ids)}) AND length(i.body) > 0"
+        f"{SELECT_RECEIVED} WHERE i.no > ? AND i.identity IN ({placeholders(ids)}) AND length(i.body) > 0"
         f" ORDER BY i.no LIMIT {_CHUNK_ROWS}",
         (after, *ids),
     )

@@ -14,11 +14,11 @@ from palaver.model.value import value
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.privacy.digests import load_digests, orphaned_files
 from palaver.store.privacy.eraser import ErasurePass, deliveries_of, find_person_data
-from palaver.store.privacy.footprint import Footprint, find_footprint, find_share, placeholders, sole_participant_filter
+from palaver.store.privacy.footprint import Footprint, find_footprint, find_share, sole_participant_filter
 from palaver.store.privacy.names import drop_grants
 from palaver.store.privacy.person_export import has_data, no_data_error
 from palaver.store.queue.cause import CauseKind
-from palaver.store.records import instant, micros
+from palaver.store.records import instant, micros, placeholders
 from palaver.store.search.search import Search
 
 ERASURES = "erasures"

@@ -11,7 +11,7 @@ from palaver.model.transcript import Entry, Role
 from palaver.model.value import value
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import Filter
-from palaver.store.records import entries_of, from_json, json_text
+from palaver.store.records import entries_of, from_json, json_text, placeholders
 
 
 @value
@@ -57,10 +57,6 @@ class Footprint:
         if key.user:
             return f"{key.platform}:{encode_id(key.user)}" in self.identities
         return key.kind == DM and (key.platform, key.chat) in self.chats
-
-
-def placeholders(values: Iterable[object]) -> str:
-    return ", ".join("?" for _ in values) or "NULL"
 
 
 @transaction

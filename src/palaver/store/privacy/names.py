@@ -12,8 +12,8 @@ from palaver.store.people.grants import ChangeKind
 from palaver.store.people.usage import anonymize
 from palaver.store.privacy.digests import Digests, text_columns
 from palaver.store.privacy.erase_steps import FORGOTTEN, record_digests, without_person
-from palaver.store.privacy.footprint import Footprint, placeholders
-from palaver.store.records import from_json, micros, source_of, source_text
+from palaver.store.privacy.footprint import Footprint
+from palaver.store.records import from_json, micros, placeholders, source_of, source_text
 
 IDENTITY_COLUMNS = (
     ("links", "one"),

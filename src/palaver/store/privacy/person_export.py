@@ -22,9 +22,9 @@ from palaver.store.archive.format import session_lines
 from palaver.store.conversations.visibility import get
 from palaver.store.people.usage import rows_of
 from palaver.store.privacy.eraser import PersonData, deliveries_of, find_person_data, messages_of
-from palaver.store.privacy.footprint import Footprint, find_footprint, find_share, placeholders
+from palaver.store.privacy.footprint import Footprint, find_footprint, find_share
 from palaver.store.privacy.names import columns_naming
-from palaver.store.records import json_text
+from palaver.store.records import json_text, placeholders
 
 FORMAT = "palaver-person"
 _OPERATOR = Principal.operator()

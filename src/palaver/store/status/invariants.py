@@ -5,6 +5,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from palaver.db.transaction import Statements, transaction
+from palaver.store.conversations.transcript import SEQS
+from palaver.store.queue.inbox import OPEN_TURN
 from palaver.store.records import REPLIES, micros
 
 
@@ -71,13 +73,13 @@ INVARIANTS = (
     Invariant(
         "P2",
         "a conversation has at most one open turn",
-        "SELECT key FROM turns WHERE state IN ('running', 'parked', 'interrupted') GROUP BY key HAVING count(*) > 1",
+        f"SELECT key FROM turns WHERE state IN {OPEN_TURN} GROUP BY key HAVING count(*) > 1",
     ),
     Invariant(
         "P2",
         "only finished turns have replies in the outbox",
         f"SELECT o.id FROM outbox o LEFT JOIN turns t ON t.no = o.id / {REPLIES}"
-        " WHERE o.id > 0 AND (t.no IS NULL OR t.state NOT IN ('done', 'failed'))",
+        f" WHERE o.id > 0 AND (t.no IS NULL OR t.state IN {OPEN_TURN})",
     ),
     Invariant(
         "P2",
@@ -88,13 +90,13 @@ INVARIANTS = (
     Invariant(
         "P2",
         "a turn has an end time exactly when it is done or failed",
-        "SELECT no FROM turns WHERE (state IN ('done', 'failed')) <> (ended IS NOT NULL)",
+        f"SELECT no FROM turns WHERE (state IN {OPEN_TURN}) <> (ended IS NULL)",
     ),
     Invariant(
         "P2",
         "the session of an open turn belongs to the turn's conversation",
         "SELECT t.no FROM turns t JOIN sessions s ON s.no = t.session_no"
-        " WHERE t.state IN ('running', 'parked', 'interrupted') AND s.key <> t.key",
+        f" WHERE t.state IN {OPEN_TURN} AND s.key <> t.key",
     ),
     Invariant(
         "P3",
@@ -104,8 +106,8 @@ INVARIANTS = (
     Invariant(
         "P3",
         "every entry belongs to a session that exists and has a number below its next",
-        "SELECT e.id FROM entries e LEFT JOIN sessions s ON s.no = e.id / 16777216"
-        " WHERE s.no IS NULL OR e.id % 16777216 >= s.next_seq",
+        f"SELECT e.id FROM entries e LEFT JOIN sessions s ON s.no = e.id / {SEQS}"
+        f" WHERE s.no IS NULL OR e.id % {SEQS} >= s.next_seq",
     ),
     Invariant(
         "P3",
@@ -127,13 +129,13 @@ INVARIANTS = (
         "P4",
         "every hidden entry was hidden by an operation on its session",
         "SELECT e.id FROM entries e LEFT JOIN operations o ON o.no = e.hidden_by"
-        " WHERE e.hidden_by IS NOT NULL AND (o.no IS NULL OR o.session_no <> e.id / 16777216)",
+        f" WHERE e.hidden_by IS NOT NULL AND (o.no IS NULL OR o.session_no <> e.id / {SEQS})",
     ),
     Invariant(
         "P4",
         "no visible entry comes before the point where reading its session starts",
-        "SELECT e.id FROM entries e JOIN sessions s ON s.no = e.id / 16777216"
-        " WHERE e.hidden_by IS NULL AND e.id % 16777216 < s.shown_from",
+        f"SELECT e.id FROM entries e JOIN sessions s ON s.no = e.id / {SEQS}"
+        f" WHERE e.hidden_by IS NULL AND e.id % {SEQS} < s.shown_from",
     ),
     Invariant(
         "P4",
@@ -156,8 +158,7 @@ DEADLINES = (
         "P1",
         "while a gateway runs, no message waits longer than ten minutes unless a turn is open before it",
         f"SELECT 'in:' || i.no FROM inbox i WHERE i.state = 'waiting' AND i.received + {10 * _MINUTE_MICROS} < ?"
-        " AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.key = i.key AND t.state IN"
-        f" ('running', 'parked', 'interrupted')) AND {_GATEWAY_RUNS}",
+        f" AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.key = i.key AND t.state IN {OPEN_TURN}) AND {_GATEWAY_RUNS}",
         "raise the number of turns at once if the gateway is overloaded; otherwise " + _RESTART,
     ),
     Invariant(

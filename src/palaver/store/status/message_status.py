@@ -21,13 +21,14 @@ from palaver.store.queue.inbox import OPEN_TURN, dedup_name, get_message
 from palaver.store.queue.turns import append_to_turn, halt, resume
 from palaver.store.records import (
     DELIVERY_COLUMNS,
-    INBOX_COLUMNS,
     REPLIES,
+    SELECT_RECEIVED,
     SESSION_COLUMNS,
     delivery_of,
     entries_of,
     from_json,
     json_text,
+    placeholders,
     received_of,
     session_of,
 )
@@ -75,21 +76,16 @@ class Reply:
 _MOST_PARTS = 64
 
 
-def _placeholders(values: Sequence[object]) -> str:
-    return ", ".join("?" * len(values)) or "NULL"
-
-
 @transaction
 def find_received(sources: Sequence[Source], principal: Principal) -> Statements[Received | None]:
     names = tuple(name for name in map(dedup_name, sources) if name)
-    return (yield from _newest_visible(Filter(f"i.dedup IN ({_placeholders(names)})", names), principal))
+    return (yield from _newest_visible(Filter(f"i.dedup IN ({placeholders(names)})", names), principal))
 
 
 def _newest_visible(where: Filter, principal: Principal) -> Statements[Received | None]:
     seen = messages_visible_to(principal)
     rows = yield (
-        f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
-        f" WHERE {where.sql} AND {seen.sql} AND length(i.body) > 0 ORDER BY i.no DESC LIMIT 1",
+        f"{SELECT_RECEIVED} WHERE {where.sql} AND {seen.sql} AND length(i.body) > 0 ORDER BY i.no DESC LIMIT 1",
         (*where.values, *seen.values),
     )
     return received_of(rows[0]) if rows else None
@@ -104,7 +100,7 @@ _SETTLED = f"(i.turn_no IS NULL OR t.state NOT IN ('running', 'interrupted')) AN
 def progress(numbers: Sequence[int]) -> Statements[list[Progress]]:
     rows = yield (
         f"SELECT i.no, i.turn_no, CASE WHEN {_SETTLED} THEN 1 ELSE 0 END"
-        f" FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.no IN ({_placeholders(numbers)})",
+        f" FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.no IN ({placeholders(numbers)})",
         tuple(numbers),
     )
     return [Progress(number=number, turn=turn, is_settled=bool(settled)) for number, turn, settled in rows]
@@ -194,7 +190,7 @@ def submit_tool_results(turn: int, results: Mapping[str, str], now: datetime, pr
 def sessions_by_key(keys: Sequence[SessionKey], principal: Principal) -> Statements[list[Session]]:
     seen = visible_to(principal)
     rows = yield (
-        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.key IN ({_placeholders(keys)}) AND {seen.sql}"
+        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.key IN ({placeholders(keys)}) AND {seen.sql}"
         " ORDER BY s.last_active DESC, s.no DESC LIMIT 100",
         (*(key.text for key in keys), *seen.values),
     )

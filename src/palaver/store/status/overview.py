@@ -16,6 +16,7 @@ from palaver.store.records import (
     SESSION_COLUMNS,
     TURN_COLUMNS,
     entries_of,
+    placeholders,
     session_of,
     stop_text,
     turn_of,
@@ -130,4 +131,4 @@ def list_outbound(
 
 
 def _state_in(column: str, states: Collection[object]) -> str:
-    return f"{column} IN ({', '.join('?' * len(states))})" if states else "1 = 1"
+    return f"{column} IN ({placeholders(states)})" if states else "1 = 1"

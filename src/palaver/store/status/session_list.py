@@ -1,22 +1,23 @@
 """List sessions page by page, newest first, and sum them up."""
 
-import base64
-import binascii
 import json
+import re
 from collections.abc import Iterable, Sequence
+from dataclasses import astuple
 from datetime import UTC, date, datetime, timedelta, tzinfo
-from typing import NamedTuple
+from operator import add
 
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.errors import BadArgument
-from palaver.model.session import Principal
+from palaver.model.session import Principal, Session
 from palaver.model.text import one_line
 from palaver.model.title import TITLE_LIMIT
 from palaver.model.turn import SessionState
 from palaver.model.value import value
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import Filter, visible_to
-from palaver.store.records import SESSION_COLUMNS, instant, micros, session_of
+from palaver.store.people.usage import SLOT_MICROS
+from palaver.store.records import SESSION_COLUMNS, instant, micros, placeholders, session_of
 from palaver.store.results import Preview
 
 
@@ -58,30 +59,29 @@ _PREVIEW_BYTES = 4096
 
 def session_filter(wanted: ListFilter, principal: Principal) -> Filter:
     """Return the SQL condition on `sessions s` for the filter and for what the principal may see."""
-    parts = [visible_to(principal), *_conditions(wanted)]
-    return Filter(" AND ".join(part.sql for part in parts), tuple(value for part in parts for value in part.values))
+    return Filter.all((visible_to(principal), *_conditions(wanted)))
 
 
 def _conditions(wanted: ListFilter) -> Iterable[Filter]:
-    for column, text in (("platform", wanted.platform), ("profile", wanted.profile), ("owner", wanted.owner)):
-        if text is not None:
-            yield _equals(f"s.{column} = ?", text)
+    names = {
+        "s.platform = ?": wanted.platform,
+        "s.profile = ?": wanted.profile,
+        "s.owner = ?": wanted.owner,
+        "s.no IN (SELECT session_no FROM participants WHERE identity = ?)": wanted.person,
+    }
+    yield from (_equals(sql, text) for sql, text in names.items() if text is not None)
+    times = {"s.last_active >= ?": wanted.since, "s.last_active < ?": wanted.until}
+    yield from (Filter(sql, (micros(time),)) for sql, time in times.items() if time is not None)
     if wanted.state is not None:
-        yield Filter("s.ended IS NULL" if wanted.state is SessionState.OPEN else "s.ended IS NOT NULL", ())
+        yield Filter("s.ended IS NULL" if wanted.state is SessionState.OPEN else "s.ended IS NOT NULL")
     if wanted.titled:
-        yield Filter("s.title IS NOT NULL", ())
+        yield Filter("s.title IS NOT NULL")
     if wanted.title is not None:
         yield _title_contains(wanted.title)
-    if wanted.person is not None:
-        yield _equals("s.no IN (SELECT session_no FROM participants WHERE identity = ?)", wanted.person)
-    if wanted.since is not None:
-        yield Filter("s.last_active >= ?", (micros(wanted.since),))
-    if wanted.until is not None:
-        yield Filter("s.last_active < ?", (micros(wanted.until),))
 
 
 def _equals(sql: str, text: str) -> Filter:
-    return Filter(sql, (text,)) if _is_storable(text) else Filter("1 = 0", ())
+    return Filter(sql, (text,)) if _is_storable(text) else Filter("1 = 0")
 
 
 def _is_storable(text: str) -> bool:
@@ -101,34 +101,20 @@ def _title_contains(text: str) -> Filter:
 # Pages
 
 
-class _Position(NamedTuple):
-    """The last session of a page; the next page starts behind it."""
-
-    last_active: int
-    number: int
-
-    def cursor(self) -> str:
-        return base64.urlsafe_b64encode(f"{self.last_active:x}.{self.number:x}".encode()).decode().rstrip("=")
-
-    @classmethod
-    def parse(cls, cursor: str) -> "_Position":
-        try:
-            text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
-            active, number = (int(part, 16) for part in text.split("."))
-        except (ValueError, binascii.Error) as error:
-            raise _invalid_cursor(cursor) from error
-        if cls(active, number).cursor() != cursor or max(abs(active), abs(number)) >= 1 << 63:
-            raise _invalid_cursor(cursor)
-        return cls(active, number)
+_CURSOR = re.compile(r"(-?[0-9a-f]{1,15})-([0-9a-f]{1,15})", re.ASCII)
 
 
-def _invalid_cursor(cursor: str) -> BadArgument:
-    return BadArgument(
-        "This is not a cursor:",
-        found=cursor,
-        allowed="the cursor of the page before",
-        example=_Position(1_767_225_600_000_000, 42).cursor(),
-    )
+def _cursor(last: Session) -> str:
+    """Name the last session of a page; the next page starts behind it."""
+    return f"{micros(last.last_active):x}-{last.number:x}"
+
+
+def _behind(cursor: str, active: str) -> Filter:
+    found = _CURSOR.fullmatch(cursor)
+    if found is None:
+        allowed = "the cursor of the page before"
+        raise BadArgument("This is not a cursor:", found=cursor, allowed=allowed, example="647494a9b2000-2a")
+    return Filter(f"({active}, s.no) < (?, ?)", (int(found[1], 16), int(found[2], 16)))
 
 
 @transaction
@@ -137,22 +123,18 @@ def list_sessions(
 ) -> Statements[Page]:
     """Return a page of sessions, newest first. Every page costs the same."""
     limit = max(1, min(limit, LARGEST_PAGE))
-    where = session_filter(wanted, principal)
     narrow = yield from _participant_filter(principal, wanted)
-    active = "s.last_active" if narrow is None else "+s.last_active"
-    parts = [where, *([narrow] if narrow else ())]
-    if after is not None:
-        parts.append(Filter(f"({active}, s.no) < (?, ?)", _Position.parse(after)))
+    active = "+s.last_active" if narrow else "s.last_active"
+    behind = [] if after is None else [_behind(after, active)]
+    where = Filter.all((session_filter(wanted, principal), *narrow, *behind))
     rows = yield (
-        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE {' AND '.join(part.sql for part in parts)}"
-        f" ORDER BY {active} DESC, s.no DESC LIMIT ?",
-        (*(value for part in parts for value in part.values), limit + 1),
+        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE {where.sql} ORDER BY {active} DESC, s.no DESC LIMIT ?",
+        (*where.values, limit + 1),
     )
     page, more = rows[:limit], len(rows) > limit
     last_said = yield from _last_said([row[0] for row in page])
     previews = tuple(Preview(session=session_of(row), last_said=last_said.get(row[0], "")) for row in page)
-    last = previews[-1].session if more else None
-    return Page(previews=previews, after=last and _Position(micros(last.last_active), last.number).cursor())
+    return Page(previews=previews, after=_cursor(previews[-1].session) if more else None)
 
 
 @transaction
@@ -161,14 +143,14 @@ def recent_sessions(principal: Principal, limit: int) -> Statements[list[Preview
     return list((yield from list_sessions(principal, limit=limit)).previews)
 
 
-def _participant_filter(principal: Principal, wanted: ListFilter) -> Statements[Filter | None]:
+def _participant_filter(principal: Principal, wanted: ListFilter) -> Statements[list[Filter]]:
     """Return a condition on the participant if it leaves few sessions to sort."""
     names = (wanted.person,) if wanted.person else () if principal.sees_all else tuple(sorted(principal.identities))
     if not names or not all(map(_is_storable, names)):
-        return None
-    theirs = f"SELECT session_no FROM participants WHERE identity IN ({', '.join('?' * len(names))})"
+        return []
+    theirs = f"SELECT session_no FROM participants WHERE identity IN ({placeholders(names)})"
     rows = yield f"SELECT count(*) FROM ({theirs} LIMIT {SORTABLE_SESSIONS}) AS few", names
-    return Filter(f"s.no IN ({theirs})", names) if rows[0][0] < SORTABLE_SESSIONS else None
+    return [Filter(f"s.no IN ({theirs})", names)] if rows[0][0] < SORTABLE_SESSIONS else []
 
 
 _LAST_USER_ENTRY = (
@@ -179,11 +161,8 @@ _LAST_USER_ENTRY = (
 
 
 def _last_said(numbers: Sequence[int]) -> Statements[dict[int, str]]:
-    if not numbers:
-        return {}
-    marks = ", ".join("?" * len(numbers))
     rows = yield (
-        f"SELECT s.no, ({_LAST_USER_ENTRY}) FROM sessions s WHERE s.no IN ({marks})",
+        f"SELECT s.no, ({_LAST_USER_ENTRY}) FROM sessions s WHERE s.no IN ({placeholders(numbers)})",
         (_PREVIEW_BYTES, *numbers),
     )
     return {row[0]: _text_prefix(row[1]) for row in rows if row[1] is not None}
@@ -222,7 +201,7 @@ def list_session_ids(
 # Statistics
 
 
-@value
+@value(kw_only=False)
 class Totals:
     sessions: int = 0
     open: int = 0
@@ -237,15 +216,7 @@ class Totals:
         return self.sessions - self.open
 
     def __add__(self, other: "Totals") -> "Totals":
-        return Totals(
-            sessions=self.sessions + other.sessions,
-            open=self.open + other.open,
-            entries=self.entries + other.entries,
-            turns=self.turns + other.turns,
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cost_micros=self.cost_micros + other.cost_micros,
-        )
+        return Totals(*map(add, astuple(self), astuple(other)))
 
 
 @value
@@ -271,8 +242,6 @@ _SUMS = (
     "count(*), sum(CASE WHEN s.ended IS NULL THEN 1 ELSE 0 END), sum(s.next_seq - 1), sum(s.turns),"
     " sum(s.input_tokens), sum(s.output_tokens), sum(s.cost_micros)"
 )
-# The UTC offset of every time zone is a multiple of this.
-_QUARTER_HOUR_MICROS = 15 * 60 * 1_000_000
 
 
 @transaction
@@ -296,25 +265,15 @@ def stats(principal: Principal, *, zone: tzinfo = UTC, since: datetime | None = 
 
 def _days(seen: Filter, zone: tzinfo, since: datetime | None) -> Statements[list[tuple[date, Totals]]]:
     rows = yield (
-        f"SELECT s.started / {_QUARTER_HOUR_MICROS}, {_SUMS} FROM sessions s WHERE {seen.sql}"
+        f"SELECT s.started / {SLOT_MICROS}, {_SUMS} FROM sessions s WHERE {seen.sql}"
         f"{'' if since is None else ' AND s.started >= ?'} GROUP BY 1 ORDER BY 1",
         (*seen.values, *(() if since is None else (micros(since),))),
     )
-    return [(instant(row[0] * _QUARTER_HOUR_MICROS).astimezone(zone).date(), _totals(row)) for row in rows]
+    return [(instant(row[0] * SLOT_MICROS).astimezone(zone).date(), _totals(row)) for row in rows]
 
 
 def _totals(row: Row) -> Totals:
-    """Convert to int: PostgreSQL sums integers into decimals."""
-    sessions, still_open, entries, turns, input_tokens, output_tokens, cost = map(int, row[1:])
-    return Totals(
-        sessions=sessions,
-        open=still_open,
-        entries=entries,
-        turns=turns,
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        cost_micros=cost,
-    )
+    return Totals(*map(int, row[1:]))  # PostgreSQL sums integers into decimals
 
 
 def _periods(days: Iterable[tuple[date, Totals]]) -> tuple[Period, ...]:

@@ -21,11 +21,12 @@ from palaver.store.queue.inbox import OPEN_TURN
 from palaver.store.queue.outbox import REPLIES
 from palaver.store.records import (
     DELIVERY_COLUMNS,
-    INBOX_COLUMNS,
+    SELECT_RECEIVED,
     TURN_COLUMNS,
     delivery_of,
     entries_of,
     instant,
+    instant_or_none,
     micros,
     received_of,
     stop_text,
@@ -258,7 +259,7 @@ def visible_turn(number: int, principal: Principal) -> Statements[TurnTrace | No
     *columns, ended, by, at, model, input_tokens, output_tokens, cost = rows[0]
     return TurnTrace(
         turn=turn_of(tuple(columns)),
-        ended=None if ended is None else instant(ended),
+        ended=instant_or_none(ended),
         stop=stop_text(by, at),
         usage=Usage(model=model, input_tokens=input_tokens, output_tokens=output_tokens, cost_micros=cost),
     )
@@ -303,7 +304,7 @@ def _redacted_delivery(sent: DeliveryTrace, turn: TurnTrace | None) -> DeliveryT
 
 def _inbound_where(condition: str, values: Sequence[Value]) -> Statements[list[InboundTrace]]:
     rows = yield (
-        f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE {condition} ORDER BY i.no",
+        f"{SELECT_RECEIVED} WHERE {condition} ORDER BY i.no",
         tuple(values),
     )
     found: list[InboundTrace] = []
@@ -356,5 +357,5 @@ def delivery_trace(row: Row) -> DeliveryTrace:
         delivery=delivery_of(tuple(columns)),
         why=kind or "reply",
         worker=worker,
-        claim_until=None if claim_until is None else instant(claim_until),
+        claim_until=instant_or_none(claim_until),
     )

@@ -11,7 +11,7 @@ from palaver.model.session import Principal
 from palaver.model.source import encode_id, identity_of
 from palaver.model.turn import InboxState
 from palaver.model.value import value
-from palaver.store.records import DELIVERY_COLUMNS, INBOX_COLUMNS, delivery_of, micros, received_of
+from palaver.store.records import DELIVERY_COLUMNS, SELECT_RECEIVED, delivery_of, micros, received_of
 
 
 @value
@@ -30,7 +30,7 @@ class WebchatMessage:
 
 
 # A removed message keeps its row, with an empty body.
-_RECEIVED = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE length(i.body) > 0"
+_RECEIVED = f"{SELECT_RECEIVED} WHERE length(i.body) > 0"
 _SENT = f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE substr(account, 1, 5) = 'web:' AND state = 'delivered'"
 _NAME = re.compile(r"(in|out)-(-?[0-9]{1,18})", re.ASCII)
 _END = 1 << 62
