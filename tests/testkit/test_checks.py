@@ -25,7 +25,7 @@ from palaver.protocols.adapter import (
 )
 from palaver.protocols.capabilities import MenuCommand
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.client import UpdateStream
+from palaver.testkit.client import PlatformClient, UpdateStream
 from palaver.testkit.conformance import AdapterConformance
 from palaver.testkit.updates import Update
 from tests.testkit.fakes import FakePlatformServer, world_for_checks
@@ -125,7 +125,7 @@ class Reverses(FakeAdapter):
 
 class SkipsTheBacklog(FakeAdapter):
     async def run(self, receiver: Receiver) -> None:
-        stream = await self._client.open(self._account)
+        stream = await self._client.open(self.account)
         try:
             async with asyncio.timeout(0.01):
                 while True:
@@ -193,15 +193,15 @@ class NewKeyEachTime(Sends):
 
 
 class PromisesTooMuch(FakeAdapter):
-    @property
-    def limits(self) -> Limits:
-        return Limits(text=501, interval=0.01)
+    def __init__(self, link: PlatformClient, *, limits: Limits) -> None:
+        del limits
+        super().__init__(link, limits=Limits(text=501, interval=0.01))
 
 
 class Hurries(FakeAdapter):
-    @property
-    def limits(self) -> Limits:
-        return Limits(text=500, interval=0.0)
+    def __init__(self, link: PlatformClient, *, limits: Limits) -> None:
+        del limits
+        super().__init__(link, limits=Limits(text=500, interval=0.0))
 
 
 class RetriesByItself(Sends):

@@ -23,10 +23,7 @@ from palaver.testkit.client import PlatformClient, UpdateStream
 from palaver.testkit.platform import BOT
 from palaver.testkit.updates import Message, Update
 
-__all__ = [
-    "FAKE",
-    "FakeAdapter",
-]
+__all__ = ["FAKE", "FakeAdapter"]
 
 _CHUNK_BYTES = 65_536
 FAKE = Platform(name="fake", title="Fake platform", has_threads=True)
@@ -44,75 +41,56 @@ class FakeAdapter:
         limits: Limits | None = None,
         concurrency: int = 1,
     ) -> None:
+        self.platform = platform
+        self.account = account
+        self.limits = limits or Limits()
         self._client = client
-        self._account = account
-        self._platform = platform
-        self._limits = limits or Limits()
         self._concurrency = concurrency
 
-    @property
-    def platform(self) -> Platform:
-        return self._platform
-
-    @property
-    def account(self) -> str:
-        return self._account
-
-    @property
-    def limits(self) -> Limits:
-        return self._limits
-
     async def run(self, receiver: Receiver) -> None:
-        stream = await self._client.open(self._account)
+        stream = await self._client.open(self.account)
         await receiver.connected()
-        tasks: set[asyncio.Task[None]] = set()
-        broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done(task: "asyncio.Task[None]") -> None:
-            tasks.discard(task)
-            if not task.cancelled() and (error := task.exception()) and not broken.done():
-                broken.set_exception(error)
-
+        reading = asyncio.Lock()
+        workers = [
+            asyncio.create_task(self._hand_over_all(stream, reading, receiver)) for _ in range(self._concurrency)
+        ]
         try:
-            while True:
-                update = await stream.next()
-                task = asyncio.create_task(self._hand_over(stream, update, receiver))
-                tasks.add(task)
-                task.add_done_callback(done)
-                if len(tasks) >= self._concurrency:
-                    await asyncio.wait({*tasks, broken}, return_when=asyncio.FIRST_COMPLETED)
-                if broken.done():
-                    broken.result()
+            await asyncio.gather(*workers)
         finally:
-            broken.cancel()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
             await stream.close()
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
-        return await self._client.send(self._account, outbound, idempotency_key)
+        return await self._client.send(self.account, outbound, idempotency_key)
 
     async def open_thread(self, outbound: Outbound, *, idempotency_key: str) -> str:
-        return await self._client.open_thread(self._account, outbound, idempotency_key)
+        return await self._client.open_thread(self.account, outbound, idempotency_key)
 
     async def typing(self, outbound: Outbound) -> None:
-        await self._client.typing(self._account, outbound)
+        await self._client.typing(self.account, outbound)
 
     async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
-        content = await self._client.fetch(self._account, file.handle or "")
+        content = await self._client.fetch(self.account, file.handle or "")
         for start in range(0, len(content), _CHUNK_BYTES):
             yield content[start : start + _CHUNK_BYTES]
 
     async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
         data = await asyncio.to_thread(content.read_bytes)
-        return await self._client.send_file(self._account, outbound, data, idempotency_key)
+        return await self._client.send_file(self.account, outbound, data, idempotency_key)
 
     async def edit(self, receipt: str, outbound: Outbound) -> None:
-        await self._client.edit(self._account, receipt, outbound)
+        await self._client.edit(self.account, receipt, outbound)
 
     async def show_menu(self, commands: Sequence[MenuCommand]) -> None:
-        await self._client.show_menu(self._account, commands)
+        await self._client.show_menu(self.account, commands)
+
+    async def _hand_over_all(self, stream: UpdateStream, reading: asyncio.Lock, receiver: Receiver) -> None:
+        while True:
+            async with reading:
+                update = await stream.next()
+            await self._hand_over(stream, update, receiver)
 
     async def _hand_over(self, stream: UpdateStream, update: Update, receiver: Receiver) -> None:
         if update.moved_from is not None:
@@ -125,8 +103,8 @@ class FakeAdapter:
     def _inbound(self, update: Update) -> Inbound:
         message = update.message
         source = Source(
-            platform=self._platform.name,
-            account=self._account,
+            platform=self.platform.name,
+            account=self.account,
             chat_kind=update.kind,
             chat_id=update.chat,
             thread_id=message.thread,
@@ -134,20 +112,18 @@ class FakeAdapter:
             message_id=message.id,
         )
         title = None if update.kind == DM else Label(update.title)
-        labels = Labels(chat=title, user=Label(update.person.name))
+        files = enumerate(message.files)
         return Inbound(
             source=source,
             text="" if message.deleted else message.text,
             at=message.changed or message.at,
-            labels=labels,
-            mentions_us=self._account in message.mentions,
+            labels=Labels(chat=title, user=Label(update.person.name)),
+            mentions_us=self.account in message.mentions,
             reply_to=message.reply_to,
             burst=message.album,
             files=tuple(
-                Attachment(
-                    Label(file.name), file.media_type, file.size, handle=f"{update.chat}/{message.id}/{position}"
-                )
-                for position, file in enumerate(message.files)
+                Attachment(Label(file.name), file.media_type, file.size, handle=f"{update.chat}/{message.id}/{at}")
+                for at, file in files
             ),
             revision=_revision(message),
         )

@@ -7,10 +7,7 @@ from palaver.protocols import value
 from palaver.testkit.chat import Chat
 from palaver.testkit.updates import Message
 
-__all__ = [
-    "AnswerAudit",
-    "audit_answers",
-]
+__all__ = ["AnswerAudit", "audit_answers"]
 
 
 @value

@@ -20,13 +20,11 @@ from palaver.protocols import (
     Typing,
     Uploading,
 )
-from palaver.testkit.driver import keep_pace, new_key, retry_until_connected, send, to_chat
+from palaver.testkit.driver import keep_pace, new_key, retry_until_connected, run_adapter, send, to_chat
 from palaver.testkit.fake_server import FakeServer, WithButtons, WithFiles, WithMentions, WithMenu, WithMoves
 from palaver.testkit.recorder import Recorder, running
 
-__all__ = [
-    "CapabilityChecks",
-]
+__all__ = ["CapabilityChecks"]
 
 # ruff: noqa: S101 - these are tests
 
@@ -115,10 +113,9 @@ class CapabilityChecks:
         assert [shown.text for shown in await fake.shown()] == ["before"]
 
     async def test_a_pressed_button_comes_in_as_a_message(self, fake: FakeServer) -> None:
-        adapter, recorder = fake.adapter(), Recorder()
         if not isinstance(fake, WithButtons):
             pytest.skip("the fake server has no WithButtons")
-        async with running(adapter, recorder):
+        async with run_adapter(fake) as (adapter, recorder):
             question = replace(to_chat(adapter, fake, "May I?"), choices=_CHOICES)
             key = new_key()
             await retry_until_connected(lambda: keep_pace(adapter, adapter.send(question, idempotency_key=key)))
@@ -145,10 +142,9 @@ class CapabilityChecks:
         assert offered == [["Allow", "Deny"], []]
 
     async def test_mentions_and_replies_are_addressed_to_us(self, fake: FakeServer) -> None:
-        adapter, recorder = fake.adapter(), Recorder()
         if not isinstance(fake, WithMentions):
             pytest.skip("the fake server has no WithMentions")
-        async with running(adapter, recorder):
+        async with run_adapter(fake) as (adapter, recorder):
             sources = [await fake.say("hello all")]
             receipt = await send(adapter, fake, "hello")
             sources += [await fake.mention("what time is it?"), await fake.answer(receipt, "and why?")]
@@ -159,11 +155,10 @@ class CapabilityChecks:
         assert recorder.received[2].reply_to == receipt
 
     async def test_a_chat_with_a_new_id_is_reported(self, fake: FakeServer) -> None:
-        adapter, recorder = fake.adapter(), Recorder()
         if not isinstance(fake, WithMoves):
             pytest.skip("the fake server has no WithMoves")
         old = fake.chat_id
-        async with running(adapter, recorder):
+        async with run_adapter(fake) as (adapter, recorder):
             await fake.say("before")
             await recorder.has(1)
             new = await fake.move_chat()

@@ -9,9 +9,7 @@ from palaver.model.text import quoted as shown_text
 from palaver.protocols import DM, Choice, Clock, Outbound
 from palaver.testkit.updates import File, Message, Person
 
-__all__ = [
-    "Chat",
-]
+__all__ = ["Chat"]
 
 
 class Chat:
@@ -93,22 +91,15 @@ class Chat:
             album=album,
         )
         self._add(message)
-        self._report(self, person, message)
-        await asyncio.sleep(0)
-        return message
+        return await self._reported(person, message)
 
     async def edit(self, person: Person, message: Message, text: str) -> Message:
-        edited = self.change(message.id, text)
-        self._report(self, person, edited)
-        await asyncio.sleep(0)
-        return edited
+        return await self._reported(person, self.change(message.id, text))
 
     async def delete(self, person: Person, message: Message) -> Message:
         deleted = replace(self._current(message.id), changed=self._clock.now(), deleted=True)
         self._replace(deleted)
-        self._report(self, person, deleted)
-        await asyncio.sleep(0)
-        return deleted
+        return await self._reported(person, deleted)
 
     async def press(self, person: Person, message: Message, label: str) -> Message:
         """Press a button under a message of ours. Nobody sees a message for it."""
@@ -124,9 +115,7 @@ class Chat:
             mentions=(offered.author,),
             pressed=True,
         )
-        self._report(self, person, pressed)
-        await asyncio.sleep(0)
-        return pressed
+        return await self._reported(person, pressed)
 
     async def move(self, *, silently: bool = False) -> str:
         """Give the chat a new id and return it. Its accounts get an update.
@@ -147,6 +136,11 @@ class Chat:
             texts = ", ".join(shown_text(message.text) for message in self.shown[-10:]) or "nothing"
             raise AssertionError(f"{shown_text(text)} was not shown within {within:g} s. Shown: {texts}") from None
         return found[times - 1]
+
+    async def _reported(self, person: Person, message: Message) -> Message:
+        self._report(self, person, message)
+        await asyncio.sleep(0)
+        return message
 
     # For the platform
 

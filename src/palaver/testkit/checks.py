@@ -8,13 +8,11 @@ import pytest
 
 from palaver.protocols import Label, Limits, PlatformBusy, PlatformDown, SendUnclear, TargetGone
 from palaver.testkit.capability_checks import CapabilityChecks
-from palaver.testkit.driver import keep_pace, send, skip_unless_possible, to_chat
+from palaver.testkit.driver import keep_pace, run_adapter, send, skip_unless_possible, to_chat
 from palaver.testkit.fake_server import FakeServer, Shown, WithEdits, WithMessageIds
 from palaver.testkit.recorder import TIMEOUT_SECONDS, Recorder, running
 
-__all__ = [
-    "AdapterConformance",
-]
+__all__ = ["AdapterConformance"]
 
 # ruff: noqa: S101 - these are tests
 
@@ -41,8 +39,7 @@ class AdapterConformance(CapabilityChecks):
     # Incoming messages
 
     async def test_a_message_is_handed_over_with_its_ids_and_with_names_as_labels(self, fake: FakeServer) -> None:
-        adapter, recorder = fake.adapter(), Recorder()
-        async with running(adapter, recorder):
+        async with run_adapter(fake) as (adapter, recorder):
             source = await fake.say("hello there", name="alice")
             await recorder.has(1)
         (inbound,) = recorder.received
@@ -55,32 +52,28 @@ class AdapterConformance(CapabilityChecks):
         assert not recorder.trusts[0].is_bot
 
     async def test_a_message_in_a_thread_knows_its_thread(self, fake: FakeServer) -> None:
-        recorder = Recorder()
-        async with running(fake.adapter(), recorder):
+        async with run_adapter(fake) as (_, recorder):
             source = await fake.say("in the thread", thread_id=_thread_of(fake))
             await recorder.has(1)
         assert recorder.received[0].source == source
         assert source.thread_id == fake.thread_id
 
     async def test_messages_come_in_order(self, fake: FakeServer) -> None:
-        recorder = Recorder()
-        async with running(fake.adapter(), recorder):
+        async with run_adapter(fake) as (_, recorder):
             for number in range(5):
                 await fake.say(f"number {number}")
             await recorder.has(5)
         assert recorder.texts == [f"number {number}" for number in range(5)]
 
     async def test_hostile_texts_come_in_unharmed(self, fake: FakeServer) -> None:
-        recorder = Recorder()
-        async with running(fake.adapter(), recorder):
+        async with run_adapter(fake) as (_, recorder):
             for text in self.hostile:
                 await fake.say(text)
             await recorder.has(len(self.hostile))
         assert recorder.texts == list(self.hostile)
 
     async def test_hostile_names_are_kept_as_labels_and_change_no_id(self, fake: FakeServer) -> None:
-        recorder = Recorder()
-        async with running(fake.adapter(), recorder):
+        async with run_adapter(fake) as (_, recorder):
             sources = [await fake.say("hi", name=name) for name in self.hostile]
             await recorder.has(len(sources))
         assert [inbound.source for inbound in recorder.received] == sources
@@ -88,16 +81,17 @@ class AdapterConformance(CapabilityChecks):
         assert len({replace(source, message_id=None) for source in sources}) == 1
 
     async def test_an_edit_and_a_deletion_are_changes_of_the_message_they_concern(self, fake: FakeServer) -> None:
-        changing, recorder = _revising(fake), Recorder()
-        async with running(fake.adapter(), recorder):
+        if not isinstance(fake, WithEdits):
+            pytest.skip("the fake server has no WithEdits")
+        async with run_adapter(fake) as (_, recorder):
             source = await fake.say("helo")
             await recorder.has(1)
-            await changing.edit(source, "hello")
+            await fake.edit(source, "hello")
             await recorder.has_changes(1)
             said, (edited,) = recorder.received[0], recorder.changes
             assert edited.source.message_id == source.message_id
             assert (edited.text, edited.revision and edited.revision.deleted) == ("hello", False)
-            await skip_unless_possible(changing.delete(source))
+            await skip_unless_possible(fake.delete(source))
             await recorder.has_changes(2)
         deleted = recorder.changes[1]
         assert deleted.source.message_id == source.message_id
@@ -106,13 +100,14 @@ class AdapterConformance(CapabilityChecks):
         assert said.at <= edited.at <= deleted.at, "a change carries its own time"
 
     async def test_every_change_has_a_stable_version(self, fake: FakeServer) -> None:
-        changing, recorder = _revising(fake), Recorder()
-        async with running(fake.adapter(), recorder):
+        if not isinstance(fake, WithEdits):
+            pytest.skip("the fake server has no WithEdits")
+        async with run_adapter(fake) as (_, recorder):
             source = await fake.say("one")
             await recorder.has(1)
             recorder.failures = 1
-            await changing.edit(source, "two")
-            await changing.edit(source, "three")
+            await fake.edit(source, "two")
+            await fake.edit(source, "three")
             await recorder.has_changes(2)
         assert [change.text for change in recorder.changes] == ["two", "three"]
         first = next(inbound for inbound in recorder.offered if inbound.revision)
@@ -142,8 +137,7 @@ class AdapterConformance(CapabilityChecks):
         assert recorder.received[0].source == recorder.offered[0].source
 
     async def test_messages_sent_while_offline_are_handed_over(self, fake: FakeServer) -> None:
-        recorder = Recorder()
-        async with running(fake.adapter(), recorder):
+        async with run_adapter(fake) as (_, recorder):
             await fake.say("before")
             await recorder.has(1)
         await fake.say("meanwhile")
@@ -152,8 +146,7 @@ class AdapterConformance(CapabilityChecks):
         assert recorder.texts == ["before", "meanwhile"]
 
     async def test_a_cut_connection_leaves_no_gap(self, fake: FakeServer) -> None:
-        recorder = Recorder()
-        async with running(fake.adapter(), recorder):
+        async with run_adapter(fake) as (_, recorder):
             await fake.say("before")
             await recorder.has(1)
             await skip_unless_possible(fake.cut())
@@ -163,11 +156,12 @@ class AdapterConformance(CapabilityChecks):
         assert recorder.texts == ["before", "after", "and on"]
 
     async def test_a_message_with_an_overlong_id_is_dropped_and_blocks_nothing(self, fake: FakeServer) -> None:
-        naming, recorder = _naming(fake), Recorder()
-        async with running(fake.adapter(), recorder):
+        if not isinstance(fake, WithMessageIds):
+            pytest.skip("the fake server has no WithMessageIds")
+        async with run_adapter(fake) as (_, recorder):
             await fake.say("before")
             for end in "ab":
-                await naming.say_under("m" * _OVERLONG_ID + end, "too long")
+                await fake.say_under("m" * _OVERLONG_ID + end, "too long")
             await fake.say("after")
             await recorder.has(2)
         assert recorder.texts == ["before", "after"], "an id is handed over whole, or the message is dropped"
@@ -175,16 +169,15 @@ class AdapterConformance(CapabilityChecks):
     # Outgoing messages
 
     async def test_a_message_is_shown_once_where_it_belongs(self, fake: FakeServer) -> None:
-        adapter = fake.adapter()
-        async with running(adapter, Recorder()):
+        async with run_adapter(fake) as (adapter, _):
             receipts = [await send(adapter, fake, "one"), await send(adapter, fake, "two")]
         assert all(receipts)
         assert len(set(receipts)) == len(receipts), "two messages have two receipts"
         assert await fake.shown() == [Shown(chat_id=fake.chat_id, text="one"), Shown(chat_id=fake.chat_id, text="two")]
 
     async def test_every_part_keeps_its_thread(self, fake: FakeServer) -> None:
-        adapter, thread = fake.adapter(), _thread_of(fake)
-        async with running(adapter, Recorder()):
+        thread = _thread_of(fake)
+        async with run_adapter(fake) as (adapter, _):
             for text in ("part one", "part two"):
                 await send(adapter, fake, text, thread_id=thread)
         assert [(shown.text, shown.thread_id) for shown in await fake.shown()] == [
@@ -193,17 +186,15 @@ class AdapterConformance(CapabilityChecks):
         ]
 
     async def test_hostile_texts_go_out_unharmed(self, fake: FakeServer) -> None:
-        adapter = fake.adapter()
-        async with running(adapter, Recorder()):
+        async with run_adapter(fake) as (adapter, _):
             for text in self.hostile:
                 await send(adapter, fake, text)
         assert [shown.text for shown in await fake.shown()] == list(self.hostile)
 
     async def test_limits_are_true(self, fake: FakeServer) -> None:
         """The longest text is shown whole, and at the stated pace no send is rejected."""
-        adapter = fake.adapter()
-        longest = _longest(adapter.limits)
-        async with running(adapter, Recorder()):
+        async with run_adapter(fake) as (adapter, _):
+            longest = _longest(adapter.limits)
             for _ in range(3):
                 await send(adapter, fake, longest)
         assert [shown.text == longest for shown in await fake.shown()] == [True] * 3
@@ -220,8 +211,7 @@ class AdapterConformance(CapabilityChecks):
     # Failing sends
 
     async def test_a_rate_limit_says_how_long_to_wait(self, fake: FakeServer) -> None:
-        adapter = fake.adapter()
-        async with running(adapter, Recorder()):
+        async with run_adapter(fake) as (adapter, _):
             await send(adapter, fake, "before")
             await skip_unless_possible(fake.limit_rate())
             with pytest.raises(PlatformBusy) as busy:
@@ -230,8 +220,7 @@ class AdapterConformance(CapabilityChecks):
         assert [shown.text for shown in await fake.shown()] == ["before"]
 
     async def test_a_gone_chat_raises_target_gone(self, fake: FakeServer) -> None:
-        adapter = fake.adapter()
-        async with running(adapter, Recorder()):
+        async with run_adapter(fake) as (adapter, _):
             await send(adapter, fake, "before")
             await skip_unless_possible(fake.close_chat())
             with pytest.raises(TargetGone):
@@ -240,8 +229,7 @@ class AdapterConformance(CapabilityChecks):
     @pytest.mark.parametrize("shown", [True, False], ids=["shown", "not shown"])
     async def test_a_send_cut_off_midway_is_never_reported_as_clear(self, fake: FakeServer, shown: bool) -> None:
         """The gateway sends again after PlatformDown and PlatformBusy: raise them only if nothing was shown."""
-        adapter = fake.adapter()
-        async with running(adapter, Recorder()):
+        async with run_adapter(fake) as (adapter, _):
             await send(adapter, fake, "before")
             await skip_unless_possible(fake.lose_send(shown=shown))
             with pytest.raises(SendUnclear if shown else (SendUnclear, PlatformDown)):
@@ -253,8 +241,7 @@ class AdapterConformance(CapabilityChecks):
 
     async def test_cancelling_leaves_nothing_behind(self, fake: FakeServer) -> None:
         before = asyncio.all_tasks()
-        adapter, recorder = fake.adapter(), Recorder()
-        async with running(adapter, recorder):
+        async with run_adapter(fake) as (adapter, recorder):
             await fake.say("hi")
             await recorder.has(1)
             await send(adapter, fake, "hello")
@@ -262,18 +249,6 @@ class AdapterConformance(CapabilityChecks):
             # The server needs a moment to notice that the adapter is gone.
             while left := asyncio.all_tasks() - before:
                 await asyncio.wait(left, timeout=0.01)
-
-
-def _revising(fake: FakeServer) -> WithEdits:
-    if not isinstance(fake, WithEdits):
-        pytest.skip("the fake server has no WithEdits")
-    return fake
-
-
-def _naming(fake: FakeServer) -> WithMessageIds:
-    if not isinstance(fake, WithMessageIds):
-        pytest.skip("the fake server has no WithMessageIds")
-    return fake
 
 
 def _thread_of(fake: FakeServer) -> str:

@@ -8,28 +8,9 @@ from typing import Protocol
 
 from palaver.protocols import MenuCommand, Outbound, PlatformDown, SendUnclear
 from palaver.testkit.updates import Update
-from palaver.testkit.wire import (
-    MAX_LINE_BYTES,
-    Answer,
-    Edit,
-    Fetch,
-    Open,
-    OpenThread,
-    Request,
-    Send,
-    SendFile,
-    ShowMenu,
-    Typing,
-    read,
-    write,
-)
+from palaver.testkit.wire import MAX_LINE_BYTES, Answer, Request, read, write
 
-__all__ = [
-    "PlatformClient",
-    "SocketClient",
-    "SocketStream",
-    "UpdateStream",
-]
+__all__ = ["PlatformClient", "SocketClient", "SocketStream", "UpdateStream"]
 
 
 class UpdateStream(Protocol):
@@ -59,56 +40,49 @@ class PlatformClient(Protocol):
     async def send_file(self, account: str, outbound: Outbound, content: bytes, key: str) -> str: ...
 
 
-_Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
 class SocketClient:
     def __init__(self, path: str | Path) -> None:
         self._path = path
 
     async def open(self, account: str) -> "SocketStream":
-        reader, writer = await self._connect()
-        stream = SocketStream(reader, writer)
-        await stream.write(Open(account))
+        stream = SocketStream(*await self._connect())
+        await stream.write(Request("open", (account,)))
         return stream
 
     async def send(self, account: str, outbound: Outbound, key: str) -> str:
-        return await self._ask(Send(account, outbound, key))
+        return (await self._call("send", account, outbound, key)).receipt
 
     async def open_thread(self, account: str, outbound: Outbound, key: str) -> str:
-        return await self._ask(OpenThread(account, outbound, key))
+        return (await self._call("open_thread", account, outbound, key)).receipt
 
     async def edit(self, account: str, receipt: str, outbound: Outbound) -> None:
-        await self._ask(Edit(account, outbound, receipt))
+        await self._call("edit", account, receipt, outbound)
 
     async def typing(self, account: str, outbound: Outbound) -> None:
-        await self._ask(Typing(account, outbound))
+        await self._call("typing", account, outbound)
 
     async def show_menu(self, account: str, commands: Sequence[MenuCommand]) -> None:
-        await self._ask(ShowMenu(account, tuple(commands)))
+        await self._call("show_menu", account, commands)
 
     async def fetch(self, account: str, handle: str) -> bytes:
         try:
-            return (await self._request(Fetch(account, handle))).content
+            return (await self._call("fetch", account, handle)).content
         except SendUnclear as error:
             raise PlatformDown(str(error)) from None
 
     async def send_file(self, account: str, outbound: Outbound, content: bytes, key: str) -> str:
-        return await self._ask(SendFile(account, outbound, content, key))
+        return (await self._call("send_file", account, outbound, content, key)).receipt
 
-    async def _connect(self) -> _Streams:
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         try:
             return await asyncio.open_unix_connection(self._path, limit=MAX_LINE_BYTES)
         except OSError as error:
             raise PlatformDown(f"The platform does not respond: {error}") from None
 
-    async def _ask(self, request: Request) -> str:
-        return (await self._request(request)).receipt
-
-    async def _request(self, request: Request) -> Answer:
+    async def _call(self, do: str, *arguments: object) -> Answer:
         reader, writer = await self._connect()
         try:
-            await write(writer, request)
+            await write(writer, Request(do, arguments))
             answer = await read(reader, Answer)
         except OSError as error:
             raise SendUnclear(f"The connection was lost while sending: {error}") from None

@@ -1,7 +1,8 @@
 """Driver: send through an adapter as the gateway does, with a fake server at the other end."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from itertools import count
 from typing import TypeVar
 
@@ -9,16 +10,9 @@ import pytest
 
 from palaver.protocols import Adapter, Outbound, PlatformDown, TargetAway
 from palaver.testkit.fake_server import FakeServer, NotPossible
-from palaver.testkit.recorder import TIMEOUT_SECONDS
+from palaver.testkit.recorder import TIMEOUT_SECONDS, Recorder, running
 
-__all__ = [
-    "keep_pace",
-    "new_key",
-    "retry_until_connected",
-    "send",
-    "skip_unless_possible",
-    "to_chat",
-]
+__all__ = ["keep_pace", "new_key", "retry_until_connected", "run_adapter", "send", "skip_unless_possible", "to_chat"]
 
 T = TypeVar("T")
 _numbers = count(1)
@@ -37,6 +31,14 @@ def to_chat(adapter: Adapter, fake: FakeServer, text: str, *, thread_id: str | N
         thread_id=thread_id,
         text=text,
     )
+
+
+@asynccontextmanager
+async def run_adapter(fake: FakeServer) -> AsyncGenerator[tuple[Adapter, Recorder]]:
+    """Run a new adapter, and record what it hands over."""
+    adapter, recorder = fake.adapter(), Recorder()
+    async with running(adapter, recorder):
+        yield adapter, recorder
 
 
 async def send(

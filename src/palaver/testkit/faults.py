@@ -6,11 +6,7 @@ from enum import StrEnum
 
 from palaver.protocols import PlatformBusy, SendRefused, SendUnclear, TargetGone, value
 
-__all__ = [
-    "FaultInjector",
-    "Faults",
-    "SendFault",
-]
+__all__ = ["FaultInjector", "Faults", "SendFault"]
 
 
 class SendFault(StrEnum):

@@ -43,11 +43,7 @@ from palaver.testkit.chat import Chat
 from palaver.testkit.faults import FaultInjector, Faults, SendFault
 from palaver.testkit.updates import File, Message, Person, QueueStream, Update, UpdateQueue
 
-__all__ = [
-    "BOT",
-    "FakePlatform",
-    "LoopClock",
-]
+__all__ = ["BOT", "FakePlatform", "LoopClock"]
 
 BOT = "bot"
 """The account of ours that is in every chat by default."""
@@ -127,8 +123,7 @@ class FakePlatform:
     # For adapters
 
     async def open(self, account: str) -> QueueStream:
-        if self.down:
-            raise PlatformDown("The platform does not respond.")
+        self._check_connection()
         return self._queue(account).open()
 
     async def send(self, account: str, outbound: Outbound, key: str) -> str:
@@ -141,14 +136,16 @@ class FakePlatform:
         thread = f"t{len(chat.messages) + 1}"
         return (await self._show(account, replace(outbound, thread_id=thread), key)).thread or thread
 
-    async def _show(self, account: str, outbound: Outbound, key: str) -> Message:
+    async def _show(self, account: str, outbound: Outbound, key: str, file: File | None = None) -> Message:
         fault = await self._start_send()
         chat = self._find_chat(account, outbound)
-        if self._repeats_safely and (known := self._sent_before(chat, key)):
+        sent = chat.shown if self._repeats_safely else ()
+        if known := next((message for message in sent if message.key == key), None):
             return known
-        self._check_text(chat, outbound.text)
+        if file is None:
+            self._check_text(chat, outbound.text)
         cuts = self._cuts
-        message = chat.show(account, outbound, key=key)
+        message = chat.show(account, outbound, key=key, file=file)
         if fault:
             raise self.injector.error(fault)
         await self._delay(cuts)
@@ -166,19 +163,16 @@ class FakePlatform:
             raise self.injector.error(fault)
 
     async def typing(self, account: str, outbound: Outbound) -> None:
-        if self.down:
-            raise PlatformDown("The platform does not respond.")
+        self._check_connection()
         self._find_chat(account, outbound).typing.append((account, outbound.thread_id))
 
     async def show_menu(self, account: str, commands: Sequence[MenuCommand]) -> None:
-        if self.down:
-            raise PlatformDown("The platform does not respond.")
+        self._check_connection()
         self.menus[account] = tuple(commands)
 
     async def fetch(self, account: str, handle: str) -> bytes:
         """Return the content of a file, by the handle from its message."""
-        if self.down:
-            raise PlatformDown("The platform does not respond.")
+        self._check_connection()
         fault = self.injector.next_fault()
         await asyncio.sleep(self.injector.delay())
         if fault is SendFault.BUSY:
@@ -193,18 +187,11 @@ class FakePlatform:
         return found.files[int(position)].content
 
     async def send_file(self, account: str, outbound: Outbound, content: bytes, key: str) -> str:
-        fault = await self._start_send()
-        chat = self._find_chat(account, outbound)
-        if self._repeats_safely and (known := self._sent_before(chat, key)):
-            return known.id
         named = outbound.file
         if named is None:
             raise SendRefused("There is no file to send.")
         file = File(name=named.name.stored(), media_type=named.media_type, content=content, size=len(content))
-        message = chat.show(account, outbound, key=key, file=file)
-        if fault:
-            raise self.injector.error(fault)
-        return message.id
+        return (await self._show(account, outbound, key, file)).id
 
     def _chat(self, kind: str, title: str, people: tuple[Person, ...], accounts: Iterable[str]) -> Chat:
         chat = Chat(
@@ -225,16 +212,9 @@ class FakePlatform:
         return self._queues.setdefault(account, UpdateQueue(self.injector))
 
     def _report(self, chat: Chat, person: Person, message: Message) -> None:
-        update = Update(
-            number=next(self._update_numbers),
-            chat=chat.id,
-            kind=chat.kind,
-            title=chat.title,
-            person=person,
-            message=replace(message, files=tuple(map(_without_content, message.files))) if message.files else message,
-        )
-        for account in sorted(chat.accounts.intersection(message.mentions) if message.pressed else chat.accounts):
-            self._deliver(self._queue(account), update)
+        reported = replace(message, files=tuple(map(_without_content, message.files))) if message.files else message
+        accounts = chat.accounts.intersection(message.mentions) if message.pressed else chat.accounts
+        self._deliver(sorted(accounts), self._update(chat, person, reported))
 
     def _rename(self, chat: Chat, silently: bool) -> None:
         old, chat.id = chat.id, f"c{next(self._chat_numbers)}"
@@ -244,22 +224,33 @@ class FakePlatform:
             return
         nobody, nothing = Person(id="", name=""), Message(id="", author="", text="", at=self._clock.now())
         for account in sorted(chat.accounts):
-            number = next(self._update_numbers)
-            update = Update(
-                number=number, chat=chat.id, kind=chat.kind, title=chat.title, person=nobody, message=nothing
-            )
-            self._deliver(self._queue(account), replace(update, moved_from=old))
+            self._deliver([account], self._update(chat, nobody, nothing, moved_from=old))
 
-    def _deliver(self, queue: UpdateQueue, update: Update) -> None:
-        if delay := self.injector.delay():
-            asyncio.get_running_loop().call_later(delay, queue.put, update)
-        else:
-            queue.put(update)
+    def _update(self, chat: Chat, person: Person, message: Message, *, moved_from: str | None = None) -> Update:
+        return Update(
+            number=next(self._update_numbers),
+            chat=chat.id,
+            kind=chat.kind,
+            title=chat.title,
+            person=person,
+            message=message,
+            moved_from=moved_from,
+        )
+
+    def _deliver(self, accounts: Iterable[str], update: Update) -> None:
+        for queue in map(self._queue, accounts):
+            if delay := self.injector.delay():
+                asyncio.get_running_loop().call_later(delay, queue.put, update)
+            else:
+                queue.put(update)
+
+    def _check_connection(self) -> None:
+        if self.down:
+            raise PlatformDown("The platform does not respond.")
 
     async def _start_send(self) -> SendFault | None:
         """Fail as planned before the message is shown; return the fault that strikes afterwards."""
-        if self.down:
-            raise PlatformDown("The platform does not respond.")
+        self._check_connection()
         fault = self.injector.next_fault()
         await self._delay(self._cuts)
         if fault and fault is not SendFault.LOST_AFTER:
@@ -282,9 +273,6 @@ class FakePlatform:
         if chat.away:
             raise TargetAway(self.injector.faults.busy_for)
         return chat
-
-    def _sent_before(self, chat: Chat, key: str) -> Message | None:
-        return next((message for message in chat.shown if message.key == key), None)
 
     def _check_text(self, chat: Chat, text: str) -> None:
         length = self._unit.measure(text)

@@ -17,11 +17,7 @@ from palaver.protocols import (
     Trust,
 )
 
-__all__ = [
-    "TIMEOUT_SECONDS",
-    "Recorder",
-    "running",
-]
+__all__ = ["TIMEOUT_SECONDS", "Recorder", "running"]
 
 TIMEOUT_SECONDS = 10.0
 """How long to wait for something that should happen."""

@@ -15,25 +15,9 @@ from palaver.testkit.chat import Chat
 from palaver.testkit.client import UpdateStream
 from palaver.testkit.platform import FakePlatform
 from palaver.testkit.updates import Person
-from palaver.testkit.wire import (
-    MAX_LINE_BYTES,
-    Answer,
-    Edit,
-    Fetch,
-    Open,
-    OpenThread,
-    Send,
-    SendFile,
-    ShowMenu,
-    Typing,
-    read,
-    read_request,
-    write,
-)
+from palaver.testkit.wire import MAX_LINE_BYTES, Answer, Request, read, write
 
-__all__ = [
-    "serve",
-]
+__all__ = ["serve"]
 
 
 @asynccontextmanager
@@ -60,47 +44,23 @@ async def _handle(platform: FakePlatform, reader: asyncio.StreamReader, writer: 
     try:
         # A client can be killed at any time, and the platform can close a connection without an answer.
         with suppress(OSError, SendUnclear, PlatformDown):
-            match await read_request(reader):
-                case None:
-                    pass
-                case Open(account):
-                    await _stream_updates(await platform.open(account), reader, writer)
-                case request:
-                    await write(writer, await _answer(platform, request))
+            request = await read(reader, Request)
+            if request and request.do == "open":
+                await _stream_updates(await platform.open(*request.decoded()), reader, writer)
+            elif request:
+                await write(writer, await _answer(platform, request))
     finally:
         writer.close()
 
 
-async def _answer(
-    platform: FakePlatform, request: Send | OpenThread | Edit | Typing | Fetch | SendFile | ShowMenu
-) -> Answer:
+async def _answer(platform: FakePlatform, request: Request) -> Answer:
     try:
-        match request:
-            case Send(account, outbound, key):
-                return Answer(receipt=await platform.send(account, outbound, key))
-            case OpenThread(account, outbound, key):
-                return Answer(receipt=await platform.open_thread(account, outbound, key))
-            case Fetch(account, handle):
-                return Answer(content=await platform.fetch(account, handle))
-            case SendFile(account, outbound, content, key):
-                return Answer(receipt=await platform.send_file(account, outbound, content, key))
-            case Edit() | Typing() | ShowMenu():
-                await _do(platform, request)
+        result = await getattr(platform, request.do)(*request.decoded())
     except SendUnclear:
         raise
     except PlatformError as error:
         return Answer.of(error)
-    return Answer()
-
-
-async def _do(platform: FakePlatform, request: Edit | Typing | ShowMenu) -> None:
-    match request:
-        case Edit(account, outbound, receipt):
-            await platform.edit(account, receipt, outbound)
-        case ShowMenu(account, commands):
-            await platform.show_menu(account, commands)
-        case Typing(account, outbound):
-            await platform.typing(account, outbound)
+    return Answer(content=result) if isinstance(result, bytes) else Answer(receipt=result or "")
 
 
 async def _stream_updates(stream: UpdateStream, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -7,14 +7,7 @@ from datetime import datetime
 from palaver.protocols import Choice, PlatformDown, value
 from palaver.testkit.faults import FaultInjector
 
-__all__ = [
-    "File",
-    "Message",
-    "Person",
-    "QueueStream",
-    "Update",
-    "UpdateQueue",
-]
+__all__ = ["File", "Message", "Person", "QueueStream", "Update", "UpdateQueue"]
 
 
 @value

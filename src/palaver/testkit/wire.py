@@ -1,27 +1,26 @@
 """The protocol between the fake platform and adapters in other processes: JSON lines over a local socket.
 
-A connection carries one request. `send`, `open-thread`, `edit`, `show-menu`, `typing` and the file requests get one
-answer; to leave the sender in doubt, the platform closes the connection without one:
+A connection carries one call of `PlatformClient` and gets one answer; to leave the sender in doubt, the platform closes
+the connection without one:
 
-    → {"do": "send", "account": "bot", "key": "7.0", "outbound": {"platform": "fake", "chat_id": "c1", "text": "hi"}}
+    → {"do": "send", "arguments": ["bot", {"platform": "fake", "chat_id": "c1", "text": "hi"}, "7.0"]}
     ← {"receipt": "12"}
-    → {"do": "fetch", "account": "bot", "handle": "c1/3/0"}
+    → {"do": "fetch", "arguments": ["bot", "c1/3/0"]}
     ← {"content": "aGk="}
-    → {"do": "edit", "account": "bot", "receipt": "12", "outbound": {…}}
+    → {"do": "edit", "arguments": ["bot", "12", {…}]}
     ← {"error": "busy", "words": "…", "after": 1.5}
 
 The errors are `down`, `busy` and `away` (both with `after`), `refused`, `gone`, and `moved`, whose `words` are the new
 id of the chat. `open` streams updates and takes the numbers of those that are stored:
 
-    → {"do": "open", "account": "bot"}
+    → {"do": "open", "arguments": ["bot"]}
     ← {"number": 1, "chat": "c1", "kind": "dm", "title": "alice", "person": {…}, "message": {…}}
     → 1
 """
 
 import asyncio
 import json
-import re
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -38,72 +37,29 @@ from palaver.protocols import (
     TargetGone,
 )
 
-__all__ = [
-    "MAX_LINE_BYTES",
-    "Answer",
-    "Edit",
-    "Fetch",
-    "Open",
-    "OpenThread",
-    "Request",
-    "Send",
-    "SendFile",
-    "ShowMenu",
-    "Typing",
-    "read",
-    "read_request",
-    "write",
-]
+__all__ = ["MAX_LINE_BYTES", "Answer", "Request", "read", "write"]
 
 MAX_LINE_BYTES = 1 << 24
 _T = TypeVar("_T")
+_ARGUMENTS: dict[str, Any] = {
+    "open": tuple[str],
+    "send": tuple[str, Outbound, str],
+    "open_thread": tuple[str, Outbound, str],
+    "edit": tuple[str, str, Outbound],
+    "typing": tuple[str, Outbound],
+    "show_menu": tuple[str, tuple[MenuCommand, ...]],
+    "fetch": tuple[str, str],
+    "send_file": tuple[str, Outbound, bytes, str],
+}
 
 
-def _kebab(name: str) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower()
+class Request(msgspec.Struct, frozen=True):
+    do: str
+    """A method of `PlatformClient`."""
+    arguments: tuple[Any, ...]
 
-
-class _Request(msgspec.Struct, frozen=True, tag_field="do", tag=_kebab):
-    account: str
-
-
-class Open(_Request, frozen=True): ...
-
-
-class Send(_Request, frozen=True):
-    outbound: Outbound
-    key: str
-
-
-class OpenThread(_Request, frozen=True):
-    outbound: Outbound
-    key: str
-
-
-class Edit(_Request, frozen=True):
-    outbound: Outbound
-    receipt: str
-
-
-class Fetch(_Request, frozen=True):
-    handle: str
-
-
-class SendFile(_Request, frozen=True):
-    outbound: Outbound
-    content: bytes
-    key: str
-
-
-class Typing(_Request, frozen=True):
-    outbound: Outbound
-
-
-class ShowMenu(_Request, frozen=True):
-    commands: tuple[MenuCommand, ...]
-
-
-Request = Open | Send | OpenThread | Edit | Typing | Fetch | SendFile | ShowMenu
+    def decoded(self) -> tuple[Any, ...]:
+        return msgspec.convert(self.arguments, _ARGUMENTS[self.do], dec_hook=_decode_label)
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -159,15 +115,5 @@ async def write(writer: asyncio.StreamWriter, value: object) -> None:
 
 async def read(reader: asyncio.StreamReader, kind: type[_T]) -> _T | None:
     """Return the next value, or None if the other side has closed the connection, even in the middle of a line."""
-    value = await _value(reader)
-    return None if value is None else msgspec.convert(value, kind, dec_hook=_decode_label)
-
-
-async def read_request(reader: asyncio.StreamReader) -> Request | None:
-    value = await _value(reader)
-    return None if value is None else msgspec.convert(value, Request, dec_hook=_decode_label)
-
-
-async def _value(reader: asyncio.StreamReader) -> object:
     line = await reader.readline()
-    return json.loads(line) if line.endswith(b"\n") else None
+    return msgspec.convert(json.loads(line), kind, dec_hook=_decode_label) if line.endswith(b"\n") else None
