@@ -20,33 +20,6 @@ from palaver.store.conversations.visibility import find, get, get_visible, lock_
 from palaver.store.records import SESSION_COLUMNS, instant, json_text, micros, session_of, source_text
 from palaver.store.results import Opened, Opening, OperationKind, ResetRule
 
-__all__ = [
-    "AUTOMATIC_ENDS",
-    "DELIBERATE_ENDS",
-    "check_not_busy",
-    "continue_here",
-    "create",
-    "end",
-    "find",
-    "get",
-    "get_visible",
-    "join",
-    "new_id",
-    "open_by_key",
-    "open_locked",
-    "open_session",
-    "rename",
-    "reopen",
-    "reset",
-    "reset_reason",
-    "route",
-    "routed_session",
-    "set_override",
-    "suggest_title",
-    "switch",
-    "touch",
-]
-
 AUTOMATIC_ENDS = frozenset({EndReason.IDLE, EndReason.DAILY, EndReason.SUSPENDED, EndReason.EXPIRED})
 """Reasons that nobody asked for: the next message starts fresh with a notice, and /back returns here."""
 DELIBERATE_ENDS = frozenset({EndReason.RESET, EndReason.HANDED_OFF})

@@ -18,24 +18,6 @@ from palaver.store.conversations.visibility import get_visible
 from palaver.store.records import Prepared, entries_of, prepare
 from palaver.store.results import OperationKind, Undone
 
-__all__ = [
-    "JOURNAL",
-    "SEQS",
-    "advance_shown_from",
-    "append",
-    "append_outside_turn",
-    "compact",
-    "hide",
-    "load",
-    "load_all",
-    "load_shown",
-    "load_visible",
-    "page",
-    "show",
-    "undo",
-    "write_journal",
-]
-
 SEQS = 1 << 24
 """Entry ids are session number * SEQS + seq."""
 

@@ -1,6 +1,6 @@
 """Read entries for the search: those that the journal says are new, and those that a principal may see."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from palaver.db.transaction import Row, Statements, Value, transaction
@@ -32,6 +32,8 @@ class JournalRow(NamedTuple):
     last: int
     done: int = 0
     """The last seq of the row that is already indexed."""
+    xid: int = 0
+    """The transaction that wrote it; 0 in SQLite, which numbers rows in commit order."""
 
 
 class EntryRange(NamedTuple):
@@ -44,16 +46,17 @@ class EntryRange(NamedTuple):
     entries: list[Row]
     """Id and body of each."""
 
-    def documents(self) -> Iterator[Document]:
-        """Tokenize the entries. Slow: do not call it on the event loop."""
-        decoded = entries_of(row[1] for row in self.entries)
-        for row, entry in zip(self.entries, decoded, strict=True):
-            yield from make_documents(row[0], entry, self.session, self.platform)
-
 
 def documents_of_changes(changes: Iterable[EntryRange]) -> list[Document]:
-    """Return each document once: ranges of a branch overlap."""
-    return list({(each.entry, each.page): each for change in changes for each in change.documents()}.values())
+    """Tokenize the entries. Slow: do not call it on the event loop."""
+    found: dict[tuple[int, int], Document] = {}
+    for change in changes:
+        decoded = entries_of(row[1] for row in change.entries)
+        for row, entry in zip(change.entries, decoded, strict=True):
+            for document in make_documents(row[0], entry, change.session, change.platform):
+                # Only once: ranges of a branch overlap.
+                found[document.entry, document.page] = document
+    return list(found.values())
 
 
 class JournalBatch(NamedTuple):
@@ -68,32 +71,20 @@ class JournalBatch(NamedTuple):
 def read_changes(rows: Sequence[JournalRow]) -> Statements[JournalBatch]:
     """Read the entries that these journal rows refer to, up to one batch."""
     changes: list[EntryRange] = []
-    budget = _Budget()
+    entries = size = 0
     for index, row in enumerate(rows):
         if row.kind not in _INDEXED_KINDS:
             continue
         platform, seq = yield from _first_seq(row)
         while seq <= row.last:
-            if budget.spent:
+            if entries >= _BATCH_ENTRIES or size >= _BATCH_BYTES:
                 return JournalBatch(changes, index, seq - 1)
-            changes.append((yield from _read_range(row.session, platform, seq, row.last)))
-            budget.pay(changes[-1])
-            seq = changes[-1].last % SEQS + 1
+            change = yield from _read_range(row.session, platform, seq, row.last)
+            changes.append(change)
+            entries += len(change.entries)
+            size += sum(len(body) for _, body in change.entries)
+            seq = change.last % SEQS + 1
     return JournalBatch(changes, len(rows))
-
-
-class _Budget:
-    def __init__(self) -> None:
-        self._entries = 0
-        self._bytes = 0
-
-    @property
-    def spent(self) -> bool:
-        return self._entries >= _BATCH_ENTRIES or self._bytes >= _BATCH_BYTES
-
-    def pay(self, change: EntryRange) -> None:
-        self._entries += len(change.entries)
-        self._bytes += sum(len(row[1]) for row in change.entries)
 
 
 def _first_seq(row: JournalRow) -> Statements[tuple[str, int]]:

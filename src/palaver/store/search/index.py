@@ -87,15 +87,42 @@ class Condition(NamedTuple):
     needles: tuple[str, ...] = ()
 
 
+def any_of(terms: Iterable[str]) -> Condition:
+    return Condition(tuple((term,) for term in terms))
+
+
+class TermSyntax(NamedTuple):
+    """How an engine writes conditions over terms."""
+
+    both: str
+    either: str
+    quote: str
+    prefix: str
+
+    def write(self, conditions: Iterable[Condition]) -> str:
+        return self.both.join(f"({self.either.join(self._options(each))})" for each in conditions)
+
+    def _options(self, condition: Condition) -> Iterator[str]:
+        for terms in condition.options:
+            words = self.both.join(f"{self.quote}{term}{self.quote}" for term in terms)
+            yield f"({words}{self.prefix if condition.prefix else ''})"
+
+
 class IndexQuery(NamedTuple):
-    """Every condition must be met, and one tag of each group."""
+    """Every condition must be met."""
 
     conditions: tuple[Condition, ...]
-    tags: tuple[tuple[str, ...], ...]
     sessions: tuple[int, ...] | None
     """If not None, only entries of these sessions match."""
     since: int | None
     until: int | None
+
+
+def needle_filters(query: IndexQuery, contains: str) -> Iterator[Filter]:
+    """Compare the body with the needles; `contains` is the engine's test for one."""
+    for condition in query.conditions:
+        if condition.needles:
+            yield Filter(f"({' OR '.join([contains] * len(condition.needles))})", condition.needles)
 
 
 class Candidate(NamedTuple):

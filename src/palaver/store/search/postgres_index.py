@@ -23,7 +23,9 @@ from palaver.store.search.index import (
     Document,
     IndexLost,
     IndexQuery,
+    TermSyntax,
     join_filters,
+    needle_filters,
     terms_of,
 )
 
@@ -39,67 +41,49 @@ def find_candidates(
     """Return the oid of the table, and the candidates in it."""
     # Plan each query anew: a plan that suits some words and sessions is slow for others.
     yield "SELECT set_config('plan_cache_mode', 'force_custom_plan', TRUE)", ()
-    rows = yield from _find(_CandidateQuery(query, after, bodies=bodies), limit)
+    columns = f"id, entry, page, at{f', left(body, {_BODY_CHARS})' if bodies else ''}"
+    rows = yield from _find(columns, join_filters(_bounds(query, after)), join_filters(_match(query)), limit)
     # Read last: once the table was read, nobody can replace it before this transaction ends.
     table = yield "SELECT to_regclass('search_documents')::oid::bigint", ()
     return table[0][0], [Candidate(*row) for row in rows]
 
 
-def _find(candidates: "_CandidateQuery", limit: int) -> Statements[list[Row]]:
-    rows = yield from candidates.among_newest(limit)
+def _find(columns: str, bounds: Filter, match: Filter, limit: int) -> Statements[list[Row]]:
+    """Look among the newest documents, then as far back as the limit seems to need, then everywhere."""
+    rows = yield (
+        f"SELECT {columns} FROM (SELECT * FROM search_documents WHERE {bounds.sql} {_NEWEST_FIRST}"
+        f" LIMIT {NEWEST_WINDOW}) d WHERE {match.sql} {_NEWEST_FIRST} LIMIT ?",
+        (*bounds.values, *match.values, limit),
+    )
     if len(rows) >= limit:
         return rows
-    start = yield from candidates.start_of_newest()
-    if start is None:
+    start_of_newest = yield (
+        f"SELECT at FROM search_documents WHERE {bounds.sql} {_NEWEST_FIRST} LIMIT 1 OFFSET {NEWEST_WINDOW}",
+        bounds.values,
+    )
+    if not start_of_newest:
         return rows
     if rows:
         newest = rows[0][_AT]
-        rows = yield from candidates.in_index(limit, since=newest - (newest - start) * 2 * limit // len(rows))
-    return rows if len(rows) >= limit else (yield from candidates.in_index(limit))
+        since = newest - (newest - start_of_newest[0][0]) * 2 * limit // len(rows)
+        rows = yield from _find_by_terms(columns, [match, bounds, Filter("at >= ?", (since,))], limit)
+    return rows if len(rows) >= limit else (yield from _find_by_terms(columns, [match, bounds], limit))
 
 
+_NEWEST_FIRST = "ORDER BY at DESC, id DESC"
 _AT = 3
 
 
-class _CandidateQuery:
-    def __init__(self, query: IndexQuery, after: Candidate | None, *, bodies: bool) -> None:
-        self._bounds = join_filters(_bounds(query, after))
-        self._match = join_filters(_match(query))
-        self._columns = f"id, entry, page, at{f', left(body, {_BODY_CHARS})' if bodies else ''}"
-
-    @transaction
-    def among_newest(self, limit: int) -> Statements[list[Row]]:
-        bounds, match = self._bounds, self._match
-        return (
-            yield (
-                f"SELECT {self._columns} FROM (SELECT * FROM search_documents WHERE {bounds.sql} ORDER BY at DESC,"
-                f" id DESC LIMIT {NEWEST_WINDOW}) d WHERE {match.sql} ORDER BY at DESC, id DESC LIMIT ?",
-                (*bounds.values, *match.values, limit),
-            )
-        )
-
-    @transaction
-    def start_of_newest(self) -> Statements[int | None]:
-        """Return the time of the oldest document in the window, or None if the window holds all."""
-        rows = yield (
-            f"SELECT at FROM search_documents WHERE {self._bounds.sql} ORDER BY at DESC, id DESC"
-            f" LIMIT 1 OFFSET {NEWEST_WINDOW}",
-            self._bounds.values,
-        )
-        return rows[0][0] if rows else None
-
-    @transaction
-    def in_index(self, limit: int, since: int | None = None) -> Statements[list[Row]]:
-        """Match first, then sort: otherwise the planner may walk all documents in time order."""
-        where = join_filters([self._match, self._bounds, *([] if since is None else [Filter("at >= ?", (since,))])])
-        return (
-            yield (
-                f"WITH found AS MATERIALIZED (SELECT id, at FROM search_documents WHERE {where.sql})"
-                f" SELECT {self._columns} FROM search_documents WHERE id IN"
-                " (SELECT id FROM found ORDER BY at DESC, id DESC LIMIT ?) ORDER BY at DESC, id DESC",
-                (*where.values, limit),
-            )
-        )
+def _find_by_terms(columns: str, conditions: Sequence[Filter], limit: int) -> Statements[list[Row]]:
+    """Match first, then sort: otherwise the planner may walk all documents in time order."""
+    where = join_filters(conditions)
+    rows = yield (
+        f"WITH found AS MATERIALIZED (SELECT id, at FROM search_documents WHERE {where.sql})"
+        f" SELECT {columns} FROM search_documents WHERE id IN"
+        f" (SELECT id FROM found {_NEWEST_FIRST} LIMIT ?) {_NEWEST_FIRST}",
+        (*where.values, limit),
+    )
+    return rows
 
 
 def _bounds(query: IndexQuery, after: Candidate | None) -> Iterator[Filter]:
@@ -115,31 +99,17 @@ def _bounds(query: IndexQuery, after: Candidate | None) -> Iterator[Filter]:
 
 
 def _match(query: IndexQuery) -> Iterator[Filter]:
-    yield Filter("terms @@ ?::text::tsquery", (_terms(query),))
-    for condition in query.conditions:
-        if condition.needles:
-            yield Filter(f"({' OR '.join(['strpos(body, ?) > 0'] * len(condition.needles))})", condition.needles)
-
-
-def _terms(query: IndexQuery) -> str:
     """Leave out short prefixes if there is anything else: half of all documents match, and the needles decide."""
-    selective = [_option(condition) for condition in query.conditions if not _is_short(condition)]
-    tags = [" | ".join(map(_quoted, group)) for group in query.tags]
-    parts = [*selective, *tags] or [_option(condition) for condition in query.conditions]
-    return " & ".join(f"({part})" for part in parts)
+    selective = [condition for condition in query.conditions if not _is_short(condition)]
+    yield Filter("terms @@ ?::text::tsquery", (_SYNTAX.write(selective or query.conditions),))
+    yield from needle_filters(query, "strpos(body, ?) > 0")
+
+
+_SYNTAX = TermSyntax(" & ", " | ", "'", ":*")
 
 
 def _is_short(condition: Condition) -> bool:
     return condition.prefix and len(condition.options) == 1 and len("".join(condition.options[0])) < _SHORT_PREFIX
-
-
-def _option(condition: Condition) -> str:
-    star = ":*" if condition.prefix else ""
-    return " | ".join(f"({' & '.join(map(_quoted, terms))}{star})" for terms in condition.options)
-
-
-def _quoted(term: str) -> str:
-    return f"'{term}'"
 
 
 T = TypeVar("T")
@@ -163,29 +133,18 @@ _SCHEMA = (
 )
 
 
-class _Mark(NamedTuple):
+class _Unread(NamedTuple):
+    mark: tuple[int, int]
     """Everything up to this transaction and position is indexed."""
-
-    xid: int
-    pos: int
     version: int
     """Changes with every change of the index."""
-
-
-class _CommittedRow(NamedTuple):
-    xid: int
-    row: JournalRow
-
-
-class _Unread(NamedTuple):
-    mark: _Mark
     settled: int
     """All transactions before this one have ended."""
     table: int
     """Changes when the index is rebuilt."""
     forgettable: bool
     """`search_ahead` has rows that are no longer needed."""
-    rows: list[_CommittedRow]
+    rows: list[JournalRow]
     progress: JournalBatch
 
 
@@ -204,9 +163,12 @@ class PostgresIndex:
         async with self._catch_up_lock:
             entries = 0
             while True:
-                read = await self._read_journal()
-                if read is None:
-                    await self._database.transact(_create_tables(only_if_broken=True))
+                try:
+                    read = await self._database.read(_read_journal())
+                except (IndexLost, StoreError) as error:
+                    if not _is_broken(error):
+                        raise
+                    await self.open()
                     continue
                 self._complete = read.table
                 if not read.rows and not read.forgettable:
@@ -217,15 +179,6 @@ class PostgresIndex:
             if entries >= ANALYZE_AFTER_ENTRIES:
                 await self._run(self._database.transact(_analyze()))
             return entries
-
-    async def _read_journal(self) -> _Unread | None:
-        """Return None if the tables are missing or unusable."""
-        try:
-            return await self._database.read(_read_journal())
-        except (IndexLost, StoreError) as error:
-            if not _is_broken(error):
-                raise
-            return None
 
     async def candidates(
         self, query: IndexQuery, after: Candidate | None, limit: int, *, bodies: bool
@@ -312,15 +265,15 @@ def _read_journal() -> Statements[_Unread]:
         raise IndexLost("the tables have another format or come from another server")
     _, xid, pos, version, settled, table, forgettable, _ = rows[0]
     rows = yield (
-        "SELECT j.xid::text, j.pos, j.session_no, j.kind, j.first_seq, j.last_seq, coalesce(a.done, 0)"
+        "SELECT j.pos, j.session_no, j.kind, j.first_seq, j.last_seq, coalesce(a.done, 0), j.xid::text::bigint"
         " FROM journal j LEFT JOIN search_ahead a ON a.pos = j.pos"
         " WHERE (j.xid, j.pos) > (?::text::xid8, ?) AND (a.pos IS NULL OR a.done < j.last_seq)"
         f" ORDER BY j.xid, j.pos LIMIT {_JOURNAL_ROWS}",
         (xid, pos),
     )
-    committed = [_CommittedRow(int(row[0]), JournalRow(*row[1:])) for row in rows]
-    progress = yield from read_changes([each.row for each in committed])
-    return _Unread(_Mark(int(xid), pos, version), int(settled), table, forgettable, committed, progress)
+    committed = [JournalRow(*row) for row in rows]
+    progress = yield from read_changes(committed)
+    return _Unread((int(xid), pos), version, int(settled), table, forgettable, committed, progress)
 
 
 @transaction
@@ -334,7 +287,7 @@ def _write(read: _Unread, documents: Sequence[Document]) -> Statements[bool]:
     """Write a batch; return False if another worker has indexed meanwhile."""
     yield _LOCK
     rows = yield "SELECT version FROM search_mark", ()
-    if [row[0] for row in rows] != [read.mark.version]:
+    if [row[0] for row in rows] != [read.version]:
         return False
     ranges: list[tuple[Value, ...]] = [(each.session, each.first, each.last) for each in read.progress.changes]
     yield "DELETE FROM search_documents WHERE session = ? AND entry >= ? AND entry <= ?", ranges
@@ -352,18 +305,14 @@ def _write(read: _Unread, documents: Sequence[Document]) -> Statements[bool]:
 
 def _advance_mark(read: _Unread) -> Statements[None]:
     finished = read.rows[: read.progress.rows]
-    mark = (read.mark.xid, read.mark.pos)
+    mark = read.mark
     if len(finished) == len(read.rows) < _JOURNAL_ROWS:
         mark = max(mark, (read.settled, 0))
-    for each in finished:
-        if each.xid < read.settled:
-            mark = max(mark, (each.xid, each.row.pos))
-    ahead: list[tuple[Value, ...]] = [
-        (each.row.pos, str(each.xid), each.row.last) for each in finished if each.xid >= read.settled
-    ]
+    mark = max([mark, *((row.xid, row.pos) for row in finished if row.xid < read.settled)])
+    ahead: list[tuple[Value, ...]] = [(row.pos, str(row.xid), row.last) for row in finished if row.xid >= read.settled]
     if read.progress.done:
         partly = read.rows[read.progress.rows]
-        ahead.append((partly.row.pos, str(partly.xid), read.progress.done))
+        ahead.append((partly.pos, str(partly.xid), read.progress.done))
     yield (
         "INSERT INTO search_ahead VALUES (?, ?::text::xid8, ?) ON CONFLICT (pos) DO UPDATE SET done = excluded.done",
         ahead,

@@ -8,14 +8,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
-from palaver.db.transaction import Database
+from palaver.db.transaction import JOURNAL, Database
 from palaver.model.errors import StoreError
 from palaver.model.query import Clause, Query, parse_query
 from palaver.model.session import Principal, Session
 from palaver.model.tokenizer import split_pages
 from palaver.model.transcript import Entry, Role
 from palaver.model.value import value
-from palaver.store.conversations.transcript import JOURNAL
 from palaver.store.records import micros
 from palaver.store.search.entries import (
     count_existing,
@@ -30,6 +29,7 @@ from palaver.store.search.index import (
     Index,
     IndexLost,
     IndexQuery,
+    any_of,
     person_tag,
     platform_tag,
     role_tag,
@@ -152,7 +152,7 @@ class Search:
                 await self._load(found, chunk, principal, limit, step=MAX_CHUNK)
                 if len(found) >= limit:
                     break
-        hits = await asyncio.to_thread(_hits, asked, list(found.values())[:limit])
+        hits = await asyncio.to_thread(lambda: [_hit(asked, each) for each in list(found.values())[:limit]])
         return [await self._with_neighbours(hit, neighbours) for hit in hits] if neighbours > 0 else hits
 
     async def _scope(self, principal: Principal, session: str | None) -> list[int] | None:
@@ -235,10 +235,6 @@ class _Found(NamedTuple):
     entry: Entry
 
 
-def _hits(query: Query, found: Sequence[_Found]) -> list[Hit]:
-    return [_hit(query, each) for each in found]
-
-
 def _hit(query: Query, found: _Found) -> Hit:
     text = found.entry.text
     start, end = split_pages(text)[found.candidate.page]
@@ -267,12 +263,12 @@ async def _wait_until_quiet(written: asyncio.Event) -> None:
 
 
 def _index_query(query: Query, filters: SearchFilter, sessions: Sequence[int] | None) -> IndexQuery:
-    roles = tuple(role_tag(role.value) for role in sorted(filters.roles))
-    platforms = () if filters.platform is None else (platform_tag(filters.platform),)
-    people = tuple(person_tag(person) for person in sorted(filters.people))
+    roles = [role_tag(role.value) for role in sorted(filters.roles)]
+    platforms = [] if filters.platform is None else [platform_tag(filters.platform)]
+    people = [person_tag(person) for person in sorted(filters.people)]
+    tags = (any_of(group) for group in (roles, platforms, people) if group)
     return IndexQuery(
-        tuple(map(_condition, query.clauses)),
-        tuple(filter(None, (roles, platforms, people))),
+        (*map(_condition, query.clauses), *tags),
         None if sessions is None else tuple(sessions),
         None if filters.since is None else micros(filters.since),
         None if filters.until is None else micros(filters.until),

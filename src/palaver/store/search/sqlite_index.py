@@ -13,15 +13,17 @@ from palaver.db.sqlite import SqliteDatabase, use_write_ahead_log
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import StoreUnavailable
 from palaver.store.conversations.visibility import Filter
-from palaver.store.search.entries import EntryRange, JournalBatch, JournalRow, documents_of_changes, read_changes
+from palaver.store.search.entries import EntryRange, JournalRow, documents_of_changes, read_changes
 from palaver.store.search.index import (
     FORMAT,
     Candidate,
     Condition,
-    Document,
     IndexLost,
     IndexQuery,
+    TermSyntax,
+    any_of,
     join_filters,
+    needle_filters,
     session_tag,
     terms_of,
 )
@@ -53,34 +55,83 @@ class Mark(NamedTuple):
     fingerprint: str = ""
 
 
-class Batch(NamedTuple):
-    after: Mark
-    until: Mark
-    changes: Sequence[EntryRange]
-
-
-class IndexFile:
+class SqliteIndex:
     """The file, used from one thread. Other processes may use the same file."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._database = database
+        self._path = database.path.with_name(database.path.name + ".search")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="palaver-search")
         self._db: sqlite3.Connection | None = None
         self._inode = 0
-        self.generation = 0
+        self._generation = 0
         """Changes with every opening of the file."""
+        self._complete_generation = 0
         self._next_free_second: dict[int, int] = {}
+        self._catch_up_lock = asyncio.Lock()
 
-    def close(self) -> None:
+    async def catch_up(self, *, purge: bool) -> int:
+        async with self._catch_up_lock:
+            entries = await self._index_journal()
+            self._complete_generation = await self._run(lambda: self._generation)
+        while purge and await self._use(_purge):
+            pass  # in small steps, so that a search can run between them
+        return entries
+
+    async def _index_journal(self) -> int:
+        entries = 0
+        while True:
+            mark = await self._use(_mark_of)
+            read = await self._database.read(_read_after(mark))
+            if read is None:
+                await self.clear()
+            elif read[1] == mark:
+                return entries
+            else:
+                entries += await self._use(partial(self._write, mark, *read))
+
+    async def candidates(
+        self, query: IndexQuery, after: Candidate | None, limit: int, *, bodies: bool
+    ) -> list[Candidate]:
+        generation = self._complete_generation
+
+        def read(db: sqlite3.Connection) -> list[Candidate]:
+            if self._generation != generation:
+                raise IndexLost("the file was replaced")
+            return find_candidates(db, query, after, limit, bodies=bodies, late=_get(db, "late", 0))
+
+        return await self._use(read)
+
+    async def entry_ids(self, after: int, limit: int) -> list[int]:
+        sql = "SELECT DISTINCT entry FROM documents WHERE entry > ? ORDER BY entry LIMIT ?"
+        return [row[0] for row in await self._use(lambda db: db.execute(sql, (after, limit)).fetchall())]
+
+    async def clear(self) -> None:
+        await self._run(self._clear)
+
+    async def close(self) -> None:
+        await self._run(self._close)
+        self._thread.shutdown()
+
+    async def _use(self, step: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._run(lambda: self._use_file(step))
+
+    async def _run(self, step: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, step)
+
+    # On the thread
+
+    def _close(self) -> None:
         if self._db:
             self._db.close()
             self._db = None
 
-    def clear(self) -> None:
-        self.close()
+    def _clear(self) -> None:
+        self._close()
         for ending in ("", "-wal", "-shm", "-journal"):
             Path(f"{self._path}{ending}").unlink(missing_ok=True)
 
-    def _use(self, step: Callable[[sqlite3.Connection], T]) -> T:
+    def _use_file(self, step: Callable[[sqlite3.Connection], T]) -> T:
         """Run a step; if the file is corrupt, delete it and raise IndexLost."""
         try:
             db = self._open()
@@ -90,18 +141,18 @@ class IndexFile:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
         except (sqlite3.DatabaseError, OSError) as error:
-            self.close()
+            self._close()
             if not _is_corrupt(error):
                 raise StoreUnavailable(f"the search index {self._path} is not usable now: {error}") from error
-            self.clear()
+            self._clear()
             raise IndexLost(str(error)) from error
 
     def _open(self) -> sqlite3.Connection:
         """Return a connection to the current file. Another process may have replaced it."""
         if self._db and self._inode == _inode_of(self._path):
             return self._db
-        self.close()
-        self.generation += 1
+        self._close()
+        self._generation += 1
         self._next_free_second.clear()
         if not self._path.exists() and is_writable(self._path.parent):
             self._path.touch(mode=0o600)
@@ -111,59 +162,28 @@ class IndexFile:
         self._db = db = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
         db.execute("PRAGMA busy_timeout = 20000")
         use_write_ahead_log(db)
-        db.execute("PRAGMA synchronous = NORMAL")
-        db.execute("PRAGMA secure_delete = ON")
-        db.execute("PRAGMA temp_store = MEMORY")
-        self._create_schema(db)
+        for setting in ("synchronous = NORMAL", "secure_delete = ON", "temp_store = MEMORY"):
+            db.execute(f"PRAGMA {setting}")
+        _create_schema(db)
         self._inode = _inode_of(self._path)
         return db
 
-    def _create_schema(self, db: sqlite3.Connection) -> None:
-        if _format_of(db) == FORMAT:
-            return
-        db.execute("BEGIN IMMEDIATE")
-        if _format_of(db) != FORMAT:
-            if db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
-                raise sqlite3.DatabaseError("the file has another format")
-            for statement in _SCHEMA.split(";\n"):
-                db.execute(statement)
-            db.execute("INSERT INTO meta VALUES ('format', ?)", (FORMAT,))
-        db.execute("COMMIT")
-
-    # Writing
-
-    def mark(self) -> Mark:
-        return self._use(_mark_of)
-
-    def write(self, batch: Batch) -> int:
+    def _write(self, after: Mark, changes: Sequence[EntryRange], until: Mark, db: sqlite3.Connection) -> int:
         """Index a batch and return the number of entries: 0 if another process has indexed meanwhile."""
-        documents = sorted(documents_of_changes(batch.changes), key=lambda document: document.at)
-        return self._use(lambda db: self._write(db, batch, documents))
-
-    def _write(self, db: sqlite3.Connection, batch: Batch, documents: Sequence[Document]) -> int:
+        documents = sorted(documents_of_changes(changes), key=lambda document: document.at)
         db.execute("BEGIN IMMEDIATE")
-        if _mark_of(db) != batch.after:
+        if _mark_of(db) != after:
             return 0
-        for change in batch.changes:
-            self._remove(db, change.first, change.last)
+        for change in changes:
+            _remove(db, change.first, change.last)
         for document in documents:
             number = self._free_number(db, document.at)
             db.execute("INSERT INTO documents VALUES (?, ?, ?, ?, ?)", (number, *document))
             db.execute("INSERT INTO terms (rowid, body) VALUES (?, ?)", (number, " ".join(terms_of(document.body))))
-        _set(db, "pos", batch.until.pos)
-        _set(db, "seq", batch.until.seq)
-        _set(db, "note", batch.until.fingerprint)
+        for name, value in zip(_MARK, until, strict=True):
+            _set(db, name, value)
         db.execute("COMMIT")
-        return sum(len(change.entries) for change in batch.changes)
-
-    def _remove(self, db: sqlite3.Connection, first: int, last: int) -> None:
-        rows = db.execute("SELECT id, body FROM documents WHERE entry BETWEEN ? AND ?", (first, last)).fetchall()
-        for number, body in rows:
-            terms = " ".join(terms_of(body))
-            db.execute("INSERT INTO terms (terms, rowid, body) VALUES ('delete', ?, ?)", (number, terms))
-        if rows:
-            db.execute("DELETE FROM documents WHERE entry BETWEEN ? AND ?", (first, last))
-            _set(db, "untidy", -1)
+        return sum(len(change.entries) for change in changes)
 
     def _free_number(self, db: sqlite3.Connection, at: int) -> int:
         """Return a free number in this second or the next that has one: documents are numbered in time order."""
@@ -179,49 +199,48 @@ class IndexFile:
             second += 1
         if second > wanted:
             self._next_free_second[wanted] = second
-            self._record_lateness(db, second - wanted)
+            # By how many seconds a number can be later than its document.
+            _set(db, "late", max(second - wanted, _get(db, "late", 0)))
         return number
 
-    def _record_lateness(self, db: sqlite3.Connection, seconds: int) -> None:
-        """Remember by how many seconds a number can be later than its document."""
-        if seconds > _get(db, "late", 0):
-            _set(db, "late", seconds)
 
-    def purge(self) -> bool:
-        """Merge away some deleted terms; return whether there are more."""
-        return self._use(self._purge)
+def _create_schema(db: sqlite3.Connection) -> None:
+    if _format_of(db) == FORMAT:
+        return
+    db.execute("BEGIN IMMEDIATE")
+    if _format_of(db) != FORMAT:
+        if db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall():
+            raise sqlite3.DatabaseError("the file has another format")
+        for statement in _SCHEMA.split(";\n"):
+            db.execute(statement)
+        _set(db, "format", FORMAT)
+    db.execute("COMMIT")
 
-    def _purge(self, db: sqlite3.Connection) -> bool:
-        unmerged = _get(db, "untidy", 0)
-        if not unmerged:
-            return False
-        db.execute("BEGIN IMMEDIATE")
-        before = db.total_changes
-        db.execute("INSERT INTO terms (terms, rank) VALUES ('merge', ?)", (unmerged * _MERGE_PAGES,))
-        finished = db.total_changes - before < 2  # noqa: PLR2004 - FTS5 says so when nothing was left to merge
-        _set(db, "untidy", 0 if finished else 1)
-        db.execute("COMMIT")
-        if finished:
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        return not finished
 
-    # Reading
+def _remove(db: sqlite3.Connection, first: int, last: int) -> None:
+    rows = db.execute("SELECT id, body FROM documents WHERE entry BETWEEN ? AND ?", (first, last)).fetchall()
+    for number, body in rows:
+        terms = " ".join(terms_of(body))
+        db.execute("INSERT INTO terms (terms, rowid, body) VALUES ('delete', ?, ?)", (number, terms))
+    if rows:
+        db.execute("DELETE FROM documents WHERE entry BETWEEN ? AND ?", (first, last))
+        _set(db, "untidy", -1)
 
-    def candidates(
-        self, query: IndexQuery, after: Candidate | None, limit: int, *, bodies: bool, generation: int
-    ) -> list[Candidate]:
-        """Raise IndexLost unless the file is still of this generation."""
 
-        def read(db: sqlite3.Connection) -> list[Candidate]:
-            if self.generation != generation:
-                raise IndexLost("the file was replaced")
-            return find_candidates(db, query, after, limit, bodies=bodies, late=_get(db, "late", 0))
-
-        return self._use(read)
-
-    def entry_ids(self, after: int, limit: int) -> list[int]:
-        sql = "SELECT DISTINCT entry FROM documents WHERE entry > ? ORDER BY entry LIMIT ?"
-        return [row[0] for row in self._use(lambda db: db.execute(sql, (after, limit)).fetchall())]
+def _purge(db: sqlite3.Connection) -> bool:
+    """Merge away some deleted terms; return whether there are more."""
+    unmerged = _get(db, "untidy", 0)
+    if not unmerged:
+        return False
+    db.execute("BEGIN IMMEDIATE")
+    before = db.total_changes
+    db.execute("INSERT INTO terms (terms, rank) VALUES ('merge', ?)", (unmerged * _MERGE_PAGES,))
+    finished = db.total_changes - before < 2  # noqa: PLR2004 - FTS5 says so when nothing was left to merge
+    _set(db, "untidy", 0 if finished else 1)
+    db.execute("COMMIT")
+    if finished:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return not finished
 
 
 def _is_corrupt(error: Exception) -> bool:
@@ -253,89 +272,38 @@ def _set(db: sqlite3.Connection, name: str, value: str | int) -> None:
     db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
 
+_MARK = ("pos", "seq", "note")
+
+
 def _mark_of(db: sqlite3.Connection) -> Mark:
-    return Mark(_get(db, "pos", 0), _get(db, "seq", 0), _get(db, "note", ""))
+    return Mark(*(_get(db, name, default) for name, default in zip(_MARK, Mark(), strict=True)))
 
 
 _JOURNAL_ROWS = 256
 
 
-class _Read(NamedTuple):
-    """The journal after a mark; without progress if the mark is from another database."""
-
-    progress: JournalBatch | None
-    mark: Mark
-
-
-class SqliteIndex:
-    def __init__(self, database: SqliteDatabase) -> None:
-        self._database = database
-        self._file = IndexFile(database.path.with_name(database.path.name + ".search"))
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="palaver-search")
-        self._complete_generation = 0
-        self._catch_up_lock = asyncio.Lock()
-
-    async def catch_up(self, *, purge: bool) -> int:
-        async with self._catch_up_lock:
-            entries = await self._index_journal()
-            self._complete_generation = await self._run(lambda: self._file.generation)
-        while purge and await self._run(self._file.purge):
-            pass  # in small steps, so that a search can run between them
-        return entries
-
-    async def _index_journal(self) -> int:
-        entries = 0
-        while True:
-            mark = await self._run(self._file.mark)
-            read = await self._database.read(_read_after(mark))
-            if read.progress is None:
-                await self._run(self._file.clear)
-            elif read.mark == mark:
-                return entries
-            else:
-                batch = Batch(mark, read.mark, read.progress.changes)
-                entries += await self._run(partial(self._file.write, batch))
-
-    async def candidates(
-        self, query: IndexQuery, after: Candidate | None, limit: int, *, bodies: bool
-    ) -> list[Candidate]:
-        generation = self._complete_generation
-        return await self._run(lambda: self._file.candidates(query, after, limit, bodies=bodies, generation=generation))
-
-    async def entry_ids(self, after: int, limit: int) -> list[int]:
-        return await self._run(lambda: self._file.entry_ids(after, limit))
-
-    async def clear(self) -> None:
-        await self._run(self._file.clear)
-
-    async def close(self) -> None:
-        await self._run(self._file.close)
-        self._thread.shutdown()
-
-    async def _run(self, step: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, step)
-
-
 @transaction
-def _read_after(mark: Mark) -> Statements[_Read]:
-    """SQLite numbers journal rows in commit order, so everything new comes after the mark."""
+def _read_after(mark: Mark) -> Statements[tuple[list[EntryRange], Mark] | None]:
+    """Return the changes after a mark, and the mark after them; None if the mark is from another database.
+
+    SQLite numbers journal rows in commit order, so everything new comes after the mark.
+    """
     rows = yield (
         "SELECT pos, session_no, kind, first_seq, last_seq FROM journal WHERE pos >= ?"
         f" ORDER BY pos LIMIT {_JOURNAL_ROWS}",
         (mark.pos,),
     )
     rows_after = [JournalRow(*row) for row in rows]
-    if mark.pos and (not rows_after or mark.fingerprint != _fingerprint(rows_after[0])):
-        return _Read(None, mark)
     if mark.pos:
+        if not rows_after or mark.fingerprint != _fingerprint(rows_after[0]):
+            return None
         rows_after[:1] = [rows_after[0]._replace(done=mark.seq)] if mark.seq < rows_after[0].last else []
     if not rows_after:
-        return _Read(JournalBatch([], 0), mark)
+        return [], mark
     progress = yield from read_changes(rows_after)
-    if progress.rows < len(rows_after):
-        row = rows_after[progress.rows]
-        return _Read(progress, Mark(row.pos, progress.done, _fingerprint(row)))
-    return _Read(progress, Mark(rows_after[-1].pos, rows_after[-1].last, _fingerprint(rows_after[-1])))
+    is_partial = progress.rows < len(rows_after)
+    row = rows_after[progress.rows if is_partial else -1]
+    return progress.changes, Mark(row.pos, progress.done if is_partial else row.last, _fingerprint(row))
 
 
 def _fingerprint(row: JournalRow) -> str:
@@ -354,11 +322,13 @@ def find_candidates(
 ) -> list[Candidate]:
     """`late`: by how many seconds a number can be later than its document."""
     exact = [condition for condition in query.conditions if not condition.prefix]
+    if query.sessions:
+        exact.append(any_of(map(session_tag, query.sessions)))
     prefixes = [condition for condition in query.conditions if condition.prefix]
     bounds, post_filters = join_filters(_bounds(query, after, late)), join_filters(_post_filters(query))
     columns = f"d.id, d.entry, d.page, d.at{f', substr(d.body, 1, {_BODY_CHARS})' if bodies else ''}"
     if prefixes:
-        near = _document_numbers(_match(exact, query), bounds)
+        near = _document_numbers(exact, bounds)
         floor = db.execute(
             f"SELECT n.rowid {near.sql} ORDER BY n.rowid DESC LIMIT 1 OFFSET {NEWEST_WINDOW}", near.values
         ).fetchall()
@@ -366,12 +336,16 @@ def find_candidates(
         found = _select(db, columns, near, post_filters, limit)
         if len(found) >= limit or not floor:
             return found
-        exact.append(max(prefixes, key=_length))
-    return _select(db, columns, _document_numbers(_match(exact, query), bounds), post_filters, limit)
+        exact.append(max(prefixes, key=lambda condition: sum(map(len, condition.options[0]))))
+    return _select(db, columns, _document_numbers(exact, bounds), post_filters, limit)
 
 
-def _document_numbers(match: str, bounds: Filter) -> Filter:
-    if match:
+_SYNTAX = TermSyntax(" AND ", " OR ", '"', " *")
+
+
+def _document_numbers(conditions: Sequence[Condition], bounds: Filter) -> Filter:
+    if conditions:
+        match = _SYNTAX.write(conditions)
         return Filter(f"FROM terms n WHERE n.terms MATCH ? AND {bounds.sql}", (match, *bounds.values))
     return Filter(f"FROM documents n WHERE {bounds.sql}", bounds.values)
 
@@ -404,25 +378,4 @@ def _post_filters(query: IndexQuery) -> Iterator[Filter]:
         yield Filter("d.at >= ?", (query.since,))
     if query.until is not None:
         yield Filter("d.at < ?", (query.until,))
-    for condition in query.conditions:
-        if condition.needles:
-            yield Filter(f"({' OR '.join(['instr(d.body, ?)'] * len(condition.needles))})", condition.needles)
-
-
-def _match(conditions: Sequence[Condition], query: IndexQuery) -> str:
-    sessions = [" OR ".join(_quoted(session_tag(each)) for each in query.sessions)] if query.sessions else []
-    tags = [" OR ".join(map(_quoted, group)) for group in query.tags]
-    return " AND ".join(f"({part})" for part in (*map(_option, conditions), *tags, *sessions))
-
-
-def _option(condition: Condition) -> str:
-    star = " *" if condition.prefix else ""
-    return " OR ".join(f"({' AND '.join(map(_quoted, terms))}{star})" for terms in condition.options)
-
-
-def _quoted(term: str) -> str:
-    return f'"{term}"'
-
-
-def _length(condition: Condition) -> int:
-    return sum(map(len, condition.options[0]))
+    yield from needle_filters(query, "instr(d.body, ?)")
