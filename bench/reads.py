@@ -11,7 +11,7 @@ from bench.raw import dicts_of
 from bench.workshop import Workshop
 from palaver.cli.loop import run
 from palaver.db.transaction import Transaction
-from palaver.model.naming import Naming
+from palaver.model.prompt import Naming
 from palaver.model.session import Principal
 from palaver.model.turn import Turn
 from palaver.model.view import view

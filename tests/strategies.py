@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from palaver.model.key import DmScope, GroupScope, Scope, Speaker, ThreadScope
+from palaver.model.key import DmScope, GroupScope, Scope, Speaker
 from palaver.model.label import Label
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.source import Labels, Source, Trust
@@ -127,7 +127,7 @@ scopes = st.builds(
     Scope,
     dm=st.sampled_from(DmScope),
     group=st.sampled_from(GroupScope),
-    thread=st.sampled_from(ThreadScope),
+    thread=st.sampled_from(GroupScope),
 )
 trusts = st.builds(Trust, is_bot=st.booleans(), has_role_grant=st.booleans(), via_trusted_relay=st.booleans())
 

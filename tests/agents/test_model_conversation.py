@@ -13,10 +13,10 @@ import pytest
 from palaver.agents.model.agent import ModelAgent
 from palaver.agents.model.options import ModelOptions
 from palaver.engine import texts
-from palaver.model.addressing import BusyMode
 from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.session import ModelOverride
 from palaver.model.transcript import ToolCall
+from palaver.model.turn import BusyMode
 from palaver.protocols.agent import Event, Excerpt, GeneratedText, Request
 from palaver.store.status.invariants import violations
 from palaver.testkit.platform import BOT, FakePlatform

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from palaver.model.naming import Naming
+from palaver.model.prompt import Naming
 from palaver.model.session import Principal, Session
 from palaver.model.view import Message, view
 from palaver.testkit.adapter import FAKE

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from palaver.model.addressing import BusyMode
 from palaver.model.key import ScopedSetting
+from palaver.model.turn import BusyMode
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, running, until
 

@@ -18,9 +18,9 @@ from palaver.config.quotas import API_OWNER, TERMINAL_OWNER, WEB_OWNER
 from palaver.config.reader import parse
 from palaver.engine.options import Options
 from palaver.model.access import AccessRole, Effect, Grant
-from palaver.model.addressing import BusyMode
 from palaver.model.key import ChatSelector, GroupScope, ProfileRule, Scope
 from palaver.model.reset import ResetMode, ResetPolicy
+from palaver.model.turn import BusyMode
 from palaver.platforms.catalog import PLATFORMS
 
 NOBODY = 65534

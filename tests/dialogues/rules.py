@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 
 from palaver.model.access import AccessRole, Grant
-from palaver.model.addressing import AddressingRules, AnswerMode, BusyMode
+from palaver.model.addressing import AddressingRules, AnswerMode
 from palaver.model.key import DmScope, GroupScope, Scope, ScopedSetting
 from palaver.model.quotas import Quota, QuotaKind, QuotaRules
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.revision import RevisionPolicy
+from palaver.model.turn import BusyMode
 from tests.dialogues.script import Dialogue
 
 __all__ = ["rules"]

@@ -5,9 +5,8 @@ from datetime import datetime
 from itertools import count
 
 from palaver.model.platform import Platform
-from palaver.model.reset import Cause
 from palaver.model.source import DM, Source, Trust
-from palaver.model.turn import Inbound
+from palaver.model.turn import Cause, Inbound
 from palaver.protocols.adapter import Limits, Receiver
 from palaver.protocols.clock import Clock
 from palaver.testkit.adapter import FAKE, FakeAdapter

@@ -14,8 +14,8 @@ from palaver.db.transaction import Transaction
 from palaver.engine.intake import admission
 from palaver.engine.intake.admission import GrantCache
 from palaver.model.access import AccessRole, Effect, Grant, decide_access
-from palaver.model.key import ScopedSetting, canonical_id, canonical_source
-from palaver.model.source import Source, Trust
+from palaver.model.key import ScopedSetting
+from palaver.model.source import Source, Trust, canonical_id, canonical_source
 from palaver.store.opening import open_store
 from palaver.store.people.grants import GrantTable
 from palaver.store.store import Store

@@ -7,10 +7,9 @@ import pytest
 
 from palaver.cli.trace import print_trace
 from palaver.model.access import AccessRole, Grant
-from palaver.model.addressing import BusyMode
 from palaver.model.key import GroupScope, Scope, ScopedSetting, derive_key
 from palaver.model.source import Source
-from palaver.model.turn import outbound_to
+from palaver.model.turn import BusyMode, outbound_to
 from palaver.store.status.trace import find_traces
 from palaver.testkit.faults import SendFault
 from palaver.testkit.platform import LoopClock

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from palaver.model.addressing import BusyMode
 from palaver.model.key import ScopedSetting
-from palaver.model.reset import Cause
 from palaver.model.transcript import Role
+from palaver.model.turn import BusyMode, Cause
 from palaver.protocols.adapter import Limits
 from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow, heard

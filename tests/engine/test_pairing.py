@@ -5,8 +5,8 @@ from datetime import timedelta
 
 from palaver.engine import texts
 from palaver.model.access import AccessRole, Grant
-from palaver.model.codes import CODE_ALPHABET
 from palaver.model.key import ScopedSetting
+from palaver.model.people import CODE_ALPHABET
 from palaver.model.platform import Platform
 from palaver.store.status.invariants import violations
 from palaver.testkit.adapter import FakeAdapter

@@ -8,7 +8,8 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import ScopedSetting
 from palaver.model.platform import Platform
-from palaver.model.reset import Cause, ResetMode, ResetPolicy
+from palaver.model.reset import ResetMode, ResetPolicy
+from palaver.model.turn import Cause
 from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, MovableClock, running, until

@@ -8,10 +8,10 @@ from typing import Literal
 import pytest
 
 from palaver.model.access import AccessRole, Grant
-from palaver.model.addressing import BusyMode
 from palaver.model.errors import StoreUnavailable
 from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.transcript import ToolCall
+from palaver.model.turn import BusyMode
 from palaver.protocols.agent import Event, Final, Request, ToolCalled, ToolReturned
 from palaver.protocols.tools import Tool, ToolUse
 from palaver.testkit.platform import FakePlatform

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import ChatSelector as ChatName
-from palaver.model.key import DmScope, GroupScope, ProfileRule, Scope, ScopedSetting, ThreadScope
+from palaver.model.key import DmScope, GroupScope, ProfileRule, Scope, ScopedSetting
 from palaver.model.platform import Platform
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.revision import RevisionPolicy
@@ -182,7 +182,7 @@ class Town:
         return Spot(chat=chat, name=f"{platform}:{chat.id}", people=people, profile=profile, alone=alone)
 
     def _scopes(self) -> ScopedSetting[Scope]:
-        thread = ThreadScope.PER_USER if self.threads_alone else ThreadScope.SHARED
+        thread = GroupScope.PER_USER if self.threads_alone else GroupScope.SHARED
         chats = {
             ChatName(spot.platform, spot.chat.id): Scope(
                 dm=self.dm_scope, group=GroupScope.PER_USER if spot.alone else GroupScope.SHARED, thread=thread

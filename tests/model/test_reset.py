@@ -9,17 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palaver.model.errors import BadArgument, MalformedTime
-from palaver.model.reset import (
-    Activity,
-    Cause,
-    ResetDecision,
-    ResetMode,
-    ResetPolicy,
-    ResetReason,
-    counts_as_activity,
-    decide_reset,
-    next_daily_boundary,
-)
+from palaver.model.reset import ResetDecision, ResetMode, ResetPolicy, decide_reset, next_daily_boundary
+from palaver.model.session import EndReason
+from palaver.model.source import Source
+from palaver.model.turn import Cause, Inbound
 from tests.strategies import BRIEF, THOROUGH, ZONES, instants, moments, policies, zones
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -37,8 +30,8 @@ def wall(instant: datetime, zone: ZoneInfo) -> datetime:
     return instant.astimezone(zone).replace(tzinfo=None)
 
 
-def due(policy: ResetPolicy, last: datetime, now: datetime, zone: ZoneInfo) -> ResetReason | None:
-    return decide_reset(policy, Activity(last_human=last), now, zone).reason
+def due(policy: ResetPolicy, last: datetime, now: datetime, zone: ZoneInfo) -> EndReason | None:
+    return decide_reset(policy, last, now, zone).reason
 
 
 # The watcher: a boundary is each minute at which the clock shows, for the first time ever, that a day's hour has come.
@@ -196,9 +189,9 @@ def test_the_decision_does_not_depend_on_how_times_are_written(
     policy: ResetPolicy, last: datetime, span: timedelta, zone: ZoneInfo, other: ZoneInfo
 ) -> None:
     now = last + span
-    plain = decide_reset(policy, Activity(last_human=last), now, zone)
+    plain = decide_reset(policy, last, now, zone)
     for one, two in ((zone, zone), (zone, other), (other, zone), (other, other)):
-        assert decide_reset(policy, Activity(last_human=last.astimezone(one)), now.astimezone(two), zone) == plain
+        assert decide_reset(policy, last.astimezone(one), now.astimezone(two), zone) == plain
 
 
 @THOROUGH
@@ -207,7 +200,7 @@ def test_idle_is_exact(minutes: int, last: datetime, zone: ZoneInfo) -> None:
     policy = ResetPolicy(mode=ResetMode.IDLE, idle_minutes=minutes)
     end = last.astimezone(UTC) + timedelta(seconds=60 * minutes)
     assert due(policy, last, end - TICK, zone) is None
-    assert due(policy, last, end, zone) is ResetReason.IDLE
+    assert due(policy, last, end, zone) is EndReason.IDLE
 
 
 @THOROUGH
@@ -216,7 +209,7 @@ def test_a_message_at_the_boundary_belongs_to_the_new_day(hour: int, last: datet
     policy = ResetPolicy(mode=ResetMode.DAILY, at_hour=hour)
     boundary = next_daily_boundary(last, hour, zone)
     assert due(policy, last, boundary - TICK, zone) is None
-    assert due(policy, last, boundary, zone) is ResetReason.DAILY
+    assert due(policy, last, boundary, zone) is EndReason.DAILY
     assert due(policy, boundary, boundary, zone) is None
     assert due(policy, boundary, boundary + HOUR, zone) is None
 
@@ -227,7 +220,7 @@ def test_both_means_whichever_comes_first(policy: ResetPolicy, last: datetime, s
     idle, daily, both = (
         decide_reset(
             ResetPolicy(mode=mode, idle_minutes=policy.idle_minutes, at_hour=policy.at_hour),
-            Activity(last_human=last),
+            last,
             last.astimezone(UTC) + span,
             zone,
         )
@@ -256,14 +249,13 @@ def test_only_what_the_policy_reaches_is_due(
 @given(moments, spans, zones)
 def test_never_is_never_and_the_default(last: datetime, span: timedelta, zone: ZoneInfo) -> None:
     assert ResetPolicy().mode is ResetMode.NEVER
-    activity = Activity(last_human=last, processes=None)
-    assert decide_reset(ResetPolicy(), activity, last.astimezone(UTC) + span, zone) == ResetDecision()
+    assert decide_reset(ResetPolicy(), last, last.astimezone(UTC) + span, zone) == ResetDecision()
 
 
 @BRIEF
 @given(policies.filter(lambda policy: policy.mode is not ResetMode.NEVER), moments, zones)
 def test_the_next_deadline_is_told_and_is_true(policy: ResetPolicy, last: datetime, zone: ZoneInfo) -> None:
-    decision = decide_reset(policy, Activity(last_human=last), last, zone)
+    decision = decide_reset(policy, last, last, zone)
     assert decision.reason is None
     assert decision.next is not None
     assert due(policy, last, decision.next - TICK, zone) is None
@@ -281,13 +273,12 @@ def test_a_time_without_offset_is_refused(mode: ResetMode) -> None:
     last, now = at("2026-01-01T00:00"), at("2026-02-01T00:00")
     for naive_last, naive_now in ((last.replace(tzinfo=None), now), (last, now.replace(tzinfo=None))):
         with pytest.raises(MalformedTime, match="offset"):
-            decide_reset(ResetPolicy(mode=mode), Activity(last_human=naive_last), naive_now, BERLIN)
+            decide_reset(ResetPolicy(mode=mode), naive_last, naive_now, BERLIN)
 
 
 def test_a_process_that_started_without_offset_is_refused() -> None:
-    activity = Activity(last_human=LAST, processes=(NOW.replace(tzinfo=None),))
     with pytest.raises(MalformedTime, match="offset"):
-        decide_reset(IDLE, activity, NOW, BERLIN)
+        decide(NOW.replace(tzinfo=None))
 
 
 # RST-4: background processes
@@ -296,39 +287,32 @@ IDLE = ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60)
 LAST, NOW = at("2026-03-01T00:00"), at("2026-03-10T00:00")
 
 
-def decide(*started: datetime) -> ResetDecision:
-    return decide_reset(IDLE, Activity(last_human=LAST, processes=started), NOW, BERLIN)
+HELD = ResetDecision(boundary=LAST + HOUR)
+
+
+def decide(*started: datetime, now: datetime = NOW, limit: timedelta = DAY) -> ResetDecision:
+    return decide_reset(IDLE, LAST, now, BERLIN, processes=started, process_limit=limit)
 
 
 def test_a_young_process_holds_the_conversation() -> None:
-    assert decide(NOW - 24 * HOUR + TICK) == ResetDecision(boundary=LAST + HOUR, held=True)
-    assert decide(NOW - 90 * DAY, NOW - HOUR).held
+    assert decide(NOW - 24 * HOUR + TICK) == HELD
+    assert decide(NOW - 90 * DAY, NOW - HOUR) == HELD
 
 
 def test_an_old_process_does_not_hold_it() -> None:
-    assert decide(NOW - 24 * HOUR).reason is ResetReason.IDLE
-    assert decide().reason is ResetReason.IDLE
-
-
-def test_it_is_held_when_the_registry_cannot_answer() -> None:
-    unknown = Activity(last_human=LAST, processes=None)
-    assert decide_reset(IDLE, unknown, NOW, BERLIN).held
-    assert decide_reset(IDLE, unknown, NOW, BERLIN).reason is None
-    assert not decide_reset(IDLE, unknown, LAST, BERLIN).held
+    assert decide(NOW - 24 * HOUR).reason is EndReason.IDLE
+    assert decide().reason is EndReason.IDLE
 
 
 def test_the_limit_can_be_set() -> None:
-    activity = Activity(last_human=LAST, processes=(NOW - 2 * HOUR,))
-    assert decide_reset(IDLE, activity, NOW, BERLIN, process_limit=3 * HOUR).held
-    assert not decide_reset(IDLE, activity, NOW, BERLIN, process_limit=HOUR).held
+    assert decide(NOW - 2 * HOUR, limit=3 * HOUR) == HELD
+    assert decide(NOW - 2 * HOUR, limit=HOUR).reason is EndReason.IDLE
 
 
 def test_the_age_of_a_process_is_real_time() -> None:
     """From noon to noon Berlin counts 23 hours when summer time begins."""
     started, now = at("2026-03-28T12:00", BERLIN), at("2026-03-29T12:00", BERLIN)
-    activity = Activity(last_human=LAST, processes=(started,))
-    assert decide_reset(IDLE, activity, now.astimezone(UTC), BERLIN).held
-    assert decide_reset(IDLE, activity, now, BERLIN).held
+    assert decide(started, now=now.astimezone(UTC)) == decide(started, now=now) == HELD
 
 
 # RST-1 and 3
@@ -350,5 +334,9 @@ def test_impossible_hours_are_refused(hour: int) -> None:
         ResetPolicy(at_hour=hour)
 
 
+def said(cause: Cause) -> Inbound:
+    return Inbound(source=Source(platform="telegram"), text="hi", at=NOW, cause=cause)
+
+
 def test_only_people_extend_idle_time() -> None:
-    assert [cause for cause in Cause if counts_as_activity(cause)] == [Cause.HUMAN]
+    assert [cause for cause in Cause if said(cause).counts_as_activity] == [Cause.HUMAN]

@@ -7,9 +7,18 @@ from hypothesis import strategies as st
 
 from palaver.model.errors import MalformedSource, UnknownPlatform
 from palaver.model.label import Label
-from palaver.model.source import NO_LABELS, Labels, Source, Trust, describe_source
+from palaver.model.source import (
+    MAX_IDS_BYTES,
+    NO_LABELS,
+    Labels,
+    Source,
+    Trust,
+    check_ids,
+    decode_id,
+    encode_id,
+)
 from palaver.platforms.catalog import PLATFORMS
-from tests.strategies import BRIEF, THOROUGH, labels, sources
+from tests.strategies import BRIEF, THOROUGH, ids, labels, sources, texts
 
 OPTIONAL = tuple(f.name for f in fields(Source) if f.name not in {"platform", "chat_kind", "profile"})
 TELEGRAM, TERMINAL = PLATFORMS["telegram"], PLATFORMS["terminal"]
@@ -122,21 +131,48 @@ def test_a_chat_is_known_by_its_alternate_id_where_it_has_no_other() -> None:
     assert replace(group, chat_kind="dm").chat is None
 
 
-def test_a_source_describes_itself() -> None:
-    dm = Source(platform="telegram", user_id="7", chat_id="9")
-    group = Source(platform="telegram", chat_kind="group", chat_id="-100", thread_id="42")
-    assert describe_source(Source(platform="terminal"), named(user="root"), TERMINAL) == "CLI terminal"
-    assert describe_source(dm, named(user="alice"), TELEGRAM) == "DM with alice"
-    assert describe_source(dm, NO_LABELS, TELEGRAM) == "DM with 7"
-    assert describe_source(Source(platform="telegram"), NO_LABELS, TELEGRAM) == "DM with somebody unknown"
-    assert describe_source(group, named(chat="Dev"), TELEGRAM) == "group: Dev, thread: 42"
-    assert describe_source(group, named(chat="\u200b"), TELEGRAM) == "group: -100, thread: 42"
+@THOROUGH
+@given(ids)
+def test_an_id_survives_its_encoding(value: str) -> None:
+    assert decode_id(encode_id(value)) == value
 
 
 @THOROUGH
-@given(sources, labels)
-def test_a_description_is_one_printable_line(source: Source, given_labels: Labels) -> None:
-    line = describe_source(source, given_labels, TELEGRAM)
-    assert line.splitlines() == [line]
-    assert all(c.isprintable() or c == " " for c in line)
-    assert len(line) < 800
+@given(ids)
+def test_an_encoded_id_holds_no_separator(value: str) -> None:
+    encoded = encode_id(value)
+    assert encoded.isascii()
+    assert encoded.isprintable()
+    assert not set(encoded) & set(":,/ \\")
+
+
+def test_plain_ids_stay_readable() -> None:
+    for plain in ("-100123", "alice", "+4917012345", "a.b_c-d", "!room", "$event", "user@host"):
+        assert encode_id(plain) == plain
+
+
+def test_what_looks_encoded_is_encoded_again() -> None:
+    assert encode_id("%3A") == "%253A"
+    assert encode_id(":") == "%3A"
+    assert decode_id("%253A") == "%3A"
+
+
+@THOROUGH
+@given(texts)
+def test_any_text_can_be_decoded(text: str) -> None:
+    assert isinstance(decode_id(text), str)
+
+
+def test_text_that_is_no_valid_encoding_stands_for_itself() -> None:
+    for broken in ("%", "%FF", "100%", "%zz", "%C3"):
+        assert decode_id(broken) == broken
+
+
+@pytest.mark.parametrize("width", ["a", ":", "é", "長", "\U0001f600", "\ud800"], ids=ascii)
+def test_ids_are_as_long_as_they_are_written(width: str) -> None:
+    most = MAX_IDS_BYTES // len(encode_id(width))
+    check_ids("message", width * (most // 2), None, width * (most - most // 2))
+    with pytest.raises(
+        MalformedSource, match=r"ids of a message are too long: \d+ bytes\. Use at most \d+ bytes together"
+    ):
+        check_ids("message", width * most, "", width)

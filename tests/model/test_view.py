@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.model.label import CLOSE, OPEN, Label
-from palaver.model.naming import Naming, Pseudonyms
+from palaver.model.prompt import Naming, Pseudonyms
 from palaver.model.transcript import Entry, Role, Sender, ToolCall
 from palaver.model.view import INTERRUPTED, Message, open_calls, open_calls_of_turn, repair, view
 from palaver.platforms.catalog import PLATFORMS

@@ -1,6 +1,6 @@
 import pytest
 
-from palaver.model.errors import UnknownPlatform
+from palaver.model.errors import BadArgument
 from palaver.model.platform import RESERVED_NAMES, Platform, PlatformNote
 from palaver.platforms.catalog import PLATFORMS
 
@@ -94,5 +94,5 @@ def test_a_note_with_nothing_else_to_say_is_left_out() -> None:
     "name", ["", "Telegram", "a:b", "a b", "a-b", "é", "1a", "a\n", "x" * 33, *sorted(RESERVED_NAMES)]
 )
 def test_a_platform_needs_a_plain_name_that_means_nothing_else(name: str) -> None:
-    with pytest.raises(UnknownPlatform, match="cannot be named"):
+    with pytest.raises(BadArgument, match="cannot be named"):
         Platform(name=name, title="X")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.model.errors import BadArgument, InvalidInput, UnknownPlatform
+from palaver.model.errors import BadArgument, InvalidInput
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.plugins import installed_platforms, known_platforms, load_factory, make_adapter
 from tests.pigeon import install
@@ -34,9 +34,9 @@ def test_an_adapter_is_made_for_an_account_with_the_options_of_its_own_model(tmp
 @pytest.mark.parametrize(
     ("name", "error", "words"),
     [
-        ("carrier", UnknownPlatform, "pigeon"),
-        ("discord", UnknownPlatform, "No installed adapter is called 'discord'"),
-        ("terminal", UnknownPlatform, "terminal"),
+        ("carrier", BadArgument, "pigeon"),
+        ("discord", BadArgument, "No installed adapter is called 'discord'"),
+        ("terminal", BadArgument, "terminal"),
         ("wrong", BadArgument, r"is not 'NoPigeon'. Use platform \(a Platform called wrong\), options"),
         ("broken", BadArgument, "cannot be loaded: 'AttributeError"),
     ],

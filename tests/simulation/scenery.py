@@ -7,9 +7,9 @@ from datetime import timedelta
 from palaver.agents.echo import EchoAgent
 from palaver.engine.options import Options
 from palaver.model.access import AccessRole, Grant
-from palaver.model.addressing import BusyMode
 from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.reset import ResetMode, ResetPolicy
+from palaver.model.turn import BusyMode
 from palaver.protocols.adapter import Limits
 from palaver.testkit.chat import Chat
 from palaver.testkit.faults import Faults

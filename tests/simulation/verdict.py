@@ -7,9 +7,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from palaver.engine.texts import MAY_BE_DUPLICATE
-from palaver.model.addressing import BusyMode
 from palaver.model.transcript import Role
-from palaver.model.turn import Delivery, Inbound, InboxState, OutboxState, Received
+from palaver.model.turn import BusyMode, Delivery, Inbound, InboxState, OutboxState, Received
 from palaver.store.conversations.history import ABANDONED
 from palaver.store.records import DELIVERY_COLUMNS, INBOX_COLUMNS, delivery_of, entries_of, received_of
 from palaver.testkit.chat import Chat

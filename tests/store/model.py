@@ -7,11 +7,10 @@ from itertools import count
 from palaver.model.compaction import CompactionPlan, check_gain
 from palaver.model.errors import NothingToCompact, SessionBusy
 from palaver.model.key import SessionKey
-from palaver.model.session import owner_of
+from palaver.model.session import EndReason, clean_title, next_in_lineage, owner_of
 from palaver.model.source import Source, identity_of
-from palaver.model.title import clean_title, next_in_lineage
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Delivery, EndReason, InboxState, OutboxState, Turn, TurnState
+from palaver.model.turn import Delivery, InboxState, OutboxState, Turn, TurnState
 from palaver.store.results import Opening, OperationKind
 
 IDLE = timedelta(hours=1)

@@ -2,9 +2,8 @@
 
 import pytest
 
-from palaver.model.key import canonical_id, canonical_source
 from palaver.model.session import Principal
-from palaver.model.source import Source
+from palaver.model.source import Source, canonical_id, canonical_source
 from palaver.store.conversations import sessions
 from palaver.store.people import aliases, links, people
 from palaver.store.queue import turns

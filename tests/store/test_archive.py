@@ -17,9 +17,8 @@ from palaver.model.compaction import plan_compaction
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.key import Scope, derive_key
 from palaver.model.label import Label
-from palaver.model.session import ModelOverride, Principal
+from palaver.model.session import EndReason, ModelOverride, Principal
 from palaver.model.transcript import Entry, Role, Sender, ToolCall
-from palaver.model.turn import EndReason
 from palaver.store.archive.collector import collect, collect_all, collect_some
 from palaver.store.archive.exporter import ExportFormat, write_archive
 from palaver.store.archive.format import (

@@ -7,8 +7,8 @@ import pytest
 from palaver.db.transaction import Row, Statements, Transaction, transaction
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.key import SessionKey
-from palaver.model.session import Principal, Session
-from palaver.model.turn import EndReason, Inbound, outbound_to
+from palaver.model.session import EndReason, Principal, Session
+from palaver.model.turn import Inbound, outbound_to
 from palaver.store.conversations import attach, handoff, history, sessions
 from palaver.store.queue import inbox
 from palaver.store.status.invariants import violations

@@ -10,8 +10,8 @@ from palaver.model.attachment import Attachment
 from palaver.model.errors import BadArgument, NotFound, SessionBusy
 from palaver.model.label import Label
 from palaver.model.revision import RevisionPolicy
-from palaver.model.session import Principal
-from palaver.model.turn import EndReason, Inbound, Outbound, Revision, TurnState
+from palaver.model.session import EndReason, Principal
+from palaver.model.turn import Inbound, Outbound, Revision, TurnState
 from palaver.store.conversations import deletion, history, sessions, transcript
 from palaver.store.conversations.deletion import ProcessRuns, Pruned, PruneRule, Survey
 from palaver.store.queue import inbox, outbox, revisions, turns

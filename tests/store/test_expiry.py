@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from palaver.model.reset import ResetMode, ResetPolicy
-from palaver.model.session import Session
-from palaver.model.turn import EndReason, TurnState
+from palaver.model.session import EndReason, Session
+from palaver.model.turn import TurnState
 from palaver.store.conversations import expiry, history, sessions
 from palaver.store.queue import turn_control, turns
 from palaver.store.results import Opening

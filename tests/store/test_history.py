@@ -8,9 +8,9 @@ from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.compaction import plan_compaction
 from palaver.model.errors import NotFound, SessionBusy
 from palaver.model.key import GroupScope, Scope
-from palaver.model.session import ModelOverride, Principal, Session
+from palaver.model.session import EndReason, ModelOverride, Principal, Session
 from palaver.model.source import Source
-from palaver.model.turn import EndReason, Outbound
+from palaver.model.turn import Outbound
 from palaver.store.conversations import deletion, history, sessions, transcript
 from palaver.store.queue import turns
 from palaver.store.records import source_of

@@ -7,10 +7,9 @@ import pytest
 from palaver.db.transaction import INBOX, Statements, key_topic, transaction
 from palaver.model.access import AccessRole
 from palaver.model.errors import NotFound
-from palaver.model.reset import Cause
 from palaver.model.session import Principal
 from palaver.model.source import identity_of
-from palaver.model.turn import Inbound, InboxState, Outbound, Received, TurnState
+from palaver.model.turn import Cause, Inbound, InboxState, Outbound, Received, TurnState
 from palaver.store.queue import inbox, outbox, turns
 from palaver.store.results import BusyNotices
 from palaver.store.status.invariants import violations

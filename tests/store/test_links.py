@@ -7,7 +7,7 @@ import pytest
 from palaver.model.errors import LockedOut, NotFound
 from palaver.model.key import DmScope, Scope, SessionKey, Speaker, derive_key
 from palaver.model.label import Label
-from palaver.model.links import OFFER_LIFETIME
+from palaver.model.people import OFFER_LIFETIME
 from palaver.model.source import Source, identity_of
 from palaver.model.turn import Inbound
 from palaver.store.conversations import history, sessions, transcript

@@ -12,7 +12,7 @@ from palaver.db.transaction import Row, Statements, Transaction, transaction
 from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.errors import LockedOut
 from palaver.model.label import Label
-from palaver.model.pairing import MAX_KEPT_MESSAGES, Reception
+from palaver.model.people import MAX_KEPT_MESSAGES, Reception
 from palaver.model.session import Principal
 from palaver.model.source import Labels, Source
 from palaver.model.turn import Inbound, Outbound, OutboxState

@@ -7,9 +7,8 @@ import pytest
 
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import BadArgument
-from palaver.model.session import Principal
+from palaver.model.session import EndReason, Principal, SessionState
 from palaver.model.source import Source
-from palaver.model.turn import EndReason, SessionState
 from palaver.store.conversations import sessions, transcript
 from palaver.store.queue import turns
 from palaver.store.status import session_list

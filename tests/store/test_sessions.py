@@ -5,12 +5,11 @@ import asyncio
 import pytest
 
 from palaver.model.compaction import plan_compaction
-from palaver.model.errors import BadArgument, EmptyTitle, NotFound, NothingToCompact, SessionBusy
+from palaver.model.errors import BadArgument, NotFound, NothingToCompact, SessionBusy
 from palaver.model.key import GroupScope, Scope
-from palaver.model.naming import Naming
-from palaver.model.reset import Cause
-from palaver.model.session import ModelOverride, Principal
-from palaver.model.turn import EndReason
+from palaver.model.prompt import Naming
+from palaver.model.session import EndReason, ModelOverride, Principal
+from palaver.model.turn import Cause
 from palaver.model.view import view
 from palaver.platforms.catalog import PLATFORMS
 from palaver.store.conversations import history, sessions, transcript
@@ -261,7 +260,7 @@ async def test_titles_are_cleaned_numbered_and_found(world: World) -> None:
         await world.store.read(sessions.find("Plan #9", me))
     other = await world.exchange("hi", source=BOB)
     assert (await world.store.transact(sessions.rename(other.turn.session, "Plan", OPERATOR))).title == "Plan"
-    with pytest.raises(EmptyTitle):
+    with pytest.raises(BadArgument):
         await world.store.transact(sessions.rename(ids[0], "\u200b", me))
 
 

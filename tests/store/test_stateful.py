@@ -17,11 +17,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.model.compaction import CompactionPlan, plan_compaction
 from palaver.model.errors import NotFound, NothingToCompact, SessionBusy, StaleFence
-from palaver.model.reset import Cause
-from palaver.model.session import Principal, Session
+from palaver.model.session import EndReason, Principal, Session
 from palaver.model.source import Source
 from palaver.model.transcript import Role
-from palaver.model.turn import Delivery, EndReason, Inbound, Outbound, OutboxState, Turn, TurnState, Usage
+from palaver.model.turn import Cause, Delivery, Inbound, Outbound, OutboxState, Turn, TurnState, Usage
 from palaver.store.conversations import history, sessions, transcript
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, turns

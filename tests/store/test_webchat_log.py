@@ -6,9 +6,8 @@ from datetime import timedelta
 import pytest
 
 from palaver.model.errors import NotFound
-from palaver.model.session import Principal
+from palaver.model.session import EndReason, Principal
 from palaver.model.source import Source
-from palaver.model.turn import EndReason
 from palaver.store.conversations import deletion, sessions
 from palaver.store.conversations.deletion import PruneRule
 from palaver.store.status import webchat_log

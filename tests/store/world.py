@@ -8,11 +8,11 @@ from zoneinfo import ZoneInfo
 from palaver.model.addressing import Batch
 from palaver.model.key import Scope, SessionKey, derive_key
 from palaver.model.label import Label
-from palaver.model.reset import Cause, ResetMode, ResetPolicy
+from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.session import Principal
 from palaver.model.source import GROUP, Labels, Source
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Inbound, Outbound, Usage
+from palaver.model.turn import Cause, Inbound, Outbound, Usage
 from palaver.store.conversations import transcript
 from palaver.store.queue import inbox, turns
 from palaver.store.queue.cause import CauseKind, SendCause

@@ -11,9 +11,8 @@ from palaver.cli.output import print_facts, print_heading, print_json
 from palaver.cli.shared_options import Json, StoreOption, ask
 from palaver.config.loader import load
 from palaver.engine.options import Options, follow_moves
-from palaver.model.access import Access, Verdict, decide_access
+from palaver.model.access import Access, Verdict, decide_access, describe_grant_place, describe_grantee, parse_identity
 from palaver.model.addressing import Addressing, classify_addressing
-from palaver.model.grant_syntax import describe_grant_place, describe_grantee, parse_identity
 from palaver.model.source import DM, Source, Trust, identity_of
 from palaver.model.turn import Inbound
 from palaver.platforms.catalog import PLATFORMS
@@ -80,7 +79,7 @@ def _access(source: Source, trust: Trust, options: Options, table: GrantTable) -
         trust,
         (*options.grants, *table.grants.values()),
         person=table.people.get(identity_of(source) or ""),
-        pairing=options.pairing.find(source).value,
+        pairing=options.pairing.find(source),
     )
 
 
@@ -88,4 +87,4 @@ def _heard(source: Source, text: str, options: Options, *, mention: bool) -> Add
     inbound = Inbound(source=source, text=text or "…", at=datetime(1970, 1, 1, tzinfo=UTC), mentions_us=mention)
     known = PLATFORMS.get(source.platform)
     has_mentions = known is not None and known.has_mentions
-    return classify_addressing(inbound, options.attention.find(source).value, has_mentions=has_mentions, commands=False)
+    return classify_addressing(inbound, options.attention.find(source), has_mentions=has_mentions, commands=False)

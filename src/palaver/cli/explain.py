@@ -19,13 +19,12 @@ from palaver.model.key import (
     Scope,
     SessionKey,
     Speaker,
-    ThreadScope,
     choose_profile,
     explain_key,
 )
 from palaver.model.local_time import format_instant, parse_instant, parse_zone
 from palaver.model.platform import Platform
-from palaver.model.reset import Activity, ResetDecision, ResetMode, ResetPolicy, decide_reset
+from palaver.model.reset import ResetDecision, ResetMode, ResetPolicy, decide_reset
 from palaver.model.schedule import next_occurrences, parse_schedule
 from palaver.model.source import DM, MAIN, STANDARD_KINDS, Source
 from palaver.model.target import All, Home, Local, Origin, Place, Target, parse_targets
@@ -53,9 +52,7 @@ _MINUS = {"ignore_unknown_options": True}
 
 def _platform(name: str) -> Platform:
     if name.strip().lower() not in PLATFORMS:
-        raise UnknownPlatform(
-            "Unknown platform", found=name, allowed=", ".join(sorted(PLATFORMS)), example=EXAMPLES["key"]
-        )
+        raise UnknownPlatform(name, PLATFORMS, EXAMPLES["key"])
     return PLATFORMS[name.strip().lower()]
 
 
@@ -89,7 +86,7 @@ def key(
     owner: Annotated[bool, typer.Option(help="Whether the user is the owner, for --dm-scope shared.")] = True,
     dm_scope: Annotated[DmScope, typer.Option(help="Which direct chats are one conversation.")] = DmScope.PER_CHAT,
     group_scope: Annotated[GroupScope, typer.Option(help="Who shares a group.")] = GroupScope.PER_USER,
-    thread_scope: Annotated[ThreadScope, typer.Option(help="Who shares a thread.")] = ThreadScope.SHARED,
+    thread_scope: Annotated[GroupScope, typer.Option(help="Who shares a thread.")] = GroupScope.SHARED,
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
@@ -163,7 +160,7 @@ def reset(
     spoken, present = parse_instant(last_active), _instant_or_now(now)
     if present < spoken:
         print_note(f"The present, {format_instant(present)}, is before --last-active: no time has passed yet.")
-    decision = decide_reset(rules, Activity(last_human=spoken), present, parse_zone(zone_name))
+    decision = decide_reset(rules, spoken, present, parse_zone(zone_name))
     _print_reset(decision, zone_name, as_json=json)
 
 

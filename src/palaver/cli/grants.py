@@ -11,9 +11,17 @@ from palaver.cli.access_explain import explain_access
 from palaver.cli.output import print_json, print_line, print_note, print_rows
 from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ago, ask, iso
 from palaver.config.loader import load
-from palaver.model.access import AccessRole, Basis, Effect, Grant
+from palaver.model.access import (
+    GRANTEE_FORMS,
+    AccessRole,
+    Basis,
+    Effect,
+    Grant,
+    describe_grant_place,
+    describe_grantee,
+    parse_grantee,
+)
 from palaver.model.errors import BadArgument
-from palaver.model.grant_syntax import GRANTEE_FORMS, describe_grant_place, describe_grantee, parse_grantee
 from palaver.platforms.plugins import known_platforms
 from palaver.store.people import grants
 from palaver.store.people.grants import Change, ChangeKind, GrantTable

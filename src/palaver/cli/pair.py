@@ -9,8 +9,8 @@ from palaver.cli.output import counted, print_json, print_line, print_note, prin
 from palaver.cli.shared_options import OPERATOR, Json, StoreOption, ago, ask, iso
 from palaver.engine import texts
 from palaver.model.access import AccessRole
-from palaver.model.codes import CODE_LENGTH, parse_code
 from palaver.model.errors import BadArgument, InvalidInput
+from palaver.model.people import CODE_LENGTH, parse_code
 from palaver.model.text import escape_invisible
 from palaver.store.people import pairing
 from palaver.store.people.grants import Stranger

@@ -8,9 +8,8 @@ import typer
 from palaver.cli import privacy, shared_options
 from palaver.cli.output import print_facts, print_heading, print_json, print_note, print_rows
 from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ago, ask, iso
-from palaver.model.access import Grant
+from palaver.model.access import Grant, describe_grant_place
 from palaver.model.errors import NotFound
-from palaver.model.grant_syntax import describe_grant_place
 from palaver.model.label import Label
 from palaver.model.source import encode_id
 from palaver.store.people import grants, people

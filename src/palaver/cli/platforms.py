@@ -59,8 +59,7 @@ class _Finding:
 def check(name: Name = "", *, store: StoreOption = None, json: Json = False) -> None:
     platform, known = name.partition(":")[0], known_platforms()
     if name and platform not in known:
-        allowed = ", ".join(sorted(known))
-        raise UnknownPlatform("Unknown platform", found=platform, allowed=allowed, example=EXAMPLES["check"])
+        raise UnknownPlatform(platform, known, EXAMPLES["check"])
     findings = _findings(name, store)
     well = bool(findings) and all(each.ok for each in findings)
     if json:

@@ -37,11 +37,9 @@ from palaver.cli.transcripts import (
     session_fields,
 )
 from palaver.model.errors import BadArgument
-from palaver.model.session import Session
+from palaver.model.session import TITLE_LIMIT, Session, SessionState
 from palaver.model.text import one_line
-from palaver.model.title import TITLE_LIMIT
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import SessionState
 from palaver.store.conversations import sessions, transcript
 from palaver.store.search.search import SPOKEN_ROLES, Hit, Order, SearchFilter
 from palaver.store.status import session_list

@@ -9,8 +9,8 @@ from palaver.cli import shared_options
 from palaver.cli.output import print_json, print_line, print_note, print_rows
 from palaver.cli.shared_options import Json, StoreOption, ago, ask, iso
 from palaver.cli.up import configuration
+from palaver.model.access import normalize_identity
 from palaver.model.errors import BadArgument
-from palaver.model.grant_syntax import normalize_identity
 from palaver.model.text import one_line
 from palaver.platforms.plugins import known_platforms
 from palaver.store.people import api_tokens

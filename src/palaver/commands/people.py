@@ -10,11 +10,10 @@ from palaver.commands.registry import CommandHandler
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
-from palaver.model.codes import code_hash, make_code, parse_code
 from palaver.model.command import YES, Arg, ArgKind, Command, Invocation
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.key import DmScope
-from palaver.model.links import OFFER_LIFETIME
+from palaver.model.people import OFFER_LIFETIME, code_hash, make_code, parse_code
 from palaver.model.session import Session
 from palaver.model.source import DM, Source
 from palaver.model.turn import outbound_to

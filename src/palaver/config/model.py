@@ -24,11 +24,12 @@ from palaver.config.tools import ToolNames, ToolsConfig
 from palaver.config.types import Folder, Port, Section, Url, WakeWords, Zone
 from palaver.config.web import WebConfig
 from palaver.engine.options import Options
-from palaver.model.addressing import AddressingRules, AnswerMode, BusyMode
-from palaver.model.key import ChatSelector, DmScope, GroupScope, Scope, ScopedSetting, ThreadScope
+from palaver.model.addressing import AddressingRules, AnswerMode
+from palaver.model.key import ChatSelector, DmScope, GroupScope, Scope, ScopedSetting
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.revision import RevisionPolicy
 from palaver.model.tools import ALL_TOOLS
+from palaver.model.turn import BusyMode
 
 T = TypeVar("T")
 _RESET = ResetPolicy()
@@ -70,7 +71,7 @@ class ResetConfig(Section):
 class ScopeConfig(Section):
     dm: DmScope = Field(default=_SCOPE.dm, description="Which direct chats are one conversation.")
     group: GroupScope = Field(default=_SCOPE.group, description="Who shares a conversation in a group.")
-    thread: ThreadScope = Field(default=_SCOPE.thread, description="Who shares a conversation in a thread.")
+    thread: GroupScope = Field(default=_SCOPE.thread, description="Who shares a conversation in a thread.")
 
 
 class AttentionConfig(Section):

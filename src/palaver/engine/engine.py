@@ -26,7 +26,7 @@ from palaver.engine.turns.dispatcher import Dispatcher
 from palaver.engine.turns.runner import TurnRunner
 from palaver.model.errors import StoreError
 from palaver.model.key import SessionKey
-from palaver.model.naming import Pseudonyms
+from palaver.model.prompt import Pseudonyms
 from palaver.model.session import Principal
 from palaver.model.source import Source, Trust
 from palaver.model.turn import Inbound, account_text

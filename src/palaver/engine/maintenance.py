@@ -13,8 +13,8 @@ from palaver.engine.delivery.worker import DeliveryWorker
 from palaver.engine.retry import retry_outage, retry_until_stored, wait_any
 from palaver.engine.turns.dispatcher import Dispatcher
 from palaver.engine.turns.runner import TurnRunner
-from palaver.model.session import Session
-from palaver.model.turn import EndReason, Turn
+from palaver.model.session import EndReason, Session
+from palaver.model.turn import Turn
 from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.store.accounts import GATEWAY
 from palaver.store.privacy.erasure import ERASURES

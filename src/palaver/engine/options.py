@@ -100,13 +100,13 @@ class Options:
 
     def busy_mode(self, inbound: Inbound) -> BusyMode:
         """Return the busy mode that the sender chose, or the chat's."""
-        return inbound.busy or self.busy.find(inbound.source).value
+        return inbound.busy or self.busy.find(inbound.source)
 
     def is_undecided(self, inbound: Inbound) -> bool:
-        return is_undecided(inbound, self.attention.find(inbound.source).value)
+        return is_undecided(inbound, self.attention.find(inbound.source))
 
     def reset_rule(self, source: Source) -> ResetRule:
-        return ResetRule(policy=self.resets.find(source).value, zone=self.zones.find(source).value)
+        return ResetRule(policy=self.resets.find(source), zone=self.zones.find(source))
 
 
 ChatMoves = Mapping[str, Mapping[str, str]]

@@ -2,12 +2,12 @@
 
 from zoneinfo import ZoneInfo
 
-from palaver.model.addressing import BusyMode
 from palaver.model.attachment import Attachment, format_size
 from palaver.model.errors import NotFound, PalaverError
 from palaver.model.quotas import QuotaKind, QuotaReached
+from palaver.model.session import EndReason
 from palaver.model.text import quoted
-from palaver.model.turn import Choice, EndReason
+from palaver.model.turn import BusyMode, Choice
 
 SORRY = "Something went wrong while answering. Please try again."
 GOES_ON_IN_FILE = "… (This answer is too long for a chat. The file below has all of it.)"

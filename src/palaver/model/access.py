@@ -1,12 +1,15 @@
-"""Access: one pure decision over a table of grants says who can talk to the agent and in which role."""
+"""Access: one pure decision over a table of grants says who can talk to the agent and in which role.
 
-from collections.abc import Iterable, Sequence
+`parse_grantee` and `describe_grantee` convert between a grant and the words for whom it is.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields, replace
 from enum import IntEnum, StrEnum
 from operator import itemgetter
 
-from palaver.model.errors import BadArgument
-from palaver.model.source import DM, Source, Trust
+from palaver.model.errors import BadArgument, UnknownPlatform
+from palaver.model.source import DM, Source, Trust, decode_id, encode_id
 from palaver.model.value import value
 
 
@@ -215,3 +218,59 @@ def _covers(block: Grant, grant: Grant) -> bool:
     """Return whether the block matches every sender that the grant matches."""
     same_basis = block.basis in {Basis.IDENTITY, grant.basis}
     return same_basis and all(getattr(block, name) in {None, getattr(grant, name)} for name in _SELECTORS)
+
+
+EVERYBODY = "everybody"
+GRANTEE_FORMS = f"platform:ID, a whole platform, person:ID, or {EVERYBODY}"
+_PERSON = "person:"
+
+
+def parse_grantee(text: str, known: Collection[str]) -> dict[str, str]:
+    """Return the fields of a grant for a grantee such as `telegram:7`; `known` are the platforms."""
+    text = text.strip()
+    if text == EVERYBODY:
+        return {}
+    if text.startswith(_PERSON) and text != _PERSON:
+        return {"person": text.removeprefix(_PERSON)}
+    if ":" not in text:
+        return {"platform": _platform(text, known)}
+    platform, user = parse_identity(text, known)
+    return {"platform": platform, "user_id": user}
+
+
+def parse_identity(text: str, known: Collection[str]) -> tuple[str, str]:
+    """Return the platform and the user id in `telegram:7` or `matrix:@ann:example.org`."""
+    platform, _, user = text.strip().partition(":")
+    if not user:
+        raise BadArgument("{found} has no user id", found=text, allowed=GRANTEE_FORMS, example="telegram:7")
+    return _platform(platform, known), decode_id(user)
+
+
+def normalize_identity(text: str, known: Collection[str]) -> str:
+    """Return the identity in its stored form."""
+    platform, user = parse_identity(text, known)
+    return f"{platform}:{encode_id(user)}"
+
+
+def _platform(name: str, known: Collection[str]) -> str:
+    if name.lower() not in known:
+        raise UnknownPlatform(name, known, "telegram:7")
+    return name.lower()
+
+
+_BASIS_TEXTS = {
+    Basis.PLATFORM_ROLE: "people with the role on the platform",
+    Basis.RELAY: "people who come through the relay",
+    Basis.BOT: "bots",
+}
+
+
+def describe_grantee(grant: Grant) -> str:
+    named = f"user {grant.user_id}" if grant.user_id else f"person {grant.person}" if grant.person else ""
+    return ", ".join(filter(None, (named, _BASIS_TEXTS.get(grant.basis)))) or EVERYBODY
+
+
+def describe_grant_place(grant: Grant) -> str:
+    parts = (("account", grant.account), ("server", grant.scope_id), ("chat", grant.chat_id))
+    place = ", ".join([grant.platform or "everywhere", *(f"{name} {value}" for name, value in parts if value)])
+    return f"{place} (blocked)" if grant.effect is Effect.BLOCK else place

@@ -5,10 +5,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from palaver.model.reset import Cause
 from palaver.model.source import DM
 from palaver.model.text import one_line
-from palaver.model.turn import BusyMode, Inbound, Received
+from palaver.model.turn import BusyMode, Cause, Inbound, Received
 from palaver.model.value import value
 
 

@@ -2,17 +2,11 @@
 
 PalaverError
 ├── InvalidInput            input is not valid: what was found, what is allowed, an example
-│   ├── UnknownPlatform
-│   ├── MalformedSource
-│   ├── MalformedKey
-│   ├── MalformedTarget
-│   ├── MalformedSchedule
-│   ├── MalformedTime
-│   ├── UnknownZone
-│   ├── UnknownCommand
 │   ├── BadArgument
-│   ├── EmptyTitle
-│   └── UnknownStore
+│   ├── MalformedSource
+│   ├── MalformedTime
+│   ├── UnknownCommand
+│   └── UnknownPlatform
 ├── NotAllowed              the command needs a higher role
 ├── LastOwner               the change would leave the gateway without an owner
 ├── LockedOut               too many wrong codes
@@ -28,6 +22,7 @@ PalaverError
     └── NotFound            it does not exist, or this principal cannot see it
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum
 
@@ -39,10 +34,7 @@ class PalaverError(Exception):
 
 
 class InvalidInput(PalaverError):
-    """Something a person or a peer gave us is not valid.
-
-    The message is `invalid_message` of the facts; the facts stay available as attributes.
-    """
+    """Something a person or a peer gave us is not valid. The message is `invalid_message` of the facts."""
 
     def __init__(self, problem: str, *, found: str, allowed: str, example: str, fix: str | None = None) -> None:
         super().__init__(invalid_message(problem, found=found, allowed=allowed, example=example, fix=fix))
@@ -70,44 +62,26 @@ def invalid_message(problem: str, *, found: str, allowed: str, example: str, fix
     return f"{problem.removesuffix('.')}. {advice}".rstrip()
 
 
-class UnknownPlatform(InvalidInput): ...
+class BadArgument(InvalidInput): ...
 
 
 class MalformedSource(InvalidInput): ...
 
 
-class MalformedKey(InvalidInput): ...
-
-
-class MalformedTarget(InvalidInput): ...
-
-
-class MalformedSchedule(InvalidInput): ...
-
-
 class MalformedTime(InvalidInput): ...
-
-
-class UnknownZone(InvalidInput): ...
 
 
 class UnknownCommand(InvalidInput): ...
 
 
-class BadArgument(InvalidInput): ...
-
-
-class EmptyTitle(InvalidInput): ...
-
-
-class UnknownStore(InvalidInput): ...
+class UnknownPlatform(InvalidInput):
+    def __init__(self, name: str, known: Iterable[str], example: str = "telegram") -> None:
+        super().__init__("Unknown platform", found=name, allowed=", ".join(sorted(known)), example=example)
 
 
 class NotAllowed(PalaverError):
     def __init__(self, what: str, needs: str) -> None:
         super().__init__(f"{what} needs the role {needs}. Ask the owner of this gateway for it.")
-        self.what = what
-        self.needs = needs
 
 
 class LastOwner(PalaverError):
@@ -118,7 +92,6 @@ class LastOwner(PalaverError):
 class LockedOut(PalaverError):
     def __init__(self, until: datetime) -> None:
         super().__init__(f"Too many wrong codes. Try again after {until:%Y-%m-%d %H:%M} UTC.")
-        self.until = until
 
 
 class NothingToCompact(PalaverError):
@@ -130,7 +103,6 @@ class NotServed(PalaverError):
         super().__init__(
             f"Only the worker that serves {account} knows how far it was read, in `run`. HTTP calls cannot set it."
         )
-        self.account = account
 
 
 class IllegalTransition(PalaverError):
@@ -138,9 +110,6 @@ class IllegalTransition(PalaverError):
         names = ", ".join(sorted(str(state.value) for state in legal))
         names = f", only {names}" if names else ": it is final"
         super().__init__(f"{type(current).__name__} {current.value} cannot become {wanted.value}{names}.")
-        self.current = current
-        self.wanted = wanted
-        self.legal = legal
 
 
 class StoreError(PalaverError):
@@ -161,8 +130,6 @@ class NewerSchema(StoreError):
             f"Install a newer Palaver, or open the backup made before the upgrade: the database has schema {found}, "
             f"and this Palaver knows schemas up to {known}."
         )
-        self.found = found
-        self.known = known
 
 
 class StaleFence(StoreError):
@@ -170,8 +137,6 @@ class StaleFence(StoreError):
 
     def __init__(self, what: str, number: int, fence: int) -> None:
         super().__init__(f"{what} {number} is no longer held under fence {fence}. Nothing was written.")
-        self.number = number
-        self.fence = fence
 
 
 class SessionBusy(StoreError):

@@ -1,6 +1,7 @@
-"""Session keys: which conversation a message belongs to. `derive_key` is the only place that knows the rules.
+"""Session keys: which conversation a message belongs to, and which profile and settings apply to it.
 
-The text form is `agent:<profile>:<platform>:<kind>:<chat>` followed by named parts, each id percent-encoded:
+`derive_key` is the only place that knows the rules. A key's text is `agent:<profile>:<platform>:<kind>:<chat>`
+followed by named parts, each id percent-encoded:
 
     agent:main:telegram:dm:123                          one direct chat
     agent:main:telegram:group:-100:thread:42            a topic, shared by its participants
@@ -10,143 +11,17 @@ The text form is `agent:<profile>:<platform>:<kind>:<chat>` followed by named pa
     agent:main::dm                                      the owner, on every platform
 """
 
-import hashlib
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import field
 from enum import Enum, StrEnum
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
-from palaver.model.errors import MalformedKey
+from palaver.model.errors import BadArgument
 from palaver.model.source import DM, MAIN, THREAD, Source, decode_id, encode_id
 from palaver.model.value import value
 
 T = TypeVar("T")
-
-
-class ChatSelector(NamedTuple):
-    """A chat with its own setting. Without `scope_id` it matches that chat id on every server."""
-
-    platform: str
-    chat_id: str
-    scope_id: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.platform}:{self.chat_id}" + (f" on {self.scope_id}" if self.scope_id else "")
-
-
-class ResolvedSetting(NamedTuple, Generic[T]):
-    value: T
-    layer: str
-    """Where it was set: `chat telegram:-100`, `platform telegram`, `default`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScopedSetting(Generic[T]):
-    default: T
-    chats: Mapping[ChatSelector, T] = field(default_factory=dict[ChatSelector, T])
-    platforms: Mapping[str, T] = field(default_factory=dict[str, T])
-    kinds: Mapping[str, T] = field(default_factory=dict[str, T])
-    profiles: Mapping[str, T] = field(default_factory=dict[str, T])
-
-    def values(self) -> Iterator[T]:
-        """Yield every value set in any scope."""
-        yield self.default
-        for layer in (self.chats, self.platforms, self.kinds, self.profiles):
-            yield from layer.values()
-
-    def find(self, source: Source) -> ResolvedSetting[T]:
-        """Return the narrowest value for a source. A chat's value also holds in its threads without their own."""
-        return self._only_default or self._find_narrowest(source)
-
-    @cached_property
-    def _only_default(self) -> ResolvedSetting[T] | None:
-        is_set = self.chats or self.platforms or self.kinds or self.profiles
-        return None if is_set else ResolvedSetting(self.default, "default")
-
-    def _find_narrowest(self, source: Source) -> ResolvedSetting[T]:
-        for chat in _selectors(source) if self.chats else ():
-            if chat in self.chats:
-                return ResolvedSetting(self.chats[chat], f"chat {chat}")
-        if source.platform in self.platforms:
-            return ResolvedSetting(self.platforms[source.platform], f"platform {source.platform}")
-        if source.chat_kind in self.kinds:
-            return ResolvedSetting(self.kinds[source.chat_kind], f"kind {source.chat_kind}")
-        if source.profile in self.profiles:
-            return ResolvedSetting(self.profiles[source.profile], f"profile {source.profile}")
-        return ResolvedSetting(self.default, "default")
-
-
-def _selectors(source: Source) -> Iterator[ChatSelector]:
-    """Yield the selectors that match a source, narrowest first."""
-    for chat_id in (source.chat, source.parent_chat_id):
-        if chat_id is not None:
-            yield ChatSelector(source.platform, chat_id, source.scope_id)
-            yield ChatSelector(source.platform, chat_id)
-
-
-class DmScope(StrEnum):
-    PER_CHAT = "per-chat"
-    PER_PERSON = "per-person"
-    SHARED = "shared"
-
-
-class GroupScope(StrEnum):
-    PER_USER = "per-user"
-    SHARED = "shared"
-
-
-class ThreadScope(StrEnum):
-    SHARED = "shared"
-    PER_USER = "per-user"
-
-
-@value
-class Scope:
-    dm: DmScope = DmScope.PER_CHAT
-    group: GroupScope = GroupScope.PER_USER
-    thread: ThreadScope = ThreadScope.SHARED
-
-
-@value
-class ProfileRule:
-    """Route a source that matches every given field to a profile. A rule for a chat also matches its threads."""
-
-    profile: str
-    platform: str | None = None
-    account: str | None = None
-    scope_id: str | None = None
-    chat_id: str | None = None
-    thread_id: str | None = None
-
-    def matches(self, source: Source) -> bool:
-        return (
-            self.platform in {None, source.platform}
-            and self.account in {None, source.account}
-            and self.scope_id in {None, source.scope_id}
-            and self.chat_id in {None, source.chat, source.parent_chat_id}
-            and self.thread_id in {None, source.thread_id}
-        )
-
-    def specificity(self, source: Source) -> tuple[bool, bool, bool, bool, bool, bool]:
-        """Return a sort key that puts the narrower rule last: thread, then chat, server, account, platform."""
-        return (
-            self.thread_id is not None,
-            self.chat_id is not None and self.chat_id == source.chat,
-            self.chat_id is not None,
-            self.scope_id is not None,
-            self.account is not None,
-            self.platform is not None,
-        )
-
-
-def choose_profile(source: Source, rules: tuple[ProfileRule, ...]) -> str:
-    """Return the profile of the most specific matching rule, unless the source already asked for a profile."""
-    matching = [rule for rule in rules if rule.matches(source)]
-    if not matching or source.profile != MAIN:
-        return source.profile
-    return max(matching, key=lambda rule: rule.specificity(source)).profile
 
 
 class SessionKey(NamedTuple):
@@ -200,7 +75,7 @@ def _parse(text: str) -> SessionKey:
         key = SessionKey(**values, **named)
         if key.text == text:
             return key
-    raise MalformedKey(
+    raise BadArgument(
         "{found} is not a session key",
         found=text,
         allowed="agent:<profile>:<platform>:<kind>:<chat> and named parts, with ids percent-encoded",
@@ -208,15 +83,24 @@ def _parse(text: str) -> SessionKey:
     )
 
 
-def key_file_name(key: SessionKey) -> str:
-    """Return a file name of lower-case letters, digits, `-`, `_` and `%` that is unique even if case is ignored."""
-    name = re.sub(r"[^a-z0-9_-]", lambda found: f"%{ord(found[0]):02x}", key.text)
-    if len(name) <= _MAX_FILE_NAME_LENGTH:
-        return name
-    return f"{name[:100]}-{hashlib.sha256(name.encode()).hexdigest()}"
+class DmScope(StrEnum):
+    PER_CHAT = "per-chat"
+    PER_PERSON = "per-person"
+    SHARED = "shared"
 
 
-_MAX_FILE_NAME_LENGTH = 160
+class GroupScope(StrEnum):
+    """Who shares a conversation in a group or a thread."""
+
+    PER_USER = "per-user"
+    SHARED = "shared"
+
+
+@value
+class Scope:
+    dm: DmScope = DmScope.PER_CHAT
+    group: GroupScope = GroupScope.PER_USER
+    thread: GroupScope = GroupScope.SHARED
 
 
 class Speaker(NamedTuple):
@@ -254,13 +138,12 @@ def derive_key(source: Source, scope: Scope, speaker: Speaker = UNKNOWN_SPEAKER)
 def _sharing(source: Source, scope: Scope, speaker: Speaker) -> Sharing:
     if source.chat_kind == DM:
         return _direct_sharing(source, scope.dm, speaker)
-    if source.thread_id or source.chat_kind == THREAD:
-        if scope.thread is ThreadScope.SHARED:
-            return Sharing.THREAD
-        return Sharing.THREAD_MEMBER if source.participant else Sharing.UNNAMED
-    if scope.group is GroupScope.SHARED:
-        return Sharing.GROUP
-    return Sharing.MEMBER if source.participant else Sharing.UNNAMED
+    in_thread = source.thread_id or source.chat_kind == THREAD
+    if (scope.thread if in_thread else scope.group) is GroupScope.SHARED:
+        return Sharing.THREAD if in_thread else Sharing.GROUP
+    if not source.participant:
+        return Sharing.UNNAMED
+    return Sharing.THREAD_MEMBER if in_thread else Sharing.MEMBER
 
 
 def _direct_sharing(source: Source, scope: DmScope, speaker: Speaker) -> Sharing:
@@ -323,26 +206,85 @@ def explain_key(source: Source, scope: Scope, speaker: Speaker = UNKNOWN_SPEAKER
     return KeyExplanation(key, sharing, tuple(parts))
 
 
-def canonical_id(identity: str, aliases: Mapping[str, str]) -> str:
-    """Follow aliases to the canonical id. In a cycle of aliases it is the smallest id."""
-    *_, last = _alias_path(identity, aliases)
-    return min(_alias_path(last, aliases))  # The last id on the path is in the cycle, if only one with itself.
+@value
+class ProfileRule:
+    """Route a source that matches every given field to a profile. A rule for a chat also matches its threads."""
+
+    profile: str
+    platform: str | None = None
+    account: str | None = None
+    scope_id: str | None = None
+    chat_id: str | None = None
+    thread_id: str | None = None
+
+    def matches(self, source: Source) -> bool:
+        return (
+            self.platform in {None, source.platform}
+            and self.account in {None, source.account}
+            and self.scope_id in {None, source.scope_id}
+            and self.chat_id in {None, source.chat, source.parent_chat_id}
+            and self.thread_id in {None, source.thread_id}
+        )
+
+    def specificity(self, source: Source) -> tuple[bool, bool, bool, bool, bool, bool]:
+        """Return a sort key that puts the narrower rule last: thread, then chat, server, account, platform."""
+        return (
+            self.thread_id is not None,
+            self.chat_id is not None and self.chat_id == source.chat,
+            self.chat_id is not None,
+            self.scope_id is not None,
+            self.account is not None,
+            self.platform is not None,
+        )
 
 
-def _alias_path(identity: str, aliases: Mapping[str, str]) -> Iterable[str]:
-    """Return the ids on the way, in order and each once. An empty alias does not count."""
-    met: dict[str, None] = {}
-    while identity not in met:
-        met[identity] = None
-        identity = aliases.get(identity) or identity
-    return met
+def choose_profile(source: Source, rules: tuple[ProfileRule, ...]) -> str:
+    """Return the profile of the most specific matching rule, unless the source already asked for a profile."""
+    matching = [rule for rule in rules if rule.matches(source)]
+    if not matching or source.profile != MAIN:
+        return source.profile
+    return max(matching, key=lambda rule: rule.specificity(source)).profile
 
 
-def canonical_source(source: Source, aliases: Mapping[str, str]) -> Source:
-    """Replace people's ids with their canonical ids. A direct chat's id is a person's; a group's is not."""
-    if not aliases:
-        return source
-    people = {"user_id": source.user_id, "user_id_alt": source.user_id_alt}
-    if source.chat_kind == DM:
-        people["chat_id"] = source.chat_id
-    return replace(source, **{name: canonical_id(value, aliases) for name, value in people.items() if value})
+class ChatSelector(NamedTuple):
+    """A chat with its own setting. Without `scope_id` it matches that chat id on every server."""
+
+    platform: str
+    chat_id: str
+    scope_id: str | None = None
+
+
+@value
+class ScopedSetting(Generic[T]):
+    """A setting with a default, and other values for some chats, platforms, kinds of chat or profiles."""
+
+    default: T
+    chats: Mapping[ChatSelector, T] = field(default_factory=dict[ChatSelector, T])
+    platforms: Mapping[str, T] = field(default_factory=dict[str, T])
+    kinds: Mapping[str, T] = field(default_factory=dict[str, T])
+    profiles: Mapping[str, T] = field(default_factory=dict[str, T])
+
+    def values(self) -> Iterator[T]:
+        """Yield every value set in any scope."""
+        yield self.default
+        for layer in (self.chats, self.platforms, self.kinds, self.profiles):
+            yield from layer.values()
+
+    def find(self, source: Source) -> T:
+        """Return the narrowest value for a source. A chat's value also holds in its threads without their own."""
+        for chat in _selectors(source) if self.chats else ():
+            if chat in self.chats:
+                return self.chats[chat]
+        if source.platform in self.platforms:
+            return self.platforms[source.platform]
+        if source.chat_kind in self.kinds:
+            return self.kinds[source.chat_kind]
+        return self.profiles.get(source.profile, self.default)
+
+
+def _selectors(source: Source) -> Iterator[ChatSelector]:
+    """Yield the selectors that match a source, narrowest first."""
+    for chat_id in (source.chat, source.parent_chat_id):
+        if chat_id is not None:
+            yield ChatSelector(source.platform, chat_id, source.scope_id)
+            yield ChatSelector(source.platform, chat_id)

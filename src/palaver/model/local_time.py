@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
-from palaver.model.errors import MalformedTime, UnknownZone
+from palaver.model.errors import BadArgument, MalformedTime
 
 # "right/" counts leap seconds, "posix…" doubles the rest, "localtime" is another zone on each machine.
 _ZONE = re.compile(r"(?!right/|posix|localtime$)[A-Za-z][\w+-]*(/[\w+-]+)*", re.ASCII)
@@ -37,9 +37,9 @@ def parse_zone(name: str) -> ZoneInfo:
         raise _unknown_zone(name) from error
 
 
-def _unknown_zone(name: str) -> UnknownZone:
+def _unknown_zone(name: str) -> BadArgument:
     close = _close_zones(name[:_MAX_ZONE_LENGTH])
-    return UnknownZone(
+    return BadArgument(
         "Unknown time zone",
         found=name[:_MAX_FOUND_LENGTH],
         allowed="a name from the IANA time zone database",

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Set as AbstractSet
 
-from palaver.model.errors import UnknownPlatform
+from palaver.model.errors import BadArgument
 from palaver.model.value import value
 
 # These words are delivery targets.
@@ -54,7 +54,7 @@ class Platform:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name in RESERVED_NAMES:
-            raise UnknownPlatform(
+            raise BadArgument(
                 "A platform cannot be named {found}",
                 found=self.name,
                 allowed=f"lower-case letters, digits and _, but not {', '.join(sorted(RESERVED_NAMES))}",

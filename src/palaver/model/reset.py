@@ -1,12 +1,13 @@
 """Resets: when a conversation starts fresh, decided from policy, last human activity, now and time zone."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import datetime, time, timedelta
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
 from palaver.model.errors import BadArgument
 from palaver.model.local_time import first_instant, to_local, to_utc
+from palaver.model.session import EndReason
 from palaver.model.value import value
 
 
@@ -15,28 +16,6 @@ class ResetMode(StrEnum):
     IDLE = "idle"
     DAILY = "daily"
     BOTH = "both"
-
-
-class ResetReason(StrEnum):
-    IDLE = "idle"
-    DAILY = "daily"
-
-
-class Cause(StrEnum):
-    """What caused an inbound message."""
-
-    HUMAN = "human"
-    SCHEDULE = "schedule"
-    PROCESS = "process"
-    NOTICE = "notice"
-    STATUS = "status"
-    CALL = "call"
-    """A call by an outside program. Its text is as untrusted as a person's."""
-
-
-def counts_as_activity(cause: Cause) -> bool:
-    """Return whether the message postpones an idle reset: only people's messages do."""
-    return cause is Cause.HUMAN
 
 
 @value
@@ -58,14 +37,14 @@ class ResetPolicy:
                 "The hour of a daily reset cannot be {found}", found=str(self.at_hour), allowed="0 to 23", example="4"
             )
 
-    def deadlines(self, last_active: datetime, zone: ZoneInfo) -> list[tuple[datetime, ResetReason]]:
+    def deadlines(self, last_active: datetime, zone: ZoneInfo) -> list[tuple[datetime, EndReason]]:
         """Return when a conversation last used at `last_active` resets, and why; earliest first."""
         last_active = to_utc(last_active)
-        ends: list[tuple[datetime, ResetReason]] = []
+        ends: list[tuple[datetime, EndReason]] = []
         if self.mode in {ResetMode.DAILY, ResetMode.BOTH}:
-            ends.append((next_daily_boundary(last_active, self.at_hour, zone), ResetReason.DAILY))
+            ends.append((next_daily_boundary(last_active, self.at_hour, zone), EndReason.DAILY))
         if self.mode in {ResetMode.IDLE, ResetMode.BOTH}:
-            ends.append((last_active + timedelta(minutes=self.idle_minutes), ResetReason.IDLE))
+            ends.append((last_active + timedelta(minutes=self.idle_minutes), EndReason.IDLE))
         return sorted(ends)
 
     def latest_expired(self, now: datetime, zone: ZoneInfo) -> datetime | None:
@@ -99,42 +78,31 @@ def _last_daily_boundary(moment: datetime, hour: int, zone: ZoneInfo) -> datetim
 
 
 @value
-class Activity:
-    """What keeps a conversation alive."""
-
-    last_human: datetime
-    processes: Sequence[datetime] | None = ()
-    """When each live background process started; None if that is unknown."""
-
-    def blocks_reset(self, now: datetime, limit: timedelta) -> bool:
-        """Return whether a recent background process, or not knowing of one, prevents a reset."""
-        return self.processes is None or any(to_utc(now) - to_utc(started) < limit for started in self.processes)
-
-
-@value
 class ResetDecision:
-    reason: ResetReason | None = None
+    reason: EndReason | None = None
+    """None if a background process keeps the conversation open although a deadline was crossed."""
     boundary: datetime | None = None
     """The deadline that was crossed."""
     next: datetime | None = None
     """The next deadline if nobody writes from now on."""
-    held: bool = False
-    """A deadline was crossed, but a background process keeps the conversation open."""
 
 
 def decide_reset(
     policy: ResetPolicy,
-    activity: Activity,
+    last_human: datetime,
     now: datetime,
     zone: ZoneInfo,
+    *,
+    processes: Iterable[datetime] = (),
     process_limit: timedelta = timedelta(hours=24),
 ) -> ResetDecision:
+    """Decide about a conversation. Live background processes, by their start, hold a reset back up to the limit."""
     if policy.mode is ResetMode.NEVER:
         return ResetDecision()
     now = to_utc(now)
-    boundary, reason = policy.deadlines(activity.last_human, zone)[0]
+    boundary, reason = policy.deadlines(last_human, zone)[0]
     if now < boundary:
         return ResetDecision(next=boundary)
-    if activity.blocks_reset(now, process_limit):
-        return ResetDecision(boundary=boundary, held=True)
+    if any(now - to_utc(started) < process_limit for started in processes):
+        return ResetDecision(boundary=boundary)
     return ResetDecision(reason=reason, boundary=boundary, next=policy.deadlines(now, zone)[0][0])

@@ -1,19 +1,14 @@
-"""Schedules: one parser for every way to say when a job fires, and the firings that are due."""
+"""Schedules: one parser for every way to say when a job fires."""
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import islice, takewhile
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
 from palaver.model import local_time
-from palaver.model.errors import MalformedSchedule, MalformedTime
+from palaver.model.errors import BadArgument, MalformedTime
 from palaver.model.value import value
-
-MAX_MISSED_COUNTED = 100
-"""Missed occurrences are counted up to this number, which then means "or more"."""
 
 _UNITS = {"days": "d", "hours": "h", "minutes": "m", "seconds": "s"}
 _COUNTS = r"\s*".join(rf"(?:(?P<{unit}>[0-9]++)\s*{letter})?" for unit, letter in _UNITS.items())
@@ -171,14 +166,6 @@ def parse_schedule(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
     return schedule
 
 
-def parse_stored_schedule(text: str) -> Schedule:
-    """Parse the `text` of a stored schedule. It can lie in the past."""
-    schedule = _parse(text, local_time.parse_zone("UTC"), _EPOCH)
-    if schedule.text != text:
-        raise _malformed("{found} is not the text of a stored schedule", text)
-    return schedule
-
-
 def _parse(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
     if len(text) > _MAX_TEXT_LENGTH:
         raise _malformed("{found} is too long for a schedule", text)
@@ -236,59 +223,13 @@ def _instant(text: str, zone: ZoneInfo) -> datetime:
         raise _malformed(error.problem, text) from error
 
 
-def _malformed(problem: str, found: str) -> MalformedSchedule:
+def _malformed(problem: str, found: str) -> BadArgument:
     allowed = "30m or 1d12h (once), every 2h, five cron fields, or an ISO date and time"
-    return MalformedSchedule(problem, found=found[:_MAX_TEXT_LENGTH], allowed=allowed, example="0 9 * * MON-FRI")
+    return BadArgument(problem, found=found[:_MAX_TEXT_LENGTH], allowed=allowed, example="0 9 * * MON-FRI")
 
 
 def next_occurrences(schedule: Schedule, after: datetime, count: int) -> list[datetime]:
-    return list(islice(_occurrences(schedule, after), count))
-
-
-def _occurrences(schedule: Schedule, after: datetime) -> Iterator[datetime]:
-    moment = schedule.next_after(after)
-    while moment is not None:
-        yield moment
-        moment = schedule.next_after(moment)
-
-
-@value
-class DueFiring:
-    """What became due since the last firing: at most one run, however long ago that was."""
-
-    firing: datetime | None
-    """The occurrence to run now; None if even the latest is older than the grace period."""
-    settled: datetime
-    """The latest occurrence, run or not. Nothing up to here is considered again."""
-    missed: int
-    """Occurrences that never run, counted up to MAX_MISSED_COUNTED."""
-    next: datetime | None
-
-
-def find_due(schedule: Schedule, last_fired: datetime, now: datetime, grace: timedelta) -> DueFiring | None:
-    """Return what occurred after `last_fired`, up to and including `now`, or None if nothing did."""
-    first = schedule.next_after(last_fired)
-    if first is None or first > now:
-        return None
-    latest = _latest(schedule, first, now)
-    fires = now - latest <= grace
-    passed = takewhile(lambda occurrence: occurrence <= latest, _occurrences(schedule, last_fired))
-    return DueFiring(
-        firing=latest if fires else None,
-        settled=latest,
-        missed=len(list(islice(passed, MAX_MISSED_COUNTED + fires))) - fires,
-        next=schedule.next_after(latest),
-    )
-
-
-def _latest(schedule: Schedule, first: datetime, until: datetime) -> datetime:
-    """Return the last occurrence up to `until`, by bisection: a year of minutes takes about twenty steps."""
-    latest, empty = first, until
-    while (following := schedule.next_after(latest)) and following <= until:
-        middle = latest + (empty - latest) / 2
-        later = schedule.next_after(middle)
-        if later and later <= until:
-            latest = later
-        else:
-            latest, empty = following, middle
-    return latest
+    found: list[datetime] = []
+    while len(found) < count and (moment := schedule.next_after(found[-1] if found else after)):
+        found.append(moment)
+    return found

@@ -1,18 +1,35 @@
-"""Sessions, and the principals on whose behalf they are read."""
+"""Sessions, their titles, and the principals on whose behalf they are read."""
 
+import re
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from datetime import datetime
+from enum import Enum, StrEnum
+from itertools import count
 from urllib.parse import urlsplit
 
 from palaver.model.errors import BadArgument
 from palaver.model.key import SessionKey
 from palaver.model.source import Source, identity_of
-from palaver.model.turn import EndReason, SessionState
+from palaver.model.text import one_line
 from palaver.model.value import value
 
 
-def owner_of(key: SessionKey, source: Source) -> str:
-    """Return the owner, whose titles are unique: the person of a private conversation, the key of a shared one."""
-    return key.text if key.shared else identity_of(source) or key.text
+class SessionState(Enum):
+    OPEN = "open"
+    ENDED = "ended"
+
+
+class EndReason(StrEnum):
+    IDLE = "idle"
+    DAILY = "daily"
+    RESET = "reset"
+    SWITCHED = "switched"
+    HANDED_OFF = "handed-off"
+    SUSPENDED = "suspended"
+    EXPIRED = "expired"
+    UNLINKED = "unlinked"
+    """The people who shared it are no longer linked: it stays readable for them, and nobody goes on in it."""
 
 
 @value
@@ -96,3 +113,59 @@ class Session:
     @property
     def state(self) -> SessionState:
         return SessionState.OPEN if self.ended is None else SessionState.ENDED
+
+
+def owner_of(key: SessionKey, source: Source) -> str:
+    """Return the owner, whose titles are unique: the person of a private conversation, the key of a shared one."""
+    return key.text if key.shared else identity_of(source) or key.text
+
+
+TITLE_LIMIT = 100
+_BASE_LIMIT = 80
+"""Characters of a title that name its lineage, so that every number fits behind them."""
+_NUMBERED = re.compile(r"(?P<base>.*\S) #(?P<number>[2-9]|[1-9][0-9]{1,11})", re.DOTALL)
+
+
+def clean_title(text: str) -> str:
+    """Reduce a title to one line without invisible characters, cut at the limit."""
+    title = one_line(text, TITLE_LIMIT)
+    if not title:
+        raise BadArgument(
+            "A title needs visible characters:",
+            found=text,
+            allowed="1 to 100 characters",
+            example="/title Holiday",
+        )
+    return title
+
+
+def lineage(title: str) -> tuple[str, int]:
+    """Return base and number: `x` is the first of its lineage, `x #3` the third, `x #draft` the first of its own."""
+    numbered = _NUMBERED.fullmatch(title)
+    base, number = (numbered["base"], int(numbered["number"])) if numbered else (title, 1)
+    return base[:_BASE_LIMIT].rstrip(), number
+
+
+def next_in_lineage(title: str, taken: Iterable[str]) -> str:
+    """Return the title if it is free, else the next number of its lineage."""
+    taken = set(taken)
+    if title not in taken:
+        return title
+    base, _ = lineage(title)
+    following = (f"{base} #{number}" for number in count(max(_numbers(base, taken), default=1) + 1))
+    return next(numbered for numbered in following if numbered not in taken)
+
+
+def newest_of_lineage(title: str, taken: Iterable[str]) -> str | None:
+    """Return what a person means by `title`: exactly `x #2`, or for `x` the highest number of its lineage."""
+    taken = set(taken)
+    base, number = lineage(title)
+    numbers = _numbers(base, taken) if number == 1 else []
+    newest = f"{base} #{max(numbers)}" if numbers else title
+    return newest if newest in taken else None
+
+
+def _numbers(base: str, taken: AbstractSet[str]) -> list[int]:
+    """Return the numbers in use behind exactly `base`."""
+    numbers = ((title, lineage(title)[1]) for title in taken)
+    return [number for title, number in numbers if number > 1 and title == f"{base} #{number}"]

@@ -1,14 +1,13 @@
 """Sources: who sent a message from where, what the adapter saw about them, and their untrusted display names."""
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import fields
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import fields, replace
 from operator import attrgetter
 from urllib.parse import quote, unquote
 
 from palaver.model.errors import MalformedSource, UnknownPlatform
 from palaver.model.label import Label
-from palaver.model.platform import Platform
 from palaver.model.value import value
 
 MAX_IDS_BYTES = 2048
@@ -112,9 +111,7 @@ class Source:
         ids = {name: text for name, text in found.items() if text is not None}
         platform = ids.get("platform", "")
         if platform not in known:
-            raise UnknownPlatform(
-                "Unknown platform", found=platform, allowed=", ".join(sorted(known)), example="telegram"
-            )
+            raise UnknownPlatform(platform, known)
         return cls(**ids)
 
 
@@ -170,21 +167,6 @@ class Labels:
 NO_LABELS = Labels()
 
 
-def describe_source(source: Source, labels: Labels, platform: Platform) -> str:
-    """Return one line for people: `CLI terminal`, `DM with alice`, `group: Dev, thread: 42`."""
-    if platform.place:
-        return platform.place
-    if source.chat_kind == DM:
-        place = f"DM with {_name(labels.user or labels.chat, source.participant or source.chat_id)}"
-    else:
-        place = f"{Label(source.chat_kind).plain()}: {_name(labels.chat, source.chat)}"
-    return f"{place}, thread: {Label(source.thread_id).plain()}" if source.thread_id else place
-
-
-def _name(label: Label | None, identity: str | None) -> str:
-    return (label and label.plain()) or (identity and Label(identity).plain()) or "somebody unknown"
-
-
 def identity_of(source: Source) -> str | None:
     """Return the account that a message came from, as text: `telegram:7`."""
     if source.participant is None:
@@ -196,3 +178,28 @@ def source_of_identity(identity: str, profile: str = MAIN) -> Source:
     """Return a source for an account of which only the identity is known."""
     platform, _, participant = identity.partition(":")
     return Source(platform=platform, user_id=decode_id(participant), profile=profile)
+
+
+def canonical_id(identity: str, aliases: Mapping[str, str]) -> str:
+    """Follow aliases to the canonical id. In a cycle of aliases it is the smallest id."""
+    *_, last = _alias_path(identity, aliases)
+    return min(_alias_path(last, aliases))  # The last id on the path is in the cycle, if only one with itself.
+
+
+def _alias_path(identity: str, aliases: Mapping[str, str]) -> Iterable[str]:
+    """Return the ids on the way, in order and each once. An empty alias does not count."""
+    met: dict[str, None] = {}
+    while identity not in met:
+        met[identity] = None
+        identity = aliases.get(identity) or identity
+    return met
+
+
+def canonical_source(source: Source, aliases: Mapping[str, str]) -> Source:
+    """Replace people's ids with their canonical ids. A direct chat's id is a person's; a group's is not."""
+    if not aliases:
+        return source
+    people = {"user_id": source.user_id, "user_id_alt": source.user_id_alt}
+    if source.chat_kind == DM:
+        people["chat_id"] = source.chat_id
+    return replace(source, **{name: canonical_id(value, aliases) for name, value in people.items() if value})

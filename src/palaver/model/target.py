@@ -1,9 +1,9 @@
 """Targets: where output can go. The text form parses back to the same targets."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
-from palaver.model.errors import MalformedTarget
+from palaver.model.errors import BadArgument
 from palaver.model.platform import Platform
 from palaver.model.source import MAX_IDS_BYTES, decode_id, encode_id
 from palaver.model.value import value
@@ -67,10 +67,6 @@ _FORMS = "origin, local, all, <platform> or <platform>:<chat>[:<thread>], or sev
 _EXAMPLE = "telegram:-100:42,local"
 
 
-def target_text(targets: Collection[Target]) -> str:
-    return ",".join(target.text for target in targets)
-
-
 def parse_targets(text: str, platforms: Mapping[str, Platform]) -> tuple[Target, ...]:
     """Return the targets named in `text`, in order and without duplicates."""
     words = [word.strip() for word in text.split(",")]
@@ -84,7 +80,7 @@ def _parse(word: str, platforms: Mapping[str, Platform]) -> Target:
         return _WORDS[name]
     if name not in platforms:
         allowed = f"{_FORMS}, with a platform of {', '.join(sorted(platforms))}"
-        raise MalformedTarget("Unknown target", found=word, allowed=allowed, example=_EXAMPLE)
+        raise BadArgument("Unknown target", found=word, allowed=allowed, example=_EXAMPLE)
     return _place(word, platforms[name], place) if colon else Home(name)
 
 
@@ -92,12 +88,12 @@ def _place(word: str, platform: Platform, text: str) -> Place:
     name = platform.name
     if platform.place:
         problem = f"{platform.title} has only one place, so {{found}} names no chat"
-        raise MalformedTarget(problem, found=word, allowed=name, example=name)
+        raise BadArgument(problem, found=word, allowed=name, example=name)
     parts = ":".join(part.strip() for part in text.split(":"))
     found = re.fullmatch(rf"(?P<chat>{platform.chat_id_pattern})(?::(?P<thread>[^:]+))?", parts)
     if not found or (found["thread"] and not platform.has_threads):
         form = f"{name}:<chat>[:<thread>]" if platform.has_threads else f"{name}:<chat> without a thread"
-        raise MalformedTarget(
+        raise BadArgument(
             "{found} does not name one chat",
             found=word,
             allowed=f"{form}, and write colons and commas inside ids as %3A and %2C",
@@ -106,7 +102,7 @@ def _place(word: str, platform: Platform, text: str) -> Place:
     chat, thread = found["chat"], found["thread"]
     place = Place(platform=name, chat=decode_id(chat), thread=decode_id(thread) if thread else None)
     if len(place.text) > MAX_IDS_BYTES:
-        raise MalformedTarget(
+        raise BadArgument(
             "The ids in {found} are too long",
             found=word,
             allowed=f"at most {MAX_IDS_BYTES} bytes together, percent-encoded",

@@ -10,26 +10,8 @@ from palaver.model.access import AccessRole
 from palaver.model.attachment import Attachment
 from palaver.model.errors import IllegalTransition
 from palaver.model.key import SessionKey
-from palaver.model.reset import Cause, counts_as_activity
 from palaver.model.source import NO_LABELS, Labels, Source, check_ids, encode_id
 from palaver.model.value import value
-
-
-class SessionState(Enum):
-    OPEN = "open"
-    ENDED = "ended"
-
-
-class EndReason(StrEnum):
-    IDLE = "idle"
-    DAILY = "daily"
-    RESET = "reset"
-    SWITCHED = "switched"
-    HANDED_OFF = "handed-off"
-    SUSPENDED = "suspended"
-    EXPIRED = "expired"
-    UNLINKED = "unlinked"
-    """The people who shared it are no longer linked: it stays readable for them, and nobody goes on in it."""
 
 
 class InboxState(Enum):
@@ -56,34 +38,36 @@ class OutboxState(Enum):
     UNCLEAR = "unclear"
 
 
-State = TypeVar("State", SessionState, InboxState, TurnState, OutboxState)
+State = TypeVar("State", TurnState, OutboxState)
 
 _NEXT: Mapping[Enum, frozenset[Enum]] = {
-    SessionState.OPEN: frozenset({SessionState.ENDED}),
-    SessionState.ENDED: frozenset({SessionState.OPEN}),
-    InboxState.WAITING: frozenset({InboxState.IN_TURN, InboxState.DONE, InboxState.REFUSED, InboxState.FAILED}),
-    InboxState.IN_TURN: frozenset({InboxState.DONE, InboxState.FAILED, InboxState.WAITING}),
-    InboxState.DONE: frozenset(),
-    InboxState.REFUSED: frozenset({InboxState.WAITING}),
-    InboxState.FAILED: frozenset(),
     TurnState.RUNNING: frozenset({TurnState.DONE, TurnState.FAILED, TurnState.INTERRUPTED, TurnState.PARKED}),
     TurnState.INTERRUPTED: frozenset({TurnState.RUNNING, TurnState.FAILED}),
     TurnState.PARKED: frozenset({TurnState.RUNNING, TurnState.FAILED}),
-    TurnState.DONE: frozenset(),
-    TurnState.FAILED: frozenset(),
     OutboxState.DUE: frozenset({OutboxState.CLAIMED, OutboxState.DEAD}),
     OutboxState.CLAIMED: frozenset({OutboxState.DELIVERED, OutboxState.DUE, OutboxState.DEAD, OutboxState.UNCLEAR}),
     OutboxState.UNCLEAR: frozenset({OutboxState.DELIVERED, OutboxState.DUE}),
-    OutboxState.DELIVERED: frozenset(),
-    OutboxState.DEAD: frozenset(),
 }
 
 
 def advance(state: State, wanted: State) -> State:
     """Return `wanted`, or raise IllegalTransition if `state` cannot become it."""
-    if wanted not in _NEXT[state]:
-        raise IllegalTransition(state, wanted, frozenset(_NEXT[state]))
+    legal = _NEXT.get(state, frozenset())
+    if wanted not in legal:
+        raise IllegalTransition(state, wanted, legal)
     return wanted
+
+
+class Cause(StrEnum):
+    """What caused an inbound message."""
+
+    HUMAN = "human"
+    SCHEDULE = "schedule"
+    PROCESS = "process"
+    NOTICE = "notice"
+    STATUS = "status"
+    CALL = "call"
+    """A call by an outside program. Its text is as untrusted as a person's."""
 
 
 class BusyMode(StrEnum):
@@ -160,7 +144,7 @@ class Inbound:
     @property
     def counts_as_activity(self) -> bool:
         """Whether it postpones an idle reset: only people who talk to the agent do."""
-        return counts_as_activity(self.cause) and not self.observed
+        return self.cause is Cause.HUMAN and not self.observed
 
 
 @value

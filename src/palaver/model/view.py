@@ -22,7 +22,7 @@ from typing import NamedTuple, NoReturn
 
 from palaver.model.attachment import describe_attachment
 from palaver.model.label import Label, gap_marker, marker, note_marker, quote_label, strip_markers
-from palaver.model.naming import Naming
+from palaver.model.prompt import Naming
 from palaver.model.transcript import Entry, Role, Sender, ToolCall
 
 LONG_GAP = timedelta(hours=6)

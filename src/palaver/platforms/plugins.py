@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from palaver.model.errors import BadArgument, PalaverError, UnknownPlatform
+from palaver.model.errors import BadArgument, PalaverError
 from palaver.model.platform import Platform
 from palaver.platforms.catalog import PLATFORMS
 from palaver.protocols.adapter import Adapter
@@ -47,7 +47,7 @@ def _installed() -> dict[str, Platform]:
     """Return the installed adapters by name; skip invalid names."""
     found: dict[str, Platform] = {}
     for name in {each.name for each in entry_points(group=ENTRY_POINT_GROUP)} - BUILT_IN:
-        with suppress(UnknownPlatform):
+        with suppress(BadArgument):
             found[name] = Platform(name=name, title=name.title())
     return found
 
@@ -85,7 +85,7 @@ def _load(name: str) -> object:
                 example=extra or _EXAMPLE,
             ) from error
     known = ", ".join(installed_platforms()) or "none is installed"
-    raise UnknownPlatform("No installed adapter is called", found=name, allowed=known, example="pip install NAME")
+    raise BadArgument("No installed adapter is called", found=name, allowed=known, example="pip install NAME")
 
 
 def _install_hint(entry: EntryPoint) -> str:

@@ -29,7 +29,7 @@ from palaver.db.schema import (
 )
 from palaver.db.sqlite import SqliteDatabase, connect
 from palaver.db.transaction import Database, Transaction
-from palaver.model.errors import NewerSchema, StoreError, StoreInUse, StoreUnavailable, UnknownStore
+from palaver.model.errors import BadArgument, NewerSchema, StoreError, StoreInUse, StoreUnavailable
 from palaver.store.search.search import Search
 from palaver.store.search.sqlite_index import SqliteIndex
 from palaver.store.store import Store
@@ -64,10 +64,10 @@ async def open_store(url: str, *, exclusive: bool = False) -> Store:
 
 
 def check_url(url: str) -> None:
-    """Raise UnknownStore for a URL that names no store."""
+    """Raise BadArgument for a URL that names no store."""
     scheme = url.partition("://")[0].lower()
     if sqlite_path(url) is None and scheme not in {"postgresql", "postgres"}:
-        raise UnknownStore(
+        raise BadArgument(
             "Unknown store",
             found=f"{scheme}://…" if "://" in url else url,
             allowed="sqlite:///path, a path, or postgresql://user@host/database",
@@ -142,7 +142,7 @@ async def _open_postgres(url: str, *, serves: bool) -> Store:
     try:
         from palaver.db.postgres import PostgresDatabase  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        raise UnknownStore(
+        raise BadArgument(
             "A PostgreSQL store needs asyncpg:",
             found="not installed",
             allowed="pip install 'palaver[postgres]'",

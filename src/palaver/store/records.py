@@ -15,15 +15,14 @@ from palaver.model.attachment import Attachment
 from palaver.model.key import SessionKey
 from palaver.model.label import Label
 from palaver.model.redact import redact
-from palaver.model.reset import Cause
-from palaver.model.session import Counters, ModelOverride, Session
+from palaver.model.session import Counters, EndReason, ModelOverride, Session
 from palaver.model.source import Labels, Source, decode_id, encode_id
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import (
     BusyMode,
+    Cause,
     ClientTool,
     Delivery,
-    EndReason,
     Inbound,
     InboxState,
     Outbound,

@@ -8,10 +8,10 @@ from zoneinfo import ZoneInfo
 from palaver.model.addressing import Batch
 from palaver.model.key import SessionKey
 from palaver.model.reset import ResetPolicy
-from palaver.model.session import Session
+from palaver.model.session import EndReason, Session
 from palaver.model.source import Source
 from palaver.model.transcript import Entry
-from palaver.model.turn import EndReason, Outbound, Received, Turn, account_text
+from palaver.model.turn import Outbound, Received, Turn, account_text
 from palaver.model.value import value
 
 

@@ -12,13 +12,12 @@ from starlette.types import Message, Receive
 
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
-from palaver.model.addressing import BusyMode
 from palaver.model.attachment import Attachment
 from palaver.model.errors import StoreUnavailable
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
 from palaver.model.source import Source, Trust, decode_id, encode_id
-from palaver.model.turn import ClientTool, Inbound, InboxState, Received, outbound_to
+from palaver.model.turn import BusyMode, ClientTool, Inbound, InboxState, Received, outbound_to
 from palaver.model.value import value
 from palaver.store.people.api_tokens import Right
 from palaver.store.status.message_status import Reply

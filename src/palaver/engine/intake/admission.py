@@ -12,11 +12,10 @@ from palaver.engine.context import EngineContext
 from palaver.engine.intake.revisions import Revisions
 from palaver.model.access import Access, AccessRole, Grant, GrantIndex, Verdict, decide_access
 from palaver.model.addressing import Addressing, classify_addressing
-from palaver.model.codes import make_code
-from palaver.model.key import SessionKey, canonical_id
-from palaver.model.reset import Cause
-from palaver.model.source import Source, Trust, identity_of
-from palaver.model.turn import Inbound
+from palaver.model.key import SessionKey
+from palaver.model.people import make_code
+from palaver.model.source import Source, Trust, canonical_id, identity_of
+from palaver.model.turn import Cause, Inbound
 from palaver.model.value import value
 from palaver.store.people.grants import GrantTable
 from palaver.store.results import BusyNotices
@@ -64,7 +63,7 @@ class Admission:
         source = message.source
         adapter = self._ctx.replies.adapter_for(source.platform, source.account)
         has_mentions = adapter is not None and adapter.platform.has_mentions
-        attention = self._ctx.options.attention.find(source).value
+        attention = self._ctx.options.attention.find(source)
         return classify_addressing(message, attention, has_mentions=has_mentions, commands=is_command)
 
     def decide(self, message: Inbound, trust: Trust, aliases: Mapping[str, str]) -> AdmissionDecision:
@@ -91,7 +90,7 @@ class Admission:
     def _offers_pairing(self, message: Inbound) -> bool:
         if message.cause is not Cause.HUMAN or message.observed:
             return False
-        return self._ctx.options.pairing.find(message.source).value and self._ctx.replies.reaches_people(message.source)
+        return self._ctx.options.pairing.find(message.source) and self._ctx.replies.reaches_people(message.source)
 
     async def accept(
         self, message: Inbound, key: SessionKey, decision: AdmissionDecision, busy_notices: BusyNotices

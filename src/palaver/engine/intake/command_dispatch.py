@@ -32,10 +32,9 @@ from palaver.model.errors import (
     UnknownCommand,
 )
 from palaver.model.key import SessionKey
-from palaver.model.reset import Cause
-from palaver.model.session import Principal, Session
+from palaver.model.session import EndReason, Principal, Session
 from palaver.model.source import Source
-from palaver.model.turn import EndReason, Inbound, InboxState, Received
+from palaver.model.turn import Cause, Inbound, InboxState, Received
 from palaver.model.value import value
 from palaver.protocols.capabilities import MenuCommand
 from palaver.protocols.hooks import EventKind, GatewayEvent
@@ -165,12 +164,12 @@ class CommandDispatcher:
             received=received,
             principal=principal,
             now=ctx.clock.now(),
-            zone=ctx.options.zones.find(source).value,
+            zone=ctx.options.zones.find(source),
             agent=ctx.agents.of(received.key.profile),
             files=CommandFiles(ctx, received) if ctx.blob_store and ctx.replies.takes_files(source) else None,
             tools=partial(TurnTools(ctx).listed, received),
             roles=ctx.options.command_roles,
-            scope_of=lambda address: ctx.options.scopes.find(address).value,
+            scope_of=ctx.options.scopes.find,
             mentioned=mentioned,
         )
         work = await self._commands.perform(parsed.invocation, command)
@@ -225,7 +224,7 @@ class CommandDispatcher:
             received=received,
             principal=principal,
             now=now,
-            zone=ctx.options.zones.find(source).value,
+            zone=ctx.options.zones.find(source),
             agent=ctx.agents.of(found.key.profile),
             roles=ctx.options.command_roles,
         )

@@ -8,9 +8,8 @@ from palaver.db.transaction import Statements, transaction
 from palaver.engine.intake.admission import GrantCache
 from palaver.model.access import Access, AccessRole, Grant, Verdict, decide_access
 from palaver.model.errors import NotAllowed, NotFound
-from palaver.model.key import canonical_source
 from palaver.model.session import Principal, Session
-from palaver.model.source import Source, Trust, decode_id, identity_of, source_of_identity
+from palaver.model.source import Source, Trust, canonical_source, decode_id, identity_of, source_of_identity
 from palaver.model.turn import Received
 from palaver.model.value import value
 from palaver.store.people.grants import GrantTable

@@ -16,13 +16,11 @@ from palaver.engine.intake.command_dispatch import NOT_A_COMMAND, CommandDispatc
 from palaver.engine.options import ChatMoves, follow_move
 from palaver.engine.retry import log_error, retry_outage, wait_any
 from palaver.model.access import AccessRole
-from palaver.model.addressing import BusyMode
 from palaver.model.errors import StoreError, StoreUnavailable
-from palaver.model.key import DmScope, SessionKey, Speaker, canonical_source, choose_profile, derive_key
-from palaver.model.reset import Cause
+from palaver.model.key import DmScope, SessionKey, Speaker, choose_profile, derive_key
 from palaver.model.session import Principal
-from palaver.model.source import Source, Trust, identity_of, source_of_identity
-from palaver.model.turn import Inbound, account_text
+from palaver.model.source import Source, Trust, canonical_source, identity_of, source_of_identity
+from palaver.model.turn import BusyMode, Cause, Inbound, account_text
 from palaver.model.value import value
 from palaver.store.results import BusyNotices
 from palaver.store.store import Store
@@ -247,7 +245,7 @@ class Intake:
         return self._key(placed, self._admission.role_of(placed, directory.aliases_of(placed)), directory)
 
     def _key(self, source: Source, role: AccessRole | None, directory: _Directory) -> SessionKey:
-        scope = self._ctx.options.scopes.find(source).value
+        scope = self._ctx.options.scopes.find(source)
         person = directory.linked.get(identity_of(source) or "")
         is_owner = role is AccessRole.OWNER or (scope.dm is DmScope.SHARED and self._is_owner(person, directory))
         return derive_key(source, scope, Speaker(person=person, is_owner=is_owner))

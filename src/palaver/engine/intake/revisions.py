@@ -43,7 +43,7 @@ class Revisions:
 
     def _policy(self, message: Inbound) -> RevisionPolicy:
         """Return the chat's policy. An edit never runs a command; it becomes a note to the agent instead."""
-        policy = self.ctx.options.revisions.find(message.source).value
+        policy = self.ctx.options.revisions.find(message.source)
         return RevisionPolicy.NOTE if policy is RevisionPolicy.RERUN and self._is_command(message) else policy
 
     def _is_command(self, message: Inbound) -> bool:

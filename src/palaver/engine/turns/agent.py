@@ -10,9 +10,8 @@ from operator import attrgetter
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.retry import Timeouts, contain_cancellation, log_error
 from palaver.model.errors import StoreError
-from palaver.model.naming import Naming, Pseudonyms
 from palaver.model.platform import Platform
-from palaver.model.prompt import HomeChannel, Situation, context_section
+from palaver.model.prompt import HomeChannel, Naming, Pseudonyms, Situation, context_section
 from palaver.model.session import Session
 from palaver.model.source import Labels, Source
 from palaver.model.transcript import Entry, Role, ToolCall

@@ -13,9 +13,10 @@ from palaver.engine.turns.agent import Outcome
 from palaver.engine.turns.running import RunningTurn, StopReason
 from palaver.model.attachment import Attachment, NewFile
 from palaver.model.errors import PalaverError, StaleFence, StoreUnavailable
+from palaver.model.session import EndReason
 from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Choice, EndReason, Outbound, Turn, TurnState
+from palaver.model.turn import Choice, Outbound, Turn, TurnState
 from palaver.model.value import value
 from palaver.protocols.agent import ApprovalNeeded, Failure, FailureKind, Final
 from palaver.protocols.hooks import EventKind, GatewayEvent

@@ -56,7 +56,7 @@ class QuotaCheck:
         return check_quotas(caps, used, now, zone)
 
     def _zone(self, source: Source) -> ZoneInfo:
-        return self.ctx.options.zones.find(source).value
+        return self.ctx.options.zones.find(source)
 
 
 def _load_usage(

@@ -24,12 +24,12 @@ from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopRea
 from palaver.engine.turns.summaries import Compaction, TitleGenerator
 from palaver.engine.turns.tools import TurnTools
 from palaver.model.access import AccessRole
-from palaver.model.addressing import Batch, BusyMode, choose_batch
+from palaver.model.addressing import Batch, choose_batch
 from palaver.model.errors import StaleFence
 from palaver.model.key import SessionKey
 from palaver.model.source import DM
 from palaver.model.transcript import Entry
-from palaver.model.turn import Received, Turn, TurnState
+from palaver.model.turn import BusyMode, Received, Turn, TurnState
 from palaver.protocols.agent import Failure, FailureKind
 from palaver.protocols.hooks import EventKind, GatewayEvent, PartialAnswer
 from palaver.store.results import Begun, Held, Opened, Opening, Welcome
@@ -144,7 +144,7 @@ class TurnRunner:
         if opened.opening is Opening.RESET and opened.reason is not None:
             notes.append(texts.reset_note(opened.reason))
             # Nobody misses an empty conversation.
-            if opened.before_had_words and options.reset_notices.find(source).value:
+            if opened.before_had_words and options.reset_notices.find(source):
                 notices.append(texts.reset_notice(opened.reason))
         if opened.is_first_contact:
             notes.append(texts.FIRST_CONTACT_NOTE)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qs
 
-from palaver.model.reset import Cause
+from palaver.model.turn import Cause
 from palaver.platforms.webhook.options import PER_DELIVERY, Missing, WebhookOptions
 from palaver.platforms.webhook.signature import Scheme, verify
 from palaver.platforms.webhook.template import MISSING, FieldMissing, Template, look_up, parse_path, to_text

@@ -8,9 +8,8 @@ from typing import Any
 
 from palaver.db.transaction import Database, Lock, Statements, Value, storable, transaction
 from palaver.model.errors import PalaverError
-from palaver.model.session import Principal
+from palaver.model.session import EndReason, Principal
 from palaver.model.transcript import Entry
-from palaver.model.turn import EndReason
 from palaver.model.value import value
 from palaver.store.archive.collector import collect
 from palaver.store.archive.format import ArchivedOperation, ArchivedSession, ArchivedTurn, SessionRecord, session_lines

@@ -10,12 +10,11 @@ import msgspec
 
 from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.key import SessionKey
-from palaver.model.session import ModelOverride
+from palaver.model.session import EndReason, ModelOverride, clean_title
 from palaver.model.source import Source
 from palaver.model.text import one_line
-from palaver.model.title import clean_title
 from palaver.model.transcript import Entry
-from palaver.model.turn import EndReason, TurnState
+from palaver.model.turn import TurnState
 from palaver.model.value import value
 from palaver.store.archive.format import (
     FORMAT,

@@ -4,8 +4,7 @@ from datetime import datetime
 
 from palaver.db.transaction import Lock, Statements, transaction
 from palaver.model.key import SessionKey
-from palaver.model.session import Session
-from palaver.model.turn import EndReason
+from palaver.model.session import EndReason, Session
 from palaver.store.conversations.sessions import end, open_by_key, reset_reason
 from palaver.store.queue.inbox import OPEN_TURN
 from palaver.store.records import SESSION_COLUMNS, instant, micros, session_of

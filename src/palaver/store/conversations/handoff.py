@@ -6,9 +6,9 @@ from typing import Any
 
 from palaver.db.transaction import Lock, Statements, transaction
 from palaver.model.key import SessionKey
-from palaver.model.session import Principal, Session
+from palaver.model.session import EndReason, Principal, Session
 from palaver.model.source import Source
-from palaver.model.turn import EndReason, Outbound
+from palaver.model.turn import Outbound
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attach import detach, detach_all
 from palaver.store.conversations.sessions import check_not_busy, continue_here, end, join, open_by_key, reopen, route

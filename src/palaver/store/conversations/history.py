@@ -7,10 +7,10 @@ from palaver.db.transaction import INBOX, Lock, Notify, Row, Statements, Transac
 from palaver.model.access import AccessRole
 from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
-from palaver.model.session import Principal, Session
+from palaver.model.session import EndReason, Principal, Session
 from palaver.model.source import Source, encode_id, identity_of
 from palaver.model.transcript import Entry, Sender, is_addressed_to_agent, start_of_last_turns
-from palaver.model.turn import EndReason, Inbound, Received, account_text, outbound_to
+from palaver.model.turn import Inbound, Received, account_text, outbound_to
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attach import attach_operation, detach, detach_all
 from palaver.store.conversations.attachment_refs import copy_refs

@@ -8,12 +8,20 @@ from typing import NamedTuple
 from palaver.db.transaction import Lock, Statements, transaction
 from palaver.model.errors import SessionBusy
 from palaver.model.key import SessionKey
-from palaver.model.reset import Activity, decide_reset
-from palaver.model.session import ModelOverride, Principal, Session, owner_of
+from palaver.model.reset import decide_reset
+from palaver.model.session import (
+    TITLE_LIMIT,
+    EndReason,
+    ModelOverride,
+    Principal,
+    Session,
+    clean_title,
+    lineage,
+    next_in_lineage,
+    owner_of,
+)
 from palaver.model.source import Source, identity_of
 from palaver.model.text import one_line
-from palaver.model.title import TITLE_LIMIT, clean_title, lineage, next_in_lineage
-from palaver.model.turn import EndReason
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attach import detach_all
 from palaver.store.conversations.visibility import find, get, get_visible, lock_session
@@ -132,13 +140,14 @@ def open_locked(
 @transaction
 def reset_reason(current: Session, at: datetime, rule: ResetRule) -> Statements[EndReason | None]:
     """Return why an open session has to be reset; None while it has a turn or a young process."""
-    idle = decide_reset(rule.policy, Activity(last_human=current.last_human), at, rule.zone)
+    idle = decide_reset(rule.policy, current.last_human, at, rule.zone)
     if idle.reason is None or (yield from _is_busy(current)):
         return None
     rows = yield "SELECT started FROM processes WHERE session_no = ? AND ended IS NULL", (current.number,)
-    activity = Activity(last_human=current.last_human, processes=[instant(row[0]) for row in rows])
-    decision = decide_reset(rule.policy, activity, at, rule.zone, rule.process_limit)
-    return None if decision.reason is None else EndReason(decision.reason.value)
+    started = [instant(row[0]) for row in rows]
+    return decide_reset(
+        rule.policy, current.last_human, at, rule.zone, processes=started, process_limit=rule.process_limit
+    ).reason
 
 
 def _is_first_contact(source: Source, besides: int = 0) -> Statements[bool]:

@@ -6,9 +6,8 @@ from typing import NamedTuple
 from palaver.db.transaction import Lock, Row, Statements, Value, transaction
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.key import SessionKey
-from palaver.model.session import Principal, Session
+from palaver.model.session import Principal, Session, lineage, newest_of_lineage
 from palaver.model.text import quoted
-from palaver.model.title import lineage, newest_of_lineage
 from palaver.store.records import SESSION_COLUMNS, placeholders, session_of
 
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from palaver.db.transaction import PEOPLE, Lock, Notify, Statements, transaction
-from palaver.model.key import SessionKey, canonical_id
-from palaver.model.source import DM, decode_id, encode_id
+from palaver.model.key import SessionKey
+from palaver.model.source import DM, canonical_id, decode_id, encode_id
 from palaver.store.conversations.chat_migration import rekey
 from palaver.store.people.grants import ChangeKind, record
 from palaver.store.people.links import merge

@@ -11,9 +11,9 @@ from datetime import datetime
 from palaver.db.transaction import Lock, Statements, Value, transaction
 from palaver.model.access import AccessRole
 from palaver.model.key import DmScope, Scope, SessionKey, Speaker, derive_key
-from palaver.model.session import Principal, Session
+from palaver.model.session import EndReason, Principal, Session
 from palaver.model.source import DM, Source, identity_of
-from palaver.model.turn import EndReason, Received
+from palaver.model.turn import Received
 from palaver.store.conversations import attach, undo_log
 from palaver.store.conversations.sessions import (
     DELIBERATE_ENDS,

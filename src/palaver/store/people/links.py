@@ -7,8 +7,7 @@ from datetime import datetime
 from palaver.db.transaction import PEOPLE, Lock, Notify, Statements, Value, transaction
 from palaver.model.errors import BadArgument, LockedOut
 from palaver.model.label import Label
-from palaver.model.links import OFFER_LIFETIME, Link, group_identities, replacement_links
-from palaver.model.pairing import LOCKOUT, locked_until
+from palaver.model.people import LOCKOUT, OFFER_LIFETIME, Link, group_identities, locked_until, replacement_links
 from palaver.model.session import Principal, Session
 from palaver.model.source import Source, identity_of
 from palaver.model.value import value

@@ -7,15 +7,15 @@ from datetime import datetime
 
 from palaver.db.transaction import Lock, Row, Statements, transaction
 from palaver.model.access import AccessRole, Effect, Grant
-from palaver.model.codes import code_hash
 from palaver.model.errors import LockedOut
 from palaver.model.key import SessionKey
-from palaver.model.pairing import (
+from palaver.model.people import (
     CODE_LIFETIME,
     MAX_FAILURES,
     REQUEST_INTERVAL,
     PairingRequest,
     Reception,
+    code_hash,
     locked_until,
     receive_stranger,
 )

@@ -7,10 +7,10 @@ from datetime import datetime
 from palaver.db.transaction import Lock, Row, Statements, Value, transaction
 from palaver.model.errors import SessionBusy
 from palaver.model.key import SessionKey
-from palaver.model.session import Principal, Session
+from palaver.model.session import EndReason, Principal, Session
 from palaver.model.source import DM, Source
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Delivery, EndReason, Received
+from palaver.model.turn import Delivery, Received
 from palaver.store.conversations import deletion
 from palaver.store.conversations.attachment_refs import drop_refs
 from palaver.store.conversations.sessions import check_not_busy

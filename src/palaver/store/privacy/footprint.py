@@ -5,8 +5,8 @@ from typing import Any
 
 from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.errors import NotFound
-from palaver.model.key import SessionKey, canonical_id
-from palaver.model.source import DM, Source, decode_id, encode_id, identity_of
+from palaver.model.key import SessionKey
+from palaver.model.source import DM, Source, canonical_id, decode_id, encode_id, identity_of
 from palaver.model.transcript import Entry, Role
 from palaver.model.value import value
 from palaver.store.conversations.transcript import SEQS

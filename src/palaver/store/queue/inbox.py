@@ -9,10 +9,9 @@ from palaver.db.transaction import INBOX, Lock, Notify, Row, Statements, Transac
 from palaver.model.access import AccessRole
 from palaver.model.addressing import address_whole_bursts, in_same_burst
 from palaver.model.key import SessionKey
-from palaver.model.reset import Cause
 from palaver.model.session import Principal, Session
 from palaver.model.source import Source, encode_id, identity_of
-from palaver.model.turn import Inbound, InboxState, Outbound, Received, TurnState
+from palaver.model.turn import Cause, Inbound, InboxState, Outbound, Received, TurnState
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.records import INBOX_COLUMNS, inbound_body, micros, received_of

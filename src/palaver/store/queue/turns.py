@@ -8,11 +8,10 @@ from palaver.db.transaction import INBOX, TURNS, Lock, Notify, Row, Statements, 
 from palaver.model.addressing import Batch
 from palaver.model.errors import StaleFence
 from palaver.model.key import SessionKey
-from palaver.model.reset import Cause
-from palaver.model.session import Session
+from palaver.model.session import EndReason, Session
 from palaver.model.source import identity_of
 from palaver.model.transcript import Entry, Role, Sender
-from palaver.model.turn import EndReason, Outbound, Received, Turn, TurnState, Usage, advance
+from palaver.model.turn import Cause, Outbound, Received, Turn, TurnState, Usage, advance
 from palaver.store.accounts import get_home
 from palaver.store.conversations.sessions import end, join, open_by_key, open_locked, touch
 from palaver.store.conversations.transcript import SEQS, append

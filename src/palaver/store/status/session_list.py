@@ -9,10 +9,8 @@ from operator import add
 
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.errors import BadArgument
-from palaver.model.session import Principal, Session
+from palaver.model.session import TITLE_LIMIT, Principal, Session, SessionState
 from palaver.model.text import one_line
-from palaver.model.title import TITLE_LIMIT
-from palaver.model.turn import SessionState
 from palaver.model.value import value
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import Filter, visible_to

@@ -7,11 +7,10 @@ from typing import Annotated
 from msgspec import Meta
 
 from palaver.engine import texts
-from palaver.model.access import AccessRole, Basis, Effect, Grant
-from palaver.model.codes import parse_code
+from palaver.model.access import AccessRole, Basis, Effect, Grant, parse_grantee
 from palaver.model.errors import BadArgument, NotFound
-from palaver.model.grant_syntax import parse_grantee
 from palaver.model.label import Label
+from palaver.model.people import parse_code
 from palaver.store.people.api_tokens import Right
 from palaver.store.people.grants import GrantTable, Stranger
 from palaver.store.people.people import Person

@@ -6,9 +6,9 @@ from typing import Annotated, Protocol
 from msgspec import Meta
 
 from palaver.model.attachment import Attachment
-from palaver.model.session import Session
+from palaver.model.session import EndReason, Session, SessionState
 from palaver.model.transcript import Entry, Role, ToolCall
-from palaver.model.turn import EndReason, InboxState, SessionState
+from palaver.model.turn import InboxState
 from palaver.store.status.message_status import Reply
 from palaver.web.api.endpoints import Schema
 

@@ -7,8 +7,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from palaver.model.errors import BadArgument
+from palaver.model.session import SessionState
 from palaver.model.transcript import Role
-from palaver.model.turn import SessionState
 from palaver.store.people.api_tokens import Right
 from palaver.store.search.search import Order, SearchFilter
 from palaver.store.status.session_list import ListFilter

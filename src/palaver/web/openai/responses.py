@@ -59,7 +59,7 @@ def _failure(reply: Reply, turn: Turn, services: Services) -> HTTPException:
     if turn.quota is None:
         return HTTPException(500, text, headers=_NO_RETRY)
     source, now = reply.received.inbound.source, services.clock.now()
-    free = period_end(QuotaKind(turn.quota), now, services.engine.options.zones.find(source).value)
+    free = period_end(QuotaKind(turn.quota), now, services.engine.options.zones.find(source))
     retry_after = {"retry-after": str(math.ceil((free - now).total_seconds()))} if free else {}
     return HTTPException(429, text, headers={**_NO_RETRY, **retry_after})
 

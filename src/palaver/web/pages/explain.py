@@ -11,7 +11,7 @@ from starlette.routing import Route
 from palaver.model.errors import BadArgument, InvalidInput, NotFound, UnknownPlatform
 from palaver.model.key import KeyExplanation, Scope, Speaker, choose_profile, explain_key
 from palaver.model.local_time import parse_instant, parse_zone
-from palaver.model.reset import Activity, ResetDecision, ResetMode, ResetPolicy, decide_reset
+from palaver.model.reset import ResetDecision, ResetMode, ResetPolicy, decide_reset
 from palaver.model.source import DM, MAIN, STANDARD_KINDS, Source
 from palaver.web.caller import Caller
 from palaver.web.pages.common import Link, parse_number, query_value, show_page
@@ -57,8 +57,7 @@ def _explain_key(services: Services, fields: dict[str, str]) -> tuple[KeyExplana
     """Apply the rules of the current configuration."""
     platform, kind = fields["platform"].lower(), fields["kind"] or DM
     if platform not in services.platforms:
-        known = ", ".join(sorted(services.platforms))
-        raise UnknownPlatform("Unknown platform", found=platform, allowed=known, example="telegram")
+        raise UnknownPlatform(platform, services.platforms)
     if kind != DM and not fields["chat"]:
         raise BadArgument(f"A {kind} needs a chat id, not", found="", allowed="any text", example="-100")
     source = Source(
@@ -74,7 +73,7 @@ def _explain_key(services: Services, fields: dict[str, str]) -> tuple[KeyExplana
     )
     options = services.engine.options
     source = replace(source, profile=choose_profile(source, options.profiles))
-    scope = options.scopes.find(source).value
+    scope = options.scopes.find(source)
     return explain_key(source, scope, Speaker(fields["person"] or None, bool(fields["owner"]))), scope
 
 
@@ -95,7 +94,7 @@ async def _explain_reset(
             at_hour=_number(fields["at_hour"], 4),
         )
         there, last_human = parse_zone(fields["zone"] or "UTC"), parse_instant(fields["last_active"])
-    return decide_reset(policy, Activity(last_human=last_human), now, there), (policy, there, last_human)
+    return decide_reset(policy, last_human, now, there), (policy, there, last_human)
 
 
 def _mode(text: str) -> ResetMode:

@@ -6,10 +6,18 @@ from starlette.routing import Route
 
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
-from palaver.model.access import AccessRole, Basis, Effect, Grant
-from palaver.model.codes import parse_code
+from palaver.model.access import (
+    GRANTEE_FORMS,
+    AccessRole,
+    Basis,
+    Effect,
+    Grant,
+    describe_grant_place,
+    describe_grantee,
+    parse_grantee,
+)
 from palaver.model.errors import BadArgument, NotFound
-from palaver.model.grant_syntax import GRANTEE_FORMS, describe_grant_place, describe_grantee, parse_grantee
+from palaver.model.people import parse_code
 from palaver.model.session import Principal
 from palaver.model.text import one_line
 from palaver.store.people.grants import Change, GrantTable, Stranger

@@ -11,10 +11,9 @@ from starlette.routing import Route
 from palaver.commands.formatting import session_name
 from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import NotFound
-from palaver.model.session import Principal, Session
+from palaver.model.session import Principal, Session, SessionState
 from palaver.model.text import one_line
 from palaver.model.transcript import Entry
-from palaver.model.turn import SessionState
 from palaver.store.archive.exporter import ExportFormat
 from palaver.store.status.overview import OpenTurn
 from palaver.store.status.session_list import ListFilter

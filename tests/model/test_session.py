@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.model.errors import EmptyTitle
-from palaver.model.title import TITLE_LIMIT, clean_title, lineage, newest_of_lineage, next_in_lineage
+from palaver.model.errors import BadArgument
+from palaver.model.session import TITLE_LIMIT, clean_title, lineage, newest_of_lineage, next_in_lineage
 from tests.strategies import BRIEF, THOROUGH, texts
 
 bases = st.sampled_from(("x", "y", "x #draft", "x #1", "x #02", "#2", "z" * 95, "z" * 100))
@@ -17,7 +17,7 @@ titles = st.one_of(bases, st.builds("{} #{}".format, st.sampled_from(("x", "y"))
 def test_a_clean_title_is_short_visible_and_stays_as_it_is(text: str) -> None:
     try:
         title = clean_title(text)
-    except EmptyTitle:
+    except BadArgument:
         return
     assert 0 < len(title) <= TITLE_LIMIT == 100
     assert not {unicodedata.category(c) for c in title} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
@@ -26,7 +26,7 @@ def test_a_clean_title_is_short_visible_and_stays_as_it_is(text: str) -> None:
 
 @pytest.mark.parametrize("empty", ["", " ", "\n\t", "\u200b\u202e", "\0", "\u3164", "\ufe0f"])
 def test_a_title_nobody_can_see_is_refused(empty: str) -> None:
-    with pytest.raises(EmptyTitle, match="visible characters"):
+    with pytest.raises(BadArgument, match="visible characters"):
         clean_title(empty)
 
 

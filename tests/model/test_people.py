@@ -3,21 +3,32 @@
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.model.pairing import (
+from palaver.model.errors import BadArgument
+from palaver.model.people import (
+    CODE_ALPHABET,
+    CODE_LENGTH,
     CODE_LIFETIME,
     LOCKOUT,
     MAX_FAILURES,
     MAX_KEPT_MESSAGES,
     MAX_PENDING,
     REQUEST_INTERVAL,
+    Link,
     PairingRequest,
     Reception,
+    code_hash,
+    group_identities,
     locked_until,
+    make_code,
+    parse_code,
     receive_stranger,
+    replacement_links,
 )
+from tests.strategies import BRIEF
 
 NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -83,3 +94,75 @@ def test_whatever_strangers_do_few_codes_are_out(said: list[tuple[str, int]]) ->
         assert sum(now < each.expires for each in requests.values()) <= MAX_PENDING
     for times in given_to.values():
         assert all(later - earlier >= REQUEST_INTERVAL for earlier, later in pairwise(times))
+
+
+# Codes that people read to each other.
+
+
+@given(st.binary(min_size=16, max_size=16))
+def test_a_code_has_eight_characters_without_look_alikes_and_is_read_back(chance: bytes) -> None:
+    code = make_code(chance)
+    assert len(code) == CODE_LENGTH == 8
+    assert not set(code) & set("0O1IL2Z5S8B")
+    assert set(code) <= set(CODE_ALPHABET)
+    assert parse_code(f" {code[:4].lower()}-{code[4:]}") == code
+
+
+@pytest.mark.parametrize("text", ["", "K7QM3XP", "K7QM3XPRR", "K7QM3XP0", "K7QM3XPß", "\x00" * 8, "A" * 1_000_000])
+def test_what_is_no_code_is_refused_in_words(text: str) -> None:
+    with pytest.raises(BadArgument, match="8 of the characters") as refused:
+        parse_code(text)
+    assert len(str(refused.value)) < 300
+
+
+def test_chance_makes_different_codes_and_salt_different_hashes() -> None:
+    assert make_code(b"\x01" * 16) != make_code(b"\x02" * 16)
+    assert code_hash("K7QM3XPR", "telegram:7") != code_hash("K7QM3XPR", "telegram:8")
+    assert code_hash("K7QM3XPR", "a\ud800") == code_hash("K7QM3XPR", "a\ud800")
+
+
+# Identities that a chain of links joins are one person; who goes leaves the others together.
+
+
+NAMES = "abcdef"
+pairs = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)).filter(lambda pair: pair[0] != pair[1]))
+
+
+def links_of(pairs: list[tuple[str, str]]) -> list[Link]:
+    return [Link(number, *pair) for number, pair in enumerate(pairs)]
+
+
+@BRIEF
+@given(pairs)
+def test_everybody_is_in_one_circle_and_with_whom_they_are_linked(pairs: list[tuple[str, str]]) -> None:
+    found = group_identities(NAMES, links_of(pairs))
+    assert sorted(name for circle in found for name in circle) == list(NAMES)
+    assert all(any({one, other} <= circle for circle in found) for one, other in pairs)
+
+
+@BRIEF
+@given(pairs)
+def test_nobody_is_with_whom_no_chain_leads_to(pairs: list[tuple[str, str]]) -> None:
+    for circle in group_identities(NAMES, links_of(pairs)):
+        reached = {min(circle)}
+        for _ in NAMES:
+            reached |= {name for pair in pairs if reached & set(pair) for name in pair}
+        assert reached == circle
+
+
+@BRIEF
+@given(pairs, st.sampled_from(NAMES))
+def test_who_goes_goes_alone_and_the_others_stay_together(pairs: list[tuple[str, str]], gone: str) -> None:
+    links = links_of(pairs)
+    before = group_identities(NAMES, links)
+    kept = [link for link in links if gone not in link[1:]]
+    after = group_identities(
+        NAMES, [*kept, *(Link(0, *pair) for pair in replacement_links(gone, links) if gone not in pair)]
+    )
+    assert set(after) == {frozenset({gone}), *(circle - {gone} for circle in before if circle != {gone})}
+
+
+def test_taking_back_the_last_link_gives_the_people_before_it() -> None:
+    links = links_of([("a", "b"), ("c", "d"), ("b", "c")])
+    assert group_identities("abcd", links) == [frozenset("abcd")]
+    assert group_identities("abcd", links[:-1]) == [frozenset("ab"), frozenset("cd")]
