@@ -75,8 +75,9 @@ class UnknownCommand(InvalidInput): ...
 
 
 class UnknownPlatform(InvalidInput):
-    def __init__(self, name: str, known: Iterable[str], example: str = "telegram") -> None:
-        super().__init__("Unknown platform", found=name, allowed=", ".join(sorted(known)), example=example)
+    def __init__(self, name: str, known: Iterable[str], example: str = "") -> None:
+        allowed = sorted(known)
+        super().__init__("Unknown platform", found=name, allowed=", ".join(allowed), example=example or allowed[0])
 
 
 class NotAllowed(PalaverError):
