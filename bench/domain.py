@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 from bench.measure import Figure, compare
 from palaver.model.key import Scope, derive_key
 from palaver.model.label import Label
-from palaver.model.prompt import Naming
-from palaver.model.prompt import HomeChannel, Situation, context_section
+from palaver.model.prompt import HomeChannel, Naming, Situation, context_section
 from palaver.model.source import GROUP, Labels, Source
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.model.view import view

@@ -76,8 +76,7 @@ class UnknownCommand(InvalidInput): ...
 
 class UnknownPlatform(InvalidInput):
     def __init__(self, name: str, known: Iterable[str], example: str = "") -> None:
-        allowed = sorted(known)
-        super().__init__("Unknown platform", found=name, allowed=", ".join(allowed), example=example or allowed[0])
+        super().__init__("Unknown platform", found=name, allowed=", ".join(sorted(known)), example=example)
 
 
 class NotAllowed(PalaverError):
