@@ -17,7 +17,7 @@ _EXTRAS = {
     "agents/model": ("models",),
     "db/postgres.py": ("postgres",),
     "gateway/prometheus.py": ("metrics",),
-    "platforms/markdown": ("matrix", "matrix-encryption", "telegram"),
+    "platforms/markdown.py": ("matrix", "matrix-encryption", "telegram"),
     "platforms/matrix": ("matrix", "matrix-encryption"),
     "platforms/telegram": ("telegram",),
     "platforms/webhook/send.py": ("http",),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from palaver.model.split import Unit
 from palaver.platforms.telegram.render import MAX_ENTITIES, Rendered, render
-from tests.platforms.markdown.texts import MARKUP
+from tests.platforms.markdown_texts import MARKUP
 
 ROOM = 4096
 

@@ -45,9 +45,9 @@ class UndecryptableNotices:
     so once in each room.
     """
 
-    def __init__(self, client: Client, send_errors: RoomSender, clock: Clock) -> None:
+    def __init__(self, client: Client, sender: RoomSender, clock: Clock) -> None:
         self._client = client
-        self._room_sender = send_errors
+        self._room_sender = sender
         self._clock = clock
         self._rooms: set[str] = set()
         self._hour = 0

@@ -36,7 +36,7 @@ async def download(client: Client, handle: str) -> AsyncIterator[bytes]:
     except (msgspec.DecodeError, KeyError, ValueError) as error:
         raise SendRefused("The message describes the file wrongly.") from error
     async for piece in _download(client, keyed.url):
-        yield decryptor.open_client(piece)
+        yield decryptor.decrypt(piece)
     decryptor.check()
 
 
@@ -50,7 +50,7 @@ class _Decryptor:
         self._expected = _decode_base64(keyed.hashes["sha256"])
         self._seen = hashlib.sha256()
 
-    def open_client(self, piece: bytes) -> bytes:
+    def decrypt(self, piece: bytes) -> bytes:
         self._seen.update(piece)
         return self._cipher.decrypt(piece)
 
@@ -92,8 +92,8 @@ def _raise_if_temporary(response: aiohttp.ClientResponse) -> None:
 async def upload(client: Client, file: Attachment, content: Path, *, encrypt: bool) -> dict[str, Any]:
     """Upload a file and return the event fields that locate it."""
     size = content.stat().st_size  # noqa: ASYNC240 - quick
-    with request_errors(), content.open("rb") as open_client:
-        answer, keyed = await client.upload(open_client, file.media_type, encrypt=encrypt, filesize=size)
+    with request_errors(), content.open("rb") as opened:
+        answer, keyed = await client.upload(opened, file.media_type, encrypt=encrypt, filesize=size)
     if not isinstance(answer, UploadResponse):
         status = getattr(answer.transport_response, "status", 0)
         refused = SendRefused(f"The homeserver rejects the file ({answer.status_code or status}).")

@@ -79,10 +79,10 @@ _SYNC_WAIT_SECONDS = 1.0
 
 
 class MessageSender:
-    def __init__(self, client: Client, direct: DirectChats, send_errors: RoomSender) -> None:
+    def __init__(self, client: Client, direct: DirectChats, sender: RoomSender) -> None:
         self._client = client
         self._direct_chats = direct
-        self._room_sender = send_errors
+        self._room_sender = sender
         self._ours: dict[str, bool] = {}
         """Whether we sent an event, for recent ones."""
 

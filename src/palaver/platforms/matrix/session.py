@@ -29,13 +29,13 @@ class SyncSession:
         self._undecrypted = waiting
         self._direct_chats = DirectChats(client)
         self._reader = SyncReader(client, self._direct_chats, account, waiting, threads=options.scope == "thread")
-        send_errors = RoomSender(client)
-        self._notices = UndecryptableNotices(client, send_errors, SystemClock())
+        sender = RoomSender(client)
+        self._notices = UndecryptableNotices(client, sender, SystemClock())
         self._position: str | None = None
         self._invitations: Invitations = {}
         self._saved_position: str | None = None
         self._next: Batch
-        self.sender = MessageSender(client, self._direct_chats, send_errors)
+        self.sender = MessageSender(client, self._direct_chats, sender)
         self.tasks = BackgroundTasks()
 
     async def start(self) -> None:

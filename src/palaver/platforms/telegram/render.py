@@ -7,29 +7,12 @@ from urllib.parse import urlsplit
 
 from rich.cells import cell_len
 
-from palaver.platforms.markdown.parser import parse_markdown
-from palaver.platforms.markdown.tree import (
-    Block,
-    Code,
-    CodeBlock,
-    Heading,
-    Inline,
-    Link,
-    List,
-    Paragraph,
-    Quote,
-    Rule,
-    Style,
-    Styled,
-    Table,
-    Text,
-    text_of,
-)
+from palaver.platforms import markdown
 from palaver.protocols import Unit
 
 MAX_ENTITIES = 100
 """Telegram ignores further ones."""
-_STYLES = {Style.BOLD: "bold", Style.ITALIC: "italic", Style.STRUCK: "strikethrough"}
+_STYLES = {markdown.Style.BOLD: "bold", markdown.Style.ITALIC: "italic", markdown.Style.STRUCK: "strikethrough"}
 _BULLET = "• "
 _RULE = "———"
 _STEP = "   "
@@ -53,7 +36,7 @@ class Rendered(NamedTuple):
 def render(text: str, room: int) -> Rendered:
     """Render at most `room` UTF-16 units; return the text unrendered if it gets longer or has too many entities."""
     text = text.encode("utf-8", "replace").decode("utf-8")
-    blocks = parse_markdown(text)
+    blocks = markdown.parse_markdown(text)
     for is_even in (True, False):
         shown = _Page(is_even=is_even).of(blocks)
         if shown.text.strip() and Unit.UTF16.measure(shown.text) <= room and len(shown.entities) <= MAX_ENTITIES:
@@ -80,7 +63,7 @@ class _Page:
         self._pieces: list[tuple[str, _Entities]] = []
         self._numbers = count()
 
-    def of(self, blocks: Sequence[Block]) -> Rendered:
+    def of(self, blocks: Sequence[markdown.Block]) -> Rendered:
         self._blocks(blocks, (), "", "")
         return Rendered("".join(text for text, _ in self._pieces), tuple(self._entities()))
 
@@ -106,7 +89,9 @@ class _Page:
 
     # Blocks. `lead` goes before their first line, `indent` before the others.
 
-    def _blocks(self, blocks: Sequence[Block], entities: _Entities, lead: str, indent: str, gap: str = "\n\n") -> None:
+    def _blocks(
+        self, blocks: Sequence[markdown.Block], entities: _Entities, lead: str, indent: str, gap: str = "\n\n"
+    ) -> None:
         if not blocks:
             self._write(lead.rstrip(" "), entities)
         for number, block in enumerate(blocks):
@@ -114,24 +99,24 @@ class _Page:
                 self._write(gap, entities)
             self._block(block, entities, indent if number else lead, indent)
 
-    def _block(self, block: Block, entities: _Entities, lead: str, indent: str) -> None:
+    def _block(self, block: markdown.Block, entities: _Entities, lead: str, indent: str) -> None:
         match block:
-            case Paragraph():
-                self._bot(block.inside, entities, lead, indent)
-            case Heading():
-                self._bot(block.inside, self._in(entities, "bold"), lead, indent)
-            case CodeBlock():
+            case markdown.Paragraph():
+                self._paragraph(block.inside, entities, lead, indent)
+            case markdown.Heading():
+                self._paragraph(block.inside, self._in(entities, "bold"), lead, indent)
+            case markdown.CodeBlock():
                 self._code(block.text, block.info, entities, lead)
-            case Table():
+            case markdown.Table():
                 self._code(_grid(block, is_even=self._is_even), "", entities, lead)
-            case Quote():
+            case markdown.Quote():
                 self._quote(block, entities, lead, indent)
-            case List():
+            case markdown.List():
                 self._listing(block, entities, lead, indent)
-            case Rule():
+            case markdown.Rule():
                 self._write(lead + _RULE, entities)
 
-    def _bot(self, inside: Sequence[Inline], entities: _Entities, lead: str, indent: str) -> None:
+    def _paragraph(self, inside: Sequence[markdown.Inline], entities: _Entities, lead: str, indent: str) -> None:
         self._write(lead, tuple(each for each in entities if each.kind == "blockquote"))
         self._inlines(inside, entities, indent)
 
@@ -140,7 +125,7 @@ class _Page:
         self._write(lead.rstrip(" ") and f"{lead.rstrip(' ')}\n", entities)
         self._write(text or " ", self._in(entities, "pre", language))
 
-    def _quote(self, quote: Quote, entities: _Entities, lead: str, indent: str) -> None:
+    def _quote(self, quote: markdown.Quote, entities: _Entities, lead: str, indent: str) -> None:
         """Telegram has no nested quotes: write the inner one with >."""
         if entities:
             self._blocks(quote.blocks, entities, f"{lead}> ", f"{indent}> ")
@@ -148,7 +133,7 @@ class _Page:
             self._write(lead, ())
             self._blocks(quote.blocks, self._in((), "blockquote"), "", indent)
 
-    def _listing(self, listing: List, entities: _Entities, lead: str, indent: str) -> None:
+    def _listing(self, listing: markdown.List, entities: _Entities, lead: str, indent: str) -> None:
         gap = "\n" if listing.tight else "\n\n"
         for number, item in enumerate(listing.items):
             if number:
@@ -158,16 +143,16 @@ class _Page:
 
     # Inline
 
-    def _inlines(self, inside: Sequence[Inline], entities: _Entities, indent: str) -> None:
+    def _inlines(self, inside: Sequence[markdown.Inline], entities: _Entities, indent: str) -> None:
         for each in inside:
             match each:
-                case Text():
+                case markdown.Text():
                     self._write(each.text.replace("\n", f"\n{indent}"), entities)
-                case Code():
+                case markdown.Code():
                     self._write(each.text, self._as_code(entities))
-                case Styled():
+                case markdown.Styled():
                     self._inlines(each.inside, self._in(entities, _STYLES[each.style]), indent)
-                case Link():
+                case markdown.Link():
                     self._link(each, entities, indent)
 
     def _as_code(self, entities: _Entities) -> _Entities:
@@ -176,41 +161,41 @@ class _Page:
             return entities
         return self._in(tuple(each for each in entities if each.kind == "blockquote"), "code")
 
-    def _link(self, link: Link, entities: _Entities, indent: str) -> None:
+    def _link(self, link: markdown.Link, entities: _Entities, indent: str) -> None:
         is_marked = _is_linked(link) and not any(each.kind == "text_link" for each in entities)
         self._inlines(link.inside, self._in(entities, "text_link", link.url) if is_marked else entities, indent)
         self._write(_beside(link, is_shown=is_marked), entities)
 
 
-def _is_linked(link: Link) -> bool:
+def _is_linked(link: markdown.Link) -> bool:
     """Return whether Telegram accepts the link: a web address with a full host name, around some text."""
     try:
         address = urlsplit(link.url)
         host = address.hostname or ""
     except ValueError:
         return False
-    return bool(text_of(link.inside).strip()) and address.scheme in {"http", "https"} and "." in host
+    return bool(markdown.text_of(link.inside).strip()) and address.scheme in {"http", "https"} and "." in host
 
 
-def _beside(link: Link, *, is_shown: bool) -> str:
+def _beside(link: markdown.Link, *, is_shown: bool) -> str:
     """Return what to write behind the text of a link: the URL if it is not linked, and the title."""
-    words, title = text_of(link.inside).strip(), f"({link.title})" if link.title else ""
+    words, title = markdown.text_of(link.inside).strip(), f"({link.title})" if link.title else ""
     if not words:
         return " ".join(filter(None, (link.url, title)))
     address = "" if is_shown or words == link.url or not link.url else f"({link.url})"
     return "".join(f" {each}" for each in (address, title) if each)
 
 
-def _flat(inside: Sequence[Inline]) -> str:
+def _flat(inside: Sequence[markdown.Inline]) -> str:
     return "".join(
         each.text
-        if isinstance(each, Text | Code)
-        else _flat(each.inside) + (_beside(each, is_shown=False) if isinstance(each, Link) else "")
+        if isinstance(each, markdown.Text | markdown.Code)
+        else _flat(each.inside) + (_beside(each, is_shown=False) if isinstance(each, markdown.Link) else "")
         for each in inside
     )
 
 
-def _grid(table: Table, *, is_even: bool) -> str:
+def _grid(table: markdown.Table, *, is_even: bool) -> str:
     """Align the columns, or only separate the cells if that takes too much room."""
     rows = [[_flat(cell) for cell in row] for row in table.rows]
     if not is_even:

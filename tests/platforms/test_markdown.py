@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.platforms.markdown.parser import LONGEST, parse_markdown
-from palaver.platforms.markdown.tree import (
+from palaver.platforms.markdown import (
+    MAX_LENGTH,
     Block,
     Code,
     CodeBlock,
@@ -22,9 +22,10 @@ from palaver.platforms.markdown.tree import (
     Styled,
     Table,
     Text,
+    parse_markdown,
     text_of,
 )
-from tests.platforms.markdown.texts import MARKUP
+from tests.platforms.markdown_texts import MARKUP
 
 
 def words(text: str) -> tuple[Text]:
@@ -84,7 +85,7 @@ def test_a_row_with_more_cells_than_columns_leaves_the_lines_as_they_are() -> No
     assert parse_markdown("|a|\n|-|\n||lost?|") == (CodeBlock(text="|a|\n|-|\n||lost?|"),)
 
 
-@pytest.mark.parametrize("text", ["> " * 2000 + "deep", "- " * 900 + "deep", "x" * (LONGEST + 1), "x " * 500_000])
+@pytest.mark.parametrize("text", ["> " * 2000 + "deep", "- " * 900 + "deep", "x" * (MAX_LENGTH + 1), "x " * 500_000])
 def test_what_is_too_deep_or_too_long_is_one_paragraph(text: str) -> None:
     assert parse_markdown(text) == (paragraph(text),)
 
