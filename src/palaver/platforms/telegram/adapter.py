@@ -5,16 +5,15 @@ import hmac
 import json
 import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
-from telegram import Bot, BotCommand, Message, Update, WebhookInfo
+from telegram import Bot, BotCommand, Update, WebhookInfo
 from telegram.error import TelegramError
 
 from palaver.platforms.catalog import PLATFORMS
@@ -23,20 +22,7 @@ from palaver.platforms.telegram.errors import ApiError, connection_error, send_e
 from palaver.platforms.telegram.files import TOO_LARGE_TO_FETCH
 from palaver.platforms.telegram.options import GUIDE, Mode, TelegramOptions
 from palaver.platforms.telegram.parse import ButtonPress, ChatMigrated, NewMessage, OwnBot, parse
-from palaver.platforms.telegram.render import Rendered
-from palaver.platforms.telegram.send import (
-    MAX_CAPTION,
-    MAX_TEXT,
-    NO_PREVIEW,
-    entities,
-    input_file,
-    keyboard,
-    parse_id,
-    send_rendered,
-    send_to_topic,
-    thread,
-    upload_kind,
-)
+from palaver.platforms.telegram.send import MAX_TEXT, edit_text, send_text, send_upload, thread
 from palaver.protocols import (
     Attachment,
     Clock,
@@ -52,7 +38,6 @@ from palaver.protocols import (
     SendRefused,
     SendUnclear,
     SystemClock,
-    TargetGone,
     Unit,
     one_line,
 )
@@ -232,62 +217,21 @@ class TelegramAdapter:
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         """Telegram has no idempotency keys."""
         del idempotency_key
-
-        async def sending(shown: Rendered, where: Mapping[str, Any]) -> Message:
-            return await bot.send_message(
-                text=shown.text,
-                entities=entities(shown.entities),
-                reply_markup=keyboard(outbound),
-                link_preview_options=NO_PREVIEW,
-                **where,
-            )
-
         async with self._bot(send_error) as bot:
-            return await _send_message(outbound, MAX_TEXT, sending)
+            return await send_text(bot, outbound)
 
     async def edit(self, receipt: str, outbound: Outbound) -> None:
-        number = parse_id(receipt)
-        if number is None:
-            raise SendRefused("The receipt is not a message id.")
-
-        async def sending(shown: Rendered) -> None:
-            await bot.edit_message_text(
-                shown.text,
-                outbound.chat_id,
-                number,
-                entities=entities(shown.entities),
-                reply_markup=keyboard(outbound),
-                link_preview_options=NO_PREVIEW,
-            )
-
         async with self._bot(send_error) as bot:
-            try:
-                await send_rendered(outbound.text, MAX_TEXT, sending)
-            except ApiError as refusal:
-                if not refusal.says("message is not modified"):
-                    raise
+            await edit_text(bot, receipt, outbound)
+
+    async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
+        del idempotency_key
+        async with self._bot(send_error) as bot:
+            return await send_upload(bot, outbound, content)
 
     async def typing(self, outbound: Outbound) -> None:
         async with self._bot() as bot:
             await bot.send_chat_action(outbound.chat_id, "typing", message_thread_id=thread(outbound))
-
-    async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
-        """Send a file; if Telegram rejects it as a picture, video or voice, send it as a document."""
-        del idempotency_key
-        file = outbound.file
-        if file is None:
-            raise SendRefused("There is no file to send.")
-        kind = upload_kind(file, content)
-        async with self._bot(send_error) as bot:
-            try:
-                return await _send_upload(bot, outbound, file, content, kind)
-            except ApiError as refusal:
-                is_about_file = refusal.code == HTTPStatus.BAD_REQUEST and not isinstance(
-                    send_error(refusal), TargetGone
-                )
-                if kind == "document" or refusal.moved_to or not is_about_file:
-                    raise
-                return await _send_upload(bot, outbound, file, content, "document")
 
     async def open_thread(self, outbound: Outbound, *, idempotency_key: str) -> str:
         name = one_line(outbound.opens or "", _MAX_TOPIC_NAME) or "…"
@@ -327,24 +271,6 @@ async def _translated(line: BotConnection, translate: Callable[[TelegramError], 
             yield bot
         except TelegramError as error:
             raise translate(error) from error
-
-
-async def _send_upload(bot: Bot, outbound: Outbound, file: Attachment, content: Path, kind: str) -> str:
-    async def sending(shown: Rendered, where: Mapping[str, Any]) -> Message:
-        send: Callable[..., Any] = getattr(bot, f"send_{kind}")
-        words = {"caption": shown.text, "caption_entities": entities(shown.entities)} if shown.text else {}
-        return await send(**{kind: input_file(file, content)}, **words, **where)
-
-    return await _send_message(outbound, MAX_CAPTION, sending)
-
-
-async def _send_message(
-    outbound: Outbound, room: int, sending: Callable[[Rendered, Mapping[str, Any]], Awaitable[Message]]
-) -> str:
-    async def put(shown: Rendered) -> Message:
-        return await send_to_topic(outbound, partial(sending, shown))
-
-    return str((await send_rendered(outbound.text, room, put)).message_id)
 
 
 def _download_error(error: TelegramError) -> PlatformError:

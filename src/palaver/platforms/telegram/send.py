@@ -1,28 +1,30 @@
-"""Turn an outbound message into Bot API parameters: topic, reply, buttons, entities and file kind."""
+"""Send messages and files: topic, reply, buttons, entities and file kind."""
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 
 from telegram import (
+    Bot,
     InlineKeyboardButton,
     InlineKeyboardMarkup,
     InputFile,
     LinkPreviewOptions,
+    Message,
     MessageEntity,
     ReplyParameters,
 )
 
-from palaver.platforms.telegram.errors import ApiError
+from palaver.platforms.telegram.errors import ApiError, send_error
 from palaver.platforms.telegram.parse import encode_button
-from palaver.platforms.telegram.render import Entity, Rendered, render
-from palaver.protocols import Attachment, Outbound, SendRefused, format_size
+from palaver.platforms.telegram.render import Rendered, render
+from palaver.protocols import Attachment, Outbound, SendRefused, TargetGone, format_size
 
 MAX_TEXT = 4096
 MAX_CAPTION = 1024
-NO_PREVIEW = LinkPreviewOptions(is_disabled=True)
-"""Telegram fetches previewed URLs: a crafted link could leak what the agent writes into it."""
 _MAX_SENT_BYTES = 50_000_000
 _MAX_PHOTO_BYTES = 10_000_000
 _MAX_BUTTON_BYTES = 64
@@ -43,60 +45,74 @@ _FILE_KINDS = {
 T = TypeVar("T")
 
 
-async def send_to_topic(outbound: Outbound, sending: Callable[[dict[str, Any]], Awaitable[T]]) -> T:
-    """Send to the topic, or to the chat itself if the topic is closed."""
-    where = _place(outbound)
-    try:
-        return await sending(where)
-    except ApiError as refusal:
-        if where["message_thread_id"] is None or not refusal.says(*_TOPIC_CLOSED):
-            raise
-        # Without the reply, or Telegram would put it into the topic.
-        return await sending(_place(replace(outbound, thread_id=None, reply_to=None)))
+_Sending = Callable[[Rendered, dict[str, Any]], Awaitable[Message]]
 
 
-def _place(outbound: Outbound) -> dict[str, Any]:
-    """Return the destination. In a private chat, leave out the reply."""
-    answered = parse_id(outbound.reply_to) if is_group(outbound) else None
-    reply = ReplyParameters(answered, allow_sending_without_reply=True) if answered else None
-    return {"chat_id": outbound.chat_id, "message_thread_id": thread(outbound), "reply_parameters": reply}
+async def send_text(bot: Bot, outbound: Outbound) -> str:
+    async def sending(shown: Rendered, where: dict[str, Any]) -> Message:
+        return await bot.send_message(text=shown.text, **_text_options(shown, outbound), **where)
+
+    return await _send(outbound, MAX_TEXT, sending)
 
 
-def is_group(outbound: Outbound) -> bool:
-    """Return whether it goes to a group or channel: their ids are negative."""
-    return outbound.chat_id.startswith("-")
-
-
-def thread(outbound: Outbound) -> int | None:
-    if outbound.thread_id in {None, _GENERAL_TOPIC}:
-        return None
-    number = parse_id(outbound.thread_id)
+async def edit_text(bot: Bot, receipt: str, outbound: Outbound) -> None:
+    number = _parse_id(receipt)
     if number is None:
-        raise SendRefused("The topic is not a number like 42.")
-    return number
+        raise SendRefused("The receipt is not a message id.")
+
+    async def sending(shown: Rendered) -> None:
+        await bot.edit_message_text(shown.text, outbound.chat_id, number, **_text_options(shown, outbound))
+
+    try:
+        await _send_rendered(outbound.text, MAX_TEXT, sending)
+    except ApiError as refusal:
+        if not refusal.says("message is not modified"):
+            raise
 
 
-def parse_id(text: str | None) -> int | None:
-    """Parse a message or topic id; None if it is not a number."""
-    return int(text) if text and text.isascii() and text.isdigit() else None
+async def send_upload(bot: Bot, outbound: Outbound, content: Path) -> str:
+    """Send a file; if Telegram rejects it as a picture, video or voice, send it as a document."""
+    if outbound.file is None:
+        raise SendRefused("There is no file to send.")
+    kind = _upload_kind(outbound.file, content)
+    try:
+        return await _send_file(bot, outbound, outbound.file, content, kind)
+    except ApiError as refusal:
+        is_about_file = refusal.code == HTTPStatus.BAD_REQUEST and not isinstance(send_error(refusal), TargetGone)
+        if kind == "document" or refusal.moved_to or not is_about_file:
+            raise
+        return await _send_file(bot, outbound, outbound.file, content, "document")
 
 
-def keyboard(outbound: Outbound) -> InlineKeyboardMarkup | None:
-    """Return one row of buttons; leave out those that are too long: people can type them."""
-    whole = (
-        (choice, encode_button(choice.says, thread(outbound))) for choice in outbound.choices if _fits(choice.says)
-    )
-    row = [
-        InlineKeyboardButton(choice.label, callback_data=data if _fits(data) else choice.says) for choice, data in whole
-    ]
-    return InlineKeyboardMarkup([row]) if row else None
+async def _send_file(bot: Bot, outbound: Outbound, file: Attachment, content: Path, kind: str) -> str:
+    async def sending(shown: Rendered, where: dict[str, Any]) -> Message:
+        send: Callable[..., Any] = getattr(bot, f"send_{kind}")
+        words = {"caption": shown.text, "caption_entities": _entities(shown)} if shown.text else {}
+        # Telegram would show a double quote in the name as %22.
+        name = file.name.plain().replace('"', "'") or "file"
+        upload = InputFile(await asyncio.to_thread(content.read_bytes), filename=name)
+        return await send(**{kind: upload}, **words, **where)
+
+    return await _send(outbound, MAX_CAPTION, sending)
 
 
-def _fits(data: str) -> bool:
-    return len(data.encode()) <= _MAX_BUTTON_BYTES
+async def _send(outbound: Outbound, room: int, sending: _Sending) -> str:
+    """Send to the topic, or to the chat itself if the topic is closed."""
+
+    async def send_shown(shown: Rendered) -> Message:
+        where = _place(outbound)
+        try:
+            return await sending(shown, where)
+        except ApiError as refusal:
+            if where["message_thread_id"] is None or not refusal.says(*_TOPIC_CLOSED):
+                raise
+            # Without the reply, or Telegram would put it into the topic.
+            return await sending(shown, _place(replace(outbound, thread_id=None, reply_to=None)))
+
+    return str((await _send_rendered(outbound.text, room, send_shown)).message_id)
 
 
-async def send_rendered(text: str, room: int, sending: Callable[[Rendered], Awaitable[T]]) -> T:
+async def _send_rendered(text: str, room: int, sending: Callable[[Rendered], Awaitable[T]]) -> T:
     """Send it rendered, or as written if Telegram rejects the entities."""
     shown = render(text, room)
     try:
@@ -107,7 +123,45 @@ async def send_rendered(text: str, room: int, sending: Callable[[Rendered], Awai
         return await sending(Rendered(text))
 
 
-def entities(spans: Sequence[Entity]) -> list[MessageEntity]:
+def _text_options(shown: Rendered, outbound: Outbound) -> dict[str, Any]:
+    """Without a preview: Telegram would fetch the URL, and a crafted one could leak what the agent writes into it."""
+    no_preview = LinkPreviewOptions(is_disabled=True)
+    return {"entities": _entities(shown), "reply_markup": keyboard(outbound), "link_preview_options": no_preview}
+
+
+def _place(outbound: Outbound) -> dict[str, Any]:
+    """Return the destination. In a private chat, leave out the reply; ids of groups and channels are negative."""
+    answered = _parse_id(outbound.reply_to) if outbound.chat_id.startswith("-") else None
+    reply = ReplyParameters(answered, allow_sending_without_reply=True) if answered else None
+    return {"chat_id": outbound.chat_id, "message_thread_id": thread(outbound), "reply_parameters": reply}
+
+
+def thread(outbound: Outbound) -> int | None:
+    if outbound.thread_id in {None, _GENERAL_TOPIC}:
+        return None
+    number = _parse_id(outbound.thread_id)
+    if number is None:
+        raise SendRefused("The topic is not a number like 42.")
+    return number
+
+
+def _parse_id(text: str | None) -> int | None:
+    """Parse a message or topic id; None if it is not a number."""
+    return int(text) if text and text.isascii() and text.isdigit() else None
+
+
+def keyboard(outbound: Outbound) -> InlineKeyboardMarkup | None:
+    """Return one row of buttons; leave out those that are too long: people can type them."""
+    row: list[InlineKeyboardButton] = []
+    for choice in outbound.choices:
+        datas = (encode_button(choice.says, thread(outbound)), choice.says)
+        data = next((data for data in datas if len(data.encode()) <= _MAX_BUTTON_BYTES), None)
+        if data:
+            row.append(InlineKeyboardButton(choice.label, callback_data=data))
+    return InlineKeyboardMarkup([row]) if row else None
+
+
+def _entities(shown: Rendered) -> list[MessageEntity]:
     return [
         MessageEntity(
             entity.kind,
@@ -116,19 +170,14 @@ def entities(spans: Sequence[Entity]) -> list[MessageEntity]:
             url=entity.detail if entity.kind == "text_link" else None,
             language=(entity.detail or None) if entity.kind == "pre" else None,
         )
-        for entity in spans
+        for entity in shown.entities
     ]
 
 
-def upload_kind(file: Attachment, content: Path) -> str:
+def _upload_kind(file: Attachment, content: Path) -> str:
     """Return how to send the file: photo, video, voice … or document."""
     size = content.stat().st_size
     if size > _MAX_SENT_BYTES:
         raise SendRefused(f"Bots can send files of at most {format_size(_MAX_SENT_BYTES)}, not {format_size(size)}.")
     kind = _FILE_KINDS.get(file.media_type, "document")
     return "document" if kind == "photo" and size > _MAX_PHOTO_BYTES else kind
-
-
-def input_file(file: Attachment, content: Path) -> InputFile:
-    """Replace double quotes in the name: Telegram would show them as %22."""
-    return InputFile(content.read_bytes(), filename=file.name.plain().replace('"', "'") or "file")

@@ -10,24 +10,9 @@ from uuid import uuid4
 from palaver.model.errors import PalaverError
 from palaver.model.source import MAIN
 from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.terminal import wire
 from palaver.platforms.terminal.connection import TerminalConnection
 from palaver.platforms.terminal.socket import close_listener, listen, wait_until_removed
-from palaver.platforms.terminal.wire import (
-    MAX_LINE_BYTES,
-    MAX_TEXT,
-    Failed,
-    Hello,
-    MenuEntry,
-    OtherSaid,
-    RecapLine,
-    Say,
-    Settled,
-    Shown,
-    Typing,
-    Welcome,
-    encode,
-    read_terminal,
-)
 from palaver.protocols import (
     Clock,
     Inbound,
@@ -55,13 +40,13 @@ _AWAY_SECONDS = 3600.0
 class TerminalServices(Protocol):
     """What terminals need from the gateway besides messages."""
 
-    def commands(self) -> Sequence[MenuEntry]: ...
+    def commands(self) -> Sequence[wire.MenuEntry]: ...
 
-    async def recap(self, source: Source) -> Sequence[RecapLine]:
+    async def recap(self, source: Source) -> Sequence[wire.RecapLine]:
         """Return the last messages of the conversation, as far as they were shown."""
         ...
 
-    async def answered(self, source: Source) -> Settled:
+    async def answered(self, source: Source) -> wire.Settled:
         """Wait until nothing more will follow in answer to this message.
 
         Raises StoreUnavailable if the store was unavailable for a while.
@@ -71,7 +56,7 @@ class TerminalServices(Protocol):
 
 class TerminalAdapter:
     platform = PLATFORMS["terminal"]
-    limits = Limits(text=MAX_TEXT, draft_interval=0.1, repeats_safely=True)
+    limits = Limits(text=wire.MAX_TEXT, draft_interval=0.1, repeats_safely=True)
 
     def __init__(self, path: Path, services: TerminalServices, clock: Clock, account: str | None = None) -> None:
         self.account = account
@@ -90,7 +75,7 @@ class TerminalAdapter:
             task.add_done_callback(tasks.discard)
 
         listener = listen(self._path)
-        server = await asyncio.start_unix_server(accept, sock=listener, limit=MAX_LINE_BYTES)
+        server = await asyncio.start_unix_server(accept, sock=listener, limit=wire.MAX_LINE_BYTES)
         self._is_open = True
         try:
             await receiver.connected()
@@ -124,7 +109,7 @@ class TerminalAdapter:
 
     async def typing(self, outbound: Outbound) -> None:
         for connection in self._present(outbound):
-            connection.tell(Typing())
+            connection.tell(wire.Typing())
 
     def _present(self, outbound: Outbound) -> list[TerminalConnection]:
         if not self._is_open:
@@ -155,23 +140,23 @@ class TerminalAdapter:
     async def _serve(self, receiver: Receiver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             # A terminal can disconnect at any time; it repeats what was not stored.
-            hello = await read_terminal(reader)
-            if isinstance(hello, Hello):
+            hello = await wire.read_terminal(reader)
+            if isinstance(hello, wire.Hello):
                 await self._handle(receiver, hello, reader, writer)
         except (OSError, ValueError) as error:
             log.info("a terminal was disconnected: %s", type(error).__name__, extra={"action": "terminal.detached"})
         except PalaverError as error:
             log.warning("a terminal was disconnected: %s", type(error).__name__, extra={"action": "terminal.detached"})
-            writer.write(encode(Failed(why=str(error), passes=isinstance(error, StoreUnavailable))))
+            writer.write(wire.encode(wire.Failed(why=str(error), passes=isinstance(error, StoreUnavailable))))
         finally:
             writer.close()
 
     async def _handle(
-        self, receiver: Receiver, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, receiver: Receiver, hello: wire.Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         # The recap goes before anything new.
         recap = await self._services.recap(self._source(hello.chat, None))
-        writer.write(encode(Welcome(commands=tuple(self._services.commands()), recap=tuple(recap))))
+        writer.write(wire.encode(wire.Welcome(commands=tuple(self._services.commands()), recap=tuple(recap))))
         connection = TerminalConnection(writer, hello.chat, hello.known, alone=hello.alone)
         self._connections.append(connection)
         log.info("a terminal connected", extra={"action": "terminal.attached"})
@@ -183,28 +168,28 @@ class TerminalAdapter:
             connection.end()
 
     async def _listen(self, receiver: Receiver, connection: TerminalConnection, reader: asyncio.StreamReader) -> None:
-        while said := await read_terminal(reader):
-            if isinstance(said, Shown):
+        while said := await wire.read_terminal(reader):
+            if isinstance(said, wire.Shown):
                 connection.confirm(said.number)
-            elif isinstance(said, Say):
+            elif isinstance(said, wire.Say):
                 source = await self._receive(receiver, connection, said)
                 connection.run_task(self._settle(connection, source))
 
-    async def _receive(self, receiver: Receiver, connection: TerminalConnection, said: Say) -> Source:
+    async def _receive(self, receiver: Receiver, connection: TerminalConnection, said: wire.Say) -> Source:
         source = self._source(connection.chat, said.id)
         connection.said.add(said.id)
         labels = Labels(user=Label(said.name)) if said.name else Labels()
         await receiver.receive(Inbound(source=source, text=said.text, at=self._clock.now(), labels=labels), Trust())
         for other in self._connections:
             if other.chat == connection.chat and other is not connection:
-                other.tell(OtherSaid(id=said.id, text=said.text))
+                other.tell(wire.OtherSaid(id=said.id, text=said.text))
         return source
 
     async def _settle(self, connection: TerminalConnection, source: Source) -> None:
         try:
             connection.tell(await self._services.answered(source))
         except StoreUnavailable as error:
-            connection.tell(Failed(why=str(error), passes=True, lasts=True))
+            connection.tell(wire.Failed(why=str(error), passes=True, lasts=True))
 
     def _source(self, chat: str, message: str | None) -> Source:
         """The chat of another profile has the profile in its name: `work/main`."""

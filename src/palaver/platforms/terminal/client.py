@@ -7,23 +7,8 @@ from uuid import uuid4
 
 from palaver.model.backoff import backoff
 from palaver.model.errors import PalaverError
+from palaver.platforms.terminal import wire
 from palaver.platforms.terminal.socket import Streams
-from palaver.platforms.terminal.wire import (
-    MAX_TEXT,
-    Failed,
-    FromGateway,
-    FromTerminal,
-    Hello,
-    OtherSaid,
-    Say,
-    Settled,
-    Show,
-    Shown,
-    Typing,
-    Welcome,
-    encode,
-    read_gateway,
-)
 from palaver.protocols import BadArgument
 
 _FIRST_RETRY_SECONDS = 0.05
@@ -35,7 +20,7 @@ _MAX_REMEMBERED = 500
 class Screen(Protocol):
     """What shows messages to a person."""
 
-    def welcome(self, welcome: Welcome) -> None:
+    def welcome(self, welcome: wire.Welcome) -> None:
         """The gateway accepted us, for the first time or again."""
         ...
 
@@ -86,8 +71,8 @@ class Client:
         self._name = name
         self._screen = screen
         self._writer: asyncio.StreamWriter | None = None
-        self._unsettled: dict[str, tuple[Say, asyncio.Future[Settled]]] = {}
-        self._seen: dict[str, Show | None] = {}
+        self._unsettled: dict[str, tuple[wire.Say, asyncio.Future[wire.Settled]]] = {}
+        self._seen: dict[str, wire.Show | None] = {}
         """The last state of every message that was shown, by id."""
 
     @property
@@ -95,18 +80,18 @@ class Client:
         """Whether a message is not answered yet."""
         return bool(self._unsettled)
 
-    def say(self, text: str) -> "asyncio.Future[Settled]":
+    def say(self, text: str) -> "asyncio.Future[wire.Settled]":
         """Send a message; the future is done when nothing more will follow in answer."""
-        if len(text) > MAX_TEXT:
+        if len(text) > wire.MAX_TEXT:
             raise BadArgument(
-                f"The message has more than {MAX_TEXT} characters.",
+                f"The message has more than {wire.MAX_TEXT} characters.",
                 found=f"{len(text)} characters",
-                allowed=f"at most {MAX_TEXT}",
+                allowed=f"at most {wire.MAX_TEXT}",
                 example="several shorter messages",
                 fix="Send several shorter messages.",
             )
-        said = Say(id=uuid4().hex, text=text, name=self._name)
-        settled: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
+        said = wire.Say(id=uuid4().hex, text=text, name=self._name)
+        settled: asyncio.Future[wire.Settled] = asyncio.get_running_loop().create_future()
         self._unsettled[said.id] = said, settled
         self._tell(said)
         return settled
@@ -125,11 +110,11 @@ class Client:
             await asyncio.sleep(backoff(self._failures + 1, first=_FIRST_RETRY_SECONDS, longest=_MAX_RETRY_SECONDS))
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(encode(Hello(chat=self._chat, known=tuple(self._seen), alone=self._alone)))
+        writer.write(wire.encode(wire.Hello(chat=self._chat, known=tuple(self._seen), alone=self._alone)))
         welcome = await _next(reader)
-        if isinstance(welcome, Failed):
+        if isinstance(welcome, wire.Failed):
             self._count(welcome)
-        if not isinstance(welcome, Welcome):
+        if not isinstance(welcome, wire.Welcome):
             raise _Lost
         self._screen.welcome(welcome)
         self._writer = writer
@@ -138,19 +123,20 @@ class Client:
         while True:
             self._take(await _next(reader))
 
-    def _take(self, told: FromGateway) -> None:
+    def _take(self, told: wire.FromGateway) -> None:
         match told:
-            case Failed():
+            case wire.Failed():
                 self._count(told)
-            case Show():
+            case wire.Show():
                 self._failures = 0
                 self._show(told)
-                self._tell(Shown(number=told.number))
-            case OtherSaid(id=said, text=text) if self._is_new(said, None):
+                self._tell(wire.Shown(number=told.number))
+            case wire.OtherSaid(id=said, text=text) if said not in self._seen:
+                self._remember(said, None)
                 self._screen.heard(text)
-            case Typing():
+            case wire.Typing():
                 self._screen.typing()
-            case Settled(id=said) if said in self._unsettled:
+            case wire.Settled(id=said) if said in self._unsettled:
                 self._failures = 0
                 _, settled = self._unsettled.pop(said)
                 if not settled.done():
@@ -158,36 +144,30 @@ class Client:
             case _:
                 pass
 
-    def _count(self, failed: Failed) -> None:
+    def _count(self, failed: wire.Failed) -> None:
         self._failures += 1
         if failed.lasts or self._failures >= _MAX_FAILURES:
             raise GatewayFailing(failed.why, passes=failed.passes)
 
-    def _show(self, show: Show) -> None:
+    def _show(self, show: wire.Show) -> None:
         before = self._seen.get(show.id)
         if not before or (before.text, before.growing) != (show.text, show.growing):
             self._remember(show.id, show)
             self._screen.show(show.id, show.text, growing=show.growing)
 
-    def _is_new(self, message: str, show: Show | None) -> bool:
-        if message in self._seen:
-            return False
-        self._remember(message, show)
-        return True
-
-    def _remember(self, message: str, show: Show | None) -> None:
+    def _remember(self, message: str, show: wire.Show | None) -> None:
         self._seen[message] = show
         while len(self._seen) > _MAX_REMEMBERED:
             del self._seen[next(iter(self._seen))]
 
-    def _tell(self, value: FromTerminal) -> None:
+    def _tell(self, value: wire.FromTerminal) -> None:
         if self._writer is not None and not self._writer.is_closing():
-            self._writer.write(encode(value))
+            self._writer.write(wire.encode(value))
 
 
-async def _next(reader: asyncio.StreamReader) -> FromGateway:
+async def _next(reader: asyncio.StreamReader) -> wire.FromGateway:
     try:
-        told = await read_gateway(reader)
+        told = await wire.read_gateway(reader)
     except (OSError, ValueError) as error:
         raise _Lost from error
     if told is None:

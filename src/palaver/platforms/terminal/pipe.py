@@ -7,32 +7,24 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import TextIO
 
-from palaver.platforms.terminal.client import Client
+from palaver.platforms.terminal.client import Client, Screen
 from palaver.platforms.terminal.screen import printable
-from palaver.platforms.terminal.wire import MAX_TEXT, Welcome
+from palaver.platforms.terminal.wire import MAX_TEXT
 from palaver.protocols import BadArgument
 
 _STDIN = 0
 
 
-class PipeScreen:
+class PipeScreen(Screen):
     """Prints finished messages only."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
 
-    def welcome(self, welcome: Welcome) -> None: ...
-
-    def lost(self) -> None: ...
-
     def show(self, message: str, text: str, *, growing: bool) -> None:  # noqa: ARG002 - the same for every screen
         if not growing:
             self._out.write(f"{printable(text)}\n")
             self._out.flush()
-
-    def heard(self, text: str) -> None: ...
-
-    def typing(self) -> None: ...
 
 
 async def say_all(client: Client, lines: AsyncIterable[str], errors: TextIO) -> bool:
