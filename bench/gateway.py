@@ -18,9 +18,8 @@ from palaver.model.turn import Outbound
 from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
 from palaver.store.search.search import Search
-from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.adapter import FakeAdapter, PlatformClient
 from palaver.testkit.chat import Chat
-from palaver.testkit.client import PlatformClient
 from palaver.testkit.platform import FakePlatform
 from palaver.testkit.updates import Person
 

@@ -14,7 +14,7 @@ from palaver.gateway.gateway import GC_THRESHOLD
 from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.client import SocketClient
+from palaver.testkit.socket import SocketClient
 
 __all__: list[str] = []
 

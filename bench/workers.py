@@ -21,7 +21,7 @@ from palaver.model.turn import Outbound
 from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
 from palaver.testkit.platform import FakePlatform
-from palaver.testkit.server import serve
+from palaver.testkit.socket import serve
 
 __all__ = ["workers"]
 

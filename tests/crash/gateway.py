@@ -29,7 +29,7 @@ from palaver.protocols.adapter import Adapter
 from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.client import SocketClient
+from palaver.testkit.socket import SocketClient
 from tests.crash.fuse import Fuse, FusedAgent, FusedStore, fuse_adapter
 
 __all__ = ["ACCOUNT", "Gateway", "Order", "Slot", "slots"]

@@ -13,7 +13,7 @@ from palaver.store.store import Store
 from palaver.testkit.chat import Chat
 from palaver.testkit.faults import Faults
 from palaver.testkit.platform import FakePlatform
-from palaver.testkit.server import serve
+from palaver.testkit.socket import serve
 from palaver.testkit.updates import Message, Person
 from tests.crash.verdict import Room, token
 

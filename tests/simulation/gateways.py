@@ -15,8 +15,7 @@ from palaver.protocols.adapter import Limits
 from palaver.protocols.capabilities import MenuCommand
 from palaver.protocols.hooks import GatewayEvent
 from palaver.store.store import Store
-from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.client import UpdateStream
+from palaver.testkit.adapter import FakeAdapter, UpdateStream
 from palaver.testkit.platform import FakePlatform, LoopClock
 from tests.simulation.database import Door, SharedDatabase, nobody
 from tests.simulation.loop import PROCESS, Process, VirtualLoop

@@ -24,8 +24,7 @@ from palaver.protocols.adapter import (
     TargetGone,
 )
 from palaver.protocols.capabilities import MenuCommand
-from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.client import PlatformClient, UpdateStream
+from palaver.testkit.adapter import FakeAdapter, PlatformClient, UpdateStream
 from palaver.testkit.conformance import AdapterConformance
 from palaver.testkit.updates import Update
 from tests.testkit.fakes import FakePlatformServer, world_for_checks

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from palaver.testkit.client import SocketClient
 from palaver.testkit.conformance import AdapterConformance, FakeServer
-from palaver.testkit.server import serve
+from palaver.testkit.socket import SocketClient, serve
 from tests.testkit.fakes import FakePlatformServer, world_for_checks
 
 

@@ -10,12 +10,10 @@ import pytest
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import PlatformBusy, PlatformDown, PlatformError, SendRefused, TargetAway, TargetGone
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.client import SocketClient
 from palaver.testkit.faults import Faults
 from palaver.testkit.platform import FakePlatform
 from palaver.testkit.recorder import Recorder, running
-from palaver.testkit.server import serve
-from palaver.testkit.wire import Answer
+from palaver.testkit.socket import Answer, SocketClient, serve
 
 ERRORS = [PlatformDown("a"), PlatformBusy(1.5), TargetAway(2.5), SendRefused("b"), TargetGone("c")]
 
@@ -84,7 +82,7 @@ async def test_faults_lose_nothing_over_a_socket(path: Path) -> None:
 
 READER = """
 import asyncio, sys
-from palaver.testkit.client import SocketClient
+from palaver.testkit.socket import SocketClient
 
 async def read():
     line = await SocketClient(sys.argv[1]).open("bot")
@@ -111,26 +109,3 @@ async def test_what_a_killed_process_has_not_acknowledged_comes_again(world: Fak
     async with running(FakeAdapter(SocketClient(path)), recorder):
         await recorder.has(1)
     assert recorder.texts == ["two"]
-
-
-async def test_the_world_can_be_tried_by_hand(path: Path) -> None:
-    server = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "palaver.testkit.server",
-        "--socket",
-        str(path),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert server.stdin
-    assert server.stdout
-    adapter, recorder = FakeAdapter(SocketClient(path)), Recorder()
-    async with running(adapter, recorder):
-        server.stdin.write(b"hello\n")
-        await recorder.has(1)
-        chat = recorder.received[0].source.chat_id or ""
-        await adapter.send(Outbound(platform="fake", chat_id=chat, text="you too"), idempotency_key="k")
-        assert await server.stdout.readline() == b"bot: you too\n"
-    server.stdin.close()
-    assert await server.wait() == 0

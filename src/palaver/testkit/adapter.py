@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from palaver.protocols import (
     DM,
@@ -19,14 +20,40 @@ from palaver.protocols import (
     Source,
     Trust,
 )
-from palaver.testkit.client import PlatformClient, UpdateStream
 from palaver.testkit.platform import BOT
 from palaver.testkit.updates import Message, Update
 
-__all__ = ["FAKE", "FakeAdapter"]
+__all__ = ["FAKE", "FakeAdapter", "PlatformClient", "UpdateStream"]
 
 _CHUNK_BYTES = 65_536
 FAKE = Platform(name="fake", title="Fake platform", has_threads=True)
+
+
+class UpdateStream(Protocol):
+    """One connection for updates."""
+
+    async def next(self) -> Update:
+        """Raises PlatformDown when the connection is lost."""
+        ...
+
+    async def acknowledge(self, number: int) -> None:
+        """Raises PlatformDown when the connection is lost; then the update may come again."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class PlatformClient(Protocol):
+    """Implemented by `FakePlatform` and, for other processes, by `SocketClient`. Raises what adapters raise."""
+
+    async def open(self, account: str) -> UpdateStream: ...
+    async def send(self, account: str, outbound: Outbound, key: str) -> str: ...
+    async def open_thread(self, account: str, outbound: Outbound, key: str) -> str: ...
+    async def edit(self, account: str, receipt: str, outbound: Outbound) -> None: ...
+    async def typing(self, account: str, outbound: Outbound) -> None: ...
+    async def show_menu(self, account: str, commands: Sequence[MenuCommand]) -> None: ...
+    async def fetch(self, account: str, handle: str) -> bytes: ...
+    async def send_file(self, account: str, outbound: Outbound, content: bytes, key: str) -> str: ...
 
 
 class FakeAdapter:

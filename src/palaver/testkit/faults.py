@@ -47,13 +47,7 @@ class FaultInjector:
 
     def __init__(self, faults: Faults, seed: int) -> None:
         self.faults = faults
-        chances = {
-            SendFault.REFUSED: faults.refused,
-            SendFault.GONE: faults.gone,
-            SendFault.BUSY: faults.busy,
-            SendFault.LOST_BEFORE: faults.lost_before,
-            SendFault.LOST_AFTER: faults.lost_after,
-        }
+        chances: dict[SendFault, float] = {fault: getattr(faults, fault.name.lower()) for fault in SendFault}
         self._chances = {fault: chance for fault, chance in chances.items() if chance > 0}
         self.script: deque[SendFault] = deque()
         """How the next sends fail, one by one, before chance decides."""
