@@ -7,8 +7,7 @@ from palaver.model.errors import StoreUnavailable
 from palaver.protocols.clock import SystemClock
 from palaver.store.people.api_tokens import Right
 from palaver.web.address import Address
-from palaver.web.auth_middleware import FailureLimiter
-from palaver.web.tokens import Authenticator, issue_token
+from palaver.web.tokens import Authenticator, FailureLimiter, issue_token
 from tests.web.conftest import Opened
 
 HERE = Address(host="127.0.0.1", port=8787, url="http://127.0.0.1:8787")

@@ -5,7 +5,7 @@ import pytest
 
 from palaver.web.errors import INTERNAL_ERROR
 from palaver.web.pages.common import parse_number
-from palaver.web.services import Services
+from palaver.web.routes import WebRequest
 
 
 @pytest.mark.drops_transactions
@@ -15,7 +15,7 @@ async def test_what_nobody_expected_is_said_in_the_form_that_was_asked_for(
     async def breaks(*_: object) -> None:
         raise ValueError("words of somebody's")
 
-    monkeypatch.setattr(Services, "read", breaks)
+    monkeypatch.setattr(WebRequest, "read", breaks)
     page, program = await client.get("/sessions"), await client.get("/api/v1/sessions")
     assert (page.status_code, program.status_code) == (500, 500)
     assert INTERNAL_ERROR in page.text

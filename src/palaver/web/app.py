@@ -2,43 +2,39 @@
 
 For authors of pages
 --------------------
-A page is a module in `web/pages/` with `routes(services) -> list[Route]`, listed in `PAGES` below. A page in the
-navigation has it in `LINKS = (Link(title="Sessions", path="/sessions", order=10),)`.
+A page is a module in `web/pages/` with its routes in `ROUTES`, listed in `PAGES` below. `NAVIGATION` in
+`pages/common.py` lists those that every page links to.
 
-    def routes(services: Services) -> list[Route]:
-        async def show(request: Request, caller: Caller) -> Response:
-            session = await services.read(caller, lambda principal: services.store.sessions.find(name, principal))
-            return show_page(services, request, "session.html", caller, session=session)
+    @page("/sessions/{name}")
+    async def show_session(request: WebRequest) -> Response:
+        session = await request.read(lambda who: request.store.sessions.find(request.path["name"], who))
+        return show_page(request, "session.html", session=session)
 
-        return [page("/sessions/{id}", show)]
+    ROUTES = (show_session,)
 
 - Access: `page` (GET) needs the scope READ, `action` (POST) MANAGE, unless `needs=` says otherwise. The middleware has
   already checked the login or token, the host name, the origin and the CSRF token.
-- Reading: use `services.read(caller, …)` with a store function that takes the principal. There is no other way to
+- Reading: use `request.read(…)` with a store function that takes the principal. There is no other way to
   anybody's messages.
-- Changing: use `services.write(caller, …)` for one transaction; `services.engine.receive(inbound, Trust())` to send a
+- Changing: use `request.write(…)` for one transaction; `request.services.engine.receive(inbound, Trust())` to send a
   message, which is stored when it returns.
 - Templates extend `layout.html`. Everything is escaped; never use `| safe`; pass text of others through `| shown`. A
   form carries `<input type="hidden" name="csrf" value="{{ user.csrf }}">`; with `data-quiet` the script sends it
   without leaving the page, with `data-ask="Really?"` it asks first. Inline scripts and styles are forbidden.
 - Live updates: the script fetches `<section id="list" data-live="sessions">` again when a topic changes: one of
   `event_hub.TOPICS`, or `session:<id>`. With `data-keyed` it replaces only the children that differ, by id. Call
-  `services.hub.hint("people")` after a change that no transcript, turn or send shows. A growing answer arrives as the
-  event `palaver:draft` on `document` with `detail` {session, turn, text}.
+  `hub.hint("people")` after a change that no transcript, turn or send shows. A growing answer arrives as the event
+  `palaver:draft` on `document` with `detail` {session, turn, text}.
 - Errors: raise the model's errors. NotFound becomes 404, InvalidInput 400, NotAllowed 403, SessionBusy 409, an outage
   503, anything else 500 without its text.
 """
 
-from contextlib import suppress
-
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
 
-from palaver.model.errors import PalaverError, StoreError
+from palaver.model.errors import PalaverError
 from palaver.web import callbacks, files, login
 from palaver.web.api import openapi
 from palaver.web.auth_middleware import AuthMiddleware, caller_or_none
@@ -46,7 +42,7 @@ from palaver.web.errors import API_PREFIX, OPENAI_PREFIX, error_response, error_
 from palaver.web.mcp import endpoint as mcp
 from palaver.web.openai import endpoint as openai
 from palaver.web.pages import chat, explain, messages, people, search, sessions, status, usage
-from palaver.web.pages.common import POSITION, navigation, render
+from palaver.web.pages.common import render
 from palaver.web.services import Services
 
 PAGES = (chat, explain, messages, people, search, sessions, status, usage)
@@ -54,27 +50,12 @@ _TITLES = {400: "Invalid request", 403: "Not allowed", 404: "Not found", 409: "B
 
 
 def make_app(services: Services) -> AuthMiddleware:
-    parts = (login, callbacks, *PAGES, openapi, openai, mcp)
-    routes = [route for part in parts for route in part.routes(services)] + files.routes()
-    links = [link for module in PAGES for link in getattr(module, "LINKS", ())]
-    navigation[:] = sorted(links, key=lambda link: link.order)
+    parts = (login, callbacks, *PAGES, openapi, openai, mcp, files)
+    routes = [route for part in parts for route in part.ROUTES]
     handlers = dict.fromkeys((PalaverError, HTTPException, Exception), _show_error)
     app = Starlette(routes=routes, exception_handlers=handlers)
-    return AuthMiddleware(_StampPosition(app, services), services.auth, services.address)
-
-
-class _StampPosition:
-    """Note the event position before a page reads anything, so that every later change is pushed to it."""
-
-    def __init__(self, app: ASGIApp, services: Services) -> None:
-        self._app = app
-        self._services = services
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if "text/html" in Headers(scope=scope).get("accept", "") and caller_or_none(Request(scope)):
-            with suppress(StoreError):  # the page itself reports it
-                scope.setdefault("state", {})[POSITION] = await self._services.hub.position()
-        await self._app(scope, receive, send)
+    app.state.services = services
+    return AuthMiddleware(app, services.auth, services.address)
 
 
 async def _show_error(request: Request, error: Exception) -> Response:

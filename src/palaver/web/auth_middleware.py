@@ -2,9 +2,8 @@
 
 import hmac
 import logging
-from collections import OrderedDict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from urllib.parse import parse_qs, quote
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -30,7 +29,6 @@ _PUBLIC_PATHS = frozenset({"/login", "/health", "/ready"})
 _PUBLIC_PREFIXES = ("/static/", CALLBACK_PREFIX)
 _FORM_TYPE = "application/x-www-form-urlencoded"
 _MAX_FORM_BYTES = 1_000_000
-_MAX_ADDRESSES = 10_000
 _HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self';"
@@ -43,36 +41,6 @@ _HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
     "cache-control": "no-store",
 }
-
-
-@dataclass
-class FailureLimiter:
-    """Count failures in a sliding window, per address and in total. Times are seconds of a monotonic clock."""
-
-    per_address: int = 5
-    total: int | None = 100
-    """None if failures at one address do not count against others."""
-    window: float = 60.0
-    _all: deque[float] = field(default_factory=deque[float])
-    _by_address: "OrderedDict[str, deque[float]]" = field(default_factory=OrderedDict)
-
-    def retry_after(self, address: str, now: float) -> float:
-        """Return how many seconds this address has to wait; 0 if it need not."""
-        own = self._by_address.get(address, deque())
-        return max(self._seconds_left(own, self.per_address, now), self._seconds_left(self._all, self.total, now))
-
-    def record(self, address: str, now: float) -> None:
-        own = self._by_address.setdefault(address, deque())
-        self._by_address.move_to_end(address)
-        while len(self._by_address) > _MAX_ADDRESSES:
-            self._by_address.popitem(last=False)
-        for failures, limit in ((own, self.per_address), (self._all, self.total or 0)):
-            failures.append(now)
-            while len(failures) > limit:
-                failures.popleft()
-
-    def _seconds_left(self, failures: deque[float], limit: int | None, now: float) -> float:
-        return max(0.0, failures[0] + self.window - now) if limit and len(failures) >= limit else 0.0
 
 
 def cookie_name(*, is_secure: bool, port: int) -> str:

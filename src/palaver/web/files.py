@@ -50,10 +50,6 @@ def asset(name: str) -> str:
     return f"/static/{digest}/{name}"
 
 
-def routes() -> list[Route]:
-    return [Route("/static/{digest}/{name}", _serve_static)]
-
-
 async def _serve_static(request: Request) -> Response:
     name = request.path_params["name"]
     known = {path.name: path for path in _STATIC.iterdir() if path.suffix in _STATIC_TYPES}
@@ -65,3 +61,6 @@ async def _serve_static(request: Request) -> Response:
         media_type=_STATIC_TYPES[known[name].suffix],
         headers={"cache-control": "public, max-age=31536000, immutable" if is_current else "no-cache"},
     )
+
+
+ROUTES = (Route("/static/{digest}/{name}", _serve_static),)

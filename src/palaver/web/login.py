@@ -14,10 +14,9 @@ from palaver.model.errors import StoreError
 from palaver.model.text import one_line
 from palaver.model.turn import account_text
 from palaver.store.people.api_tokens import Right
-from palaver.web.auth_middleware import FailureLimiter, cookie_name, login_secret
-from palaver.web.caller import Caller
+from palaver.web.auth_middleware import cookie_name, login_secret
 from palaver.web.pages.common import render
-from palaver.web.routes import action, page
+from palaver.web.routes import WebRequest, action, page, services_of
 from palaver.web.services import Services
 from palaver.web.sse import event_stream
 from palaver.web.tokens import LOGIN_LIFETIME
@@ -28,34 +27,26 @@ _MAX_FORM_BYTES = 10_000
 _WRONG_CODE = "This code is wrong, expired or already used."
 
 
-def routes(services: Services) -> list[Route]:
-    login = _Login(services)
+@page("/events")
+async def events(request: WebRequest) -> Response:
+    return event_stream(request)
 
-    async def events(request: Request, caller: Caller) -> Response:
-        return event_stream(request, caller, services.hub, services.auth)
 
-    async def health(_: Request) -> Response:
-        return PlainTextResponse("ok\n")
+@page("/metrics", owner_only=True)
+async def metrics(request: WebRequest) -> Response:
+    if request.services.metrics is None:
+        text = "Install prometheus-client to see metrics: pip install 'palaver[metrics]'\n"
+        return PlainTextResponse(text, status_code=404)
+    return Response(request.services.metrics(), media_type="text/plain; version=0.0.4")
 
-    async def metrics(_: Request, __: Caller) -> Response:
-        if services.metrics is None:
-            text = "Install prometheus-client to see metrics: pip install 'palaver[metrics]'\n"
-            return PlainTextResponse(text, status_code=404)
-        return Response(services.metrics(), media_type="text/plain; version=0.0.4")
 
-    async def ready(_: Request) -> Response:
-        problem = await _readiness_problem(services)
-        return PlainTextResponse(f"{problem or 'ok'}\n", status_code=503 if problem else 200)
+async def _health(_: Request) -> Response:
+    return PlainTextResponse("ok\n")
 
-    return [
-        Route("/health", health),
-        Route("/ready", ready),
-        Route("/login", login.show, methods=["GET"]),
-        Route("/login", login.log_in, methods=["POST"]),
-        action("/logout", login.log_out, needs=Right.READ),
-        page("/events", events),
-        page("/metrics", metrics, owner_only=True),
-    ]
+
+async def _ready(http: Request) -> Response:
+    problem = await _readiness_problem(services_of(http))
+    return PlainTextResponse(f"{problem or 'ok'}\n", status_code=503 if problem else 200)
 
 
 async def _readiness_problem(services: Services) -> str:
@@ -70,51 +61,55 @@ async def _readiness_problem(services: Services) -> str:
     return "" if services.engine.health.keys() <= served else "an account is not served"
 
 
-class _Login:
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._failures = FailureLimiter()
+async def _show_login(http: Request) -> Response:
+    return render(http, "login.html", None, next=_own_path(http.query_params.get("next")), problem="")
 
-    async def show(self, request: Request) -> Response:
-        return render(request, "login.html", None, next=_own_path(request.query_params.get("next")), problem="")
 
-    async def log_in(self, request: Request) -> Response:
-        form = await _read_form(request)
-        code, target = form.get("code", [""])[0], _own_path(form.get("next", [""])[0])
-        browser = one_line(request.headers.get("user-agent", ""), _MAX_BROWSER_NAME)
-        found = await self._services.auth.log_in(code, browser) if len(code) <= _MAX_CODE_LENGTH else None
-        response = RedirectResponse(target, status_code=303)
-        if found is not None:
-            self._set_cookie(request, response, found[0], int(LOGIN_LIFETIME.total_seconds()))
-        elif not await self._is_logged_in(request):
-            return self._refuse(request, target)
-        return response
+async def _log_in(http: Request) -> Response:
+    form = await _read_form(http)
+    code, target = form.get("code", [""])[0], _own_path(form.get("next", [""])[0])
+    browser = one_line(http.headers.get("user-agent", ""), _MAX_BROWSER_NAME)
+    found = await services_of(http).auth.log_in(code, browser) if len(code) <= _MAX_CODE_LENGTH else None
+    response = RedirectResponse(target, status_code=303)
+    if found is not None:
+        _set_cookie(http, response, found[0], int(LOGIN_LIFETIME.total_seconds()))
+    elif not await _is_logged_in(http):
+        return _refuse(http, target)
+    return response
 
-    async def _is_logged_in(self, request: Request) -> bool:
-        """Somebody who opens a used link again, for example from the history, is logged in already."""
-        secret = login_secret(request.scope["scheme"], request.headers, self._services.address)
-        return secret is not None and await self._services.auth.by_login(secret) is not None
 
-    def _refuse(self, request: Request, target: str) -> Response:
-        """Slow down guessing. A right code always works, so nobody can lock the owner out."""
-        address, now = request.client.host if request.client else "", asyncio.get_running_loop().time()
-        wait = math.ceil(self._failures.retry_after(address, now))
-        self._failures.record(address, now)
-        if not wait:
-            return render(request, "login.html", None, status=401, next=target, problem=_WRONG_CODE)
-        problem, headers = f"Too many wrong codes. Try again in {wait} seconds.", {"retry-after": str(wait)}
-        return render(request, "login.html", None, status=429, headers=headers, next=target, problem=problem)
+async def _is_logged_in(http: Request) -> bool:
+    """Somebody who opens a used link again, for example from the history, is logged in already."""
+    services = services_of(http)
+    secret = login_secret(http.scope["scheme"], http.headers, services.address)
+    return secret is not None and await services.auth.by_login(secret) is not None
 
-    async def log_out(self, request: Request, caller: Caller) -> Response:
-        await self._services.auth.log_out(caller)
-        response = RedirectResponse("/login", status_code=303)
-        self._set_cookie(request, response, "", 0)
-        return response
 
-    def _set_cookie(self, request: Request, response: Response, secret: str, seconds: int) -> None:
-        is_secure = self._services.address.is_secure(request.url.scheme)
-        name = cookie_name(is_secure=is_secure, port=self._services.address.port)
-        response.set_cookie(name, secret, max_age=seconds, path="/", secure=is_secure, httponly=True, samesite="lax")
+def _refuse(http: Request, target: str) -> Response:
+    """Slow down guessing. A right code always works, so nobody can lock the owner out."""
+    failures = services_of(http).login_failures
+    address, now = http.client.host if http.client else "", asyncio.get_running_loop().time()
+    wait = math.ceil(failures.retry_after(address, now))
+    failures.record(address, now)
+    if not wait:
+        return render(http, "login.html", None, status=401, next=target, problem=_WRONG_CODE)
+    problem, headers = f"Too many wrong codes. Try again in {wait} seconds.", {"retry-after": str(wait)}
+    return render(http, "login.html", None, status=429, headers=headers, next=target, problem=problem)
+
+
+@action("/logout", needs=Right.READ)
+async def log_out(request: WebRequest) -> Response:
+    await request.services.auth.log_out(request.caller)
+    response = RedirectResponse("/login", status_code=303)
+    _set_cookie(request.http, response, "", 0)
+    return response
+
+
+def _set_cookie(http: Request, response: Response, secret: str, seconds: int) -> None:
+    address = services_of(http).address
+    is_secure = address.is_secure(http.url.scheme)
+    name = cookie_name(is_secure=is_secure, port=address.port)
+    response.set_cookie(name, secret, max_age=seconds, path="/", secure=is_secure, httponly=True, samesite="lax")
 
 
 async def _read_form(request: Request) -> Mapping[str, list[str]]:
@@ -133,3 +128,12 @@ def _own_path(target: str | None) -> str:
     parts = urlsplit(path)
     is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and not parts.netloc and path.isprintable()
     return path if is_own and "\\" not in path else "/"
+
+
+ROUTES = (
+    Route("/health", _health),
+    Route("/ready", _ready),
+    Route("/login", _show_login, methods=["GET"]),
+    Route("/login", _log_in, methods=["POST"]),
+    *(log_out, events, metrics),
+)

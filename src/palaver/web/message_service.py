@@ -21,9 +21,9 @@ from palaver.model.turn import BusyMode, ClientTool, Inbound, InboxState, Receiv
 from palaver.model.value import value
 from palaver.store.people.api_tokens import Right
 from palaver.store.status.message_status import Reply
-from palaver.web.caller import OWNER, Caller
+from palaver.web.caller import OWNER
 from palaver.web.event_hub import HEARTBEAT_SECONDS
-from palaver.web.routes import require
+from palaver.web.routes import WebRequest
 from palaver.web.services import Services
 
 MAX_TEXT_LENGTH = 200_000
@@ -48,13 +48,12 @@ def conversation_for(key: str | None) -> str:
 class MessageService:
     """Messages of one caller on the platform `api`."""
 
-    services: Services
-    caller: Caller
+    request: WebRequest
 
     @property
     def user(self) -> str:
         """The caller's user id on this platform. Raises 403 if their identity is on another one."""
-        identity = self.caller.key.identity
+        identity = self.request.caller.key.identity
         if identity is None:
             return OWNER
         platform, _, name = identity.partition(":")
@@ -82,16 +81,16 @@ class MessageService:
             )
         if await self._is_own(session):
             return replace(session.origin, message_id=message)
-        require(self.caller, Right.READ)
+        self.request.require(Right.READ)
         source = self.source(f"session-{session.id}", message)
-        place = await self.services.engine.place_of(source)
-        await self.services.write(self.caller, lambda principal: self._attach(principal, session, place, source))
+        place = await self.request.services.engine.place_of(source)
+        await self.request.write(lambda principal: self._attach(principal, session, place, source))
         return source
 
     @transaction
     def _attach(self, principal: Principal, session: Session, place: SessionKey, source: Source) -> Statements[None]:
-        store, now = self.services.store, self.services.clock.now()
-        yield from self.services.check_command(principal, session.id, "attach")
+        store, now = self.request.store, self.request.now
+        yield from self.request.check_command(principal, session.id, "attach")
         if (yield from store.attach.conversation_of(place)) == session.key:
             return
         held = yield from store.attach.find_attachable(session.id, place, principal)
@@ -101,57 +100,57 @@ class MessageService:
     async def require_readable(self, session: Session) -> None:
         """Without the scope READ a caller can only talk in sessions that began, and still are, with them."""
         if not await self._is_own(session):
-            require(self.caller, Right.READ)
+            self.request.require(Right.READ)
 
     async def _is_own(self, session: Session) -> bool:
-        return await _is_at_home(self.services, session, _PLATFORM, self.user)
+        return await _is_at_home(self.request.services, session, _PLATFORM, self.user)
 
     async def send(self, source: Source, message: NewMessage) -> Received:
         """Store the message; return it as stored. The same id returns the earlier one, or 409 if that differs."""
-        talk_only = self.caller.talk_only
+        engine, talk_only = self.request.services.engine, self.request.caller.talk_only
         inbound = Inbound(
             source=source,
             text=message.text,
-            at=self.services.clock.now(),
+            at=self.request.now,
             files=message.files,
             client_tools=message.client_tools,
             plain=message.plain or talk_only,
         )
         received = await self.find_sent([source])
         if received is None:
-            await require_own_conversation(self.services, self.caller, source)
-            await self.services.engine.receive(inbound, Trust(talk_only=talk_only))
+            await require_own_conversation(self.request, source)
+            await engine.receive(inbound, Trust(talk_only=talk_only))
             received = await self.find_sent([source])
         if received is None:
             raise StoreUnavailable("The message was not stored. Try again.")
         if received.state is InboxState.REFUSED:
             raise HTTPException(403, f"The message was refused: {received.reason}. Fix that and send it with a new id.")
-        stored = self.services.engine.as_stored(inbound)
+        stored = engine.as_stored(inbound)
         check_same_message(received, [stored.text], message.files, stored.busy)
         return received
 
     async def find_sent(self, sources: Sequence[Source]) -> Received | None:
         """Return the message that was sent under one of these ids."""
-        status = self.services.store.message_status
-        return await self.services.read(self.caller, lambda principal: status.find_received(sources, principal))
+        find = self.request.store.message_status.find_received
+        return await self.request.read(lambda principal: find(sources, principal))
 
     async def reply(self, number: int, seconds: float = 0.0, receive: Receive | None = None) -> Reply:
         """Return what has come of a message; wait for it until the client disconnects or its key is revoked."""
         if seconds and receive:
             await self._read_reply(number)  # raises if the message is not theirs, before any wait
-            with self.services.waiting.waiting(number) as waiter:
+            with self.request.services.waiting.waiting(number) as waiter:
                 await waiter.until_settled(seconds, self._receive_while_valid(receive))
             await self.check_revoked()
         return await self._read_reply(number)
 
     async def _read_reply(self, number: int) -> Reply:
-        status = self.services.store.message_status
-        return await self.services.read(self.caller, lambda principal: status.load_reply(number, principal))
+        load = self.request.store.message_status.load_reply
+        return await self.request.read(lambda principal: load(number, principal))
 
     async def check_revoked(self) -> None:
         """Raise 401 if the key was revoked in the meantime."""
         with suppress(StoreUnavailable):  # checked again next time
-            if not await self.services.auth.is_valid(self.caller):
+            if not await self.request.services.auth.is_valid(self.request.caller):
                 raise HTTPException(401, "This token was revoked.")
 
     def _receive_while_valid(self, receive: Receive) -> Receive:
@@ -171,8 +170,9 @@ class MessageService:
         return receive_or_disconnect
 
     async def store_file(self, name: str, media_type: str, content: bytes) -> Attachment:
-        limit = self.services.engine.options.file_size
-        return await self.services.webchat.keep(name, media_type, _one_chunk(content), limit)
+        services = self.request.services
+        limit = services.engine.options.file_size
+        return await services.webchat.keep(name, media_type, _one_chunk(content), limit)
 
 
 def check_same_message(
@@ -185,14 +185,14 @@ def check_same_message(
         raise HTTPException(409, "This Idempotency-Key was used for another message. Use a new one.")
 
 
-async def require_own_conversation(services: Services, caller: Caller, source: Source) -> None:
+async def require_own_conversation(request: WebRequest, source: Source) -> None:
     """Without the scope READ, refuse a source that leads to a session attached or resumed from elsewhere."""
-    if caller.has(Right.READ):
+    if request.caller.has(Right.READ):
         return
-    key = await services.engine.key_of(source)
-    current = await services.store.read(services.store.sessions.open_by_key(key))
-    if current and not await _is_at_home(services, current, source.platform, source.user_id):
-        require(caller, Right.READ)
+    key = await request.services.engine.key_of(source)
+    current = await request.store.read(request.store.sessions.open_by_key(key))
+    if current and not await _is_at_home(request.services, current, source.platform, source.user_id):
+        request.require(Right.READ)
 
 
 async def _is_at_home(services: Services, session: Session, platform: str, user: str | None) -> bool:

@@ -1,41 +1,120 @@
-"""Routes of pages and actions, each with the scope it requires."""
+"""Routes of pages and actions, each with the scope it requires, and the request that every handler gets."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.engine.intake.effective_role import EffectiveRole, effective_role
+from palaver.model.errors import NotAllowed, StoreError
+from palaver.model.session import Principal, Session
 from palaver.store.people.api_tokens import Right
 from palaver.web.auth_middleware import caller_of
-from palaver.web.caller import Caller
+from palaver.web.caller import principal_of
+from palaver.web.services import Services
 
-Handler = Callable[[Request, Caller], Awaitable[Response]]
-
-
-def page(path: str, handler: Handler, *, needs: Right = Right.READ, owner_only: bool = False) -> Route:
-    """Route a GET request."""
-    return _route("GET", path, handler, needs, owner_only=owner_only)
+T = TypeVar("T")
 
 
-def action(path: str, handler: Handler, *, needs: Right = Right.MANAGE, owner_only: bool = False) -> Route:
-    """Route a POST request; the middleware has already checked the origin and the CSRF token."""
-    return _route("POST", path, handler, needs, owner_only=owner_only)
+def services_of(http: Request) -> Services:
+    return http.app.state.services
 
 
-def _route(method: str, path: str, handler: Handler, needs: Right, *, owner_only: bool) -> Route:
-    async def answer(request: Request) -> Response:
-        caller = caller_of(request)
-        require(caller, needs, owner_only=owner_only)
-        return await handler(request, caller)
+class WebRequest:
+    """A request that is authenticated: to a page, to the API, or by an MCP tool."""
 
-    return Route(path, answer, methods=[method])
+    def __init__(self, http: Request, path: Mapping[str, Any] | None = None) -> None:
+        self.http = http
+        self.path = http.path_params if path is None else path
+        self.services = services_of(http)
+        self.store = self.services.store
+        self.caller = caller_of(http)
+
+    @property
+    def now(self) -> datetime:
+        return self.services.clock.now()
+
+    def require(self, right: Right | None, *, owner_only: bool = False) -> None:
+        """Raise 403 if the caller's key lacks the right; None is what any key has."""
+        if right and not self.caller.has(right):
+            raise HTTPException(403, f"This needs a token with the scope {right.value}.")
+        if owner_only and not self.caller.is_owner:
+            raise HTTPException(403, "Only the owner can do this, with a login or token made without --as.")
+
+    async def read(self, query: Callable[[Principal], Transaction[T]]) -> T:
+        """Read on behalf of the caller: `await request.read(lambda who: request.store.sessions.find(name, who))`."""
+        return await self.store.read(self._on_behalf(query))
+
+    async def write(self, change: Callable[[Principal], Transaction[T]]) -> T:
+        """Change something on behalf of the caller, in one transaction."""
+        return await self.store.transact(self._on_behalf(change))
+
+    @transaction
+    def _on_behalf(self, work: Callable[[Principal], Transaction[T]]) -> Statements[T]:
+        principal = yield from principal_of(self.caller, self.store)
+        return (yield from work(principal))
+
+    async def principal(self) -> Principal:
+        """For work that takes several transactions; `read` and `write` pass it on themselves."""
+        return await self.store.read(principal_of(self.caller, self.store))
+
+    async def run_command(self, session: str, text: str) -> str:
+        """Run a chat command in a session with the caller's role there; return its answer."""
+        answer = await self.services.engine.run_command(text, session, await self.principal())
+        self.services.hub.hint("sessions", "turns")
+        return answer
+
+    async def rename_session(self, session: str, title: str) -> Session:
+        @transaction
+        def rename(principal: Principal) -> Statements[Session]:
+            yield from self.check_command(principal, session, "title")
+            return (yield from self.store.sessions.rename(session, title, principal))
+
+        renamed = await self.write(rename)
+        self.services.hub.hint("sessions")
+        return renamed
+
+    @transaction
+    def check_command(self, principal: Principal, session: str, command: str) -> Statements[EffectiveRole]:
+        """Return the principal's role in a session; raise NotAllowed if it is too low for the command."""
+        options = self.services.engine.options
+        there = yield from effective_role(self.store, options.grants, session, principal)
+        needed = options.command_roles.get(command, self.services.commands.table[command].role)
+        if there.role < needed:
+            raise NotAllowed(f"/{command}", needed.text)
+        return there
 
 
-def require(caller: Caller, right: Right | None, *, owner_only: bool = False) -> None:
-    """Raise 403 if the caller's key lacks the right; None is what any key has."""
-    if right and not caller.has(right):
-        raise HTTPException(403, f"This needs a token with the scope {right.value}.")
-    if owner_only and not caller.is_owner:
-        raise HTTPException(403, "Only the owner can do this, with a login or token made without --as.")
+Handler = Callable[[WebRequest], Awaitable[Response]]
+
+
+def page(path: str, *, needs: Right = Right.READ, owner_only: bool = False) -> Callable[[Handler], Route]:
+    """Route GET requests to the decorated function."""
+    return _route("GET", path, needs, owner_only=owner_only)
+
+
+def action(path: str, *, needs: Right = Right.MANAGE, owner_only: bool = False) -> Callable[[Handler], Route]:
+    """Route POST requests; the middleware has already checked the origin and the CSRF token."""
+    return _route("POST", path, needs, owner_only=owner_only)
+
+
+def _route(method: str, path: str, needs: Right, *, owner_only: bool) -> Callable[[Handler], Route]:
+    def declare(handler: Handler) -> Route:
+        async def answer(http: Request) -> Response:
+            request = WebRequest(http)
+            request.require(needs, owner_only=owner_only)
+            if method == "GET" and "text/html" in http.headers.get("accept", ""):
+                # Before the page reads anything, so that every later change is pushed to it.
+                with suppress(StoreError):  # the page itself reports it
+                    http.state.position = await request.services.hub.position()
+            return await handler(request)
+
+        return Route(path, answer, methods=[method])
+
+    return declare

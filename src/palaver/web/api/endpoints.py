@@ -1,7 +1,7 @@
 """Declare an API endpoint with `@endpoint`: its function is served, described in OpenAPI and offered over MCP.
 
     @endpoint("GET", "/sessions", summary="List sessions, last used first")
-    async def list_sessions(request: ApiRequest, query: SessionsQuery) -> SessionsSchema: ...
+    async def list_sessions(request: WebRequest, query: SessionsQuery) -> SessionsSchema: ...
 
 A parameter `query` or `body` is decoded and checked by its type; the return type is the response. A function that
 answers with something other than JSON returns a `Response`.
@@ -21,43 +21,33 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from palaver.db.transaction import Transaction
 from palaver.model.errors import BadArgument, PalaverError
-from palaver.model.session import Principal
+from palaver.model.label import Label
 from palaver.model.text import one_line
 from palaver.model.value import value
 from palaver.store.people.api_tokens import Right
 from palaver.web.address import API_ROOT
-from palaver.web.auth_middleware import caller_of
 from palaver.web.bodies import MAX_PLAIN_BYTES
-from palaver.web.caller import Caller
 from palaver.web.errors import error_response
-from palaver.web.routes import require
-from palaver.web.services import Services
+from palaver.web.routes import WebRequest
 
 _JSON = "application/json"
 _MAX_QUOTED = 300
-T = TypeVar("T")
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of every JSON object that the API takes or gives."""
 
 
-@value
-class ApiRequest:
-    """A request that is authorized, over HTTP or from an MCP tool."""
+S = TypeVar("S", bound=Schema)
 
-    services: Services
-    caller: Caller
-    http: Request
-    path: Mapping[str, Any]
 
-    async def read(self, query: Callable[[Principal], Transaction[T]]) -> T:
-        return await self.services.read(self.caller, query)
-
-    async def write(self, change: Callable[[Principal], Transaction[T]]) -> T:
-        return await self.services.write(self.caller, change)
+def fill(schema: type[S], source: object, **others: object) -> S:
+    """Make a schema from the attributes of the same names, and the others as given."""
+    names = [name for name in schema.__struct_fields__ if name not in others and hasattr(source, name)]
+    found = {name: getattr(source, name) for name in names}
+    plain = {name: given.plain() if isinstance(given, Label) else given for name, given in found.items()}
+    return schema(**plain, **others)
 
 
 @value(kw_only=False)
@@ -93,7 +83,7 @@ class Endpoint:
     def scope(self) -> str:
         return self.needs.value if self.needs else "any"
 
-    async def call(self, request: ApiRequest, query: Schema | None, body: Schema | None) -> object:
+    async def call(self, request: WebRequest, query: Schema | None, body: Schema | None) -> object:
         arguments = {"query": query if self.query else None, "body": body}
         return await self.handler(request, **{name: given for name, given in arguments.items() if given is not None})
 
@@ -136,10 +126,10 @@ def endpoint(
     return declare
 
 
-def route_of(endpoint: Endpoint, services: Services) -> Route:
+def route_of(endpoint: Endpoint) -> Route:
     async def answer(http: Request) -> Response:
         try:
-            result = await _handle(endpoint, services, http)
+            result = await _handle(endpoint, WebRequest(http))
             if isinstance(result, Deferred):
                 result = await result.result()
         except (PalaverError, HTTPException) as error:
@@ -153,12 +143,10 @@ def json_response(content: object, status: int) -> Response:
     return Response(msgspec.json.encode(content), status_code=status, media_type=_JSON)
 
 
-async def _handle(endpoint: Endpoint, services: Services, http: Request) -> object:
-    caller = caller_of(http)
-    require(caller, endpoint.needs, owner_only=endpoint.owner_only)
-    query = _parse_query(endpoint, http)
-    async with _read_body(endpoint, services, http) as body:
-        request = ApiRequest(services=services, caller=caller, http=http, path=http.path_params)
+async def _handle(endpoint: Endpoint, request: WebRequest) -> object:
+    request.require(endpoint.needs, owner_only=endpoint.owner_only)
+    query = _parse_query(endpoint, request.http)
+    async with _read_body(endpoint, request) as body:
         return await endpoint.call(request, query, body)
 
 
@@ -177,15 +165,16 @@ def _parse_query(endpoint: Endpoint, http: Request) -> Schema:
 
 
 @asynccontextmanager
-async def _read_body(endpoint: Endpoint, services: Services, http: Request) -> AsyncGenerator[Schema | None]:
+async def _read_body(endpoint: Endpoint, request: WebRequest) -> AsyncGenerator[Schema | None]:
     if endpoint.body is None:
         yield None
         return
-    kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = request.http.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _JSON:
         raise HTTPException(415, f"Send the body as JSON, with the header Content-Type: {_JSON}.")
-    options, example = services.engine.options, msgspec.json.encode(endpoint.example).decode()
-    async with services.bodies.read(http.stream(), options, with_files=endpoint.with_files) as content:
+    services, example = request.services, msgspec.json.encode(endpoint.example).decode()
+    pieces, options = request.http.stream(), services.engine.options
+    async with services.bodies.read(pieces, options, with_files=endpoint.with_files) as content:
         try:
             body = msgspec.json.decode(content, type=endpoint.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -14,9 +14,10 @@ from palaver.model.source import Source
 from palaver.model.turn import InboxState, OutboxState, TurnState
 from palaver.store.people.api_tokens import Right
 from palaver.store.status.trace import Trace
-from palaver.web.api.endpoints import ApiRequest, Deferred, Schema, endpoint, json_response
-from palaver.web.api.schemas import MessageSchema, Timestamp, UsageSchema, message_schema, usage_schema
+from palaver.web.api.endpoints import Deferred, Schema, endpoint, fill, json_response
+from palaver.web.api.schemas import MessageSchema, Timestamp, UsageSchema, message_schema
 from palaver.web.message_service import MAX_TEXT_LENGTH, MessageService, NewMessage, conversation_for
+from palaver.web.routes import WebRequest
 
 IDEMPOTENCY_HEADER = "Idempotency-Key"
 _IDEMPOTENCY_KEY = re.compile(r"[!-~]{1,100}")
@@ -59,11 +60,11 @@ class SendSchema(Schema, frozen=True, kw_only=True):
     with_files=True,
     headers={IDEMPOTENCY_HEADER: "A repeated request with the same key is the same message, answered once."},
 )
-async def send_message(request: ApiRequest, body: SendSchema) -> Deferred:
+async def send_message(request: WebRequest, body: SendSchema) -> Deferred:
     key = check_idempotency_key(request.http.headers.get(IDEMPOTENCY_HEADER))
     if not body.text.strip() and not body.files:
         raise BadArgument("A message cannot be", found=body.text, allowed="text or files", example="hello")
-    service = MessageService(request.services, request.caller)
+    service = MessageService(request)
     source = await _source(request, body, service, key)
     files = [await service.store_file(file.name, file.media_type, file.content) for file in body.files]
     received = await service.send(source, NewMessage(text=body.text, files=tuple(files)))
@@ -76,13 +77,13 @@ async def _wait_for_answer(service: MessageService, number: int, seconds: float,
     return json_response(message, 202 if is_open else 200)
 
 
-async def _source(request: ApiRequest, body: SendSchema, service: MessageService, key: str | None) -> Source:
+async def _source(request: WebRequest, body: SendSchema, service: MessageService, key: str | None) -> Source:
     name, message = body.session, key or secrets.token_hex(12)
     if name is None:
         return service.source(body.conversation or conversation_for(key), message)
     if body.conversation is not None:
         raise BadArgument("Name one of them, not", found="both", allowed="session or conversation", example="session")
-    session = await request.read(lambda principal: request.services.store.sessions.get_visible(name, principal))
+    session = await request.read(lambda principal: request.store.sessions.get_visible(name, principal))
     return await service.source_in(session, message)
 
 
@@ -91,11 +92,11 @@ class _MessageQuery(Schema, frozen=True, kw_only=True):
 
 
 @endpoint("GET", "/messages/{id}", summary="Get a message you sent, with its answer so far")
-async def get_message(request: ApiRequest, query: _MessageQuery) -> MessageSchema:
+async def get_message(request: WebRequest, query: _MessageQuery) -> MessageSchema:
     found = _MESSAGE_ID.fullmatch(request.path["id"])
     if found is None:
         raise NotFound("message", request.path["id"])
-    service = MessageService(request.services, request.caller)
+    service = MessageService(request)
     return message_schema(await service.reply(int(found[1]), query.wait, request.http.receive))
 
 
@@ -139,8 +140,8 @@ class _TraceQuery(Schema, frozen=True, kw_only=True):
 
 
 @endpoint("GET", "/traces", summary="Trace a message, in or out")
-async def get_traces(request: ApiRequest, query: _TraceQuery) -> TracesSchema:
-    find = request.services.store.trace.find_traces
+async def get_traces(request: WebRequest, query: _TraceQuery) -> TracesSchema:
+    find = request.store.trace.find_traces
     found = await request.read(lambda principal: find(query.name, principal))
     return TracesSchema(traces=[_trace_schema(trace) for trace in found])
 
@@ -152,29 +153,21 @@ def _trace_schema(trace: Trace) -> TraceSchema:
         turn_state=run and run.turn.state,
         session=run and run.turn.session,
         messages=[
-            InboundSchema(
-                id=f"in:{message.number}",
-                state=message.state,
-                received=message.received,
-                reason=message.reason,
-                text=message.inbound and message.inbound.text,
-            )
+            fill(InboundSchema, message, id=f"in:{message.number}", text=message.inbound and message.inbound.text)
             for message in trace.messages
         ],
         deliveries=[
-            DeliverySchema(
+            fill(
+                DeliverySchema,
+                item.delivery,
                 id=f"out:{item.delivery.number}",
                 why=item.why,
-                state=item.delivery.state,
                 to=f"{item.delivery.outbound.platform}:{item.delivery.outbound.chat_id}",
                 text=item.delivery.outbound.text,
-                attempts=item.delivery.attempts,
-                receipt=item.delivery.receipt,
-                error=item.delivery.error,
             )
             for item in trace.deliveries
         ],
-        used=usage_schema(run.usage) if run else UsageSchema(),
+        used=fill(UsageSchema, run.usage) if run else UsageSchema(),
     )
 
 

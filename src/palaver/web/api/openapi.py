@@ -5,17 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from palaver import __version__
 from palaver.web.address import API_ROOT
 from palaver.web.api import messages, overview, people, sessions, turns
 from palaver.web.api.endpoints import Endpoint, Schema, route_of
-from palaver.web.caller import Caller
-from palaver.web.routes import page
-from palaver.web.services import Services
+from palaver.web.routes import WebRequest, page
 
 ENDPOINTS = (
     *sessions.ENDPOINTS,
@@ -41,11 +37,12 @@ class Problem(Schema, frozen=True, kw_only=True):
     example: str | None = None
 
 
-def routes(services: Services) -> list[Route]:
-    async def show_document(_: Request, __: Caller) -> Response:
-        return JSONResponse(make_document(ENDPOINTS, __version__, services.address.url))
+@page(f"{API_ROOT}/openapi.json")
+async def show_document(request: WebRequest) -> Response:
+    return JSONResponse(make_document(ENDPOINTS, __version__, request.services.address.url))
 
-    return [page(f"{API_ROOT}/openapi.json", show_document), *(route_of(endpoint, services) for endpoint in ENDPOINTS)]
+
+ROUTES = (show_document, *map(route_of, ENDPOINTS))
 
 
 def make_document(endpoints: Sequence[Endpoint], version: str, url: str) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from starlette.responses import Response
 
 from palaver.store.people.api_tokens import Right
 from palaver.store.people.usage import GroupBy
-from palaver.web.api.endpoints import ApiRequest, Schema, endpoint
-from palaver.web.api.schemas import Timestamp, UsageSchema, usage_schema
+from palaver.web.api.endpoints import Schema, endpoint, fill
+from palaver.web.api.schemas import Timestamp, UsageSchema
+from palaver.web.routes import WebRequest
 from palaver.web.sse import event_stream
 
 _DEFAULT_SPAN = timedelta(days=30)
@@ -21,7 +22,7 @@ class MeSchema(Schema, frozen=True, kw_only=True):
 
 
 @endpoint("GET", "/me", summary="Show what your token can do", needs=None)
-async def get_me(request: ApiRequest) -> MeSchema:
+async def get_me(request: WebRequest) -> MeSchema:
     key = request.caller.key
     return MeSchema(identity=key.identity, scopes=sorted(key.rights), expires=key.expires)
 
@@ -39,21 +40,9 @@ class AccountsSchema(Schema, frozen=True, kw_only=True):
 
 
 @endpoint("GET", "/platforms", summary="List platform accounts, their state and last error", owner_only=True)
-async def list_platforms(request: ApiRequest) -> AccountsSchema:
-    store = request.services.store
-    found = await store.read(store.accounts.list_health(request.services.clock.now()))
-    return AccountsSchema(
-        accounts=[
-            AccountSchema(
-                name=account.name,
-                state=account.state,
-                connected_since=account.connected_since,
-                last_error=account.last_error,
-                failed_at=account.failed_at,
-            )
-            for account in found
-        ]
-    )
+async def list_platforms(request: WebRequest) -> AccountsSchema:
+    found = await request.store.read(request.store.accounts.list_health(request.now))
+    return AccountsSchema(accounts=[fill(AccountSchema, account) for account in found])
 
 
 class _UsageQuery(Schema, frozen=True, kw_only=True):
@@ -75,12 +64,12 @@ class UsageTableSchema(Schema, frozen=True, kw_only=True):
 
 
 @endpoint("GET", "/usage", summary="Show usage by day, person or model; other people's only to the owner")
-async def get_usage(request: ApiRequest, query: _UsageQuery) -> UsageTableSchema:
-    since = query.since or request.services.clock.now() - _DEFAULT_SPAN
-    table = request.services.store.usage.totals_by
+async def get_usage(request: WebRequest, query: _UsageQuery) -> UsageTableSchema:
+    since = query.since or request.now - _DEFAULT_SPAN
+    table = request.store.usage.totals_by
     found = await request.read(lambda who: table(query.by, who, since=since, until=query.until, zone=UTC))
     rows = [
-        UsageRowSchema(of=of.isoformat() if isinstance(of, date) else of, used=usage_schema(spent, spent.turns))
+        UsageRowSchema(of=of.isoformat() if isinstance(of, date) else of, used=fill(UsageSchema, spent))
         for of, spent in found.items()
     ]
     return UsageTableSchema(by=query.by, usage=rows)
@@ -98,9 +87,9 @@ class _EventsQuery(Schema, frozen=True, kw_only=True):
     media_type="text/event-stream",
     headers={"Last-Event-ID": "Resume after this event, without gaps."},
 )
-async def stream_events(request: ApiRequest, query: _EventsQuery) -> Response:
+async def stream_events(request: WebRequest, query: _EventsQuery) -> Response:
     del query  # checked here, read from the HTTP request
-    return event_stream(request.http, request.caller, request.services.hub, request.services.auth)
+    return event_stream(request)
 
 
 ENDPOINTS = (get_me, list_platforms, get_usage, stream_events)

@@ -1,16 +1,15 @@
 """JSON schemas of sessions, entries and messages, and how they are made from our values."""
 
 from datetime import datetime
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from msgspec import Meta
 
-from palaver.model.attachment import Attachment
 from palaver.model.session import EndReason, Session, SessionState
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.model.turn import InboxState
 from palaver.store.status.message_status import Reply
-from palaver.web.api.endpoints import Schema
+from palaver.web.api.endpoints import Schema, fill
 
 Timestamp = Annotated[datetime, Meta(tz=True)]
 Limit = Annotated[int, Meta(ge=1, le=500)]
@@ -97,68 +96,33 @@ class MessageSchema(Schema, frozen=True, kw_only=True):
     used: UsageSchema
 
 
-class _Spent(Protocol):
-    """Usage of a turn, a session or a day."""
-
-    @property
-    def input_tokens(self) -> int: ...
-    @property
-    def output_tokens(self) -> int: ...
-    @property
-    def cost_micros(self) -> int: ...
-
-
-def usage_schema(spent: _Spent, turns: int = 0) -> UsageSchema:
-    return UsageSchema(
-        turns=turns,
-        input_tokens=spent.input_tokens,
-        output_tokens=spent.output_tokens,
-        cost_micros=spent.cost_micros,
-    )
-
-
 def call_schema(call: ToolCall) -> CallSchema:
-    return CallSchema(id=call.id, name=call.name, arguments=call.arguments)
+    return CallSchema(**call._asdict())
 
 
 def session_schema(session: Session, last_said: str | None = None) -> SessionSchema:
-    counters = session.counters
-    return SessionSchema(
-        id=session.id,
+    return fill(
+        SessionSchema,
+        session,
         key=session.key.text,
         platform=session.origin.platform,
         profile=session.key.profile,
-        state=session.state,
-        title=session.title,
-        started=session.started,
-        last_active=session.last_active,
-        ended=session.ended,
-        end_reason=session.end_reason,
-        parent=session.parent,
-        entries=counters.entries,
-        used=usage_schema(counters, counters.turns),
+        entries=session.counters.entries,
+        used=fill(UsageSchema, session.counters),
         last_said=last_said,
     )
 
 
-def _file_schema(file: Attachment) -> FileSchema:
-    return FileSchema(id=file.id, name=file.name.plain(), media_type=file.media_type, size=file.size)
-
-
 def entry_schema(entry: Entry) -> EntrySchema:
     sender = entry.sender
-    return EntrySchema(
-        seq=entry.seq,
-        role=entry.role,
-        at=entry.at,
-        text=entry.text,
+    return fill(
+        EntrySchema,
+        entry,
         turn=entry.turn and f"turn:{entry.turn}",
         sender=sender and sender.id,
         sender_name=sender and sender.name and sender.name.plain(),
         calls=[call_schema(call) for call in entry.calls],
-        answers=entry.answers,
-        files=[_file_schema(file) for file in entry.files],
-        observed=entry.observed,
+        files=[fill(FileSchema, file) for file in entry.files],
         hidden=entry.hidden_by is not None,
     )
 
@@ -168,16 +132,16 @@ def message_schema(reply: Reply) -> MessageSchema:
     answers = [entry for entry in reply.entries if entry.role is Role.ASSISTANT and not entry.calls]
     last = answers[-1] if answers and reply.ended else None
     calls = reply.pending_tool_calls
-    return MessageSchema(
+    return fill(
+        MessageSchema,
+        received,
         id=f"in:{received.number}",
-        state=received.state,
-        received=received.received,
         session=turn and turn.session,
         turn=turn and f"turn:{turn.number}",
         answer=last and last.text,
         notices=list(reply.notices),
         waits_for=("tools" if calls else "approval") if reply.is_parked else None,
         calls=[call_schema(call) for call in calls],
-        files=[_file_schema(file) for file in (last.files if last else ())],
-        used=usage_schema(reply.usage, int(reply.ended is not None)),
+        files=[fill(FileSchema, file) for file in (last.files if last else ())],
+        used=fill(UsageSchema, reply.usage, turns=int(reply.ended is not None)),
     )

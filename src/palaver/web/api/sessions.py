@@ -1,8 +1,10 @@
 """API endpoints for sessions, their transcripts, search and files."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec import Meta
+from msgspec.structs import asdict
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -12,9 +14,10 @@ from palaver.model.transcript import Role
 from palaver.store.people.api_tokens import Right
 from palaver.store.search.search import Order, SearchFilter
 from palaver.store.status.session_list import ListFilter
-from palaver.web.api.endpoints import ApiRequest, Schema, endpoint
+from palaver.web.api.endpoints import Schema, endpoint, fill
 from palaver.web.api.schemas import EntrySchema, Limit, SessionSchema, Timestamp, entry_schema, session_schema
 from palaver.web.files import download
+from palaver.web.routes import WebRequest
 
 _Seq = Annotated[int, Meta(ge=0, le=1 << 24)]
 
@@ -41,25 +44,17 @@ class SessionsSchema(Schema, frozen=True, kw_only=True):
 
 
 @endpoint("GET", "/sessions", summary="List the sessions you can see, last used first")
-async def list_sessions(request: ApiRequest, query: _SessionsQuery) -> SessionsSchema:
-    wanted = ListFilter(
-        platform=query.platform,
-        profile=query.profile,
-        state=query.state,
-        title=query.title,
-        person=query.person,
-        since=query.since,
-        until=query.until,
-    )
-    find = request.services.store.session_list.list_sessions
+async def list_sessions(request: WebRequest, query: _SessionsQuery) -> SessionsSchema:
+    wanted = ListFilter(**{name: given for name, given in asdict(query).items() if name not in {"after", "limit"}})
+    find = request.store.session_list.list_sessions
     page = await request.read(lambda principal: find(principal, wanted=wanted, after=query.after, limit=query.limit))
     sessions = [session_schema(preview.session, preview.last_said) for preview in page.previews]
     return SessionsSchema(sessions=sessions, after=page.after)
 
 
 @endpoint("GET", "/sessions/{id}", summary="Get a session")
-async def get_session(request: ApiRequest) -> SessionSchema:
-    find = request.services.store.sessions.get_visible
+async def get_session(request: WebRequest) -> SessionSchema:
+    find = request.store.sessions.get_visible
     return session_schema(await request.read(lambda principal: find(request.path["id"], principal)))
 
 
@@ -68,8 +63,8 @@ class RenameSchema(Schema, frozen=True, kw_only=True):
 
 
 @endpoint("PATCH", "/sessions/{id}", summary="Rename a session", needs=Right.MANAGE, example={"title": "Holiday plans"})
-async def rename_session(request: ApiRequest, body: RenameSchema) -> SessionSchema:
-    return session_schema(await request.services.rename_session(request.caller, request.path["id"], body.title))
+async def rename_session(request: WebRequest, body: RenameSchema) -> SessionSchema:
+    return session_schema(await request.rename_session(request.path["id"], body.title))
 
 
 class CommandSchema(Schema, frozen=True, kw_only=True):
@@ -87,8 +82,8 @@ class AnswerSchema(Schema, frozen=True, kw_only=True):
     needs=Right.MANAGE,
     example={"command": "/undo"},
 )
-async def run_command(request: ApiRequest, body: CommandSchema) -> AnswerSchema:
-    return AnswerSchema(answer=await request.services.run_command(request.caller, request.path["id"], body.command))
+async def run_command(request: WebRequest, body: CommandSchema) -> AnswerSchema:
+    return AnswerSchema(answer=await request.run_command(request.path["id"], body.command))
 
 
 class _EntriesQuery(Schema, frozen=True, kw_only=True):
@@ -108,21 +103,13 @@ class EntriesSchema(Schema, frozen=True, kw_only=True):
 @endpoint(
     "GET", "/sessions/{id}/entries", summary="Read a transcript: its newest entries, or those before or after one"
 )
-async def get_entries(request: ApiRequest, query: _EntriesQuery) -> EntriesSchema:
+async def get_entries(request: WebRequest, query: _EntriesQuery) -> EntriesSchema:
     if query.before is not None and query.after is not None:
         raise BadArgument("Give one direction, not", found="both", allowed="before or after", example="?after=7")
     if query.hidden and not request.caller.is_owner:
         raise HTTPException(403, "Only the owner can see hidden entries.")
-    found = await request.read(
-        lambda principal: request.services.store.transcript.page(
-            request.path["id"],
-            principal,
-            before=query.before,
-            after=query.after,
-            limit=query.limit,
-            hidden=query.hidden,
-        )
-    )
+    find = request.store.transcript.page
+    found = await request.read(lambda principal: find(request.path["id"], principal, **asdict(query)))
     return EntriesSchema(entries=[entry_schema(entry) for entry in found])
 
 
@@ -142,7 +129,7 @@ class HitSchema(Schema, frozen=True, kw_only=True):
     session: SessionSchema
     entry: EntrySchema
     snippet: str
-    marks: list[tuple[int, int]]
+    marks: Sequence[tuple[int, int]]
     """Start and end of each match in the snippet."""
 
 
@@ -151,7 +138,7 @@ class HitsSchema(Schema, frozen=True, kw_only=True):
 
 
 @endpoint("GET", "/search", summary="Search the sessions you can see")
-async def search(request: ApiRequest, query: _SearchQuery) -> HitsSchema:
+async def search(request: WebRequest, query: _SearchQuery) -> HitsSchema:
     wanted = SearchFilter(
         platform=query.platform,
         people=frozenset({query.person} if query.person else ()),
@@ -160,28 +147,18 @@ async def search(request: ApiRequest, query: _SearchQuery) -> HitsSchema:
         since=query.since,
         until=query.until,
     )
-    principal = await request.services.principal(request.caller)
-    hits = await request.services.store.search.find(
-        query.q, principal, filter=wanted, order=query.order, limit=query.limit
-    )
+    principal = await request.principal()
+    hits = await request.store.search.find(query.q, principal, filter=wanted, order=query.order, limit=query.limit)
     return HitsSchema(
-        hits=[
-            HitSchema(
-                session=session_schema(hit.session),
-                entry=entry_schema(hit.entry),
-                snippet=hit.snippet,
-                marks=list(hit.marks),
-            )
-            for hit in hits
-        ]
+        hits=[fill(HitSchema, hit, session=session_schema(hit.session), entry=entry_schema(hit.entry)) for hit in hits]
     )
 
 
 @endpoint(
     "GET", "/files/{id}", summary="Download a file of a session you can see", media_type="application/octet-stream"
 )
-async def get_file(request: ApiRequest) -> Response:
-    find = request.services.store.attachments.find
+async def get_file(request: WebRequest) -> Response:
+    find = request.store.attachments.find
     file = await request.read(lambda principal: find(request.path["id"], principal))
     return download(file, request.services.shelf)
 

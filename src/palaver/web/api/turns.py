@@ -11,8 +11,9 @@ from palaver.store.people.api_tokens import Right
 from palaver.store.results import Decision
 from palaver.store.status.overview import OpenTurn
 from palaver.store.store import Store
-from palaver.web.api.endpoints import ApiRequest, Schema, endpoint
+from palaver.web.api.endpoints import Schema, endpoint, fill
 from palaver.web.api.schemas import CallSchema, Limit, Timestamp, call_schema
+from palaver.web.routes import WebRequest
 
 _TURN_ID = re.compile(r"turn:([0-9]{1,18})", re.ASCII)
 
@@ -44,34 +45,31 @@ class _TurnsQuery(Schema, frozen=True, kw_only=True):
 
 
 def _turn_schema(item: OpenTurn) -> TurnSchema:
-    turn, call = item.turn, item.asked
-    return TurnSchema(
-        id=f"turn:{turn.number}",
-        session=turn.session,
+    return fill(
+        TurnSchema,
+        item.turn,
+        id=f"turn:{item.turn.number}",
         title=item.session.title,
-        state=turn.state,
-        started=turn.started,
-        attempt=turn.attempt,
         stop=item.stop,
-        asks=call_schema(call) if call else None,
+        asks=item.asked and call_schema(item.asked),
         question=item.question,
         waiting=item.waiting,
     )
 
 
-async def _list(request: ApiRequest, query: _TurnsQuery, *states: TurnState) -> TurnsSchema:
-    find = request.services.store.overview.list_open_turns
+async def _list(request: WebRequest, query: _TurnsQuery, *states: TurnState) -> TurnsSchema:
+    find = request.store.overview.list_open_turns
     found = await request.read(lambda principal: find(principal, query.limit, query.session, states=states))
     return TurnsSchema(turns=[_turn_schema(item) for item in found])
 
 
 @endpoint("GET", "/turns", summary="List open turns, oldest first")
-async def list_turns(request: ApiRequest, query: _TurnsQuery) -> TurnsSchema:
+async def list_turns(request: WebRequest, query: _TurnsQuery) -> TurnsSchema:
     return await _list(request, query)
 
 
 @endpoint("GET", "/approvals", summary="List turns that wait for approval")
-async def list_approvals(request: ApiRequest, query: _TurnsQuery) -> TurnsSchema:
+async def list_approvals(request: WebRequest, query: _TurnsQuery) -> TurnsSchema:
     return await _list(request, query, TurnState.PARKED)
 
 
@@ -89,13 +87,13 @@ class DoneSchema(Schema, frozen=True, kw_only=True):
 
 
 @endpoint("POST", "/turns/{id}/stop", summary="Stop a turn; deny what it asks for", needs=Right.MANAGE)
-async def stop_turn(request: ApiRequest) -> DoneSchema:
-    store, now = request.services.store, request.services.clock.now()
+async def stop_turn(request: WebRequest) -> DoneSchema:
+    store, now = request.store, request.now
 
     @transaction
     def stop(principal: Principal) -> Statements[bool]:
         item = yield from _find(store, principal, request.path["id"])
-        yield from request.services.check_command(principal, item.turn.session, "stop")
+        yield from request.check_command(principal, item.turn.session, "stop")
         if item.turn.state is TurnState.PARKED:
             decided = yield from store.turn_control.answer_question(item.turn.key, now, principal, allowed=False)
             return decided is Decision.DONE
@@ -117,14 +115,14 @@ class DecisionSchema(Schema, frozen=True, kw_only=True):
     needs=Right.MANAGE,
     example={"allow": True, "question": "12-1"},
 )
-async def decide(request: ApiRequest, body: DecisionSchema) -> DoneSchema:
-    store, now = request.services.store, request.services.clock.now()
+async def decide(request: WebRequest, body: DecisionSchema) -> DoneSchema:
+    store, now = request.store, request.now
 
     @transaction
     def answer(principal: Principal) -> Statements[bool]:
         item = yield from _find(store, principal, request.path["id"])
         command = "approve" if body.allow else "deny"
-        there = yield from request.services.check_command(principal, item.turn.session, command)
+        there = yield from request.check_command(principal, item.turn.session, command)
         decider = Principal.operator() if there.role >= AccessRole.ADMIN else principal
         decided = yield from store.turn_control.answer_question(
             item.turn.key, now, decider, allowed=body.allow, question=body.question

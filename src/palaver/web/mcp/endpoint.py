@@ -14,14 +14,11 @@ from starlette.types import Receive, Scope, Send
 from palaver.model.attachment import TooLarge
 from palaver.model.errors import PalaverError
 from palaver.model.value import value
-from palaver.web.api.endpoints import ApiRequest, Deferred, Schema, convert
-from palaver.web.auth_middleware import caller_of
+from palaver.web.api.endpoints import Deferred, Schema, convert
 from palaver.web.bodies import ServerBusy, replay_body
-from palaver.web.caller import Caller
 from palaver.web.errors import API_PREFIX, error_response, text_response
 from palaver.web.mcp.tools import McpTool
-from palaver.web.routes import require
-from palaver.web.services import Services
+from palaver.web.routes import WebRequest, services_of
 
 _PATH = "/mcp"
 
@@ -30,9 +27,7 @@ _PATH = "/mcp"
 class LocalClient:
     """Calls the API inside the gateway."""
 
-    services: Services
-    caller: Caller
-    request: Request
+    http: Request
 
     async def call(self, tool: McpTool, arguments: Mapping[str, Any]) -> tuple[bool, bytes]:
         try:
@@ -45,24 +40,18 @@ class LocalClient:
 
     async def _call(self, tool: McpTool, arguments: Mapping[str, Any]) -> object:
         endpoint = tool.endpoint
-        require(self.caller, endpoint.needs, owner_only=endpoint.owner_only)
         path, rest = tool.split(arguments)
+        request = WebRequest(self.http, path)
+        request.require(endpoint.needs, owner_only=endpoint.owner_only)
         example = msgspec.json.encode(endpoint.example).decode()
         given = convert(endpoint.query or endpoint.body or Schema, rest, example)
-        request = ApiRequest(services=self.services, caller=self.caller, http=self.request, path=path)
         return await endpoint.call(request, given, given if endpoint.body else None)
 
 
-def routes(services: Services) -> list[Route]:
-    return [Route(_PATH, _McpEndpoint(services), methods=["POST"])]
-
-
 class _McpEndpoint:
-    def __init__(self, services: Services) -> None:
-        self._services = services
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, options = Request(scope, receive), self._services.engine.options
+        http = Request(scope, receive)
+        services = services_of(http)
         try:
             # An extra, and slow to import.
             make_server: Any = import_module("palaver.web.mcp.server").make_server
@@ -72,12 +61,14 @@ class _McpEndpoint:
             await text_response(_PATH, 501, text)(scope, receive, send)
             return
         try:
-            async with self._services.bodies.read(request.stream(), options, with_files=False) as content:
+            async with services.bodies.read(http.stream(), services.engine.options, with_files=False) as content:
                 receive = replay_body(bytes(content), receive)
         except (TooLarge, ServerBusy) as error:
             await error_response(_PATH, error)(scope, receive, send)
             return
-        client = LocalClient(services=self._services, caller=caller_of(request), request=request)
-        session = manager(app=make_server(client), json_response=True, stateless=True)
+        session = manager(app=make_server(LocalClient(http=http)), json_response=True, stateless=True)
         async with session.run():
             await session.handle_request(scope, receive, send)
+
+
+ROUTES = (Route(_PATH, _McpEndpoint(), methods=["POST"]),)

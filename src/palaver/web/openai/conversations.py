@@ -19,6 +19,7 @@ from palaver.model.transcript import Entry, Role
 from palaver.model.value import value
 from palaver.web.message_service import MessageService, conversation_for
 from palaver.web.openai.schema import ChatInput, ChatMessage, check_length
+from palaver.web.routes import WebRequest
 
 _MAX_NAME_LENGTH = 100
 
@@ -32,6 +33,10 @@ class ConversationFinder:
     session: str | None
     """The session the client names, by id or title."""
     user: str | None
+
+    @property
+    def request(self) -> WebRequest:
+        return self.service.request
 
     @property
     def name(self) -> str:
@@ -59,19 +64,19 @@ class ConversationFinder:
 
     async def text(self, source: Source) -> str:
         """Bring the conversation to where the client's history ends; return the text to send there."""
-        services = self.service.services
+        engine = self.request.services.engine
         if self.session is not None:
             return self.chat.text
-        place = await services.engine.place_of(source)
+        place = await engine.place_of(source)
         if self.user is not None:
             return self.chat.text if await self._sessions_at(place) else self._checked_opening()
-        if place == await services.engine.place_of(self.service.source("")):
+        if place == await engine.place_of(self.service.source("")):
             return self.chat.text  # as configured, all chats of this user are one conversation
-        return await services.write(self.service.caller, lambda principal: self._align(principal, place, source))
+        return await self.request.write(lambda principal: self._align(principal, place, source))
 
     @transaction
     def _align(self, principal: Principal, place: SessionKey, source: Source) -> Statements[str]:
-        store, now, text = self.service.services.store, self.service.services.clock.now(), self.chat.text
+        store, now, text = self.request.store, self.request.now, self.chat.text
         yield Lock(place.text)
         sessions = yield from store.message_status.sessions_by_key([place], principal)
         current = next((session for session in sessions if session.ended is None), None)
@@ -100,28 +105,25 @@ class ConversationFinder:
         """Return the sessions whose tool calls the client can answer."""
         if self.session is not None:
             return [await self._bound_session(self.session)]
-        return await self._sessions_at(await self.service.services.engine.place_of(self.service.source(self.name)))
+        return await self._sessions_at(await self.request.services.engine.place_of(self.service.source(self.name)))
 
     async def _bound_session(self, name: str) -> Session:
-        services = self.service.services
-        session = await services.read(self.service.caller, lambda who: services.store.sessions.find(name, who))
+        session = await self.request.read(lambda who: self.request.store.sessions.find(name, who))
         await self.service.require_readable(session)
         return session
 
     async def _sessions_at(self, place: SessionKey) -> list[Session]:
-        services = self.service.services
-        find = services.store.message_status.sessions_by_key
-        return await services.read(self.service.caller, lambda principal: find([place], principal))
+        find = self.request.store.message_status.sessions_by_key
+        return await self.request.read(lambda principal: find([place], principal))
 
     async def abandon_calls(self, source: Source) -> None:
         """Drop tool calls that wait for the client: it sends a message instead of their results."""
-        services = self.service.services
-        key = await services.engine.key_of(source)
-        await services.write(self.service.caller, lambda principal: self._drop_parked(principal, key))
+        key = await self.request.services.engine.key_of(source)
+        await self.request.write(lambda principal: self._drop_parked(principal, key))
 
     @transaction
     def _drop_parked(self, principal: Principal, key: SessionKey) -> Statements[None]:
-        store, now = self.service.services.store, self.service.services.clock.now()
+        store, now = self.request.store, self.request.now
         current = (yield from store.turn_control.get_status(key, principal)).session
         for item in (yield from store.overview.list_open_turns(principal, 1, current.id)) if current else ():
             message = yield from store.message_status.last_message_of_turn(item.turn.number, principal)

@@ -3,11 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import partial
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
 from starlette.types import Receive
 
 from palaver.db.transaction import Statements, transaction
@@ -19,14 +18,13 @@ from palaver.model.value import value
 from palaver.store.people.api_tokens import Right
 from palaver.store.status.message_status import Reply
 from palaver.web.api.messages import IDEMPOTENCY_HEADER, check_idempotency_key
-from palaver.web.caller import Caller
 from palaver.web.errors import error_text
 from palaver.web.event_hub import HEARTBEAT_SECONDS
 from palaver.web.message_service import MessageService, NewMessage, check_same_message
 from palaver.web.openai.conversations import ConversationFinder
 from palaver.web.openai.responses import CompletionWriter, StreamedText, outcome_of, sse_line
 from palaver.web.openai.schema import MODEL, CompletionRequest, parse_request, read_chat
-from palaver.web.routes import action, page
+from palaver.web.routes import WebRequest, action, page
 from palaver.web.services import Services
 from palaver.web.sse import STREAM_HEADERS
 
@@ -36,24 +34,23 @@ _MAX_WAIT_SECONDS = 3600.0
 _MODEL_CARD = {"id": MODEL, "object": "model", "created": 0, "owned_by": "palaver"}
 
 
-def routes(services: Services) -> list[Route]:
-    async def complete(request: Request, caller: Caller) -> Response:
-        async with services.bodies.read(request.stream(), services.engine.options, with_files=True) as content:
-            completion = await _send(services, caller, request, parse_request(content))
-        return await completion.answer(request.receive)
+@action("/v1/chat/completions", needs=Right.CHAT)
+async def complete(request: WebRequest) -> Response:
+    services, http = request.services, request.http
+    async with services.bodies.read(http.stream(), services.engine.options, with_files=True) as content:
+        completion = await _send(request, parse_request(content))
+    return await completion.answer(http.receive)
 
-    async def models(_: Request, __: Caller) -> Response:
-        return JSONResponse({"object": "list", "data": [_MODEL_CARD]})
 
-    async def model(request: Request, _: Caller) -> Response:
-        _check_model(request.path_params["id"])
-        return JSONResponse(_MODEL_CARD)
+@page("/v1/models", needs=Right.CHAT)
+async def list_models(_: WebRequest) -> Response:
+    return JSONResponse({"object": "list", "data": [_MODEL_CARD]})
 
-    return [
-        action("/v1/chat/completions", complete, needs=Right.CHAT),
-        page("/v1/models", models, needs=Right.CHAT),
-        page("/v1/models/{id:path}", model, needs=Right.CHAT),
-    ]
+
+@page("/v1/models/{id:path}", needs=Right.CHAT)
+async def get_model(request: WebRequest) -> Response:
+    _check_model(request.path["id"])
+    return JSONResponse(_MODEL_CARD)
 
 
 def _check_model(name: str) -> None:
@@ -62,24 +59,18 @@ def _check_model(name: str) -> None:
         raise HTTPException(404, text)
 
 
-async def _send(services: Services, caller: Caller, http: Request, request: CompletionRequest) -> "_Completion":
-    _check_model(request.model)
-    chat, service = read_chat(request), MessageService(services, caller)
+async def _send(request: WebRequest, body: CompletionRequest) -> "_Completion":
+    _check_model(body.model)
+    chat, service, headers = read_chat(body), MessageService(request), request.http.headers
     finder = ConversationFinder(
         service=service,
         chat=chat,
-        key=check_idempotency_key(http.headers.get(IDEMPOTENCY_HEADER)),
-        session=http.headers.get(SESSION_HEADER) or (request.metadata or {}).get("session"),
-        user=request.user,
+        key=check_idempotency_key(headers.get(IDEMPOTENCY_HEADER)),
+        session=headers.get(SESSION_HEADER) or (body.metadata or {}).get("session"),
+        user=body.user,
     )
     received = await (_submit_results(finder) if chat.results else _send_message(finder))
-    return _Completion(
-        services=services,
-        service=service,
-        received=received,
-        streams=request.stream,
-        wants_usage=request.wants_usage,
-    )
+    return _Completion(service=service, received=received, streams=body.stream, wants_usage=body.wants_usage)
 
 
 async def _send_message(finder: ConversationFinder) -> Received:
@@ -100,9 +91,8 @@ async def _send_message(finder: ConversationFinder) -> Received:
 
 async def _submit_results(finder: ConversationFinder) -> Received:
     """Continue the turn that made the tool calls. The same results again change nothing."""
-    services, caller = finder.service.services, finder.service.caller
     for session in await finder.sessions():
-        received = await services.write(caller, lambda principal: _give_results(finder, principal, session.id))  # noqa: B023 - run at once
+        received = await finder.request.write(partial(_give_results, finder, session.id))
         if received is not None:
             return received
     call = next(iter(finder.chat.results))
@@ -110,9 +100,8 @@ async def _submit_results(finder: ConversationFinder) -> Received:
 
 
 @transaction
-def _give_results(finder: ConversationFinder, principal: Principal, session: str) -> Statements[Received | None]:
-    services, results = finder.service.services, finder.chat.results
-    store, now = services.store, services.clock.now()
+def _give_results(finder: ConversationFinder, session: str, principal: Principal) -> Statements[Received | None]:
+    store, now, results = finder.request.store, finder.request.now, finder.chat.results
     for entry in reversed((yield from store.transcript.load_visible(session, principal))):
         if entry.turn and results.keys() & {call.id for call in entry.calls}:
             yield from store.message_status.submit_tool_results(int(entry.turn), results, now, principal)
@@ -124,11 +113,14 @@ def _give_results(finder: ConversationFinder, principal: Principal, session: str
 class _Completion:
     """One answer. If the client disconnects, the turn still runs to its end."""
 
-    services: Services
     service: MessageService
     received: Received
     streams: bool
     wants_usage: bool
+
+    @property
+    def services(self) -> Services:
+        return self.service.request.services
 
     async def answer(self, receive: Receive) -> Response:
         received = self.received
@@ -188,3 +180,6 @@ class _Completion:
 def _headers(reply: Reply) -> dict[str, str]:
     session = {SESSION_HEADER: reply.turn.session} if reply.turn else {}
     return {"X-Palaver-Message": f"in:{reply.received.number}", **session}
+
+
+ROUTES = (complete, list_models, get_model)

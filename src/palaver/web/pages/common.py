@@ -18,10 +18,8 @@ from palaver.store.people.api_tokens import Right
 from palaver.web.auth_middleware import CSRF_HEADER
 from palaver.web.caller import Caller
 from palaver.web.files import asset
-from palaver.web.services import Services
+from palaver.web.routes import WebRequest
 
-POSITION = "position"
-"""Key in the request's state: the event position before the page read anything."""
 THEME_COOKIE = "palaver-theme"
 MAX_SHOWN_TEXT = 20_000
 _THEMES = ("light", "dark")
@@ -33,19 +31,26 @@ _MAX_FIELDS, _MAX_FIELD_LENGTH = 20, 10_000
 _MAX_DIGITS = 18
 
 
-@value
+@value(kw_only=False)
 class Link:
-    """An entry in the navigation."""
-
     title: str
     path: str
-    order: int
     needs: Right = Right.READ
     owner_only: bool = False
 
 
-navigation: list[Link] = []
-"""Filled by `make_app`, in order."""
+NAVIGATION = (
+    Link("Home", "/"),
+    Link("Chat", "/chat", needs=Right.CHAT),
+    Link("Sessions", "/sessions"),
+    Link("Search", "/search"),
+    Link("Turns", "/turns"),
+    Link("Messages", "/messages"),
+    Link("Platforms", "/platforms", owner_only=True),
+    Link("People", "/people", owner_only=True),
+    Link("Usage", "/usage"),
+    Link("Explain", "/explain", owner_only=True),
+)
 
 
 @value(kw_only=False)
@@ -114,10 +119,10 @@ def render(
     theme = request.cookies.get(THEME_COOKIE)
     text = _environment.get_template(template).render(
         user=caller,
-        links=[link for link in navigation if caller and _is_useful(link, caller)],
+        links=[link for link in NAVIGATION if caller and _is_useful(link, caller)],
         here=request.url.path,
         theme=theme if theme in _THEMES else "",
-        position=getattr(request.state, POSITION, ""),
+        position=getattr(request.state, "position", ""),
         **context,
     )
     # A lone surrogate cannot be encoded.
@@ -128,16 +133,14 @@ def _is_useful(link: Link, caller: Caller) -> bool:
     return caller.has(link.needs) and (caller.is_owner or not link.owner_only)
 
 
-def show_page(
-    services: Services, request: Request, template: str, caller: Caller, /, **context: object
-) -> HTMLResponse:
+def show_page(request: WebRequest, template: str, /, **context: object) -> HTMLResponse:
     """Render a page that shows times."""
-    view = Viewpoint(services.clock.now(), services.engine.options.zones.default)
-    return render(request, template, caller, status=200, headers=None, view=view, **context)
+    view = Viewpoint(request.now, request.services.engine.options.zones.default)
+    return render(request.http, template, request.caller, status=200, headers=None, view=view, **context)
 
 
-def query_value(request: Request, name: str) -> str:
-    return request.query_params.get(name, "").strip()
+def query_value(request: WebRequest, name: str) -> str:
+    return request.http.query_params.get(name, "").strip()
 
 
 def parse_number(text: str) -> int | None:
@@ -145,9 +148,9 @@ def parse_number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else None
 
 
-async def read_form(request: Request) -> Mapping[str, str]:
+async def read_form(request: WebRequest) -> Mapping[str, str]:
     """Read a form without files, and no more of it than our forms have."""
-    form = await request.form(max_files=0, max_fields=_MAX_FIELDS, max_part_size=_MAX_FIELD_LENGTH)
+    form = await request.http.form(max_files=0, max_fields=_MAX_FIELDS, max_part_size=_MAX_FIELD_LENGTH)
     return {name: normalize_newlines(text) for name, text in form.items() if isinstance(text, str)}
 
 
@@ -156,14 +159,14 @@ def normalize_newlines(text: str) -> str:
     return text.replace("\r\n", "\n")
 
 
-def with_query(request: Request, **changed: object) -> str:
+def with_query(request: WebRequest, **changed: object) -> str:
     """Return the address of the same page with other parameters."""
-    kept = {name: text for name, text in request.query_params.items() if text and name not in changed}
-    return f"{request.url.path}?{urlencode({**kept, **{name: str(new) for name, new in changed.items() if new}})}"
+    kept = {name: text for name, text in request.http.query_params.items() if text and name not in changed}
+    return f"{request.http.url.path}?{urlencode({**kept, **{name: str(new) for name, new in changed.items() if new}})}"
 
 
-def answer_action(request: Request, notice: str, back: str, *, moved: bool = False) -> Response:
+def answer_action(request: WebRequest, notice: str, back: str, *, moved: bool = False) -> Response:
     """Give the notice to the script, which goes elsewhere only if the conversation moved; else redirect."""
-    if CSRF_HEADER in request.headers:
+    if CSRF_HEADER in request.http.headers:
         return PlainTextResponse(notice, headers={"x-goto": back} if moved else {})
     return RedirectResponse(back, status_code=303)

@@ -4,21 +4,17 @@ from dataclasses import replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from palaver.model.errors import BadArgument, InvalidInput, NotFound, UnknownPlatform
 from palaver.model.key import KeyExplanation, Scope, Speaker, choose_profile, explain_key
 from palaver.model.local_time import parse_instant, parse_zone
 from palaver.model.reset import ResetDecision, ResetMode, ResetPolicy, decide_reset
 from palaver.model.source import DM, MAIN, STANDARD_KINDS, Source
-from palaver.web.caller import Caller
-from palaver.web.pages.common import Link, parse_number, query_value, show_page
-from palaver.web.routes import page
+from palaver.web.pages.common import parse_number, query_value, show_page
+from palaver.web.routes import WebRequest, page
 from palaver.web.services import Services
 
-LINKS = (Link(title="Explain", path="/explain", order=80, owner_only=True),)
 _KEY_FIELDS = (
     *("platform", "kind", "chat", "thread", "user", "user_alt", "server", "account", "person"),
     *("profile", "owner"),
@@ -27,30 +23,26 @@ _RESET_FIELDS = ("session", "policy", "idle_minutes", "at_hour", "zone", "last_a
 _MAX_FIELD_LENGTH = 500
 
 
-def routes(services: Services) -> list[Route]:
-    async def explain(request: Request, caller: Caller) -> Response:
-        fields = {name: query_value(request, name)[:_MAX_FIELD_LENGTH] for name in (*_KEY_FIELDS, *_RESET_FIELDS)}
-        result: dict[str, object] = {"key": None, "scope": None, "reset": None, "problem": "", "rule": None}
-        try:
-            if fields["platform"]:
-                result["key"], result["scope"] = _explain_key(services, fields)
-            elif fields["session"] or fields["last_active"]:
-                result["reset"], result["rule"] = await _explain_reset(services, caller, fields)
-        except (InvalidInput, NotFound) as error:
-            result["problem"] = str(error)
-        return show_page(
-            services,
-            request,
-            "explain.html",
-            caller,
-            **result,
-            fields=fields,
-            platforms=sorted(services.platforms),
-            kinds=[(kind, kind) for kind in STANDARD_KINDS],
-            policies=[(mode.value, mode.value) for mode in ResetMode],
-        )
-
-    return [page("/explain", explain, owner_only=True)]
+@page("/explain", owner_only=True)
+async def explain(request: WebRequest) -> Response:
+    fields = {name: query_value(request, name)[:_MAX_FIELD_LENGTH] for name in (*_KEY_FIELDS, *_RESET_FIELDS)}
+    result: dict[str, object] = {"key": None, "scope": None, "reset": None, "problem": "", "rule": None}
+    try:
+        if fields["platform"]:
+            result["key"], result["scope"] = _explain_key(request.services, fields)
+        elif fields["session"] or fields["last_active"]:
+            result["reset"], result["rule"] = await _explain_reset(request, fields)
+    except (InvalidInput, NotFound) as error:
+        result["problem"] = str(error)
+    return show_page(
+        request,
+        "explain.html",
+        **result,
+        fields=fields,
+        platforms=sorted(request.services.platforms),
+        kinds=[(kind, kind) for kind in STANDARD_KINDS],
+        policies=[(mode.value, mode.value) for mode in ResetMode],
+    )
 
 
 def _explain_key(services: Services, fields: dict[str, str]) -> tuple[KeyExplanation, Scope]:
@@ -78,14 +70,13 @@ def _explain_key(services: Services, fields: dict[str, str]) -> tuple[KeyExplana
 
 
 async def _explain_reset(
-    services: Services, caller: Caller, fields: dict[str, str]
+    request: WebRequest, fields: dict[str, str]
 ) -> tuple[ResetDecision, tuple[ResetPolicy, ZoneInfo, datetime]]:
     """Apply the rules of the session if one is named, else those that were entered."""
-    now = parse_instant(fields["now"]) if fields["now"] else services.clock.now()
+    now = parse_instant(fields["now"]) if fields["now"] else request.now
     if fields["session"]:
-        find = services.store.sessions.find
-        session = await services.read(caller, lambda principal: find(fields["session"], principal))
-        rule = services.engine.options.reset_rule(session.origin)
+        session = await request.read(lambda who: request.store.sessions.find(fields["session"], who))
+        rule = request.services.engine.options.reset_rule(session.origin)
         policy, there, last_human = rule.policy, rule.zone, session.last_human
     else:
         policy = ResetPolicy(
@@ -109,3 +100,6 @@ def _number(text: str, default: int) -> int:
     if number is None or number > 1 << 24:
         raise BadArgument("Not a number:", found=text, allowed="digits", example=str(default))
     return number
+
+
+ROUTES = (explain,)

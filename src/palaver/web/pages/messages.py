@@ -2,9 +2,7 @@
 
 import re
 
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from palaver.commands.formatting import trace_steps, trace_title
 from palaver.db.transaction import Statements, transaction
@@ -12,9 +10,7 @@ from palaver.model.errors import BadArgument, InvalidInput, NotFound
 from palaver.model.session import Principal
 from palaver.model.turn import InboxState, OutboxState
 from palaver.store.status.trace import NAMES, DeliveryTrace, InboundTrace, Trace
-from palaver.web.caller import Caller
 from palaver.web.pages.common import (
-    Link,
     answer_action,
     parse_number,
     query_value,
@@ -22,10 +18,8 @@ from palaver.web.pages.common import (
     show_page,
     with_query,
 )
-from palaver.web.routes import action, page
-from palaver.web.services import Services
+from palaver.web.routes import WebRequest, action, page
 
-LINKS = (Link(title="Messages", path="/messages", order=40),)
 _PAGE_SIZE = 50
 _MAX_NAME_LENGTH = 500
 _FILTERS = {
@@ -38,71 +32,60 @@ _SETTLE_STATES = {"delivered": OutboxState.DELIVERED, "again": OutboxState.DUE}
 _OUTBOX_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 
-def routes(services: Services) -> list[Route]:
-    store = services.store
+@page("/messages")
+async def messages(request: WebRequest) -> Response:
+    wanted, before = query_value(request, "show"), parse_number(query_value(request, "before"))
+    inbox_states, outbox_states = _FILTERS.get(wanted, _FILTERS[""])
+    lists = request.store.overview
 
-    async def messages(request: Request, caller: Caller) -> Response:
-        wanted, before = query_value(request, "show"), parse_number(query_value(request, "before"))
-        inbox_states, outbox_states = _FILTERS.get(wanted, _FILTERS[""])
+    @transaction
+    def read(principal: Principal) -> Statements[tuple[list[InboundTrace], list[DeliveryTrace]]]:
+        inbound = yield from lists.list_inbound(principal, states=inbox_states, before=before, limit=_PAGE_SIZE)
+        outbound = yield from lists.list_outbound(principal, states=outbox_states, limit=_PAGE_SIZE)
+        return inbound, outbound
 
-        @transaction
-        def read(principal: Principal) -> Statements[tuple[list[InboundTrace], list[DeliveryTrace]]]:
-            inbound = yield from store.overview.list_inbound(
-                principal, states=inbox_states, before=before, limit=_PAGE_SIZE
-            )
-            outbound = yield from store.overview.list_outbound(principal, states=outbox_states, limit=_PAGE_SIZE)
-            return inbound, outbound
-
-        inbound, outbound = await services.read(caller, read)
-        return show_page(
-            services,
-            request,
-            "messages.html",
-            caller,
-            inbound=inbound,
-            outbound=outbound,
-            is_newest=before is None,
-            older=with_query(request, before=inbound[-1].number) if len(inbound) == _PAGE_SIZE else None,
-            wanted=wanted,
-            choices=_FILTER_CHOICES,
-            names=NAMES,
-        )
-
-    async def trace(request: Request, caller: Caller) -> Response:
-        name, now = query_value(request, "name")[:_MAX_NAME_LENGTH], services.clock.now()
-        found, problem = await _find_traces(services, caller, name) if name else ([], "")
-        traces = [(trace_title(trace), trace_steps(trace, now), _unclear(trace)) for trace in found]
-        return show_page(
-            services, request, "trace.html", caller, name=name, traces=traces, problem=problem, names=NAMES
-        )
-
-    async def settle(request: Request, _: Caller) -> Response:
-        """Record what only a person can know: whether a send arrived."""
-        outcome, number = str((await read_form(request)).get("how", "")), request.path_params["number"]
-        if not _OUTBOX_NUMBER.fullmatch(number):
-            raise NotFound("send", number)
-        if outcome not in _SETTLE_STATES:
-            allowed = ", ".join(_SETTLE_STATES)
-            raise BadArgument("A send cannot be settled as", found=outcome, allowed=allowed, example="delivered")
-        resolve = store.outbox.settle_unclear(int(number), _SETTLE_STATES[outcome], services.clock.now())
-        if not await store.transact(resolve):
-            raise NotFound("unclear send", f"out:{number}")
-        return answer_action(request, "Settled.", f"/trace?name=out:{number}")
-
-    return [
-        page("/messages", messages),
-        page("/trace", trace),
-        action("/sends/{number}/settle", settle, owner_only=True),
-    ]
+    inbound, outbound = await request.read(read)
+    return show_page(
+        request,
+        "messages.html",
+        inbound=inbound,
+        outbound=outbound,
+        is_newest=before is None,
+        older=with_query(request, before=inbound[-1].number) if len(inbound) == _PAGE_SIZE else None,
+        wanted=wanted,
+        choices=_FILTER_CHOICES,
+        names=NAMES,
+    )
 
 
-async def _find_traces(services: Services, caller: Caller, name: str) -> tuple[list[Trace], str]:
-    """Return the traces, or why there are none."""
+@page("/trace")
+async def trace(request: WebRequest) -> Response:
+    name, found, problem = query_value(request, "name")[:_MAX_NAME_LENGTH], list[Trace](), ""
     try:
-        return await services.read(caller, lambda principal: services.store.trace.find_traces(name, principal)), ""
+        found = await request.read(lambda who: request.store.trace.find_traces(name, who)) if name else []
     except (NotFound, InvalidInput) as error:
-        return [], str(error)
+        problem = str(error)
+    traces = [(trace_title(trace), trace_steps(trace, request.now), _unclear(trace)) for trace in found]
+    return show_page(request, "trace.html", name=name, traces=traces, problem=problem, names=NAMES)
+
+
+@action("/sends/{number}/settle", owner_only=True)
+async def settle(request: WebRequest) -> Response:
+    """Record what only a person can know: whether a send arrived."""
+    outcome, number = (await read_form(request)).get("how", ""), request.path["number"]
+    if not _OUTBOX_NUMBER.fullmatch(number):
+        raise NotFound("send", number)
+    if outcome not in _SETTLE_STATES:
+        allowed = ", ".join(_SETTLE_STATES)
+        raise BadArgument("A send cannot be settled as", found=outcome, allowed=allowed, example="delivered")
+    resolve = request.store.outbox.settle_unclear(int(number), _SETTLE_STATES[outcome], request.now)
+    if not await request.store.transact(resolve):
+        raise NotFound("unclear send", f"out:{number}")
+    return answer_action(request, "Settled.", f"/trace?name=out:{number}")
 
 
 def _unclear(trace: Trace) -> list[int]:
     return [item.delivery.number for item in trace.deliveries if item.delivery.state is OutboxState.UNCLEAR]
+
+
+ROUTES = (messages, trace, settle)

@@ -2,19 +2,14 @@
 
 from datetime import datetime, timedelta
 
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from palaver.model.errors import InvalidInput
 from palaver.model.transcript import Role
 from palaver.store.search.search import SPOKEN_ROLES, Hit, Order, SearchFilter
-from palaver.web.caller import Caller
-from palaver.web.pages.common import Link, parse_number, query_value, show_page, with_query
-from palaver.web.routes import page
-from palaver.web.services import Services
+from palaver.web.pages.common import parse_number, query_value, show_page, with_query
+from palaver.web.routes import WebRequest, page
 
-LINKS = (Link(title="Search", path="/search", order=20),)
 _PAGE_SIZE, _MAX_HITS = 20, 200
 _MAX_QUERY_LENGTH = 400
 _DAYS = {"1": "the last day", "7": "the last week", "30": "the last month", "365": "the last year"}
@@ -22,43 +17,39 @@ _ROLES = {"": "people and agent", **{role.value: role.value for role in Role}, "
 _FIELDS = ("q", "platform", "person", "role", "days", "order")
 
 
-def routes(services: Services) -> list[Route]:
-    async def search(request: Request, caller: Caller) -> Response:
-        fields = {name: query_value(request, name) for name in _FIELDS}
-        words, limit = fields["q"][:_MAX_QUERY_LENGTH], _limit(request)
-        hits, problem = list[Hit](), ""
-        if words:
-            try:
-                hits = await services.store.search.find(
-                    words,
-                    await services.principal(caller),
-                    filter=_filter(fields, services.clock.now()),
-                    order=Order.BEST if fields["order"] == Order.BEST else Order.NEWEST,
-                    limit=limit,
-                    neighbours=1,
-                )
-            except InvalidInput as error:
-                problem = str(error)
-        return show_page(
-            services,
-            request,
-            "search.html",
-            caller,
-            words=words,
-            hits=[(hit, _pieces(hit)) for hit in hits],
-            problem=problem,
-            more=with_query(request, limit=min(limit * 2, _MAX_HITS)) if len(hits) == limit < _MAX_HITS else None,
-            fields=fields,
-            platforms=sorted(services.platforms),
-            roles=list(_ROLES.items()),
-            days=[("", "any time"), *_DAYS.items()],
-            orders=[(Order.NEWEST.value, "newest first"), (Order.BEST.value, "best first")],
-        )
-
-    return [page("/search", search)]
+@page("/search")
+async def search(request: WebRequest) -> Response:
+    fields = {name: query_value(request, name) for name in _FIELDS}
+    words, limit = fields["q"][:_MAX_QUERY_LENGTH], _limit(request)
+    hits, problem = list[Hit](), ""
+    if words:
+        try:
+            hits = await request.store.search.find(
+                words,
+                await request.principal(),
+                filter=_filter(fields, request.now),
+                order=Order.BEST if fields["order"] == Order.BEST else Order.NEWEST,
+                limit=limit,
+                neighbours=1,
+            )
+        except InvalidInput as error:
+            problem = str(error)
+    return show_page(
+        request,
+        "search.html",
+        words=words,
+        hits=[(hit, _pieces(hit)) for hit in hits],
+        problem=problem,
+        more=with_query(request, limit=min(limit * 2, _MAX_HITS)) if len(hits) == limit < _MAX_HITS else None,
+        fields=fields,
+        platforms=sorted(request.services.platforms),
+        roles=list(_ROLES.items()),
+        days=[("", "any time"), *_DAYS.items()],
+        orders=[(Order.NEWEST.value, "newest first"), (Order.BEST.value, "best first")],
+    )
 
 
-def _limit(request: Request) -> int:
+def _limit(request: WebRequest) -> int:
     limit = parse_number(query_value(request, "limit"))
     return _PAGE_SIZE if limit is None else max(1, min(limit, _MAX_HITS))
 
@@ -87,3 +78,6 @@ def _pieces(hit: Hit) -> list[tuple[str, bool]]:
         pieces += [(hit.snippet[position:start], False), (hit.snippet[start:end], True)]
         position = end
     return [piece for piece in (*pieces, (hit.snippet[position:], False)) if piece[0]]
+
+
+ROUTES = (search,)

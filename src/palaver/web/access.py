@@ -1,0 +1,52 @@
+"""Change who can use the gateway: decide on pairing requests, add and revoke grants."""
+
+from palaver.engine import texts
+from palaver.model.access import AccessRole, Basis, Effect, Grant, parse_grantee
+from palaver.model.errors import BadArgument, NotFound
+from palaver.model.people import parse_code
+from palaver.store.people.grants import Stranger
+from palaver.web.routes import WebRequest
+
+_MAX_ID = (1 << 62) - 1
+
+
+async def approve_stranger(request: WebRequest, text: str, role: AccessRole) -> Stranger:
+    """Approve by the code, which shows that the stranger is the one the owner means."""
+    code, approve = parse_code(text), request.store.pairing.approve
+    stranger = await request.write(lambda who: approve(code, role, request.now, by=who.name, notice=texts.PAIRED))
+    if stranger is None:
+        allowed = "the code a stranger got within the last hour"
+        raise BadArgument("Nobody is waiting with the code", found=text, allowed=allowed, example="K7QM3XPR")
+    return stranger
+
+
+async def deny_stranger(request: WebRequest, name: str, *, blocks: bool) -> Stranger:
+    """Deny by identity or code."""
+    deny = request.store.pairing.deny
+    stranger = await request.write(lambda who: deny(name, request.now, by=who.name, blocks=blocks))
+    if stranger is None:
+        raise NotFound("stranger", name)
+    return stranger
+
+
+async def add_grant(
+    request: WebRequest, to: str, role: AccessRole, *, blocks: bool, **place: str | None
+) -> tuple[int, Grant]:
+    grant = Grant(
+        effect=Effect.BLOCK if blocks else Effect.ALLOW,
+        role=role,
+        basis=Basis.IDENTITY,
+        **place,
+        **parse_grantee(to, request.services.platforms),
+    )
+    number = await request.write(lambda who: request.store.grants.add(grant, request.now, by=who.name))
+    return number, grant
+
+
+async def revoke_grant(request: WebRequest) -> tuple[int, Grant]:
+    """Revoke the grant whose number is in the path."""
+    number = min(request.path["number"], _MAX_ID)
+    grant = await request.write(lambda who: request.store.grants.remove(number, request.now, by=who.name))
+    if grant is None:
+        raise NotFound("grant", str(number))
+    return number, grant
