@@ -7,25 +7,22 @@ from typing import Protocol
 from palaver.agents.exchange import FINAL_EVENTS, Exchange, failure_detail, to_usage
 from palaver.agents.wire import (
     PROTOCOL,
-    Answer,
+    AgentRequest,
     FromAgent,
     Hello,
     ProtocolError,
     Reply,
-    Summarise,
-    Title,
     WireFailure,
     WireFinal,
     WireUsage,
     answer_request,
-    excerpt_request,
+    summarise_request,
+    title_request,
 )
 from palaver.model.errors import PalaverError
 from palaver.model.session import ModelOverride
 from palaver.model.turn import Usage
 from palaver.protocols.agent import Event, Excerpt, Failure, FailureKind, GeneratedText, Request
-
-AgentRequest = Answer | Summarise | Title
 
 
 class AgentError(PalaverError):
@@ -110,12 +107,12 @@ class ExternalAgent:
     async def summarise(self, passage: Excerpt) -> GeneratedText:
         if not self._hello.summarises:
             raise AgentError(FailureKind.FATAL, "the agent did not say that it summarises")
-        return await self._generate(excerpt_request(Summarise, passage))
+        return await self._generate(summarise_request(passage))
 
     async def title(self, passage: Excerpt) -> GeneratedText:
         if not self._hello.titles:
             return GeneratedText(text="")
-        return await self._generate(excerpt_request(Title, passage))
+        return await self._generate(title_request(passage))
 
     async def _generate(self, request: AgentRequest) -> GeneratedText:
         usage = Usage()

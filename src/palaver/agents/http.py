@@ -11,8 +11,17 @@ from http import HTTPStatus
 import httpx2
 from msgspec.structs import replace
 
-from palaver.agents.external import AgentError, AgentRequest
-from palaver.agents.wire import MAX_LINE_BYTES, Answer, FromAgent, ProtocolError, Reply, encode_line, parse_line
+from palaver.agents.external import AgentError
+from palaver.agents.wire import (
+    MAX_LINE_BYTES,
+    AgentRequest,
+    Answer,
+    FromAgent,
+    ProtocolError,
+    Reply,
+    encode_line,
+    parse_line,
+)
 from palaver.protocols.agent import FailureKind
 
 _MAX_POSTS = 100

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from palaver.agents.external import AgentError, AgentRequest
+from palaver.agents.external import AgentError
 from palaver.agents.wire import (
     MAX_LINE_BYTES,
+    AgentRequest,
     Cancel,
     FromAgent,
     Hello,

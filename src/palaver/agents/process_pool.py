@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from palaver.agents.external import AgentError, AgentRequest
+from palaver.agents.external import AgentError
 from palaver.agents.process import Process, Worker, WorkerCall
+from palaver.agents.wire import AgentRequest
 from palaver.protocols.agent import FailureKind
 
 _FIRST_RESTART_SECONDS, _MAX_RESTART_SECONDS = 0.2, 30.0

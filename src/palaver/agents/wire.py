@@ -10,7 +10,7 @@ The gateway sends a request. The agent reports what happens, and can ask back be
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -49,13 +49,17 @@ class WireFile(msgspec.Struct, frozen=True):
     media_type: str = "application/octet-stream"
 
 
+class _Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    id: str = ""
+    """The turn it belongs to."""
+
+
 # From the agent
 
 
-class Hello(msgspec.Struct, frozen=True, tag_field="type", tag="hello"):
+class Hello(_Line, frozen=True, tag="hello"):
     """What the agent can do. An agent that only answers, one turn at a time, needs none."""
 
-    id: str = ""
     protocol: int = PROTOCOL
     at_once: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 1
     """How many turns one process takes at a time."""
@@ -65,73 +69,61 @@ class Hello(msgspec.Struct, frozen=True, tag_field="type", tag="hello"):
     titles: bool = False
 
 
-class WireDelta(msgspec.Struct, frozen=True, tag_field="type", tag="delta"):
+class WireDelta(_Line, frozen=True, tag="delta"):
     text: str
-    id: str = ""
 
 
-class WireToolCalled(msgspec.Struct, frozen=True, tag_field="type", tag="tool_called"):
+class WireToolCalled(_Line, frozen=True, tag="tool_called"):
     calls: Annotated[tuple[WireCall, ...], msgspec.Meta(min_length=1)]
-    id: str = ""
     text: str = ""
     reasoning: str = ""
     blob: bytes = b""
 
 
-class WireToolReturned(msgspec.Struct, frozen=True, tag_field="type", tag="tool_returned"):
+class WireToolReturned(_Line, frozen=True, tag="tool_returned"):
     call: _CallId
     text: str
-    id: str = ""
 
 
-class WireUsage(msgspec.Struct, frozen=True, tag_field="type", tag="usage"):
-    id: str = ""
+class WireUsage(_Line, frozen=True, tag="usage"):
     model: str | None = None
     input_tokens: _Count = 0
     output_tokens: _Count = 0
     cost_micros: _Count = 0
 
 
-class WireApprovalNeeded(msgspec.Struct, frozen=True, tag_field="type", tag="approval_needed"):
+class WireApprovalNeeded(_Line, frozen=True, tag="approval_needed"):
     call: WireCall
     question: str
-    id: str = ""
 
 
-class WireFinal(msgspec.Struct, frozen=True, tag_field="type", tag="final"):
+class WireFinal(_Line, frozen=True, tag="final"):
     text: str
-    id: str = ""
     reasoning: str = ""
     blob: bytes = b""
     files: tuple[WireFile, ...] = ()
 
 
-class WireFailure(msgspec.Struct, frozen=True, tag_field="type", tag="failure"):
+class WireFailure(_Line, frozen=True, tag="failure"):
     kind: FailureKind
-    id: str = ""
     detail: str = ""
     after: Annotated[float, msgspec.Meta(ge=0)] | None = None
 
 
-class UseTool(msgspec.Struct, frozen=True, tag_field="type", tag="use"):
+class UseTool(_Line, frozen=True, tag="use"):
     """Run a tool of the gateway; a Result comes back."""
 
     call: WireCall
-    id: str = ""
 
 
-class AskNewMessages(msgspec.Struct, frozen=True, tag_field="type", tag="meanwhile"):
+class AskNewMessages(_Line, frozen=True, tag="meanwhile"):
     """Ask what people said since."""
 
-    id: str = ""
 
-
-class ReadFile(msgspec.Struct, frozen=True, tag_field="type", tag="read_file"):
+class ReadFile(_Line, frozen=True, tag="read_file"):
     file: str
-    id: str = ""
 
 
-AgentQuestion = UseTool | AskNewMessages | ReadFile
 FromAgent = (
     Hello
     | WireDelta
@@ -141,28 +133,27 @@ FromAgent = (
     | WireApprovalNeeded
     | WireFinal
     | WireFailure
-    | AgentQuestion
+    | UseTool
+    | AskNewMessages
+    | ReadFile
 )
 
 # To the agent
 
 
-class Result(msgspec.Struct, frozen=True, tag_field="type", tag="result"):
+class Result(_Line, frozen=True, tag="result"):
     call: str
     text: str
-    id: str = ""
 
 
-class NewMessages(msgspec.Struct, frozen=True, tag_field="type", tag="meanwhile"):
+class NewMessages(_Line, frozen=True, tag="meanwhile"):
     texts: tuple[str, ...]
-    id: str = ""
 
 
-class FileContent(msgspec.Struct, frozen=True, tag_field="type", tag="file"):
+class FileContent(_Line, frozen=True, tag="file"):
     file: str
     content: bytes | None = None
     problem: str = ""
-    id: str = ""
 
 
 Reply = Result | NewMessages | FileContent
@@ -184,48 +175,38 @@ class WireTool(msgspec.Struct, frozen=True):
     asks: bool
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="answer"):
+class _Request(_Line, frozen=True, kw_only=True):
     protocol: int = PROTOCOL
-    id: str = ""
     session: str
+    messages: tuple[WireMessage, ...]
+    override: WireModel | None
+
+
+class Answer(_Request, frozen=True, kw_only=True, tag="answer"):
     turn: int
     attempt: int
     section: str
-    messages: tuple[WireMessage, ...]
-    override: WireModel | None
     approvals: Mapping[str, bool]
     tools: tuple[WireTool, ...]
     replies: tuple[Reply, ...] = ()
     """Over HTTP: the replies so far in this turn, because nothing can be sent while an answer streams."""
 
 
-class Summarise(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="summarise"):
-    protocol: int = PROTOCOL
-    id: str = ""
-    session: str
-    messages: tuple[WireMessage, ...]
-    override: WireModel | None
+class Summarise(_Request, frozen=True, kw_only=True, tag="summarise"):
     focus: str
 
 
-class Title(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="title"):
-    protocol: int = PROTOCOL
-    id: str = ""
-    session: str
-    messages: tuple[WireMessage, ...]
-    override: WireModel | None
+class Title(_Request, frozen=True, kw_only=True, tag="title"): ...
 
 
-class Cancel(msgspec.Struct, frozen=True, tag_field="type", tag="cancel"):
+class Cancel(_Line, frozen=True, tag="cancel"):
     """Stop: nobody waits for the answer."""
 
-    id: str
+
+AgentRequest = Answer | Summarise | Title
 
 
-ToAgent = Answer | Summarise | Title | Cancel | Reply
-
-
-def encode_line(value: ToAgent) -> bytes:
+def encode_line(value: AgentRequest | Cancel | Reply) -> bytes:
     """Encode as ASCII JSON, so that no text contains a line end and lone surrogates survive."""
     return json.dumps(msgspec.to_builtins(value)).encode() + b"\n"
 
@@ -257,46 +238,37 @@ def _location(error: msgspec.ValidationError) -> str:
     return f"{place.rstrip('`')} is not valid" if found else "a field is missing"
 
 
-def answer_request(request: Request, replies: tuple[Reply, ...] = ()) -> Answer:
+def answer_request(request: Request) -> Answer:
     tools = (
         WireTool(tool.name, tool.description, tool.parameters, tool.needs_approval) for tool in request.toolbox.tools
     )
     return Answer(
-        session=request.session,
+        **_common(request),
         turn=request.turn,
         attempt=request.attempt,
         section=request.section,
-        messages=_messages(request.messages),
-        override=_model(request),
         approvals=request.approvals,
         tools=tuple(tools),
-        replies=replies,
     )
 
 
-def excerpt_request(kind: type[Summarise | Title], passage: Excerpt) -> Summarise | Title:
-    facts: dict[str, Any] = {"focus": passage.focus} if kind is Summarise else {}
-    return kind(
-        session=passage.session,
-        messages=_messages(passage.messages),
-        override=_model(passage),
-        **facts,
-    )
+def summarise_request(passage: Excerpt) -> Summarise:
+    return Summarise(**_common(passage), focus=passage.focus)
 
 
-def _model(asked: Request | Excerpt) -> WireModel | None:
-    return WireModel(asked.override.model, asked.override.provider) if asked.override else None
+def title_request(passage: Excerpt) -> Title:
+    return Title(**_common(passage))
 
 
-def _messages(messages: Iterable[Message]) -> tuple[WireMessage, ...]:
-    return tuple(
-        WireMessage(
-            role=message.role,
-            text=message.text,
-            calls=tuple(WireCall(*call) for call in message.calls),
-            answers=message.answers,
-            reasoning=message.reasoning,
-            blobs=message.blobs,
-        )
-        for message in messages
-    )
+def _common(request: Request | Excerpt) -> dict[str, Any]:
+    chosen = request.override
+    return {
+        "session": request.session,
+        "messages": tuple(map(_message, request.messages)),
+        "override": chosen and WireModel(chosen.model, chosen.provider),
+    }
+
+
+def _message(message: Message) -> WireMessage:
+    role, text, calls, *rest = message
+    return WireMessage(role, text, tuple(WireCall(*call) for call in calls), *rest)

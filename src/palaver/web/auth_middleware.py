@@ -12,11 +12,12 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from palaver.engine.retry import log_error
+from palaver.model.attachment import TooLarge
 from palaver.model.errors import StoreError
 from palaver.web.address import Address
-from palaver.web.bodies import replay_body
+from palaver.web.bodies import read_at_most, replay_body
 from palaver.web.caller import Caller
-from palaver.web.errors import CALLBACK_PREFIX, INTERNAL_ERROR, text_response
+from palaver.web.errors import CALLBACK_PREFIX, INTERNAL_ERROR, error_response, text_response
 from palaver.web.tokens import Authenticator
 
 log = logging.getLogger(__name__)
@@ -85,10 +86,12 @@ class AuthMiddleware:
         headers = Headers(scope=scope)
         try:
             refusal = self._check_origin(scope, headers) or await self._authenticate(scope, headers)
+            if refusal is None:
+                receive, refusal = await self._check_csrf(scope, headers, receive)
         except StoreError:
             refusal = text_response(scope["path"], 503, "The store does not answer. Try again later.")
-        if refusal is None:
-            receive, refusal = await self._check_csrf(scope, headers, receive)
+        except TooLarge as error:
+            refusal = error_response(scope["path"], error)
         await (refusal or self.app)(scope, receive, send)
 
     def _check_origin(self, scope: Scope, headers: Headers) -> Response | None:
@@ -130,8 +133,8 @@ class AuthMiddleware:
             return receive, None
         token = headers.get(CSRF_HEADER)
         if token is None and headers.get("content-type", "").partition(";")[0].strip() == _FORM_TYPE:
-            body = await _read_form(receive)
-            token = _csrf_field(body)
+            body = await read_at_most(Request(scope, receive).stream(), _MAX_FORM_BYTES)
+            token = parse_qs(body.decode(errors="replace")).get(CSRF_FIELD, [None])[0]
             receive = replay_body(body, receive)
         if token is not None and hmac.compare_digest(token.encode(), caller.csrf.encode()):
             return receive, None
@@ -150,21 +153,6 @@ def _login_required(scope: Scope, headers: Headers) -> Response:
 def _cookies(headers: Headers) -> Mapping[str, str]:
     """Other programs on the same host can set cookies too, in headers of their own."""
     return cookie_parser("; ".join(headers.getlist("cookie")))
-
-
-async def _read_form(receive: Receive) -> bytes:
-    body, more = b"", True
-    while more and len(body) <= _MAX_FORM_BYTES:
-        message = await receive()
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-    return body
-
-
-def _csrf_field(body: bytes) -> str | None:
-    if len(body) > _MAX_FORM_BYTES:
-        return None
-    return parse_qs(body.decode(errors="replace")).get(CSRF_FIELD, [None])[0]
 
 
 class _ResponseHeaders:

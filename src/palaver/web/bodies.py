@@ -58,6 +58,16 @@ class BodyReader:
             content.clear()
 
 
+async def read_at_most(pieces: AsyncIterable[bytes], limit: int) -> bytes:
+    """Read a small body. Raises TooLarge."""
+    body = bytearray()
+    async for piece in pieces:
+        body += piece
+        if len(body) > limit:
+            raise TooLarge(f"The form is larger than {limit} bytes.")
+    return bytes(body)
+
+
 def replay_body(body: bytes, receive: Receive) -> Receive:
     """Return a `receive` that delivers the body once more to the next reader."""
     pending: list[MutableMapping[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]

@@ -2,10 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import Mapping
 from urllib.parse import parse_qs, urlsplit
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -15,6 +13,7 @@ from palaver.model.text import one_line
 from palaver.model.turn import account_text
 from palaver.store.people.api_tokens import Right
 from palaver.web.auth_middleware import cookie_name, login_secret
+from palaver.web.bodies import read_at_most
 from palaver.web.pages.common import render
 from palaver.web.routes import WebRequest, action, page, services_of
 from palaver.web.services import Services
@@ -66,7 +65,8 @@ async def _show_login(http: Request) -> Response:
 
 
 async def _log_in(http: Request) -> Response:
-    form = await _read_form(http)
+    # Anybody can send this form, so read no more of it than a code needs.
+    form = parse_qs((await read_at_most(http.stream(), _MAX_FORM_BYTES)).decode(errors="replace"))
     code, target = form.get("code", [""])[0], _own_path(form.get("next", [""])[0])
     browser = one_line(http.headers.get("user-agent", ""), _MAX_BROWSER_NAME)
     found = await services_of(http).auth.log_in(code, browser) if len(code) <= _MAX_CODE_LENGTH else None
@@ -110,16 +110,6 @@ def _set_cookie(http: Request, response: Response, secret: str, seconds: int) ->
     is_secure = address.is_secure(http.url.scheme)
     name = cookie_name(is_secure=is_secure, port=address.port)
     response.set_cookie(name, secret, max_age=seconds, path="/", secure=is_secure, httponly=True, samesite="lax")
-
-
-async def _read_form(request: Request) -> Mapping[str, list[str]]:
-    """Anybody can send this form, so read no more of it than a code needs."""
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _MAX_FORM_BYTES:
-            raise HTTPException(413, "The form is too large.")
-    return parse_qs(body.decode(errors="replace"))
 
 
 def _own_path(target: str | None) -> str:

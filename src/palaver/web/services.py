@@ -1,16 +1,14 @@
 """What pages and API handlers work with: the store, the engine, the event hub and the rest of the gateway."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from palaver.commands.registry import Registry
 from palaver.engine.engine import Engine
 from palaver.engine.reply_waiter import ReplyWaiter
-from palaver.model.attachment import Attachment
 from palaver.model.platform import Platform
-from palaver.model.source import Source
+from palaver.platforms.web.adapter import WebAdapter
 from palaver.protocols.capabilities import HttpCallbacks
 from palaver.protocols.clock import Clock
 from palaver.store.conversations.blob_store import BlobStore
@@ -22,30 +20,6 @@ from palaver.web.event_hub import Hub
 from palaver.web.tokens import Authenticator, FailureLimiter
 
 
-class WebChat(Protocol):
-    """The web chat's adapter, as its page uses it."""
-
-    async def say(
-        self,
-        user: str,
-        chat: str,
-        message: str,
-        text: str,
-        *,
-        name: str = "",
-        files: Sequence[Attachment] = (),
-        talk_only: bool = False,
-    ) -> Source:
-        """Accept a message; it is stored when this returns. The same message id is the same message."""
-        ...
-
-    def source(self, user: str, chat: str, message: str | None = None) -> Source: ...
-
-    async def keep(self, name: str, media_type: str, chunks: AsyncIterator[bytes], limit: int) -> Attachment:
-        """Store a file for the next message. Raises TooLarge."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Services:
     store: Store
@@ -55,7 +29,7 @@ class Services:
     address: Address
     auth: Authenticator
     hub: Hub
-    webchat: WebChat
+    webchat: WebAdapter
     waiting: ReplyWaiter
     platforms: Mapping[str, Platform]
     """Every known platform, configured or not."""

@@ -11,9 +11,10 @@ import difflib
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import field
 from datetime import datetime
 from enum import Enum
-from typing import Any, TypeVar, cast, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -64,19 +65,19 @@ class Endpoint:
     """Below `/api/v1`; a part in braces is text, or a whole number with `:int`."""
     handler: Callable[..., Awaitable[object]]
     summary: str
-    needs: Right | None
+    needs: Right | None = Right.READ
     """None for what any key can do."""
-    owner_only: bool
+    owner_only: bool = False
     query: type[Schema] | None
     body: type[Schema] | None
     response: type[Schema] | None
     """None if the response is not JSON."""
-    example: Mapping[str, object]
-    with_files: bool
+    example: Mapping[str, object] = field(default_factory=dict[str, object])
+    with_files: bool = False
     """The body can contain files, and be as large as they are."""
-    status: int
-    media_type: str
-    headers: Mapping[str, str]
+    status: int = 200
+    media_type: str = _JSON
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
     """Request headers that matter, with what they mean."""
 
     @property
@@ -88,40 +89,18 @@ class Endpoint:
         return await self.handler(request, **{name: given for name, given in arguments.items() if given is not None})
 
 
-def endpoint(
-    method: str,
-    path: str,
-    *,
-    summary: str,
-    needs: Right | None = Right.READ,
-    owner_only: bool = False,
-    response: type[Schema] | None = None,
-    example: Mapping[str, object] | None = None,
-    with_files: bool = False,
-    status: int = 200,
-    media_type: str = _JSON,
-    headers: Mapping[str, str] | None = None,
-) -> Callable[[Callable[..., Awaitable[object]]], Endpoint]:
+def endpoint(method: str, path: str, **options: Any) -> Callable[[Callable[..., Awaitable[object]]], Endpoint]:  # noqa: ANN401
+    """Declare an endpoint; the options are fields of `Endpoint`."""
+
     def declare(handler: Callable[..., Awaitable[object]]) -> Endpoint:
-        hints = get_type_hints(handler)
-        returned: Any = hints.get("return")
-        is_schema = isinstance(returned, type) and issubclass(cast("type[object]", returned), Schema)
-        return Endpoint(
-            method=method,
-            path=path,
-            handler=handler,
-            summary=summary,
-            needs=needs,
-            owner_only=owner_only,
-            query=hints.get("query"),
-            body=hints.get("body"),
-            response=response or (cast("type[Schema]", returned) if is_schema else None),
-            example=example or {},
-            with_files=with_files,
-            status=status,
-            media_type=media_type,
-            headers=headers or {},
-        )
+        hints: dict[str, Any] = get_type_hints(handler)
+        returned = hints.get("return")
+        found = {
+            "query": hints.get("query"),
+            "body": hints.get("body"),
+            "response": returned if isinstance(returned, type) and issubclass(returned, Schema) else None,
+        }
+        return Endpoint(method=method, path=path, handler=handler, **{**found, **options})
 
     return declare
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from palaver.model.attachment import TooLarge
+from palaver.model.attachment import NewFile, TooLarge
 from palaver.model.errors import BadArgument
 from palaver.model.text import one_line
 from palaver.model.tools import TOOL_NAME
@@ -38,10 +38,6 @@ class _Function(msgspec.Struct, frozen=True, kw_only=True):
 class _Tool(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     function: _Function | None = None
-
-
-class _ToolCall(msgspec.Struct, frozen=True, kw_only=True):
-    id: str
 
 
 class _ImageUrl(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,17 +66,12 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
 class _Message(msgspec.Struct, frozen=True, kw_only=True):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[_Part] | None = None
-    tool_calls: list[_ToolCall] | None = None
     tool_call_id: str | None = None
-
-
-class _FunctionName(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
 
 
 class _ToolChoice(msgspec.Struct, frozen=True, kw_only=True):
     type: Literal["function"]
-    function: _FunctionName
+    function: _Function
 
 
 class _StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,15 +98,6 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @value(kw_only=False)
-class InlineFile:
-    """A file inside a message."""
-
-    name: str
-    media_type: str
-    content: bytes
-
-
-@value(kw_only=False)
 class ChatMessage:
     """What one side said in its turn."""
 
@@ -130,7 +112,7 @@ class ChatInput:
     system: str = ""
     history: tuple[ChatMessage, ...] = ()
     text: str = ""
-    files: tuple[InlineFile, ...] = ()
+    files: tuple[NewFile, ...] = ()
     results: Mapping[str, str] = field(default_factory=dict[str, str])
     client_tools: tuple[ClientTool, ...] = ()
 
@@ -255,12 +237,12 @@ def _text_of(message: _Message) -> str:
     return "\n\n".join(text for part in content if (text := part.text or part.refusal))
 
 
-def _files_of(message: _Message) -> list[InlineFile]:
+def _files_of(message: _Message) -> list[NewFile]:
     parts = message.content if isinstance(message.content, list) else ()
     return [_parse_part(part) for part in parts if part.type != "text"]
 
 
-def _parse_part(part: _Part) -> InlineFile:
+def _parse_part(part: _Part) -> NewFile:
     if part.image_url:
         return _parse_data_url(part.image_url.url, "image")
     if part.file:
@@ -273,7 +255,7 @@ def _parse_part(part: _Part) -> InlineFile:
     )
 
 
-def _parse_data_url(url: str, name: str) -> InlineFile:
+def _parse_data_url(url: str, name: str) -> NewFile:
     """Decode a file inside the message; nothing is fetched from elsewhere."""
     found = _DATA_URL.fullmatch(url)
     if found is None:
@@ -281,8 +263,8 @@ def _parse_data_url(url: str, name: str) -> InlineFile:
     return _decode(found[2], name, found[1] or "application/octet-stream")
 
 
-def _decode(text: str, name: str, media_type: str) -> InlineFile:
+def _decode(text: str, name: str, media_type: str) -> NewFile:
     try:
-        return InlineFile(name, media_type, base64.b64decode(text, validate=True))
+        return NewFile(name, base64.b64decode(text, validate=True), media_type)
     except (binascii.Error, ValueError) as error:
         raise _invalid("Not base64:", one_line(text, 80), "base64", "aGVsbG8=") from error
