@@ -10,6 +10,7 @@ PLANTED = {
         ("turns", column): ("identity = ?", ANN)
         for column in ("error", "draft", "pending_call", "approvals", "stopped_by")
     },
+    ("accounts", "last_error"): ("platform = ?", "telegram"),
     ("inbox", "reason"): ("identity = ?", ANN),
     ("outbox", "error"): ("chat = ?", ID),
     ("outbox", "receipt"): ("chat = ?", ID),
@@ -69,7 +70,6 @@ WITHOUT_CONTENT = [
 ]
 """States, kinds, our own ids and digests."""
 NOT_PLANTED = [
-    "accounts.last_error",
     "aliases.alias",
     "aliases.canonical",
     "aliases.platform",

@@ -51,7 +51,7 @@ def person_commands(store: Store) -> list[CommandHandler]:
             raise BadArgument(
                 "You have no account", found=account, allowed=listed(sorted(mine)), example=f"/unlink {by}"
             )
-        addresses = yield from store.links.direct_addresses(mine)
+        addresses = yield from store.people.direct_addresses(mine)
         unlink = store.links.unlink if account else store.links.unlink_last
         unlinked = yield from unlink(account or by, context.now, by=by)
         if unlinked.is_busy:

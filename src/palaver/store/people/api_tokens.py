@@ -59,20 +59,11 @@ def add(
 ) -> Statements[Credential]:
     moment = micros(now)
     yield "DELETE FROM api_tokens WHERE expires <= ?", (moment,)
-    values = (
-        digest,
-        kind.value,
-        name,
-        " ".join(sorted(rights)),
-        moment,
-        moment,
-        identity,
-        expires and micros(expires),
-    )
+    until = expires and micros(expires)
     rows = yield (
         "INSERT INTO api_tokens (digest, kind, name, rights, created, last_used, identity, expires)"
         f" VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING {_COLUMNS}",
-        values,
+        (digest, kind.value, name, " ".join(sorted(rights)), moment, moment, identity, until),
     )
     return _credential(rows[0])
 

@@ -5,32 +5,28 @@ took part goes back to that side. One in which both took part ends and stays rea
 show each side what the other says later. No transcript is divided or copied.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 from palaver.db.transaction import Lock, Statements, Value, transaction
 from palaver.model.access import AccessRole
 from palaver.model.key import DmScope, Scope, SessionKey, Speaker, derive_key
-from palaver.model.session import EndReason, Principal, Session
-from palaver.model.source import DM, Source, identity_of
+from palaver.model.session import EndReason, Session
+from palaver.model.source import identity_of
 from palaver.model.turn import Received
 from palaver.store.conversations import attach, undo_log
 from palaver.store.conversations.sessions import (
-    DELIBERATE_ENDS,
     check_not_busy,
     end,
     open_by_key,
     reopen,
     route,
-    switch,
 )
 from palaver.store.conversations.visibility import get
-from palaver.store.people.people import identities_of, person_of
 from palaver.store.queue import inbox
 from palaver.store.queue.turn_control import abandon_parked, request_stop
 from palaver.store.records import (
     INBOX_COLUMNS,
-    SELECT_RECEIVED,
     SESSION_COLUMNS,
     micros,
     placeholders,
@@ -43,33 +39,7 @@ from palaver.store.results import OperationKind
 People = Mapping[frozenset[str], str]
 """The identities of each person after an unlink, and the id of that person."""
 _PER_PERSON = Scope(dm=DmScope.PER_PERSON)
-_RECENT_MESSAGES = 50
 _PARKED_NOTE = "the people who shared this conversation are no longer linked; nothing was approved"
-
-
-# Linking
-
-
-@transaction
-def continue_last(identity: str, profile: str, now: datetime) -> Statements[Session | None]:
-    """Make the conversation that a person used last the one that all their direct chats share; None without one."""
-    person = yield from person_of(identity, now)
-    identities = yield from identities_of(person)
-    key = SessionKey(profile, person=person)
-    rows = yield (
-        f"SELECT {SESSION_COLUMNS} FROM sessions s JOIN routes r ON r.key = s.key AND r.session_no = s.no"
-        f" WHERE s.profile = ? AND s.owner IN ({placeholders(identities)}) ORDER BY s.last_active DESC, s.no DESC",
-        (profile, *sorted(identities)),
-    )
-    sessions = map(session_of, rows)
-    last = next((each for each in sessions if each.key.kind == DM and each.end_reason not in DELIBERATE_ENDS), None)
-    if last is None or last.key == key:
-        return last
-    # Under its own address: nobody takes part in it merely by being linked.
-    return (yield from switch(key, last.origin, last.id, Principal.operator(), now, by=last.owner))
-
-
-# Unlinking
 
 
 @transaction
@@ -282,19 +252,3 @@ def _own_key(received: Received, people: People) -> SessionKey:
         return received.key
     person = _person_key(frozenset({identity}), people) if received.key.person else None
     return derive_key(received.inbound.source, _PER_PERSON, Speaker(person=person))
-
-
-@transaction
-def direct_addresses(identities: Iterable[str]) -> Statements[dict[str, Source]]:
-    """Return the direct chat that each of these identities wrote in last, if one is found among recent messages."""
-    found: dict[str, Source] = {}
-    for identity in sorted(identities):
-        rows = yield (
-            f"{SELECT_RECEIVED} WHERE i.identity = ? AND length(i.body) > 0 ORDER BY i.no DESC LIMIT ?",
-            (identity, _RECENT_MESSAGES),
-        )
-        sources = (received_of(row).inbound.source for row in rows)
-        direct = next((source for source in sources if source.chat_kind == DM), None)
-        if direct:
-            found[identity] = direct
-    return found

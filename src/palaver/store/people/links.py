@@ -6,35 +6,26 @@ from datetime import datetime
 
 from palaver.db.transaction import PEOPLE, Lock, Notify, Statements, Value, transaction
 from palaver.model.errors import BadArgument, LockedOut
+from palaver.model.key import SessionKey
 from palaver.model.label import Label
 from palaver.model.people import LOCKOUT, OFFER_LIFETIME, Link, group_identities, locked_until, replacement_links
 from palaver.model.session import Principal, Session
-from palaver.model.source import Source, identity_of
+from palaver.model.source import DM, Source, identity_of
 from palaver.model.value import value
+from palaver.store.conversations.sessions import DELIBERATE_ENDS, switch
 from palaver.store.people.grants import ChangeKind, record
-from palaver.store.people.linked_conversations import (
-    People,
-    continue_last,
-    direct_addresses,
-    separate,
-    stop_turns,
-)
+from palaver.store.people.linked_conversations import People, separate, stop_turns
 from palaver.store.people.people import Offer, Party, find_person, identities_of, person_of
-from palaver.store.records import instant, json_text, micros, placeholders, source_of, source_text
-
-__all__ = [
-    "Unlinked",
-    "agree",
-    "continue_last",
-    "direct_addresses",
-    "enter_code",
-    "link",
-    "merge",
-    "offer",
-    "unlink",
-    "unlink_last",
-    "withdraw",
-]
+from palaver.store.records import (
+    SESSION_COLUMNS,
+    instant,
+    json_text,
+    micros,
+    placeholders,
+    session_of,
+    source_of,
+    source_text,
+)
 
 _LINKS = Lock("links")
 """Who is linked with whom does not change between the question that both sides see and their answers."""
@@ -182,6 +173,25 @@ def link(one: str, other: str, now: datetime, *, by: str) -> Statements[str]:
     person = yield from _eldest(everyone)
     yield from _assign(everyone, person)
     return person
+
+
+@transaction
+def continue_last(identity: str, profile: str, now: datetime) -> Statements[Session | None]:
+    """Make the conversation that a person used last the one that all their direct chats share; None without one."""
+    person = yield from person_of(identity, now)
+    identities = yield from identities_of(person)
+    key = SessionKey(profile, person=person)
+    rows = yield (
+        f"SELECT {SESSION_COLUMNS} FROM sessions s JOIN routes r ON r.key = s.key AND r.session_no = s.no"
+        f" WHERE s.profile = ? AND s.owner IN ({placeholders(identities)}) ORDER BY s.last_active DESC, s.no DESC",
+        (profile, *sorted(identities)),
+    )
+    sessions = map(session_of, rows)
+    last = next((each for each in sessions if each.key.kind == DM and each.end_reason not in DELIBERATE_ENDS), None)
+    if last is None or last.key == key:
+        return last
+    # Under its own address: nobody takes part in it merely by being linked.
+    return (yield from switch(key, last.origin, last.id, Principal.operator(), now, by=last.owner))
 
 
 @transaction

@@ -1,6 +1,6 @@
 """People and their identities, created at first contact."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -8,11 +8,11 @@ from palaver.db.transaction import Lock, Row, Statements, transaction
 from palaver.model.errors import NotFound
 from palaver.model.label import Label
 from palaver.model.session import Principal
-from palaver.model.source import Source, identity_of
+from palaver.model.source import DM, Source, identity_of
 from palaver.model.turn import Received
 from palaver.model.value import value
 from palaver.store.conversations.sessions import new_id
-from palaver.store.records import instant, micros
+from palaver.store.records import SELECT_RECEIVED, instant, micros, received_of
 
 
 @value
@@ -159,3 +159,22 @@ def _people(rows: Sequence[Row]) -> list[Person]:
 
 def _label(name: str | None) -> Label | None:
     return Label(name) if name else None
+
+
+_RECENT_MESSAGES = 50
+
+
+@transaction
+def direct_addresses(identities: Iterable[str]) -> Statements[dict[str, Source]]:
+    """Return the direct chat that each of these identities wrote in last, if one is found among recent messages."""
+    found: dict[str, Source] = {}
+    for identity in sorted(identities):
+        rows = yield (
+            f"{SELECT_RECEIVED} WHERE i.identity = ? AND length(i.body) > 0 ORDER BY i.no DESC LIMIT ?",
+            (identity, _RECENT_MESSAGES),
+        )
+        sources = (received_of(row).inbound.source for row in rows)
+        direct = next((source for source in sources if source.chat_kind == DM), None)
+        if direct:
+            found[identity] = direct
+    return found

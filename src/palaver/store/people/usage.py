@@ -1,6 +1,7 @@
 """Usage: running sums of tokens and cost per identity, quarter of an hour and model."""
 
-from collections.abc import Collection, Mapping
+import operator
+from collections.abc import Collection, Iterable, Sequence
 from datetime import date, datetime, tzinfo
 from enum import StrEnum
 
@@ -130,8 +131,8 @@ def totals_by(
     by: GroupBy, principal: Principal, *, since: datetime, until: datetime | None = None, zone: tzinfo
 ) -> Statements[dict[str | date, UsageTotal]]:
     """Return totals per person or model, largest first, or per day, newest first."""
-    mine = "" if principal.sees_all else f" AND identity IN ({placeholders(principal.identities)})"
     names = () if principal.sees_all else tuple(sorted(principal.identities))
+    mine = "" if principal.sees_all else f" AND identity IN ({placeholders(names)})"
     last = _LAST_SLOT if until is None else micros(until) // SLOT_MICROS
     column = {GroupBy.PERSON: "identity", GroupBy.MODEL: "model", GroupBy.DAY: "slot"}[by]
     rows = yield (
@@ -139,7 +140,7 @@ def totals_by(
         (micros(since) // SLOT_MICROS, last, *names),
     )
     if by is GroupBy.DAY:
-        return _days({row[0]: _total_of(row[1:]) for row in rows}, zone)
+        return _days(rows, zone)
     found: dict[str | date, UsageTotal] = {row[0]: _total_of(row[1:]) for row in rows}
     return dict(sorted(found.items(), key=lambda each: (-each[1].cost_micros, -each[1].tokens)))
 
@@ -147,24 +148,15 @@ def totals_by(
 _LAST_SLOT = 1 << 62
 
 
-def _days(slots: Mapping[int, UsageTotal], zone: tzinfo) -> dict[str | date, UsageTotal]:
-    days: dict[str | date, UsageTotal] = {}
-    for slot in sorted(slots, reverse=True):
-        day = instant(slot * SLOT_MICROS).astimezone(zone).date()
-        days[day] = _sum(days.get(day, UsageTotal()), slots[slot])
-    return days
+def _days(rows: Sequence[Row], zone: tzinfo) -> dict[str | date, UsageTotal]:
+    days: dict[date, list[int]] = {}
+    for slot, *counted in reversed(rows):
+        day = days.setdefault(instant(slot * SLOT_MICROS).astimezone(zone).date(), [0] * len(_COUNTED))
+        day[:] = map(operator.add, day, counted)
+    return {day: _total_of(counted) for day, counted in days.items()}
 
 
-def _sum(one: UsageTotal, other: UsageTotal) -> UsageTotal:
-    return UsageTotal(
-        turns=one.turns + other.turns,
-        input_tokens=one.input_tokens + other.input_tokens,
-        output_tokens=one.output_tokens + other.output_tokens,
-        cost_micros=one.cost_micros + other.cost_micros,
-    )
-
-
-def _total_of(row: Row) -> UsageTotal:
+def _total_of(row: Iterable[int]) -> UsageTotal:
     # PostgreSQL sums integers into decimals.
     turns, input_tokens, output_tokens, cost = map(int, row)
     return UsageTotal(turns=turns, input_tokens=input_tokens, output_tokens=output_tokens, cost_micros=cost)

@@ -3,9 +3,8 @@
 import hashlib
 import hmac
 import secrets
-from collections.abc import AsyncIterator, Collection, Iterable
-from enum import Enum
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from palaver.db.transaction import Database, Row, Statements, transaction
 from palaver.model.source import identity_of
@@ -79,62 +78,53 @@ def load_digests() -> Statements[Digests]:
 
 _PAGE_ROWS = 1000
 LOWEST_NUMBER = -(1 << 62)
-Numbered = tuple[int, Any]
 
 
-class Table(Enum):
-    """Tables with content."""
+class Content(NamedTuple):
+    """A table with content: how to read its rows, and how to recognise one that was erased."""
 
-    ENTRIES = "entries"
-    INBOX = "inbox"
-    OUTBOX = "outbox"
-
-    @property
-    def kind(self) -> str:
-        """The name of its rows in a receipt."""
-        return {"entries": "entry", "inbox": "message", "outbox": "send"}[self.value]
-
-    def digest(self, digests: Digests, found: Any) -> str:  # noqa: ANN401 - what `read_pages` gives for this table
-        match self:
-            case Table.ENTRIES:
-                return digests.entry(found)
-            case Table.INBOX:
-                return digests.message(found)
-            case Table.OUTBOX:
-                return digests.send(found)
+    table: str
+    kind: str
+    """The name of its rows in a receipt."""
+    sql: str
+    decode: Callable[[Row], Any]
+    digest: Callable[[Digests, Any], str]
 
 
-async def read_pages(database: Database, table: Table) -> AsyncIterator[list[Numbered]]:
-    """Yield pages of numbered, decoded rows in order, without emptied messages."""
+CONTENTS = (
+    Content(
+        "entries",
+        "entry",
+        "SELECT id, body FROM entries WHERE id > ? ORDER BY id",
+        lambda row: entries_of([row[1]])[0],
+        Digests.entry,
+    ),
+    Content(
+        "inbox",
+        "message",
+        f"{SELECT_RECEIVED} WHERE i.no > ? AND length(i.body) > 0 ORDER BY i.no",
+        received_of,
+        Digests.message,
+    ),
+    Content(
+        "outbox", "send", f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE id > ? ORDER BY id", delivery_of, Digests.send
+    ),
+)
+
+
+async def read_digests(
+    database: Database, content: Content, digests: Digests
+) -> AsyncIterator[Sequence[tuple[int, str]]]:
+    """Yield pages of numbers and digests of all rows."""
     after = LOWEST_NUMBER
-    while rows := await database.read(_page(table, after)):
+    while rows := await database.read(_page(content, after)):
         after = rows[-1][0]
-        yield [(row[0], value) for row in rows if (value := _value(table, row)) is not None]
+        yield [(row[0], content.digest(digests, content.decode(row))) for row in rows]
 
 
 @transaction
-def _page(table: Table, after: int) -> Statements[list[Row]]:
-    match table:
-        case Table.ENTRIES:
-            sql = "SELECT id, body FROM entries WHERE id > ? ORDER BY id"
-        case Table.INBOX:
-            sql = f"{SELECT_RECEIVED} WHERE i.no > ? ORDER BY i.no"
-        case Table.OUTBOX:
-            sql = f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE id > ? ORDER BY id"
-    return (yield f"{sql} LIMIT {_PAGE_ROWS}", (after,))
-
-
-def _value(table: Table, row: Row) -> object | None:
-    match table:
-        case Table.ENTRIES:
-            return entries_of([row[1]])[0]
-        case Table.INBOX:
-            return received_of(row) if row[_BODY] else None
-        case Table.OUTBOX:
-            return delivery_of(row)
-
-
-_BODY = 6  # index in SELECT_RECEIVED; empty after an erasure
+def _page(content: Content, after: int) -> Statements[list[Row]]:
+    return (yield f"{content.sql} LIMIT {_PAGE_ROWS}", (after,))
 
 
 @transaction

@@ -19,21 +19,22 @@ from palaver.store.conversations.visibility import get, get_visible
 from palaver.store.privacy.digests import Digests
 from palaver.store.privacy.footprint import Footprint
 from palaver.store.queue import outbox
-from palaver.store.queue.inbox import withdraw
+from palaver.store.queue.inbox import OPEN_TURN, withdraw
 from palaver.store.records import from_json, micros, placeholders
 
 FORGOTTEN = "forgotten"
 """Replaces a name."""
 _OPERATOR = Principal.operator()
-_ENDED = "state IN ('done', 'failed')"
+BLANK_OPERATION = (
+    "details = '{}', from_session = NULL, from_key = NULL, to_key = NULL, undone_at = coalesce(undone_at, ?)"
+)
 
 
 @transaction
 def record_digests(erasure: int, kind: str, digests: Iterable[str]) -> Statements[None]:
     """Record what a step erases, in the same transaction."""
     rows: list[tuple[Value, ...]] = [(erasure, kind, digest) for digest in dict.fromkeys(digests)]
-    if rows:
-        yield "INSERT INTO erased_digests (erasure, kind, digest) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", rows
+    yield "INSERT INTO erased_digests (erasure, kind, digest) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", rows
 
 
 def _drop_files(erasure: int, kind: str, holders: Sequence[int], digests: Digests) -> Statements[None]:
@@ -50,12 +51,12 @@ def save_footprint(erasure: int, footprint: Footprint) -> Statements[None]:
 @transaction
 def fail_halted_turns(footprint: Footprint, now: datetime) -> Statements[int]:
     """Fail their turns that no worker runs: they would wait for ever, or be resumed."""
-    ids: tuple[Value, ...] = tuple(sorted(footprint.identities))
+    is_theirs = footprint.identifies("identity")
     rows = yield (
         "UPDATE turns SET state = 'failed', fence = fence + 1, ended = ?, error = ?, pending_call = NULL"
-        f" WHERE identity IN ({placeholders(ids)}) AND (state IN ('parked', 'interrupted')"
+        f" WHERE {is_theirs.sql} AND (state IN ('parked', 'interrupted')"
         " OR (state = 'running' AND lease_until < ?)) RETURNING no, session_no",
-        (micros(now), FORGOTTEN, *ids, micros(now)),
+        (micros(now), FORGOTTEN, *is_theirs.values, micros(now)),
     )
     for number, session in rows:
         yield from write_journal("settle", session, 1, 0, number)
@@ -90,7 +91,7 @@ def erase_messages(erasure: int, messages: Sequence[Received], digests: Digests)
         away, values = empty if message.number == last[0][0] else ("DELETE FROM inbox", ())
         rows = yield (
             f"{away} WHERE no = ? AND (turn_no IS NULL OR turn_no NOT IN"
-            f" (SELECT no FROM turns t WHERE t.key = inbox.key AND NOT t.{_ENDED})) RETURNING no",
+            f" (SELECT no FROM turns t WHERE t.key = inbox.key AND t.state IN {OPEN_TURN})) RETURNING no",
             (*values, message.number),
         )
         gone += [row[0] for row in rows]
@@ -170,33 +171,43 @@ def _undo_summaries(session: Session, summaries: Sequence[Entry], now: datetime)
 @transaction
 def blank_turns(footprint: Footprint, spoken: Sequence[int]) -> Statements[int]:
     """Keep turns that others share, without the person and without error texts."""
-    ids: tuple[Value, ...] = tuple(sorted(footprint.identities))
-    blank = (
-        "UPDATE turns SET identity = NULL, stopped_by = NULL, stopped_at = NULL,"
-        " draft = NULL, pending_call = NULL, approvals = NULL,"
-        f" error = CASE WHEN error IS NULL THEN NULL ELSE '{FORGOTTEN}' END WHERE {_ENDED} AND"
+    is_theirs = footprint.identifies("identity")
+    error = f"error = CASE WHEN error IS NULL THEN NULL ELSE '{FORGOTTEN}' END"
+    rows = yield (
+        "UPDATE turns SET identity = NULL, stopped_by = NULL, stopped_at = NULL, draft = NULL, pending_call = NULL,"
+        f" approvals = NULL, {error} WHERE state NOT IN {OPEN_TURN} AND {is_theirs.sql} RETURNING no",
+        is_theirs.values,
     )
-    rows = yield f"{blank} identity IN ({placeholders(ids)}) RETURNING no", ids
-    numbers: list[tuple[Value, ...]] = [(number,) for number in spoken]
-    if numbers:
-        yield (
-            f"UPDATE turns SET error = CASE WHEN error IS NULL THEN NULL ELSE '{FORGOTTEN}' END WHERE {_ENDED}"
-            " AND no = ?",
-            numbers,
-        )
-    for identity in sorted(footprint.identities):
-        yield "UPDATE turns SET stopped_by = NULL, stopped_at = NULL WHERE stopped_by = ?", (identity,)
+    yield f"UPDATE turns SET {error} WHERE state NOT IN {OPEN_TURN} AND no = ?", [(number,) for number in spoken]
     return len(rows)
 
 
-_KEYED = (("turns", "key"), ("operations", "key"), ("inbox", "key"))
+_KEY_COLUMNS = (
+    ("sessions", "key"),
+    ("turns", "key"),
+    ("operations", "key"),
+    ("operations", "from_key"),
+    ("operations", "to_key"),
+    ("inbox", "key"),
+    ("ready_queue", "key"),
+)
+"""Columns with keys of conversations, besides those of places that are deleted."""
+
+
+@transaction
+def all_conversation_keys() -> Statements[list[str]]:
+    found: set[str] = set()
+    for table, column in (*_KEY_COLUMNS, ("routes", "key"), ("attached_chats", "place"), ("attached_chats", "key")):
+        rows = yield f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL", ()
+        found.update(row[0] for row in rows)
+    return sorted(found)
 
 
 @transaction
 def rename_key(erasure: int, key: SessionKey, digests: Digests, now: datetime) -> Statements[int]:
     """Give what others left in a conversation named after them a key that names nobody."""
     yield Lock(key.text)
-    if (yield f"SELECT 1 FROM turns WHERE key = ? AND NOT {_ENDED} LIMIT 1", (key.text,)):
+    if (yield f"SELECT 1 FROM turns WHERE key = ? AND state IN {OPEN_TURN} LIMIT 1", (key.text,)):
         raise SessionBusy(key.text)
     yield from record_digests(erasure, "name", [digests.name(key.text)])
     anonymous = SessionKey(key.profile, person=f"{FORGOTTEN}-{digests.name(key.text)}").text
@@ -205,22 +216,16 @@ def rename_key(erasure: int, key: SessionKey, digests: Digests, now: datetime) -
     # These were emptied with the session.
     yield "DELETE FROM inbox WHERE key = ? AND body = ? AND no < (SELECT max(no) FROM inbox)", (key.text, b"")
     yield f"{_EMPTY_MESSAGE} WHERE key = ? AND body = ?", (anonymous, b"", key.text, b"")
-    yield "UPDATE ready_queue SET key = ? WHERE key = ?", (anonymous, key.text)
     yield (
-        "UPDATE operations SET undone_at = coalesce(undone_at, ?), details = '{}', from_session = NULL,"
-        " from_key = NULL, to_key = NULL"
-        " WHERE key = ? AND kind NOT IN ('undo', 'compaction')",
+        f"UPDATE operations SET {BLANK_OPERATION} WHERE key = ? AND kind NOT IN ('undo', 'compaction')",
         (micros(now), key.text),
     )
-    sessions = yield (
-        "UPDATE sessions SET key = ?, ended = coalesce(ended, ?), end_reason = coalesce(end_reason, ?)"
-        " WHERE key = ? RETURNING no",
-        (anonymous, micros(now), EndReason.SWITCHED.value, key.text),
+    yield (
+        "UPDATE sessions SET ended = coalesce(ended, ?), end_reason = coalesce(end_reason, ?) WHERE key = ?",
+        (micros(now), EndReason.SWITCHED.value, key.text),
     )
-    renamed = len(sessions)
-    for table, column in _KEYED:
-        rows = yield f"UPDATE {table} SET {column} = ? WHERE {column} = ? RETURNING no", (anonymous, key.text)
+    renamed = 0
+    for table, column in _KEY_COLUMNS:
+        rows = yield f"UPDATE {table} SET {column} = ? WHERE {column} = ? RETURNING 1", (anonymous, key.text)
         renamed += len(rows)
-    for column in ("from_key", "to_key"):
-        yield f"UPDATE operations SET {column} = ? WHERE {column} = ?", (anonymous, key.text)
     return renamed

@@ -9,13 +9,14 @@ from typing import TypeVar
 from palaver.db.transaction import Database, Statements, Transaction, transaction
 from palaver.model.errors import NotFound, SessionBusy
 from palaver.model.key import SessionKey
-from palaver.model.source import DM, Source, encode_id
+from palaver.model.source import DM, Source
 from palaver.model.turn import Delivery, Received
 from palaver.store.conversations.visibility import Filter
 from palaver.store.privacy import erase_steps, names
 from palaver.store.privacy.digests import LOWEST_NUMBER, Digests
 from palaver.store.privacy.footprint import (
     Footprint,
+    chat_filter,
     commands_mentioning,
     find_share,
     handoffs_of,
@@ -69,42 +70,41 @@ def _chats(source: Source) -> set[tuple[str, str]]:
 
 
 async def messages_of(database: Database, footprint: Footprint) -> AsyncIterator[Received]:
-    after = 0
-    while page := await database.read(_messages_page(footprint, after)):
-        after = page[-1].number
+    async for page in _message_pages(database, footprint):
         for message in page:
             yield message
 
 
+async def _message_pages(database: Database, footprint: Footprint) -> AsyncIterator[list[Received]]:
+    after = 0
+    while page := await database.read(_messages_page(footprint, after)):
+        after = page[-1].number
+        yield page
+
+
 @transaction
 def _messages_page(footprint: Footprint, after: int) -> Statements[list[Received]]:
-    ids = tuple(sorted(footprint.identities))
+    is_theirs = footprint.identifies("i.identity")
     rows = yield (
-        f"{SELECT_RECEIVED} WHERE i.no > ? AND i.identity IN ({placeholders(ids)}) AND length(i.body) > 0"
-        f" ORDER BY i.no LIMIT {_CHUNK_ROWS}",
-        (after, *ids),
+        f"{SELECT_RECEIVED} WHERE i.no > ? AND {is_theirs.sql} AND length(i.body) > 0 ORDER BY i.no LIMIT ?",
+        (after, *is_theirs.values, _CHUNK_ROWS),
     )
     return [received_of(row) for row in rows]
 
 
-async def deliveries_of(database: Database, found: PersonData) -> AsyncIterator[Delivery]:
-    """Yield what was sent to them or because of them, and notices that this could not be delivered."""
-    numbers: set[int] = set()
+async def deliveries_of(database: Database, found: PersonData) -> list[Delivery]:
+    """Return what was sent to them or because of them, and notices that this could not be delivered."""
+    sends: dict[int, Delivery] = {}
     for where in _delivery_filters(found):
-        async for delivery in _deliveries(database, where):
-            if delivery.number not in numbers:
-                numbers.add(delivery.number)
-                yield delivery
-    for where in _cause_filters({CauseKind.CHAT_GONE}, numbers):
-        async for notice in _deliveries(database, where):
-            if notice.number not in numbers:
-                yield notice
+        sends |= await _deliveries(database, where)
+    for where in _cause_filters({CauseKind.CHAT_GONE}, sends):
+        sends |= await _deliveries(database, where)
+    return list(sends.values())
 
 
 def _delivery_filters(found: PersonData) -> Iterator[Filter]:
     for platform, chat in sorted(found.footprint.chats):
-        prefix = f"{platform}:"
-        yield Filter("chat = ? AND substr(account, 1, ?) = ?", (encode_id(chat), len(prefix), prefix))
+        yield chat_filter(platform, chat)
     for turns in _chunks(sorted(found.turns)):
         yield Filter(f"id > 0 AND id / {REPLIES} IN ({placeholders(turns)})", tuple(turns))
     yield from _cause_filters(OF_MESSAGE, found.messages)
@@ -120,12 +120,13 @@ def _cause_filters(kinds: Collection[CauseKind], ids: Collection[int | str]) -> 
         yield Filter(sql, (*names, *chunk))
 
 
-async def _deliveries(database: Database, where: Filter) -> AsyncIterator[Delivery]:
+async def _deliveries(database: Database, where: Filter) -> dict[int, Delivery]:
+    found: dict[int, Delivery] = {}
     after = LOWEST_NUMBER
     while page := await database.read(_deliveries_page(where, after)):
         after = page[-1].number
-        for delivery in page:
-            yield delivery
+        found |= {delivery.number: delivery for delivery in page}
+    return found
 
 
 @transaction
@@ -158,9 +159,8 @@ class ErasurePass:
         # Save the footprint first: the next steps delete the rows that it was found from.
         await self.database.transact(erase_steps.save_footprint(self.erasure, self.footprint))
         if not self.keeps_access:
-            await self._step(
-                "grants", names.drop_grants(self.footprint, self.now, by=erase_steps.FORGOTTEN, force=True)
-            )
+            drop = names.drop_grants(self.footprint, self.now, by=erase_steps.FORGOTTEN, force=True)
+            await self._step("grants", drop)
         await self._erase_deliveries(found)
         await self._erase_shares(found)
         await self._erase_messages()
@@ -187,8 +187,7 @@ class ErasurePass:
         # The answer to a command about a shared session may quote them even if another person sent it.
         about = [await self.database.read(commands_mentioning(session)) for session in found.shared]
         related = replace(found, messages=found.messages.union(*about))
-        deliveries = [send async for send in deliveries_of(self.database, related)]
-        for chunk in _chunks(deliveries):
+        for chunk in _chunks(await deliveries_of(self.database, related)):
             await self._step("sends", erase_steps.erase_deliveries(self.erasure, chunk, self.digests))
 
     async def _erase_shares(self, found: PersonData) -> None:
@@ -201,16 +200,14 @@ class ErasurePass:
                 await self._step("entries", take)
 
     async def _erase_messages(self) -> None:
-        after = 0
-        while page := await self.database.read(_messages_page(self.footprint, after)):
-            after = page[-1].number
+        async for page in _message_pages(self.database, self.footprint):
             before = self.counts["messages"]
             await self._step("messages", erase_steps.erase_messages(self.erasure, page, self.digests))
             if self.counts["messages"] - before < len(page):
                 self.busy.add(page[0].key.text)
 
     async def _rename_keys(self) -> None:
-        for text in await self.database.read(names.all_conversation_keys()):
+        for text in await self.database.read(erase_steps.all_conversation_keys()):
             key = SessionKey.parse(text)
             if self.footprint.is_named_by(key):
                 await self._step("rows", erase_steps.rename_key(self.erasure, key, self.digests, self.now))

@@ -2,23 +2,28 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import field, replace
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from palaver.db.transaction import Database, Lock, Notify, Row, Statements, Value, transaction
+from palaver.db.transaction import Database, Lock, Notify, Row, Statements, transaction
 from palaver.model.errors import NotFound
-from palaver.model.key import SessionKey
-from palaver.model.source import DM
 from palaver.model.value import value
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.privacy.digests import load_digests, orphaned_files
 from palaver.store.privacy.eraser import ErasurePass, deliveries_of, find_person_data
-from palaver.store.privacy.footprint import Footprint, find_footprint, find_share, sole_participant_filter
+from palaver.store.privacy.footprint import (
+    Footprint,
+    find_footprint,
+    find_share,
+    own_sessions,
+    shared_sessions,
+    sole_participant_filter,
+)
 from palaver.store.privacy.names import drop_grants
 from palaver.store.privacy.person_export import has_data, no_data_error
 from palaver.store.queue.cause import CauseKind
-from palaver.store.records import instant, micros, placeholders
+from palaver.store.records import instant, micros
 from palaver.store.search.search import Search
 
 ERASURES = "erasures"
@@ -77,7 +82,6 @@ def request(
     for task in (yield from _open_tasks()):
         if task.footprint.identities & footprint.identities:
             return task.number
-    footprint = replace(footprint, chats=(yield from _chats(footprint)))
     if not keeps_access:
         yield from drop_grants(footprint, now, by=by)
     rows = yield (
@@ -91,24 +95,9 @@ def request(
 
 @transaction
 def count_sessions(name: str) -> Statements[tuple[int, int]]:
-    """Return how many sessions are data alone, and how many they share."""
+    """Return how many sessions are theirs alone, and how many they share."""
     footprint = yield from find_footprint(name)
-    ids: tuple[Value, ...] = tuple(sorted(footprint.identities))
-    rows = yield (
-        "SELECT count(*), coalesce(sum(CASE WHEN EXISTS (SELECT 1 FROM participants o WHERE o.session_no = t.session_no"
-        f" AND o.identity NOT IN ({placeholders(ids)})) THEN 1 ELSE 0 END), 0) FROM"
-        f" (SELECT DISTINCT session_no FROM participants WHERE identity IN ({placeholders(ids)})) AS t",
-        ids * 2,
-    )
-    every, shared = map(int, rows[0])
-    return every - shared, shared
-
-
-def _chats(footprint: Footprint) -> Statements[frozenset[tuple[str, str]]]:
-    own = sole_participant_filter(footprint)
-    rows = yield f"SELECT DISTINCT s.key FROM sessions s WHERE {own.sql}", own.values
-    keys = [SessionKey.parse(row[0]) for row in rows]
-    return frozenset((key.platform, key.chat) for key in keys if key.kind == DM and key.chat)
+    return len((yield from own_sessions(footprint))), len((yield from shared_sessions(footprint)))
 
 
 @transaction
@@ -179,7 +168,7 @@ class Erasures:
             said=sum(len(share.said) for share in shares),
             answers=sum(len(share.answers) for share in shares),
             messages=len(data.messages),
-            sends=len([send async for send in deliveries_of(self.database, data)]),
+            sends=len(await deliveries_of(self.database, data)),
         )
 
     async def run(

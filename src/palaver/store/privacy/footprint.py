@@ -1,9 +1,10 @@
 """The footprint of a person: the names under which the store knows them, and what belongs to them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
-from palaver.db.transaction import Row, Statements, Value, transaction
+from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
 from palaver.model.source import DM, Source, canonical_id, decode_id, encode_id, identity_of
@@ -11,6 +12,7 @@ from palaver.model.transcript import Entry, Role
 from palaver.model.value import value
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import Filter
+from palaver.store.people.aliases import load_all as load_all_aliases
 from palaver.store.records import entries_of, from_json, json_text, placeholders
 
 
@@ -41,11 +43,14 @@ class Footprint:
             chats=frozenset((platform, chat) for platform, chat in written["chats"]),
         )
 
-    def ids(self, platforms: Iterable[str]) -> frozenset[str]:
+    def ids(self, platforms: Collection[str]) -> frozenset[str]:
         """Return their user ids on these platforms."""
-        wanted = set(platforms)
         pairs = (identity.split(":", 1) for identity in self.identities)
-        return frozenset(decode_id(id_) for platform, id_ in pairs if platform in wanted)
+        return frozenset(decode_id(id_) for platform, id_ in pairs if platform in platforms)
+
+    def identifies(self, column: str) -> Filter:
+        """Return the condition that a column holds one of their identities."""
+        return Filter(f"{column} IN ({placeholders(self.identities)})", tuple(sorted(self.identities)))
 
     def is_sender(self, source: Source) -> bool:
         return identity_of(source) in self.identities
@@ -71,9 +76,16 @@ def find_footprint(name: str) -> Statements[Footprint]:
     identities = yield from _with_aliases(known)
     if not identities:
         raise NotFound("person", name)
-    return Footprint(
-        identities=frozenset(identities), people=frozenset(name for row in rows for name in row[1:] if name)
-    )
+    people = frozenset(name for row in rows for name in row[1:] if name)
+    found = Footprint(identities=frozenset(identities), people=people)
+    return replace(found, chats=(yield from _direct_chats(found)))
+
+
+def _direct_chats(footprint: Footprint) -> Statements[frozenset[tuple[str, str]]]:
+    own = sole_participant_filter(footprint)
+    rows = yield f"SELECT DISTINCT s.key FROM sessions s WHERE {own.sql}", own.values
+    keys = [SessionKey.parse(row[0]) for row in rows]
+    return frozenset((key.platform, key.chat) for key in keys if key.kind == DM and key.chat)
 
 
 def _unregistered(name: str) -> Statements[set[str]]:
@@ -83,20 +95,13 @@ def _unregistered(name: str) -> Statements[set[str]]:
 
 
 def _with_aliases(identities: set[str]) -> Statements[set[str]]:
-    rows: list[Row] = yield "SELECT platform, alias, canonical FROM aliases", ()
-    by_platform: dict[str, dict[str, str]] = {}
-    for platform, alias, stands_for in rows:
-        by_platform.setdefault(platform, {})[decode_id(alias)] = decode_id(stands_for)
     found = set(identities)
-    for platform, aliases in by_platform.items():
-        canonical_ids = {canonical_id(decode_id(each), aliases) for each in _ids_on(platform, identities)}
+    for platform, aliases in (yield from load_all_aliases()).items():
+        ids = Footprint(identities=frozenset(identities)).ids({platform})
+        canonical_ids = {canonical_id(each, aliases) for each in ids}
         forms = {*aliases, *aliases.values()}
         found |= {f"{platform}:{encode_id(form)}" for form in forms if canonical_id(form, aliases) in canonical_ids}
     return found
-
-
-def _ids_on(platform: str, identities: Iterable[str]) -> list[str]:
-    return [identity.split(":", 1)[1] for identity in identities if identity.startswith(f"{platform}:")]
 
 
 # Sessions
@@ -112,28 +117,25 @@ def own_sessions(footprint: Footprint) -> Statements[list[str]]:
 
 def sole_participant_filter(footprint: Footprint) -> Filter:
     """Return the SQL condition on `sessions s` without other participants."""
-    ids: tuple[Value, ...] = tuple(sorted(footprint.identities))
+    owner, took_part, theirs = map(footprint.identifies, ("s.owner", "identity", "p.identity"))
     return Filter(
-        f"(s.owner IN ({placeholders(ids)}) OR s.no IN"
-        f" (SELECT session_no FROM participants WHERE identity IN ({placeholders(ids)})))"
-        " AND NOT EXISTS (SELECT 1 FROM participants p WHERE p.session_no = s.no"
-        f" AND p.identity NOT IN ({placeholders(ids)}))",
-        ids * 3,
+        f"({owner.sql} OR s.no IN (SELECT session_no FROM participants WHERE {took_part.sql})) AND NOT EXISTS"
+        f" (SELECT 1 FROM participants p WHERE p.session_no = s.no AND NOT {theirs.sql})",
+        theirs.values * 3,
     )
 
 
 @transaction
 def shared_sessions(footprint: Footprint) -> Statements[list[int]]:
     """Return numbers of sessions with other participants, and of branches of any of their sessions."""
-    ids: tuple[Value, ...] = tuple(sorted(footprint.identities))
+    is_theirs = footprint.identifies("p.identity")
     rows = yield (
         "WITH RECURSIVE theirs (no, id) AS (SELECT s.no, s.id FROM sessions s JOIN participants p"
-        f" ON p.session_no = s.no WHERE p.identity IN ({placeholders(ids)})"
+        f" ON p.session_no = s.no WHERE {is_theirs.sql}"
         " UNION SELECT c.no, c.id FROM sessions c JOIN theirs t ON c.parent = t.id)"
         " SELECT DISTINCT no FROM theirs t WHERE NOT EXISTS (SELECT 1 FROM participants p WHERE p.session_no = t.no)"
-        " OR EXISTS (SELECT 1 FROM participants p WHERE p.session_no = t.no"
-        f" AND p.identity NOT IN ({placeholders(ids)})) ORDER BY no",
-        ids * 2,
+        f" OR EXISTS (SELECT 1 FROM participants p WHERE p.session_no = t.no AND NOT {is_theirs.sql}) ORDER BY no",
+        is_theirs.values * 2,
     )
     return [row[0] for row in rows]
 
@@ -141,13 +143,19 @@ def shared_sessions(footprint: Footprint) -> Statements[list[int]]:
 @transaction
 def handoffs_of(footprint: Footprint) -> Statements[list[int]]:
     """Return handoffs of their sessions: the announcement quotes the title."""
-    ids: tuple[Value, ...] = tuple(sorted(footprint.identities))
+    is_theirs = footprint.identifies("p.identity")
     rows = yield (
         "SELECT DISTINCT o.no FROM participants p JOIN operations o ON o.session_no = p.session_no"
-        f" WHERE p.identity IN ({placeholders(ids)}) AND o.kind = 'handoff'",
-        ids,
+        f" WHERE {is_theirs.sql} AND o.kind = 'handoff'",
+        is_theirs.values,
     )
     return [row[0] for row in rows]
+
+
+def chat_filter(platform: str, chat: str, column: str = "chat") -> Filter:
+    """Return the condition on rows about a chat of any of our accounts on the platform."""
+    prefix = f"{platform}:"
+    return Filter(f"{column} = ? AND substr(account, 1, ?) = ?", (encode_id(chat), len(prefix), prefix))
 
 
 @transaction
@@ -191,10 +199,10 @@ def find_share(session: int, footprint: Footprint) -> Statements[Share]:
 
 def _platforms(session: int, footprint: Footprint) -> Statements[set[str]]:
     """Return the platforms they may have written from: a user id is only unique per platform."""
-    ids: tuple[Value, ...] = tuple(sorted(footprint.identities))
+    is_theirs = footprint.identifies("identity")
     rows = yield (
-        f"SELECT identity FROM participants WHERE session_no = ? AND identity IN ({placeholders(ids)})"
+        f"SELECT identity FROM participants WHERE session_no = ? AND {is_theirs.sql}"
         " UNION ALL SELECT platform || ':' FROM sessions WHERE no = ?",
-        (session, *ids, session),
+        (session, *is_theirs.values, session),
     )
     return {row[0].split(":", 1)[0] for row in rows}

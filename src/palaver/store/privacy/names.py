@@ -1,18 +1,20 @@
 """Erase the names of a person from every table."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from palaver.db.transaction import Row, Statements, Value, transaction
+from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.access import Effect
-from palaver.model.source import DM, decode_id, encode_id, identity_of
+from palaver.model.source import DM, encode_id
+from palaver.store.conversations.visibility import Filter
 from palaver.store.people import grants
 from palaver.store.people.grants import ChangeKind
 from palaver.store.people.usage import anonymize
 from palaver.store.privacy.digests import Digests, text_columns
-from palaver.store.privacy.erase_steps import FORGOTTEN, record_digests, without_person
-from palaver.store.privacy.footprint import Footprint
+from palaver.store.privacy.erase_steps import BLANK_OPERATION, FORGOTTEN, record_digests, without_person
+from palaver.store.privacy.footprint import Footprint, chat_filter
 from palaver.store.records import from_json, micros, placeholders, source_of, source_text
 
 IDENTITY_COLUMNS = (
@@ -38,26 +40,6 @@ _DELETED_ROWS = (
 _HANDLED_ELSEWHERE = frozenset(
     {("usage", "identity"), ("sessions", "owner"), ("erasures", "subject"), *IDENTITY_COLUMNS}
 )
-_KEY_COLUMNS = (
-    ("sessions", "key"),
-    ("turns", "key"),
-    ("operations", "key"),
-    ("inbox", "key"),
-    ("ready_queue", "key"),
-    ("routes", "key"),
-    ("attached_chats", "place"),
-    ("attached_chats", "key"),
-)
-
-
-@transaction
-def all_conversation_keys() -> Statements[list[str]]:
-    """Return every conversation key in any table."""
-    found: set[str] = set()
-    for table, column in _KEY_COLUMNS:
-        rows = yield f"SELECT DISTINCT {column} FROM {table}", ()
-        found.update(row[0] for row in rows)
-    return sorted(found)
 
 
 @transaction
@@ -91,8 +73,8 @@ def drop_grants(footprint: Footprint, now: datetime, *, by: str, force: bool = F
     ]
     for number in theirs:
         yield from grants.remove(number, now, by=by, force=force)
-    names = tuple(sorted(footprint.identities))
-    yield f"DELETE FROM api_tokens WHERE identity IN ({placeholders(names)})", names
+    is_theirs = footprint.identifies("identity")
+    yield f"DELETE FROM api_tokens WHERE {is_theirs.sql}", is_theirs.values
     return len(theirs)
 
 
@@ -102,7 +84,9 @@ def erase_names(
 ) -> Statements[int]:
     """Delete rows about them alone; in other rows replace their name."""
     names = footprint.names
+    yield from _erase_chats(footprint)
     yield from _erase_addresses(footprint)
+    yield from _erase_from_accounts(footprint)
     yield from _erase_moves(footprint, now)
     yield from _erase_access_log(footprint)
     yield (
@@ -118,10 +102,7 @@ def erase_names(
         elif (table, column) not in _HANDLED_ELSEWHERE:
             rows = yield (
                 f"UPDATE {table} SET {column} = ? WHERE {column} IN ({placeholders(names)}) RETURNING 1",
-                (
-                    FORGOTTEN,
-                    *names,
-                ),
+                (FORGOTTEN, *names),
             )
             dropped += len(rows)
     yield f"UPDATE sessions SET owner = key WHERE owner IN ({placeholders(names)})", names
@@ -131,7 +112,7 @@ def erase_names(
         yield f"UPDATE people SET name = NULL WHERE id IN ({placeholders(names)})", names
         return dropped
     yield from record_digests(erasure, "name", map(digests.name, names))
-    for platform, id_ in _platform_and_ids(footprint.identities):
+    for platform, id_ in (identity.split(":", 1) for identity in sorted(footprint.identities)):
         rows = yield "DELETE FROM aliases WHERE platform = ? AND ? IN (alias, canonical) RETURNING 1", (platform, id_)
         dropped += len(rows)
     if dropped:
@@ -139,79 +120,74 @@ def erase_names(
     return dropped
 
 
-def _platform_and_ids(identities: Iterable[str]) -> list[Sequence[str]]:
-    return [identity.split(":", 1) for identity in sorted(identities)]
+def _erase_chats(footprint: Footprint) -> Statements[None]:
+    for platform, chat in sorted(footprint.chats):
+        for table, column in (("gone_chats", "chat"), ("chat_moves", "chat"), ("chat_moves", "new_chat")):
+            about = chat_filter(platform, chat, column)
+            yield f"DELETE FROM {table} WHERE {about.sql}", about.values
 
 
 def _erase_addresses(footprint: Footprint) -> Statements[None]:
     """Erase them from home channels, routes and origins of sessions."""
-    rows: list[Row] = yield "SELECT profile, platform, address FROM home_channels", ()
-    for profile, platform, address in rows:
-        source = source_of(address)
-        where = "WHERE profile = ? AND platform = ?"
-        if source.chat_kind == DM and (source.platform, source.chat_id or "") in footprint.chats:
-            yield f"DELETE FROM home_channels {where}", (profile, platform)
-        elif identity_of(source) in footprint.identities:
-            yield (
-                f"UPDATE home_channels SET address = ? {where}",
-                (source_text(without_person(source)), profile, platform),
-            )
-    theirs: list[tuple[Value, ...]] = [
-        (encode_id(chat), len(platform) + 1, f"{platform}:") for platform, chat in sorted(footprint.chats)
-    ]
-    yield from _erase_positions(footprint)
-    for column in ("gone_chats WHERE chat", "chat_moves WHERE chat", "chat_moves WHERE new_chat"):
-        yield f"DELETE FROM {column} = ? AND substr(account, 1, ?) = ?", theirs
-    ids: tuple[Value, ...] = tuple(sorted(footprint.identities))
-    started: list[Row] = yield (
-        "SELECT s.no, s.origin FROM sessions s JOIN participants p ON p.session_no = s.no"
-        f" WHERE p.identity IN ({placeholders(ids)})",
-        ids,
-    )
-    for number, origin in started:
-        if footprint.is_sender(source_of(origin)):
-            yield (
-                "UPDATE sessions SET origin = ? WHERE no = ?",
-                (source_text(without_person(source_of(origin))), number),
-            )
-    routes: list[Row] = yield "SELECT key, address FROM routes", ()
-    for key, address in routes:
-        source = source_of(address)
-        if identity_of(source) in footprint.identities:
-            yield "UPDATE routes SET address = ? WHERE key = ?", (source_text(without_person(source)), key)
+    took_part = footprint.identifies("identity")
+    theirs = Filter(f"no IN (SELECT session_no FROM participants WHERE {took_part.sql})", took_part.values)
+    anything = Filter("1 = 1")
+    for table, column, where in (
+        ("home_channels", "address", anything),
+        ("routes", "address", anything),
+        ("sessions", "origin", theirs),
+    ):
+        rows: list[Row] = yield f"SELECT DISTINCT {column} FROM {table} WHERE {where.sql}", where.values
+        for (text,) in rows:
+            source = source_of(text)
+            is_chat = source.chat_kind == DM and (source.platform, source.chat_id) in footprint.chats
+            if table == "home_channels" and is_chat:
+                yield "DELETE FROM home_channels WHERE address = ?", (text,)
+            elif footprint.is_sender(source):
+                anonymous = source_text(without_person(source))
+                sql = f"UPDATE {table} SET {column} = ? WHERE {column} = ? AND {where.sql}"
+                yield sql, (anonymous, text, *where.values)
 
 
-def _erase_positions(footprint: Footprint) -> Statements[None]:
-    """The read position of an account may name people who wait for an answer."""
-    theirs: list[tuple[Value, ...]] = [
-        (f'"{decode_id(name)}"', f'"{FORGOTTEN}"', platform)
-        for platform, name in _platform_and_ids(footprint.identities)
-    ]
-    yield "UPDATE accounts SET position = replace(position, ?, ?) WHERE platform = ?", theirs
+def _erase_from_accounts(footprint: Footprint) -> Statements[None]:
+    """Erase them from texts of adapters: a read position names who waits for an answer, an error may quote anybody."""
+    rows: list[Row] = yield "SELECT platform, account, position, last_error FROM accounts", ()
+    for platform, account, position, error in rows:
+        ids = "|".join(map(re.escape, sorted(footprint.ids({platform}))))
+        if ids and position:
+            yield (
+                "UPDATE accounts SET position = ? WHERE platform = ? AND account = ? AND position = ?",
+                (re.sub(f'"({ids})"', f'"{FORGOTTEN}"', position), platform, account, position),
+            )
+        if ids and error and re.search(ids, error):
+            yield (
+                "UPDATE accounts SET last_error = ? WHERE platform = ? AND account = ?",
+                (FORGOTTEN, platform, account),
+            )
 
 
 def _erase_moves(footprint: Footprint, now: datetime) -> Statements[None]:
     """Clear attach, handoff and switch operations that lead from or to their chats."""
     rows: list[Row] = yield "SELECT no, details FROM operations WHERE kind IN ('attach', 'handoff', 'switch')", ()
-    for number, details in rows:
-        if _involves(footprint, from_json(details)):
-            yield (
-                "UPDATE operations SET details = '{}', from_session = NULL, from_key = NULL, to_key = NULL,"
-                " undone_at = coalesce(undone_at, ?) WHERE no = ?",
-                (micros(now), number),
-            )
+    involved = [number for number, details in rows if _involves(footprint, from_json(details))]
+    yield f"UPDATE operations SET {BLANK_OPERATION} WHERE no = ?", [(micros(now), number) for number in involved]
 
 
 def _involves(footprint: Footprint, course: Mapping[str, Any]) -> bool:
     ends = [source_of(course[name]) for name in ("from", "home") if name in course]
     notice: Mapping[str, Any] = course.get("tell", {})
-    chats = {(source.platform, source.chat or "") for source in ends} | {
-        (notice.get("platform"), notice.get("chat_id"))
-    }
+    chats = {(source.platform, source.chat or "") for source in ends}
+    chats.add((notice.get("platform", ""), notice.get("chat_id", "")))
     return any(map(footprint.is_sender, ends)) or not footprint.chats.isdisjoint(chats)
 
 
 def _erase_access_log(footprint: Footprint) -> Statements[None]:
     """Keep that something changed and when."""
-    names: tuple[Value, ...] = footprint.names
-    yield f"UPDATE access_log SET details = '{{}}' WHERE identity IN ({placeholders(names)})", names
+    rows: list[Row] = yield "SELECT no, identity, details FROM access_log WHERE details <> '{}'", ()
+    theirs = [number for number, identity, details in rows if _names_them(footprint, identity, from_json(details))]
+    yield "UPDATE access_log SET details = '{}' WHERE no = ?", [(number,) for number in theirs]
+
+
+def _names_them(footprint: Footprint, identity: str | None, details: Mapping[str, str]) -> bool:
+    chat = (details.get("platform", ""), details.get("chat_id", ""))
+    return chat in footprint.chats or not {identity, *details.values()}.isdisjoint(footprint.names)

@@ -15,7 +15,6 @@ from typing import Any
 from palaver.db.transaction import Database, Row, Statements, transaction
 from palaver.model.errors import BadArgument
 from palaver.model.session import Principal
-from palaver.model.transcript import Entry
 from palaver.model.turn import Delivery, Received
 from palaver.store.archive.collector import collect
 from palaver.store.archive.format import session_lines
@@ -49,12 +48,9 @@ async def export_person(database: Database, name: str) -> AsyncIterator[bytes]:
 
 async def has_data(database: Database, footprint: Footprint) -> bool:
     """Return whether an export would have more than its header."""
-    count = 0
-    async for _ in _lines(database, footprint):
-        count += 1
-        if count > 1:
-            return True
-    return False
+    lines = _lines(database, footprint)
+    await anext(lines)
+    return await anext(lines, None) is not None
 
 
 def no_data_error(name: str) -> BadArgument:
@@ -83,7 +79,7 @@ async def _lines(database: Database, footprint: Footprint) -> AsyncIterator[byte
         yield line
     async for message in messages_of(database, footprint):
         yield _line("message", _message(message))
-    async for send in deliveries_of(database, data):
+    for send in await deliveries_of(database, data):
         yield _line("send", _send(send))
     for line in await database.read(_rows(footprint)):
         yield line
@@ -95,15 +91,12 @@ async def _said(database: Database, data: PersonData) -> AsyncIterator[bytes]:
         data.turns |= share.turns
         session = (await database.read(get(number))).id
         for entry in share.said:
-            yield _line("said", _entry(session, entry))
+            said = {"session": session, "seq": entry.seq, "at": entry.at.isoformat(), "text": entry.text}
+            yield _line("said", said)
 
 
 def _line(kind: str, fields: Mapping[str, Any]) -> bytes:
     return json_text({kind: {name: value for name, value in fields.items() if value is not None}}).encode() + b"\n"
-
-
-def _entry(session: str, entry: Entry) -> dict[str, Any]:
-    return {"session": session, "seq": entry.seq, "at": entry.at.isoformat(), "text": entry.text}
 
 
 def _message(message: Received) -> dict[str, Any]:
@@ -146,10 +139,9 @@ def _rows(footprint: Footprint) -> Statements[list[bytes]]:
         rows = yield f"SELECT * FROM {table} WHERE {where}", names * len(columns)
         found.update(dict.fromkeys(sorted(_row(table, row) for row in rows)))
     found.update(dict.fromkeys(_row("usage", row) for row in (yield from rows_of(names))))
-    grants: list[Row] = yield "SELECT * FROM grants WHERE user_id IS NOT NULL ORDER BY no", ()
-    aliases: list[Row] = yield "SELECT * FROM aliases ORDER BY 1, 2", ()
-    found.update(dict.fromkeys(_row("grants", row) for row in grants if _platform_and_id(row) & footprint.identities))
-    found.update(dict.fromkeys(_row("aliases", row) for row in aliases if _platform_and_id(row) & footprint.identities))
+    for table in ("grants", "aliases"):
+        rows = yield f"SELECT * FROM {table} ORDER BY 1, 2", ()
+        found.update(dict.fromkeys(_row(table, row) for row in rows if _platform_and_id(row) & footprint.identities))
     return [line.encode() for line in found]
 
 
@@ -160,11 +152,8 @@ def _platform_and_id(row: Row) -> set[str]:
 
 
 def _row(table: str, row: Iterable[object]) -> str:
-    return json_text({"row": {"table": table, "values": [_plain(value) for value in row]}}) + "\n"
-
-
-def _plain(value: object) -> object:
-    return value.hex() if isinstance(value, bytes) else value
+    values = [value.hex() if isinstance(value, bytes) else value for value in row]
+    return json_text({"row": {"table": table, "values": values}}) + "\n"
 
 
 def check_export(written: Iterable[bytes]) -> int:
@@ -177,10 +166,10 @@ def check_export(written: Iterable[bytes]) -> int:
         last = line
     try:
         whole = json.loads(last)["whole"]
-        has_all_files = (whole["lines"], whole["sha256"]) == (count, digest.hexdigest())
+        is_complete = (whole["lines"], whole["sha256"]) == (count, digest.hexdigest())
     except (ValueError, TypeError, KeyError, RecursionError):
-        has_all_files = False
-    if not has_all_files:
+        is_complete = False
+    if not is_complete:
         raise BadArgument(
             "This export is incomplete or was changed.",
             found="cut off or changed",

@@ -1,15 +1,17 @@
 """Receipts: what was erased, when and by whom, as counts and digests; and verifying that it is still gone."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from palaver.db.transaction import Database, Row, Statements, transaction
 from palaver.model.errors import BadArgument
 from palaver.model.value import value
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.store.privacy.digests import Digests, Table, load_digests, orphaned_files, read_pages, text_columns
+from palaver.store.privacy.digests import CONTENTS, Digests, load_digests, orphaned_files, read_digests, text_columns
 from palaver.store.records import instant
 from palaver.store.search.search import Search
 
@@ -66,16 +68,13 @@ def get_receipt(number: int) -> Statements[tuple[Receipt, str] | None]:
     if not rows or rows[0][1] is None or not found:
         return None
     asked, ended, by, keeps = rows[0]
-    digests: dict[str, list[str]] = {}
-    for kind, digest in found:
-        digests.setdefault(kind, []).append(digest)
     receipt = Receipt(
         number=number,
         asked=instant(asked),
         ended=instant(ended),
         by=by,
         keeps_access=bool(keeps),
-        digests={kind: tuple(each) for kind, each in digests.items()},
+        digests={kind: tuple(row[1] for row in rows) for kind, rows in groupby(found, key=itemgetter(0))},
     )
     return receipt, receipt.text((yield from load_digests()))
 
@@ -141,8 +140,13 @@ async def verify(
     """Check every row, and every stored file of this machine."""
     digests = await database.transact(load_digests())
     back: list[str] = []
-    for table in Table:
-        back += [place async for place in _found_again(database, table, receipt, digests, progress)]
+    for content in CONTENTS:
+        if erased := frozenset(receipt.digests.get(content.kind, ())):
+            seen = 0
+            async for page in read_digests(database, content, digests):
+                back += [f"{content.table} {number}" for number, digest in page if digest in erased]
+                seen += len(page)
+                progress(seen)
     if blobs is not None:
         files = await orphaned_files(database, blobs, digests, frozenset(receipt.digests.get("file", ())))
         back += [f"file {name[:16]}" for name in files]
@@ -152,27 +156,11 @@ async def verify(
     return Verification(back=tuple(back), named=tuple(named), strays=await search.strays())
 
 
-async def _found_again(
-    database: Database, table: Table, receipt: Receipt, digests: Digests, progress: Callable[[int], None]
-) -> AsyncIterator[str]:
-    erased = frozenset(receipt.digests.get(table.kind, ()))
-    seen = 0
-    if not erased:
-        return
-    async for page in read_pages(database, table):
-        for number, found in page:
-            if table.digest(digests, found) in erased:
-                yield f"{table.value} {number}"
-        seen += len(page)
-        progress(seen)
-
-
 @transaction
 def _named(names: Iterable[str], digests: Digests) -> Statements[list[str]]:
     wanted, found = frozenset(names), list[str]()
     for table, column in (yield from text_columns()):
         rows = yield f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL", ()
-        count = sum(digests.name(row[0]) in wanted for row in rows)
-        if count:
+        if any(digests.name(row[0]) in wanted for row in rows):
             found.append(f"{table}.{column}")
     return found
