@@ -16,10 +16,10 @@ import pytest
 from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config, GrantConfig
 from palaver.db.transaction import Statements, transaction
+from palaver.engine.hooks import PartialAnswer
 from palaver.gateway.terminal import terminal_socket
 from palaver.model.session import Principal
 from palaver.protocols.clock import SystemClock
-from palaver.protocols.hooks import PartialAnswer
 from palaver.store.conversations.transcript import write_journal
 from palaver.store.people.api_tokens import ALL_RIGHTS, Credential, CredentialKind
 from palaver.store.status import journal_feed

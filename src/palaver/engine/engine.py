@@ -13,7 +13,7 @@ from palaver.engine.context import EngineContext
 from palaver.engine.delivery.outcomes import Handoffs
 from palaver.engine.delivery.replies import Replies
 from palaver.engine.delivery.worker import DeliveryWorker
-from palaver.engine.hooks import EventOutbox, Hooks, Meter, NoMeter
+from palaver.engine.hooks import EventOutbox, Hooks, Meter, NoMeter, PartialAnswerListener
 from palaver.engine.intake.command_dispatch import CommandDispatcher
 from palaver.engine.intake.receiver import Intake
 from palaver.engine.maintenance import Maintenance
@@ -33,7 +33,7 @@ from palaver.model.turn import Inbound, account_text
 from palaver.protocols.adapter import Adapter, Receiver
 from palaver.protocols.agent import Agent
 from palaver.protocols.clock import Clock
-from palaver.protocols.hooks import Hook, PartialAnswerListener
+from palaver.protocols.hooks import Hook
 from palaver.protocols.tools import Toolset
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.store import Store

@@ -12,13 +12,27 @@ from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.retry import contain_cancellation, log_error
 from palaver.model.errors import BadArgument
 from palaver.model.turn import account_text
+from palaver.model.value import value
 from palaver.protocols.adapter import Adapter
 from palaver.protocols.capabilities import EventSubscriber, supports
-from palaver.protocols.hooks import GatewayEvent, Hook, PartialAnswerListener
+from palaver.protocols.hooks import GatewayEvent, Hook
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.store import Store
 
 log = logging.getLogger(__name__)
+
+
+@value
+class PartialAnswer:
+    """The text so far of an answer in progress. It holds content: pass it only to those who can read the session."""
+
+    session: str
+    turn: int
+    text: str
+
+
+PartialAnswerListener = Callable[[PartialAnswer], None]
+"""Called each time the answer grows. It must return at once."""
 
 Step = Literal["accept", "begin", "turn", "settle", "send", "tool"]
 Count = Literal[

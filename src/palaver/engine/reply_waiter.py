@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from palaver.db.transaction import INBOX, JOURNAL, OUTBOX, TURNS
+from palaver.engine.hooks import PartialAnswer
 from palaver.engine.retry import wait_any
 from palaver.model.errors import StoreError
-from palaver.protocols.hooks import PartialAnswer
 from palaver.store.store import Store
 
 _TOPICS = (INBOX, JOURNAL, OUTBOX, TURNS)

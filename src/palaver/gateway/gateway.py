@@ -16,7 +16,7 @@ from palaver.commands.builtin import builtin_commands
 from palaver.commands.plugins import with_plugins
 from palaver.config.model import Config
 from palaver.engine.engine import Engine
-from palaver.engine.hooks import Exposing, Meter, NoMeter, load_hook
+from palaver.engine.hooks import Exposing, Meter, NoMeter, PartialAnswer, load_hook
 from palaver.engine.options import Agents
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.gateway.agents import AgentPool
@@ -33,7 +33,7 @@ from palaver.platforms.web.adapter import ChatUpdate, WebAdapter, user_of
 from palaver.protocols.adapter import Adapter
 from palaver.protocols.capabilities import HttpCallbacks
 from palaver.protocols.clock import SystemClock
-from palaver.protocols.hooks import Hook, PartialAnswer
+from palaver.protocols.hooks import Hook
 from palaver.protocols.tools import Toolset
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.opening import open_store, sqlite_path

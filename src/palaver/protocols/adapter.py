@@ -26,25 +26,6 @@ from palaver.model.split import Unit
 from palaver.model.turn import Inbound, Outbound
 from palaver.model.value import value
 
-__all__ = [
-    "Adapter",
-    "AnswerStatus",
-    "Blobs",
-    "ChatMoved",
-    "Limits",
-    "PlatformBusy",
-    "PlatformDown",
-    "PlatformError",
-    "PlatformRefused",
-    "Receiver",
-    "SendRefused",
-    "SendUnclear",
-    "SetupGuide",
-    "SetupQuestion",
-    "TargetAway",
-    "TargetGone",
-]
-
 
 class PlatformError(PalaverError):
     """A platform did not do what we asked. The text is stored with the failure and never shown in a chat."""

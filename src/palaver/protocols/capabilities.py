@@ -15,24 +15,6 @@ from palaver.model.value import value
 from palaver.protocols.adapter import Receiver
 from palaver.protocols.hooks import GatewayEvent
 
-__all__ = [
-    "Checking",
-    "CommandMenu",
-    "Downloading",
-    "Drafting",
-    "Editing",
-    "EventSubscriber",
-    "Forwarding",
-    "HttpCallbacks",
-    "HttpRequest",
-    "HttpResponse",
-    "MenuCommand",
-    "Threading",
-    "Typing",
-    "Uploading",
-    "supports",
-]
-
 T = TypeVar("T")
 
 

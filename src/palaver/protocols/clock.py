@@ -3,11 +3,6 @@
 from datetime import UTC, datetime
 from typing import Protocol
 
-__all__ = [
-    "Clock",
-    "SystemClock",
-]
-
 
 class Clock(Protocol):
     def now(self) -> datetime: ...

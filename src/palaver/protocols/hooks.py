@@ -6,14 +6,6 @@ from enum import StrEnum
 
 from palaver.model.value import value
 
-__all__ = [
-    "EventKind",
-    "GatewayEvent",
-    "Hook",
-    "PartialAnswer",
-    "PartialAnswerListener",
-]
-
 
 class EventKind(StrEnum):
     SESSION_STARTED = "session started"
@@ -38,18 +30,6 @@ class GatewayEvent:
     delivery: int | None = None
     reason: str | None = None
 
-
-@value
-class PartialAnswer:
-    """The text so far of an answer in progress. It holds content: pass it only to those who can read the session."""
-
-    session: str
-    turn: int
-    text: str
-
-
-PartialAnswerListener = Callable[[PartialAnswer], None]
-"""Called each time the answer grows. It must return at once."""
 
 Hook = Callable[[GatewayEvent], Awaitable[None]]
 """If it raises, the error is logged; only for SESSION_FINALISED is it called again, at most twice."""

@@ -11,8 +11,9 @@ from contextlib import ExitStack, contextmanager
 from secrets import token_hex
 
 from palaver.db.transaction import ACCOUNTS, INBOX, OUTBOX, PEOPLE, TURNS, Notify, Statements, transaction
+from palaver.engine.hooks import PartialAnswer
 from palaver.model.errors import StoreError
-from palaver.protocols.hooks import GatewayEvent, PartialAnswer
+from palaver.protocols.hooks import GatewayEvent
 from palaver.store.status.journal_feed import WINDOW
 from palaver.store.store import Store
 from palaver.web.caller import OWNER, Caller

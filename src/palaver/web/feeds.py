@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from palaver.db.transaction import JOURNAL, Statements, transaction
+from palaver.engine.hooks import PartialAnswer
 from palaver.model.errors import StoreError
 from palaver.model.value import value
-from palaver.protocols.hooks import PartialAnswer
 from palaver.store.status.journal_feed import JournalPage
 from palaver.store.store import Store
 from palaver.web.caller import Caller, principal_of

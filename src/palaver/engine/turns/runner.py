@@ -14,6 +14,7 @@ from palaver.engine import texts
 from palaver.engine.attachments import Attachments
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.drafts import Draft
+from palaver.engine.hooks import PartialAnswer
 from palaver.engine.intake.command_dispatch import CommandDispatcher
 from palaver.engine.intake.effective_role import recheck_roles
 from palaver.engine.retry import backoff, retry_outage, retry_until_stored
@@ -31,7 +32,7 @@ from palaver.model.source import DM
 from palaver.model.transcript import Entry
 from palaver.model.turn import BusyMode, Received, Turn, TurnState
 from palaver.protocols.agent import Failure, FailureKind
-from palaver.protocols.hooks import EventKind, GatewayEvent, PartialAnswer
+from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.store.results import Begun, Held, Opened, Opening, Welcome
 
 log = logging.getLogger(__name__)
