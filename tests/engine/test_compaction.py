@@ -10,7 +10,7 @@ import pytest
 from palaver.engine import texts
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import GroupScope, Scope, ScopedSetting
-from palaver.model.quotas import UsageTotal
+from palaver.model.session import UsageTotal
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.model.turn import BusyMode, TurnState
 from palaver.protocols.agent import ApprovalNeeded, Event, Excerpt, Request

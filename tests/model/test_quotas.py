@@ -8,16 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.model.access import AccessRole
-from palaver.model.quotas import (
-    UNLIMITED,
-    Quota,
-    QuotaKind,
-    QuotaRules,
-    UsageTotal,
-    check_quotas,
-    period_end,
-    period_start,
-)
+from palaver.model.quotas import UNLIMITED, Quota, QuotaKind, QuotaRules, check_quotas, period_end, period_start
+from palaver.model.session import UsageTotal
 
 NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)
 BERLIN = ZoneInfo("Europe/Berlin")

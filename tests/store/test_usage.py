@@ -10,8 +10,7 @@ import pytest
 from palaver.db.schema import known_migrations
 from palaver.db.transaction import Row, Statement, Statements, transaction
 from palaver.model.errors import StaleFence
-from palaver.model.quotas import UsageTotal
-from palaver.model.session import Principal
+from palaver.model.session import Principal, UsageTotal
 from palaver.model.turn import Turn, TurnState, Usage
 from palaver.store.conversations import deletion
 from palaver.store.opening import open_store

@@ -9,7 +9,7 @@ from palaver.cli import shared_options
 from palaver.cli.output import print_json, print_rows
 from palaver.cli.shared_options import OPERATOR, Json, Since, StoreOption, Until, ask, moment
 from palaver.model.local_time import parse_zone
-from palaver.model.quotas import UsageTotal
+from palaver.model.session import UsageTotal
 from palaver.store.people import usage
 from palaver.store.people.usage import GroupBy
 

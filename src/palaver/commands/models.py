@@ -8,8 +8,8 @@ from palaver.db.transaction import Statements, transaction
 from palaver.engine.commands import CommandContext
 from palaver.model.command import Arg, Command, Invocation
 from palaver.model.errors import BadArgument
-from palaver.model.quotas import QuotaKind, UsageTotal, period_start
-from palaver.model.session import Counters, ModelOverride, Principal, Session
+from palaver.model.quotas import QuotaKind, period_start
+from palaver.model.session import Counters, ModelOverride, Principal, Session, UsageTotal
 from palaver.model.text import one_line
 from palaver.protocols.agent import Choosing
 from palaver.store.store import Store
@@ -98,14 +98,8 @@ def usage_commands(store: Store) -> list[CommandHandler]:
         mine = context.principal.identities
         today = period_start(QuotaKind.PERSON_DAY, context.now, context.zone)
         month = period_start(QuotaKind.PERSON_MONTH, context.now, context.zone)
-        used = here.counters if here else Counters()
         lines = {
-            "This conversation": UsageTotal(
-                turns=used.turns,
-                input_tokens=used.input_tokens,
-                output_tokens=used.output_tokens,
-                cost_micros=used.cost_micros,
-            ),
+            "This conversation": here.counters if here else Counters(),
             "You today": (yield from store.usage.total(today, mine)),
             "You this month": (yield from store.usage.total(month, mine)),
         }

@@ -25,11 +25,10 @@ class AccessRole(IntEnum):
 
     @classmethod
     def parse(cls, text: str) -> "AccessRole":
-        for role in cls:
-            if role.text == text.strip().lower():
-                return role
-        known = ", ".join(role.text for role in cls)
-        raise BadArgument("Unknown role", found=text, allowed=known, example="member")
+        roles = {role.text: role for role in cls}
+        if text.strip().lower() not in roles:
+            raise BadArgument("Unknown role", found=text, allowed=", ".join(roles), example="member")
+        return roles[text.strip().lower()]
 
 
 class Effect(StrEnum):
@@ -100,15 +99,8 @@ _SELECTORS = tuple(field.name for field in fields(Grant))[3:]
 
 
 def _meets(basis: Basis, trust: Trust) -> bool:
-    match basis:
-        case Basis.IDENTITY:
-            return True
-        case Basis.PLATFORM_ROLE:
-            return trust.has_role_grant
-        case Basis.RELAY:
-            return trust.via_trusted_relay
-        case Basis.BOT:
-            return trust.is_bot
+    seen = {Basis.PLATFORM_ROLE: trust.has_role_grant, Basis.RELAY: trust.via_trusted_relay, Basis.BOT: trust.is_bot}
+    return basis is Basis.IDENTITY or seen[basis]
 
 
 class GrantIndex:

@@ -1,4 +1,4 @@
-"""Addressing: whether a group message is for the agent, and which waiting messages one turn takes together."""
+"""Addressing: whether a message is for the agent, overheard or ignored, and which messages share a turn."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -117,7 +117,21 @@ def choose_batch(
     the batch and is never part of one. A burst (an album, or a pasted text that the platform cut) stays together in
     every mode: while `more_follows`, the turn waits for the rest, at most one window after the last part.
     """
-    count = _run_length(waiting, mode, window, stands_alone, more_follows)
+
+    def belongs_together(earlier: Received, later: Received) -> bool:
+        if earlier.inbound.burst or later.inbound.burst:
+            return in_same_burst(earlier, later)
+        is_same_sender = earlier.inbound.source.participant == later.inbound.source.participant
+        return is_same_sender and more_follows(earlier) and later.received - earlier.received <= window
+
+    count = 0
+    for received in waiting:
+        if stands_alone(received) or received.inbound.source.address != waiting[0].inbound.source.address:
+            break
+        alone = BusyMode.QUEUE in {mode, received.inbound.busy}
+        if count and alone and not belongs_together(waiting[count - 1], received):
+            break
+        count += 1
     if not count:
         return Batch()
     last = waiting[count - 1]
@@ -125,32 +139,3 @@ def choose_batch(
     if more_follows(last) and count == len(waiting) and now < until:
         return Batch(until=until)
     return Batch(take=count)
-
-
-def _run_length(
-    waiting: Sequence[Received],
-    mode: BusyMode,
-    window: timedelta,
-    stands_alone: Callable[[Received], bool],
-    more_follows: Callable[[Received], bool],
-) -> int:
-    count = 0
-    for received in waiting:
-        if stands_alone(received) or received.inbound.source.address != waiting[0].inbound.source.address:
-            break
-        alone = BusyMode.QUEUE in {mode, received.inbound.busy}
-        if count and alone and not _same_burst(waiting[count - 1], received, window, more_follows):
-            break
-        count += 1
-    return count
-
-
-def _same_burst(
-    earlier: Received, later: Received, window: timedelta, more_follows: Callable[[Received], bool]
-) -> bool:
-    first, second = earlier.inbound, later.inbound
-    if first.source.participant != second.source.participant:
-        return False
-    if first.burst or second.burst:
-        return first.burst == second.burst
-    return more_follows(earlier) and later.received - earlier.received <= window

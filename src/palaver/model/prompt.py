@@ -175,9 +175,5 @@ def _surroundings(situation: Situation, pseudonyms: Pseudonyms | None) -> Iterat
     for home in homes:
         naming = Naming(platform=home.platform, pseudonyms=pseudonyms)
         yield f"- Home channel of {home.platform.name}: {naming.name_and_id('chat', home.chat_id, home.name)}"
-    targets = [
-        "`origin` (here)",
-        "`local` (a file)",
-        *(f"`{home.platform.name}` (its home channel)" for home in homes),
-    ]
+    targets = ["`origin` (here)", "`local` (a file)", *(f"`{home.platform.name}` (its home channel)" for home in homes)]
     yield f"- Scheduled output can go to: {', '.join(targets)}, or `platform:chat[:thread]`"

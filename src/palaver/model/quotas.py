@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 from palaver.model.access import AccessRole
 from palaver.model.local_time import first_instant, to_local
+from palaver.model.session import UsageTotal
 from palaver.model.value import value
 
 
@@ -18,19 +19,6 @@ class QuotaKind(StrEnum):
     PERSON_MONTH = "person_month"
     SESSION = "session"
     DAY = "day"
-
-
-@value
-class UsageTotal:
-    turns: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost_micros: int = 0
-    """Millionths of the price table's currency."""
-
-    @property
-    def tokens(self) -> int:
-        return self.input_tokens + self.output_tokens
 
 
 @value

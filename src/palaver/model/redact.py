@@ -9,7 +9,6 @@ Every stored text passes through here and nearly none holds a secret, so two che
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 _TYPED_NAME = r"(?:pass(?:word|wd|phrase|code)|(?<=[_-])pass|pwd)"
 _ISSUED_NAME = (
@@ -66,19 +65,29 @@ _DISCORD_USER = "|".join(rf"(?<=(?<![\w.-])[MNO][\w-]{{{size}}}\.)" for size in 
 _SECTION = re.compile(r"^\[[\w .:/-]{1,64}\][ \t]{0,8}\r?$", re.MULTILINE)
 
 
-class _Kind(NamedTuple):
-    """How to recognise one kind of secret. The last captured group is the secret, or else the whole match."""
+class _Kind:
+    """How to recognise one kind of secret. The last captured group is the secret, or else the whole match.
 
-    marker: str
-    pattern: re.Pattern[str]
-    words: tuple[str, ...]
-    """Each match starts with one of these, in any case, so the pattern is tried only there."""
-    anywhere: bool
-    """Instead, each match contains one of the words somewhere."""
-    where: re.Pattern[str] | None
-    """A pattern that the text must also contain."""
-    certain: bool
-    """Redact the match even if it looks like a placeholder."""
+    Each match starts with one of the words, in any case, so the pattern is tried only there; with `anywhere` a match
+    only contains one. The text must also contain the pattern `where`. A secret that is `certain` is redacted even if
+    it looks like a placeholder.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        pattern: str,
+        *words: str,
+        anywhere: bool = False,
+        where: re.Pattern[str] | None = None,
+        certain: bool = False,
+    ) -> None:
+        self.marker = f"[redacted: {name}]"
+        self.pattern = re.compile(pattern, re.ASCII | re.MULTILINE)
+        self.words = words
+        self.anywhere = anywhere
+        self.where = where
+        self.certain = certain
 
     def matches(self, text: str, folded: str, words: Iterable[str]) -> Iterator[re.Match[str]]:
         """Yield each match from left to right; `folded` is the text in lower case, `words` are those it contains."""
@@ -94,134 +103,117 @@ class _Kind(NamedTuple):
                 end = found.end()
 
 
-def _kind(
-    name: str,
-    pattern: str,
-    *words: str,
-    anywhere: bool = False,
-    where: re.Pattern[str] | None = None,
-    certain: bool = False,
-) -> _Kind:
-    compiled = re.compile(pattern, re.ASCII | re.MULTILINE)
-    return _Kind(f"[redacted: {name}]", compiled, words, anywhere, where, certain)
-
-
 # Each of these contains 20 or more letters, digits, `_`, `-`, `+` and `/` in a row: see `_has_long_run`.
 _FORMATS = (
-    _kind("private key", _PEM_KEY, "-----begin "),
-    _kind("jwt", r"(?<![\w-])eyJ[\w-]{17,}+(?:\.[\w-]*+){2,4}", "eyj"),
-    _kind(
+    _Kind("private key", _PEM_KEY, "-----begin "),
+    _Kind("jwt", r"(?<![\w-])eyJ[\w-]{17,}+(?:\.[\w-]*+){2,4}", "eyj"),
+    _Kind(
         "aws key",
         r"(?<![A-Za-z0-9])(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])",
         *("akia", "asia", "abia", "acca"),
     ),
-    _kind("aws secret", r"(?i:secret_?access_?key)\W{1,6}([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])", "secret"),
-    _kind("github token", r"gh[pousr]_\w{36,}+|github_pat_\w{22,}+", "gh", "github_pat_"),
-    _kind("gitlab token", r"gl(?:pat|dt|rt|rtr|cbt|ptt|ft|imt|agent|soat|oas|ffct|wt)-[\w-]{20,}+(?:\.\w++)*+", "gl"),
-    _kind("gitlab token", r"GR1348941[\w-]{20,}+", "gr1348941"),
-    _kind("slack token", r"(?:xoxe\.)?xox[abceoprs]-[\w-]{15,}+|xapp-\d-[\w-]{13,}+", "xox", "xapp-"),
-    _kind("slack webhook", r"hooks\.slack\.com/(?:services|workflows|triggers)/([\w/+-]{16,}+)", "hooks.slack.com/"),
-    _kind(
+    _Kind("aws secret", r"(?i:secret_?access_?key)\W{1,6}([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])", "secret"),
+    _Kind("github token", r"gh[pousr]_\w{36,}+|github_pat_\w{22,}+", "gh", "github_pat_"),
+    _Kind("gitlab token", r"gl(?:pat|dt|rt|rtr|cbt|ptt|ft|imt|agent|soat|oas|ffct|wt)-[\w-]{20,}+(?:\.\w++)*+", "gl"),
+    _Kind("gitlab token", r"GR1348941[\w-]{20,}+", "gr1348941"),
+    _Kind("slack token", r"(?:xoxe\.)?xox[abceoprs]-[\w-]{15,}+|xapp-\d-[\w-]{13,}+", "xox", "xapp-"),
+    _Kind("slack webhook", r"hooks\.slack\.com/(?:services|workflows|triggers)/([\w/+-]{16,}+)", "hooks.slack.com/"),
+    _Kind(
         "discord webhook",
         r"discord(?:app)?\.com/api/webhooks/(\d{15,21}/[\w-]{20,}+)",
         "discord.com/",
         "discordapp.com/",
     ),
-    _kind("discord token", rf"\.(?:{_DISCORD_USER})([\w-]{{6,7}}\.[\w-]{{27,45}})(?![\w-])", "."),
-    _kind("telegram token", r":(?<=\d{8}:)([\w-]{35})(?![\w-])", ":"),
-    _kind("matrix token", r"syt_[A-Za-z0-9+/=-]{1,200}_[A-Za-z]{20}_[A-Za-z0-9]{6}", "syt_"),
-    _kind("meta token", r"(?<![A-Za-z0-9+/])EAA[A-Za-z0-9]{100,}+", "eaa"),
-    _kind("anthropic key", r"sk-ant-[\w-]{20,}+", "sk-ant-"),
-    _kind("openrouter key", r"sk-or-[\w-]{20,}+", "sk-or-"),
-    _kind("openai key", r"(?<![\w-])sk-(?=[A-Za-z_-]{0,64}\d)[\w-]{20,}+", "sk-"),
-    _kind("groq key", r"gsk_[A-Za-z0-9]{40,}+", "gsk_"),
-    _kind("xai key", r"xai-[A-Za-z0-9]{60,}+", "xai-"),
-    _kind("perplexity key", r"pplx-[A-Za-z0-9]{40,}+", "pplx-"),
-    _kind("replicate token", r"r8_[A-Za-z0-9]{37,}+", "r8_"),
-    _kind("hugging face token", r"(?:hf|api_org)_[A-Za-z0-9]{30,}+", "hf_", "api_org_"),
-    _kind("google key", r"AIza[\w-]{35,}+|GOCSPX-[\w-]{20,}+", "aiza", "gocspx-"),
-    _kind("google token", r"ya29\.[\w-]{20,}+|(?<![\w/])1//0[\w-]{30,}+", "ya29.", "1//0"),
-    _kind("stripe key", r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}+|whsec_[A-Za-z0-9+/=]{24,}+", "sk_", "rk_", "whsec_"),
-    _kind("square token", r"sq0[a-z]{3}-[\w-]{22,}+", "sq0"),
-    _kind("twilio key", r"(?<![A-Za-z0-9])SK[0-9a-f]{32}(?![A-Za-z0-9])", "sk"),
-    _kind("sendgrid key", r"SG\.[\w-]{16,32}\.[\w-]{32,64}", "sg."),
-    _kind("mailgun key", r"(?<![\w-])key-[0-9a-f]{32}(?![A-Za-z0-9])", "key-"),
-    _kind("mailchimp key", r"(?<![A-Za-z0-9])[0-9a-f]{32}-us\d{1,2}(?![A-Za-z0-9])", "-us", anywhere=True),
-    _kind("npm token", r"npm_[A-Za-z0-9]{36,}+", "npm_"),
-    _kind("pypi token", r"pypi-[\w-]{50,}+", "pypi-"),
-    _kind("docker token", r"dckr_[a-z]{3}_[\w-]{20,}+", "dckr_"),
-    _kind("digitalocean token", r"do[opr]_v1_[0-9a-f]{64}", "doo_v1_", "dop_v1_", "dor_v1_"),
-    _kind("databricks token", r"(?<![A-Za-z0-9])dapi[0-9a-f]{32}(?:-\d)?", "dapi"),
-    _kind("shopify token", r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32,}+", "shp"),
-    _kind("atlassian token", r"ATATT3[\w=-]{60,}+", "atatt3"),
-    _kind("linear key", r"lin_(?:api|oauth)_[A-Za-z0-9]{32,}+", "lin_"),
-    _kind("notion token", r"ntn_[A-Za-z0-9]{40,}+", "ntn_"),
-    _kind("sentry token", r"sntry[su]_[\w+/=-]{40,}+", "sntry"),
-    _kind("tailscale key", r"tskey-[a-z]{2,12}-[\w-]{16,}+", "tskey-"),
-    _kind("vault token", r"(?<![\w.])hv[sbr]\.[\w-]{24,}+", "hv"),
-    _kind("age key", r"AGE-SECRET-KEY-1[A-Z0-9]{58}", "age-secret-key-1"),
+    _Kind("discord token", rf"\.(?:{_DISCORD_USER})([\w-]{{6,7}}\.[\w-]{{27,45}})(?![\w-])", "."),
+    _Kind("telegram token", r":(?<=\d{8}:)([\w-]{35})(?![\w-])", ":"),
+    _Kind("matrix token", r"syt_[A-Za-z0-9+/=-]{1,200}_[A-Za-z]{20}_[A-Za-z0-9]{6}", "syt_"),
+    _Kind("meta token", r"(?<![A-Za-z0-9+/])EAA[A-Za-z0-9]{100,}+", "eaa"),
+    _Kind("anthropic key", r"sk-ant-[\w-]{20,}+", "sk-ant-"),
+    _Kind("openrouter key", r"sk-or-[\w-]{20,}+", "sk-or-"),
+    _Kind("openai key", r"(?<![\w-])sk-(?=[A-Za-z_-]{0,64}\d)[\w-]{20,}+", "sk-"),
+    _Kind("groq key", r"gsk_[A-Za-z0-9]{40,}+", "gsk_"),
+    _Kind("xai key", r"xai-[A-Za-z0-9]{60,}+", "xai-"),
+    _Kind("perplexity key", r"pplx-[A-Za-z0-9]{40,}+", "pplx-"),
+    _Kind("replicate token", r"r8_[A-Za-z0-9]{37,}+", "r8_"),
+    _Kind("hugging face token", r"(?:hf|api_org)_[A-Za-z0-9]{30,}+", "hf_", "api_org_"),
+    _Kind("google key", r"AIza[\w-]{35,}+|GOCSPX-[\w-]{20,}+", "aiza", "gocspx-"),
+    _Kind("google token", r"ya29\.[\w-]{20,}+|(?<![\w/])1//0[\w-]{30,}+", "ya29.", "1//0"),
+    _Kind("stripe key", r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}+|whsec_[A-Za-z0-9+/=]{24,}+", "sk_", "rk_", "whsec_"),
+    _Kind("square token", r"sq0[a-z]{3}-[\w-]{22,}+", "sq0"),
+    _Kind("twilio key", r"(?<![A-Za-z0-9])SK[0-9a-f]{32}(?![A-Za-z0-9])", "sk"),
+    _Kind("sendgrid key", r"SG\.[\w-]{16,32}\.[\w-]{32,64}", "sg."),
+    _Kind("mailgun key", r"(?<![\w-])key-[0-9a-f]{32}(?![A-Za-z0-9])", "key-"),
+    _Kind("mailchimp key", r"(?<![A-Za-z0-9])[0-9a-f]{32}-us\d{1,2}(?![A-Za-z0-9])", "-us", anywhere=True),
+    _Kind("npm token", r"npm_[A-Za-z0-9]{36,}+", "npm_"),
+    _Kind("pypi token", r"pypi-[\w-]{50,}+", "pypi-"),
+    _Kind("docker token", r"dckr_[a-z]{3}_[\w-]{20,}+", "dckr_"),
+    _Kind("digitalocean token", r"do[opr]_v1_[0-9a-f]{64}", "doo_v1_", "dop_v1_", "dor_v1_"),
+    _Kind("databricks token", r"(?<![A-Za-z0-9])dapi[0-9a-f]{32}(?:-\d)?", "dapi"),
+    _Kind("shopify token", r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32,}+", "shp"),
+    _Kind("atlassian token", r"ATATT3[\w=-]{60,}+", "atatt3"),
+    _Kind("linear key", r"lin_(?:api|oauth)_[A-Za-z0-9]{32,}+", "lin_"),
+    _Kind("notion token", r"ntn_[A-Za-z0-9]{40,}+", "ntn_"),
+    _Kind("sentry token", r"sntry[su]_[\w+/=-]{40,}+", "sntry"),
+    _Kind("tailscale key", r"tskey-[a-z]{2,12}-[\w-]{16,}+", "tskey-"),
+    _Kind("vault token", r"(?<![\w.])hv[sbr]\.[\w-]{24,}+", "hv"),
+    _Kind("age key", r"AGE-SECRET-KEY-1[A-Z0-9]{58}", "age-secret-key-1"),
 )
 
 # Each of these contains a separator between name and value: see `_has_assignment`.
 _NAMED = (
-    _kind("url password", r"""://[^\s/:@"'<>]{0,256}:([^\s/"'<>]{1,256})@""", "://"),
-    _kind(
+    _Kind("url password", r"""://[^\s/:@"'<>]{0,256}:([^\s/"'<>]{1,256})@""", "://"),
+    _Kind(
         "url parameter",
         rf"""(?i:[?&][\w-]{{0,32}}(?:{_TYPED_NAME}|{_ISSUED_NAME}|sig|signature))=([^\s&#"'<>\[]{{8,}}+)""",
         *("?", "&"),
     ),
-    _kind("cookie", r"""(?i:\bcookie["']?:)[ \t]{0,4}["']?([^\s=;"'\[]{1,128}=[^\r\n"']++)""", "cookie", certain=True),
-    _kind(
+    _Kind("cookie", r"""(?i:\bcookie["']?:)[ \t]{0,4}["']?([^\s=;"'\[]{1,128}=[^\r\n"']++)""", "cookie", certain=True),
+    _Kind(
         "authorization",
         rf"(?i:\b(?:bearer|{_AUTHORIZATION}{_SCHEME}))[ \t]{{1,4}}{_NOT_A_CALL}{_NOT_A_WORD}({_CREDENTIAL})",
         *("bearer", "authorization"),
     ),
-    _kind("authorization", rf"(?i:{_AUTHORIZATION}(?:{_SCHEME}[ \t]{{1,4}})?)({_CREDENTIAL}){_ENDED}", "authorization"),
-    _kind(
+    _Kind("authorization", rf"(?i:{_AUTHORIZATION}(?:{_SCHEME}[ \t]{{1,4}})?)({_CREDENTIAL}){_ENDED}", "authorization"),
+    _Kind(
         "secret",
         rf"""(?i:{_HEADER_NAME})["']?:[ \t]{{0,4}}["']?{_LITERAL}({_CREDENTIAL}){_ENDED}""",
         *("x-", "api-", "access-", "auth-", "private-", "secret-"),
     ),
-    _kind(
+    _Kind(
         "password",
         rf"""(?<!\S)(?:-u|--user)[ =]["']?(?P<user>[^\s:"']{{1,128}}):(?!\d+\b|(?P=user)\b)({_LOOSE}{{1,256}})""",
         *("-u", "--user"),
     ),
-    _kind(
+    _Kind(
         "password",
         rf"(?:mysql|mariadb)(?:(?!\s-p\S)[^\n|;&]){{0,200}}\s-p{_ARGUMENT}",
         "mysql",
         "mariadb",
         certain=True,
     ),
-    _kind("password", rf"sshpass[ \t]{{1,4}}-p[ \t]{{0,4}}{_ARGUMENT}", "sshpass", certain=True),
-    _kind(
+    _Kind("password", rf"sshpass[ \t]{{1,4}}-p[ \t]{{0,4}}{_ARGUMENT}", "sshpass", certain=True),
+    _Kind(
         "password",
         rf"(?:machine\s{{1,16}}\S{{1,128}}|default)(?:\s{{1,16}}(?:login|account)\s{{1,16}}\S{{1,128}}){{1,2}}"
         rf"\s{{1,16}}password\s{{1,16}}{_LITERAL}({_LOOSE}{{1,256}}+)",
         *("machine", "default"),
         certain=True,
     ),
-    _kind("password", rf"(?i:{_FLAG}{_TYPED_NAME}){_FLAG_VALUE}", "--"),
-    _kind("secret", rf"(?i:{_FLAG}{_ISSUED_NAME}){_FLAG_VALUE}", "--"),
-    _kind(
+    _Kind("password", rf"(?i:{_FLAG}{_TYPED_NAME}){_FLAG_VALUE}", "--"),
+    _Kind("secret", rf"(?i:{_FLAG}{_ISSUED_NAME}){_FLAG_VALUE}", "--"),
+    _Kind(
         "password",
         rf"(?i:{_TYPED_NAME})(?:{_IS}(?:{_QUOTED}|{_PHRASE}|{_DIGIT_OR_SYMBOL}{_VALUE})|={_SET}|{_IN_A_TAG})",
         *_TYPED,
     ),
-    _kind(
+    _Kind(
         "secret",
         rf"(?i:{_ISSUED_NAME})(?:{_IS}(?:{_QUOTED}|{_DIGIT}{_LETTER}{_VALUE})|=(?=\S{{8}}){_SET}|{_IN_A_TAG})",
         *_ISSUED,
     ),
-    _kind("secret", rf"(?<![a-z]){_LOUD_NAME}={_LITERAL}({_LOOSE}{{6,}}+)", "pass", *_ISSUED),
-    _kind(
-        "password",
-        rf"{_KEY_OF_A_LINE}(?i:{_TYPED_NAME})[\"']?:[ \t]{{1,8}}{_LAST_WORD}",
-        *_TYPED,
-        anywhere=True,
-    ),
-    _kind(
+    _Kind("secret", rf"(?<![a-z]){_LOUD_NAME}={_LITERAL}({_LOOSE}{{6,}}+)", "pass", *_ISSUED),
+    _Kind("password", rf"{_KEY_OF_A_LINE}(?i:{_TYPED_NAME})[\"']?:[ \t]{{1,8}}{_LAST_WORD}", *_TYPED, anywhere=True),
+    _Kind(
         "secret",
         rf"{_KEY_OF_A_LINE}(?i:{_TYPED_NAME}|{_ISSUED_NAME}(?=[ \t=]{{1,17}}\S{{8}}))"
         rf"[ \t]{{0,8}}=[ \t]{{0,8}}{_LAST_WORD}",

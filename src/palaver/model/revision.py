@@ -37,18 +37,8 @@ class RevisionDecision:
     """Shown when somebody traces the message."""
 
 
-_UNKNOWN = RevisionDecision(RevisionAction.LEAVE, "the original message has not arrived")
-_NO_AUTHOR = RevisionDecision(RevisionAction.REFUSE, "it does not say whose message it changes")
-_OTHER_AUTHOR = RevisionDecision(RevisionAction.REFUSE, "the original message is from someone else")
-_ORIGINAL_REFUSED = RevisionDecision(RevisionAction.REFUSE, "the original message was refused")
-_STALE = RevisionDecision(RevisionAction.REFUSE, "a newer revision arrived first")
-_SAME = RevisionDecision(RevisionAction.LEAVE, "the text is unchanged")
 _REPLACE = RevisionDecision(RevisionAction.REPLACE, "the queued message has the new text")
 _WITHDRAW = RevisionDecision(RevisionAction.WITHDRAW, "the queued message was withdrawn")
-_ALREADY_DONE = RevisionDecision(RevisionAction.LEAVE, "the message already ran as a command or was withdrawn")
-_IGNORE = RevisionDecision(RevisionAction.LEAVE, "this chat ignores edits and deletions")
-_NOTE = RevisionDecision(RevisionAction.NOTE, "the agent sees a note with its next turn")
-_RERUN = RevisionDecision(RevisionAction.RERUN, "the conversation rewinds to the message")
 
 
 def decide_revision(
@@ -61,31 +51,31 @@ def decide_revision(
     is_deletion = revised.revision is not None and revised.revision.deleted
     author = identity_of(revised.source)
     if revised.source.message_id is None or (author is None and not is_deletion):
-        return _NO_AUTHOR
+        return RevisionDecision(RevisionAction.REFUSE, "it does not say whose message it changes")
     if latest is not None and revised.at < latest.at:
-        return _STALE
+        return RevisionDecision(RevisionAction.REFUSE, "a newer revision arrived first")
     if original is None:
-        return _UNKNOWN
+        return RevisionDecision(RevisionAction.LEAVE, "the original message has not arrived")
     if author is not None and author != identity_of(original.inbound.source):
-        return _OTHER_AUTHOR
+        return RevisionDecision(RevisionAction.REFUSE, "the original message is from someone else")
     if not is_deletion and revised.text == (latest or original.inbound).text:
-        return _SAME
+        return RevisionDecision(RevisionAction.LEAVE, "the text is unchanged")
     return _by_state(original, policy, is_deletion=is_deletion)
 
 
 def _by_state(original: Received, policy: RevisionPolicy, *, is_deletion: bool) -> RevisionDecision:
     if original.state is InboxState.REFUSED:
-        return _ORIGINAL_REFUSED
+        return RevisionDecision(RevisionAction.REFUSE, "the original message was refused")
     if original.state is InboxState.WAITING:
         return _WITHDRAW if is_deletion else _REPLACE
     if original.turn is None:
-        return _ALREADY_DONE
+        return RevisionDecision(RevisionAction.LEAVE, "the message already ran as a command or was withdrawn")
     if policy is RevisionPolicy.IGNORE:
-        return _IGNORE
+        return RevisionDecision(RevisionAction.LEAVE, "this chat ignores edits and deletions")
     # An overheard message was never answered, so there is nothing to answer again.
     if policy is RevisionPolicy.NOTE or original.inbound.observed:
-        return _NOTE
-    return _RERUN
+        return RevisionDecision(RevisionAction.NOTE, "the agent sees a note with its next turn")
+    return RevisionDecision(RevisionAction.RERUN, "the conversation rewinds to the message")
 
 
 def revision_note(before: str, after: str | None) -> str:

@@ -83,13 +83,23 @@ class ModelOverride:
 
 
 @value
-class Counters:
-    entries: int = 0
+class UsageTotal:
     turns: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cost_micros: int = 0
     """Millionths of the price table's currency."""
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
+@value
+class Counters(UsageTotal):
+    """What a session has used, and how many entries it has."""
+
+    entries: int = 0
 
 
 @value
@@ -131,10 +141,7 @@ def clean_title(text: str) -> str:
     title = one_line(text, TITLE_LIMIT)
     if not title:
         raise BadArgument(
-            "A title needs visible characters:",
-            found=text,
-            allowed="1 to 100 characters",
-            example="/title Holiday",
+            "A title needs visible characters:", found=text, allowed="1 to 100 characters", example="/title Holiday"
         )
     return title
 

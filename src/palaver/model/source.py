@@ -155,15 +155,14 @@ class Labels:
     topic: Label | None = None
 
     def to_json(self) -> dict[str, str]:
-        named = {"chat": self.chat, "user": self.user, "topic": self.topic}
-        return {name: label.stored() for name, label in named.items() if label is not None}
+        return {name: label.stored() for name in _LABELS if (label := getattr(self, name)) is not None}
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> "Labels":
-        texts = {name: data.get(name) for name in ("chat", "user", "topic")}
-        return cls(**{name: Label(text) for name, text in texts.items() if isinstance(text, str)})
+        return cls(**{name: Label(text) for name in _LABELS if isinstance(text := data.get(name), str)})
 
 
+_LABELS = tuple(field.name for field in fields(Labels))
 NO_LABELS = Labels()
 
 

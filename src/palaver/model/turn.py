@@ -64,8 +64,6 @@ class Cause(StrEnum):
     HUMAN = "human"
     SCHEDULE = "schedule"
     PROCESS = "process"
-    NOTICE = "notice"
-    STATUS = "status"
     CALL = "call"
     """A call by an outside program. Its text is as untrusted as a person's."""
 

@@ -11,16 +11,7 @@ from palaver.model.transcript import ToolCall
 from palaver.model.turn import Received, Turn
 from palaver.model.value import value
 
-__all__ = [
-    "NO_TOOLS",
-    "Tool",
-    "ToolContext",
-    "ToolFailed",
-    "ToolServices",
-    "ToolUse",
-    "Toolbox",
-    "Toolset",
-]
+__all__ = ["NO_TOOLS", "Tool", "ToolContext", "ToolFailed", "ToolServices", "ToolUse", "Toolbox", "Toolset"]
 
 
 @value

@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
-from palaver.model.quotas import QuotaKind, QuotaReached, UsageTotal, check_quotas, period_start
-from palaver.model.session import Session
+from palaver.model.quotas import QuotaKind, QuotaReached, check_quotas, period_start
+from palaver.model.session import Session, UsageTotal
 from palaver.model.source import Source, identity_of
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Received, TurnState
@@ -67,13 +67,7 @@ def _load_usage(
     for measure, start in since.items():
         match measure:
             case QuotaKind.SESSION:
-                counters = session.counters
-                used[measure] = UsageTotal(
-                    turns=counters.turns,
-                    input_tokens=counters.input_tokens,
-                    output_tokens=counters.output_tokens,
-                    cost_micros=counters.cost_micros,
-                )
+                used[measure] = session.counters
             case QuotaKind.DAY:
                 used[measure] = yield from store.usage.total(start)
             case _ if identity is not None:

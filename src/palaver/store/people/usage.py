@@ -6,8 +6,7 @@ from datetime import date, datetime, tzinfo
 from enum import StrEnum
 
 from palaver.db.transaction import Lock, Row, Statements, Value, transaction
-from palaver.model.quotas import UsageTotal
-from palaver.model.session import Principal
+from palaver.model.session import Principal, UsageTotal
 from palaver.model.turn import Turn, Usage
 from palaver.store.queue.inbox import OPEN_TURN
 from palaver.store.records import instant, micros, placeholders

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 
 from starlette.responses import Response
 
-from palaver.model.quotas import UsageTotal
+from palaver.model.session import UsageTotal
 from palaver.model.text import one_line
 from palaver.store.people.usage import GroupBy
 from palaver.web.pages.charts import Chart, column_chart, row_chart
