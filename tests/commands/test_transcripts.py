@@ -79,7 +79,7 @@ async def test_retry_of_what_somebody_else_said_stays_their_word_without_ones_ow
         assert entry.sender
         assert entry.sender.name
         assert (entry.sender.id, entry.sender.name.plain()) == (bob.who.id, "bob")
-        rows = await alice.here.rows("SELECT body FROM inbox WHERE dedup LIKE 'retry:%'")
+        rows = await alice.here.rows("SELECT body FROM inbox WHERE retried_in > 0")
         assert b'"role":1' in bytes(rows[0][0]).replace(b" ", b"")
 
 

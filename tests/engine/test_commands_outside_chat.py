@@ -79,7 +79,7 @@ async def test_each_retry_is_answered_and_gives_nobody_the_rights_of_whoever_ord
             current = (await sessions(here))[-1]
             assert "Answering again" in await here.engine.run_command("/retry", current, OPERATOR)
             await here.settled()
-            said = await here.rows("SELECT turn_no FROM inbox WHERE dedup LIKE 'retry:%' AND turn_no > 0 ORDER BY no")
+            said = await here.rows("SELECT turn_no FROM inbox WHERE retried_in > 0 AND turn_no > 0 ORDER BY no")
             assert len({turn for (turn,) in said}) == times
         (trace,) = await here.store.read(here.store.trace.find_traces(f"turn:{said[-1][0]}", OPERATOR))
         assert [arrival.role for arrival in trace.messages] == [GUEST]

@@ -159,7 +159,7 @@ async def test_what_is_delivered_again_from_the_old_chat_is_the_same_and_what_co
         await chat.hears("You said: late")
         await here.settled()
         assert len(await here.rows("SELECT 1 FROM sessions")) == 1
-        assert len(await here.rows("SELECT 1 FROM inbox WHERE revises IS NOT NULL")) == 1
+        assert len(await here.rows("SELECT 1 FROM inbox WHERE version <> ''")) == 1
 
 
 _WAITS = (

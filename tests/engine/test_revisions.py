@@ -121,7 +121,7 @@ async def test_a_change_gives_no_command(tmp_path: Path) -> None:
         await chat.edit(alice, command, "/new once more")
         await here.settled()
         assert len(await here.rows("SELECT 1 FROM sessions")) == 2
-        assert await here.rows("SELECT count(*) FROM inbox WHERE revises IS NOT NULL AND state = 'done'") == [(2,)]
+        assert await here.rows("SELECT count(*) FROM inbox WHERE version <> '' AND state = 'done'") == [(2,)]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from palaver.db.transaction import Statements, Value, transaction
-from palaver.model.source import Source
+from palaver.model.source import MessageAddress, Source
 from palaver.model.turn import Delivery, OutboxState
 from palaver.store.queue import inbox, outbox, turns
 from tests.simulation import play
@@ -28,12 +28,13 @@ def test_without_a_fence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_knowing_redeliveries_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    name, numbers = inbox.dedup_name, count()
+    address, numbers = inbox.message_address, count()
 
-    def forget(source: Source) -> str:
-        return f"{name(source)}{'' if next(numbers) % 2 else ' again'}"
+    def forget(source: Source) -> MessageAddress:
+        found = address(source)
+        return found if next(numbers) % 2 else found._replace(message_id=f"{found.message_id} again")
 
-    monkeypatch.setattr(inbox, "dedup_name", forget)
+    monkeypatch.setattr(inbox, "message_address", forget)
     monkeypatch.setattr(play, "PATIENCE", 600.0)
     assert any("times" in problem or "rest" in problem for problem in complaints())
 

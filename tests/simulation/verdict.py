@@ -114,11 +114,11 @@ class Books:
         return found
 
     def _not_accepted(self) -> Iterator[str]:
-        known = {row[0] for row in self._rows("SELECT dedup FROM inbox")}
+        known = set(self._rows("SELECT account, chat, message_id FROM inbox"))
         for chat in self._chats.values():
             for message in chat.said:
                 for account in sorted(chat.accounts):
-                    if f"fake:{account}:{chat.id}:{message.id}" not in known:
+                    if (account, chat.id, message.id) not in known:
                         yield f"{account} {chat.id} {message.id}"
 
     # Verdicts

@@ -42,7 +42,7 @@ def victims() -> Iterator[Victims]:
 def everything() -> Statements[dict[str, list[Row]]]:
     return {
         "turns": (yield "SELECT no, state, session_no FROM turns ORDER BY no", ()),
-        "inbox": (yield "SELECT no, state, turn_no, dedup FROM inbox ORDER BY no", ()),
+        "inbox": (yield "SELECT no, state, turn_no, message_id FROM inbox ORDER BY no", ()),
         "entries": (yield "SELECT id / 16777216, id % 16777216, turn_no, role FROM entries ORDER BY id", ()),
         "outbox": (yield "SELECT id, state FROM outbox ORDER BY id", ()),
         "sessions": (yield "SELECT no, next_seq, turns, input_tokens FROM sessions ORDER BY no", ()),
@@ -81,13 +81,13 @@ def check_acknowledged(said: list[Row], found: dict[str, list[Row]]) -> None:
     """Each line of the writer is true."""
     states = {number: state for number, state, _ in found["turns"]}
     in_turn = {number: turn for number, _, turn, _ in found["inbox"]}
-    names = {number: dedup for number, _, _, dedup in found["inbox"]}
+    names = {number: name for number, _, _, name in found["inbox"]}
     entries = {(turn, seq) for _, seq, turn, _ in found["entries"]}
     sends = dict(found["outbox"])
     for what, *facts in said:
         match what, *facts:
             case "accepted", number, str(name):
-                assert names[number].endswith(":" + name.replace(" ", "%20"))
+                assert names[number] == name.replace(" ", "%20")
             case "begun", turn, [number]:
                 assert in_turn[number] == turn
             case "appended", turn, seq:

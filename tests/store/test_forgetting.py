@@ -352,7 +352,7 @@ async def test_what_is_owed_in_a_chat_of_theirs_is_found_in_every_pass(store: St
 async def test_the_receipt_finds_what_was_put_back(store: Store) -> None:
     await live(store)
     entries = await store.read(_rows("SELECT id, role, turn_no, body FROM entries ORDER BY id"))
-    messages = await store.read(_rows("SELECT dedup, key, received, body FROM inbox ORDER BY no"))
+    messages = await store.read(_rows("SELECT message_id, key, received, body FROM inbox ORDER BY no"))
     number = await forget(store)
     receipt = await _receipt(store, number)
     text = receipt.text(await store.transact(load_digests()))
@@ -372,7 +372,7 @@ async def test_the_receipt_finds_what_was_put_back(store: Store) -> None:
 def _put_back(entry: Row, message: Row) -> Statements[None]:
     yield "INSERT INTO entries (id, role, turn_no, body) VALUES (?, ?, ?, ?)", entry
     yield (
-        "INSERT INTO inbox (dedup, key, received, body, state) VALUES (?, ?, ?, ?, 'done')",
+        "INSERT INTO inbox (message_id, key, received, body, state) VALUES (?, ?, ?, ?, 'done')",
         ("x", "agent:main:telegram:group:-9", *message[2:]),
     )
 

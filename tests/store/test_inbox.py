@@ -1,6 +1,7 @@
 """Every message is accepted once and ends in a named state."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -8,13 +9,14 @@ from palaver.db.transaction import INBOX, Statements, key_topic, transaction
 from palaver.model.access import AccessRole
 from palaver.model.errors import NotFound
 from palaver.model.session import Principal
-from palaver.model.source import identity_of
-from palaver.model.turn import Cause, Inbound, InboxState, Outbound, Received, TurnState
+from palaver.model.source import GROUP, Source, identity_of
+from palaver.model.turn import Cause, Inbound, InboxState, Outbound, OutboxState, Received, TurnState, outbound_to
+from palaver.store import accounts
 from palaver.store.queue import inbox, outbox, turns
 from palaver.store.results import BusyNotices
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
-from tests.store.world import LEASE, NOON, OPERATOR, World, dm, key_of
+from tests.store.world import LEASE, NOON, OPERATOR, World, cause, dm, key_of
 
 BUSY = Outbound(platform="telegram", chat_id="7", text="Still answering.")
 
@@ -49,6 +51,47 @@ async def accept(world: World, id_: str, *, refused: str | None = None, cause: C
 async def test_a_redelivery_cannot_enter_however_many_try_at_once(world: World) -> None:
     numbers = await asyncio.gather(*(accept(world, "m1") for _ in range(10)))
     assert len([number for number in numbers if number is not None]) == 1
+
+
+HOSTILE = ("general", "a", "a:b", "b", "%3A", "", " ")
+CHATS = [
+    *(Source(platform="fake", chat_kind=GROUP, chat_id=chat or None, user_id="u") for chat in HOSTILE),
+    *(
+        Source(platform="fake", chat_kind=GROUP, chat_id="general", scope_id=server or "s", user_id="u")
+        for server in HOSTILE
+    ),
+    *(
+        Source(platform="fake", chat_kind=GROUP, chat_id="general", account=name or "n", user_id="u")
+        for name in HOSTILE
+    ),
+    *(Source(platform="fake", chat_kind=GROUP, chat_id_alt=alt or "x", user_id="u") for alt in HOSTILE),
+    *(Source(platform="fake", user_id=user or "y") for user in HOSTILE),
+    Source(platform="fake", chat_kind=GROUP, chat_id="a", account="a:b", scope_id="b", user_id="u"),
+    Source(platform="fake", chat_kind=GROUP, chat_id="a", account="a", scope_id="b:b", user_id="u"),
+    Source(platform="web", chat_kind=GROUP, chat_id="general", user_id="u"),
+]
+"""Chats that are told apart by their platform, account, server, id, alternate id or person."""
+
+
+async def test_the_same_message_id_in_another_chat_is_no_redelivery(world: World) -> None:
+    for chat in CHATS:
+        assert await world.say("hello", chat, id_="1"), chat
+    for chat in CHATS:
+        assert await world.say("hello", chat, id_="1") is None, chat
+
+
+async def test_an_answer_goes_to_the_server_of_its_question(world: World) -> None:
+    general = Source(platform="fake", chat_kind=GROUP, chat_id="general", user_id="u")
+    for server in ("a", "b"):
+        to = outbound_to(replace(general, scope_id=server), server)
+        await world.store.transact(outbox.enqueue(to, cause(server), NOON))
+    sent = await world.store.transact(outbox.claim("w1", NOON, LEASE))
+    assert [each.outbound.scope_id for each in sent] == ["b", "a"], "neither waits for the other"
+    await world.store.transact(accounts.mark_chat_gone(sent[1].outbound, NOON, "kicked"))
+    for each in sent:
+        await world.store.transact(outbox.settle_send(each, "w1", OutboxState.DUE, due=NOON))
+    again = await world.store.transact(outbox.claim("w1", NOON, LEASE))
+    assert [(each.outbound.scope_id, each.is_gone) for each in again] == [("b", False), ("a", True)]
 
 
 async def test_messages_without_an_id_are_all_different(world: World) -> None:

@@ -47,8 +47,8 @@ def query(sql: str) -> Statements[list[Row]]:
 async def names(url: str) -> list[str]:
     """The ids of all messages, as a reader sees them."""
     async with await open_store(url) as store:
-        rows = await store.read(query("SELECT dedup FROM inbox ORDER BY no"))
-    return [row[0].rpartition(":")[2] for row in rows]
+        rows = await store.read(query("SELECT message_id FROM inbox ORDER BY no"))
+    return [row[0] for row in rows]
 
 
 def files_in(folder: Path) -> list[str]:
@@ -303,8 +303,8 @@ def look_into(copy: Path) -> tuple[str, list[str]]:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         columns = [row[1] for row in db.execute("PRAGMA table_info(inbox)")]
         assert "mood" not in columns
-        dedups = [row[0].rpartition(":")[2] for row in db.execute("SELECT dedup FROM inbox ORDER BY no")]
-        return db.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()[0], dedups
+        ids = [row[0] for row in db.execute("SELECT message_id FROM inbox ORDER BY no")]
+        return db.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()[0], ids
 
 
 async def test_a_new_store_needs_no_backup(store_url: str, know: Callable[..., None]) -> None:
@@ -600,8 +600,8 @@ async def test_a_cancelled_work_that_waits_or_runs_leaves_nothing(tmp_path: Path
         assert all(task.cancelled() for task in (running, *waiting[::2]))
         pause.let_go.set()
         await asyncio.gather(*waiting[1::2])
-        rows = await store.read(query("SELECT dedup FROM inbox ORDER BY no"))
-        assert [row[0].rpartition(":")[2] for row in rows] == ["m1", "m3", "m5", "m7", "m9"]
+        rows = await store.read(query("SELECT message_id FROM inbox ORDER BY no"))
+        assert [row[0] for row in rows] == ["m1", "m3", "m5", "m7", "m9"]
 
 
 async def test_a_work_that_is_cancelled_while_it_waits_is_never_begun(tmp_path: Path) -> None:
@@ -708,8 +708,8 @@ async def test_the_failure_of_one_work_takes_back_nothing_of_the_others(tmp_path
         results = await together
         await running
         assert [type(result) for result in results] == [int, PalaverError, int, StoreError, int]
-        rows = await store.read(query("SELECT dedup FROM inbox ORDER BY no"))
-        assert [row[0].rpartition(":")[2] for row in rows] == ["paused", "a", "c", "e"]
+        rows = await store.read(query("SELECT message_id FROM inbox ORDER BY no"))
+        assert [row[0] for row in rows] == ["paused", "a", "c", "e"]
 
 
 # Closing

@@ -9,7 +9,7 @@ from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.model.revision import RevisionPolicy
 from palaver.model.session import Principal
 from palaver.model.turn import Inbound, Outbound, Revision
-from palaver.store.conversations import attach, attachments, expiry, sessions, undo_log
+from palaver.store.conversations import attach, attachments, deletion, expiry, sessions, undo_log
 from palaver.store.opening import open_store
 from palaver.store.people import pairing, usage
 from palaver.store.queue import inbox, outbox, revisions, turns
@@ -50,6 +50,9 @@ SHORT = (
     " u",
     " h",
     " owed",
+    " c",
+    " k",
+    " CONSTANT ROWS",
 )
 """What waits, is open, is owed or is due, and what was found before."""
 
@@ -83,3 +86,16 @@ async def test_no_table_is_read_as_a_whole(tmp_path: Path, name: str) -> None:
         assert [step for step in steps if step.startswith("SCAN") and not step.endswith(SHORT)] == []
         if name == "hasten":
             assert "outbox_in_order" in steps[0]
+
+
+async def test_a_deletion_reads_no_table_as_a_whole(tmp_path: Path) -> None:
+    async with await open_store(str(tmp_path / "p.db")) as store:
+        begun = await World(store).exchange("hello")
+        steps = await store.transact(plans(deletion.delete(begun.turn.session, OPERATOR, NOON)))
+        steps += await store.transact(plans(_sent_by("telegram:7")))
+        assert [step for step in steps if step.startswith("SCAN") and not step.endswith(SHORT)] == []
+
+
+@transaction
+def _sent_by(identity: str) -> Statements[None]:
+    yield "SELECT no FROM inbox WHERE no > ? AND identity IN (?) ORDER BY no LIMIT 500", (0, identity)

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from palaver.db.transaction import Row, Statements, Transaction, Value, transaction
-from palaver.model.source import Source, identity_of
+from palaver.model.key import SessionKey
+from palaver.model.source import MessageAddress, Source, identity_of, message_address
 
 _PAGE = 1000
 _LOWEST = -(1 << 62)
@@ -74,9 +75,14 @@ def inbox_columns() -> Statements[None]:
 
 
 def _sender(body: bytes) -> tuple[Value, ...] | None:
+    source = _source(body)
+    return (identity_of(source),) if source else None
+
+
+def _source(body: bytes) -> Source | None:
     try:
         source = _inbound_decoder.decode(body).source
-        return (identity_of(Source.from_json(source, known=(str(source["platform"]),))),)
+        return Source.from_json(source, known=(str(source["platform"]),))
     except (msgspec.MsgspecError, UnicodeEncodeError, ValueError, KeyError):
         return None  # `palaver doctor` names rows that cannot be read
 
@@ -134,9 +140,63 @@ def _course(details: dict[str, Any]) -> tuple[Value, ...] | None:
     return (*course, msgspec.json.encode(details).decode()) if any(course) else None
 
 
+# Schema 16
+
+
+@transaction
+def inbox_addresses() -> Statements[None]:
+    """Copy the inbox, with columns instead of the text that recognised a redelivery."""
+    after, retried = _LOWEST, set[tuple[Value, ...]]()
+    while rows := (yield f"{_OLD_INBOX} LIMIT {_PAGE}", (after,)):
+        after = rows[-1][0]
+        copies: list[tuple[Value, ...]] = []
+        for number, name, revises, key, place, retried_in, *rest in rows:
+            version, message = _version_and_name(name, revises, retried_in)
+            address = _address(message, place or key, rest[-1])
+            repeat = (*address, retried_in)
+            if retried_in and repeat in retried:
+                address = address._replace(message_id=None)
+            retried.add(repeat if retried_in else ())
+            copies.append((number, *address, version, retried_in or 0, key, place, *rest))
+        yield _NEW_INBOX, copies
+
+
+_REST = "state, received, identity, turn_no, reason, body"
+_OLD_INBOX = f"SELECT no, dedup, revises, key, place, retried_in, {_REST} FROM inbox WHERE no > ? ORDER BY no"
+_NEW_COLUMNS = f"no, {', '.join(MessageAddress._fields)}, version, retried_in, key, place, {_REST}"
+_NEW_INBOX = f"INSERT INTO received ({_NEW_COLUMNS}) VALUES ({', '.join('?' * (_NEW_COLUMNS.count(',') + 1))})"
+
+
+def _version_and_name(name: str | None, revises: str | None, retried_in: int | None) -> tuple[str, str | None]:
+    """Return the version of an edit, and the name of the message that a row is, changes or sends once more."""
+    if name is None or name.startswith("retry:"):
+        return "", revises if retried_in else None
+    return (name.rpartition(":")[2] or "-", revises) if revises else ("", name)
+
+
+def _address(name: str | None, key: str, body: bytes) -> MessageAddress:
+    """The name has the chat's present id; all else is in the message, or if that was deleted, in its key."""
+    place = SessionKey.parse(key) if key.startswith("agent:") else SessionKey("main")
+    source = _source(body) or Source(
+        platform=place.platform or "-",
+        chat_kind=place.kind,
+        account=place.account,
+        scope_id=place.scope,
+        chat_id=place.chat,
+        user_id=place.user,
+    )
+    address = message_address(source)._replace(message_id=None)
+    if name is None:
+        return address
+    platform, account, chat, message = name.split(":")
+    named = {"chat_user": chat} if address.chat_user else {} if address.alt_chat else {"chat": chat}
+    return address._replace(message_id=message, platform=platform, account=account, **named)
+
+
 CONVERSIONS: Mapping[str, Callable[[], Transaction[None]]] = {
     "outbox_causes": outbox_causes,
     "inbox_columns": inbox_columns,
     "turn_columns": turn_columns,
     "operation_columns": operation_columns,
+    "inbox_addresses": inbox_addresses,
 }

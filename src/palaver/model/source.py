@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from operator import attrgetter
+from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from palaver.model.errors import MalformedSource, UnknownPlatform
@@ -98,7 +99,7 @@ class Source:
     @property
     def address(self) -> tuple[str | None, ...]:
         """Where an answer goes. A direct chat without an id is reached through its person."""
-        return self.platform, self.account, self.chat or self.participant, self.thread_id
+        return self.platform, self.account, self.scope_id, self.chat or self.participant, self.thread_id
 
     def to_json(self) -> dict[str, str]:
         return {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
@@ -132,6 +133,32 @@ def _id_text(data: Mapping[str, object], name: str) -> str | None:
         found=type(value).__name__,  # The value itself can be too large to print.
         allowed=f"text, null, or a whole number of at most {_MAX_ID_BITS} bits",
         example=f'"{name}": "42"',
+    )
+
+
+class MessageAddress(NamedTuple):
+    """What identifies a message, percent-encoded. One of `chat`, `alt_chat` and `chat_user` names its chat."""
+
+    message_id: str | None
+    """None for a message that no redelivery can be recognised of."""
+    chat: str = ""
+    alt_chat: str = ""
+    chat_user: str = ""
+    """The person of a chat that has no id of its own."""
+    server: str = ""
+    platform: str = ""
+    account: str = ""
+
+
+def message_address(source: Source) -> MessageAddress:
+    return MessageAddress(
+        message_id=None if source.message_id is None else encode_id(source.message_id),
+        chat=encode_id(source.chat_id or ""),
+        alt_chat="" if source.chat_id else encode_id(source.chat or ""),
+        chat_user="" if source.chat else encode_id(source.participant or ""),
+        server=encode_id(source.scope_id or ""),
+        platform=encode_id(source.platform),
+        account=encode_id(source.account or ""),
     )
 
 

@@ -132,7 +132,7 @@ class Inbound:
         """Raise MalformedSource if the ids are too long to identify its conversation or itself."""
         source, version = self.source, self.revision.version if self.revision else None
         check_ids("conversation", source.chat, source.scope_id, source.thread_id, source.participant)
-        check_ids("message", source.chat_id or source.participant, source.message_id, version)
+        check_ids("message", source.scope_id, source.chat or source.participant, source.message_id, version)
 
     @property
     def has_all_files(self) -> bool:
@@ -234,6 +234,8 @@ class Outbound:
     chat_id: str
     text: str
     account: str | None = None
+    scope_id: str | None = None
+    """The server or workspace of the chat, on platforms where a chat id is only unique inside one."""
     thread_id: str | None = None
     reply_to: str | None = None
     file: Attachment | None = None
@@ -257,6 +259,7 @@ def outbound_to(source: Source, text: str, *, reply_to: str | None = None, edits
     return Outbound(
         platform=source.platform,
         account=source.account,
+        scope_id=source.scope_id,
         chat_id=source.chat or source.participant or "",
         thread_id=source.thread_id,
         text=text,

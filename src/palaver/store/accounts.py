@@ -2,13 +2,13 @@
 
 from datetime import datetime, timedelta
 
-from palaver.db.transaction import ACCOUNTS, Lock, Notify, Row, Statements, Value, transaction
+from palaver.db.transaction import ACCOUNTS, Lock, Notify, Row, Statements, transaction
 from palaver.model.errors import StaleFence
 from palaver.model.source import Source, decode_id, encode_id
 from palaver.model.text import one_line
 from palaver.model.turn import Outbound, account_text
 from palaver.model.value import value
-from palaver.store.records import from_json, instant, json_text, micros, source_text
+from palaver.store.records import chat_columns, from_json, instant, json_text, micros, source_text
 
 GATEWAY = "gateway"
 """Platform name under which gateways agree who does maintenance."""
@@ -199,9 +199,9 @@ def _address(text: str) -> Source:
 def mark_chat_gone(outbound: Outbound, now: datetime, error: str) -> Statements[bool]:
     """Record that we cannot write to a chat; return whether that is new."""
     rows = yield (
-        "INSERT INTO gone_chats (account, chat, since, error) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+        "INSERT INTO gone_chats (account, server, chat, since, error) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
         " RETURNING since",
-        (*_place(outbound), micros(now), error),
+        (*chat_columns(outbound), micros(now), error),
     )
     return bool(rows)
 
@@ -209,8 +209,4 @@ def mark_chat_gone(outbound: Outbound, now: datetime, error: str) -> Statements[
 @transaction
 def mark_chat_reachable(outbound: Outbound) -> Statements[None]:
     """Record that a send to the chat succeeded."""
-    yield "DELETE FROM gone_chats WHERE account = ? AND chat = ?", _place(outbound)
-
-
-def _place(outbound: Outbound) -> tuple[Value, ...]:
-    return account_text(outbound.platform, outbound.account), encode_id(outbound.chat_id)
+    yield "DELETE FROM gone_chats WHERE account = ? AND server = ? AND chat = ?", chat_columns(outbound)

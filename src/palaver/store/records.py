@@ -31,6 +31,7 @@ from palaver.model.turn import (
     Revision,
     Turn,
     TurnState,
+    account_text,
 )
 
 REPLIES = 1024
@@ -358,6 +359,12 @@ def outbound_body(outbound: Outbound) -> bytes:
         return _encoder.encode(outbound)
     except UnicodeEncodeError:
         return json_text(msgspec.to_builtins(outbound, enc_hook=_label_out)).encode()
+
+
+def chat_columns(outbound: Outbound) -> tuple[str, str, str]:
+    """Return account, server and chat: messages to one chat are sent one after the other."""
+    account = account_text(outbound.platform, outbound.account)
+    return account, encode_id(outbound.scope_id or ""), encode_id(outbound.chat_id)
 
 
 _outbound_form = msgspec.json.Decoder(Outbound, dec_hook=_label_in)

@@ -65,7 +65,7 @@ async def test_a_button_allows_what_was_asked_and_only_to_whoever_may(
             world.press(who, question, question["reply_markup"]["inline_keyboard"][0][0]["callback_data"])
         await hears(world, "You said: it")
         await here.settled()
-        pressed = await here.rows("SELECT state FROM inbox WHERE dedup LIKE '%callback%' ORDER BY no")
+        pressed = await here.rows("SELECT state FROM inbox WHERE message_id LIKE '%callback%' ORDER BY no")
         assert [row[0] for row in pressed] == ["refused", "done"]
 
 

@@ -100,13 +100,11 @@ def _last(account: str, old: str, new: str) -> Statements[str]:
 
 
 def _keys(platform: str, account: str, chat: str) -> Statements[list[SessionKey]]:
-    """Return the keys that contain this chat. The pattern finds more than that, never less."""
-    pattern = f"agent:%:{encode_id(platform)}:%:{encode_id(chat)}%"
+    """Return the keys that contain this chat."""
     rows = yield (
-        "SELECT key FROM sessions WHERE key LIKE ? UNION SELECT key FROM routes WHERE key LIKE ?"
-        " UNION SELECT key FROM ready_queue WHERE key LIKE ? UNION SELECT key FROM operations WHERE key LIKE ?"
-        " UNION SELECT place FROM attached_chats WHERE place LIKE ?",
-        (pattern,) * 5,
+        "SELECT key FROM sessions WHERE platform = ? UNION SELECT key FROM routes UNION SELECT key FROM ready_queue"
+        " UNION SELECT key FROM operations UNION SELECT place FROM attached_chats",
+        (platform,),
     )
     keys = (SessionKey.parse(row[0]) for row in rows)
     mine = (key for key in keys if (key.platform, key.account, key.chat) == (platform, account, chat))

@@ -14,6 +14,7 @@ from palaver.store.conversations.transcript import SEQS, write_journal
 from palaver.store.conversations.visibility import Filter, get, get_visible
 from palaver.store.people.usage import sum_all_ended_turns
 from palaver.store.queue.cause import OF_OPERATION, OF_SESSION, OF_TURN, CauseKind
+from palaver.store.queue.inbox import ADDRESS_COLUMNS, CHANGE, ORIGINAL
 from palaver.store.queue.outbox import REPLIES, delete_sends
 from palaver.store.records import SESSION_COLUMNS, instant, micros, session_of
 from palaver.store.status.session_list import ListFilter, session_filter
@@ -90,7 +91,10 @@ _ITS_MESSAGES = (
     " WHERE m.session_no = ? AND i.turn_no IS NULL"
 )
 """Messages that its turns answer, and commands sent in it or answered with its content."""
-_CHANGES = f"SELECT r.no FROM inbox r WHERE r.revises IN ({_ITS_MESSAGES.format('dedup')})"
+_CHANGES = (
+    f"SELECT no FROM inbox WHERE {CHANGE} AND ({ADDRESS_COLUMNS}) IN (SELECT {ADDRESS_COLUMNS} FROM inbox"
+    f" WHERE {ORIGINAL} AND no IN ({_ITS_MESSAGES.format('no')}))"
+)
 
 
 def _kinds(kinds: Iterable[CauseKind]) -> str:

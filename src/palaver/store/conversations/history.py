@@ -8,9 +8,9 @@ from palaver.model.access import AccessRole
 from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
 from palaver.model.session import EndReason, Principal, Session
-from palaver.model.source import Source, encode_id, identity_of
+from palaver.model.source import Source, identity_of, message_address
 from palaver.model.transcript import Entry, Sender, is_addressed_to_agent, start_of_last_turns
-from palaver.model.turn import Inbound, Received, account_text, outbound_to
+from palaver.model.turn import Inbound, Received, outbound_to
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attach import attach_operation, detach, detach_all
 from palaver.store.conversations.attachment_refs import copy_refs
@@ -26,9 +26,18 @@ from palaver.store.conversations.sessions import (
 from palaver.store.conversations.transcript import SEQS, load_visible, show, write_journal
 from palaver.store.conversations.undo_log import Operation
 from palaver.store.conversations.visibility import get, get_visible, lock_session, visible_to
-from palaver.store.queue.inbox import Retry, accept, dedup_name, fail, list_waiting, record_mentions
+from palaver.store.queue.inbox import ORIGINAL, SAME_MESSAGE, Retry, accept, fail, list_waiting, record_mentions
 from palaver.store.queue.revisions import undo_revision
-from palaver.store.records import REPLIES, SESSION_COLUMNS, entries_of, from_json, micros, session_of, source_text
+from palaver.store.records import (
+    REPLIES,
+    SESSION_COLUMNS,
+    chat_columns,
+    entries_of,
+    from_json,
+    micros,
+    session_of,
+    source_text,
+)
 from palaver.store.results import OperationKind, Undone
 
 ABANDONED = "the conversation was left for another before this was answered"
@@ -332,14 +341,14 @@ def _summary(row: Row) -> int | None:
 @transaction
 def last_seq_of_message(session: Session, source: Source, message: str) -> Statements[int | None]:
     """Return the last seq of a message of this chat, or of our answer to it."""
-    first, name = session.number * SEQS, dedup_name(replace(source, message_id=message))
+    first, address = session.number * SEQS, message_address(replace(source, message_id=message))
     to = outbound_to(source, "")
     rows = yield (
         f"SELECT max(e.id) FROM entries e {_SHOWN_OR_SUMMARISED} AND e.id >= ? AND e.id < ?"
-        " AND (e.turn_no IN (SELECT turn_no FROM inbox WHERE dedup = ? OR revises = ?)"
+        f" AND (e.turn_no IN (SELECT turn_no FROM inbox WHERE {SAME_MESSAGE})"
         f" OR EXISTS (SELECT 1 FROM outbox x WHERE x.id >= e.turn_no * {REPLIES} AND x.id < (e.turn_no + 1) * {REPLIES}"
-        " AND x.account = ? AND x.chat = ? AND x.receipt = ?))",
-        (first, first + SEQS, name, name, account_text(to.platform, to.account), encode_id(to.chat_id), message),
+        " AND x.account = ? AND x.server = ? AND x.chat = ? AND x.receipt = ?))",
+        (first, first + SEQS, *address, *chat_columns(to), message),
     )
     return rows[0][0] and rows[0][0] - first
 
@@ -362,14 +371,14 @@ def retry(command: Received, principal: Principal, now: datetime) -> Statements[
     source, by = command.inbound.source, principal.name
     fresh = yield from branch(command.key, source, principal, now, by=by, at_seq=start - 1, command_name="retry")
     messages = [entry for entry in entries if entry.seq >= start and is_addressed_to_agent(entry)]
-    for place, entry in enumerate(messages):
+    for entry in messages:
         message = yield from _repeat(entry, command)
         # A message of another person does not get the role of the one who retries.
         theirs = message.source.participant == source.participant and identity_of(source) in principal.identities
         role = command.role if theirs else AccessRole.GUEST
         here = command.place or command.key
         again = message.source.message_id == entry.message_id
-        yield from accept(message, here, now, role=role, retry=Retry(fresh.number, place, again))
+        yield from accept(message, here, now, role=role, retry=Retry(fresh.number, again))
     return [entry.text for entry in messages]
 
 
@@ -379,7 +388,7 @@ def _repeat(entry: Entry, command: Received) -> Statements[Inbound]:
     sender = entry.sender or Sender()
     here = replace(source, message_id=entry.message_id)
     # Message ids are unique only within a chat: the turn shows that it was sent in this one.
-    mine = yield "SELECT turn_no FROM inbox WHERE dedup = ?", (dedup_name(here) if entry.message_id else None,)
+    mine = yield f"SELECT turn_no FROM inbox WHERE {SAME_MESSAGE} AND {ORIGINAL}", message_address(here)
     if any(str(turn) == entry.turn for (turn,) in mine):
         source, labels = here, replace(labels, user=sender.name)
         if sender.id != source.participant:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from palaver.db.transaction import PEOPLE, Lock, Notify, Statements, transaction
 from palaver.model.key import SessionKey
-from palaver.model.source import DM, canonical_id, decode_id, encode_id
+from palaver.model.source import DM, MessageAddress, canonical_id, decode_id, encode_id
 from palaver.store.conversations.chat_migration import rekey
 from palaver.store.people.grants import ChangeKind, record
 from palaver.store.people.links import merge
@@ -70,7 +70,7 @@ def _rename_identity(platform: str, old: str, new: str, now: datetime) -> Statem
         if renamed != key:
             yield from rekey(key, renamed)
         if renamed.chat != key.chat:
-            yield from _rename_dedup(key, renamed)
+            yield from _rename_chat(key, renamed)
     yield (
         "INSERT INTO participants (identity, session_no, left_at) SELECT ?, session_no, left_at FROM participants"
         " WHERE identity = ? ON CONFLICT (identity, session_no) DO NOTHING",
@@ -91,11 +91,14 @@ def _renamed(key: SessionKey, platform: str, old: str, new: str) -> SessionKey:
     return key._replace(chat=chat, user=new if key.user == old else key.user)
 
 
-def _rename_dedup(old: SessionKey, new: SessionKey) -> Statements[None]:
+def _rename_chat(old: SessionKey, new: SessionKey) -> Statements[None]:
     """Recognise a message delivered under one id when it comes again under the other."""
-    was, is_now = (f"{':'.join(map(encode_id, (key.platform, key.account, key.chat)))}:" for key in (old, new))
+    others = " AND ".join(f"i.{column} = inbox.{column}" for column in _BESIDES_CHAT)
     yield (
-        "UPDATE inbox SET dedup = ? || substr(dedup, ?) WHERE substr(dedup, 1, ?) = ?"
-        " AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.dedup = ? || substr(inbox.dedup, ?))",
-        (is_now, len(was) + 1, len(was), was, is_now, len(was) + 1),
+        "UPDATE inbox SET chat = ? WHERE chat = ? AND server = ? AND platform = ? AND account = ?"
+        f" AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.chat = ? AND {others})",
+        (*map(encode_id, (new.chat, old.chat, old.scope, old.platform, old.account, new.chat)),),
     )
+
+
+_BESIDES_CHAT = (*(name for name in MessageAddress._fields if name != "chat"), "version", "retried_in")

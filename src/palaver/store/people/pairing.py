@@ -19,7 +19,7 @@ from palaver.model.people import (
     locked_until,
     receive_stranger,
 )
-from palaver.model.source import Source, identity_of
+from palaver.model.source import Source, identity_of, message_address
 from palaver.model.turn import Inbound, Outbound, OutboxState, Received, outbound_to
 from palaver.store.people import grants
 from palaver.store.people.grants import ChangeKind, Stranger
@@ -207,8 +207,8 @@ def _queue_kept(first: Received, role: AccessRole, now: datetime) -> Statements[
 def _was_deleted(inbound: Inbound) -> Statements[bool]:
     """Return whether its author deleted it before approval."""
     rows = yield (
-        f"{SELECT_RECEIVED} WHERE i.revises = ? AND length(i.body) > 0",
-        (inbox.dedup_name(inbound.source),),
+        f"{SELECT_RECEIVED} WHERE {inbox.SAME_MESSAGE} AND {inbox.CHANGE} AND length(i.body) > 0",
+        message_address(inbound.source),
     )
     authors = {None, identity_of(inbound.source)}
     changes = (received_of(row).inbound for row in rows)

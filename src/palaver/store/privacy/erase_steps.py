@@ -73,7 +73,8 @@ def erase_deliveries(erasure: int, sends: Sequence[Delivery], digests: Digests) 
 
 
 _EMPTY_MESSAGE = (
-    "UPDATE inbox SET dedup = NULL, revises = NULL, identity = NULL, retried_in = NULL, place = NULL,"
+    "UPDATE inbox SET message_id = NULL, chat = '', alt_chat = '', chat_user = '', server = '', version = '',"
+    " retried_in = 0, identity = NULL, place = NULL,"
     " state = 'done', turn_no = NULL, reason = NULL,"
     " key = ?, body = ?"
 )

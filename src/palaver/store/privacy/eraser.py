@@ -106,11 +106,16 @@ def _delivery_filters(found: PersonData) -> Iterator[Filter]:
     for platform, chat in sorted(found.footprint.chats):
         yield chat_filter(platform, chat)
     for turns in _chunks(sorted(found.turns)):
-        yield Filter(f"id > 0 AND id / {REPLIES} IN ({placeholders(turns)})", tuple(turns))
+        yield Filter(f"id IN ({_REPLIES_OF} t.no IN ({placeholders(turns)}))", tuple(turns))
     yield from _cause_filters(OF_MESSAGE, found.messages)
     yield from _cause_filters(OF_TURN, found.turns)
     yield from _cause_filters(OF_SESSION, found.sessions)
     yield from _cause_filters(OF_OPERATION, found.handoffs)
+
+
+_REPLIES_OF = (
+    f"SELECT r.id FROM turns t JOIN outbox r ON r.id >= t.no * {REPLIES} AND r.id < (t.no + 1) * {REPLIES} WHERE"
+)
 
 
 def _cause_filters(kinds: Collection[CauseKind], ids: Collection[int | str]) -> Iterator[Filter]:

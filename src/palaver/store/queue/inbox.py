@@ -10,7 +10,7 @@ from palaver.model.access import AccessRole
 from palaver.model.addressing import address_whole_bursts, in_same_burst
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
-from palaver.model.source import Source, encode_id, identity_of
+from palaver.model.source import MessageAddress, identity_of, message_address
 from palaver.model.turn import Cause, Inbound, InboxState, Outbound, Received, TurnState
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
@@ -88,26 +88,22 @@ MAX_WAITING = 64
 _NO_NOTICES = BusyNotices()
 
 
-def dedup_name(source: Source) -> str | None:
-    """Return the name that recognises a redelivery; None for a message without an id."""
-    if source.message_id is None:
-        return None
-    parts = (source.platform, source.account or "", source.chat_id or source.participant or "", source.message_id)
-    return ":".join(map(encode_id, parts))
+ADDRESS_COLUMNS = ", ".join(MessageAddress._fields)
+SAME_MESSAGE = " AND ".join(f"{column} = ?" for column in MessageAddress._fields)
+"""Finds a message by its `MessageAddress`, with its edits and with the retries that follow its edits."""
+ORIGINAL = "version = '' AND retried_in = 0"
+"""Of the rows with one address: the message as it was received."""
+CHANGE = "(version <> '' OR retried_in <> 0)"
+"""Of the rows with one address: all others."""
+_NO_ADDRESS = MessageAddress(message_id=None)
 
 
 class Retry(NamedTuple):
     """A message that is answered once more in a session of its own."""
 
     session: int
-    place: int
-    """Among the messages that are sent once more together."""
     follows_edits: bool
     """Later edits of the first message change this one, too."""
-
-    @property
-    def name(self) -> str:
-        return f"retry:{self.session}:{self.place}"
 
 
 @transaction
@@ -127,25 +123,27 @@ def accept(
     open in the conversation is notified, and the matching one of `busy_notices` is sent once for each such turn. A
     message that `/retry` sends once more is not a redelivery of the first.
     """
-    name = dedup_name(inbound.source)
+    address = message_address(inbound.source)
     state = InboxState.REFUSED if refused else InboxState.WAITING
     if not refused:
         # Wait for a turn that is just starting without this message, so that it can be notified.
         yield Lock(key.text)
         if inbound.cause is Cause.CALL:
             # Programs repeat a call with the same id: a refused call was never accepted.
-            yield "UPDATE inbox SET dedup = NULL WHERE dedup = ? AND state = 'refused'", (name,)
+            yield (
+                f"UPDATE inbox SET message_id = NULL WHERE {SAME_MESSAGE} AND {ORIGINAL} AND state = 'refused'",
+                address,
+            )
     rows = yield (
         _ACCEPT,
         (
-            retry.name if retry else name,
-            name if retry and retry.follows_edits else None,
+            *(_NO_ADDRESS if retry and not retry.follows_edits else address),
             *(key.text,) * 3,
             state.value,
             micros(now),
             refused,
             identity_of(inbound.source),
-            retry and retry.session,
+            retry.session if retry else 0,
             inbound_body(inbound, role),
         ),
     )
@@ -155,7 +153,7 @@ def accept(
     if not refused:
         key = yield from _follow_attachment(number, led, key)
         yield from add_ready(key)
-        is_changed = yield from _notify_open_turn(key, now, busy_notices, None if retry else name)
+        is_changed = yield from _notify_open_turn(key, now, busy_notices, _NO_ADDRESS if retry else address)
         yield _NOTIFY_INBOX
         if is_changed:
             yield from _apply_early_edit(number, inbound, role)
@@ -166,9 +164,9 @@ def accept(
 _CONVERSATION = "coalesce((SELECT key FROM attached_chats WHERE place = ?), ?)"
 _PLACE = "(SELECT place FROM attached_chats WHERE place = ?)"
 _ACCEPT = (
-    "INSERT INTO inbox (dedup, revises, key, place, state, received, reason, identity, retried_in, body)"
-    f" VALUES (?, ?, {_CONVERSATION}, {_PLACE}, ?, ?, ?, ?, ?, ?)"
-    " ON CONFLICT (dedup) DO NOTHING RETURNING no, key"
+    f"INSERT INTO inbox ({ADDRESS_COLUMNS}, key, place, state, received, reason, identity, retried_in, body)"
+    f" VALUES ({', '.join('?' * len(_NO_ADDRESS))}, {_CONVERSATION}, {_PLACE}, ?, ?, ?, ?, ?, ?)"
+    f" ON CONFLICT ({ADDRESS_COLUMNS}, version, retried_in) DO NOTHING RETURNING no, key"
 )
 
 
@@ -214,13 +212,13 @@ def move_message(received: Received, place: SessionKey) -> Statements[None]:
 
 
 def _notify_open_turn(
-    key: SessionKey, now: datetime, notices: BusyNotices = _NO_NOTICES, name: str | None = None
+    key: SessionKey, now: datetime, notices: BusyNotices = _NO_NOTICES, address: MessageAddress = _NO_ADDRESS
 ) -> Statements[bool]:
-    """Notify an open turn. Return whether edits of the message with that name came before it."""
+    """Notify an open turn. Return whether edits of the message with that address came before it."""
     found = yield (
         f"SELECT no, state FROM turns WHERE key = ? AND state IN {OPEN_TURN} AND state <> 'interrupted'"
-        " UNION ALL SELECT no, NULL FROM inbox WHERE revises = ?",
-        (key.text, name),
+        f" UNION ALL SELECT no, NULL FROM inbox WHERE {SAME_MESSAGE} AND version <> ''",
+        (key.text, *address),
     )
     busy = [(number, state == TurnState.PARKED.value) for number, state in found if state]
     for number, is_parked in busy:
@@ -238,8 +236,9 @@ def _apply_early_edit(number: int, inbound: Inbound, role: AccessRole | None) ->
     """Apply the last edit by its author that came before the message."""
     rows = yield (
         f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
-        " WHERE i.revises = ? AND i.state = 'done' AND length(i.body) > 0 ORDER BY i.no DESC LIMIT ?",
-        (dedup_name(inbound.source), _MAX_EARLY_EDITS),
+        f" WHERE {SAME_MESSAGE} AND version <> '' AND i.state = 'done' AND length(i.body) > 0"
+        " ORDER BY i.no DESC LIMIT ?",
+        (*message_address(inbound.source), _MAX_EARLY_EDITS),
     )
     authors = {None, identity_of(inbound.source)}
     changes = (each for each in map(received_of, rows) if identity_of(each.inbound.source) in authors)

@@ -10,7 +10,15 @@ from palaver.model.source import encode_id
 from palaver.model.turn import Delivery, Outbound, OutboxState, account_text, advance, resolve_unclear
 from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.queue.cause import CAUSE_COLUMNS, SendCause
-from palaver.store.records import DELIVERY_COLUMNS, REPLIES, delivery_of, file_digests, micros, outbound_body
+from palaver.store.records import (
+    DELIVERY_COLUMNS,
+    REPLIES,
+    chat_columns,
+    delivery_of,
+    file_digests,
+    micros,
+    outbound_body,
+)
 from palaver.store.results import RepeatSafety
 
 __all__ = [
@@ -39,18 +47,14 @@ _CURRENT_CHAT = "coalesce((SELECT m.new_chat FROM chat_moves m WHERE m.account =
 # After everything already queued for the chat, even if the clock of another worker is ahead.
 _CREATED = (
     "(SELECT CASE WHEN max(e.created) >= ? THEN max(e.created) + 1 ELSE ? END FROM outbox e"
-    f" WHERE e.account = ? AND e.chat = {_CURRENT_CHAT} AND e.state IN ('due', 'claimed'))"
+    f" WHERE e.account = ? AND e.server = ? AND e.chat = {_CURRENT_CHAT} AND e.state IN ('due', 'claimed'))"
 )
 
 
 def _row(outbound: Outbound, now: datetime) -> tuple[Value, ...]:
-    moment, account, chat = micros(now), *_place(outbound)
-    new_chat = account, chat, chat
-    return account, *new_chat, moment, moment, moment, account, *new_chat, outbound_body(outbound)
-
-
-def _place(outbound: Outbound) -> tuple[str, str]:
-    return account_text(outbound.platform, outbound.account), encode_id(outbound.chat_id)
+    account, server, chat = chat_columns(outbound)
+    moment, place = micros(now), (account, server, account, chat, chat)
+    return *place, moment, moment, moment, *place, outbound_body(outbound)
 
 
 def _files(outbound: Outbound) -> tuple[str, ...]:
@@ -68,8 +72,8 @@ def enqueue_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> St
     ]
     if rows:
         yield (
-            "INSERT INTO outbox (id, account, chat, state, due, created, body)"
-            f" VALUES (?, ?, {_CURRENT_CHAT}, 'due', ?, {_CREATED}, ?)",
+            "INSERT INTO outbox (id, account, server, chat, state, due, created, body)"
+            f" VALUES (?, ?, ?, {_CURRENT_CHAT}, 'due', ?, {_CREATED}, ?)",
             rows,
         )
         if filed := {turn * REPLIES + each: _files(reply) for each, reply in enumerate(replies) if reply.file}:
@@ -82,9 +86,9 @@ def enqueue(outbound: Outbound, cause: SendCause, now: datetime) -> Statements[i
     """Send something that is no reply of a turn. Return its number, or None if this cause has sent it already."""
     yield Lock("numbers below zero in the outbox")
     rows = yield (
-        f"INSERT INTO outbox (id, {CAUSE_COLUMNS}, account, chat, state, due, created, body)"
+        f"INSERT INTO outbox (id, {CAUSE_COLUMNS}, account, server, chat, state, due, created, body)"
         " SELECT coalesce(min(id), 0) - 1, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), ?,"
-        f" ?, {_CURRENT_CHAT}, 'due', ?, {_CREATED}, ? FROM outbox WHERE id < 0"
+        f" CAST(? AS TEXT), CAST(? AS TEXT), {_CURRENT_CHAT}, 'due', ?, {_CREATED}, ? FROM outbox WHERE id < 0"
         f" ON CONFLICT ({CAUSE_COLUMNS}) WHERE cause_kind IS NOT NULL DO NOTHING RETURNING id",
         (*cause.columns, *_row(outbound, now)),
     )
@@ -115,8 +119,8 @@ def delete_sends(numbers: Sequence[int]) -> Statements[None]:
 
 
 _EMPTY = (
-    "UPDATE outbox SET cause_kind = NULL, cause_id = NULL, cause_detail = NULL, part = NULL, account = ?, chat = ?,"
-    " state = 'delivered', worker = NULL, claim_until = NULL,"
+    "UPDATE outbox SET cause_kind = NULL, cause_id = NULL, cause_detail = NULL, part = NULL,"
+    " account = ?, server = '', chat = ?, state = 'delivered', worker = NULL, claim_until = NULL,"
     " receipt = NULL, error = NULL, body = ?"
 )
 _NOBODY = "forgotten"
@@ -156,7 +160,8 @@ def _heads(accounts: Sequence[str]) -> str:
     served = f" AND o.account IN ({', '.join('?' * len(accounts))})" if accounts else ""
     return (
         f"SELECT o.id, o.due FROM outbox o WHERE o.state = 'due' AND o.due <= ?{served} AND NOT EXISTS ("
-        " SELECT 1 FROM outbox e WHERE e.account = o.account AND e.chat = o.chat AND e.state IN ('due', 'claimed')"
+        " SELECT 1 FROM outbox e WHERE e.account = o.account AND e.chat = o.chat AND e.server = o.server"
+        " AND e.state IN ('due', 'claimed')"
         " AND (e.created, e.id) < (o.created, o.id)) ORDER BY o.due, o.id LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/"
     )
 
@@ -166,7 +171,8 @@ def _gone(numbers: Sequence[int]) -> Statements[set[int]]:
     if not numbers:
         return set()
     rows = yield (
-        "SELECT o.id FROM outbox o JOIN gone_chats g ON g.account = o.account AND g.chat = o.chat"
+        "SELECT o.id FROM outbox o JOIN gone_chats g"
+        " ON g.account = o.account AND g.server = o.server AND g.chat = o.chat"
         f" WHERE o.id IN ({', '.join('?' * len(numbers))})",
         tuple(numbers),
     )
@@ -188,8 +194,8 @@ def make_due_now(platform: str, account: str | None, chat: str, now: datetime) -
 def has_pending(outbound: Outbound) -> Statements[bool]:
     """Return whether anything is still to be sent to the chat of this message."""
     rows = yield (
-        "SELECT 1 FROM outbox WHERE account = ? AND chat = ? AND state IN ('due', 'claimed') LIMIT 1",
-        _place(outbound),
+        "SELECT 1 FROM outbox WHERE account = ? AND server = ? AND chat = ? AND state IN ('due', 'claimed') LIMIT 1",
+        chat_columns(outbound),
     )
     return bool(rows)
 
@@ -215,11 +221,11 @@ def settle_send(
 
 
 def _is_moved(delivery: Delivery) -> Statements[bool]:
-    place = _place(delivery.outbound)
+    account, _, chat = chat_columns(delivery.outbound)
     rows = yield (
         "UPDATE outbox SET chat = m.new_chat FROM chat_moves m"
         " WHERE id = ? AND m.account = ? AND m.chat = ? RETURNING id",
-        (delivery.number, *place),
+        (delivery.number, account, chat),
     )
     return bool(rows)
 

@@ -10,7 +10,7 @@ from palaver.model.access import AccessRole
 from palaver.model.key import SessionKey
 from palaver.model.revision import RevisionAction, RevisionDecision, RevisionPolicy, decide_revision, revision_note
 from palaver.model.session import Session
-from palaver.model.source import encode_id, identity_of
+from palaver.model.source import encode_id, identity_of, message_address
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Inbound, InboxState, Outbound, Received
 from palaver.store.conversations.sessions import open_by_key
@@ -18,7 +18,16 @@ from palaver.store.conversations.transcript import SEQS, append, hide, load_show
 from palaver.store.conversations.visibility import get
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
-from palaver.store.queue.inbox import OPEN_TURN, dedup_name, mark_ready, replace_text, withdraw
+from palaver.store.queue.inbox import (
+    ADDRESS_COLUMNS,
+    CHANGE,
+    OPEN_TURN,
+    ORIGINAL,
+    SAME_MESSAGE,
+    mark_ready,
+    replace_text,
+    withdraw,
+)
 from palaver.store.records import INBOX_COLUMNS, entries_of, from_json, inbound_body, micros, prepare, received_of
 from palaver.store.results import OperationKind
 
@@ -65,17 +74,17 @@ _STATES = {RevisionAction.REFUSE: InboxState.REFUSED, RevisionAction.RERUN: Inbo
 def _insert(
     inbound: Inbound, key: SessionKey, now: datetime, role: AccessRole | None, ruling: RevisionDecision
 ) -> Statements[int | None]:
-    base = dedup_name(inbound.source)
+    address = message_address(inbound.source)
     version = encode_id(inbound.revision.version) if inbound.revision else ""
     state = _STATES.get(ruling.course, InboxState.DONE)
     reason = None if state is InboxState.WAITING else ruling.reason
     rows = yield (
-        "INSERT INTO inbox (dedup, revises, key, state, received, reason, identity, body)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (dedup) DO NOTHING RETURNING no",
+        f"INSERT INTO inbox ({ADDRESS_COLUMNS}, version, key, state, received, reason, identity, body)"
+        f" VALUES ({', '.join('?' * (len(address) + 7))})"
+        f" ON CONFLICT ({ADDRESS_COLUMNS}, version, retried_in) DO NOTHING RETURNING no",
         (
-            base and f"{base}:{version}",
-            base,
+            *address,
+            version or "-",
             key.text,
             state.value,
             micros(now),
@@ -88,17 +97,16 @@ def _insert(
 
 
 def _key_of(inbound: Inbound) -> Statements[SessionKey | None]:
-    rows = yield "SELECT key FROM inbox WHERE dedup = ?", (dedup_name(inbound.source),)
+    rows = yield f"SELECT key FROM inbox WHERE {SAME_MESSAGE} AND {ORIGINAL}", message_address(inbound.source)
     return SessionKey.parse(rows[0][0]) if rows else None
 
 
 def _original(inbound: Inbound) -> Statements[Received | None]:
     """Return the message as it was sent, or as it waits to be answered again; None if it was erased."""
-    base = dedup_name(inbound.source)
     rows = yield (
-        f"{_INBOX} WHERE (i.dedup = ? OR (i.revises = ? AND i.state = 'waiting')) AND length(i.body) > 0"
+        f"{_INBOX} WHERE {SAME_MESSAGE} AND (({ORIGINAL}) OR i.state = 'waiting') AND length(i.body) > 0"
         " ORDER BY i.no DESC",
-        (base, base),
+        message_address(inbound.source),
     )
     return next((each for each in map(received_of, rows) if each.inbound.revision is None), None)
 
@@ -106,8 +114,9 @@ def _original(inbound: Inbound) -> Statements[Received | None]:
 def _latest(inbound: Inbound) -> Statements[Inbound | None]:
     """Return the last edit of the message that was not refused."""
     rows = yield (
-        f"{_INBOX} WHERE i.revises = ? AND i.state <> 'refused' AND length(i.body) > 0 ORDER BY i.no DESC LIMIT 1",
-        (dedup_name(inbound.source),),
+        f"{_INBOX} WHERE {SAME_MESSAGE} AND {CHANGE} AND i.state <> 'refused' AND length(i.body) > 0"
+        " ORDER BY i.no DESC LIMIT 1",
+        message_address(inbound.source),
     )
     return received_of(rows[0]).inbound if rows else None
 
@@ -133,8 +142,8 @@ def _apply(
 def _supersede(inbound: Inbound, number: int) -> Statements[None]:
     """Withdraw earlier edits that still wait."""
     rows = yield (
-        "SELECT no FROM inbox WHERE revises = ? AND state = 'waiting' AND no <> ?",
-        (dedup_name(inbound.source), number),
+        f"SELECT no FROM inbox WHERE {SAME_MESSAGE} AND {CHANGE} AND state = 'waiting' AND no <> ?",
+        (*message_address(inbound.source), number),
     )
     for (earlier,) in rows:
         yield from withdraw(earlier, _SUPERSEDED)
@@ -153,15 +162,14 @@ class _Place(NamedTuple):
 
 def _places(inbound: Inbound, key: SessionKey) -> Statements[list[_Place]]:
     """Find the message in the sessions of its turns, and in the open one, which can be a copy."""
-    base = dedup_name(inbound.source)
-    rows = yield _ENTRIES_OF_MESSAGE, (base, base, key.text)
+    rows = yield _ENTRIES_OF_MESSAGE, (*message_address(inbound.source), key.text)
     entries = entries_of(row[1] for row in rows)
     found = [_Place(row[0] // SEQS, entry, bool(row[2])) for row, entry in zip(rows, entries, strict=True)]
     return [place for place in found if place.entry.message_id == inbound.source.message_id]
 
 
 _ENTRIES_OF_MESSAGE = (
-    "WITH said AS (SELECT turn_no AS no FROM inbox WHERE dedup = ? OR revises = ?), places AS ("
+    f"WITH said AS (SELECT turn_no AS no FROM inbox WHERE {SAME_MESSAGE}), places AS ("
     " SELECT t.session_no AS no FROM turns t JOIN said ON said.no = t.no"
     " UNION SELECT no FROM sessions WHERE key = ? AND ended IS NULL)"
     " SELECT e.id, e.body, 1 FROM places JOIN sessions s ON s.no = places.no"

@@ -8,22 +8,23 @@ from palaver.db.transaction import TURNS, Lock, Notify, Statements, transaction
 from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
-from palaver.model.source import Source, encode_id
+from palaver.model.source import Source, message_address
 from palaver.model.transcript import Entry, Role, ToolCall
-from palaver.model.turn import InboxState, Received, Turn, TurnState, Usage, account_text
+from palaver.model.turn import InboxState, Received, Turn, TurnState, Usage, outbound_to
 from palaver.model.value import value
 from palaver.model.view import open_calls_of_turn
 from palaver.store.conversations.sessions import open_by_key
 from palaver.store.conversations.transcript import SEQS, load_shown
 from palaver.store.conversations.visibility import Filter, get_visible, messages_visible_to, visible_to
 from palaver.store.queue.cause import CauseKind
-from palaver.store.queue.inbox import OPEN_TURN, dedup_name, get_message
+from palaver.store.queue.inbox import OPEN_TURN, ORIGINAL, SAME_MESSAGE, get_message
 from palaver.store.queue.turns import append_to_turn, halt, resume
 from palaver.store.records import (
     DELIVERY_COLUMNS,
     REPLIES,
     SELECT_RECEIVED,
     SESSION_COLUMNS,
+    chat_columns,
     delivery_of,
     entries_of,
     from_json,
@@ -78,8 +79,9 @@ _MOST_PARTS = 64
 
 @transaction
 def find_received(sources: Sequence[Source], principal: Principal) -> Statements[Received | None]:
-    names = tuple(name for name in map(dedup_name, sources) if name)
-    return (yield from _newest_visible(Filter(f"i.dedup IN ({placeholders(names)})", names), principal))
+    addresses = tuple(value for source in sources for value in message_address(source))
+    same = " OR ".join([f"({SAME_MESSAGE})"] * len(sources)) or "i.no IS NULL"
+    return (yield from _newest_visible(Filter(f"({same}) AND {ORIGINAL}", addresses), principal))
 
 
 def _newest_visible(where: Filter, principal: Principal) -> Statements[Received | None]:
@@ -223,15 +225,15 @@ def final_outcome(source: Source) -> Statements[FinalOutcome | None]:
     A conversation that waits for approval sends nothing either.
     """
     rows = yield (
-        "SELECT i.state, i.reason, t.state FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.dedup = ?"
-        f" AND {_SETTLED} AND ({_PARKED} OR NOT EXISTS ({_OPEN_RETRY}))",
-        (dedup_name(source),),
+        f"SELECT i.state, i.reason, t.state FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE {SAME_MESSAGE}"
+        f" AND {ORIGINAL} AND {_SETTLED} AND ({_PARKED} OR NOT EXISTS ({_OPEN_RETRY}))",
+        message_address(source),
     )
     if not rows:
         return None
     owed = yield (
-        "SELECT 1 FROM outbox WHERE account = ? AND chat = ? AND state IN ('due', 'claimed') LIMIT 1",
-        (account_text(source.platform, source.account), encode_id(source.chat or source.participant or "")),
+        "SELECT 1 FROM outbox WHERE account = ? AND server = ? AND chat = ? AND state IN ('due', 'claimed') LIMIT 1",
+        chat_columns(outbound_to(source, "")),
     )
     if owed:
         return None

@@ -10,14 +10,14 @@ from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.session import Principal, Session
-from palaver.model.source import decode_id, encode_id
+from palaver.model.source import MessageAddress, decode_id, encode_id
 from palaver.model.transcript import Entry
 from palaver.model.turn import Delivery, Inbound, InboxState, Turn, Usage
 from palaver.model.value import value
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import find, messages_visible_to, visible_to
 from palaver.store.queue.cause import CAUSE_COLUMNS, OF_MESSAGE, OF_TURN, CauseKind, cause_of
-from palaver.store.queue.inbox import OPEN_TURN
+from palaver.store.queue.inbox import ADDRESS_COLUMNS, CHANGE, OPEN_TURN, ORIGINAL
 from palaver.store.queue.outbox import REPLIES
 from palaver.store.records import (
     DELIVERY_COLUMNS,
@@ -150,15 +150,25 @@ def _anchors_named(name: str) -> Statements[list[_Anchor]]:
 
 def _received_with_id(name: str) -> Statements[list[int]]:
     """Match the platform's message id, alone or with platform, account and chat. Edits belong to their message."""
-    ending = re.sub(r"[!%_]", r"!\g<0>", encode_id(name.rpartition(":")[2]))
+    parts = name.rsplit(":", _MAX_COLONS)
+    ids = tuple(encode_id(":".join(parts[start:])) for start in range(len(parts)))
     rows = yield (
-        "SELECT no, coalesce(revises, dedup), revises FROM inbox WHERE coalesce(revises, dedup) LIKE ? ESCAPE '!'"
-        " ORDER BY no",
-        (f"%{ending}",),
+        f"SELECT no, CASE WHEN {CHANGE} THEN 1 ELSE 0 END, {ADDRESS_COLUMNS} FROM inbox"
+        f" WHERE message_id IN ({', '.join('?' * len(ids))}) ORDER BY no",
+        ids,
     )
-    named = [row for row in rows if name in _names(*map(decode_id, row[1].split(":")))]
-    originals = {row[1] for row in named if row[2] is None}
-    return [number for number, message, revises in named if revises is None or message not in originals]
+    found = [(number, bool(change), MessageAddress(*columns)) for number, change, *columns in rows]
+    named = [(number, change, address) for number, change, address in found if name in _names_of(address)]
+    originals = {address for _, change, address in named if not change}
+    return [number for number, change, address in named if not change or address not in originals]
+
+
+_MAX_COLONS = 16
+
+
+def _names_of(address: MessageAddress) -> set[str]:
+    chat = address.chat or address.alt_chat or address.chat_user
+    return _names(*map(decode_id, (address.platform, address.account, chat, address.message_id or "")))
 
 
 def _sent_with_id(name: str) -> Statements[list[int]]:
@@ -203,7 +213,7 @@ def _trace_of_turn(number: int, principal: Principal) -> Statements[Trace | None
     if turn is None:
         return None
     messages = yield from _inbound_where(
-        "i.turn_no = ? OR (i.turn_no IS NULL AND i.revises IN (SELECT dedup FROM inbox WHERE turn_no = ?))",
+        f"i.turn_no = ? OR (i.turn_no IS NULL AND {_CHANGE_OF.format('turn_no')})",
         (number, number),
     )
     deliveries = yield from _deliveries_where(
@@ -221,7 +231,7 @@ def _trace_of_turn(number: int, principal: Principal) -> Statements[Trace | None
 def _trace_of_message(number: int, principal: Principal) -> Statements[Trace | None]:
     seen = messages_visible_to(principal)
     messages = yield from _inbound_where(
-        f"(i.no = ? OR i.revises = (SELECT dedup FROM inbox WHERE no = ?)) AND {seen.sql}",
+        f"(i.no = ? OR {_CHANGE_OF.format('no')}) AND {seen.sql}",
         (number, number, *seen.values),
     )
     if number not in {message.number for message in messages}:
@@ -236,6 +246,7 @@ def _trace_of_send(number: int, principal: Principal) -> Statements[Trace | None
     return Trace(deliveries=tuple(deliveries)) if deliveries and principal.sees_all else None
 
 
+_CHANGE_OF = f"{CHANGE} AND ({ADDRESS_COLUMNS}) IN (SELECT {ADDRESS_COLUMNS} FROM inbox WHERE {{}} = ? AND {ORIGINAL})"
 _LOADERS = {"turn": _trace_of_turn, "in": _trace_of_message, "out": _trace_of_send}
 _CAUSED_BY = "cause_kind IS NOT NULL AND cause_kind IN ({}) AND cause_id = ?"
 

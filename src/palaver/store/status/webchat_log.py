@@ -44,8 +44,8 @@ def list_messages(
         raise NotFound("chat", chat)
     until = _END if before is None else micros(before)
     received = yield (
-        f"{_RECEIVED} AND coalesce(i.place, i.key) = ? AND substr(i.dedup, 1, 5) = 'web::' AND i.received < ?"
-        " ORDER BY i.no DESC LIMIT ?",
+        f"{_RECEIVED} AND coalesce(i.place, i.key) = ? AND substr(i.platform, 1, 4) = 'web'"
+        " AND i.retried_in = 0 AND i.received < ? ORDER BY i.no DESC LIMIT ?",
         (place.text, until, limit),
     )
     sent = yield (
