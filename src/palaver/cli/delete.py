@@ -1,7 +1,8 @@
 """`palaver sessions delete`, `prune` and `stats`."""
 
 import sys
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
 from zoneinfo import ZoneInfo
@@ -45,7 +46,7 @@ from palaver.model.session import Session
 from palaver.store.conversations import deletion
 from palaver.store.conversations.deletion import Pruned, PruneRule, Removed, Survey
 from palaver.store.status import session_list
-from palaver.store.status.session_list import Period, Stats, Totals
+from palaver.store.status.session_list import Stats, Totals
 from palaver.store.store import Store
 
 
@@ -243,7 +244,7 @@ def show_stats(
     where = parse_zone(zone_name)
     since_then = moment("--since", since or _USUAL[by], EXAMPLES["stats"])
     start = since_then and _whole(by, since_then, where)
-    empty = Stats(total=Totals(), platforms={}, days=(), weeks=(), database_bytes=0)
+    empty = Stats(total=Totals(), platforms={}, days={}, weeks={}, database_bytes=0)
     found = ask(store, lambda opened: opened.read(session_list.stats(OPERATOR, zone=where, since=start)), empty)
     if json:
         print_json(_stats_fields(found))
@@ -253,7 +254,7 @@ def show_stats(
     if found.platforms:
         _print_table("platform", [(name, totals) for name, totals in found.platforms.items()])
     if periods:
-        _print_table(f"{by.value} of start", [(str(period.first), period.totals) for period in periods])
+        _print_table(f"{by.value} of start", [(str(first), totals) for first, totals in periods.items()])
 
 
 def _whole(by: _Span, start: datetime, where: ZoneInfo) -> datetime:
@@ -295,14 +296,14 @@ def _stats_fields(found: Stats) -> dict[str, object]:
     return {
         "total": _totals_fields(found.total),
         "platforms": {name: _totals_fields(totals) for name, totals in found.platforms.items()},
-        "days": [_period_fields(period) for period in found.days],
-        "weeks": [_period_fields(period) for period in found.weeks],
+        "days": _period_fields(found.days),
+        "weeks": _period_fields(found.weeks),
         "database_bytes": found.database_bytes,
     }
 
 
-def _period_fields(period: Period) -> dict[str, object]:
-    return {"first": period.first.isoformat(), **_totals_fields(period.totals)}
+def _period_fields(periods: Mapping[date, Totals]) -> list[dict[str, object]]:
+    return [{"first": first.isoformat(), **_totals_fields(totals)} for first, totals in periods.items()]
 
 
 def _totals_fields(totals: Totals) -> dict[str, object]:

@@ -29,7 +29,7 @@ def load_all() -> Statements[Mapping[str, Mapping[str, str]]]:
 @transaction
 def learn(platform: str, alias: str, known_as: str, now: datetime) -> Statements[bool]:
     yield Lock(f"aliases of {platform}")
-    before = yield from _chain(platform, alias, known_as)
+    before = yield from load_for(platform)
     if before.get(alias) == known_as:
         return False
     yield (
@@ -42,19 +42,6 @@ def learn(platform: str, alias: str, known_as: str, now: datetime) -> Statements
         yield from _rename_identity(platform, old, new, now)
     yield Notify(PEOPLE)
     return True
-
-
-def _chain(platform: str, *ids: str) -> Statements[dict[str, str]]:
-    """Return the aliases that lead from these ids to their canonical ones."""
-    known: dict[str, str] = {}
-    ahead = list(ids)
-    while ahead:
-        alias = ahead.pop()
-        rows = yield "SELECT canonical FROM aliases WHERE platform = ? AND alias = ?", (platform, encode_id(alias))
-        if rows and alias not in known:
-            known[alias] = decode_id(rows[0][0])
-            ahead.append(known[alias])
-    return known
 
 
 def _rename_identity(platform: str, old: str, new: str, now: datetime) -> Statements[None]:

@@ -4,6 +4,7 @@ import hmac
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
 from palaver.db.transaction import Lock, Row, Statements, transaction
 from palaver.model.access import AccessRole, Effect, Grant
@@ -129,47 +130,50 @@ def _store_code(identity: str, platform: str, number: int, code: str, now: datet
 
 @transaction
 def list_pending(now: datetime) -> Statements[list[Stranger]]:
-    rows = yield from _waiting(now)
-    return [_stranger(row) for row in rows]
+    return [waiting.stranger for waiting in (yield from _waiting(now))]
 
 
-_PAIRING_COLUMNS = ("identity", "code_hash", "requested", "expires", "kept")
+class _Waiting(NamedTuple):
+    """A request that can still be approved."""
+
+    stranger: Stranger
+    code_hash: str
+    first: Received
 
 
-def _waiting(now: datetime) -> Statements[list[Row]]:
-    """Return the requests that can still be approved, each with its first message."""
-    return (
-        yield (
-            f"SELECT {', '.join(f'p.{name}' for name in _PAIRING_COLUMNS)}, {INBOX_COLUMNS} FROM pairings p"
-            " JOIN inbox i ON i.no = p.inbox_no LEFT JOIN turns t ON t.no = i.turn_no"
-            " WHERE p.expires > ? AND length(i.body) > 0 ORDER BY p.requested, p.identity",
-            (micros(now),),
-        )
+def _waiting(now: datetime) -> Statements[list[_Waiting]]:
+    rows = yield (
+        f"SELECT p.identity, p.code_hash, p.requested, p.expires, p.kept, {INBOX_COLUMNS} FROM pairings p"
+        " JOIN inbox i ON i.no = p.inbox_no LEFT JOIN turns t ON t.no = i.turn_no"
+        " WHERE p.expires > ? AND length(i.body) > 0 ORDER BY p.requested, p.identity",
+        (micros(now),),
     )
+    return [_waiting_of(row) for row in rows]
 
 
-def _stranger(row: Row) -> Stranger:
-    identity, _, asked, expires, kept = row[: len(_PAIRING_COLUMNS)]
-    inbound = received_of(row[len(_PAIRING_COLUMNS) :]).inbound
-    return Stranger(
+def _waiting_of(row: Row) -> _Waiting:
+    identity, hashed, asked, expires, kept, *columns = row
+    first = received_of(tuple(columns))
+    stranger = Stranger(
         identity=identity,
-        source=inbound.source,
-        name=inbound.labels.user,
+        source=first.inbound.source,
+        name=first.inbound.labels.user,
         asked=instant(asked),
         expires=instant(expires),
         kept=kept,
     )
+    return _Waiting(stranger, hashed, first)
 
 
 @transaction
 def approve(code: str, role: AccessRole, now: datetime, *, by: str, notice: str) -> Statements[Stranger | None]:
     yield _PAIRING_LOCK
     yield from _check_not_locked_out(by, now)
-    row = _with_code(code, (yield from _waiting(now)))
-    if row is None:
+    waiting = [each for each in (yield from _waiting(now)) if _matches(code, each)]
+    if not waiting:
         yield from grants.record(ChangeKind.WRONG_CODE, now, by, None)
         return None
-    stranger, first = _stranger(row), received_of(row[len(_PAIRING_COLUMNS) :])
+    stranger, _, first = waiting[0]
     source = stranger.source
     yield from grants.add(_grant(source, role=role), now, by=by)
     yield from grants.record(ChangeKind.APPROVED, now, by, stranger.identity, {"role": role.text})
@@ -215,8 +219,8 @@ def _was_deleted(inbound: Inbound) -> Statements[bool]:
     return any(each.revision and each.revision.deleted and identity_of(each.source) in authors for each in changes)
 
 
-def _with_code(code: str, rows: Sequence[Row]) -> Row | None:
-    return next((row for row in rows if hmac.compare_digest(code_hash(code, row[0]), row[1])), None)
+def _matches(code: str, waiting: _Waiting) -> bool:
+    return hmac.compare_digest(code_hash(code, waiting.stranger.identity), waiting.code_hash)
 
 
 def _check_not_locked_out(by: str, now: datetime) -> Statements[None]:
@@ -233,11 +237,11 @@ def _check_not_locked_out(by: str, now: datetime) -> Statements[None]:
 @transaction
 def deny(name: str, now: datetime, *, by: str, blocks: bool = False) -> Statements[Stranger | None]:
     yield _PAIRING_LOCK
-    rows = yield from _waiting(now)
-    row = next((row for row in rows if row[0] == name), None) or _with_code(name, rows)
-    if row is None:
+    waiting = yield from _waiting(now)
+    named = [each for each in waiting if each.stranger.identity == name or _matches(name, each)]
+    if not named:
         return None
-    stranger = _stranger(row)
+    stranger = named[0].stranger
     # The row stays for a while, so that they cannot ask again at once.
     yield "UPDATE pairings SET expires = ? WHERE identity = ?", (micros(now), stranger.identity)
     yield from grants.record(ChangeKind.DENIED, now, by, stranger.identity)

@@ -200,29 +200,23 @@ class Erasures:
     async def _run(
         self, task: _Task, now: datetime, blobs: BlobStore | None, progress: Callable[[Counter[str]], None]
     ) -> ErasureProgress:
-        counts: Counter[str] = Counter()
-
-        def report(so_far: Counter[str]) -> None:
-            progress(counts + so_far)
-
         digests = await self.database.transact(load_digests())
-        footprint = task.footprint
+        erasing = ErasurePass(
+            database=self.database,
+            erasure=task.number,
+            footprint=task.footprint,
+            digests=digests,
+            now=now,
+            keeps_access=task.keeps_access,
+            progress=progress,
+        )
+        counts = erasing.counts
         for _ in range(_MAX_PASSES):
-            current = ErasurePass(
-                database=self.database,
-                erasure=task.number,
-                footprint=footprint,
-                digests=digests,
-                now=now,
-                keeps_access=task.keeps_access,
-                progress=report,
-            )
-            await current.run()
-            counts.update(current.counts)
-            footprint = current.footprint
-            if current.busy:
-                return ErasureProgress(number=task.number, done=False, counts=counts, busy=tuple(sorted(current.busy)))
-            if not current.counts.total():
+            before = counts.total()
+            await erasing.run()
+            if erasing.busy:
+                return ErasureProgress(number=task.number, done=False, counts=counts, busy=tuple(sorted(erasing.busy)))
+            if counts.total() == before:
                 break
         else:  # new data comes in as fast as it is erased
             return ErasureProgress(number=task.number, done=False, counts=counts)

@@ -7,6 +7,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+import msgspec
+
 from palaver.db.transaction import Database, Row, Statements, transaction
 from palaver.model.errors import BadArgument
 from palaver.model.value import value
@@ -20,14 +22,13 @@ _VERSION = 1
 _EXAMPLE = "palaver people verify receipt.json"
 
 
-@value
-class Receipt:
-    number: int
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    number: int = msgspec.field(name="erasure")
     asked: datetime
     ended: datetime
     by: str
     keeps_access: bool
-    digests: Mapping[str, tuple[str, ...]]
+    digests: dict[str, tuple[str, ...]]
     """Sorted, by kind."""
 
     @property
@@ -36,21 +37,9 @@ class Receipt:
 
     def text(self, digests: Digests) -> str:
         """Return the file, signed with the key of the store."""
-        body = self._body()
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        body = {"format": FORMAT, "version": _VERSION, **fields, "counts": self.counts}
         return json.dumps({**body, "seal": digests.seal(_canonical(body))}, indent=1) + "\n"
-
-    def _body(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "version": _VERSION,
-            "erasure": self.number,
-            "asked": self.asked.isoformat(),
-            "ended": self.ended.isoformat(),
-            "by": self.by,
-            "keeps_access": self.keeps_access,
-            "counts": self.counts,
-            "digests": {kind: list(found) for kind, found in self.digests.items()},
-        }
 
 
 def _canonical(body: Mapping[str, Any]) -> str:
@@ -91,15 +80,8 @@ def read_receipt(text: str, digests: Digests) -> Receipt:
         body: dict[str, Any] = json.loads(text)
         seal = body.pop("seal")
         is_ours = body["format"] == FORMAT and body["version"] == _VERSION and seal == digests.seal(_canonical(body))
-        receipt = Receipt(
-            number=body["erasure"],
-            asked=datetime.fromisoformat(body["asked"]),
-            ended=datetime.fromisoformat(body["ended"]),
-            by=body["by"],
-            keeps_access=body["keeps_access"],
-            digests={kind: tuple(each) for kind, each in body["digests"].items()},
-        )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        receipt = msgspec.convert(body, Receipt)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, msgspec.ValidationError):
         raise _invalid_receipt("no receipt") from None
     if not is_ours:
         raise _invalid_receipt("changed, or from another store")

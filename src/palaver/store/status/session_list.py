@@ -218,20 +218,13 @@ class Totals:
 
 
 @value
-class Period:
-    """The sessions that started on a day or in a week, with everything they have used since."""
-
-    first: date
-    totals: Totals
-
-
-@value
 class Stats:
     total: Totals
     platforms: dict[str, Totals]
-    days: tuple[Period, ...]
-    weeks: tuple[Period, ...]
-    """Weeks start on Monday."""
+    days: dict[date, Totals]
+    """Of sessions by the day when they started, with everything they have used since."""
+    weeks: dict[date, Totals]
+    """By the Monday."""
     database_bytes: int | None
     """Only for the operator."""
 
@@ -255,8 +248,8 @@ def stats(principal: Principal, *, zone: tzinfo = UTC, since: datetime | None = 
     return Stats(
         total=sum(by_platform.values(), Totals()),
         platforms=by_platform,
-        days=_periods(days),
-        weeks=_periods((day - timedelta(days=day.weekday()), totals) for day, totals in days),
+        days=_sum_by_date(days),
+        weeks=_sum_by_date((day - timedelta(days=day.weekday()), totals) for day, totals in days),
         database_bytes=(yield from _database_size()) if principal.sees_all else None,
     )
 
@@ -274,11 +267,11 @@ def _totals(row: Row) -> Totals:
     return Totals(*map(int, row[1:]))  # PostgreSQL sums integers into decimals
 
 
-def _periods(days: Iterable[tuple[date, Totals]]) -> tuple[Period, ...]:
+def _sum_by_date(days: Iterable[tuple[date, Totals]]) -> dict[date, Totals]:
     sums: dict[date, Totals] = {}
     for first, totals in days:
         sums[first] = sums.get(first, Totals()) + totals
-    return tuple(Period(first=first, totals=totals) for first, totals in sorted(sums.items()))
+    return dict(sorted(sums.items()))
 
 
 def _database_size() -> Statements[int]:
