@@ -8,7 +8,7 @@ from palaver.model.split import Unit
 from palaver.protocols.adapter import Adapter, Limits
 from palaver.protocols.capabilities import MenuCommand
 from palaver.testkit.adapter import FakeAdapter, PlatformClient
-from palaver.testkit.conformance import Shown
+from palaver.testkit.fake_server import Shown
 from palaver.testkit.faults import SendFault
 from palaver.testkit.platform import FakePlatform
 from palaver.testkit.updates import File, Message, Person

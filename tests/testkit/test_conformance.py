@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from palaver.testkit.conformance import AdapterConformance, FakeServer
+from palaver.testkit.conformance import AdapterConformance
+from palaver.testkit.fake_server import FakeServer
 from palaver.testkit.socket import SocketClient, serve
 from tests.testkit.fakes import FakePlatformServer, world_for_checks
 

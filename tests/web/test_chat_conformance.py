@@ -14,7 +14,8 @@ from palaver.platforms.web.adapter import ChatUpdate, WebAdapter
 from palaver.protocols.adapter import Adapter, PlatformDown
 from palaver.protocols.clock import SystemClock
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.testkit.conformance import AdapterConformance, FakeServer, NotPossible, Shown
+from palaver.testkit.conformance import AdapterConformance
+from palaver.testkit.fake_server import FakeServer, NotPossible, Shown
 
 _ids = count(1)
 

@@ -1,57 +1,46 @@
 """A chat of the fake platform: people write into it and see what our accounts have sent."""
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from palaver.model.text import quoted as shown_text
-from palaver.protocols import DM, Choice, Clock, Outbound
+from palaver.protocols import Choice, Clock, Outbound
 from palaver.testkit.updates import File, Message, Person
 
 __all__ = ["Chat"]
 
 
+@dataclass(kw_only=True, eq=False)
 class Chat:
     """Write with `say`, `edit`, `delete` and `press`; wait for answers with `hears`; list them with `shown`."""
 
-    def __init__(
-        self,
-        *,
-        id: str,  # noqa: A002 - a chat has an id
-        kind: str,
-        title: str,
-        people: tuple[Person, ...],
-        accounts: frozenset[str],
-        clock: Clock,
-        report: Callable[["Chat", Person, Message], None],
-        rename: Callable[["Chat", bool], None],
-    ) -> None:
-        self.id = id
-        self.kind = kind
-        self.title = title
-        self.people = people
-        """Who can write; empty for anybody."""
-        self.accounts = accounts
-        """Which of our accounts are in it."""
-        self.messages: list[Message] = []
-        """All messages in order, from people and from our accounts."""
-        self.typing: list[tuple[str, str | None]] = []
-        """The accounts that were seen typing and their threads, oldest first."""
-        self.gone = False
-        """Nobody can write here any more."""
-        self.has_threads = kind != DM
-        """Our accounts can start threads here."""
-        self.away = False
-        """Nobody is there now."""
-        self.interval = 0.0
-        """Seconds between two messages of ours."""
-        self.free_at = 0.0
-        self._clock = clock
-        self._report = report
-        self._rename = rename
-        self._numbers = count(1)
-        self._changed = asyncio.Event()
+    id: str
+    kind: str
+    title: str
+    people: tuple[Person, ...]
+    """The people who can write; empty for anybody."""
+    accounts: frozenset[str]
+    """The accounts of ours that are in it."""
+    clock: Clock
+    report: Callable[["Chat", Person, Message], None]
+    rename: Callable[["Chat", bool], None]
+    has_threads: bool
+    """Our accounts can start threads here."""
+    interval: float
+    """Seconds between two messages of ours."""
+    free_at: float = 0.0
+    gone: bool = False
+    """Nobody can write here any more."""
+    away: bool = False
+    """Nobody is there now."""
+    messages: list[Message] = field(default_factory=list[Message])
+    """All messages in order, from people and from our accounts."""
+    typing: list[tuple[str, str | None]] = field(default_factory=list[tuple[str, str | None]])
+    """The accounts that were seen typing and their threads, oldest first."""
+    _numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def shown(self) -> list[Message]:
@@ -83,7 +72,7 @@ class Chat:
             id=under or self._new_id(),
             author=person.id,
             text=text,
-            at=self._clock.now(),
+            at=self.clock.now(),
             thread=thread,
             reply_to=reply_to,
             mentions=tuple(sorted(mentioned)),
@@ -97,7 +86,7 @@ class Chat:
         return await self._reported(person, self.change(message.id, text))
 
     async def delete(self, person: Person, message: Message) -> Message:
-        deleted = replace(self._current(message.id), changed=self._clock.now(), deleted=True)
+        deleted = replace(self._current(message.id), changed=self.clock.now(), deleted=True)
         self._replace(deleted)
         return await self._reported(person, deleted)
 
@@ -110,7 +99,7 @@ class Chat:
             id=self._new_id(),
             author=person.id,
             text=says,
-            at=self._clock.now(),
+            at=self.clock.now(),
             thread=offered.thread,
             mentions=(offered.author,),
             pressed=True,
@@ -122,7 +111,7 @@ class Chat:
 
         If `silently`, they do not: a send to the old id raises ChatMoved.
         """
-        self._rename(self, silently)
+        self.rename(self, silently)
         await asyncio.sleep(0)
         return self.id
 
@@ -138,7 +127,7 @@ class Chat:
         return found[times - 1]
 
     async def _reported(self, person: Person, message: Message) -> Message:
-        self._report(self, person, message)
+        self.report(self, person, message)
         await asyncio.sleep(0)
         return message
 
@@ -149,7 +138,7 @@ class Chat:
             id=self._new_id(),
             author=account,
             text=outbound.text,
-            at=self._clock.now(),
+            at=self.clock.now(),
             thread=outbound.thread_id,
             reply_to=outbound.reply_to,
             key=key,
@@ -168,7 +157,7 @@ class Chat:
         if (old.text, old.choices) == (text, choices):
             return old
         earlier = (*old.earlier, old.text)
-        new = replace(old, text=text, choices=choices, earlier=earlier, changed=self._clock.now())
+        new = replace(old, text=text, choices=choices, earlier=earlier, changed=self.clock.now())
         self._replace(new)
         return new
 

@@ -6,7 +6,8 @@ Write a fake server of your platform (`palaver.testkit.fake_server`) and inherit
 
     import pytest
 
-    from palaver.testkit.conformance import AdapterConformance, FakeServer
+    from palaver.testkit.conformance import AdapterConformance
+    from palaver.testkit.fake_server import FakeServer
     from tests.loft import FakeLoft
 
 
@@ -23,29 +24,5 @@ import pytest
 pytest.register_assert_rewrite("palaver.testkit.checks", "palaver.testkit.capability_checks")
 
 from palaver.testkit.checks import AdapterConformance  # noqa: E402
-from palaver.testkit.fake_server import (  # noqa: E402
-    FakeServer,
-    NotPossible,
-    Shown,
-    WithButtons,
-    WithEdits,
-    WithFiles,
-    WithMentions,
-    WithMenu,
-    WithMessageIds,
-    WithMoves,
-)
 
-__all__ = [
-    "AdapterConformance",
-    "FakeServer",
-    "NotPossible",
-    "Shown",
-    "WithButtons",
-    "WithEdits",
-    "WithFiles",
-    "WithMentions",
-    "WithMenu",
-    "WithMessageIds",
-    "WithMoves",
-]
+__all__ = ["AdapterConformance"]

@@ -19,7 +19,7 @@ Time comes from the running event loop and chance from a seed, so a test control
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
@@ -62,38 +62,30 @@ class LoopClock:
         return self._start + timedelta(seconds=asyncio.get_running_loop().time())
 
 
+@dataclass(kw_only=True, eq=False)
 class FakePlatform:
     """Also a `PlatformClient`: an adapter in the same process uses it directly."""
 
-    def __init__(
-        self,
-        *,
-        faults: Faults | None = None,
-        seed: int = 0,
-        max_text: int = 4000,
-        unit: Unit = Unit.CODE_POINTS,
-        interval: float = 0.0,
-        repeats_safely: bool = False,
-        clock: Clock | None = None,
-    ) -> None:
+    faults: InitVar[Faults | None] = None
+    seed: InitVar[int] = 0
+    max_text: int = 4000
+    unit: Unit = Unit.CODE_POINTS
+    interval: float = 0.0
+    repeats_safely: bool = False
+    clock: Clock = field(default_factory=LoopClock)
+    down: bool = False
+    """While true, nobody can connect or send."""
+    chats: dict[str, Chat] = field(default_factory=dict[str, Chat])
+    menus: dict[str, tuple[MenuCommand, ...]] = field(default_factory=dict[str, tuple[MenuCommand, ...]])
+    """The command menu of each account."""
+
+    def __post_init__(self, faults: Faults | None, seed: int) -> None:
         self.injector = FaultInjector(faults or Faults(), seed)
-        self.down = False
-        """While true, nobody can connect or send."""
-        self.chats: dict[str, Chat] = {}
-        self._max_text = max_text
-        self._unit = unit
-        self._interval = interval
-        self._repeats_safely = repeats_safely
-        self._clock = clock or LoopClock()
-        self.menus: dict[str, tuple[MenuCommand, ...]] = {}
-        """The command menu of each account."""
         self._queues: dict[str, UpdateQueue] = {}
         self._renamed: dict[str, Chat] = {}
         """Chats by old ids that still point to the new one."""
         self._cuts = 0
-        self._chat_numbers = count(1)
-        self._people_numbers = count(1)
-        self._update_numbers = count(1)
+        self._chat_numbers, self._people_numbers, self._update_numbers = count(1), count(1), count(1)
 
     # For tests: people and chats
 
@@ -139,7 +131,7 @@ class FakePlatform:
     async def _show(self, account: str, outbound: Outbound, key: str, file: File | None = None) -> Message:
         fault = await self._start_send()
         chat = self._find_chat(account, outbound)
-        sent = chat.shown if self._repeats_safely else ()
+        sent = chat.shown if self.repeats_safely else ()
         if known := next((message for message in sent if message.key == key), None):
             return known
         if file is None:
@@ -195,16 +187,17 @@ class FakePlatform:
 
     def _chat(self, kind: str, title: str, people: tuple[Person, ...], accounts: Iterable[str]) -> Chat:
         chat = Chat(
+            has_threads=kind != DM,
+            interval=self.interval,
             id=f"c{next(self._chat_numbers)}",
             kind=kind,
             title=title,
             people=people,
             accounts=frozenset(accounts),
-            clock=self._clock,
+            clock=self.clock,
             report=self._report,
             rename=self._rename,
         )
-        chat.interval = self._interval
         self.chats[chat.id] = chat
         return chat
 
@@ -222,7 +215,7 @@ class FakePlatform:
         if silently:
             self._renamed[old] = chat
             return
-        nobody, nothing = Person(id="", name=""), Message(id="", author="", text="", at=self._clock.now())
+        nobody, nothing = Person(id="", name=""), Message(id="", author="", text="", at=self.clock.now())
         for account in sorted(chat.accounts):
             self._deliver([account], self._update(chat, nobody, nothing, moved_from=old))
 
@@ -275,9 +268,9 @@ class FakePlatform:
         return chat
 
     def _check_text(self, chat: Chat, text: str) -> None:
-        length = self._unit.measure(text)
-        if not text.strip() or length > self._max_text:
-            raise SendRefused(f"A message has 1 to {self._max_text} {self._unit.value}, not {length}.")
+        length = self.unit.measure(text)
+        if not text.strip() or length > self.max_text:
+            raise SendRefused(f"A message has 1 to {self.max_text} {self.unit.value}, not {length}.")
         now = asyncio.get_running_loop().time()
         if chat.free_at - now > _TIMER_SLACK_SECONDS:
             raise PlatformBusy(chat.free_at - now)

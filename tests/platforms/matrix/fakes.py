@@ -27,7 +27,7 @@ from palaver.model.attachment import NewFile
 from palaver.model.source import GROUP, Source
 from palaver.platforms.matrix.adapter import MatrixAdapter
 from palaver.platforms.matrix.options import Options
-from palaver.testkit.conformance import Shown
+from palaver.testkit.fake_server import Shown
 from tests.platforms.matrix.homeserver import Account, Homeserver, Stage
 from tests.platforms.matrix.proxy import Proxy, proxied
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from palaver.testkit.conformance import AdapterConformance, FakeServer
+from palaver.testkit.conformance import AdapterConformance
+from palaver.testkit.fake_server import FakeServer
 from tests.platforms.matrix.fakes import fake_matrix
 from tests.platforms.matrix.homeserver import Homeserver, Stage
 

@@ -10,7 +10,7 @@ from palaver.platforms.telegram.adapter import TelegramAdapter
 from palaver.platforms.telegram.options import TelegramOptions
 from palaver.protocols.adapter import Receiver
 from palaver.protocols.capabilities import HttpRequest, HttpResponse, MenuCommand
-from palaver.testkit.conformance import NotPossible, Shown
+from palaver.testkit.fake_server import NotPossible, Shown
 from tests.platforms.telegram.server import Server
 from tests.platforms.telegram.world import TOKEN, Chat, No
 

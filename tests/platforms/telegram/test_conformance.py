@@ -4,7 +4,8 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from palaver.testkit.conformance import AdapterConformance, FakeServer
+from palaver.testkit.conformance import AdapterConformance
+from palaver.testkit.fake_server import FakeServer
 from tests.platforms.telegram.fakes import FakeCallbacks, FakeForum
 from tests.platforms.telegram.server import serving
 from tests.platforms.telegram.world import World

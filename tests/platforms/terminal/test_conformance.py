@@ -10,7 +10,8 @@ from palaver.model.source import Source
 from palaver.platforms.terminal.adapter import OWNER, TerminalAdapter
 from palaver.protocols.adapter import Adapter
 from palaver.protocols.clock import SystemClock
-from palaver.testkit.conformance import AdapterConformance, FakeServer, NotPossible, Shown
+from palaver.testkit.conformance import AdapterConformance
+from palaver.testkit.fake_server import FakeServer, NotPossible, Shown
 from tests.platforms.terminal.people import Paper, Person, PlainDesk
 
 

@@ -18,7 +18,8 @@ from palaver.platforms.webhook.options import WebhookOptions
 from palaver.platforms.webhook.signature import Scheme, decode_secret, sign
 from palaver.protocols.adapter import Adapter, Receiver
 from palaver.protocols.capabilities import HttpRequest
-from palaver.testkit.conformance import AdapterConformance, FakeServer, Shown
+from palaver.testkit.conformance import AdapterConformance
+from palaver.testkit.fake_server import FakeServer, Shown
 from tests.platforms.webhook.loopback import SECRET, Asked, Endpoint, Said, serving
 
 _ids = count(1)

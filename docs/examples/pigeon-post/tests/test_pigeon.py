@@ -10,7 +10,8 @@ from pigeon_post.options import Options
 from pydantic import SecretStr
 
 from palaver.protocols import Adapter, PlatformDown, PlatformRefused, Source
-from palaver.testkit.conformance import AdapterConformance, FakeServer, Shown
+from palaver.testkit.conformance import AdapterConformance
+from palaver.testkit.fake_server import FakeServer, Shown
 from palaver.testkit.recorder import Recorder, running
 
 

@@ -125,15 +125,12 @@ def accepts_invitation(inviter: str, us: str, invites: Invites) -> bool:
 async def answer_invitation(client: Client, direct: DirectChats, invitation: Invitation, invites: Invites) -> None:
     """Accept or decline an invitation. With `nobody`, leave it open for a person to answer."""
     if not invitation.inviter or accepts_invitation(invitation.inviter, client.user_id, invites):
-        if await _join(client, invitation) and invitation.is_direct:
+        route = {"via": invitation.server, "server_name": invitation.server}
+        joined = await client.ask("POST", "join", invitation.room_id, body={}, **route)
+        if joined is not None and invitation.is_direct:
             await direct.add(invitation.inviter, invitation.room_id)
     elif invites != "nobody":
         await client.ask("POST", "rooms", invitation.room_id, "leave", body={})
-
-
-async def _join(client: Client, invitation: Invitation) -> bool:
-    route = {"via": invitation.server, "server_name": invitation.server}
-    return await client.ask("POST", "join", invitation.room_id, body={}, **route) is not None
 
 
 async def predecessor_of(client: Client, room_id: str) -> str | None:

@@ -146,20 +146,13 @@ class MessageSender:
         """Return whether the room is encrypted; raise if we cannot encrypt, so that nothing goes out as plain text."""
         room = self._client.rooms.get(room_id)
         if room is None:
-            raise await self._not_joined_error(room_id)
+            # A room that we have only just joined is known after the next sync.
+            joined = await self._client.ask("GET", "joined_rooms") or {}
+            is_in = room_id in joined.get("joined_rooms", ())
+            raise PlatformBusy(_SYNC_WAIT_SECONDS) if is_in else TargetGone("We are not in this room.")
         if room.encrypted and not self._client.olm:
             raise SendRefused("The room is encrypted. Configure keys for the account.")
         return room.encrypted
-
-    async def _not_joined_error(self, room_id: str) -> Exception:
-        """A room that we have only just joined is known after the next sync."""
-        return (
-            PlatformBusy(_SYNC_WAIT_SECONDS) if await self._is_in(room_id) else TargetGone("We are not in this room.")
-        )
-
-    async def _is_in(self, room_id: str) -> bool:
-        joined = await self._client.ask("GET", "joined_rooms") or {}
-        return room_id in joined.get("joined_rooms", ())
 
     async def _room(self, chat_id: str) -> str:
         """Resolve a target: a room id, a room alias, or a person."""

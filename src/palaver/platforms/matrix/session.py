@@ -104,7 +104,10 @@ class SyncSession:
     async def _join_rooms(self, batch: Batch) -> None:
         """Join rooms that we are invited to or that replace ours. A join can take minutes, or fail."""
         tombstones = [each for each in batch.events if _is_tombstone(each.event)]
-        replacements = [_invitation_from(each.event) for each in tombstones]
+        replacements = [
+            Invitation(room_id=each.event.content.replacement_room, server=each.event.sender.partition(":")[2])
+            for each in tombstones
+        ]
         invitations = {invitation.room_id: invitation for invitation in (*batch.invitations, *replacements)}
         if invitations:
             self._invitations.update(invitations)
@@ -133,7 +136,3 @@ def _is_tombstone(event: Event) -> bool:
     """Return whether the event closes a room in favour of another one."""
     new = event.content.replacement_room
     return event.type == "m.room.tombstone" and event.state_key == "" and bool(new) and is_valid_id(new)
-
-
-def _invitation_from(tombstone: Event) -> Invitation:
-    return Invitation(room_id=tombstone.content.replacement_room, server=tombstone.sender.partition(":")[2])

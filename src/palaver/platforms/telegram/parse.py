@@ -53,20 +53,15 @@ def parse(update: Update, us: OwnBot, now: datetime) -> NewMessage | ButtonPress
         return _button_press(update.callback_query, us, now)
     message = update.message or update.channel_post
     edited = update.edited_message or update.edited_channel_post
-    if message is not None and (message.migrate_to_chat_id or message.migrate_from_chat_id):
-        return _migration(message)
+    if message and message.migrate_to_chat_id:
+        return ChatMigrated(str(message.chat.id), str(message.migrate_to_chat_id))
+    if message and message.migrate_from_chat_id:
+        return ChatMigrated(str(message.migrate_from_chat_id), str(message.chat.id))
     if message is not None:
         return _message(message, us, None)
     if edited is not None:
         return _message(edited, us, update.update_id)
     return None
-
-
-def _migration(message: Message) -> ChatMigrated:
-    here = str(message.chat.id)
-    if message.migrate_to_chat_id:
-        return ChatMigrated(here, str(message.migrate_to_chat_id))
-    return ChatMigrated(str(message.migrate_from_chat_id), here)
 
 
 def _button_press(query: CallbackQuery, us: OwnBot, now: datetime) -> ButtonPress | None:
@@ -118,7 +113,9 @@ def _message(message: Message, us: OwnBot, edit: int | None) -> NewMessage | Non
         burst=message.media_group_id,
         files=files,
         # Seconds do not tell two edits apart; the update id does, and stays the same in a repetition.
-        revision=None if edit is None else Revision(version=f"{_seconds(message.edit_date)}.{edit}"),
+        revision=None
+        if edit is None
+        else Revision(version=f"{int(message.edit_date.timestamp()) if message.edit_date else 0}.{edit}"),
     )
     return NewMessage(inbound, Trust(is_bot=bool(user and user.is_bot and not message.sender_chat)))
 
@@ -163,10 +160,6 @@ def _root(message: Message) -> Message | None:
 def _is_sent_by(message: Message | None, us: OwnBot) -> bool:
     author: User | None = message.from_user if message else None
     return author is not None and author.id == us.id
-
-
-def _seconds(at: datetime | None) -> int:
-    return int(at.timestamp()) if at else 0
 
 
 # Addressing

@@ -5,7 +5,7 @@ from itertools import count
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 
 from palaver.platforms import markdown
 from palaver.protocols import Unit
@@ -201,10 +201,6 @@ def _grid(table: markdown.Table, *, is_even: bool) -> str:
     if not is_even:
         return "\n".join("|".join(row) for row in rows)
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    lines = [" | ".join(_padded(cell, width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    lines = [" | ".join(set_cell_size(cell, width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     lines.insert(1, "-+-".join("-" * width for width in widths))
     return "\n".join(line.rstrip() for line in lines)
-
-
-def _padded(cell: str, width: int) -> str:
-    return cell + " " * (width - cell_len(cell))

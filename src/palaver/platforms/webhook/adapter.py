@@ -94,7 +94,8 @@ class WebhookAdapter:
             await receiver.receive(inbound, Trust())
         waits = self._options.deliver == CALLER
         answer = await receiver.wait_for_answer(inbound.source, self._options.wait if waits else 0)
-        if waits and answer and _is_success(answer) and _prefers_text(request.headers.get("accept", "")):
+        has_answer = answer and answer.is_settled and answer.refused is None and not answer.has_failed
+        if waits and answer and has_answer and _prefers_text(request.headers.get("accept", "")):
             return HttpResponse(body=answer.text.encode("utf-8", "replace"))
         return _response(self.account, answer, with_text=waits, is_duplicate=is_duplicate)
 
@@ -142,10 +143,6 @@ def _poster(options: WebhookOptions):  # noqa: ANN202 - its module needs an extr
         ) from error
     secret = options.secret.get_secret_value() if options.secret else None
     return Poster(options.url.get_secret_value(), decode_secret(options.scheme, secret) if secret else None)
-
-
-def _is_success(answer: AnswerStatus) -> bool:
-    return answer.is_settled and answer.refused is None and not answer.has_failed
 
 
 def _prefers_text(accept: str) -> bool:

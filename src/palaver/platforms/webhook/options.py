@@ -143,10 +143,6 @@ def _places(text: str) -> tuple[Place, ...]:
     return tuple(target for target in targets if isinstance(target, Place))
 
 
-def _new_secret() -> str:
-    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
-
-
 GUIDE = SetupGuide(
     before="A program sends you requests, or you post events to it. The secret proves who signed them.",
     questions=[
@@ -170,7 +166,7 @@ GUIDE = SetupGuide(
         SetupQuestion(
             option="secret",
             prompt="Secret (hidden while you type; leave empty for a new one):",
-            generate=_new_secret,
+            generate=lambda: SECRET_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode(),
         ),
         SetupQuestion(
             option="text",
