@@ -41,6 +41,20 @@ async def test_an_answer_that_is_far_too_long_is_cut_and_stands_whole_in_the_tra
         assert "".join(shown.split()).endswith("".join(texts.CUT.split()))
 
 
+async def _gap(_request: Request) -> AsyncGenerator[Event]:
+    yield Final(text=f"before{' ' * 10_000}after")
+
+
+async def test_an_answer_with_a_far_too_long_gap_says_that_it_is_cut(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", agent=Scripted(_gap), limits=Limits(text=32)) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        await here.settled()
+        shown = "".join(message.text for message in chat.shown)
+        assert "".join(shown.split()) == "before" + "".join(texts.CUT.split())
+
+
 class Unfiled(FakeAdapter):
     send_file = None  # pyright: ignore[reportAssignmentType]
 

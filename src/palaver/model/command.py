@@ -35,19 +35,15 @@ class Arg:
 
     @property
     def usage(self) -> str:
-        shape = "|".join(self.choices) or self.hint or self.name
-        match self.kind:
-            case ArgKind.FLAG:
-                shape = f"--{self.name}"
-            case ArgKind.COUNT:
-                shape = f"--{self.name} <n>"
-            case ArgKind.OPTION:
-                shape = f"--{self.name} <{shape}>"
-            case _:
-                shape = f"<{shape}>"
-        return shape if self.required else f"[{shape}]"
+        shape = "n" if self.kind is ArgKind.COUNT else "|".join(self.choices) or self.hint or self.name
+        value = "" if self.kind is ArgKind.FLAG else f"<{shape}>"
+        usage = f"--{self.name} {value}".rstrip() if self.kind in _OPTIONS else value
+        return usage if self.required else f"[{usage}]"
 
 
+_OPTIONS = {ArgKind.FLAG: 1, ArgKind.COUNT: 2, ArgKind.OPTION: 2}
+"""How many words each kind takes."""
+_NUMBERS = {ArgKind.NUMBER, ArgKind.COUNT}
 YES = Arg(name="yes", kind=ArgKind.FLAG)
 """Confirms a command that otherwise only shows what it would do."""
 
@@ -96,7 +92,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _SHAPE = re.compile(r"/(?P<name>[A-Za-z][A-Za-z0-9_-]*)(?:@(?P<bot>\w+))?(?:\s+(?P<rest>.*))?", re.DOTALL)
 # Phones turn two hyphens into a dash.
 _FLAG = re.compile(r"(?:--|[\u2013\u2014])(?P<name>[A-Za-z][A-Za-z-]*)")
-_LARGEST_NUMBER = 999_999_999
+_LARGEST_NUMBER, _MAX_DIGITS = 999_999_999, 10
 _LONGEST_GUESS = 64
 
 
@@ -147,21 +143,19 @@ def _invocation(command: Command, rest: str) -> Invocation:
     for arg in command.args:
         if arg.kind in _OPTIONS and (arg.kind is ArgKind.FLAG or arg.name not in options):
             continue
-        value, rest = (options[arg.name], rest) if arg.kind in _OPTIONS else _take(arg, rest)
+        if arg.kind in _OPTIONS:
+            value = options[arg.name]
+        else:
+            value, rest = (rest, "") if arg.kind is ArgKind.REST else _take_word(rest)
         _check(command, arg, value)
         if value and arg.kind in _NUMBERS:
-            numbers[arg.name] = _number(value)
+            numbers[arg.name] = min(int(value.lstrip("0")[:_MAX_DIGITS] or "0"), _LARGEST_NUMBER)
         elif value:
             words[arg.name] = value
     if rest:
         raise _bad(command, "does not take" if command.args else "takes no arguments.", rest)
     flags = frozenset(arg.name for arg in command.args if arg.kind is ArgKind.FLAG and arg.name in options)
     return Invocation(command=command, words=words, numbers=numbers, flags=flags)
-
-
-_OPTIONS = {ArgKind.FLAG: 1, ArgKind.COUNT: 2, ArgKind.OPTION: 2}
-"""How many words each kind takes."""
-_NUMBERS = {ArgKind.NUMBER, ArgKind.COUNT}
 
 
 def _take_options(command: Command, rest: str) -> tuple[dict[str, str], str]:
@@ -173,7 +167,7 @@ def _take_options(command: Command, rest: str) -> tuple[dict[str, str], str]:
     taken: dict[str, str] = {}
     start, end = 0, len(pieces)
     ahead, behind = dict(lengths), dict(lengths)
-    while start < end and (length := _length(pieces[start], ahead)):
+    while start < end and (length := ahead.get(_flag(pieces[start]), 0)):
         taken[_flag(pieces[start])] = " ".join(pieces[start + 2 : start + 2 * length : 2])
         del ahead[_flag(pieces[start])]
         start += 2 * length
@@ -203,24 +197,16 @@ def _no_option(command: Command, word: str) -> BadArgument:
     return BadArgument(problem, found=word, allowed=allowed, example=f"/{command.name} -- --text")
 
 
-def _length(piece: str, lengths: Mapping[str, int]) -> int:
-    return lengths.get(_flag(piece), 0)
-
-
 def _last_option(pieces: Sequence[str], start: int, end: int, lengths: Mapping[str, int]) -> int | None:
     """Return where the last option begins; one without its value stands alone."""
     places = ((end + 1 - 2 * length, length) for length in (1, 2))
-    return next((at for at, length in places if at >= start and _length(pieces[at], lengths) >= length), None)
+    return next((at for at, length in places if at >= start and lengths.get(_flag(pieces[at]), 0) >= length), None)
 
 
 def _flag(word: str) -> str:
     """Return the name in `--name`, or "" if the word is no flag."""
     found = _FLAG.fullmatch(word)
     return found["name"].lower() if found else ""
-
-
-def _take(arg: Arg, rest: str) -> tuple[str, str]:
-    return (rest, "") if arg.kind is ArgKind.REST else _take_word(rest)
 
 
 def _take_word(rest: str) -> tuple[str, str]:
@@ -239,12 +225,6 @@ def _check(command: Command, arg: Arg, value: str) -> None:
         raise _bad(command, f"needs a whole number for {arg.name}, not", value)
     elif arg.choices and value not in arg.choices:
         raise _bad(command, f"has no {arg.name}", value)
-
-
-def _number(digits: str) -> int:
-    """Return the number, at most `_LARGEST_NUMBER`."""
-    significant = digits.lstrip("0")
-    return _LARGEST_NUMBER if len(significant) > len(str(_LARGEST_NUMBER)) else int(significant or "0")
 
 
 def _bad(command: Command, problem: str, found: str) -> BadArgument:

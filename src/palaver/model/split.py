@@ -4,7 +4,6 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from enum import Enum
-from itertools import pairwise
 
 from palaver.model.errors import BadArgument
 from palaver.model.text import can_cut, last_cut
@@ -71,8 +70,7 @@ class Piece:
 def split(text: str, limit: int, unit: Unit = Unit.CODE_POINTS) -> tuple[Piece, ...]:
     """Split `text` into pieces whose bodies join to it and whose texts measure at most `limit`.
 
-    White space shares a piece with nearby words, because platforms refuse a blank message. A piece is blank only in
-    white space about as long as a piece, or next to a fence or table that just fits into one.
+    Blank pieces are left out, because platforms refuse a blank message. Blank text is one blank piece.
     """
     if limit < unit.widest:
         allowed = f"{unit.widest} or more, so that every character fits"
@@ -82,7 +80,8 @@ def split(text: str, limit: int, unit: Unit = Unit.CODE_POINTS) -> tuple[Piece, 
     if unit.measure(text) <= limit and not _FRAME.search(text):
         return (Piece(prefix="", body=text, suffix=""),) if text else ()
     blocks = tuple(_blocks(text, lambda frame: unit.measure(frame) <= limit // 2))
-    return tuple(_Splitter(text, limit, unit, blocks).pieces())
+    pieces = tuple(_Splitter(text, limit, unit, blocks).pieces())
+    return tuple(piece for piece in pieces if not piece.text.isspace()) or pieces[:1]
 
 
 _FRAME = re.compile(r"```|~~~|\|")  # Every fence or table contains one of these.
@@ -142,7 +141,7 @@ class _Splitter:
         self._starts = [block.start for block in blocks]
 
     def pieces(self) -> Iterator[Piece]:
-        cuts = self._without_blanks([0, *self._cuts()])
+        cuts = [0, *self._cuts()]
         return map(self._piece, cuts, cuts[1:])
 
     def _piece(self, start: int, end: int) -> Piece:
@@ -157,50 +156,9 @@ class _Splitter:
             end = self._end(end, self._limit - self._measure(block.prefix if block else ""))
             yield end
 
-    def _without_blanks(self, cuts: list[int]) -> list[int]:
-        """Remove or move the cuts around blank pieces where that helps."""
-        for at in reversed(range(len(cuts) - 1)):
-            if self._count_blanks(cuts[at : at + 2]):
-                near = slice(max(at - 1, 0), at + 3)
-                others = self._other_cuts(cuts[near.start : at], cuts[at], cuts[at + 1], cuts[at + 2 : near.stop])
-                better = (other for other in others if self._count_blanks(other) < self._count_blanks(cuts[near]))
-                cuts[near] = next(filter(self._fits, better), cuts[near])
-        return cuts
-
-    def _other_cuts(self, before: list[int], start: int, end: int, after: list[int]) -> Iterator[list[int]]:
-        """Yield ways to avoid a blank piece: merge it into a neighbour, or move words from a neighbour into it."""
-        if before:
-            yield [*before, end, *after]
-        if after:
-            yield [*before, start, *after]
-        if before:
-            first, last = max(before[0], end - self._limit), before[0] + len(self._text[before[0] : start].rstrip()) - 1
-            yield from ([*before, cut, end, *after] for cut in self._cuts_between(first, last))
-        if after:
-            last = self._reach(start, self._limit)
-            yield from ([*before, start, cut, *after] for cut in self._cuts_between(end, last))
-
-    def _cuts_between(self, start: int, stop: int) -> Iterator[int]:
-        """Yield cuts between words or, in a block, between lines, last first; then the last cut inside a word."""
-        ends = [match.end() for match in _SPACE.finditer(self._text, start, stop)]
-        yield from filter(self._can_cut, reversed(ends))
-        yield from filter(self._can_cut, {self._cut_in_word(start, stop)})
-
-    def _can_cut(self, index: int) -> bool:
-        block = self._block_around(index)
-        between_lines = block and block.body < index < block.last and self._text[index - 1] == "\n"
-        return self._is_clean(index) and bool(between_lines or not block)
-
-    def _fits(self, cuts: list[int]) -> bool:
-        pieces = map(self._piece, cuts, cuts[1:])
-        return all(piece.body and self._measure(piece.text) <= self._limit for piece in pieces)
-
-    def _count_blanks(self, cuts: list[int]) -> int:
-        return sum(self._piece(start, end).text.isspace() for start, end in pairwise(cuts))
-
     def _end(self, start: int, room: int) -> int:
         stop = self._reach(start, room)
-        if stop == len(self._text) and self._fits([start, stop]):
+        if stop == len(self._text) and self._measure(self._piece(start, stop).text) <= self._limit:
             return stop
         block = self._block_around(stop)
         if block and block.start > start and self._fits_in_one(block):

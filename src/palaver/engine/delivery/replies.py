@@ -156,7 +156,7 @@ def _pieces(text: str, limits: Limits) -> list[str]:
     # The rest is in none of the kept pieces: no piece holds more than `room` characters.
     beginning = text[: (MAX_PARTS + 1) * room]
     pieces = [piece.text for piece in split(beginning, room, limits.unit)]
-    if len(pieces) <= MAX_PARTS:
+    if len(pieces) <= MAX_PARTS and beginning == text:
         return pieces
     end = [piece.text for piece in split(texts.CUT, room, limits.unit)][:MAX_PARTS]
     return [*pieces[: MAX_PARTS - len(end)], *end]
