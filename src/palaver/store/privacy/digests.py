@@ -91,12 +91,16 @@ class Content(NamedTuple):
     digest: Callable[[Digests, Any], str]
 
 
+def _entry_of(row: Row) -> Entry:
+    return entries_of([row[1]])[0]
+
+
 CONTENTS = (
     Content(
         "entries",
         "entry",
         "SELECT id, body FROM entries WHERE id > ? ORDER BY id",
-        lambda row: entries_of([row[1]])[0],
+        _entry_of,
         Digests.entry,
     ),
     Content(

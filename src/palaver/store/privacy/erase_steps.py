@@ -127,22 +127,11 @@ def erase_share(
     ids = [number * SEQS + entry.seq for entry in entries]
     yield "DELETE FROM entries WHERE id = ?", [(id_,) for id_ in ids]
     yield from _drop_files(erasure, "entry", ids, digests)
-    for first, last in _consecutive(sorted(entry.seq for entry in entries)):
-        yield from write_journal("delete", number, first, last)
+    for entry in entries:
+        yield from write_journal("delete", number, entry.seq, entry.seq)
     # The title may quote them.
     yield "UPDATE sessions SET title = NULL WHERE no = ?", (number,)
     return len(ids)
-
-
-def _consecutive(seqs: Sequence[int]) -> list[tuple[int, int]]:
-    """Return first and last of each run of consecutive numbers, to journal exactly what was deleted."""
-    ranges: list[tuple[int, int]] = []
-    for seq in seqs:
-        if ranges and ranges[-1][1] == seq - 1:
-            ranges[-1] = (ranges[-1][0], seq)
-        else:
-            ranges.append((seq, seq))
-    return ranges
 
 
 def without_person(source: Source) -> Source:

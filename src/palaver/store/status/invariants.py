@@ -30,124 +30,93 @@ PROMISES = {
     "P3": "nobody sees another's conversation",
     "P4": "nothing is irreversible",
 }
-INVARIANTS = (
-    Invariant(
-        "P1",
-        "every received message has a known state",
-        "SELECT no FROM inbox WHERE state NOT IN ('waiting', 'in-turn', 'done', 'refused', 'failed')",
-    ),
-    Invariant(
-        "P1",
-        "every message in a turn points to a turn of its conversation",
-        "SELECT i.no FROM inbox i WHERE i.state = 'in-turn'"
-        " AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.no = i.turn_no AND t.key = i.key)",
-    ),
-    Invariant(
-        "P1",
-        "a message with a turn has the state in-turn",
-        "SELECT no FROM inbox WHERE state <> 'in-turn' AND turn_no IS NOT NULL",
-    ),
-    Invariant(
-        "P1",
-        "a conversation is in the ready queue exactly while messages wait in it",
-        "SELECT key FROM ready_queue q WHERE NOT EXISTS"
-        " (SELECT 1 FROM inbox i WHERE i.key = q.key AND i.state = 'waiting')"
-        " UNION ALL SELECT DISTINCT key FROM inbox i WHERE i.state = 'waiting'"
-        " AND NOT EXISTS (SELECT 1 FROM ready_queue q WHERE q.key = i.key)",
-    ),
-    Invariant(
-        "P1",
-        "every send has a known state",
-        "SELECT id FROM outbox WHERE state NOT IN ('due', 'claimed', 'delivered', 'dead', 'unclear')",
-    ),
-    Invariant(
-        "P1",
-        "a claimed send has a worker and a deadline, and no other send has",
-        "SELECT id FROM outbox WHERE (state = 'claimed') <> (worker IS NOT NULL AND claim_until IS NOT NULL)",
-    ),
-    Invariant(
-        "P2",
-        "a conversation has at most one open session",
-        "SELECT key FROM sessions WHERE ended IS NULL GROUP BY key HAVING count(*) > 1",
-    ),
-    Invariant(
-        "P2",
-        "a conversation has at most one open turn",
-        f"SELECT key FROM turns WHERE state IN {OPEN_TURN} GROUP BY key HAVING count(*) > 1",
-    ),
-    Invariant(
-        "P2",
-        "only finished turns have replies in the outbox",
-        f"SELECT o.id FROM outbox o LEFT JOIN turns t ON t.no = o.id / {REPLIES}"
-        f" WHERE o.id > 0 AND (t.no IS NULL OR t.state IN {OPEN_TURN})",
-    ),
-    Invariant(
-        "P2",
-        "the replies of a turn are numbered without gaps",
-        f"SELECT o.id FROM outbox o WHERE o.id > 0 AND (o.cause_kind IS NOT NULL OR (o.id % {REPLIES} > 0"
-        " AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.id = o.id - 1)))",
-    ),
-    Invariant(
-        "P2",
-        "a turn has an end time exactly when it is done or failed",
-        f"SELECT no FROM turns WHERE (state IN {OPEN_TURN}) <> (ended IS NULL)",
-    ),
-    Invariant(
-        "P2",
-        "the session of an open turn belongs to the turn's conversation",
-        "SELECT t.no FROM turns t JOIN sessions s ON s.no = t.session_no"
-        f" WHERE t.state IN {OPEN_TURN} AND s.key <> t.key",
-    ),
-    Invariant(
-        "P3",
-        "every turn belongs to a session that exists",
-        "SELECT t.no FROM turns t WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.no = t.session_no)",
-    ),
-    Invariant(
-        "P3",
-        "every entry belongs to a session that exists and has a number below its next",
-        f"SELECT e.id FROM entries e LEFT JOIN sessions s ON s.no = e.id / {SEQS}"
-        f" WHERE s.no IS NULL OR e.id % {SEQS} >= s.next_seq",
-    ),
-    Invariant(
-        "P3",
-        "every participant belongs to a session that exists",
-        "SELECT p.session_no FROM participants p WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.no = p.session_no)",
-    ),
-    Invariant(
-        "P3",
-        "every waiting message was sent in its own conversation or in a chat attached to it",
-        "SELECT i.no FROM inbox i LEFT JOIN attached_chats a ON a.place = coalesce(i.place, i.key)"
-        " WHERE i.state = 'waiting' AND i.key <> coalesce(a.key, i.place, i.key)",
-    ),
-    Invariant(
-        "P3",
-        "no chat is attached to a conversation that is itself attached elsewhere",
-        "SELECT a.place FROM attached_chats a JOIN attached_chats b ON b.place = a.key",
-    ),
-    Invariant(
-        "P4",
-        "every hidden entry was hidden by an operation on its session",
-        "SELECT e.id FROM entries e LEFT JOIN operations o ON o.no = e.hidden_by"
-        f" WHERE e.hidden_by IS NOT NULL AND (o.no IS NULL OR o.session_no <> e.id / {SEQS})",
-    ),
-    Invariant(
-        "P4",
-        "no visible entry comes before the point where reading its session starts",
-        f"SELECT e.id FROM entries e JOIN sessions s ON s.no = e.id / {SEQS}"
-        f" WHERE e.hidden_by IS NULL AND e.id % {SEQS} < s.shown_from",
-    ),
-    Invariant(
-        "P4",
-        "every route points to a session that exists",
-        "SELECT r.key FROM routes r WHERE NOT EXISTS (SELECT 1 FROM sessions s WHERE s.no = r.session_no)",
-    ),
-    Invariant(
-        "P4",
-        "the route of a conversation points to its open session",
-        "SELECT s.key FROM sessions s LEFT JOIN routes r ON r.key = s.key WHERE s.ended IS NULL"
-        " AND (r.session_no IS NULL OR r.session_no <> s.no)",
-    ),
+_RULES = {
+    "P1": {
+        "every received message has a known state": (
+            "SELECT no FROM inbox WHERE state NOT IN ('waiting', 'in-turn', 'done', 'refused', 'failed')"
+        ),
+        "every message in a turn points to a turn of its conversation": (
+            "SELECT i.no FROM inbox i WHERE i.state = 'in-turn'"
+            " AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.no = i.turn_no AND t.key = i.key)"
+        ),
+        "a message with a turn has the state in-turn": (
+            "SELECT no FROM inbox WHERE state <> 'in-turn' AND turn_no IS NOT NULL"
+        ),
+        "a conversation is in the ready queue exactly while messages wait in it": (
+            "SELECT key FROM ready_queue q WHERE NOT EXISTS"
+            " (SELECT 1 FROM inbox i WHERE i.key = q.key AND i.state = 'waiting')"
+            " UNION ALL SELECT DISTINCT key FROM inbox i WHERE i.state = 'waiting'"
+            " AND NOT EXISTS (SELECT 1 FROM ready_queue q WHERE q.key = i.key)"
+        ),
+        "every send has a known state": (
+            "SELECT id FROM outbox WHERE state NOT IN ('due', 'claimed', 'delivered', 'dead', 'unclear')"
+        ),
+        "a claimed send has a worker and a deadline, and no other send has": (
+            "SELECT id FROM outbox WHERE (state = 'claimed') <> (worker IS NOT NULL AND claim_until IS NOT NULL)"
+        ),
+    },
+    "P2": {
+        "a conversation has at most one open session": (
+            "SELECT key FROM sessions WHERE ended IS NULL GROUP BY key HAVING count(*) > 1"
+        ),
+        "a conversation has at most one open turn": (
+            f"SELECT key FROM turns WHERE state IN {OPEN_TURN} GROUP BY key HAVING count(*) > 1"
+        ),
+        "only finished turns have replies in the outbox": (
+            f"SELECT o.id FROM outbox o LEFT JOIN turns t ON t.no = o.id / {REPLIES}"
+            f" WHERE o.id > 0 AND (t.no IS NULL OR t.state IN {OPEN_TURN})"
+        ),
+        "the replies of a turn are numbered without gaps": (
+            f"SELECT o.id FROM outbox o WHERE o.id > 0 AND (o.cause_kind IS NOT NULL OR (o.id % {REPLIES} > 0"
+            " AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.id = o.id - 1)))"
+        ),
+        "a turn has an end time exactly when it is done or failed": (
+            f"SELECT no FROM turns WHERE (state IN {OPEN_TURN}) <> (ended IS NULL)"
+        ),
+        "the session of an open turn belongs to the turn's conversation": (
+            "SELECT t.no FROM turns t JOIN sessions s ON s.no = t.session_no"
+            f" WHERE t.state IN {OPEN_TURN} AND s.key <> t.key"
+        ),
+    },
+    "P3": {
+        "every turn belongs to a session that exists": (
+            "SELECT no FROM turns WHERE session_no NOT IN (SELECT no FROM sessions)"
+        ),
+        "every entry belongs to a session that exists and has a number below its next": (
+            f"SELECT e.id FROM entries e LEFT JOIN sessions s ON s.no = e.id / {SEQS}"
+            f" WHERE s.no IS NULL OR e.id % {SEQS} >= s.next_seq"
+        ),
+        "every participant belongs to a session that exists": (
+            "SELECT session_no FROM participants WHERE session_no NOT IN (SELECT no FROM sessions)"
+        ),
+        "every waiting message was sent in its own conversation or in a chat attached to it": (
+            "SELECT i.no FROM inbox i LEFT JOIN attached_chats a ON a.place = coalesce(i.place, i.key)"
+            " WHERE i.state = 'waiting' AND i.key <> coalesce(a.key, i.place, i.key)"
+        ),
+        "no chat is attached to a conversation that is itself attached elsewhere": (
+            "SELECT a.place FROM attached_chats a JOIN attached_chats b ON b.place = a.key"
+        ),
+    },
+    "P4": {
+        "every hidden entry was hidden by an operation on its session": (
+            "SELECT e.id FROM entries e LEFT JOIN operations o ON o.no = e.hidden_by"
+            f" WHERE e.hidden_by IS NOT NULL AND (o.no IS NULL OR o.session_no <> e.id / {SEQS})"
+        ),
+        "no visible entry comes before the point where reading its session starts": (
+            f"SELECT e.id FROM entries e JOIN sessions s ON s.no = e.id / {SEQS}"
+            f" WHERE e.hidden_by IS NULL AND e.id % {SEQS} < s.shown_from"
+        ),
+        "every route points to a session that exists": (
+            "SELECT key FROM routes WHERE session_no NOT IN (SELECT no FROM sessions)"
+        ),
+        "the route of a conversation points to its open session": (
+            "SELECT s.key FROM sessions s LEFT JOIN routes r ON r.key = s.key WHERE s.ended IS NULL"
+            " AND (r.session_no IS NULL OR r.session_no <> s.no)"
+        ),
+    },
+}
+INVARIANTS = tuple(
+    Invariant(promise, sentence, sql) for promise, rules in _RULES.items() for sentence, sql in rules.items()
 )
 
 _MINUTE_MICROS = 60_000_000
