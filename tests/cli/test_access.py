@@ -117,10 +117,10 @@ def test_everybody_a_platform_and_a_person_can_be_named(call: Call) -> None:
 @pytest.mark.parametrize(
     ("command", "nothing"),
     [
-        ("people list", "There is nobody."),
-        ("people receipts", "Nobody was forgotten."),
-        ("pair list", "Nobody waits to be let in."),
-        ("grants list", "No grant was added: those without a number are of the configuration."),
+        ("people list", "There are no people yet."),
+        ("people receipts", "Nothing was deleted for a person yet."),
+        ("pair list", "Nobody asks for access."),
+        ("grants list", "No grants were added. Grants without a number come from the configuration."),
         ("grants log", "Nothing was changed yet."),
         ("usage", "Nothing was used in this time."),
         ("sessions list", "There are no such sessions."),

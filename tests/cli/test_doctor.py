@@ -47,7 +47,7 @@ def test_what_is_broken_is_named_with_a_way_to_mend_it(store: str, capsys: pytes
     assert main(["doctor", "--store", store, "--json"]) == 1
     broken = [check for check in json.loads(capsys.readouterr().out)["checks"] if not check["ok"]]
     assert any("every route points to a session" in check["name"] for check in broken)
-    assert all(check["mend"] for check in broken)
+    assert all(check["fix"] for check in broken)
 
 
 def test_an_account_that_is_refused_is_named(store: str, capsys: pytest.CaptureFixture[str]) -> None:

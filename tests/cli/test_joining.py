@@ -75,7 +75,8 @@ def test_an_account_is_tried_and_written_and_its_owner_let_in(
         f"        token_file: {tmp_path}/token\n        mood: well\n# the end\n"
     )
     said = capsys.readouterr()
-    assert "has dove:main from now on: @dove" in said.out
+    assert "Added dove:main to " in said.out
+    assert ": @dove" in said.out
     assert "Doves sleep at night." in said.out
     assert "dove:7:x is its owner." in said.out
     assert TOKEN not in said.out + said.err

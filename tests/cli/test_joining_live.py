@@ -37,7 +37,8 @@ def walk(terminal: Terminal) -> None:
     terminal.types(f"{TOKEN}\n")
     terminal.shows("Your own Telegram user id")
     terminal.types("7\n")
-    terminal.shows(f"has telegram:main from now on: @{BOT['username']}.")
+    terminal.shows("Added telegram:main to")
+    terminal.shows(f": @{BOT['username']}.")
     terminal.shows("/setprivacy")
     terminal.shows("telegram:7 is its owner.")
     assert terminal.process.wait(PATIENCE) == 0

@@ -23,7 +23,7 @@ def test_nothing_plays_tricks_on_a_terminal(
     monkeypatch.setattr("sys.stdin", io.StringIO())
     for say in (print_line, print_note, print_heading, confirmed):
         say(trick)
-    print_verdict(trick, trick, ok=False, mend=trick)
+    print_verdict(trick, trick, ok=False, fix=trick)
     printed = capsys.readouterr()
     assert (printed.out + printed.err).count(r"a\x1b[31mb\u202ec") == 7
     assert not {"\x1b", "\u202e"} & {*printed.out, *printed.err}

@@ -46,14 +46,14 @@ def test_from_an_export_to_a_receipt_that_holds(path: Path, capsys: pytest.Captu
     assert SECRET in (folder / "ann.jsonl").read_text()
     assert OTHERS not in (folder / "ann.jsonl").read_text()
     assert main(["people", "verify", str(folder / "ann.jsonl"), *store]) == 0
-    assert "whole and unchanged" in capsys.readouterr().out
+    assert "Complete and unchanged" in capsys.readouterr().out
     assert main(["people", "forget", ANN, "--dry-run", *store]) == 0
     assert "1 conversation with 2 entries" in capsys.readouterr().out
     assert main(["people", "forget", ANN, *store]) == 2
     assert "--yes" in capsys.readouterr().err
     receipt = folder / "receipt.json"
     assert main(["people", "forget", ANN, "--yes", "--receipt", str(receipt), *store]) == 0
-    assert "is forgotten" in capsys.readouterr().out
+    assert "Deleted everything about" in capsys.readouterr().out
     (folder / "ann.jsonl").unlink()
     for file in folder.iterdir():
         assert SECRET.encode() not in file.read_bytes(), file
@@ -88,7 +88,7 @@ def test_what_is_not_done_is_not_called_done(
     assert main(["people", "forget", ANN, "--yes", "--store", str(path)]) == 1
     printed = capsys.readouterr()
     assert "Run this again for the rest." in printed.err
-    assert "is forgotten" not in printed.out
+    assert "Deleted everything about" not in printed.out
     assert main(["people", "forget", ANN, "--yes", "--store", str(path)]) == 0
 
 
@@ -136,7 +136,7 @@ def test_somebody_of_whom_nothing_is_kept(path: Path, command: list[str], capsys
     assert "Nothing is stored about 'telegram:999'" in printed.err
     assert not printed.out
     assert main(["people", "receipts", "--store", str(path)]) == 0
-    assert "Nobody was forgotten" in capsys.readouterr().err
+    assert "Nothing was deleted for a person yet" in capsys.readouterr().err
 
 
 def test_what_is_no_receipt(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

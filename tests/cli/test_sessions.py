@@ -450,7 +450,7 @@ def test_somebody_is_asked(
 
 
 def test_delete(filled: Palaver) -> None:
-    assert "Holiday is deleted, with 8 entries" in filled("delete", "Holiday", "--yes")
+    assert "Holiday deleted with 8 entries" in filled("delete", "Holiday", "--yes")
     assert as_json(filled("delete", ROOM, SHELF, ROOM, "--yes", "--json"))["deleted"] == [
         {"id": ROOM, "title": None, "entries": 2, "turns": 1},
         {"id": SHELF, "title": "Kitchen shelf", "entries": 2, "turns": 1},
@@ -498,7 +498,7 @@ def test_prune(filled: Palaver) -> None:
     assert as_json(filled("prune", "--before", "2026-03-27", "--yes", "--json"))["deleted"]["sessions"] == 0
     assert as_json(filled("prune", "--keep", "1", "--yes", "--json"))["deleted"]["sessions"] == 0
     assert as_json(filled("prune", "--keep", "0", "--platform", "discord", "--yes", "--json"))["found"]["sessions"] == 0
-    assert "1 session deleted, with 2 entries" in filled("prune", "--older-than", "2d", "--yes")
+    assert "1 session deleted with 2 entries" in filled("prune", "--older-than", "2d", "--yes")
     assert listed(filled("list", "--json")) == [HOLIDAY, ROOM]
 
 
@@ -562,7 +562,7 @@ def test_a_session_in_use_is_not_deleted(home: Path, capsys: pytest.CaptureFixtu
     assert main(["sessions", "delete", session, "Kitchen shelf", "--yes"]) == 1
     printed = capsys.readouterr()
     assert "in the middle of a turn" in printed.err
-    assert "Kitchen shelf is deleted" in printed.out
+    assert "Kitchen shelf deleted" in printed.out
     assert main(["sessions", "delete", session, "--yes", "--json"]) == 1
     assert as_json(capsys.readouterr().out) == {"deleted": [], "busy": [session]}
 

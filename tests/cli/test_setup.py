@@ -120,7 +120,7 @@ def test_what_is_there_is_not_replaced_silently(own: Path, capsys: pytest.Captur
     own.parent.mkdir()
     own.write_text("agent: {name: echo, streams: true}\n")
     assert main(["setup", "--agent", "echo"]) == 2
-    assert "already says who answers" in capsys.readouterr().err
+    assert "already chooses the agent" in capsys.readouterr().err
     assert own.read_text() == "agent: {name: echo, streams: true}\n"
     assert main(["setup", "--agent", "echo", "--yes"]) == 0
     assert own.read_text() == "agent:\n  name: echo\n"
@@ -269,10 +269,10 @@ def terminal(own: Path) -> Iterator[Terminal]:
 
 def test_three_questions_and_a_key_that_nobody_sees(own: Path, terminal: Terminal) -> None:
     with provider(Says(text="Yes.")) as served:
-        terminal.shows("Who answers?")
+        terminal.shows("Which agent answers?")
         terminal.types("nobody\n")
         terminal.shows("Unknown agent or model 'nobody'")
-        terminal.shows("Who answers?")
+        terminal.shows("Which agent answers?")
         terminal.types(f"openai:small {served.url}/v1\n")
         terminal.shows("The key for openai")
         terminal.types("NOT_SET\n")
@@ -297,7 +297,7 @@ def test_three_questions_and_a_key_that_nobody_sees(own: Path, terminal: Termina
 
 
 def test_whoever_leaves_in_the_middle_changes_nothing(own: Path, terminal: Terminal) -> None:
-    terminal.shows("Who answers?")
+    terminal.shows("Which agent answers?")
     terminal.types("\x04")
     terminal.shows("Nothing was changed")
     assert terminal.process.wait(PATIENCE) == 1

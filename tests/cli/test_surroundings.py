@@ -225,7 +225,7 @@ def test_a_store_that_cannot_be_written_now_is_the_same_failure_for_every_comman
 
 
 @pytest.mark.usefixtures("home")
-def test_a_store_that_cannot_be_opened_is_something_to_mend() -> None:
+def test_a_store_that_cannot_be_opened_is_something_to_fix() -> None:
     done = palaver("doctor", before=on_a_full_disk(8))
     assert (done.returncode, done.stderr) == (1, "")
     assert [line[:20] for line in done.stdout.splitlines() if line.startswith("wrong")] == ["wrong database: the "]

@@ -94,7 +94,7 @@ def test_a_mistake_in_an_option_says_where_it_is(options: str, field: str, words
         ("matrix: {accounts: {a: {user_id: '@a:e'}}}", "for example homeserver: https://matrix.example.org"),
         ("matrix: {accounts: {a: {access_token: '${NONE}'}}}", "that is not set: 'NONE'. Use a variable that is set"),
         ("matrix: {accounts: {a: {access_token: '${NONE}'}}}", "for example export NONE=…"),
-        ("slot: {accounts: {a: {}}}", "for example pip install PACKAGE, with the one that brings slot"),
+        ("slot: {accounts: {a: {}}}", "for example pip install PACKAGE, with a package that supports slot"),
     ],
 )
 def test_a_mistake_says_what_was_found_what_is_allowed_and_an_example(said: str, words: str) -> None:

@@ -33,16 +33,10 @@ Profile = Annotated[str, typer.Option("--profile", metavar="NAME", help="Choose 
 Attach = Annotated[
     str | None,
     typer.Option(
-        "--attach",
-        metavar="WHICH",
-        help="First attach this chat to a conversation elsewhere, by title or id.",
-        show_default=False,
+        "--attach", metavar="WHICH", help="First attach this chat to a conversation elsewhere, by title or id."
     ),
 ]
-Message = Annotated[
-    str | None,
-    typer.Option("--message", "-m", help="Send this message, print the answer, and exit.", show_default=False),
-]
+Message = Annotated[str | None, typer.Option("--message", "-m", help="Send this message, print the answer, and exit.")]
 Window = Annotated[bool, typer.Option("--window", help="Also open the web window, if this starts a gateway.")]
 
 

@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from palaver.agents.plugins import agent_options
-from palaver.cli.output import counted, print_json, print_line, print_rows
+from palaver.cli.output import counted, pick, print_json, print_result, print_rows
+from palaver.cli.shared_options import Json
 from palaver.config.effective import effective_settings
-from palaver.config.errors import MalformedConfig, Mistake
+from palaver.config.errors import MalformedConfig, Mistake, refused_at
 from palaver.config.loader import Loaded, load_with_sources
-from palaver.config.nodes import dotted_path
 from palaver.config.paths import configuration_files, exists
 from palaver.config.validation import format_value
 from palaver.gateway.agents import find_unavailable_agents
@@ -26,10 +26,7 @@ EXAMPLES = {
 
 app = typer.Typer(help="Check and show the configuration.", rich_markup_mode=None)
 
-File = Annotated[
-    str | None, typer.Argument(metavar="[FILE]", help="Use this file instead of your own.", show_default=False)
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+File = Annotated[str | None, typer.Argument(metavar="[FILE]", help="Use this file instead of your own.")]
 
 
 def _environ(file: str | None) -> Mapping[str, str]:
@@ -44,50 +41,27 @@ def check(file: File = None, *, json: Json = False) -> None:
     except MalformedConfig as error:
         _print_mistakes(error.mistakes, json=json)
         raise typer.Exit(2) from error
-    if json:
-        print_json({"ok": True, "mistakes": [], "cautions": list(loaded.warnings)})
-    else:
-        for warning in loaded.warnings:
-            print_line(warning)
-        print_line("The configuration is valid.")
+    fields = {"ok": True, "mistakes": [], "cautions": loaded.warnings}
+    print_result(fields, *loaded.warnings, "The configuration is valid.", as_json=json)
 
 
 def _check_agents(loaded: Loaded) -> None:
     """Raise MalformedConfig if a configured agent cannot start."""
     mistakes = [
-        Mistake(
-            position=loaded.sources.nearest(way).position,
-            field=dotted_path(way),
-            problem=f"{dotted_path(way)}: {refusal.problem}",
-            found=refusal.found,
-            allowed=refusal.allowed,
-            example=refusal.example,
-        )
-        for way, refusal in find_unavailable_agents(loaded.config)
+        refused_at(loaded.sources.nearest(path), path, refusal)
+        for path, refusal in find_unavailable_agents(loaded.config)
     ]
     if mistakes:
         raise MalformedConfig(mistakes)
 
 
 def _print_mistakes(mistakes: tuple[Mistake, ...], *, json: bool) -> None:
-    if json:
-        print_json({"ok": False, "mistakes": [_fields(mistake) for mistake in mistakes]})
-        return
-    for mistake in mistakes:
-        print_line(str(mistake))
-    print_line(f"{counted(len(mistakes), 'mistake')}.")
+    fields = {"ok": False, "mistakes": [_fields(mistake) for mistake in mistakes]}
+    print_result(fields, *map(str, mistakes), f"{counted(len(mistakes), 'mistake')}.", as_json=json)
 
 
 def _fields(mistake: Mistake) -> dict[str, object]:
-    return {
-        "file": None if mistake.position.file is None else str(mistake.position.file),
-        "line": mistake.position.line,
-        "field": mistake.field,
-        "problem": mistake.problem,
-        "found": mistake.found,
-        "allowed": mistake.allowed,
-        "example": mistake.example,
-    }
+    return pick(mistake.position, "file line") | pick(mistake, "field problem found allowed example")
 
 
 @app.command(help=f"Show the settings in effect and where each comes from.\n\n{EXAMPLES['show']}")
@@ -105,9 +79,9 @@ def show(file: File = None, *, json: Json = False) -> None:
 @app.command(help=f"List the configuration files, highest priority first.\n\n{EXAMPLES['path']}")
 def path(*, json: Json = False) -> None:
     files = configuration_files(Path.cwd())
-    found = [("user", files.user, exists(files.user)), ("project", files.project, exists(files.project))]
+    found = [(whose, getattr(files, whose), exists(getattr(files, whose))) for whose in ("user", "project")]
     if json:
-        print_json({"files": [{"whose": whose, "path": str(file), "exists": there} for whose, file, there in found]})
+        print_json({"files": [{"whose": whose, "path": file, "exists": there} for whose, file, there in found]})
         return
     print_rows(
         ["whose", "file", ""], [(whose, str(file), "found" if there else "missing") for whose, file, there in found]

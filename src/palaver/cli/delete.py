@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
@@ -14,6 +15,7 @@ from palaver.cli.output import (
     Progress,
     confirmed,
     counted,
+    pick,
     print_error,
     print_facts,
     print_heading,
@@ -26,16 +28,17 @@ from palaver.cli.output import (
 from palaver.cli.shared_options import (
     EXAMPLES,
     OPERATOR,
+    DryRun,
     Json,
     Names,
     Platform,
     Profile,
     StoreOption,
     Yes,
+    ZoneName,
     ago,
     ask,
     find_exactly,
-    iso,
     moment,
     span,
 )
@@ -50,10 +53,10 @@ from palaver.store.status.session_list import Stats, Totals
 from palaver.store.store import Store
 
 
-def confirm_deletion(question: str, example: str, *, yes: bool) -> bool:
-    """Ask before deleting; without a terminal, require --yes."""
+def confirm_deletion(question: str, example: str, *, yes: bool) -> None:
+    """Ask before deleting, and exit if the answer is no; without a terminal, require --yes."""
     if yes:
-        return True
+        return
     if not sys.stdin.isatty():
         raise BadArgument(
             "Standard input is not a terminal, so nobody can confirm.",
@@ -61,7 +64,8 @@ def confirm_deletion(question: str, example: str, *, yes: bool) -> bool:
             allowed="--yes to delete without asking",
             example=f"{example.removesuffix(' --dry-run')} --yes",
         )
-    return confirmed(question)
+    if not confirmed(question):
+        raise typer.Exit(1)
 
 
 def delete_sessions(names: Names, *, yes: Yes = False, store: StoreOption = None, json: Json = False) -> None:
@@ -70,7 +74,7 @@ def delete_sessions(names: Names, *, yes: Yes = False, store: StoreOption = None
         return list({session.id: session for session in found}.values())
 
     async def delete(opened: Store) -> list[Removed]:
-        """Those in use are left alone; the others go."""
+        """Delete all but those in use."""
         removed: list[Removed] = []
         for session in found:
             try:
@@ -82,10 +86,10 @@ def delete_sessions(names: Names, *, yes: Yes = False, store: StoreOption = None
 
     busy: list[SessionBusy] = []
     found = ask(store, look)
-    if not json:
-        _announce(found)
-    if not confirm_deletion(f"Delete {counted(len(found), 'session')} for good?", EXAMPLES["delete"], yes=yes):
-        raise typer.Exit(1)
+    for session in () if json else found:
+        entries, last = session.counters.entries, ago(session.last_active, shared_options.now())
+        print_line(f"{name_of(session)} ({session.id}): {counted(entries, 'entry')}, last active {last}")
+    confirm_deletion(f"Permanently delete {counted(len(found), 'session')}?", EXAMPLES["delete"], yes=yes)
     _report_delete(ask(store, delete), busy, as_json=json)
 
 
@@ -101,29 +105,15 @@ async def _wipe(store: Store) -> None:
 def _report_delete(removed: list[Removed], busy: list[SessionBusy], *, as_json: bool) -> None:
     if as_json:
         busy_ids = [error.session for error in busy]
-        print_json({"deleted": [_removed_fields(each) for each in removed], "busy": busy_ids})
+        deleted = [pick(each.session, "id title") | pick(each, "entries turns") for each in removed]
+        print_json({"deleted": deleted, "busy": busy_ids})
     else:
         for each in removed:
-            print_line(f"{name_of(each.session)} is deleted, with {counted(each.entries, 'entry')}")
+            print_line(f"{name_of(each.session)} deleted with {counted(each.entries, 'entry')}")
         for error in busy:
             print_error(str(error), as_json=False)
     if busy:
         raise typer.Exit(1)
-
-
-def _announce(found: list[Session]) -> None:
-    for session in found:
-        entries, last = session.counters.entries, ago(session.last_active, shared_options.now())
-        print_line(f"{name_of(session)} ({session.id}): {counted(entries, 'entry')}, last active {last}")
-
-
-def _removed_fields(removed: Removed) -> dict[str, object]:
-    return {
-        "id": removed.session.id,
-        "title": removed.session.title,
-        "entries": removed.entries,
-        "turns": removed.turns,
-    }
 
 
 # Prune
@@ -131,21 +121,16 @@ def _removed_fields(removed: Removed) -> dict[str, object]:
 
 def prune_sessions(
     *,
-    before: Annotated[
-        str, typer.Option("--before", help="Only sessions that ended before this date or time.", show_default=False)
-    ] = "",
+    before: Annotated[str, typer.Option("--before", help="Only sessions that ended before this date or time.")] = "",
     older_than: Annotated[
-        str,
-        typer.Option(
-            "--older-than", help="Only sessions that ended this long ago, for example 90d.", show_default=False
-        ),
+        str, typer.Option("--older-than", help="Only sessions that ended this long ago, for example 90d.")
     ] = "",
     keep: Annotated[
         int | None, typer.Option("--keep", min=0, max=1_000_000_000, help="Keep this many of the newest.")
     ] = None,
     platform: Platform = "",
     profile: Profile = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
+    dry_run: DryRun = False,
     yes: Yes = False,
     store: StoreOption = None,
     json: Json = False,
@@ -163,8 +148,7 @@ def prune_sessions(
     if dry_run or not found.sessions:
         _report_prune(found, Pruned(), as_json=json)
         return
-    if not confirm_deletion(f"Delete {counted(found.sessions, 'session')} for good?", EXAMPLES["prune"], yes=yes):
-        raise typer.Exit(1)
+    confirm_deletion(f"Permanently delete {counted(found.sessions, 'session')}?", EXAMPLES["prune"], yes=yes)
     progress = Progress("sessions deleted")
 
     async def carry_out(opened: Store) -> Pruned:
@@ -190,34 +174,33 @@ def _limit(before: str, older_than: str) -> datetime | None:
 def _print_survey(found: Survey) -> None:
     print_line(f"{counted(found.sessions, 'session')} with {counted(found.entries, 'entry')} would be deleted")
     if found.sample:
+        ended = [ago(each.ended or each.last_active, shared_options.now()) for each in found.sample]
         print_list(
             {"session": "", "title": "bold", "ended": "", "entries": ""},
-            [(each.id, each.title or "", _ended(each), str(each.counters.entries)) for each in found.sample],
+            [
+                (each.id, each.title or "", when, str(each.counters.entries))
+                for each, when in zip(found.sample, ended, strict=True)
+            ],
         )
     if found.sessions > len(found.sample):
         print_line(f"and {found.sessions - len(found.sample)} more")
-
-
-def _ended(session: Session) -> str:
-    return ago(session.ended or session.last_active, shared_options.now())
 
 
 def _report_prune(found: Survey, pruned: Pruned, *, as_json: bool) -> None:
     if as_json:
         print_json(
             {
-                "found": {"sessions": found.sessions, "entries": found.entries},
-                "oldest": iso(found.oldest),
-                "newest": iso(found.newest),
+                "found": pick(found, "sessions entries"),
+                **pick(found, "oldest newest"),
                 "sample": [session_fields(session) for session in found.sample],
-                "deleted": {"sessions": pruned.sessions, "entries": pruned.entries},
+                "deleted": pick(pruned, "sessions entries"),
                 "busy": pruned.busy,
             }
         )
         return
     if pruned.sessions or pruned.busy:
         busy = f"; {counted(pruned.busy, 'session')} still in use" if pruned.busy else ""
-        print_line(f"{counted(pruned.sessions, 'session')} deleted, with {counted(pruned.entries, 'entry')}{busy}")
+        print_line(f"{counted(pruned.sessions, 'session')} deleted with {counted(pruned.entries, 'entry')}{busy}")
 
 
 # Stats
@@ -234,10 +217,8 @@ _USUAL = {_Span.DAY: "30d", _Span.WEEK: "12w"}
 def show_stats(
     *,
     by: Annotated[_Span, typer.Option("--by", help="Group by day or week of the start.")] = _Span.DAY,
-    since: Annotated[
-        str, typer.Option("--since", help="Start with this day or week. Default: 30d or 12w.", show_default=False)
-    ] = "",
-    zone_name: Annotated[str, typer.Option("--zone", help="Use this IANA time zone for days.")] = "UTC",
+    since: Annotated[str, typer.Option("--since", help="Start with this day or week. Default: 30d or 12w.")] = "",
+    zone_name: ZoneName = "UTC",
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
@@ -303,17 +284,8 @@ def _stats_fields(found: Stats) -> dict[str, object]:
 
 
 def _period_fields(periods: Mapping[date, Totals]) -> list[dict[str, object]]:
-    return [{"first": first.isoformat(), **_totals_fields(totals)} for first, totals in periods.items()]
+    return [{"first": first, **_totals_fields(totals)} for first, totals in periods.items()]
 
 
 def _totals_fields(totals: Totals) -> dict[str, object]:
-    return {
-        "sessions": totals.sessions,
-        "open": totals.open,
-        "ended": totals.ended,
-        "entries": totals.entries,
-        "turns": totals.turns,
-        "input_tokens": totals.input_tokens,
-        "output_tokens": totals.output_tokens,
-        "cost_micros": totals.cost_micros,
-    }
+    return {"ended": totals.ended, **asdict(totals)}

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from palaver.cli.output import FAILED, print_json, print_line, print_verdict
-from palaver.cli.shared_options import StoreOption, ask, store_url
+from palaver.cli.shared_options import Json, StoreOption, ask, store_url
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load
 from palaver.gateway.agents import find_unavailable_agents
@@ -29,10 +29,9 @@ EXAMPLES = {"doctor": "palaver doctor --rebuild-search"}
 
 app = typer.Typer(rich_markup_mode=None)
 
-_MEND = "fix it in the configuration; palaver config check shows the line"
+_FIX = "fix it in the configuration; palaver config check shows the line"
 
 Rebuild = Annotated[bool, typer.Option("--rebuild-search", help="Rebuild the search index.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command(
@@ -45,7 +44,7 @@ def doctor(*, store: StoreOption = None, rebuild_search: Rebuild = False, json: 
         print_json({"ok": well, "checks": [_fields(check) for check in checks]})
     else:
         for check in checks:
-            print_verdict(check.name, check.found, mend="" if check.ok else check.mend, ok=check.ok)
+            print_verdict(check.name, check.found, fix="" if check.ok else check.fix, ok=check.ok)
         print_line("Everything is fine." if well else "Something needs fixing.")
     if not well:
         raise typer.Exit(FAILED)
@@ -73,10 +72,8 @@ def _checked(store: str | None, *, rebuild: bool) -> list[HealthCheck]:
     try:
         return ask(store, examine, absent=checks)
     except StoreError as error:
-        mend = (
-            recovery_steps(file) if file and is_corrupt(file, error) else "fix the cause and run palaver doctor again"
-        )
-        return [*checks, HealthCheck(name="database", ok=False, found=str(error), mend=mend)]
+        fix = recovery_steps(file) if file and is_corrupt(file, error) else "fix the cause and run palaver doctor again"
+        return [*checks, HealthCheck(name="database", ok=False, found=str(error), fix=fix)]
 
 
 def _configuration() -> list[HealthCheck]:
@@ -84,14 +81,14 @@ def _configuration() -> list[HealthCheck]:
     try:
         load(Path(), os.environ, known_platforms(), load_factory)
     except MalformedConfig as error:
-        return [HealthCheck(name="configuration", ok=False, found=str(each), mend=_MEND) for each in error.mistakes]
+        return [HealthCheck(name="configuration", ok=False, found=str(each), fix=_FIX) for each in error.mistakes]
     return []
 
 
 def _agents() -> list[HealthCheck]:
     """Check that the configured agents can start."""
     refused = [f"{'.'.join(way)}: {refusal}" for way, refusal in find_unavailable_agents(load(Path(), os.environ))]
-    return [HealthCheck(name="agent", ok=False, found=each, mend=_MEND) for each in refused]
+    return [HealthCheck(name="agent", ok=False, found=each, fix=_FIX) for each in refused]
 
 
 def _emptied(file: Path | None) -> list[HealthCheck]:
@@ -103,11 +100,11 @@ def _emptied(file: Path | None) -> list[HealthCheck]:
             name="database",
             ok=False,
             found=f"{file} is empty, but a search index exists",
-            mend="restore the database from a backup, or remove both files to start over",
+            fix="restore the database from a backup, or remove both files to start over",
         )
     ]
 
 
 def _fields(check: HealthCheck) -> dict[str, object]:
     fields: dict[str, object] = {"name": check.name, "ok": check.ok, "found": check.found}
-    return fields if check.ok else fields | {"mend": check.mend}
+    return fields if check.ok else fields | {"fix": check.fix}

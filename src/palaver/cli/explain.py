@@ -8,9 +8,12 @@ from typing import Annotated
 
 import typer
 
-from palaver.cli.access_explain import explain_access
 from palaver.cli.output import print_facts, print_heading, print_json, print_note, print_rows
-from palaver.cli.shared_options import StoreOption, ask, store_url
+from palaver.cli.shared_options import Json, StoreOption, ask, store_url
+from palaver.config.loader import load
+from palaver.engine.options import Options, follow_moves
+from palaver.model.access import Access, Verdict, decide_access, describe_grant_place, describe_grantee, parse_identity
+from palaver.model.addressing import Addressing, classify_addressing
 from palaver.model.errors import BadArgument, StoreError, UnknownPlatform
 from palaver.model.key import (
     DmScope,
@@ -26,11 +29,16 @@ from palaver.model.local_time import format_instant, parse_instant, parse_zone
 from palaver.model.platform import Platform
 from palaver.model.reset import ResetDecision, ResetMode, ResetPolicy, decide_reset
 from palaver.model.schedule import next_occurrences, parse_schedule
-from palaver.model.source import DM, MAIN, STANDARD_KINDS, Source
+from palaver.model.source import DM, MAIN, STANDARD_KINDS, Source, Trust, identity_of
 from palaver.model.target import All, Home, Local, Origin, Place, Target, parse_targets
+from palaver.model.turn import Inbound
 from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.plugins import known_platforms
+from palaver.store.conversations import chat_migration
 from palaver.store.conversations.attach import conversation_of
 from palaver.store.opening import sqlite_path
+from palaver.store.people import grants
+from palaver.store.people.grants import GrantTable
 
 EXAMPLES = {
     "key": "palaver explain key --platform telegram --kind group --chat -100 --user 7",
@@ -40,13 +48,9 @@ EXAMPLES = {
     "schedule": 'palaver explain schedule "every 2h" --zone Europe/Berlin',
 }
 
-app = typer.Typer(
-    help="Explain how Palaver decides.",
-    rich_markup_mode=None,
-)
+app = typer.Typer(help="Explain how Palaver decides.", rich_markup_mode=None)
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-# An argument may begin with a minus: then it is wrong for its own reason, not as an option.
+# An argument can begin with a minus; report its own mistake, not an unknown option.
 _MINUS = {"ignore_unknown_options": True}
 
 
@@ -110,8 +114,6 @@ def key(
 
 def _routed(source: Source) -> Source:
     """Return the source with the profile that the configuration chooses."""
-    from palaver.config.loader import load  # noqa: PLC0415 - slow to import, and often not needed
-
     return replace(source, profile=choose_profile(source, load(Path.cwd(), os.environ).options().profiles))
 
 
@@ -138,12 +140,77 @@ def _print_key(explanation: KeyExplanation, attached_to: SessionKey | None, *, a
     print_rows(("part", "value", "rule"), [(part.name, part.value, part.rule) for part in parts])
     print_facts([("shared", f"{'yes' if found.shared else 'no'} ({sharing.value})")])
     if attached_to:
-        print_facts([("goes to", f"{attached_to.text} (/attach was said in this place; /detach there ends it)")])
+        print_facts([("goes to", f"{attached_to.text} (this chat is attached to it; /detach leaves it)")])
 
 
-app.command("access", help=f"Show whether somebody has access somewhere, and why.\n\n{EXAMPLES['access']}")(
-    explain_access
-)
+_VERDICTS = {Verdict.ALLOW: "has access", Verdict.REFUSE: "refused", Verdict.PAIR: "gets a pairing code"}
+_ADDRESSING = {
+    Addressing.ADDRESSED: "for the agent",
+    Addressing.OVERHEARD: "for others; the agent sees it later",
+    Addressing.IGNORED: "for others; not stored",
+}
+
+
+@app.command("access", help=f"Show whether somebody has access somewhere, and why.\n\n{EXAMPLES['access']}")
+def explain_access(
+    who: Annotated[str, typer.Argument(help="The sender, for example telegram:7.")],
+    *,
+    kind: Annotated[str, typer.Option(help="Chat kind: dm, group, channel or thread.")] = DM,
+    chat: Annotated[str, typer.Option(help="Chat id.")] = "",
+    server: Annotated[str, typer.Option(help="Guild, workspace or server id.")] = "",
+    account: Annotated[str, typer.Option(help="Your bot account.")] = "",
+    text: Annotated[str, typer.Option(help="The text they send.")] = "",
+    mention: Annotated[bool, typer.Option("--mention", help="They mention the bot or reply to it.")] = False,
+    bot: Annotated[bool, typer.Option("--bot", help="The sender is a bot.")] = False,
+    platform_role: Annotated[
+        bool, typer.Option("--platform-role", help="They have the required role on the platform.")
+    ] = False,
+    relay: Annotated[bool, typer.Option("--relay", help="The message comes through a trusted relay.")] = False,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    platform, user = parse_identity(who, known_platforms())
+    source = Source(
+        platform=platform,
+        chat_kind=kind,
+        chat_id=chat or (user if kind == DM else None),
+        scope_id=server,
+        account=account,
+        user_id=user,
+    )
+    trust = Trust(is_bot=bot, has_role_grant=platform_role, via_trusted_relay=relay)
+    moved = ask(store, lambda opened: opened.read(chat_migration.moved()), {})
+    options = follow_moves(load(Path(), os.environ).options(), moved)
+    table = ask(store, lambda opened: opened.read(grants.load_table(GrantTable())), GrantTable())
+    access = _access(source, trust, options, table)
+    heard = _heard(source, text, options, mention=mention)
+    if json:
+        grant = access.grant.to_json() if access.grant else None
+        fields = {"verdict": access.verdict, "reason": access.reason, "grant": grant, "heard": heard}
+        print_json({**fields, "role": access.role.text if access.role else None})
+        return
+    print_heading(_VERDICTS[access.verdict])
+    decisive = (
+        [("grant", f"{describe_grantee(access.grant)}, {describe_grant_place(access.grant)}")] if access.grant else []
+    )
+    print_facts([("because", access.reason), *decisive, ("message", _ADDRESSING[heard])])
+
+
+def _access(source: Source, trust: Trust, options: Options, table: GrantTable) -> Access:
+    return decide_access(
+        source,
+        trust,
+        (*options.grants, *table.grants.values()),
+        person=table.people.get(identity_of(source) or ""),
+        pairing=options.pairing.find(source),
+    )
+
+
+def _heard(source: Source, text: str, options: Options, *, mention: bool) -> Addressing:
+    inbound = Inbound(source=source, text=text or "…", at=datetime(1970, 1, 1, tzinfo=UTC), mentions_us=mention)
+    known = PLATFORMS.get(source.platform)
+    has_mentions = known is not None and known.has_mentions
+    return classify_addressing(inbound, options.attention.find(source), has_mentions=has_mentions, commands=False)
 
 
 @app.command(help=f"Show whether a conversation resets, and when.\n\n{EXAMPLES['reset']}")
@@ -169,7 +236,7 @@ def _print_reset(decision: ResetDecision, zone_name: str, *, as_json: bool) -> N
     if as_json:
         print_json({"reset": decision.reason, "boundary": boundary, "next": following})
         return
-    print_heading(f"starts fresh: {decision.reason}" if decision.reason else "goes on")
+    print_heading(f"starts fresh: {decision.reason}" if decision.reason else "continues")
     print_facts([("boundary crossed", boundary or "none"), ("next boundary", following or "never")])
 
 

@@ -11,11 +11,13 @@ from typing import IO, Annotated
 
 import typer
 
-from palaver.cli.output import Progress, counted, print_json, print_line, print_note
+from palaver.cli.output import Progress, counted, pick, print_note, print_result
 from palaver.cli.shared_options import (
     EXAMPLES,
     OPERATOR,
+    Force,
     Json,
+    Output,
     Person,
     Platform,
     Profile,
@@ -53,14 +55,14 @@ def export_sessions(
     person: Person = "",
     since: Since = "",
     until: Until = "",
-    output: Annotated[str, typer.Option("--output", "-o", help="Write to this file instead of standard output.")] = "",
+    output: Output = "",
     form: Annotated[
         ExportFormat | None, typer.Option("--format", help="File format. Default: from the file name.")
     ] = None,
     hidden: Annotated[
         bool, typer.Option("--hidden", help="Include hidden entries, marked. JSONL always has them.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    force: Force = False,
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
@@ -89,7 +91,8 @@ def export_sessions(
 
     count = ask(store, export)
     if output:
-        _report_export(count, output, as_json=json)
+        done = f"{counted(count, 'session')} in {one_line(output, 200)}"
+        print_result({"sessions": count, "file": output}, done, as_json=json)
 
 
 def _form_of(output: str) -> ExportFormat:
@@ -167,20 +170,11 @@ def cannot_use(file: str, error: OSError, example: str) -> BadArgument:
     )
 
 
-def _report_export(count: int, output: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"sessions": count, "file": output})
-        return
-    print_line(f"{counted(count, 'session')} in {one_line(output, 200)}")
-
-
 # Import
 
 
 def import_archive(
-    file: Annotated[
-        str, typer.Argument(help="A JSONL file from an export, or - for standard input.", show_default=False)
-    ],
+    file: Annotated[str, typer.Argument(help="A JSONL file from an export, or - for standard input.")],
     *,
     as_copy: Annotated[bool, typer.Option("--as-copy", help="Import as a copy if the id exists already.")] = False,
     store: StoreOption = None,
@@ -226,7 +220,7 @@ _WORDS = {
     ImportOutcome.COPIED: "imported as a copy",
     ImportOutcome.REFUSED: "refused",
 }
-_MOST_NOTES = 1000
+_MAX_NOTES = 1000
 
 
 class _ImportReport:
@@ -241,32 +235,17 @@ class _ImportReport:
     def add(self, imported: Imported) -> None:
         self.outcomes[imported.outcome] += 1
         self._progress.show(self.outcomes.total())
-        if imported.notes and self._as_json:
-            self._keep(imported)
-        elif imported.notes:
+        if imported.notes and self._as_json and len(self._notes) < _MAX_NOTES:
+            self._notes.append(pick(imported, "outcome line session id notes"))
+        elif imported.notes and not self._as_json:
             self._progress.finish()
             for note in imported.notes:
                 told = note if imported.outcome is ImportOutcome.REFUSED else f"session {imported.id}: {note}"
                 print_note(one_line(told, 500))
 
-    def _keep(self, imported: Imported) -> None:
-        if len(self._notes) < _MOST_NOTES:
-            self._notes.append(
-                {
-                    "outcome": imported.outcome,
-                    "line": imported.line,
-                    "session": imported.session,
-                    "id": imported.id,
-                    "notes": imported.notes,
-                }
-            )
-
     def print(self) -> None:
         self._progress.finish()
-        if self._as_json:
-            print_json({**{outcome.value: self.outcomes[outcome] for outcome in ImportOutcome}, "notes": self._notes})
-            return
-        summary = ", ".join(
-            f"{self.outcomes[outcome]} {_WORDS[outcome]}" for outcome in ImportOutcome if self.outcomes[outcome]
-        )
-        print_line(summary or "The archive has no sessions.")
+        counts = {outcome.value: self.outcomes[outcome] for outcome in ImportOutcome}
+        words = [f"{self.outcomes[outcome]} {_WORDS[outcome]}" for outcome in ImportOutcome if self.outcomes[outcome]]
+        summary = ", ".join(words) or "The archive has no sessions."
+        print_result({**counts, "notes": self._notes}, summary, as_json=self._as_json)

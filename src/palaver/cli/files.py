@@ -8,40 +8,32 @@ from typing import Annotated
 
 import typer
 
-from palaver.cli.output import print_json, print_line
-from palaver.cli.shared_options import OPERATOR, Json, StoreOption, ask
+from palaver.cli.output import pick, print_result
+from palaver.cli.shared_options import OPERATOR, Force, Json, StoreOption, ask
 from palaver.config.loader import load
-from palaver.model.attachment import Attachment, format_size
+from palaver.model.attachment import format_size
 from palaver.model.errors import BadArgument, NotFound
 from palaver.store.conversations import attachments
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.store.store import Store
 
 EXAMPLES = {"file": "palaver file 9f86d081884c7d65 -o report.md"}
 
 app = typer.Typer(rich_markup_mode=None)
 
-Id = Annotated[
-    str, typer.Argument(metavar="FILE", help="The file id, as the agent or a chat shows it.", show_default=False)
-]
+Id = Annotated[str, typer.Argument(metavar="FILE", help="The file id, as the agent or a chat shows it.")]
 Output = Annotated[str, typer.Option("--output", "-o", help="Save to this path; without it, only describe the file.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 
 
 @app.command(help=f"Describe a file of a message or an answer, or save it.\n\n{EXAMPLES['file']}")
 def file(name: Id, *, output: Output = "", force: Force = False, store: StoreOption = None, json: Json = False) -> None:
-    async def find(opened: Store) -> Attachment:
-        return await opened.read(attachments.find(name, OPERATOR))
-
-    found = ask(store, find)
+    found = ask(store, lambda opened: opened.read(attachments.find(name, OPERATOR)))
     place = BlobStore(load(Path(), os.environ).data_dir / "files").place(found.sha256 or "")
     if output:
         _copy(name, place, output, force=force)
-    if json:
-        print_json(_fields(found) | {"path": place and str(place), "output": output or None})
-        return
     where = f"in {output}" if output else f"at {place}" if place else "not on this machine"
-    print_line(f"{found.name.plain()}, {found.media_type}, {format_size(found.size)}: {where}")
+    described = f"{found.name.plain()}, {found.media_type}, {format_size(found.size)}: {where}"
+    fields = pick(found, "id media_type size sha256") | {"name": found.name.stored()}
+    print_result(fields | {"path": place, "output": output or None}, described, as_json=json)
 
 
 def _copy(name: str, place: Path | None, output: str, *, force: bool) -> None:
@@ -56,13 +48,3 @@ def _copy(name: str, place: Path | None, output: str, *, force: bool) -> None:
             "This file already exists:", found=output, allowed="a new name, or --force", example=EXAMPLES["file"]
         )
     shutil.copyfile(place, output)
-
-
-def _fields(found: Attachment) -> dict[str, object]:
-    return {
-        "id": found.id,
-        "name": found.name.stored(),
-        "media_type": found.media_type,
-        "size": found.size,
-        "sha256": found.sha256,
-    }

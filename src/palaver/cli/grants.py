@@ -1,15 +1,16 @@
 """`palaver grants`: list and change who has access, and show the log."""
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.access_explain import explain_access
-from palaver.cli.output import print_json, print_line, print_note, print_rows
-from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ago, ask, iso
+from palaver.cli.explain import explain_access
+from palaver.cli.output import print_json, print_note, print_result, print_rows
+from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ago, ask
 from palaver.config.loader import load
 from palaver.model.access import (
     GRANTEE_FORMS,
@@ -25,7 +26,6 @@ from palaver.model.errors import BadArgument
 from palaver.platforms.plugins import known_platforms
 from palaver.store.people import grants
 from palaver.store.people.grants import Change, ChangeKind, GrantTable
-from palaver.store.store import Store
 
 EXAMPLES = {
     "list": "palaver grants list",
@@ -46,7 +46,7 @@ def list_grants(*, store: StoreOption = None, json: Json = False) -> None:
         store,
         lambda opened: opened.read(grants.load_table(GrantTable())),
         GrantTable(),
-        nothing="No grant was added: those without a number are of the configuration.",
+        nothing="No grants were added. Grants without a number come from the configuration.",
     )
     fixed = load(Path(), os.environ).options().grants
     if json:
@@ -64,14 +64,14 @@ def _role(grant: Grant) -> str:
 
 @app.command("add", help=f"Give somebody access or another role, or block them.\n\n{EXAMPLES['add']}")
 def add_grant(
-    who: Annotated[str, typer.Argument(help=f"{GRANTEE_FORMS}; for example telegram:7.", show_default=False)],
+    who: Annotated[str, typer.Argument(help=f"{GRANTEE_FORMS}; for example telegram:7.")],
     *,
     role: Annotated[str, typer.Option(help="Role: guest, member, admin or owner.")] = AccessRole.MEMBER.text,
     block: Annotated[bool, typer.Option("--block", help="Block them instead. A block wins over every grant.")] = False,
     basis: Annotated[Basis, typer.Option(help="How they are identified.")] = Basis.IDENTITY,
-    chat: Annotated[str, typer.Option(help="Only in this chat and its threads.", show_default=False)] = "",
-    server: Annotated[str, typer.Option(help="Only on this server or workspace.", show_default=False)] = "",
-    account: Annotated[str, typer.Option(help="Only for this bot account.", show_default=False)] = "",
+    chat: Annotated[str, typer.Option(help="Only in this chat and its threads.")] = "",
+    server: Annotated[str, typer.Option(help="Only on this server or workspace.")] = "",
+    account: Annotated[str, typer.Option(help="Only for this bot account.")] = "",
     force: Force = False,
     store: StoreOption = None,
     json: Json = False,
@@ -86,14 +86,9 @@ def add_grant(
         **parse_grantee(who, known_platforms()),
     )
 
-    async def add(opened: Store) -> int:
-        return await opened.transact(grants.add(grant, shared_options.now(), by=OPERATOR.name, force=force))
-
-    number = ask(store, add, make=True)
-    if json:
-        print_json({"number": number, **grant.to_json()})
-        return
-    print_line(f"Grant {number}: {_sentence(grant)}.")
+    now, by = shared_options.now(), OPERATOR.name
+    number = ask(store, lambda opened: opened.transact(grants.add(grant, now, by=by, force=force)), make=True)
+    print_result({"number": number, **grant.to_json()}, f"Grant {number}: {_sentence(grant)}.", as_json=json)
 
 
 def _sentence(grant: Grant) -> str:
@@ -104,24 +99,19 @@ def _sentence(grant: Grant) -> str:
 
 @app.command("remove", help=f"Remove a grant.\n\n{EXAMPLES['remove']}")
 def remove_grant(
-    number: Annotated[int, typer.Argument(min=1, help="Its number in the list.", show_default=False)],
+    number: Annotated[int, typer.Argument(min=1, help="Its number in the list.")],
     *,
     force: Force = False,
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    async def remove(opened: Store) -> Grant | None:
-        return await opened.transact(grants.remove(number, shared_options.now(), by=OPERATOR.name, force=force))
-
-    grant = ask(store, remove)
+    now, by = shared_options.now(), OPERATOR.name
+    grant = ask(store, lambda opened: opened.transact(grants.remove(number, now, by=by, force=force)))
     if grant is None:
         raise BadArgument(
-            "There is no grant number", found=str(number), allowed="a number of the list", example=EXAMPLES["list"]
+            "There is no grant number", found=str(number), allowed="a number from the list", example=EXAMPLES["list"]
         )
-    if json:
-        print_json({"removed": number, **grant.to_json()})
-        return
-    print_line(f"Grant {number} removed: {_sentence(grant)}.")
+    print_result({"removed": number, **grant.to_json()}, f"Removed grant {number}: {_sentence(grant)}.", as_json=json)
 
 
 app.command("explain", help=f"Show whether somebody has access somewhere, and why.\n\n{EXAMPLES['explain']}")(
@@ -133,7 +123,7 @@ app.command("explain", help=f"Show whether somebody has access somewhere, and wh
 def show_log(*, limit: Limit = 50, store: StoreOption = None, json: Json = False) -> None:
     changes = ask(store, lambda opened: opened.read(grants.list_changes(limit)), [], nothing="Nothing was changed yet.")
     if json:
-        print_json({"changes": [_fields(change) for change in changes]})
+        print_json({"changes": [asdict(change) for change in changes]})
         return
     if changes:
         now = shared_options.now()
@@ -147,12 +137,12 @@ def show_log(*, limit: Limit = 50, store: StoreOption = None, json: Json = False
 
 _DID = {
     ChangeKind.GRANTED: "granted",
-    ChangeKind.REVOKED: "took back",
-    ChangeKind.ASKED: "asked to be let in",
-    ChangeKind.APPROVED: "let in",
-    ChangeKind.DENIED: "turned away",
+    ChangeKind.REVOKED: "revoked",
+    ChangeKind.ASKED: "asked for access",
+    ChangeKind.APPROVED: "approved",
+    ChangeKind.DENIED: "denied",
     ChangeKind.WRONG_CODE: "entered a wrong code",
-    ChangeKind.MOVED: "gave a chat another id",
+    ChangeKind.MOVED: "moved a chat to another id",
 }
 
 
@@ -162,14 +152,3 @@ def _what(change: Change) -> str:
     if change.kind in {ChangeKind.GRANTED, ChangeKind.REVOKED}:
         return ", ".join(f"{name} {value}" for name, value in said.items()) + before
     return " as ".join(filter(None, (change.identity if change.identity != change.by else "", said.get("role", ""))))
-
-
-def _fields(change: Change) -> dict[str, object]:
-    return {
-        "number": change.number,
-        "at": iso(change.at),
-        "by": change.by,
-        "kind": change.kind.value,
-        "identity": change.identity,
-        "details": dict(change.details),
-    }

@@ -34,10 +34,7 @@ def serve(
     *,
     scopes: Annotated[str, typer.Option(help="What it can do: read, chat.")] = "read,chat",
     identity: Identity = None,
-    url: Annotated[
-        str | None,
-        typer.Option(help=f"Use a gateway elsewhere, with its token in {_TOKEN}.", show_default=False),
-    ] = None,
+    url: Annotated[str | None, typer.Option(help=f"Use a gateway elsewhere, with its token in {_TOKEN}.")] = None,
     store: StoreOption = None,
 ) -> None:
     stdio, make_server = _library()

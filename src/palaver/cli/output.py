@@ -5,11 +5,14 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import Enum
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from palaver.model.local_time import format_instant
 from palaver.model.text import escape_invisible
 
 FAILED = 1
@@ -27,8 +30,27 @@ _UNPRINTABLE = re.compile(
 
 def print_json(value: Mapping[str, object]) -> None:
     is_utf = (sys.stdout.encoding or "").lower().startswith("utf")
-    text = json.dumps(value, ensure_ascii=not is_utf, indent=2)
+    text = json.dumps(value, ensure_ascii=not is_utf, indent=2, default=_json_value)
     print(_UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text))
+
+
+def _json_value(value: object) -> object:
+    if isinstance(value, datetime):
+        return format_instant(value)
+    return value.value if isinstance(value, Enum) else str(value)
+
+
+def pick(value: object, names: str) -> dict[str, object]:
+    """Return the named attributes, for JSON."""
+    return {name: getattr(value, name) for name in names.split()}
+
+
+def print_result(fields: Mapping[str, object], *lines: str, as_json: bool) -> None:
+    """Print the result of a command as JSON or as text."""
+    if as_json:
+        print_json(fields)
+    for line in () if as_json else lines:
+        print_line(line)
 
 
 def print_line(text: str) -> None:
@@ -86,12 +108,12 @@ def print_list(columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> Non
     _print_table(table)
 
 
-def print_verdict(name: str, found: str, *, ok: bool, mend: str = "") -> None:
+def print_verdict(name: str, found: str, *, ok: bool, fix: str = "") -> None:
     """Print the result of a check and, if it failed, how to fix it."""
     mark = ("ok    ", "green") if ok else ("wrong ", "bold red")
     print_text(mark, (f"{escape_invisible(name)}: ", "bold"), (escape_invisible(found), ""))
-    if mend:
-        print_text((f"      {escape_invisible(mend)}", "dim"))
+    if fix:
+        print_text((f"      {escape_invisible(fix)}", "dim"))
 
 
 def counted(number: int, thing: str) -> str:

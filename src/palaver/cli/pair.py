@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.output import counted, print_json, print_line, print_note, print_rows
-from palaver.cli.shared_options import OPERATOR, Json, StoreOption, ago, ask, iso
+from palaver.cli.output import counted, pick, print_json, print_note, print_result, print_rows
+from palaver.cli.shared_options import OPERATOR, Json, StoreOption, ago, ask
 from palaver.engine import texts
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument, InvalidInput
@@ -14,7 +14,6 @@ from palaver.model.people import CODE_LENGTH, parse_code
 from palaver.model.text import escape_invisible
 from palaver.store.people import pairing
 from palaver.store.people.grants import Stranger
-from palaver.store.store import Store
 
 EXAMPLES = {
     "list": "palaver pair list",
@@ -31,7 +30,7 @@ def list_strangers(*, store: StoreOption = None, json: Json = False) -> None:
         store,
         lambda opened: opened.read(pairing.list_pending(shared_options.now())),
         [],
-        nothing="Nobody waits to be let in.",
+        nothing="Nobody asks for access.",
     )
     if json:
         print_json({"waiting": [_fields(each) for each in waiting]})
@@ -48,7 +47,7 @@ def list_strangers(*, store: StoreOption = None, json: Json = False) -> None:
 
 @app.command("approve", help=f"Approve the stranger with this code and answer their messages.\n\n{EXAMPLES['approve']}")
 def approve_code(
-    code: Annotated[str, typer.Argument(help=f"The {CODE_LENGTH} characters of their code.", show_default=False)],
+    code: Annotated[str, typer.Argument(help=f"The {CODE_LENGTH} characters of their code.")],
     *,
     role: Annotated[str, typer.Option(help="Role: guest, member, admin or owner.")] = AccessRole.MEMBER.text,
     store: StoreOption = None,
@@ -56,45 +55,31 @@ def approve_code(
 ) -> None:
     wanted, given = parse_code(code), AccessRole.parse(role)
 
-    async def approve(opened: Store) -> Stranger | None:
-        answer = pairing.approve(
-            wanted,
-            given,
-            shared_options.now(),
-            by=OPERATOR.name,
-            notice=texts.PAIRED,
-        )
-        return await opened.transact(answer)
-
-    stranger = ask(store, approve)
+    now, by = shared_options.now(), OPERATOR.name
+    stranger = ask(
+        store, lambda opened: opened.transact(pairing.approve(wanted, given, now, by=by, notice=texts.PAIRED))
+    )
     if stranger is None:
         raise _nobody(code)
-    if json:
-        print_json({"approved": _fields(stranger), "role": given.text})
-        return
-    print_line(f"{_called(stranger)} is let in as {given.text}; {counted(stranger.kept, 'message')} waited.")
+    done = f"Approved {_called(stranger)} as {given.text}. {counted(stranger.kept, 'message')} waited."
+    print_result({"approved": _fields(stranger), "role": given.text}, done, as_json=json)
 
 
 @app.command("deny", help=f"Deny a stranger. They can ask again later.\n\n{EXAMPLES['deny']}")
 def deny_stranger(
-    who: Annotated[str, typer.Argument(help="Their code or account, for example telegram:7.", show_default=False)],
+    who: Annotated[str, typer.Argument(help="Their code or account, for example telegram:7.")],
     *,
     block: Annotated[bool, typer.Option("--block", help="Block them permanently.")] = False,
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    async def deny(opened: Store) -> Stranger | None:
-        denied = pairing.deny(_code_or_identity(who), shared_options.now(), by=OPERATOR.name, blocks=block)
-        return await opened.transact(denied)
-
-    stranger = ask(store, deny)
+    now, name = shared_options.now(), _code_or_identity(who)
+    stranger = ask(store, lambda opened: opened.transact(pairing.deny(name, now, by=OPERATOR.name, blocks=block)))
     if stranger is None:
         raise _nobody(who)
-    if json:
-        print_json({"denied": _fields(stranger), "blocked": block})
-        return
-    print_line(f"{_called(stranger)} is turned away{' for good' if block else ''}.")
-    if not block:
+    done = f"{'Blocked' if block else 'Denied'} {_called(stranger)}."
+    print_result({"denied": _fields(stranger), "blocked": block}, done, as_json=json)
+    if not block and not json:
         print_note("They can ask again in ten minutes. Use --block to keep them out.")
 
 
@@ -124,12 +109,5 @@ def _called(stranger: Stranger) -> str:
 
 
 def _fields(stranger: Stranger) -> dict[str, object]:
-    return {
-        "identity": stranger.identity,
-        "name": _name(stranger) or None,
-        "platform": stranger.source.platform,
-        "chat": stranger.source.chat,
-        "asked": iso(stranger.asked),
-        "expires": iso(stranger.expires),
-        "messages": stranger.kept,
-    }
+    name, source = _name(stranger) or None, pick(stranger.source, "platform chat")
+    return {**pick(stranger, "identity asked expires"), "name": name, **source, "messages": stranger.kept}

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from palaver.cli import privacy, shared_options
-from palaver.cli.output import print_facts, print_heading, print_json, print_note, print_rows
-from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ago, ask, iso
+from palaver.cli.output import pick, print_facts, print_heading, print_json, print_note, print_rows
+from palaver.cli.shared_options import OPERATOR, After, Json, Limit, StoreOption, ago, ask
 from palaver.model.access import Grant, describe_grant_place
 from palaver.model.errors import NotFound
 from palaver.model.label import Label
@@ -26,10 +26,10 @@ EXAMPLES = {
 app = typer.Typer(help="List, export and delete people.", rich_markup_mode=None)
 
 for name, does, line in (
-    ("export", privacy.export_everything, "Everything of a person as a file."),
-    ("forget", privacy.forget_person, "Take everything of a person away for good; what others said stays."),
-    ("receipts", privacy.list_receipts, "Who was forgotten when, without saying who; or write one receipt."),
-    ("verify", privacy.verify_file, "Whether what a receipt says is still gone, or an export is whole."),
+    ("export", privacy.export_everything, "Export everything about a person to a file."),
+    ("forget", privacy.forget_person, "Permanently delete everything about a person. What others said stays."),
+    ("receipts", privacy.list_receipts, "List past deletions without names, or write one receipt."),
+    ("verify", privacy.verify_file, "Check that deleted data is still gone, or that an export is complete."),
 ):
     app.command(name, help=f"{line}\n\n{EXAMPLES[name]}")(does)
 
@@ -38,7 +38,7 @@ for name, does, line in (
 def list_people(
     *,
     limit: Limit = 50,
-    after: Annotated[str, typer.Option("--after", help="Continue after this page.", show_default=False)] = "",
+    after: After = "",
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
@@ -46,25 +46,24 @@ def list_people(
         store,
         lambda opened: opened.read(people.list_people(OPERATOR, after=after, limit=limit)),
         [],
-        nothing="There is nobody.",
+        nothing="There are no people yet.",
     )
     follows = found[-1].id if len(found) == limit else None
     if json:
         print_json({"people": [_fields(person) for person in found], "after": follows})
         return
     now = shared_options.now()
-    rows = [(each.id, _plain(each.name), _accounts(each), ago(each.since, now)) for each in found]
+    accounts = [", ".join(account.identity for account in each.identities) for each in found]
+    rows = [(each.id, _plain(each.name), of, ago(each.since, now)) for each, of in zip(found, accounts, strict=True)]
     if rows:
-        print_rows(("person", "called", "accounts", "since"), rows)
+        print_rows(("person", "name", "accounts", "since"), rows)
     if follows:
         print_note(f"For more, use --after {follows}")
 
 
 @app.command("show", help=f"Show a person's accounts and grants.\n\n{EXAMPLES['show']}")
 def show_person(
-    person: Annotated[
-        str, typer.Argument(help="A person id or an account, for example telegram:7.", show_default=False)
-    ],
+    person: Annotated[str, typer.Argument(help="A person id or an account, for example telegram:7.")],
     *,
     store: StoreOption = None,
     json: Json = False,
@@ -94,9 +93,9 @@ def _names(grant: Grant, person: Person) -> bool:
 def _print(person: Person, named: Mapping[int, Grant]) -> None:
     now = shared_options.now()
     print_heading(person.id)
-    print_facts([("called", _plain(person.name)), ("since", ago(person.since, now))])
+    print_facts([("name", _plain(person.name)), ("since", ago(person.since, now))])
     rows = [(each.identity, _plain(each.name), ago(each.since, now)) for each in person.identities]
-    print_rows(("account", "called", "since"), rows)
+    print_rows(("account", "name", "since"), rows)
     if named:
         print_rows(
             ("grant", "role", "where"),
@@ -104,22 +103,10 @@ def _print(person: Person, named: Mapping[int, Grant]) -> None:
         )
 
 
-def _accounts(person: Person) -> str:
-    return ", ".join(each.identity for each in person.identities)
-
-
 def _plain(name: Label | None) -> str:
     return name.plain() if name else ""
 
 
 def _fields(person: Person) -> dict[str, object]:
-    accounts = [
-        {"identity": each.identity, "name": _plain(each.name) or None, "since": iso(each.since)}
-        for each in person.identities
-    ]
-    return {
-        "id": person.id,
-        "name": _plain(person.name) or None,
-        "since": iso(person.since),
-        "identities": accounts,
-    }
+    accounts = [pick(each, "identity since") | {"name": _plain(each.name) or None} for each in person.identities]
+    return pick(person, "id since") | {"name": _plain(person.name) or None, "identities": accounts}

@@ -11,25 +11,20 @@ import typer
 from palaver.cli.loop import run
 from palaver.cli.output import FAILED, print_json, print_line, print_rows, print_verdict
 from palaver.cli.probe import Answer, ask_accounts
-from palaver.cli.shared_options import StoreOption, ago, ask, iso, now
+from palaver.cli.shared_options import Json, StoreOption, ago, ask, now
 from palaver.config.loader import load
 from palaver.model.errors import UnknownPlatform
 from palaver.model.turn import account_text
 from palaver.model.value import value
 from palaver.platforms.plugins import BUILT_IN, installed_platforms, known_platforms, load_factory
 from palaver.store.accounts import AccountHealth
-from palaver.store.store import Store
 
 EXAMPLES = {"platforms": "palaver platforms", "check": "palaver platforms check telegram"}
 
 app = typer.Typer(help=f"Show which accounts are connected.\n\n{EXAMPLES['platforms']}", rich_markup_mode=None)
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-Name = Annotated[
-    str,
-    typer.Argument(metavar="[NAME]", help="A platform or an account, for example telegram:helper.", show_default=False),
-]
-_RETRYING = "the gateway was rejected before and retries automatically, at once on SIGHUP"
+Name = Annotated[str, typer.Argument(metavar="[NAME]", help="A platform or an account, for example telegram:helper.")]
+_RETRYING = "the platform rejected the gateway before; it retries, at once on SIGHUP"
 _ENABLE_WEB = "enable the web server: web: {enabled: true}"
 
 
@@ -44,7 +39,7 @@ def platforms(context: typer.Context, *, store: StoreOption = None, json: Json =
         rows = [(each.name, _state(each, wanted), _since(each), _error(each)) for each in accounts]
         print_rows(("account", "state", "connected", "last error"), rows)
     else:
-        print_line("No account has been connected yet. Run palaver up to connect those of the configuration.")
+        print_line("No account has been connected yet. Run palaver up to connect the configured ones.")
 
 
 @value(kw_only=False)
@@ -52,7 +47,7 @@ class _Finding:
     health: AccountHealth
     ok: bool
     found: str
-    mend: str = ""
+    fix: str = ""
 
 
 @app.command(help=f"Check that accounts work, without serving them.\n\n{EXAMPLES['check']}")
@@ -66,19 +61,16 @@ def check(name: Name = "", *, store: StoreOption = None, json: Json = False) -> 
         accounts = [{**_fields(each.health), "ok": each.ok, "found": each.found} for each in findings]
         print_json({"ok": well, "accounts": accounts})
     for each in () if json else findings:
-        print_verdict(each.health.name, each.found, ok=each.ok, mend=each.mend)
+        print_verdict(each.health.name, each.found, ok=each.ok, fix=each.fix)
     if not findings and not json:
         found = "there is no such account" if name else "none is configured"
-        print_verdict(name or "accounts", found, ok=False, mend=_missing(platform))
+        print_verdict(name or "accounts", found, ok=False, fix=_missing(platform))
     if not well:
         raise typer.Exit(FAILED)
 
 
 def _findings(name: str, store: str | None) -> list[_Finding]:
-    """Of the accounts that are meant: those that are configured are asked, of others it is known how they are.
-
-    What the configuration does not name any more is not meant, unless a gateway serves it still.
-    """
+    """Check the configured accounts, and report the state of others that a gateway still serves."""
     config = load(Path.cwd(), os.environ, known_platforms(), load_factory)
     accounts = [(each, *account) for each, place in config.platforms.items() for account in place.accounts.items()]
     wanted = {account_text(platform, account) for platform, account, _ in accounts}
@@ -93,20 +85,19 @@ def _findings(name: str, store: str | None) -> list[_Finding]:
 def _finding(health: AccountHealth, answer: Answer | None, *, has_window: bool) -> _Finding:
     state = _RETRYING if health.state == "refused" else f"{health.state} {_since(health)}".rstrip()
     if answer and answer.is_called and not has_window:
-        return _Finding(health, ok=False, found="it is called over HTTP, and the web server is off", mend=_ENABLE_WEB)
+        return _Finding(
+            health, ok=False, found="the platform calls it over HTTP, but the web server is off", fix=_ENABLE_WEB
+        )
     if answer and answer.was_asked:
         return _Finding(health, ok=answer.ok, found=f"{answer.words}; {state}" if answer.ok else answer.words)
-    unasked = "; its adapter cannot be asked without serving it" if answer else ""
-    return _Finding(health, ok=bool(health.connected_since), found=f"{state}{unasked}", mend=_mend(health))
+    unasked = "; its adapter cannot check it without serving it" if answer else ""
+    return _Finding(health, ok=bool(health.connected_since), found=f"{state}{unasked}", fix=_fix(health))
 
 
 def _accounts(store: str | None) -> list[AccountHealth]:
     """Return accounts served before and configured ones."""
-
-    async def look(opened: Store) -> list[AccountHealth]:
-        return await opened.read(opened.accounts.list_health(now()))
-
-    served = {each.name: each for each in ask(store, look, absent=[])}
+    found = ask(store, lambda opened: opened.read(opened.accounts.list_health(now())), [])
+    served = {each.name: each for each in found}
     return sorted({**{each.name: each for each in _configured()}, **served}.values(), key=lambda each: each.name)
 
 
@@ -140,22 +131,21 @@ def _error(health: AccountHealth) -> str:
     return f"{ago(health.failed_at, now())}: {health.last_error}" if health.failed_at else ""
 
 
-def _mend(health: AccountHealth) -> str:
+def _fix(health: AccountHealth) -> str:
     if health.connected_since:
         return ""
     if health.worker is None:
-        return "no gateway serves it: palaver up"
-    return f"the gateway {health.worker} tries; last error {_error(health)}" if health.failed_at else "wait a little"
+        return "no gateway serves it. Run palaver up"
+    return f"the gateway {health.worker} retries; last error {_error(health)}" if health.failed_at else "wait a moment"
 
 
 def _missing(platform: str) -> str:
     if not platform:
-        return f"make one: palaver setup NAME, with one of {', '.join(installed_platforms()) or 'the installed ones'}"
+        return f"run palaver setup NAME with one of {', '.join(installed_platforms()) or 'the installed platforms'}"
     if platform in installed_platforms():
-        return f"name one in the configuration, under platforms.{platform}.accounts"
-    return f"no adapter for {platform} is installed; installed are: {', '.join(installed_platforms()) or 'none'}"
+        return f"run palaver setup {platform}"
+    return f"install an adapter for {platform}. Installed: {', '.join(installed_platforms()) or 'none'}"
 
 
 def _fields(health: AccountHealth) -> dict[str, object]:
-    times = {"connected_since": iso(health.connected_since), "failed_at": iso(health.failed_at)}
-    return {**asdict(health), **times, "state": health.state}
+    return {**asdict(health), "state": health.state}

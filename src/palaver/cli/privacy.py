@@ -1,8 +1,7 @@
 """`palaver people export`, `forget`, `receipts` and `verify`."""
 
 import os
-from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +10,18 @@ import typer
 from palaver.cli import shared_options
 from palaver.cli.delete import confirm_deletion
 from palaver.cli.export import cannot_use, open_output
-from palaver.cli.output import Progress, counted, print_facts, print_json, print_line, print_note, print_rows
-from palaver.cli.shared_options import Json, StoreOption, Yes, ago, ask, iso, store_url
+from palaver.cli.output import (
+    Progress,
+    counted,
+    pick,
+    print_facts,
+    print_json,
+    print_line,
+    print_note,
+    print_result,
+    print_rows,
+)
+from palaver.cli.shared_options import DryRun, Force, Json, Output, StoreOption, Yes, ago, ask, store_url
 from palaver.config.loader import load
 from palaver.model.errors import BadArgument, NotFound, SessionBusy, StoreError
 from palaver.model.text import one_line
@@ -34,11 +43,7 @@ EXAMPLES = {
 _EXPORT = f'{{"format":"{FORMAT}"'.encode()
 _FIRST_BYTES = 1024
 
-Name = Annotated[
-    str, typer.Argument(metavar="PERSON", help="A person id or an account, for example telegram:7.", show_default=False)
-]
-Output = Annotated[str, typer.Option("--output", "-o", help="Write to this file instead of standard output.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
+Name = Annotated[str, typer.Argument(metavar="PERSON", help="A person id or an account, for example telegram:7.")]
 
 
 def export_everything(
@@ -53,10 +58,9 @@ def export_everything(
         return lines
 
     lines = ask(store, export)
-    if output and json:
-        print_json({"lines": lines, "file": output})
-    elif output:
-        print_line(f"{counted(lines, 'line')} in {one_line(output, 200)}")
+    if output:
+        done = f"{counted(lines, 'line')} in {one_line(output, 200)}"
+        print_result({"lines": lines, "file": output}, done, as_json=json)
 
 
 # Forget
@@ -68,7 +72,7 @@ def forget_person(
     keep_access: Annotated[
         bool, typer.Option("--keep-access", help="Keep their access: they can go on as a new person.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
+    dry_run: DryRun = False,
     receipt: Annotated[
         str, typer.Option("--receipt", help="Write the receipt to this file instead of the store.")
     ] = "",
@@ -83,18 +87,18 @@ def forget_person(
         _print_found(found)
     if dry_run:
         if json:
-            print_json({"found": _found_fields(found)})
+            print_json({"found": asdict(found)})
         return
-    if not confirm_deletion(f"Forget {', '.join(found.identities)} for good?", EXAMPLES["forget"], yes=yes):
-        raise typer.Exit(1)
-    progress = Progress("rows taken away")
+    who = ", ".join(found.identities)
+    confirm_deletion(f"Permanently delete everything about {who}?", EXAMPLES["forget"], yes=yes)
+    progress = Progress("rows deleted")
 
     async def forget(opened: Store) -> ErasureProgress:
         opened.erasures = replace(opened.erasures, erase_outside=history_eraser(load(Path(), os.environ).data_dir))
         asked = opened.erasures.request(name, shared_options.now(), by="operator", keeps_access=keep_access)
         number = await opened.transact(asked)
         done = await opened.erasures.run(
-            number, shared_options.now(), blobs=_blob_store(), progress=lambda so_far: _show(progress, so_far)
+            number, shared_options.now(), blobs=_blob_store(), progress=lambda so_far: progress.show(so_far.total())
         )
         if done.done and receipt:
             await _write_receipt(opened, number, receipt, force=False)
@@ -114,34 +118,17 @@ def _refuse_existing(receipt: str) -> None:
         raise BadArgument("This file already exists:", found=receipt, allowed="a new name", example=EXAMPLES["forget"])
 
 
-def _show(progress: Progress, so_far: Counter[str]) -> None:
-    progress.show(so_far.total())
-
-
 def _print_found(found: ErasurePreview) -> None:
     print_line(", ".join(found.identities))
     print_facts(
         [
-            ("theirs alone", f"{counted(found.own, 'conversation')} with {counted(found.own_entries, 'entry')}"),
+            ("alone", f"{counted(found.own, 'conversation')} with {counted(found.own_entries, 'entry')}"),
             ("with others", f"{counted(found.said, 'entry')} in {counted(found.shared, 'conversation')}"),
-            ("answers there", f"{counted(found.answers, 'entry')}, summaries among them"),
+            ("answers there", f"{counted(found.answers, 'entry')}, including summaries"),
             ("messages", str(found.messages)),
             ("sends", str(found.sends)),
         ]
     )
-
-
-def _found_fields(found: ErasurePreview) -> dict[str, object]:
-    return {
-        "identities": list(found.identities),
-        "own": found.own,
-        "own_entries": found.own_entries,
-        "shared": found.shared,
-        "said": found.said,
-        "answers": found.answers,
-        "messages": found.messages,
-        "sends": found.sends,
-    }
 
 
 def _backups(store: str | None) -> list[str]:
@@ -154,11 +141,11 @@ def _report(
     outcome: ErasureProgress, found: ErasurePreview, receipt: str, backups: list[str], *, as_json: bool
 ) -> None:
     if as_json:
-        fields = {"erasure": outcome.number, "done": outcome.done, "found": _found_fields(found)}
-        print_json({**fields, "busy": list(outcome.busy), "receipt": receipt or None, "backups": backups})
+        fields = {"erasure": outcome.number, "done": outcome.done, "found": asdict(found)}
+        print_json({**fields, "busy": outcome.busy, "receipt": receipt or None, "backups": backups})
     elif outcome.done:
         kept = f"the receipt is in {one_line(receipt, 200)}" if receipt else f"the receipt is number {outcome.number}"
-        print_line(f"{', '.join(found.identities)} is forgotten; {kept}")
+        print_line(f"Deleted everything about {', '.join(found.identities)}; {kept}")
         for backup in backups:
             print_note(f"A backup still holds the old data: {one_line(backup, 300)}")
     if not outcome.done:
@@ -186,7 +173,7 @@ async def _write_receipt(opened: Store, number: int, output: str, *, force: bool
 
 
 def list_receipts(
-    number: Annotated[int | None, typer.Argument(help="Write this receipt.", show_default=False)] = None,
+    number: Annotated[int | None, typer.Argument(help="Write this receipt.")] = None,
     *,
     output: Output = "",
     force: Force = False,
@@ -196,10 +183,10 @@ def list_receipts(
     if number is not None:
         ask(store, lambda opened: _write_receipt(opened, number, output, force=force))
         return
-    found = ask(store, lambda opened: opened.read(erasures()), [], nothing="Nobody was forgotten.")
+    found = ask(store, lambda opened: opened.read(erasures()), [], nothing="Nothing was deleted for a person yet.")
     if json:
-        fields = [{"erasure": no, "asked": iso(asked), "ended": iso(ended), "by": by} for no, asked, ended, by in found]
-        print_json({"erasures": fields})
+        names = ("erasure", "asked", "ended", "by")
+        print_json({"erasures": [dict(zip(names, each, strict=True)) for each in found]})
     elif found:
         now = shared_options.now()
         print_rows(
@@ -209,16 +196,16 @@ def list_receipts(
 
 
 def verify_file(
-    file: Annotated[str, typer.Argument(help="A receipt or an export of a person.", show_default=False)],
+    file: Annotated[str, typer.Argument(help="A receipt or an export of a person.")],
     *,
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
     found = _read(file)
     if isinstance(found, int):
-        print_json({"lines": found, "whole": True}) if json else print_line(f"whole and unchanged: {found} lines")
+        print_result({"lines": found, "whole": True}, f"Complete and unchanged: {found} lines.", as_json=json)
         return
-    progress = Progress("rows looked at")
+    progress = Progress("rows checked")
 
     async def look(opened: Store) -> tuple[Receipt, Verification]:
         receipt = read_receipt(found, await opened.transact(load_digests()))
@@ -245,22 +232,19 @@ def _read(file: str) -> int | str:
         raise cannot_use(file, error, EXAMPLES["verify"]) from error
     except UnicodeDecodeError:
         raise BadArgument(
-            "This file cannot be verified: it is", found="no text", allowed="a receipt", example=EXAMPLES["verify"]
+            "Cannot verify this file: it is", found="not text", allowed="a receipt", example=EXAMPLES["verify"]
         ) from None
 
 
 def _print_verdict(receipt: Receipt, verdict: Verification, *, as_json: bool) -> None:
     if as_json:
         fields = {"erasure": receipt.number, "holds": verdict.holds, "counts": receipt.counts}
-        print_json({**fields, "back": list(verdict.back), "named": list(verdict.named), "strays": verdict.strays})
+        print_json({**fields, **pick(verdict, "back named strays")})
         return
     if verdict.holds:
         print_line(f"All {counted(sum(receipt.counts.values()), 'row')} that were deleted are gone.")
     else:
-        print_line(f"Deleted data is back: {', '.join((*verdict.back[:10], *_strays(verdict)))}")
+        strays = [f"{counted(verdict.strays, 'entry')} of the search index"] if verdict.strays else []
+        print_line(f"Deleted data is back: {', '.join((*verdict.back[:10], *strays))}")
     if verdict.named:
         print_note(f"The person has come back: {', '.join(verdict.named)}")
-
-
-def _strays(verdict: Verification) -> list[str]:
-    return [f"{counted(verdict.strays, 'entry')} of the search index"] if verdict.strays else []

@@ -6,10 +6,11 @@ from typing import Annotated
 import typer
 
 from palaver.cli import delete, export, shared_options
-from palaver.cli.output import counted, print_json, print_line, print_note
+from palaver.cli.output import counted, print_json, print_note, print_result
 from palaver.cli.shared_options import (
     EXAMPLES,
     OPERATOR,
+    After,
     Json,
     Limit,
     Name,
@@ -46,8 +47,6 @@ from palaver.store.status import session_list
 from palaver.store.status.session_list import ListFilter, Page
 from palaver.store.store import Store
 
-__all__ = ["EXAMPLES", "app", "list_newest", "rename_session", "search_words", "show_session"]
-
 app = typer.Typer(help="List, search, export and delete sessions.", rich_markup_mode=None)
 
 
@@ -64,7 +63,7 @@ def list_newest(
     since: Since = "",
     until: Until = "",
     limit: Limit = 20,
-    after: Annotated[str, typer.Option("--after", help="Continue after this page.", show_default=False)] = "",
+    after: After = "",
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
@@ -153,16 +152,13 @@ def search_words(
     *,
     platform: Platform = "",
     person: Annotated[
-        str,
-        typer.Option(
-            help="Only messages of this account, for example telegram:7.", show_default=False, callback=identity
-        ),
+        str, typer.Option(help="Only messages of this account, for example telegram:7.", callback=identity)
     ] = "",
     role: Annotated[
         list[Role] | None,
         typer.Option(help="Only messages with this role. Repeat for several.", show_default="user and assistant"),
     ] = None,
-    session: Annotated[str, typer.Option(help="Only in this session.", show_default=False)] = "",
+    session: Annotated[str, typer.Option(help="Only in this session.")] = "",
     since: Since = "",
     until: Until = "",
     best: Annotated[bool, typer.Option("--best", help="Rank by relevance instead of time.")] = False,
@@ -195,7 +191,7 @@ def search_words(
 @app.command("rename", help=help_of("rename", "Rename a session. A taken title gets a number."))
 def rename_session(
     session: Name,
-    title: Annotated[str, typer.Argument(help="The new title, at most 100 characters.", show_default=False)],
+    title: Annotated[str, typer.Argument(help="The new title, at most 100 characters.")],
     *,
     store: StoreOption = None,
     json: Json = False,
@@ -205,16 +201,10 @@ def rename_session(
         return await opened.transact(sessions.rename(found.id, title, OPERATOR))
 
     renamed = ask(store, rename)
-    _tell_cut(title)
-    if json:
-        print_json({"session": session_fields(renamed)})
-        return
-    print_line(f"{renamed.id} is now called {name_of(renamed)}")
-
-
-def _tell_cut(title: str) -> None:
     if one_line(title, TITLE_LIMIT) != one_line(title, len(title)):
         print_note(f"The title was cut to {TITLE_LIMIT} characters.")
+    done = f"{renamed.id} is now called {name_of(renamed)}"
+    print_result({"session": session_fields(renamed)}, done, as_json=json)
 
 
 app.command("export", help=help_of("export", "Export sessions to a file: JSONL, Markdown or HTML."))(

@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.account_wizard import AccountDraft, Cancelled, ask_for, ask_secretly, draft_account, is_interactive
+from palaver.cli.account_wizard import VARIABLE, AccountDraft, Cancelled, ask_for, draft_account, is_interactive
 from palaver.cli.output import confirmed, print_json, print_line
 from palaver.cli.probe import try_out
-from palaver.cli.shared_options import OPERATOR, ask
+from palaver.cli.shared_options import OPERATOR, Json, ask
 from palaver.config.agents import LocalAgentConfig, ModelAgentConfig
 from palaver.config.loader import load
 from palaver.config.paths import configuration_files, exists
@@ -43,51 +43,29 @@ app = typer.Typer(rich_markup_mode=None)
 _ECHO, _LOCAL, _MODEL = "echo", "local", "model"
 _ANSWERS = f"{_ECHO}, {_LOCAL}, or provider:model and, for a server of your own, its address"
 _MODEL_NAME = re.compile(r"(?P<provider>[a-z0-9][a-z0-9-]{0,40}):(?P<model>\S{1,200})")
-_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 _TEST_MAX_TOKENS = 64
 """Tokens: enough for a model that reasons before it answers."""
 
 PlatformName = Annotated[
-    str,
-    typer.Argument(
-        metavar="[PLATFORM]", help="The platform to connect; without it, choose the agent.", show_default=False
-    ),
+    str, typer.Argument(metavar="[PLATFORM]", help="The platform to connect; without it, choose the agent.")
 ]
 AccountOption = Annotated[str, typer.Option("--account", metavar="NAME", help="Name the account.")]
 SetOption = Annotated[
-    list[str],
-    typer.Option(
-        "--set", metavar="OPTION=VALUE", help="Set an option of the account. Repeat for several.", show_default=False
-    ),
+    list[str], typer.Option("--set", metavar="OPTION=VALUE", help="Set an option of the account. Repeat for several.")
 ]
-OwnerOption = Annotated[
-    str, typer.Option("--owner", metavar="ID", help="Your own user id on the platform.", show_default=False)
-]
-AgentOption = Annotated[
-    str, typer.Option("--agent", help="Choose the agent: echo, local or model.", show_default=False)
-]
-ModelOption = Annotated[
-    str, typer.Option("--model", metavar="PROVIDER:MODEL", help="Choose the model.", show_default=False)
-]
-UrlOption = Annotated[
-    str, typer.Option("--base-url", metavar="URL", help="Use this OpenAI-compatible server.", show_default=False)
-]
+OwnerOption = Annotated[str, typer.Option("--owner", metavar="ID", help="Your own user id on the platform.")]
+AgentOption = Annotated[str, typer.Option("--agent", help="Choose the agent: echo, local or model.")]
+ModelOption = Annotated[str, typer.Option("--model", metavar="PROVIDER:MODEL", help="Choose the model.")]
+UrlOption = Annotated[str, typer.Option("--base-url", metavar="URL", help="Use this OpenAI-compatible server.")]
 VariableOption = Annotated[
-    str,
-    typer.Option("--key-env", metavar="NAME", help="Read the key from this environment variable.", show_default=False),
+    str, typer.Option("--key-env", metavar="NAME", help="Read the key from this environment variable.")
 ]
-FileOption = Annotated[
-    str, typer.Option("--key-file", metavar="FILE", help="Read the key from this file.", show_default=False)
-]
+FileOption = Annotated[str, typer.Option("--key-file", metavar="FILE", help="Read the key from this file.")]
 ZoneOption = Annotated[
-    str,
-    typer.Option(
-        "--timezone", metavar="ZONE", help="Set the time zone, for example Europe/Berlin.", show_default=False
-    ),
+    str, typer.Option("--timezone", metavar="ZONE", help="Set the time zone, for example Europe/Berlin.")
 ]
 Untested = Annotated[bool, typer.Option("--no-test", help="Do not test the agent or the account.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Replace existing settings without asking.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @value
@@ -108,7 +86,7 @@ class Plan:
         return self.model.partition(":")[0]
 
     def fields(self) -> dict[str, str]:
-        """Of the section of the agent."""
+        """Return the agent section to write."""
         said = {"name": self.agent, "model": self.model, "base_url": self.base_url, "key_file": self.key_file}
         if self.key_variable:
             said["key"] = f"${{{self.key_variable}}}"
@@ -145,14 +123,10 @@ def setup(
         _write_account(file, before, draft, owner)
         _report_account(file, draft, owner, json=json)
         return
-    _confirm_replace(file, "says who answers", there="agent" in field_names(before), yes=yes)
+    _confirm_replace(file, "chooses the agent", there="agent" in field_names(before), yes=yes)
     if agent == _MODEL and not model:
-        raise BadArgument(
-            "--agent model needs --model.",
-            found="",
-            allowed="--model provider:model",
-            example=EXAMPLES["setup"],
-        )
+        allowed = "--model provider:model"
+        raise BadArgument("--agent model needs --model.", found="", allowed=allowed, example=EXAMPLES["setup"])
     if agent or model:
         name = " ".join(filter(None, (model, base_url))) if agent in {"", _MODEL} else agent
         plan = _with_key(_parse_agent(name), key_env, key_file)
@@ -183,14 +157,11 @@ def _content(file: Path) -> str:
 
 
 def _ask_plan() -> Plan:
-    plan = ask_for(f"Who answers? {_ANSWERS}:", _LOCAL, _parse_agent)
+    plan = ask_for(f"Which agent answers? {_ANSWERS}:", _LOCAL, _parse_agent)
     if plan.agent == _MODEL:
         usual = next((name for name in _usual_variables(plan.provider) if os.environ.get(name)), "")
-        plan = ask_secretly(
-            f"The key for {plan.provider}, not shown while you type, or the variable that holds it:",
-            usual,
-            lambda said: _take_key(plan, said),
-        )
+        question = f"The key for {plan.provider}, not shown while you type, or the variable that holds it:"
+        plan = ask_for(question, usual, lambda said: _take_key(plan, said), secret=True)
     return replace(plan, timezone=ask_for("Your time zone?", zone_here(), lambda said: parse_zone(said).key))
 
 
@@ -207,7 +178,7 @@ def _take_key(plan: Plan, said: str) -> Plan:
     """Take a key, the name of a variable, or nothing. Errors never repeat the key."""
     if os.environ.get(said):
         return _with_key(plan, said, "")
-    if said in os.environ or _VARIABLE.fullmatch(said) or not (said.isascii() and said.isprintable()):
+    if said in os.environ or VARIABLE.fullmatch(said) or not (said.isascii() and said.isprintable()):
         raise BadArgument(
             "This is neither a set variable nor a usable key.",
             found="",
@@ -221,11 +192,9 @@ def _take_key(plan: Plan, said: str) -> Plan:
 
 def _with_key(plan: Plan, variable: str, file: str) -> Plan:
     if variable and not os.environ.get(variable):
+        example = "--key-env OPENAI_API_KEY"
         raise BadArgument(
-            "There is no environment variable",
-            found=variable,
-            allowed="one that is set",
-            example="--key-env OPENAI_API_KEY",
+            "There is no environment variable", found=variable, allowed="one that is set", example=example
         )
     if variable:
         return replace(plan, key_variable=variable, key=os.environ[variable])
@@ -264,7 +233,7 @@ def _confirm_replace(file: Path, what: str, *, there: bool, yes: bool) -> None:
 
 def _write_account(file: Path, before: str, draft: AccountDraft, owner: str) -> None:
     """Write the account and the grant of its owner."""
-    after = replace_section(before, draft.way, draft.fields)
+    after = replace_section(before, draft.path, draft.fields)
     _check(file, after)
     for name, secret in draft.files.items():
         replace_file(file.parent / name, f"{secret}\n", private=True)
@@ -297,7 +266,7 @@ def _report_account(file: Path, draft: AccountDraft, owner: str, *, json: bool) 
         said = {"file": str(file), "account": name, "options": draft.fields, "secrets": files}
         print_json({"ok": True, **said, "known_as": draft.known_as or None, "owner": owner or None})
         return
-    print_line(f"{file} has {name} from now on{f': {draft.known_as}' if draft.known_as else ''}.")
+    print_line(f"Added {name} to {file}{f': {draft.known_as}' if draft.known_as else ''}.")
     for each in files:
         print_line(f"Its secret is in {each}, which only you can read.")
     if draft.guide.after:
@@ -312,24 +281,15 @@ def _try(plan: Plan, *, asks: bool) -> None:
     """Raise InvalidInput if the agent cannot be built, NotReached if it does not answer."""
     match plan.agent:
         case "model":
-            agent, name = build_agent(_model_choice(plan)), plan.model
+            options = {"model": plan.model, "base_url": plan.base_url or None, "key": plan.key or None}
+            config = ModelAgentConfig.model_validate({**options, "max_tokens": _TEST_MAX_TOKENS})
+            agent, name = build_agent(config), plan.model
         case "local":
             agent, name = build_agent(LocalAgentConfig(max_tokens=4)), "The local model"
         case _:
             return
     if asks:
         try_out(agent, name, plan.key)
-
-
-def _model_choice(plan: Plan) -> ModelAgentConfig:
-    return ModelAgentConfig.model_validate(
-        {
-            "model": plan.model,
-            "base_url": plan.base_url or None,
-            "key": plan.key or None,
-            "max_tokens": _TEST_MAX_TOKENS,
-        }
-    )
 
 
 def _write(file: Path, before: str, plan: Plan) -> None:
@@ -361,7 +321,7 @@ def _report(file: Path, plan: Plan, *, tested: bool, json: bool) -> None:
         return
     who = plan.model or {_LOCAL: "the local model"}.get(plan.agent, plan.agent)
     print_line(
-        f"{file}: {who} answers from now on{'' if plan.agent == _ECHO or not tested else '; it was asked, and does'}."
+        f"{file}: {who} answers from now on{'' if plan.agent == _ECHO or not tested else '. The test succeeded'}."
     )
     if plan.key_variable:
         print_line(f"The key stays in {plan.key_variable}, which must be set where Palaver runs.")

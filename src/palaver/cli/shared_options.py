@@ -14,7 +14,7 @@ from palaver.cli.output import print_note
 from palaver.commands.formatting import ago
 from palaver.db.transaction import Transaction
 from palaver.model.errors import BadArgument, MalformedTime, NotFound, StoreError
-from palaver.model.local_time import format_instant, parse_age, parse_past
+from palaver.model.local_time import parse_age, parse_past
 from palaver.model.session import Principal, Session
 from palaver.model.text import one_line
 from palaver.store.conversations import visibility
@@ -22,32 +22,7 @@ from palaver.store.opening import open_store, sqlite_path
 from palaver.store.status.health import is_corrupt, recovery_steps
 from palaver.store.store import Store
 
-__all__ = [
-    "EXAMPLES",
-    "OPERATOR",
-    "Json",
-    "Limit",
-    "Name",
-    "Names",
-    "Person",
-    "Platform",
-    "Profile",
-    "Since",
-    "StoreOption",
-    "Until",
-    "Yes",
-    "ago",
-    "ask",
-    "find",
-    "find_exactly",
-    "help_of",
-    "identity",
-    "iso",
-    "moment",
-    "now",
-    "span",
-    "store_url",
-]
+__all__ = ["ago"]
 
 EXAMPLES = {
     "list": "palaver sessions list --platform telegram --since 7d",
@@ -75,26 +50,23 @@ def identity(name: str) -> str:
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Name = Annotated[
-    str, typer.Argument(metavar="SESSION", help="Session id, start of an id, or title.", show_default=False)
-]
+Name = Annotated[str, typer.Argument(metavar="SESSION", help="Session id, start of an id, or title.")]
 Names = Annotated[list[str], typer.Argument(metavar="SESSION...", help="Session ids, starts of ids, or exact titles.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=500, help="Show at most this many.")]
-Platform = Annotated[
-    str, typer.Option("--platform", help="Only from this platform.", show_default=False, callback=_lower)
-]
-Profile = Annotated[str, typer.Option("--profile", help="Only from this profile.", show_default=False)]
+Platform = Annotated[str, typer.Option("--platform", help="Only from this platform.", callback=_lower)]
+Profile = Annotated[str, typer.Option("--profile", help="Only from this profile.")]
 Person = Annotated[
-    str,
-    typer.Option(
-        "--person", help="Only with this account, for example telegram:7.", show_default=False, callback=identity
-    ),
+    str, typer.Option("--person", help="Only with this account, for example telegram:7.", callback=identity)
 ]
-Since = Annotated[
-    str, typer.Option("--since", help="Only after this date, time, or age such as 7d.", show_default=False)
-]
-Until = Annotated[str, typer.Option("--until", help="Only before this date, time or age.", show_default=False)]
+Since = Annotated[str, typer.Option("--since", help="Only after this date, time, or age such as 7d.")]
+Until = Annotated[str, typer.Option("--until", help="Only before this date, time or age.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")]
+Output = Annotated[str, typer.Option("--output", "-o", help="Write to this file instead of standard output.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
+After = Annotated[str, typer.Option("--after", help="Continue after this page.")]
+ZoneName = Annotated[str, typer.Option("--zone", help="Use this IANA time zone for days.")]
 
 OPERATOR = Principal.operator()
 _MAX_NAME_CHARS = 200
@@ -167,7 +139,6 @@ StoreOption = Annotated[
         "--store",
         metavar="URL",
         help="Database: a path, sqlite:///path or postgresql://… Default: PALAVER_STORE, then the configuration.",
-        show_default=False,
     ),
 ]
 
@@ -211,7 +182,3 @@ def moment(option: str, text: str, example: str) -> datetime | None:
             allowed="a date, a time (ISO 8601), or an age such as 7d",
             example=example,
         ) from error
-
-
-def iso(instant: datetime | None) -> str | None:
-    return None if instant is None else format_instant(instant)

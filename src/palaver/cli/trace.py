@@ -6,12 +6,11 @@ from typing import Annotated
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.output import print_heading, print_json, print_line, print_note, print_text
-from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ago, ask, iso
+from palaver.cli.output import pick, print_heading, print_json, print_line, print_note, print_text
+from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ago, ask
 from palaver.commands.formatting import Tone, trace_steps, trace_title
 from palaver.model.errors import BadArgument, NotFound, StoreError
 from palaver.model.text import escape_invisible
-from palaver.model.transcript import Entry
 from palaver.model.turn import OutboxState
 from palaver.store.archive.render import moment_text
 from palaver.store.queue import outbox
@@ -22,7 +21,7 @@ EXAMPLES = {"trace": "palaver trace in:42"}
 
 app = typer.Typer(rich_markup_mode=None)
 
-Message = Annotated[str, typer.Argument(metavar="MESSAGE", help=f"{NAMES}.", show_default=False)]
+Message = Annotated[str, typer.Argument(metavar="MESSAGE", help=f"{NAMES}.")]
 Content = Annotated[bool, typer.Option("--content", help="Show the text too.")]
 Delivered = Annotated[bool, typer.Option("--delivered", help="Settle an unclear send: it arrived.")]
 Again = Annotated[bool, typer.Option("--again", help="Settle an unclear send: send it again.")]
@@ -94,17 +93,11 @@ def _trace_fields(trace: Trace, *, content: bool) -> dict[str, object]:
 def _arrival_fields(arrival: InboundTrace, *, content: bool) -> dict[str, object]:
     inbound = arrival.inbound
     fields: dict[str, object] = {
-        "number": arrival.number,
-        "key": arrival.key,
-        "place": arrival.place,
-        "state": arrival.state.value,
-        "received": iso(arrival.received),
-        "said": iso(inbound.at) if inbound else None,
-        "source": inbound.source.to_json() if inbound else None,
-        "role": arrival.role.name.lower() if arrival.role else None,
-        "reason": arrival.reason,
-        "behind_turn": arrival.behind_turn,
-        "behind": arrival.behind,
+        **pick(arrival, "number key place state received"),
+        "said": inbound and inbound.at,
+        "source": inbound and inbound.source.to_json(),
+        "role": arrival.role and arrival.role.text,
+        **pick(arrival, "reason behind_turn behind"),
     }
     if inbound and inbound.revision:
         fields["changes"] = "deletion" if inbound.revision.deleted else "edit"
@@ -112,50 +105,23 @@ def _arrival_fields(arrival: InboundTrace, *, content: bool) -> dict[str, object
 
 
 def _run_fields(run: TurnTrace, *, content: bool) -> dict[str, object]:
-    turn = run.turn
     return {
-        "number": turn.number,
-        "session": turn.session,
-        "state": turn.state.value,
-        "attempt": turn.attempt,
-        "worker": turn.worker,
-        "lease_until": iso(turn.lease_until),
-        "started": iso(turn.started),
-        "halted": iso(turn.halted),
-        "ended": iso(run.ended),
-        "stop": run.stop,
-        "error": turn.error,
-        "model": run.usage.model,
-        "input_tokens": run.usage.input_tokens,
-        "output_tokens": run.usage.output_tokens,
-        "cost_micros": run.usage.cost_micros,
-        "entries": [_entry_fields(entry, content=content) for entry in run.entries],
+        **pick(run.turn, "number session state attempt worker lease_until started halted"),
+        **pick(run, "ended stop"),
+        "error": run.turn.error,
+        **pick(run.usage, "model input_tokens output_tokens cost_micros"),
+        "entries": [pick(entry, "seq role at text" if content else "seq role at") for entry in run.entries],
     }
-
-
-def _entry_fields(entry: Entry, *, content: bool) -> dict[str, object]:
-    fields: dict[str, object] = {"seq": entry.seq, "role": entry.role.value, "at": iso(entry.at)}
-    return fields | ({"text": entry.text} if content else {})
 
 
 def _sending_fields(sending: DeliveryTrace, *, content: bool) -> dict[str, object]:
     delivery, outbound = sending.delivery, sending.delivery.outbound
-    fields: dict[str, object] = {
-        "number": delivery.number,
-        "why": sending.why,
-        "state": delivery.state.value,
-        "platform": outbound.platform,
-        "account": outbound.account,
+    fields = {
+        **pick(sending, "why worker claim_until"),
+        **pick(delivery, "number state attempts created due receipt error may_be_duplicate"),
+        **pick(outbound, "platform account"),
         "chat": outbound.chat_id,
         "thread": outbound.thread_id,
-        "attempts": delivery.attempts,
-        "created": iso(delivery.created),
-        "due": iso(delivery.due),
-        "worker": sending.worker,
-        "claim_until": iso(sending.claim_until),
-        "receipt": delivery.receipt,
-        "error": delivery.error,
-        "may_be_duplicate": delivery.may_be_duplicate,
     }
     return fields | ({"text": outbound.text} if content else {})
 

@@ -4,8 +4,8 @@ import base64
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
-from palaver.cli.output import counted, print_facts, print_heading, print_list, print_text
-from palaver.cli.shared_options import ago, iso
+from palaver.cli.output import counted, pick, print_facts, print_heading, print_list, print_text
+from palaver.cli.shared_options import ago
 from palaver.model.label import Label
 from palaver.model.session import Session
 from palaver.model.text import one_line
@@ -32,26 +32,13 @@ def name_of(session: Session) -> str:
 
 
 def session_fields(session: Session) -> dict[str, object]:
-    counters = session.counters
     return {
-        "id": session.id,
-        "title": session.title,
+        **pick(session, "id title"),
         "key": session.key.text,
         "profile": session.key.profile,
         "platform": session.origin.platform,
-        "owner": session.owner,
-        "parent": session.parent,
-        "state": session.state.value,
-        "started": iso(session.started),
-        "ended": iso(session.ended),
-        "end_reason": session.end_reason,
-        "last_human": iso(session.last_human),
-        "last_active": iso(session.last_active),
-        "entries": counters.entries,
-        "turns": counters.turns,
-        "input_tokens": counters.input_tokens,
-        "output_tokens": counters.output_tokens,
-        "cost_micros": counters.cost_micros,
+        **pick(session, "owner parent state started ended end_reason last_human last_active"),
+        **pick(session.counters, "entries turns input_tokens output_tokens cost_micros"),
         "model": session.override and session.override.model,
     }
 
@@ -62,26 +49,14 @@ def preview_fields(preview: Preview) -> dict[str, object]:
 
 def entry_fields(entry: Entry) -> dict[str, object]:
     """Return the fields of an entry, without empty ones."""
-    rare: dict[str, object] = {
-        "turn": entry.turn,
-        "sender": entry.sender and _sender_fields(entry),
-        "message_id": entry.message_id,
-        "calls": [call._asdict() for call in entry.calls],
-        "answers": entry.answers,
-        "reasoning": entry.reasoning,
-        "blob": base64.b64encode(entry.blob).decode(),
-        "tokens": entry.tokens,
-        "observed": entry.observed,
-        "covers": entry.covers,
-        "hidden_by": entry.hidden_by,
-    }
-    usual: dict[str, object] = {"seq": entry.seq, "role": entry.role, "at": iso(entry.at), "text": entry.text}
-    return usual | {name: value for name, value in rare.items() if value}
-
-
-def _sender_fields(entry: Entry) -> dict[str, object]:
     sender = entry.sender
-    return {"id": sender and sender.id, "name": sender and sender.name and sender.name.stored()}
+    rare: dict[str, object] = {
+        "sender": sender and {"id": sender.id, "name": sender.name and sender.name.stored()},
+        "calls": [call._asdict() for call in entry.calls],
+        "blob": base64.b64encode(entry.blob).decode(),
+        **pick(entry, "turn message_id answers reasoning tokens observed covers hidden_by"),
+    }
+    return pick(entry, "seq role at text") | {name: value for name, value in rare.items() if value}
 
 
 def hit_fields(hit: Hit) -> dict[str, object]:
@@ -166,17 +141,15 @@ def print_hits(hits: Iterable[Hit], present: datetime) -> None:
         where = f" · {hit.session.id}" if hit.session.title else ""
         when = f" · entry {hit.entry.seq} · {ago(hit.entry.at, present)}"
         print_text((name_of(hit.session), "bold"), (where + when, "dim"))
-        for entry in hit.before:
-            _print_neighbour(entry)
+        _print_neighbours(hit.before)
         print_text((f"{speaker(hit.entry)}: ", _STYLES[hit.entry.role]), *_highlighted(hit))
-        for entry in hit.after:
-            _print_neighbour(entry)
+        _print_neighbours(hit.after)
 
 
-def _print_neighbour(entry: Entry) -> None:
-    calls = (one_line(_call(call), _PREVIEW) for call in entry.calls)
-    for line in [*([one_line(entry.text, _PREVIEW)] if entry.text else ()), *calls]:
-        print_text((f"{speaker(entry)}: {line}", "dim"))
+def _print_neighbours(entries: Iterable[Entry]) -> None:
+    for entry in entries:
+        for text in filter(None, (entry.text, *map(_call, entry.calls))):
+            print_text((f"{speaker(entry)}: {one_line(text, _PREVIEW)}", "dim"))
 
 
 def _highlighted(hit: Hit) -> Iterator[tuple[str, str]]:

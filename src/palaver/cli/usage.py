@@ -1,5 +1,6 @@
 """`palaver usage`: turns, tokens and cost by person, model or day."""
 
+from dataclasses import asdict
 from datetime import date, timedelta
 from typing import Annotated
 
@@ -7,7 +8,7 @@ import typer
 
 from palaver.cli import shared_options
 from palaver.cli.output import print_json, print_rows
-from palaver.cli.shared_options import OPERATOR, Json, Since, StoreOption, Until, ask, moment
+from palaver.cli.shared_options import OPERATOR, Json, Since, StoreOption, Until, ZoneName, ask, moment
 from palaver.model.local_time import parse_zone
 from palaver.model.session import UsageTotal
 from palaver.store.people import usage
@@ -25,7 +26,7 @@ def show_usage(
     by: Annotated[GroupBy, typer.Option("--by", help="Group by person, model or day.")] = GroupBy.DAY,
     since: Since = "",
     until: Until = "",
-    zone_name: Annotated[str, typer.Option("--zone", help="Use this IANA time zone for days.")] = "UTC",
+    zone_name: ZoneName = "UTC",
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
@@ -39,7 +40,7 @@ def show_usage(
         nothing="Nothing was used in this time.",
     )
     if json:
-        print_json({by.value: [{by.value: str(name), **_fields(spent)} for name, spent in found.items()]})
+        print_json({by.value: [{by.value: str(name), **asdict(spent)} for name, spent in found.items()]})
         return
     if found:
         print_rows(
@@ -54,12 +55,3 @@ _NOBODY = {GroupBy.PERSON: "(nobody)", GroupBy.MODEL: "(not said)", GroupBy.DAY:
 def _columns(spent: UsageTotal) -> tuple[str, ...]:
     tokens = map(str, (spent.turns, spent.input_tokens, spent.output_tokens))
     return (*tokens, f"{spent.cost_micros / 1_000_000:.4f}")
-
-
-def _fields(spent: UsageTotal) -> dict[str, int]:
-    return {
-        "turns": spent.turns,
-        "input_tokens": spent.input_tokens,
-        "output_tokens": spent.output_tokens,
-        "cost_micros": spent.cost_micros,
-    }

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.output import print_json, print_line, print_note, print_rows
-from palaver.cli.shared_options import Json, StoreOption, ago, ask, iso
+from palaver.cli.output import pick, print_json, print_note, print_result, print_rows
+from palaver.cli.shared_options import Json, StoreOption, ago, ask
 from palaver.cli.up import configuration
 from palaver.model.access import normalize_identity
 from palaver.model.errors import BadArgument
@@ -15,6 +15,7 @@ from palaver.model.text import one_line
 from palaver.platforms.plugins import known_platforms
 from palaver.store.people import api_tokens
 from palaver.store.people.api_tokens import ALL_RIGHTS, Credential, CredentialKind, Right
+from palaver.store.store import Store
 from palaver.web.tokens import issue_link, issue_token
 
 EXAMPLES = {
@@ -41,7 +42,6 @@ Identity = Annotated[
         metavar="IDENTITY",
         help="Act for this account and see only what it can, for example telegram:7.",
         callback=_known_identity,
-        show_default=False,
     ),
 ]
 
@@ -50,24 +50,21 @@ Identity = Annotated[
 def link(*, identity: Identity = None, store: StoreOption = None, json: Json = False) -> None:
     url = configuration(store).web.url
     made = ask(store, lambda opened: issue_link(opened, url, shared_options.now(), identity=identity), make=True)
-    if json:
-        print_json({"link": made})
-    else:
-        print_line(made)
+    print_result({"link": made}, made, as_json=json)
 
 
 @tokens.command("list", help=f"List valid tokens and logins.\n\n{EXAMPLES['list']}")
 def list_tokens(*, store: StoreOption = None, json: Json = False) -> None:
-    kinds = (CredentialKind.TOKEN, CredentialKind.LOGIN)
+    now = shared_options.now()
 
-    def found_of(kind: CredentialKind) -> list[Credential]:
-        return ask(store, lambda opened: opened.read(api_tokens.list_valid(kind, shared_options.now())), [])
+    async def load(opened: Store) -> list[Credential]:
+        kinds = (CredentialKind.TOKEN, CredentialKind.LOGIN)
+        return [key for kind in kinds for key in await opened.read(api_tokens.list_valid(kind, now))]
 
-    found = [key for kind in kinds for key in found_of(kind)]
+    found = ask(store, load, [], nothing="There are no tokens and nobody is logged in.")
     if json:
         print_json({"tokens": [_fields(key) for key in found]})
     elif found:
-        now = shared_options.now()
         print_rows(
             ("number", "kind", "name", "scopes", "for", "made", "last used", "ends"),
             [
@@ -84,19 +81,15 @@ def list_tokens(*, store: StoreOption = None, json: Json = False) -> None:
                 for key in found
             ],
         )
-    else:
-        print_note("There are no tokens and nobody is logged in.")
 
 
 @tokens.command("create", help=f"Create a token for a program. It is shown once.\n\n{EXAMPLES['create']}")
 def create_token(
-    name: Annotated[str, typer.Argument(help="Name the token.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="Name the token.")],
     *,
     scopes: Annotated[str, typer.Option(help="What it can do: read, chat, manage.")] = "read,chat,manage",
     identity: Identity = None,
-    days: Annotated[
-        int | None, typer.Option(min=1, max=3650, help="Expire after this many days.", show_default=False)
-    ] = None,
+    days: Annotated[int | None, typer.Option(min=1, max=3650, help="Expire after this many days.")] = None,
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
@@ -108,16 +101,14 @@ def create_token(
         lambda opened: issue_token(opened, now, name=called, rights=rights, identity=identity, expires=expires),
         make=True,
     )
-    if json:
-        print_json({"token": token, **_fields(key)})
-        return
-    print_line(token)
-    print_note("Store it now: it is not shown again.")
+    print_result({"token": token, **_fields(key)}, token, as_json=json)
+    if not json:
+        print_note("Store it now: it is not shown again.")
 
 
 @tokens.command("revoke", help=f"Revoke a token or login.\n\n{EXAMPLES['revoke']}")
 def revoke_token(
-    number: Annotated[int, typer.Argument(help="Its number in the list.", show_default=False)],
+    number: Annotated[int, typer.Argument(help="Its number in the list.")],
     *,
     store: StoreOption = None,
     json: Json = False,
@@ -125,10 +116,8 @@ def revoke_token(
     gone = ask(store, lambda opened: opened.transact(api_tokens.revoke(number)))
     if gone is None:
         raise BadArgument("There is no token number", found=str(number), allowed="a number from the list", example="1")
-    if json:
-        print_json({"revoked": _fields(gone)})
-        return
-    print_line(f"{gone.kind.value.capitalize()} {gone.number} ({gone.name}) is revoked.")
+    done = f"Revoked {gone.kind.value} {gone.number} ({gone.name})."
+    print_result({"revoked": _fields(gone)}, done, as_json=json)
 
 
 def rights_named(scopes: str) -> frozenset[Right]:
@@ -144,13 +133,4 @@ def rights_named(scopes: str) -> frozenset[Right]:
 
 
 def _fields(key: Credential) -> dict[str, object]:
-    return {
-        "number": key.number,
-        "kind": key.kind.value,
-        "name": key.name,
-        "scopes": sorted(key.rights),
-        "identity": key.identity,
-        "created": iso(key.created),
-        "last_used": iso(key.last_used),
-        "expires": iso(key.expires) if key.expires else None,
-    }
+    return pick(key, "number kind name identity created last_used expires") | {"scopes": sorted(key.rights)}

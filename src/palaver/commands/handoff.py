@@ -2,53 +2,32 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 from palaver.commands.formatting import in_quotes, listed, session_phrase
-from palaver.commands.registry import CommandHandler
+from palaver.commands.registry import CommandGroup, is_admin
+from palaver.commands.sessions import drop_pending_question
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.engine.commands import CommandContext
-from palaver.model.access import AccessRole
-from palaver.model.command import YES, Arg, ArgKind, Command, Invocation
+from palaver.model.command import YES, Arg, ArgKind, Invocation
 from palaver.model.errors import BadArgument, NotAllowed
 from palaver.model.session import Session
 from palaver.model.source import DM, Source, identity_of
 from palaver.model.turn import outbound_to
 from palaver.store.store import Store
 
-_ATTACH = Command(
-    name="attach",
-    help="Join a conversation in another chat from here, by title or id. /detach leaves it",
-    example="/attach Holiday plans",
-    args=(Arg(name="which", kind=ArgKind.REST, required=True), YES),
-    group="conversations",
+commands = CommandGroup("conversations")
+
+
+@commands.add(
+    "attach",
+    "Join a conversation in another chat from here, by title or id. /detach leaves it",
+    "/attach Holiday plans",
+    Arg(name="which", kind=ArgKind.REST, required=True),
+    YES,
 )
-_DETACH = Command(
-    name="detach",
-    help="Leave the conversation this chat is attached to",
-    example="/detach",
-    group="conversations",
-)
-_HANDOFF = Command(
-    name="handoff",
-    help="Move this conversation to the home channel of another platform. /back brings it back",
-    example="/handoff telegram",
-    args=(Arg(name="platform", required=True),),
-    group="conversations",
-)
-
-
-def handoff_commands(store: Store) -> list[CommandHandler]:
-    return [
-        CommandHandler(_ATTACH, partial(_attach, store)),
-        CommandHandler(_DETACH, partial(_detach, store)),
-        CommandHandler(_HANDOFF, partial(_hand_off, store)),
-    ]
-
-
 @transaction
-def _attach(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
+def attach(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
     received, now = context.received, context.now
     source, place = received.inbound.source, received.place or received.key
     session = yield from store.sessions.find(invocation.words["which"], context.principal)
@@ -58,27 +37,34 @@ def _attach(store: Store, invocation: Invocation, context: CommandContext) -> St
     found = yield from store.attach.find_attachable(invocation.words["which"], place, context.principal)
     has_others = yield from store.attach.has_other_speakers(found, context.principal)
     reads_along = source.chat_kind != DM
-    if reads_along and has_others and not _is_admin(context):
+    if reads_along and has_others and not is_admin(context):
         raise NotAllowed("Opening a conversation of several people to a whole chat", "admin")
     if reads_along and YES.name not in invocation.flags:
         return texts.attach_question(in_quotes(invocation.words["which"]), place_is_shared=place.shared)
-    yield from _drop_pending_question(store, context)
+    yield from drop_pending_question(store, context)
     farewell = outbound_to(source, texts.PARTED)
     yield from store.attach.attach(place, found, now, by=context.principal.name, farewell=farewell)
     several = found.key.kind != DM or (yield from store.attach.has_several_people(found))
     return texts.attached(session_phrase(found), reads_along=reads_along, has_others=several)
 
 
+@commands.add("detach", "Leave the conversation this chat is attached to", "/detach")
 @transaction
-def _detach(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
+def detach(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
     place = context.received.place
     if place is None or not (yield from store.attach.detach(place, context.now)):
         return "This chat is not attached to another conversation."
     return "This chat has its own conversation again."
 
 
+@commands.add(
+    "handoff",
+    "Move this conversation to the home channel of another platform. /back brings it back",
+    "/handoff telegram",
+    Arg(name="platform", required=True),
+)
 @transaction
-def _hand_off(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
+def hand_off(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
     received, source = context.received, context.received.inbound.source
     if received.place is not None:
         raise BadArgument(
@@ -91,7 +77,7 @@ def _hand_off(store: Store, invocation: Invocation, context: CommandContext) -> 
     home = _home(invocation.words["platform"], (yield from store.accounts.list_homes(received.key.profile)))
     if home.address == source.address:
         return "The conversation is already in the home channel of that platform."
-    yield from _drop_pending_question(store, context)
+    yield from drop_pending_question(store, context)
     session = yield from store.sessions.open_by_key(received.key)
     if session is None:
         return "There is no conversation to hand off. Send a message to start one."
@@ -109,7 +95,7 @@ def _home(platform: str, homes: Sequence[Source]) -> Source:
             "There is no home channel on",
             found=platform,
             allowed=listed(sorted(known)) or "none yet",
-            example=_HANDOFF.example,
+            example="/handoff telegram",
             fix="Ask an admin to send /sethome in the chat you want to use.",
         )
     return known[platform.lower()]
@@ -119,22 +105,10 @@ def _require_own_conversation(
     store: Store, session: Session, home: Source, context: CommandContext
 ) -> Statements[None]:
     """Admins can hand off anything; others only their own conversation, to their own direct chat."""
-    if _is_admin(context):
+    if is_admin(context):
         return
     yield from store.sessions.get_visible(session.id, context.principal)
     has_others = yield from store.attach.has_other_speakers(session, context.principal)
     is_own = home.chat_kind == DM and identity_of(home) in context.principal.identities
     if has_others or not is_own:
         raise NotAllowed("Handing off what others have said, or to a chat that others read,", "admin")
-
-
-def _is_admin(context: CommandContext) -> bool:
-    return (context.received.role or AccessRole.GUEST) >= AccessRole.ADMIN
-
-
-def _drop_pending_question(store: Store, context: CommandContext) -> Statements[bool]:
-    """Deny the question that waits here: the person goes elsewhere."""
-    key, now = context.received.key, context.now
-    return (
-        yield from store.turn_control.abandon_parked(key, now, note=texts.LEFT_NOTE, error="left without an answer")
-    )

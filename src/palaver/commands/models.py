@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from palaver.commands.formatting import counted, listed
-from palaver.commands.registry import CommandHandler
+from palaver.commands.registry import CommandGroup
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.commands import CommandContext
-from palaver.model.command import Arg, Command, Invocation
+from palaver.model.command import Arg, Invocation
 from palaver.model.errors import BadArgument
 from palaver.model.quotas import QuotaKind, period_start
 from palaver.model.session import Counters, ModelOverride, Principal, Session, UsageTotal
@@ -14,33 +14,31 @@ from palaver.model.text import one_line
 from palaver.protocols.agent import Choosing
 from palaver.store.store import Store
 
+commands = CommandGroup("answers")
+
 _DEFAULT = "default"
-_MODEL = Command(
-    name="model",
-    help="Show which model answers this conversation, or choose one until /new",
-    example="/model default",
-    args=(Arg(name="name"),),
-    remote=True,
-    group="answers",
-)
 _MAX_CHARS = 100
 
 
-def model_commands(store: Store) -> list[CommandHandler]:
-    @transaction
-    def model(invocation: Invocation, context: CommandContext) -> Statements[str]:
-        offered = context.agent.models() if isinstance(context.agent, Choosing) else ()
-        name = invocation.words.get("name")
-        if name is None:
-            session = yield from store.sessions.open_by_key(context.received.key)
-            return f"{_describe_model(session and session.override)} {_choices(offered)}"
-        chosen = None if name.lower() == _DEFAULT else _chosen(name, offered)
-        session = yield from _open(store, context)
-        # Everybody in a conversation can choose its model: the key is that of their own chat.
-        yield from store.sessions.set_override(session.id, chosen, Principal.operator())
-        return f"{_describe_model(chosen)} It applies from your next message, until /new."
-
-    return [CommandHandler(_MODEL, model)]
+@commands.add(
+    "model",
+    "Show which model answers this conversation, or choose one until /new",
+    "/model default",
+    Arg(name="name"),
+    remote=True,
+)
+@transaction
+def model(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
+    offered = context.agent.models() if isinstance(context.agent, Choosing) else ()
+    name = invocation.words.get("name")
+    if name is None:
+        session = yield from store.sessions.open_by_key(context.received.key)
+        return f"{_describe_model(session and session.override)} {_choices(offered)}"
+    chosen = None if name.lower() == _DEFAULT else _chosen(name, offered)
+    session = yield from _open(store, context)
+    # Everybody in a conversation can choose its model: the key is that of their own chat.
+    yield from store.sessions.set_override(session.id, chosen, Principal.operator())
+    return f"{_describe_model(chosen)} It applies from your next message, until /new."
 
 
 def _open(store: Store, context: CommandContext) -> Statements[Session]:
@@ -82,30 +80,25 @@ def _name(model: ModelOverride) -> str:
     return one_line("/".join(part for part in (model.provider, model.model) if part), _MAX_CHARS)
 
 
-_USAGE = Command(
-    name="usage",
-    help="Show what this conversation has used, and what you used today and this month",
-    example="/usage",
+@commands.add(
+    "usage",
+    "Show what this conversation has used, and what you used today and this month",
+    "/usage",
     urgent=True,
     group="people",
 )
-
-
-def usage_commands(store: Store) -> list[CommandHandler]:
-    @transaction
-    def usage(_invocation: Invocation, context: CommandContext) -> Statements[str]:
-        here = (yield from store.turn_control.get_status(context.received.key, context.principal)).session
-        mine = context.principal.identities
-        today = period_start(QuotaKind.PERSON_DAY, context.now, context.zone)
-        month = period_start(QuotaKind.PERSON_MONTH, context.now, context.zone)
-        lines = {
-            "This conversation": here.counters if here else Counters(),
-            "You today": (yield from store.usage.total(today, mine)),
-            "You this month": (yield from store.usage.total(month, mine)),
-        }
-        return "\n".join(f"{name}: {_describe(spent)}" for name, spent in lines.items())
-
-    return [CommandHandler(_USAGE, usage)]
+@transaction
+def usage(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
+    here = (yield from store.turn_control.get_status(context.received.key, context.principal)).session
+    mine = context.principal.identities
+    today = period_start(QuotaKind.PERSON_DAY, context.now, context.zone)
+    month = period_start(QuotaKind.PERSON_MONTH, context.now, context.zone)
+    lines = {
+        "This conversation": here.counters if here else Counters(),
+        "You today": (yield from store.usage.total(today, mine)),
+        "You this month": (yield from store.usage.total(month, mine)),
+    }
+    return "\n".join(f"{name}: {_describe(spent)}" for name, spent in lines.items())
 
 
 def _describe(spent: UsageTotal) -> str:

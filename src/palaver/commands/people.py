@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from palaver.commands.formatting import counted, listed, session_phrase
-from palaver.commands.registry import CommandHandler
+from palaver.commands.registry import CommandGroup, direct_chat_only
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
-from palaver.model.command import YES, Arg, ArgKind, Command, Invocation
+from palaver.model.command import YES, Arg, ArgKind, Invocation
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.key import DmScope
 from palaver.model.people import OFFER_LIFETIME, code_hash, make_code, parse_code
@@ -22,58 +22,49 @@ from palaver.store.people.people import Identity, Offer, Party, Person
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.store import Store
 
-_UNLINK = Command(
-    name="unlink",
-    help="Undo the last link of your accounts, or unlink one account. Each returns to its own conversation",
-    example="/unlink telegram:7",
-    args=(Arg(name="account", kind=ArgKind.REST),),
-    group="people",
-)
-_WHOAMI = Command(
-    name="whoami",
-    help="Show your accounts, your role and this conversation",
-    example="/whoami",
-    role=AccessRole.GUEST,
-    group="people",
-)
+commands = CommandGroup("people")
+
 _NOT_LINKED = "This account is not linked. Send /link for a code to enter from your other account."
 
 
-def person_commands(store: Store) -> list[CommandHandler]:
-    @transaction
-    def unlink(invocation: Invocation, context: CommandContext) -> Statements[str]:
-        require_direct_chat(context, _UNLINK)
-        mine, by = context.principal.identities, context.principal.name
-        if len(mine) == 1:
-            return _NOT_LINKED
-        account = invocation.words.get("account", "").strip()
-        if account and account not in mine:
-            raise BadArgument(
-                "You have no account", found=account, allowed=listed(sorted(mine)), example=f"/unlink {by}"
-            )
-        addresses = yield from store.people.direct_addresses(mine)
-        unlink = store.links.unlink if account else store.links.unlink_last
-        unlinked = yield from unlink(account or by, context.now, by=by)
-        if unlinked.is_busy:
-            return "Stopping the answer in the conversation you share. Send that again when it has stopped."
-        context.mentioned.extend(unlinked.common)
-        yield from _notify_unlinked(store, context, unlinked, addresses)
-        return _unlinked(unlinked)
+@commands.add(
+    "unlink",
+    "Undo the last link of your accounts, or unlink one account. Each returns to its own conversation",
+    "/unlink telegram:7",
+    Arg(name="account", kind=ArgKind.REST),
+)
+@transaction
+def unlink(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
+    require_direct_chat(invocation, context)
+    mine, by = context.principal.identities, context.principal.name
+    if len(mine) == 1:
+        return _NOT_LINKED
+    account = invocation.words.get("account", "").strip()
+    if account and account not in mine:
+        raise BadArgument("You have no account", found=account, allowed=listed(sorted(mine)), example=f"/unlink {by}")
+    addresses = yield from store.people.direct_addresses(mine)
+    unlink = store.links.unlink if account else store.links.unlink_last
+    unlinked = yield from unlink(account or by, context.now, by=by)
+    if unlinked.is_busy:
+        return "Stopping the answer in the conversation you share. Send that again when it has stopped."
+    context.mentioned.extend(unlinked.common)
+    yield from _notify_unlinked(store, context, unlinked, addresses)
+    return _unlinked(unlinked)
 
-    @transaction
-    def whoami(_invocation: Invocation, context: CommandContext) -> Statements[str]:
-        person = None
-        with suppress(NotFound):
-            person = yield from store.people.find_person(context.principal.name, context.principal)
-        seen = yield from store.turn_control.get_status(context.received.key, context.principal)
-        lines = [_describe_caller(context)]
-        if person and context.received.inbound.source.chat_kind == DM:
-            lines += _describe_person(person)
-        if seen.session:
-            lines.append(f"This is {session_phrase(seen.session)}.")
-        return "\n".join(lines)
 
-    return [CommandHandler(_UNLINK, unlink), CommandHandler(_WHOAMI, whoami)]
+@commands.add("whoami", "Show your accounts, your role and this conversation", "/whoami", role=AccessRole.GUEST)
+@transaction
+def whoami(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
+    person = None
+    with suppress(NotFound):
+        person = yield from store.people.find_person(context.principal.name, context.principal)
+    seen = yield from store.turn_control.get_status(context.received.key, context.principal)
+    lines = [_describe_caller(context)]
+    if person and context.received.inbound.source.chat_kind == DM:
+        lines += _describe_person(person)
+    if seen.session:
+        lines.append(f"This is {session_phrase(seen.session)}.")
+    return "\n".join(lines)
 
 
 def _notify_unlinked(
@@ -97,17 +88,11 @@ def _unlinked(unlinked: Unlinked) -> str:
     return "\n".join(lines)
 
 
-def require_direct_chat(context: CommandContext, command: Command) -> None:
+def require_direct_chat(invocation: Invocation, context: CommandContext) -> None:
     """Refuse in a chat where others would read the account names."""
     source = context.received.inbound.source
     if source.chat_kind != DM or source.participant is None:
-        raise BadArgument(
-            f"/{command.name} works only in a direct chat.",
-            found=source.chat_kind,
-            allowed="a direct chat",
-            example=f"/{command.name}",
-            fix="",
-        )
+        raise direct_chat_only(f"/{invocation.command.name}", source.chat_kind)
 
 
 def _describe_caller(context: CommandContext) -> str:
@@ -124,33 +109,29 @@ def format_identities(identities: Iterable[Identity]) -> str:
     return ", ".join(f"{each.identity} ({each.name.quoted()})" if each.name else each.identity for each in identities)
 
 
-_LINK = Command(
-    name="link",
-    help="Link this account to yours on another platform, with a code to enter there",
-    example="/link K7QM3XPR",
-    args=(Arg(name="code", kind=ArgKind.REST),),
-    group="people",
-)
 _SALT = "link"
 _CODE_ENTROPY_BYTES = 16
 
 
-def link_commands(store: Store) -> list[CommandHandler]:
-    async def link(invocation: Invocation, context: CommandContext) -> Transaction[str]:
-        require_direct_chat(context, _LINK)
-        said = invocation.words.get("code", "")
-        match said.lower():
-            case "yes":
-                return _agree(store, context)
-            case "no":
-                return _withdraw(store, context)
-            case "":
-                code = make_code(secrets.token_bytes(_CODE_ENTROPY_BYTES))
-                return _offer(store, context, code, await asyncio.to_thread(code_hash, code, _SALT))
-            case _:
-                return _enter_code(store, context, await asyncio.to_thread(code_hash, parse_code(said), _SALT))
-
-    return [CommandHandler(_LINK, link)]
+@commands.add(
+    "link",
+    "Link this account to yours on another platform, with a code to enter there",
+    "/link K7QM3XPR",
+    Arg(name="code", kind=ArgKind.REST),
+)
+async def link(store: Store, invocation: Invocation, context: CommandContext) -> Transaction[str]:
+    require_direct_chat(invocation, context)
+    said = invocation.words.get("code", "")
+    match said.lower():
+        case "yes":
+            return _agree(store, context)
+        case "no":
+            return _withdraw(store, context)
+        case "":
+            code = make_code(secrets.token_bytes(_CODE_ENTROPY_BYTES))
+            return _offer(store, context, code, await asyncio.to_thread(code_hash, code, _SALT))
+        case _:
+            return _enter_code(store, context, await asyncio.to_thread(code_hash, parse_code(said), _SALT))
 
 
 @transaction
@@ -233,46 +214,34 @@ def _describe_link(theirs: Party, session: Session | None) -> str:
     )
 
 
-_FORGET = Command(
-    name="forget",
-    help="Permanently delete everything stored about you",
-    example="/forget",
-    args=(YES,),
-    role=AccessRole.GUEST,
-    group="people",
+@transaction
+def preview(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
+    _require_direct_chat(context)
+    own, shared = yield from store.erasures.count_sessions(context.principal.name)
+    accounts = ", ".join(sorted(context.principal.identities))
+    alone, with_others = counted(own, "conversation"), counted(shared, "conversation")
+    return (
+        f"This permanently deletes everything about {accounts}: {alone} of yours alone, what you said in "
+        f"{with_others} with others and the answers to it, your links and your access. "
+        "What others said stays. You cannot undo this."
+    )
+
+
+@commands.add(
+    "forget", "Permanently delete everything stored about you", "/forget", YES, role=AccessRole.GUEST, preview=preview
 )
-
-
-def privacy_commands(store: Store) -> list[CommandHandler]:
-    @transaction
-    def preview(_invocation: Invocation, context: CommandContext) -> Statements[str]:
-        _require_direct_chat(context)
-        own, shared = yield from store.erasures.count_sessions(context.principal.name)
-        accounts = ", ".join(sorted(context.principal.identities))
-        alone, with_others = counted(own, "conversation"), counted(shared, "conversation")
-        return (
-            f"This permanently deletes everything about {accounts}: {alone} of yours alone, what you said in "
-            f"{with_others} with others and the answers to it, your links and your access. "
-            "What others said stays. You cannot undo this."
-        )
-
-    @transaction
-    def forget(_invocation: Invocation, context: CommandContext) -> Statements[str]:
-        _require_direct_chat(context)
-        command = str(context.received.number)
-        yield from store.erasures.request(context.principal.name, context.now, by="the person", answer=command)
-        return (
-            "Everything stored about you is being deleted, including this conversation. "
-            "This is the last message about it."
-        )
-
-    return [CommandHandler(_FORGET, forget, preview)]
+@transaction
+def forget(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
+    _require_direct_chat(context)
+    command = str(context.received.number)
+    yield from store.erasures.request(context.principal.name, context.now, by="the person", answer=command)
+    return (
+        "Everything stored about you is being deleted, including this conversation. This is the last message about it."
+    )
 
 
 def _require_direct_chat(context: CommandContext) -> None:
     """Do not show in a group where somebody has talked."""
     kind = context.received.inbound.source.chat_kind
     if kind != DM:
-        raise BadArgument(
-            "/forget works only in a direct chat.", found=kind, allowed="a direct chat", example="/forget", fix=""
-        )
+        raise direct_chat_only("/forget", kind)

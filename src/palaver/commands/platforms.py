@@ -3,31 +3,28 @@
 from dataclasses import replace
 from zoneinfo import ZoneInfo
 
-from palaver.commands.registry import CommandHandler
+from palaver.commands.registry import CommandGroup
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
-from palaver.model.command import Command, Invocation
+from palaver.model.command import Invocation
 from palaver.store.accounts import AccountHealth
 from palaver.store.store import Store
 
-_PLATFORMS = Command(
-    name="platforms",
-    help="Show which accounts are connected, since when, and their last error",
-    example="/platforms",
+commands = CommandGroup("gateway")
+
+
+@commands.add(
+    "platforms",
+    "Show which accounts are connected, since when, and their last error",
+    "/platforms",
     role=AccessRole.ADMIN,
     urgent=True,
-    group="gateway",
 )
-
-
-def platform_commands(store: Store) -> list[CommandHandler]:
-    @transaction
-    def platforms(_invocation: Invocation, context: CommandContext) -> Statements[str]:
-        accounts = yield from store.accounts.list_health(context.now)
-        return "\n".join(_line(each, context.zone) for each in accounts) or "No account has been connected yet."
-
-    return [CommandHandler(_PLATFORMS, platforms)]
+@transaction
+def platforms(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
+    accounts = yield from store.accounts.list_health(context.now)
+    return "\n".join(_line(each, context.zone) for each in accounts) or "No account has been connected yet."
 
 
 def _line(health: AccountHealth, zone: ZoneInfo) -> str:
@@ -37,21 +34,10 @@ def _line(health: AccountHealth, zone: ZoneInfo) -> str:
     return f"{health.name}: {health.state}{connected}{error}"
 
 
-_SETHOME = Command(
-    name="sethome",
-    help="Make this chat the home channel of its platform",
-    example="/sethome",
-    role=AccessRole.ADMIN,
-    group="gateway",
-)
-
-
-def home_commands(store: Store) -> list[CommandHandler]:
-    @transaction
-    def set_home(_invocation: Invocation, context: CommandContext) -> Statements[str]:
-        here = replace(context.received.inbound.source, message_id=None)
-        profile, by = context.received.key.profile, context.principal.name
-        yield from store.accounts.set_home(profile, here, context.now, by=by)
-        return "This chat is now the home channel of its platform."
-
-    return [CommandHandler(_SETHOME, set_home)]
+@commands.add("sethome", "Make this chat the home channel of its platform", "/sethome", role=AccessRole.ADMIN)
+@transaction
+def set_home(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
+    here = replace(context.received.inbound.source, message_id=None)
+    profile, by = context.received.key.profile, context.principal.name
+    yield from store.accounts.set_home(profile, here, context.now, by=by)
+    return "This chat is now the home channel of its platform."

@@ -1,18 +1,23 @@
 """The registry: every chat command with its help, the role it needs, and its handler."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from palaver.commands.help import allowed, explain, list_commands
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
 from palaver.model.command import YES, Arg, Command, Invocation, command_table, parse_command, with_roles
-from palaver.model.errors import NotAllowed
+from palaver.model.errors import BadArgument, NotAllowed
 from palaver.model.text import one_line
 from palaver.model.value import value
+from palaver.store.store import Store
 
 Handle = Callable[[Invocation, CommandContext], Transaction[str] | Awaitable[Transaction[str]]]
 """Awaiting comes first and changes nothing; the transaction does the work and returns the answer."""
+StoreHandle = Callable[[Store, Invocation, CommandContext], Transaction[str] | Awaitable[Transaction[str]]]
+HandleType = TypeVar("HandleType", bound=StoreHandle)
 
 _HELP = Command(
     name="help",
@@ -39,6 +44,35 @@ class CommandHandler:
     def __post_init__(self) -> None:
         if self.preview is not None and not self.command.confirms:
             raise ValueError(f"/{self.command.name} has a preview, so it needs YES among its arguments")
+
+
+class CommandGroup:
+    """Built-in commands, declared beside their functions. These take the store first."""
+
+    def __init__(self, heading: str) -> None:
+        self._heading = heading
+        self._declared: list[tuple[Command, StoreHandle, StoreHandle | None]] = []
+
+    def add(
+        self,
+        name: str,
+        summary: str,
+        example: str,
+        *args: Arg,
+        preview: StoreHandle | None = None,
+        **options: Any,  # noqa: ANN401 - the other fields of Command
+    ) -> Callable[[HandleType], HandleType]:
+        command = Command(name=name, help=summary, example=example, args=args, **{"group": self._heading} | options)
+
+        def declare(handle: HandleType) -> HandleType:
+            self._declared.append((command, handle, preview))
+            return handle
+
+        return declare
+
+    def handlers(self, store: Store) -> Iterator[CommandHandler]:
+        for command, handle, preview in self._declared:
+            yield CommandHandler(command, partial(handle, store), preview and partial(preview, store))
 
 
 class Registry:
@@ -102,3 +136,12 @@ def _with_confirmation(preview: Transaction[str], context: CommandContext) -> St
 
 def _role(context: CommandContext) -> AccessRole:
     return context.received.role or AccessRole.GUEST
+
+
+def is_admin(context: CommandContext) -> bool:
+    return _role(context) >= AccessRole.ADMIN
+
+
+def direct_chat_only(name: str, found: str) -> BadArgument:
+    problem = f"{name} works only in a direct chat."
+    return BadArgument(problem, found=found, allowed="a direct chat", example=name, fix="")

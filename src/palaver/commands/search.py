@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from palaver.commands.formatting import counted, format_time, session_name, session_phrase
-from palaver.commands.registry import CommandHandler, reply
+from palaver.commands.registry import CommandGroup, reply
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.attachments import CommandFiles
 from palaver.engine.commands import CommandContext
 from palaver.model.attachment import Attachment, NewFile
-from palaver.model.command import Arg, ArgKind, Command, Invocation
+from palaver.model.command import Arg, ArgKind, Invocation
 from palaver.model.errors import BadArgument, MalformedTime, NotFound
 from palaver.model.local_time import parse_past
 from palaver.model.session import Session
@@ -19,36 +19,32 @@ from palaver.store.archive.exporter import ExportFormat
 from palaver.store.search.search import SPOKEN_ROLES, Hit, Order, SearchFilter
 from palaver.store.store import Store
 
+commands = CommandGroup("finding")
+
 _ME = "me"
 _ROLES = (Role.USER, Role.ASSISTANT, Role.TOOL)
 _BEST = Arg(name="best", kind=ArgKind.FLAG)
-_SEARCH = Command(
-    name="search",
-    help='Search your conversations. Put "phrases" in quotes, end a word with * to match its start, rank with --best',
-    example='/search invoice "second reminder" pay* --from me --since 30d',
-    args=(
-        Arg(name="words", kind=ArgKind.REST, required=True),
-        Arg(name="from", kind=ArgKind.OPTION, hint="me or an account"),
-        Arg(name="role", kind=ArgKind.OPTION, choices=tuple(role.value for role in _ROLES)),
-        Arg(name="since", kind=ArgKind.OPTION, hint="3d or a date"),
-        Arg(name="platform", kind=ArgKind.OPTION),
-        _BEST,
-    ),
-    group="finding",
-)
 _MAX_HITS = 10
 
 
-def search_commands(store: Store) -> list[CommandHandler]:
-    async def search(invocation: Invocation, context: CommandContext) -> Transaction[str]:
-        narrowed = _search_filter(invocation, context)
-        order = Order.BEST if _BEST.name in invocation.flags else Order.NEWEST
-        words = invocation.words["words"]
-        hits = await store.search.find(words, context.audience, filter=narrowed, order=order, limit=_MAX_HITS + 1)
-        context.mentioned.extend(hit.session for hit in hits)
-        return reply(_found(hits, context, order))
-
-    return [CommandHandler(_SEARCH, search)]
+@commands.add(
+    "search",
+    'Search your conversations. Put "phrases" in quotes, end a word with * to match its start, rank with --best',
+    '/search invoice "second reminder" pay* --from me --since 30d',
+    Arg(name="words", kind=ArgKind.REST, required=True),
+    Arg(name="from", kind=ArgKind.OPTION, hint="me or an account"),
+    Arg(name="role", kind=ArgKind.OPTION, choices=tuple(role.value for role in _ROLES)),
+    Arg(name="since", kind=ArgKind.OPTION, hint="3d or a date"),
+    Arg(name="platform", kind=ArgKind.OPTION),
+    _BEST,
+)
+async def search(store: Store, invocation: Invocation, context: CommandContext) -> Transaction[str]:
+    narrowed = _search_filter(invocation, context)
+    order = Order.BEST if _BEST.name in invocation.flags else Order.NEWEST
+    words = invocation.words["words"]
+    hits = await store.search.find(words, context.audience, filter=narrowed, order=order, limit=_MAX_HITS + 1)
+    context.mentioned.extend(hit.session for hit in hits)
+    return reply(_found(hits, context, order))
 
 
 def _search_filter(invocation: Invocation, context: CommandContext) -> SearchFilter:
@@ -100,13 +96,6 @@ def _found(hits: Sequence[Hit], context: CommandContext, order: Order) -> str:
     )
 
 
-_EXPORT = Command(
-    name="export",
-    help="Send this conversation, or another one by title or id, as a file: md, html or jsonl",
-    example="/export html Holiday plans",
-    args=(Arg(name="format"), Arg(name="which", kind=ArgKind.REST)),
-    group="finding",
-)
 _FORMS = {
     "md": ExportFormat.MARKDOWN,
     "markdown": ExportFormat.MARKDOWN,
@@ -122,24 +111,28 @@ _MAX_FILE_NAME_CHARS = 60
 _AS_TEXT = "This chat cannot receive files, so here it is as text."
 
 
-def export_commands(store: Store) -> list[CommandHandler]:
-    async def export(invocation: Invocation, context: CommandContext) -> Transaction[str]:
-        form, which = _parse_export(invocation)
-        session = await store.read(_export_session(store, which, context))
-        if session is None:
-            return reply("There is no conversation to export. Send a message to start one.")
-        context.mentioned.append(session)
-        if context.files is None:
-            text = (
-                await store.read(store.exporter.export_session(session.id, ExportFormat.MARKDOWN, context.audience))
-            ).decode()
-            return reply(text if form is ExportFormat.MARKDOWN else f"{_AS_TEXT}\n\n{text}")
-        content = await store.read(store.exporter.export_session(session.id, form, context.audience))
-        suffix, kind = _KINDS[form]
-        file = await context.files.store(NewFile(f"{_file_name(session)}.{suffix}", content, kind))
-        return _attach_file(context.files, file, session, context)
-
-    return [CommandHandler(_EXPORT, export)]
+@commands.add(
+    "export",
+    "Send this conversation, or another one by title or id, as a file: md, html or jsonl",
+    "/export html Holiday plans",
+    Arg(name="format"),
+    Arg(name="which", kind=ArgKind.REST),
+)
+async def export(store: Store, invocation: Invocation, context: CommandContext) -> Transaction[str]:
+    form, which = _parse_export(invocation)
+    session = await store.read(_export_session(store, which, context))
+    if session is None:
+        return reply("There is no conversation to export. Send a message to start one.")
+    context.mentioned.append(session)
+    if context.files is None:
+        text = (
+            await store.read(store.exporter.export_session(session.id, ExportFormat.MARKDOWN, context.audience))
+        ).decode()
+        return reply(text if form is ExportFormat.MARKDOWN else f"{_AS_TEXT}\n\n{text}")
+    content = await store.read(store.exporter.export_session(session.id, form, context.audience))
+    suffix, kind = _KINDS[form]
+    file = await context.files.store(NewFile(f"{_file_name(session)}.{suffix}", content, kind))
+    return _attach_file(context.files, file, session, context)
 
 
 def _parse_export(invocation: Invocation) -> tuple[ExportFormat, str]:
@@ -169,7 +162,7 @@ def _find_session(store: Store, which: str, context: CommandContext) -> Statemen
             "There is no conversation or format",
             found=which,
             allowed="md, html or jsonl, then a title or id from /sessions",
-            example=_EXPORT.example,
+            example="/export html Holiday plans",
         ) from error
 
 

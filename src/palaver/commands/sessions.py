@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 
 from palaver.commands.formatting import counted, format_time, in_quotes, session_name, session_phrase
-from palaver.commands.registry import CommandHandler
+from palaver.commands.registry import CommandGroup, direct_chat_only, is_admin
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.engine.commands import CommandContext
-from palaver.model.access import AccessRole
-from palaver.model.command import Arg, ArgKind, Command, Invocation
+from palaver.model.command import Arg, ArgKind, Invocation
 from palaver.model.errors import BadArgument, NotAllowed
 from palaver.model.session import Principal, Session
 from palaver.model.source import DM
@@ -16,49 +15,40 @@ from palaver.model.transcript import start_of_last_turns
 from palaver.store.results import Preview
 from palaver.store.store import Store
 
-_GROUP = "conversations"
-_NEW = Command(
-    name="new",
-    help="Start a new conversation. /back returns to the previous one",
-    example="/new Holiday plans",
-    args=(Arg(name="title", kind=ArgKind.REST),),
+commands = CommandGroup("conversations")
+
+
+@commands.add(
+    "new",
+    "Start a new conversation. /back returns to the previous one",
+    "/new Holiday plans",
+    Arg(name="title", kind=ArgKind.REST),
     aliases=("reset",),
     remote=True,
-    group=_GROUP,
 )
-_BACK = Command(
-    name="back",
-    help="Undo the last reset, switch, undo, branch or compaction",
-    example="/back",
-    remote=True,
-    group=_GROUP,
-)
+@transaction
+def new(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
+    left = " The open question there was denied." if (yield from drop_pending_question(store, context)) else ""
+    source = context.received.inbound.source
+    title = invocation.words.get("title")
+    fresh = yield from store.sessions.reset(
+        context.received.key, source, context.now, by=context.principal.name, title=title
+    )
+    title_note = f" Its title is {in_quotes(fresh.title)}." if fresh.title else ""
+    return f"Started a new conversation.{title_note} /back returns to the previous one.{left}"
 
 
-def session_commands(store: Store) -> list[CommandHandler]:
-    @transaction
-    def new(invocation: Invocation, context: CommandContext) -> Statements[str]:
-        left = " The open question there was denied." if (yield from drop_pending_question(store, context)) else ""
-        source = context.received.inbound.source
-        title = invocation.words.get("title")
-        fresh = yield from store.sessions.reset(
-            context.received.key, source, context.now, by=context.principal.name, title=title
-        )
-        title_note = f" Its title is {in_quotes(fresh.title)}." if fresh.title else ""
-        return f"Started a new conversation.{title_note} /back returns to the previous one.{left}"
-
-    @transaction
-    def back(_invocation: Invocation, context: CommandContext) -> Statements[str]:
-        yield from drop_pending_question(store, context)
-        key, place = context.received.key, context.received.place
-        undone = yield from store.history.back(key, context.now, principal=context.principal, place=place)
-        if undone is None:
-            return "There is nothing to undo."
-        now_open = yield from store.sessions.open_by_key(key)
-        where = f" This is {session_phrase(now_open)}." if now_open and place is None else ""
-        return f"Undid the last {undone.command_name or undone.kind}.{where}"
-
-    return [CommandHandler(_NEW, new), CommandHandler(_BACK, back)]
+@commands.add("back", "Undo the last reset, switch, undo, branch or compaction", "/back", remote=True)
+@transaction
+def back(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
+    yield from drop_pending_question(store, context)
+    key, place = context.received.key, context.received.place
+    undone = yield from store.history.back(key, context.now, principal=context.principal, place=place)
+    if undone is None:
+        return "There is nothing to undo."
+    now_open = yield from store.sessions.open_by_key(key)
+    where = f" This is {session_phrase(now_open)}." if now_open and place is None else ""
+    return f"Undid the last {undone.command_name or undone.kind}.{where}"
 
 
 @transaction
@@ -79,23 +69,8 @@ def join_open_session(store: Store, context: CommandContext) -> Statements[Sessi
     return current
 
 
-_GROUP_FINDING = "finding"
 _ALL = Arg(name="all", kind=ArgKind.FLAG)
 _PAGE = "page"
-_SESSIONS = Command(
-    name="sessions",
-    help="List your recent conversations, ten per page. Admins can list everybody's with --all",
-    example="/sessions 2",
-    args=(Arg(name=_PAGE, kind=ArgKind.NUMBER), _ALL),
-    group=_GROUP_FINDING,
-)
-_RESUME = Command(
-    name="resume",
-    help="List earlier conversations that have a title, or continue one by number, title or id",
-    example="/resume 2",
-    args=(Arg(name="which", kind=ArgKind.REST), _ALL),
-    group=_GROUP_FINDING,
-)
 _PAGE_SIZE = 10
 _MAX_NUMBERED = 100
 """Only the most recent conversations have a number."""
@@ -103,39 +78,53 @@ _MAX_POSITION_DIGITS = len(str(_MAX_NUMBERED))
 _MAX_PAGES = _MAX_NUMBERED // _PAGE_SIZE
 
 
-def session_list_commands(store: Store) -> list[CommandHandler]:
-    @transaction
-    def sessions(invocation: Invocation, context: CommandContext) -> Statements[str]:
-        page = min(max(invocation.numbers.get(_PAGE, 1), 1), _MAX_PAGES)
-        recent = yield from store.session_list.recent_sessions(_reader(invocation, context), page * _PAGE_SIZE + 1)
-        if not recent:
-            return "You have no conversations yet. Send a message to start one."
-        shown = list(enumerate(recent, 1))[(page - 1) * _PAGE_SIZE : page * _PAGE_SIZE]
-        if not shown:
-            return f"There is no page {page}: there are {counted(len(recent), 'conversation')}."
-        more = _more(page, invocation) if len(recent) > page * _PAGE_SIZE else ()
-        context.mentioned.extend(each.session for _, each in shown)
-        return "\n".join((_listing(shown, invocation, context), *more))
+@commands.add(
+    "sessions",
+    "List your recent conversations, ten per page. Admins can list everybody's with --all",
+    "/sessions 2",
+    Arg(name=_PAGE, kind=ArgKind.NUMBER),
+    _ALL,
+    group="finding",
+)
+@transaction
+def sessions(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
+    page = min(max(invocation.numbers.get(_PAGE, 1), 1), _MAX_PAGES)
+    recent = yield from store.session_list.recent_sessions(_reader(invocation, context), page * _PAGE_SIZE + 1)
+    if not recent:
+        return "You have no conversations yet. Send a message to start one."
+    shown = list(enumerate(recent, 1))[(page - 1) * _PAGE_SIZE : page * _PAGE_SIZE]
+    if not shown:
+        return f"There is no page {page}: there are {counted(len(recent), 'conversation')}."
+    more = _more(page, invocation) if len(recent) > page * _PAGE_SIZE else ()
+    context.mentioned.extend(each.session for _, each in shown)
+    return "\n".join((_listing(shown, invocation, context), *more))
 
-    @transaction
-    def resume(invocation: Invocation, context: CommandContext) -> Statements[str]:
-        reader, which = _reader(invocation, context), invocation.words.get("which")
-        recent = yield from store.session_list.recent_sessions(reader, _MAX_NUMBERED)
-        if which is None:
-            titled = [each for each in enumerate(recent, 1) if each[1].session.title]
-            if not titled:
-                return _NO_TITLES
-            more = _more(1, invocation) if len(titled) > _PAGE_SIZE or len(recent) == _MAX_NUMBERED else ()
-            context.mentioned.extend(each.session for _, each in titled[:_PAGE_SIZE])
-            return "\n".join((_listing(titled[:_PAGE_SIZE], invocation, context), *more))
-        wanted = yield from store.sessions.find(_find_session(which, recent), reader)
-        context.mentioned.append(wanted)
-        if context.is_in(wanted):
-            return f"This is {session_phrase(wanted)} already: what you write goes on with it."
-        yield from drop_pending_question(store, context)
-        return (yield from _switch_or_branch(store, context, reader, wanted))
 
-    return [CommandHandler(_SESSIONS, sessions), CommandHandler(_RESUME, resume)]
+@commands.add(
+    "resume",
+    "List earlier conversations that have a title, or continue one by number, title or id",
+    "/resume 2",
+    Arg(name="which", kind=ArgKind.REST),
+    _ALL,
+    group="finding",
+)
+@transaction
+def resume(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
+    reader, which = _reader(invocation, context), invocation.words.get("which")
+    recent = yield from store.session_list.recent_sessions(reader, _MAX_NUMBERED)
+    if which is None:
+        titled = [each for each in enumerate(recent, 1) if each[1].session.title]
+        if not titled:
+            return _NO_TITLES
+        more = _more(1, invocation) if len(titled) > _PAGE_SIZE or len(recent) == _MAX_NUMBERED else ()
+        context.mentioned.extend(each.session for _, each in titled[:_PAGE_SIZE])
+        return "\n".join((_listing(titled[:_PAGE_SIZE], invocation, context), *more))
+    wanted = yield from store.sessions.find(_find_session(which, recent), reader)
+    context.mentioned.append(wanted)
+    if context.is_in(wanted):
+        return f"This is {session_phrase(wanted)} already: what you write goes on with it."
+    yield from drop_pending_question(store, context)
+    return (yield from _switch_or_branch(store, context, reader, wanted))
 
 
 _NO_TITLES = (
@@ -149,12 +138,10 @@ def _reader(invocation: Invocation, context: CommandContext) -> Principal:
     if _ALL.name not in invocation.flags:
         return context.audience
     name = f"/{invocation.command.name} --all"
-    if (context.received.role or AccessRole.GUEST) < AccessRole.ADMIN:
+    if not is_admin(context):
         raise NotAllowed(name, "admin")
     if context.is_overheard:
-        raise BadArgument(
-            f"{name} works only in a direct chat.", found="a group", allowed="a direct chat", example=name, fix=""
-        )
+        raise direct_chat_only(name, "a group")
     return Principal.operator()
 
 
@@ -211,64 +198,60 @@ def _line(preview: Preview, context: CommandContext) -> str:
     return f"{told}: {in_quotes(preview.last_said)}" if preview.last_said.strip() else told
 
 
-_GROUP_BRANCHING = "conversations"
-_BRANCH = Command(
-    name="branch",
-    help="Continue in a new conversation from here, from the message you reply to, or from some messages back",
-    example="/branch Another idea --at 2",
-    args=(Arg(name="title", kind=ArgKind.REST), Arg(name="at", kind=ArgKind.COUNT)),
-    remote=True,
-    group=_GROUP_BRANCHING,
-)
-_TITLE = Command(
-    name="title",
-    help="Show or change the title of this conversation",
-    example="/title Holiday plans",
-    args=(Arg(name="title", kind=ArgKind.REST),),
-    remote=True,
-    group=_GROUP_BRANCHING,
-)
 _NOTHING_OPEN = "No conversation is open here. Send a message to start one, or /back to return to the previous one."
 
 
-def branch_commands(store: Store) -> list[CommandHandler]:
-    @transaction
-    def branch(invocation: Invocation, context: CommandContext) -> Statements[str]:
-        key, source = context.received.key, context.received.inbound.source
-        yield from drop_pending_question(store, context)
-        current = yield from join_open_session(store, context)
-        if current is None:
-            return _NOTHING_OPEN
-        at_seq = yield from _branch_point(store, current, invocation, context)
-        title, by = invocation.words.get("title"), context.principal.name
-        child = yield from store.history.branch(
-            key, source, context.principal, context.now, by=by, title=title, at_seq=at_seq
-        )
-        return (
-            f"This is {session_phrase(child)}, a branch of {session_phrase(current)}; both go on by themselves. "
-            "/back returns to the other one."
-        )
+@commands.add(
+    "branch",
+    "Continue in a new conversation from here, from the message you reply to, or from some messages back",
+    "/branch Another idea --at 2",
+    Arg(name="title", kind=ArgKind.REST),
+    Arg(name="at", kind=ArgKind.COUNT),
+    remote=True,
+)
+@transaction
+def branch(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
+    key, source = context.received.key, context.received.inbound.source
+    yield from drop_pending_question(store, context)
+    current = yield from join_open_session(store, context)
+    if current is None:
+        return _NOTHING_OPEN
+    at_seq = yield from _branch_point(store, current, invocation, context)
+    title, by = invocation.words.get("title"), context.principal.name
+    child = yield from store.history.branch(
+        key, source, context.principal, context.now, by=by, title=title, at_seq=at_seq
+    )
+    return (
+        f"This is {session_phrase(child)}, a branch of {session_phrase(current)}; both go on by themselves. "
+        "/back returns to the other one."
+    )
 
-    @transaction
-    def title(invocation: Invocation, context: CommandContext) -> Statements[str]:
-        current = yield from join_open_session(store, context)
-        wanted = invocation.words.get("title")
-        if current is None:
-            return _NOTHING_OPEN
-        if wanted is None:
-            return _describe_title(current.title)
-        renamed = yield from store.sessions.rename(current.id, wanted, context.principal)
-        before = f" It was called {in_quotes(current.title)} before." if current.title else ""
-        return f"This conversation is called {in_quotes(session_name(renamed))} now.{before}"
 
-    return [CommandHandler(_BRANCH, branch), CommandHandler(_TITLE, title)]
+@commands.add(
+    "title",
+    "Show or change the title of this conversation",
+    "/title Holiday plans",
+    Arg(name="title", kind=ArgKind.REST),
+    remote=True,
+)
+@transaction
+def title(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
+    current = yield from join_open_session(store, context)
+    wanted = invocation.words.get("title")
+    if current is None:
+        return _NOTHING_OPEN
+    if wanted is None:
+        return _describe_title(current.title)
+    renamed = yield from store.sessions.rename(current.id, wanted, context.principal)
+    before = f" It was called {in_quotes(current.title)} before." if current.title else ""
+    return f"This conversation is called {in_quotes(session_name(renamed))} now.{before}"
 
 
 def _describe_title(title: str | None) -> str:
     if not title:
-        return f"This conversation has no title yet. {_TITLE.example} gives it one."
-    another = "/title Shopping list" if _TITLE.example.endswith(f" {title}") else _TITLE.example
-    return f"This conversation is called {in_quotes(title)}. {another} gives it another title."
+        return "This conversation has no title yet. /title Holiday plans gives it one."
+    another = "Shopping list" if title == "Holiday plans" else "Holiday plans"
+    return f"This conversation is called {in_quotes(title)}. /title {another} gives it another title."
 
 
 def _branch_point(
@@ -287,7 +270,7 @@ def _branch_point(
             "The message you reply to is not part of this conversation.",
             found=inbound.reply_to,
             allowed="a reply to a message of this conversation, or /branch without a reply",
-            example=_BRANCH.example,
+            example=invocation.command.example,
             fix="Reply to a message of this conversation, or send /branch without a reply.",
         )
     return said_at

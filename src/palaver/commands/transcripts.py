@@ -1,69 +1,62 @@
 """Commands about the last messages: undo, redo, retry, compress."""
 
 from palaver.commands.formatting import counted, in_quotes
-from palaver.commands.registry import CommandHandler
+from palaver.commands.registry import CommandGroup
 from palaver.commands.sessions import drop_pending_question, join_open_session
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.engine.commands import CommandContext
 from palaver.engine.turns.summaries import COMPRESS
-from palaver.model.command import Arg, ArgKind, Command, Invocation
+from palaver.model.command import Arg, ArgKind, Invocation
 from palaver.model.errors import NothingToCompact
 from palaver.model.transcript import is_addressed_to_agent
 from palaver.store.results import Undone
 from palaver.store.store import Store
 
-_GROUP = "transcripts"
-_UNDO = Command(
-    name="undo",
-    help="Undo your last message, or your last few, and everything after",
-    example="/undo 2",
-    args=(Arg(name="messages", kind=ArgKind.NUMBER),),
-    remote=True,
-    group=_GROUP,
-)
-_REDO = Command(name="redo", help="Bring back what the last /undo removed", example="/redo", remote=True, group=_GROUP)
-_RETRY = Command(
-    name="retry",
-    help="Answer your last message again. /back returns to the previous answer",
-    example="/retry",
-    remote=True,
-    group=_GROUP,
-)
+commands = CommandGroup("transcripts")
+
 _NOTHING_SAID = "There are no messages here yet."
 
 
-def transcript_commands(store: Store) -> list[CommandHandler]:
-    @transaction
-    def undo(invocation: Invocation, context: CommandContext) -> Statements[str]:
-        count = invocation.numbers.get("messages", 1)
-        if not count:
-            return "Nothing to undo. /undo 1 undoes your last message and its answer."
-        yield from drop_pending_question(store, context)
-        yield from join_open_session(store, context)
-        undone = yield from store.transcript.undo(context.received.key, count, context.now, principal=context.principal)
-        if undone is None:
-            return _NOTHING_SAID
-        all_of_it = " That was everything." if _turns(undone) < count else ""
-        return f"Undid {_describe_undone(undone)}.{all_of_it} /redo brings it back."
+@commands.add(
+    "undo",
+    "Undo your last message, or your last few, and everything after",
+    "/undo 2",
+    Arg(name="messages", kind=ArgKind.NUMBER),
+    remote=True,
+)
+@transaction
+def undo(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
+    count = invocation.numbers.get("messages", 1)
+    if not count:
+        return "Nothing to undo. /undo 1 undoes your last message and its answer."
+    yield from drop_pending_question(store, context)
+    yield from join_open_session(store, context)
+    undone = yield from store.transcript.undo(context.received.key, count, context.now, principal=context.principal)
+    if undone is None:
+        return _NOTHING_SAID
+    all_of_it = " That was everything." if _turns(undone) < count else ""
+    return f"Undid {_describe_undone(undone)}.{all_of_it} /redo brings it back."
 
-    @transaction
-    def redo(_invocation: Invocation, context: CommandContext) -> Statements[str]:
-        yield from join_open_session(store, context)
-        key, place = context.received.key, context.received.place
-        undone = yield from store.history.redo(key, context.now, principal=context.principal, place=place)
-        return "There is nothing to redo." if undone is None else f"Restored {_describe_undone(undone)}."
 
-    @transaction
-    def retry(_invocation: Invocation, context: CommandContext) -> Statements[str]:
-        yield from drop_pending_question(store, context)
-        yield from join_open_session(store, context)
-        again = yield from store.history.retry(context.received, context.principal, context.now)
-        if not again:
-            return _NOTHING_SAID
-        return f"Answering again: {in_quotes(again[0])}. /back returns to the previous answer."
+@commands.add("redo", "Bring back what the last /undo removed", "/redo", remote=True)
+@transaction
+def redo(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
+    yield from join_open_session(store, context)
+    key, place = context.received.key, context.received.place
+    undone = yield from store.history.redo(key, context.now, principal=context.principal, place=place)
+    return "There is nothing to redo." if undone is None else f"Restored {_describe_undone(undone)}."
 
-    return [CommandHandler(_UNDO, undo), CommandHandler(_REDO, redo), CommandHandler(_RETRY, retry)]
+
+@commands.add("retry", "Answer your last message again. /back returns to the previous answer", "/retry", remote=True)
+@transaction
+def retry(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
+    yield from drop_pending_question(store, context)
+    yield from join_open_session(store, context)
+    again = yield from store.history.retry(context.received, context.principal, context.now)
+    if not again:
+        return _NOTHING_SAID
+    return f"Answering again: {in_quotes(again[0])}. /back returns to the previous answer."
 
 
 def _turns(undone: Undone) -> int:
@@ -80,26 +73,20 @@ def _describe_undone(undone: Undone) -> str:
     return f"{counted(_turns(undone), 'message')} from {first} on, and everything after them"
 
 
-_COMPRESS = Command(
-    name=COMPRESS,
-    help="Summarise earlier messages so that the agent has less to read. /back undoes it",
-    example="/compress the budget",
-    args=(Arg(name="focus", kind=ArgKind.REST),),
-    group="transcripts",
+@commands.add(
+    COMPRESS,
+    "Summarise earlier messages so that the agent has less to read. /back undoes it",
+    "/compress the budget",
+    Arg(name="focus", kind=ArgKind.REST),
 )
-
-
-def compress_commands(store: Store) -> list[CommandHandler]:
-    @transaction
-    def compress(_invocation: Invocation, context: CommandContext) -> Statements[str]:
-        """Open a turn for the compaction; the turn reports the result."""
-        received = context.received
-        session = yield from store.sessions.open_by_key(received.key)
-        if session is None:
-            raise NothingToCompact(texts.not_compacted("there is no conversation here yet"))
-        yield from store.sessions.get_visible(session.id, context.principal)
-        if (yield from store.turns.reserve(received.key, context.now, received)) is None:
-            raise NothingToCompact(texts.not_compacted("the agent waits for permission, /approve or /deny"))
-        return ""
-
-    return [CommandHandler(_COMPRESS, compress)]
+@transaction
+def compress(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
+    """Open a turn for the compaction; the turn reports the result."""
+    received = context.received
+    session = yield from store.sessions.open_by_key(received.key)
+    if session is None:
+        raise NothingToCompact(texts.not_compacted("there is no conversation here yet"))
+    yield from store.sessions.get_visible(session.id, context.principal)
+    if (yield from store.turns.reserve(received.key, context.now, received)) is None:
+        raise NothingToCompact(texts.not_compacted("the agent waits for permission, /approve or /deny"))
+    return ""

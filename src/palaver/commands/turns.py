@@ -3,7 +3,7 @@
 from datetime import tzinfo
 
 from palaver.commands.formatting import counted, format_time
-from palaver.commands.registry import CommandHandler, reply
+from palaver.commands.registry import CommandGroup, is_admin, reply
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.commands import CommandContext
@@ -16,55 +16,28 @@ from palaver.protocols.tools import Tool
 from palaver.store.results import Decision, Status
 from palaver.store.store import Store
 
-_GROUP = "answers"
-_STOP = Command(name="stop", help="Stop the current answer", example="/stop", urgent=True, remote=True, group=_GROUP)
-_STATUS = Command(
-    name="status",
-    help="Show what is happening in this conversation",
-    example="/status",
-    urgent=True,
-    remote=True,
-    group=_GROUP,
-)
+commands = CommandGroup("answers")
+
 _QUESTION = Arg(name="question")
-_APPROVE = Command(
-    name="approve",
-    help="Approve what the agent asks for",
-    example="/approve",
-    args=(_QUESTION,),
-    urgent=True,
-    remote=True,
-    group=_GROUP,
-)
-_DENY = Command(
-    name="deny",
-    help="Deny what the agent asks for",
-    example="/deny",
-    args=(_QUESTION,),
-    urgent=True,
-    remote=True,
-    group=_GROUP,
-)
 _TEXT = Arg(name="text", kind=ArgKind.REST, required=True)
-BUSY_MODE_COMMANDS = (
+_BUSY_MODES = {
+    BusyMode.QUEUE: ("Queue a message until the current answer is done", "/queue And what does it cost?"),
+    BusyMode.STEER: (
+        "Send a message to the running answer. The agent sees it after its next step",
+        "/steer Only trains, please",
+    ),
+}
+BUSY_MODE_COMMANDS = tuple(
     Command(
-        name="queue",
-        help="Queue a message until the current answer is done",
-        example="/queue And what does it cost?",
+        name=mode.value,
+        help=line,
+        example=example,
         args=(_TEXT,),
         role=AccessRole.GUEST,
-        group=_GROUP,
-        busy_mode=BusyMode.QUEUE,
-    ),
-    Command(
-        name="steer",
-        help="Send a message to the running answer. The agent sees it after its next step",
-        example="/steer Only trains, please",
-        args=(_TEXT,),
-        role=AccessRole.GUEST,
-        group=_GROUP,
-        busy_mode=BusyMode.STEER,
-    ),
+        group="answers",
+        busy_mode=mode,
+    )
+    for mode, (line, example) in _BUSY_MODES.items()
 )
 _UNDECIDED = {
     Decision.NOTHING: "There is nothing to approve.",
@@ -72,57 +45,56 @@ _UNDECIDED = {
 }
 
 
-def turn_commands(store: Store) -> list[CommandHandler]:
-    @transaction
-    def stop(_invocation: Invocation, context: CommandContext) -> Statements[str]:
-        key, now, by = context.received.key, context.now, context.principal.name
-        if (yield from store.turn_control.request_stop(key, now, by=by)):
-            return "Stopping."
-        dropped = yield from store.turn_control.abandon_parked(
-            key, now, note=texts.STOPPED_NOTE, error="stopped instead of an answer", by=by
-        )
-        return "Stopped. The open question was denied." if dropped else "There is nothing to stop."
+@commands.add("stop", "Stop the current answer", "/stop", urgent=True, remote=True)
+@transaction
+def stop(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
+    key, now, by = context.received.key, context.now, context.principal.name
+    if (yield from store.turn_control.request_stop(key, now, by=by)):
+        return "Stopping."
+    dropped = yield from store.turn_control.abandon_parked(
+        key, now, note=texts.STOPPED_NOTE, error="stopped instead of an answer", by=by
+    )
+    return "Stopped. The open question was denied." if dropped else "There is nothing to stop."
 
-    @transaction
-    def status(_invocation: Invocation, context: CommandContext) -> Statements[str]:
-        seen = yield from store.turn_control.get_status(context.received.key, context.principal)
-        told = _describe(seen, context.zone)
-        if seen.session is None:
-            return told
-        several = yield from store.attach.has_several_people(seen.session)
-        others = ["several people take part"] if several else []
-        here = ["this chat is attached to it; /detach leaves it"] if context.received.place else []
-        return "\n".join([told, *others, *here])
 
-    @transaction
-    def approve(invocation: Invocation, context: CommandContext) -> Statements[str]:
-        return (yield from decide(invocation, context, allowed=True)) or "Approved."
+@commands.add("status", "Show what is happening in this conversation", "/status", urgent=True, remote=True)
+@transaction
+def status(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
+    seen = yield from store.turn_control.get_status(context.received.key, context.principal)
+    told = _describe(seen, context.zone)
+    if seen.session is None:
+        return told
+    several = yield from store.attach.has_several_people(seen.session)
+    others = ["several people take part"] if several else []
+    here = ["this chat is attached to it; /detach leaves it"] if context.received.place else []
+    return "\n".join([told, *others, *here])
 
-    @transaction
-    def deny(invocation: Invocation, context: CommandContext) -> Statements[str]:
-        return (yield from decide(invocation, context, allowed=False)) or "Denied."
 
-    @transaction
-    def decide(invocation: Invocation, context: CommandContext, *, allowed: bool) -> Statements[str | None]:
-        received = context.received
-        is_admin = (received.role or AccessRole.GUEST) >= AccessRole.ADMIN
-        decided = yield from store.turn_control.answer_question(
-            received.key,
-            context.now,
-            Principal.operator() if is_admin else context.principal,
-            allowed=allowed,
-            question=invocation.words.get("question"),
-            said=received.received,
-            place=received.inbound.source,
-        )
-        return _UNDECIDED.get(decided)
+@commands.add("approve", "Approve what the agent asks for", "/approve", _QUESTION, urgent=True, remote=True)
+@transaction
+def approve(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
+    return (yield from decide(store, invocation, context, allowed=True)) or "Approved."
 
-    return [
-        CommandHandler(_STOP, stop),
-        CommandHandler(_STATUS, status),
-        CommandHandler(_APPROVE, approve),
-        CommandHandler(_DENY, deny),
-    ]
+
+@commands.add("deny", "Deny what the agent asks for", "/deny", _QUESTION, urgent=True, remote=True)
+@transaction
+def deny(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
+    return (yield from decide(store, invocation, context, allowed=False)) or "Denied."
+
+
+@transaction
+def decide(store: Store, invocation: Invocation, context: CommandContext, *, allowed: bool) -> Statements[str | None]:
+    received = context.received
+    decided = yield from store.turn_control.answer_question(
+        received.key,
+        context.now,
+        Principal.operator() if is_admin(context) else context.principal,
+        allowed=allowed,
+        question=invocation.words.get("question"),
+        said=received.received,
+        place=received.inbound.source,
+    )
+    return _UNDECIDED.get(decided)
 
 
 def _describe(seen: Status, zone: tzinfo) -> str:
@@ -157,21 +129,13 @@ def _facts(session: Session, zone: tzinfo) -> list[str]:
     return [*facts, f"answered by {session.override.model}"] if session.override else facts
 
 
-_TOOLS = Command(
-    name="tools",
-    help="List the tools that the agent can use for you here",
-    example="/tools",
-    group="gateway",
-)
 _MAX_CHARS = 100
 
 
-def tool_commands() -> list[CommandHandler]:
-    async def tools(_invocation: Invocation, context: CommandContext) -> Transaction[str]:
-        found = await context.tools()
-        return reply("\n".join(map(_line, found)) or "The agent has no tools here.")
-
-    return [CommandHandler(_TOOLS, tools)]
+@commands.add("tools", "List the tools that the agent can use for you here", "/tools", group="gateway")
+async def tools(_store: Store, _invocation: Invocation, context: CommandContext) -> Transaction[str]:
+    found = await context.tools()
+    return reply("\n".join(map(_line, found)) or "The agent has no tools here.")
 
 
 def _line(tool: Tool) -> str:

@@ -1,4 +1,4 @@
-"""Check accounts, agents and hooks against the plugins that provide them."""
+"""Check accounts, agents and hooks against the plugins that provide them, and describe option errors."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -10,9 +10,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from palaver.config.agents import installed
-from palaver.config.errors import Mistake
+from palaver.config.errors import Mistake, mistake_at, refused_at
 from palaver.config.nodes import FieldPath, Node, dotted_path
-from palaver.config.option_errors import allowed_by, by_place, example_of
 from palaver.config.secrets import FILE, SET, WithSecrets, fill_secrets, is_secret, mask_secrets, option_names
 from palaver.config.types import Syntax
 from palaver.engine.hooks import load_hook
@@ -57,7 +56,7 @@ AgentOptions = Callable[[str], type[BaseModel]]
 
 Accounts = Annotated[
     Mapping[str, Mapping[str, object]],
-    Syntax("a section of accounts by their names, each with the options of its adapter", "{helper: {}}"),
+    Syntax("a section of accounts by name, each with the options of its adapter", "{helper: {}}"),
 ]
 Hooks = Annotated[tuple[str, ...], Syntax("a list of functions, each as package.module:function", '["hooks:tell"]')]
 
@@ -110,7 +109,7 @@ def _check_accounts(sources: Node, describe_adapter: DescribeAdapter) -> Iterato
         try:
             described = describe_adapter(str(path[1]))
         except InvalidInput as refusal:
-            yield _refused(node, path, refusal)
+            yield refused_at(node, path, refusal)
         else:
             yield from list(_option_mistakes(node, path, described.options)) or _unreachable_targets(
                 sources, path, described.options, describe_adapter
@@ -133,10 +132,10 @@ def _unreachable_targets(
             else None
         )
         if platform is None or (takers is not None and place.chat not in takers):
-            yield Mistake(
-                position=sources.nearest((*path, option)).position,
-                field=dotted_path((*path, option)),
-                problem=f"{dotted_path((*path, option))}: no account can send to",
+            yield mistake_at(
+                sources.nearest((*path, option)),
+                (*path, option),
+                "{field}: no account can send to",
                 found=place.text,
                 allowed=_sendable(place.platform, takers, served),
                 example=f"palaver setup {place.platform}",
@@ -171,7 +170,7 @@ def _check_agents(sources: Node, agent_options: AgentOptions) -> Iterator[Mistak
         try:
             options = agent_options(str(name.value))
         except InvalidInput as refusal:
-            yield _refused(name, (*path, "name"), refusal)
+            yield refused_at(name, (*path, "name"), refusal)
         else:
             own = {field: inner for field, inner in node.value.items() if field != "name"}
             yield from _option_mistakes(replace(node, value=own), path, options)
@@ -195,18 +194,7 @@ def _check_hooks(sources: Node) -> Iterator[Mistake]:
         try:
             load_hook(str(node.value))
         except InvalidInput as refusal:
-            yield _refused(node, ("hooks", index), refusal)
-
-
-def _refused(node: Node, path: FieldPath, refusal: InvalidInput) -> Mistake:
-    return Mistake(
-        position=node.position,
-        field=dotted_path(path),
-        problem=f"{dotted_path(path)}: {refusal.problem}",
-        found=refusal.found,
-        allowed=refusal.allowed,
-        example=refusal.example,
-    )
+            yield refused_at(node, ("hooks", index), refusal)
 
 
 def _option_mistakes(node: Node, path: FieldPath, model: type[BaseModel]) -> Iterator[Mistake]:
@@ -218,10 +206,10 @@ def _option_mistakes(node: Node, path: FieldPath, model: type[BaseModel]) -> Ite
         for name in _names(node):
             if name not in known:
                 close = get_close_matches(name, names, n=1)
-                yield Mistake(
-                    position=node.nearest((name,)).position,
-                    field=dotted_path((*path, name)),
-                    problem=f"{dotted_path(path)} has an unknown option",
+                yield mistake_at(
+                    node.nearest((name,)),
+                    (*path, name),
+                    f"{dotted_path(path)} has an unknown option",
                     found=name,
                     allowed=allowed,
                     example=f"{(close or [*names, '…'])[0]}: …",
@@ -233,7 +221,7 @@ def _option_mistakes(node: Node, path: FieldPath, model: type[BaseModel]) -> Ite
     try:
         model.model_validate(node.plain())
     except ValidationError as error:
-        for inner, faults in by_place(node, error).items():
+        for inner, faults in _by_path(node, error).items():
             yield _option_mistake(node, path, inner, faults, model) if inner else _conflict(node, path, faults)
 
 
@@ -243,22 +231,17 @@ def _is_empty(node: Node) -> bool:
 
 def _without_secret(node: Node, path: FieldPath) -> Mistake:
     """An empty variable must not become a secret that everybody knows."""
-    return Mistake(
-        position=node.position,
-        field=dotted_path(path),
-        problem=f"{dotted_path(path)} cannot be",
-        found="",
-        allowed="a secret, or a variable that is not empty, or delete the line",
-        example=f"{path[-1]}{FILE}: ~/.secrets/{path[-1]}",
-    )
+    allowed = "a secret, or a variable that is not empty, or delete the line"
+    example = f"{path[-1]}{FILE}: ~/.secrets/{path[-1]}"
+    return mistake_at(node, path, "{field} cannot be", found="", allowed=allowed, example=example)
 
 
 def _conflict(node: Node, path: FieldPath, faults: Sequence[ErrorDetails]) -> Mistake:
     """Describe options that are valid alone but not together."""
-    return Mistake(
-        position=node.position,
-        field=dotted_path(path),
-        problem=f"{dotted_path(path)} does not work with",
+    return mistake_at(
+        node,
+        path,
+        "{field} does not work with",
         found=", ".join(_names(node)) or "no options",
         allowed=allowed_by(faults),
         example=f"palaver setup {path[1]}" if path[0] == "platforms" else f"{path[-1]}: …",
@@ -272,11 +255,67 @@ def _option_mistake(
     lacks = faults[0]["type"] == "missing"
     known = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
     written = SET if at.position.secret or is_secret(known.get(option)) else mask_secrets(at.raw)
-    return Mistake(
-        position=at.position,
-        field=dotted_path((*path, *inner)),
-        problem=f"{dotted_path((*path, *inner[:-1]))} lacks" if lacks else f"{dotted_path((*path, *inner))} cannot be",
+    return mistake_at(
+        at,
+        (*path, *inner),
+        f"{dotted_path((*path, *inner[:-1]))} lacks" if lacks else "{field} cannot be",
         found=str(inner[-1]) if lacks else written if isinstance(at.value, str) else at.kind,
         allowed=", ".join(option_names(model)) if lacks else allowed_by(faults),
         example=example_of(model, option),
     )
+
+
+_TYPES = {
+    "float": "a number",
+    "int": "a whole number",
+    "bool": "true or false",
+    "string": "text",
+    "tuple": "a list",
+}
+
+
+def _by_path(node: Node, error: ValidationError) -> Mapping[FieldPath, Sequence[ErrorDetails]]:
+    """Group errors by path; with alternatives, the errors of each.
+
+    If an alternative fits so far, only the errors inside it count.
+    """
+    found: dict[FieldPath, list[ErrorDetails]] = {}
+    for fault in error.errors(include_url=False, include_context=False):
+        if fault["type"] != "extra_forbidden":
+            found.setdefault(_written(node, fault), []).append(fault)
+    inside = {path[:length] for path in found for length in range(len(path))}
+    return {path: faults for path, faults in found.items() if path not in inside}
+
+
+def _written(node: Node, fault: ErrorDetails) -> FieldPath:
+    """Return the path in the file; names of alternatives are not in it."""
+    path: FieldPath = ()
+    for step in fault["loc"]:
+        if node.at((*path, step)) is not None:
+            path = (*path, step)
+    if fault["type"] == "missing":
+        return (*path, fault["loc"][-1])
+    return path or fault["loc"][:1]
+
+
+def allowed_by(faults: Sequence[ErrorDetails]) -> str:
+    """Describe what is accepted."""
+    return " or ".join(dict.fromkeys(map(_allowed, faults)))
+
+
+def _allowed(fault: ErrorDetails) -> str:
+    kind, _, trouble = fault["type"].partition("_")
+    if kind in _TYPES and trouble in {"parsing", "type", "from_float"}:
+        return _TYPES[kind]
+    return fault["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+
+
+def example_of(model: type[BaseModel], option: str) -> str:
+    """Return an example line, from the field's examples or its default."""
+    field = next((each for name, each in model.model_fields.items() if option in {name, each.alias}), None)
+    if field is None:
+        return f"{option}: …"
+    if is_secret(field.annotation):
+        return f"{option}{FILE}: ~/.secrets/{option}"
+    usual = field.examples[0] if field.examples else None if field.is_required() else field.default
+    return f"{option}: {'…' if usual is None or usual == () else str(usual)}"

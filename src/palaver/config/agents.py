@@ -8,17 +8,17 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, SecretStr, Tag
 
-from palaver.config.types import Duration, Section, Syntax, Tokens
+from palaver.config.types import Duration, Section, Syntax, Tokens, reveal
 from palaver.model.errors import InvalidInput
 
 GROUP = "palaver.agents"
 """A distribution adds `name = "module:Agent"` to the entry points of this group."""
 INSTALLED = "an installed agent"
-_WHERE = "where it is not absolute, from the folder of this file on"
+_WHERE = "absolute or relative to this file"
 
 
 def installed() -> set[str]:
-    """The names of agents that packages bring; nothing of them is imported for that."""
+    """Return the names of agents from installed packages, without importing them."""
     return {each.name for each in entry_points(group=GROUP)}
 
 
@@ -28,63 +28,62 @@ def web_address(text: str) -> str:
     return text
 
 
-def _shown(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
-    return {name: secret.get_secret_value() for name, secret in secrets.items()}
-
-
 class ProgramAgentConfig(Section):
     name: Literal["program"] = Field(default="program", description="A program that speaks lines of JSON.")
     command: Annotated[
         tuple[str, ...], Field(min_length=1), Syntax("a list: the program, then its arguments", '["node", "agent.js"]')
-    ] = Field(description="What is run.")
-    folder: Annotated[Path | None, Syntax(f"a folder; {_WHERE}", "~/agent")] = Field(
-        default=None, description="Where it is run; else in the home directory."
+    ] = Field(description="Run this program.")
+    folder: Annotated[Path | None, Syntax(f"a folder, {_WHERE}", "~/agent")] = Field(
+        default=None, description="Run it in this folder. Default: the home directory."
     )
     environment: Annotated[
         Mapping[str, SecretStr],
-        Syntax("a section of variables with their values", "{OPENAI_API_KEY: '${OPENAI_API_KEY}'}"),
-    ] = Field(default={}, description="What it sees of the environment besides harmless things such as `PATH`.")
-    processes: int = Field(default=1, ge=1, le=1_000, description="How many of it run at most.")
-    per_turn: bool = Field(default=False, description="Whether each turn has a process of its own.")
+        Syntax("a section of variables and values", "{OPENAI_API_KEY: '${OPENAI_API_KEY}'}"),
+    ] = Field(default={}, description="Pass these variables to the program, besides harmless ones such as `PATH`.")
+    processes: int = Field(default=1, ge=1, le=1_000, description="Run at most this many processes.")
+    per_turn: bool = Field(default=False, description="Whether to start a process for each turn.")
 
     def facts(self) -> dict[str, Any]:
-        return {**dict(self), "environment": _shown(self.environment)}
+        return {**dict(self), "environment": reveal(self.environment)}
 
 
 class HttpAgentConfig(Section):
-    name: Literal["http"] = Field(default="http", description="An address that takes lines of JSON.")
+    name: Literal["http"] = Field(default="http", description="An address that accepts lines of JSON.")
     url: Annotated[str, AfterValidator(web_address), Syntax("a web address", "https://agents.example.org/answer")] = (
-        Field(repr=False, description="Where questions are posted.")
+        Field(repr=False, description="Post requests to this address.")
     )
     headers: Annotated[
         Mapping[str, SecretStr],
-        Syntax("a section of headers with their values", "{Authorization: 'Bearer ${AGENT_TOKEN}'}"),
-    ] = Field(default={}, description="What is sent with every question.")
+        Syntax("a section of headers and values", "{Authorization: 'Bearer ${AGENT_TOKEN}'}"),
+    ] = Field(default={}, description="Send these headers with every request.")
     timeout: Duration = Field(
         default=timedelta(minutes=2),
         ge=timedelta(seconds=1),
         le=timedelta(days=1),
-        description="How long it may say nothing.",
+        description="Fail when the agent is silent this long.",
     )
 
     def facts(self) -> dict[str, Any]:
-        return {**dict(self), "headers": _shown(self.headers)}
+        return {**dict(self), "headers": reveal(self.headers)}
 
 
 class LocalAgentConfig(Section):
     name: Literal["local"] = Field(default="local", description="A model on this machine.")
-    file: Annotated[Path | None, Syntax(f"a model in GGUF; {_WHERE}", "~/models/model.gguf")] = Field(
-        default=None, description="Which model; else the small one that is installed."
+    file: Annotated[Path | None, Syntax(f"a GGUF model file, {_WHERE}", "~/models/model.gguf")] = Field(
+        default=None, description="The model file. Default: the small installed model."
     )
     instructions: Annotated[str, Syntax("any text", '"You are a friendly gardener."')] = Field(
-        default="You are a helpful assistant.", description="What the model is told about itself."
+        default="You are a helpful assistant.", description="Instructions for the model."
     )
     context_window: int = Field(
-        default=8192, ge=256, le=10_000_000, description="How many tokens it is given at most; more take more memory."
+        default=8192,
+        ge=256,
+        le=10_000_000,
+        description="The size of the context in tokens. More tokens need more memory.",
     )
-    max_tokens: int = Field(default=512, ge=1, le=1_000_000, description="How long one answer may be, in tokens.")
+    max_tokens: int = Field(default=512, ge=1, le=1_000_000, description="Limit one answer to this many tokens.")
     temperature: Annotated[float, Syntax("a number", "0.2")] = Field(
-        default=0.2, ge=0, le=2, description="How freely it chooses its words."
+        default=0.2, ge=0, le=2, description="The sampling temperature."
     )
 
     def facts(self) -> dict[str, Any]:
@@ -97,7 +96,7 @@ class PluginAgentConfig(Section):
     model_config = ConfigDict(frozen=True, extra="allow")
 
     name: Annotated[str, Syntax("the name of an installed agent", "parrot")] = Field(
-        default=INSTALLED, description="An agent that a package brings; its other fields are its own."
+        default=INSTALLED, description="An agent from an installed package, with fields of its own."
     )
 
     def facts(self) -> dict[str, Any]:
@@ -121,8 +120,8 @@ def _check_model_name(name: str) -> str:
 
 
 ModelName = Annotated[str, AfterValidator(_check_model_name)]
-_A_MODEL = Syntax("a provider and a model of it, provider:model", "openai:gpt-5-mini")
-_A_FILE = Syntax("a file; where it is not absolute, from the folder of this file on", "~/palaver/agent.md")
+_A_MODEL = Syntax("provider:model", "openai:gpt-5-mini")
+_A_FILE = Syntax("a file, absolute or relative to this file", "~/palaver/agent.md")
 MaybeFile = Annotated[Path | None, _A_FILE]
 MaybeText = Annotated[str | None, Syntax("any text", '"You are a friendly gardener."')]
 
@@ -135,9 +134,9 @@ class EchoAgentConfig(Section):
         default=timedelta(),
         ge=timedelta(),
         le=timedelta(days=1),
-        description="How long it waits; when it streams, for each word.",
+        description="Wait this long before the answer, or before each word when it streams.",
     )
-    streams: bool = Field(default=False, description="Whether it answers word by word.")
+    streams: bool = Field(default=False, description="Whether to stream the answer word by word.")
 
     def facts(self) -> dict[str, Any]:
         return dict(self)
@@ -147,32 +146,36 @@ class ModelAgentConfig(Section):
     name: Literal["model"] = Field(default=_MODEL, description="A model of a provider, or of any compatible server.")
     model: Annotated[ModelName, _A_MODEL] = Field(description="Which model answers.")
     models: Annotated[tuple[ModelName, ...], Syntax("a list of models, each as provider:model", '["openai:gpt-5"]')] = (
-        Field(default=(), description="Others that a conversation may ask for with `/model`.")
+        Field(default=(), description="Other models that people can choose with `/model`.")
     )
-    key: Annotated[SecretStr | None, Syntax("the key, out of the environment", "${OPENAI_API_KEY}")] = Field(
-        default=None, description="What the provider knows you by."
+    key: Annotated[SecretStr | None, Syntax("the key, from an environment variable", "${OPENAI_API_KEY}")] = Field(
+        default=None, description="Your API key."
     )
-    key_file: MaybeFile = Field(default=None, description="A file that holds the key, in the place of `key`.")
+    key_file: MaybeFile = Field(default=None, description="Read the key from this file instead of `key`.")
     base_url: Annotated[
         str | None,
         AfterValidator(lambda text: text and web_address(text)),
         Syntax("a web address", "http://127.0.0.1:11434/v1"),
-    ] = Field(default=None, description="Another server that speaks as the provider does.")
-    instructions: MaybeText = Field(default=None, description="What the agent is told about itself.")
-    instructions_file: MaybeFile = Field(default=None, description="A file with more of that.")
+    ] = Field(default=None, description="Use this server, which must be compatible with the provider's API.")
+    instructions: MaybeText = Field(default=None, description="Instructions for the model.")
+    instructions_file: MaybeFile = Field(default=None, description="Read more instructions from this file.")
     temperature: Annotated[Annotated[float, Field(ge=0, le=2)] | None, Syntax("a number, from 0 to 2", "0.7")] = Field(
-        default=None, description="How freely it chooses its words; else as the provider does."
+        default=None, description="The sampling temperature. Default: the provider's."
     )
-    max_tokens: Tokens = Field(default=None, description="How long one answer may be, in tokens.")
+    max_tokens: Tokens = Field(default=None, description="Limit one answer to this many tokens.")
     timeout: Duration = Field(
         default=timedelta(minutes=2),
         ge=timedelta(seconds=1),
         le=timedelta(days=1),
-        description="How long the provider may say nothing.",
+        description="Fail when the provider is silent this long.",
     )
-    rounds: int = Field(default=40, ge=1, le=1_000, description="How often it may use tools in one turn.")
-    context_window: Tokens = Field(default=None, description="How many tokens the model takes, where nobody knows.")
-    prices: MaybeFile = Field(default=None, description="A file with prices that count more than those built in.")
+    rounds: int = Field(
+        default=40, ge=1, le=1_000, description="Allow at most this many rounds of tool calls per turn."
+    )
+    context_window: Tokens = Field(
+        default=None, description="The size of the context in tokens, if Palaver does not know the model."
+    )
+    prices: MaybeFile = Field(default=None, description="Read prices from this file; they override the built-in ones.")
 
     def facts(self) -> dict[str, Any]:
         """Return the options with the files read; raise InvalidInput if one cannot be read."""

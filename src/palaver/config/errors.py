@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from palaver.config.nodes import Position
+from palaver.config.nodes import FieldPath, Node, Position, dotted_path
 from palaver.model.errors import InvalidInput, invalid_message
 from palaver.model.value import value
 
@@ -22,6 +22,29 @@ class Mistake:
     def __str__(self) -> str:
         facts = {"found": self.found, "allowed": self.allowed, "example": self.example}
         return f"{self.position}: {invalid_message(self.problem, fix=self.fix, **facts)}"
+
+
+def mistake_at(
+    node: Node, path: FieldPath, problem: str, *, found: str, allowed: str, example: str, fix: str | None = None
+) -> Mistake:
+    """Describe a mistake at `path`, which `{field}` in `problem` stands for."""
+    name = dotted_path(path)
+    problem = problem.replace("{field}", name)
+    return Mistake(
+        position=node.position, field=name, problem=problem, found=found, allowed=allowed, example=example, fix=fix
+    )
+
+
+def refused_at(node: Node, path: FieldPath, refusal: InvalidInput) -> Mistake:
+    """Describe what a plugin or the model rejected."""
+    return mistake_at(
+        node,
+        path,
+        f"{{field}}: {refusal.problem}",
+        found=refusal.found,
+        allowed=refusal.allowed,
+        example=refusal.example,
+    )
 
 
 class MalformedConfig(InvalidInput):

@@ -1,6 +1,7 @@
-"""Limits: how much, how long, how often; named as in the options of the engine, with the same defaults."""
+"""Limits: how much, how long, how often. Names and defaults are those of the engine's options."""
 
 from datetime import timedelta
+from typing import Any
 
 from pydantic import Field
 
@@ -12,112 +13,64 @@ _NONE, _SECOND, _DAY, _YEAR = timedelta(), timedelta(seconds=1), timedelta(days=
 _BLINK = timedelta(milliseconds=10)
 
 
+def _limit(name: str, description: str, **bounds: Any) -> Any:  # noqa: ANN401 - as pydantic's Field
+    return Field(default=getattr(_USUAL, name), description=description, **bounds)
+
+
 class LimitsConfig(Section):
-    concurrent_turns: int = Field(
-        default=_USUAL.concurrent_turns, ge=1, le=10_000, description="How many turns run at once."
+    concurrent_turns: int = _limit("concurrent_turns", "Run at most this many turns at once.", ge=1, le=10_000)
+    burst_window: Duration = _limit(
+        "burst_window", "Wait this long for further messages sent in one go.", ge=_NONE, le=_DAY
     )
-    burst_window: Duration = Field(
-        default=_USUAL.burst_window,
+    quiet_limit: Duration = _limit(
+        "quiet_limit", "Stop a turn when its agent is silent this long.", ge=_SECOND, le=_YEAR
+    )
+    turn_limit: Duration = _limit("turn_limit", "Stop a turn after this long.", ge=_SECOND, le=_YEAR)
+    attempts: int = _limit("attempts", "Start a turn at most this often, counting restarts.", ge=1, le=100)
+    fresh_for: Forever = _limit("fresh_for", "Resume an interrupted turn only within this time.")
+    agent_tries: int = _limit(
+        "agent_tries", "Ask an agent at most this often when its failures look temporary.", ge=1, le=100
+    )
+    drain_limit: Duration = _limit(
+        "drain_limit", "Let running turns finish for this long when the gateway stops.", ge=_NONE, le=_DAY
+    )
+    context_window: int = _limit(
+        "context_window", "Assume this many tokens of context if the agent does not say.", ge=1_000, le=100_000_000
+    )
+    context_percent: int = _limit(
+        "context_percent", "Summarise the conversation when the model's context is this full.", ge=10, le=100
+    )
+    message_limit: int = _limit(
+        "message_limit", "Summarise the conversation when it has more entries than this.", ge=10, le=1_000_000
+    )
+    tool_limit: Duration = _limit("tool_limit", "Stop a tool call after this long.", ge=_SECOND, le=_DAY)
+    concurrent_sends: int = _limit(
+        "concurrent_sends", "Send at most this many messages per account at once.", ge=1, le=10_000
+    )
+    send_limit: Duration = _limit("send_limit", "Stop a send after this long.", ge=_SECOND, le=_DAY)
+    upload_limit: Duration = _limit("upload_limit", "Stop sending a file after this long.", ge=_SECOND, le=_DAY)
+    send_patience: Duration = _limit(
+        "send_patience", "Give up on a message after retrying for this long.", ge=_SECOND, le=_YEAR
+    )
+    repeat_after: Duration = _limit(
+        "repeat_after", "Repeat a send that may have arrived after this long, with a mark.", ge=_NONE, le=_DAY
+    )
+    file_size: int = _limit("file_size", "Accept files up to this many bytes.", ge=0, le=1_000_000_000)
+    files_per_message: int = _limit("files_per_message", "Accept at most this many files per message.", ge=0, le=1_000)
+    fetch_limit: Duration = _limit("fetch_limit", "Stop fetching a file after this long.", ge=_SECOND, le=_DAY)
+    fetch_patience: Duration = _limit(
+        "fetch_patience",
+        "Let a message wait this long for files that its platform does not deliver.",
         ge=_NONE,
         le=_DAY,
-        description="How long a turn waits for the rest of what was sent as one.",
     )
-    quiet_limit: Duration = Field(
-        default=_USUAL.quiet_limit, ge=_SECOND, le=_YEAR, description="How long an agent may say nothing."
+    lease: Duration = _limit("lease", "Take over the work of a dead worker after this long.", ge=_SECOND, le=_DAY)
+    poll: Duration = _limit("poll", "Look for work this often in case a wake-up is missed.", ge=_BLINK, le=_DAY)
+    sweep_every: Duration = _limit("sweep_every", "Look for expired conversations this often.", ge=_SECOND, le=_DAY)
+    route_limit: Duration = _limit(
+        "route_limit", "Keep the settings of an unused chat for this long.", ge=_DAY, le=100 * _YEAR
     )
-    turn_limit: Duration = Field(
-        default=_USUAL.turn_limit, ge=_SECOND, le=_YEAR, description="How long a turn may take."
+    crash_window: Duration = _limit(
+        "crash_window", "Count starts within this time as one crash loop.", ge=_SECOND, le=_DAY
     )
-    attempts: int = Field(
-        default=_USUAL.attempts, ge=1, le=100, description="How often a turn is begun, counting restarts."
-    )
-    fresh_for: Forever = Field(
-        default=_USUAL.fresh_for, description="How long after it was cut off a turn is still taken up again."
-    )
-    agent_tries: int = Field(
-        default=_USUAL.agent_tries, ge=1, le=100, description="How often an agent is asked while its failures may pass."
-    )
-    drain_limit: Duration = Field(
-        default=_USUAL.drain_limit, ge=_NONE, le=_DAY, description="How long turns may go on when the gateway stops."
-    )
-    context_window: int = Field(
-        default=_USUAL.context_window,
-        ge=1_000,
-        le=100_000_000,
-        description="How many tokens a model takes whose agent does not say so.",
-    )
-    context_percent: int = Field(
-        default=_USUAL.context_percent,
-        ge=10,
-        le=100,
-        description="How full the model's context may be before the conversation is summarised.",
-    )
-    message_limit: int = Field(
-        default=_USUAL.message_limit,
-        ge=10,
-        le=1_000_000,
-        description="How many entries an agent is shown before the conversation is summarised.",
-    )
-    tool_limit: Duration = Field(
-        default=_USUAL.tool_limit, ge=_SECOND, le=_DAY, description="How long one use of a tool may take."
-    )
-    concurrent_sends: int = Field(
-        default=_USUAL.concurrent_sends, ge=1, le=10_000, description="How many sends of each account run at once."
-    )
-    send_limit: Duration = Field(
-        default=_USUAL.send_limit, ge=_SECOND, le=_DAY, description="How long one send may take."
-    )
-    upload_limit: Duration = Field(
-        default=_USUAL.upload_limit, ge=_SECOND, le=_DAY, description="How long the send of a file may take."
-    )
-    send_patience: Duration = Field(
-        default=_USUAL.send_patience,
-        ge=_SECOND,
-        le=_YEAR,
-        description="How long a send is tried before it is given up.",
-    )
-    repeat_after: Duration = Field(
-        default=_USUAL.repeat_after,
-        ge=_NONE,
-        le=_DAY,
-        description="How long after a send that may have arrived it is repeated, with a mark.",
-    )
-    file_size: int = Field(
-        default=_USUAL.file_size, ge=0, le=1_000_000_000, description="The largest file that is taken, in bytes."
-    )
-    files_per_message: int = Field(
-        default=_USUAL.files_per_message, ge=0, le=1_000, description="How many files of one message are taken."
-    )
-    fetch_limit: Duration = Field(
-        default=_USUAL.fetch_limit, ge=_SECOND, le=_DAY, description="How long fetching one file may take."
-    )
-    fetch_patience: Duration = Field(
-        default=_USUAL.fetch_patience,
-        ge=_NONE,
-        le=_DAY,
-        description="How long a message waits for files that its platform does not give.",
-    )
-    lease: Duration = Field(
-        default=_USUAL.lease, ge=_SECOND, le=_DAY, description="How long the work of a worker that died stays its own."
-    )
-    poll: Duration = Field(
-        default=_USUAL.poll, ge=_BLINK, le=_DAY, description="How often work is looked for, should a wake-up be missed."
-    )
-    sweep_every: Duration = Field(
-        default=_USUAL.sweep_every, ge=_SECOND, le=_DAY, description="How often expired conversations are looked for."
-    )
-    route_limit: Duration = Field(
-        default=_USUAL.route_limit,
-        ge=_DAY,
-        le=100 * _YEAR,
-        description="How long the settings of an unused chat are kept.",
-    )
-    crash_window: Duration = Field(
-        default=_USUAL.crash_window,
-        ge=_SECOND,
-        le=_DAY,
-        description="Starts this close to each other are one crash loop.",
-    )
-    crash_limit: int = Field(
-        default=_USUAL.crash_limit, ge=1, le=1_000, description="How many such starts are too many."
-    )
+    crash_limit: int = _limit("crash_limit", "Treat this many starts as a crash loop.", ge=1, le=1_000)

@@ -50,89 +50,104 @@ class LogFormat(StrEnum):
 
 
 class LogConfig(Section):
-    level: LogLevel = Field(default=LogLevel.INFO, description="The least that is worth a line.")
-    format: LogFormat = Field(default=LogFormat.HUMAN, description="For people, or one JSON object per line.")
+    level: LogLevel = Field(default=LogLevel.INFO, description="Log this level and above.")
+    format: LogFormat = Field(default=LogFormat.HUMAN, description="Lines for people, or one JSON object per line.")
 
 
 class MetricsConfig(Section):
-    port: Port = Field(default=None, description="Where Prometheus finds figures on this machine; by default nowhere.")
+    port: Port = Field(default=None, description="Serve metrics on this local port.")
 
 
 class ResetConfig(Section):
-    mode: ResetMode = Field(default=_RESET.mode, description="What makes a conversation start fresh.")
+    mode: ResetMode = Field(default=_RESET.mode, description="What resets a conversation.")
     idle_minutes: int = Field(
-        default=_RESET.idle_minutes, ge=1, le=5_256_000, description="With idle and both: minutes without a person."
+        default=_RESET.idle_minutes,
+        ge=1,
+        le=5_256_000,
+        description="With idle and both: minutes without a message from a person.",
     )
     at_hour: int = Field(
-        default=_RESET.at_hour, ge=0, le=23, description="With daily and both: the hour on the chat's clock."
+        default=_RESET.at_hour, ge=0, le=23, description="With daily and both: the local hour of the reset."
     )
 
 
 class ScopeConfig(Section):
-    dm: DmScope = Field(default=_SCOPE.dm, description="Which direct chats are one conversation.")
+    dm: DmScope = Field(default=_SCOPE.dm, description="Which direct chats share a conversation.")
     group: GroupScope = Field(default=_SCOPE.group, description="Who shares a conversation in a group.")
     thread: GroupScope = Field(default=_SCOPE.thread, description="Who shares a conversation in a thread.")
 
 
 class AttentionConfig(Section):
-    answers: AnswerMode = Field(default=_ATTENTION.answers, description="In a group: what the agent answers.")
+    answers: AnswerMode = Field(default=_ATTENTION.answers, description="Which messages the agent answers in a group.")
     wake_words: WakeWords = Field(
-        default=_ATTENTION.wake_words, description="Names that address it at the beginning of a message."
+        default=_ATTENTION.wake_words, description="Names that address the agent at the start of a message."
     )
     observes: bool = Field(
-        default=_ATTENTION.observes, description="Whether it is shown later what was said to others."
+        default=_ATTENTION.observes, description="Whether the agent later sees messages that were for others."
     )
 
 
 class ChatConfig(Section):
     """What can be chosen for all, and again for a profile, a kind of chat, a platform, a chat."""
 
-    timezone: Zone = Field(default=ZoneInfo("UTC"), description="Whose clock counts for daily resets.")
-    busy: BusyMode = Field(default=BusyMode.QUEUE, description="What becomes of messages while a turn runs.")
-    reset: ResetConfig = Field(default=ResetConfig(), description="When conversations start fresh.")
-    reset_notices: bool = Field(default=True, description="Whether a chat is told that it was reset.")
+    timezone: Zone = Field(default=ZoneInfo("UTC"), description="The time zone for daily resets and displayed times.")
+    busy: BusyMode = Field(default=BusyMode.QUEUE, description="What to do with messages that arrive during a turn.")
+    reset: ResetConfig = Field(default=ResetConfig(), description="When conversations reset.")
+    reset_notices: bool = Field(default=True, description="Whether to tell a chat that its conversation was reset.")
     revisions: RevisionPolicy = Field(
-        default=RevisionPolicy.NOTE, description="What becomes of messages that are changed or deleted later."
+        default=RevisionPolicy.NOTE, description="What to do when somebody edits or deletes a message."
     )
     scope: ScopeConfig = Field(default=ScopeConfig(), description="Which messages share a conversation.")
-    attention: AttentionConfig = Field(default=AttentionConfig(), description="Which words in a group are for it.")
-    pairing: bool = Field(default=True, description="Whether strangers in direct chats may ask to be let in.")
+    attention: AttentionConfig = Field(default=AttentionConfig(), description="Which group messages are for the agent.")
+    pairing: bool = Field(default=True, description="Whether strangers in direct chats can ask for access.")
 
 
 class ServerConfig(Section):
-    chats: Mapping[str, ChatConfig] = Field(default={}, description="Chats of this server by their ids.")
+    chats: Mapping[str, ChatConfig] = Field(default={}, description="Settings by chat id.")
 
 
 class PlatformConfig(ChatConfig):
-    chats: Mapping[str, ChatConfig] = Field(default={}, description="Chats by their ids; holds in their threads, too.")
-    servers: Mapping[str, ServerConfig] = Field(default={}, description="Servers by their ids, where chat ids repeat.")
-    accounts: Accounts = Field(default={}, repr=False, description="Bots of yours there by their names.")
-    tools: ToolNames = Field(default=ALL_TOOLS, description="The only tools that the agent has there.")
+    chats: Mapping[str, ChatConfig] = Field(
+        default={}, description="Settings by chat id. They also apply in the chat's threads."
+    )
+    servers: Mapping[str, ServerConfig] = Field(
+        default={}, description="Settings by server id, for platforms where chat ids repeat."
+    )
+    accounts: Accounts = Field(default={}, repr=False, description="Your bots on this platform, by name.")
+    tools: ToolNames = Field(default=ALL_TOOLS, description="The agent can use only these tools on this platform.")
 
 
 class ProfileConfig(ChatConfig):
-    agent: AgentConfig = Field(default=EchoAgentConfig(), description="Who answers here; else the one of the gateway.")
-    serves: tuple[RouteConfig, ...] = Field(default=(), description="What this profile answers: any that matches.")
+    agent: AgentConfig = Field(
+        default=EchoAgentConfig(), description="The agent of this profile. Default: the gateway's."
+    )
+    serves: tuple[RouteConfig, ...] = Field(
+        default=(), description="Which messages this profile answers: those that match any item."
+    )
 
 
 class Config(ChatConfig):
-    data_dir: Folder = Field(description="Where Palaver keeps what it knows.")
+    data_dir: Folder = Field(description="Store data in this folder.")
     store: Url = Field(repr=False, description="The database.")
-    agent: AgentConfig = Field(default=EchoAgentConfig(), description="Who answers.")
-    log: LogConfig = Field(default=LogConfig(), description="What is written about the work.")
-    metrics: MetricsConfig = Field(default=MetricsConfig(), description="Figures for Prometheus.")
-    web: WebConfig = Field(default=WebConfig(), description="The window: dashboard, web chat and API.")
-    acknowledges: bool = Field(default=True, description="Whether somebody who writes into a running turn is told.")
-    titles: bool = Field(default=True, description="Whether agents give titles to conversations that have none.")
-    platforms: Mapping[str, PlatformConfig] = Field(default={}, description="Choices for platforms by their names.")
-    kinds: Mapping[str, ChatConfig] = Field(default={}, description="Choices for dm, group, channel, thread.")
-    profiles: Mapping[str, ProfileConfig] = Field(default={}, description="Choices for profiles by their names.")
-    grants: tuple[GrantConfig, ...] = Field(default=(), description="Who may talk, besides the owner at the terminal.")
-    commands: CommandRoles = Field(default={}, description="Which role commands need, where it is not the usual one.")
-    caps: CapsConfig = Field(default=CapsConfig(), description="How much may be used.")
-    hooks: Hooks = Field(default=(), description="Functions that are told what happens.")
-    tools: ToolsConfig = Field(default=ToolsConfig(), description="What the agent may do besides talking.")
-    limits: LimitsConfig = Field(default=LimitsConfig(), description="How much, how long, how often.")
+    agent: AgentConfig = Field(default=EchoAgentConfig(), description="The agent that answers.")
+    log: LogConfig = Field(default=LogConfig(), description="What the gateway logs.")
+    metrics: MetricsConfig = Field(default=MetricsConfig(), description="Metrics for Prometheus.")
+    web: WebConfig = Field(default=WebConfig(), description="The web server: dashboard, web chat and API.")
+    acknowledges: bool = Field(default=True, description="Whether to tell people that the agent is still answering.")
+    titles: bool = Field(default=True, description="Whether agents title conversations that have no title.")
+    platforms: Mapping[str, PlatformConfig] = Field(default={}, description="Settings by platform.")
+    kinds: Mapping[str, ChatConfig] = Field(
+        default={}, description="Settings by kind of chat: dm, group, channel or thread."
+    )
+    profiles: Mapping[str, ProfileConfig] = Field(default={}, description="Settings by profile.")
+    grants: tuple[GrantConfig, ...] = Field(
+        default=(), description="Who has access, besides the owner at the terminal."
+    )
+    commands: CommandRoles = Field(default={}, description="Roles that commands need, if not the default.")
+    caps: CapsConfig = Field(default=CapsConfig(), description="Limits on usage.")
+    hooks: Hooks = Field(default=(), description="Functions to call on events.")
+    tools: ToolsConfig = Field(default=ToolsConfig(), description="Which tools the agent can use.")
+    limits: LimitsConfig = Field(default=LimitsConfig(), description="Limits on time, number and size.")
 
     def options(self) -> Options:
         rules = (route.rule(name) for name, profile in self.profiles.items() for route in profile.serves)

@@ -17,8 +17,8 @@ from palaver.model.quotas import UNLIMITED, Quota, QuotaKind, QuotaRules
 
 
 class CapConfig(Section):
-    tokens: Tokens = Field(default=None, description="So many tokens, in and out.")
-    cost: Money = Field(default=None, description="So much money, in the currency of the price table.")
+    tokens: Tokens = Field(default=None, description="At most this many tokens, input and output together.")
+    cost: Money = Field(default=None, description="At most this cost, in the currency of the price table.")
 
     def cap(self, outer: Quota) -> Quota:
         """What is said; the rest is as outside."""
@@ -30,10 +30,10 @@ class CapConfig(Section):
 
 
 class MeasureConfig(Section):
-    person_day: CapConfig = Field(default=CapConfig(), description="What one person may use in a day.")
-    person_month: CapConfig = Field(default=CapConfig(), description="What one person may use in a month.")
-    session: CapConfig = Field(default=CapConfig(), description="What one conversation may use.")
-    day: CapConfig = Field(default=CapConfig(), description="What everybody together may use in a day.")
+    person_day: CapConfig = Field(default=CapConfig(), description="For one person, per day.")
+    person_month: CapConfig = Field(default=CapConfig(), description="For one person, per month.")
+    session: CapConfig = Field(default=CapConfig(), description="For one conversation.")
+    day: CapConfig = Field(default=CapConfig(), description="For everybody together, per day.")
 
     def caps(self, outer: Mapping[QuotaKind, Quota]) -> dict[QuotaKind, Quota]:
         chosen: dict[str, CapConfig] = dict(self)
@@ -41,10 +41,10 @@ class MeasureConfig(Section):
 
 
 class CapsConfig(MeasureConfig):
-    owner: MeasureConfig = Field(default=MeasureConfig(), description="What is different for owners.")
-    admin: MeasureConfig = Field(default=MeasureConfig(), description="What is different for admins.")
-    member: MeasureConfig = Field(default=MeasureConfig(), description="What is different for members.")
-    guest: MeasureConfig = Field(default=MeasureConfig(), description="What is different for guests.")
+    owner: MeasureConfig = Field(default=MeasureConfig(), description="Differences for owners.")
+    admin: MeasureConfig = Field(default=MeasureConfig(), description="Differences for admins.")
+    member: MeasureConfig = Field(default=MeasureConfig(), description="Differences for members.")
+    guest: MeasureConfig = Field(default=MeasureConfig(), description="Differences for guests.")
 
     def rules(self) -> QuotaRules:
         usual = self.caps({})
@@ -65,8 +65,8 @@ API_OWNER = Grant(platform="api", user_id="owner", role=AccessRole.OWNER)
 
 
 class RouteConfig(Section):
-    platform: MaybeName = Field(default=None, description="Only there.")
-    account: MaybeName = Field(default=None, description="Only to this bot of yours.")
+    platform: MaybeName = Field(default=None, description="Only on this platform.")
+    account: MaybeName = Field(default=None, description="Only for this bot account.")
     scope_id: MaybeName = Field(default=None, description="Only on this server or workspace.")
     chat_id: MaybeName = Field(default=None, description="Only in this chat and its threads.")
     thread_id: MaybeName = Field(default=None, description="Only in this thread.")
@@ -76,11 +76,11 @@ class RouteConfig(Section):
 
 
 class GrantConfig(Section):
-    effect: Effect = Field(default=Effect.ALLOW, description="Whether it lets in or keeps out.")
-    role: Role = Field(default=AccessRole.MEMBER, description="As what.")
-    basis: Basis = Field(default=Basis.IDENTITY, description="What a sender must show.")
-    platform: MaybeName = Field(default=None, description="Only there.")
-    account: MaybeName = Field(default=None, description="Only to this bot of yours.")
+    effect: Effect = Field(default=Effect.ALLOW, description="Whether to allow or to block.")
+    role: Role = Field(default=AccessRole.MEMBER, description="The role that the grant gives.")
+    basis: Basis = Field(default=Basis.IDENTITY, description="How senders are identified.")
+    platform: MaybeName = Field(default=None, description="Only on this platform.")
+    account: MaybeName = Field(default=None, description="Only for this bot account.")
     scope_id: MaybeName = Field(default=None, description="Only on this server or workspace.")
     chat_id: MaybeName = Field(default=None, description="Only in this chat and its threads.")
     user_id: MaybeName = Field(default=None, description="Only this user.")
@@ -118,5 +118,5 @@ def _known(roles: Mapping[str, AccessRole]) -> Mapping[str, AccessRole]:
 CommandRoles = Annotated[
     Mapping[str, Role],
     AfterValidator(_known),
-    Syntax("a section of commands by their names, each with a role", "{model: admin}"),
+    Syntax("a section of commands, each with a role", "{model: admin}"),
 ]

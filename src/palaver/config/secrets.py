@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 
-from palaver.config.errors import Mistake
-from palaver.config.nodes import FieldPath, Node, dotted_path
+from palaver.config.errors import Mistake, mistake_at
+from palaver.config.nodes import FieldPath, Node
 from palaver.config.paths import expand_home
 from palaver.model.errors import BadArgument
 from palaver.model.redact import redact
@@ -127,11 +127,6 @@ def _permission_warning(place: Path) -> list[str]:
 
 
 def _mistake(node: Node, path: FieldPath, option: str, found: str) -> Mistake:
-    return Mistake(
-        position=node.position,
-        field=dotted_path(path),
-        problem=f"{dotted_path(path)} cannot be",
-        found=found,
-        allowed=f"a file that you can read with only the {option} in it, instead of {option}",
-        example=f"{path[-1]}: ~/.secrets/{path[1]}",
-    )
+    allowed = f"a file that you can read with only the {option} in it, instead of {option}"
+    example = f"{path[-1]}: ~/.secrets/{path[1]}"
+    return mistake_at(node, path, "{field} cannot be", found=found, allowed=allowed, example=example)

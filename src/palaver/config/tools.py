@@ -1,4 +1,4 @@
-"""Tools: who may have what used where, what a person is asked, and which MCP servers there are."""
+"""Tools: which ones the agent can use for whom, which need approval, and the MCP servers."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from palaver.config.types import Duration, MaybeName, Section, Syntax, as_pydantic_error, words_text
+from palaver.config.types import Duration, MaybeName, Section, Syntax, as_pydantic_error, reveal, words_text
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument
 from palaver.model.tools import ApprovalMode, ToolRules
@@ -44,14 +44,12 @@ ToolNames = Annotated[
     frozenset[str],
     BeforeValidator(_names),
     PlainSerializer(words_text),
-    Syntax(f"names of tools with commas, * standing for anything, or all, or {_OFF}", "search, notes__*"),
+    Syntax(f"tool names separated by commas, with * for anything; or all or {_OFF}", "search, notes__*"),
 ]
-Variables = Annotated[
-    Mapping[str, SecretStr], Syntax("a section of variables with their values", "{TOKEN: '${AGENT_TOKEN}'}")
-]
+Variables = Annotated[Mapping[str, SecretStr], Syntax("a section of variables and values", "{TOKEN: '${AGENT_TOKEN}'}")]
 Headers = Annotated[
     Mapping[str, SecretStr],
-    Syntax("a section of headers with their values", "{Authorization: 'Bearer ${AGENT_TOKEN}'}"),
+    Syntax("a section of headers and values", "{Authorization: 'Bearer ${AGENT_TOKEN}'}"),
 ]
 Words = Annotated[tuple[str, ...], Syntax("a list of texts", '["serve"]')]
 Leaves = Annotated[
@@ -61,17 +59,15 @@ Leaves = Annotated[
 
 
 class McpServerConfig(Section):
-    command: MaybeName = Field(default=None, description="The program that is the server, if it is one.")
-    args: Words = Field(default=(), description="What the program is called with.")
-    environment: Variables = Field(
-        default={}, repr=False, description="The variables it gets, besides a few harmless ones."
-    )
+    command: MaybeName = Field(default=None, description="Start this program as the server.")
+    args: Words = Field(default=(), description="Pass these arguments to the program.")
+    environment: Variables = Field(default={}, repr=False, description="Pass these variables to the program.")
     url: Annotated[str | None, Syntax("a web address", "https://tools.example.org/mcp")] = Field(
-        default=None, description="Where the server is, if it is reached by HTTP."
+        default=None, description="Reach the server at this address."
     )
-    headers: Headers = Field(default={}, repr=False, description="What every request to it carries.")
+    headers: Headers = Field(default={}, repr=False, description="Send these headers with every request.")
     timeout: Duration = Field(
-        default=timedelta(minutes=1), ge=_SECOND, le=_DAY, description="How long one call may take."
+        default=timedelta(minutes=1), ge=_SECOND, le=_DAY, description="Stop a call after this long."
     )
 
     @model_validator(mode="after")
@@ -80,7 +76,7 @@ class McpServerConfig(Section):
         if (self.command is None) == (self.url is None) or (self.url and not is_web):
             raise as_pydantic_error(
                 BadArgument(
-                    "a server is a program or has a web address, not",
+                    "a server needs either command or url, not",
                     found="both" if self.command and self.url else self.url or "neither",
                     allowed="command, or url with http:// or https://",
                     example="{command: notes-server, args: [serve]}",
@@ -89,24 +85,28 @@ class McpServerConfig(Section):
         return self
 
     def facts(self) -> dict[str, Any]:
-        """Where the server is, with what was secret in it."""
+        """Return how to reach the server, secrets included."""
         limit = self.timeout.total_seconds()
         if self.command is not None:
-            return {"command": self.command, "args": self.args, "env": _revealed(self.environment), "limit": limit}
-        return {"url": self.url, "headers": _revealed(self.headers), "limit": limit}
-
-
-def _revealed(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
-    return {name: secret.get_secret_value() for name, secret in secrets.items()}
+            return {"command": self.command, "args": self.args, "env": reveal(self.environment), "limit": limit}
+        return {"url": self.url, "headers": reveal(self.headers), "limit": limit}
 
 
 class ToolsConfig(Section):
-    guest: ToolNames = Field(default=_USUAL.roles[AccessRole.GUEST], description="What guests may have used.")
-    member: ToolNames = Field(default=_USUAL.roles[AccessRole.MEMBER], description="What members may have used.")
-    admin: ToolNames = Field(default=_USUAL.roles[AccessRole.ADMIN], description="What admins may have used.")
-    owner: ToolNames = Field(default=_USUAL.roles[AccessRole.OWNER], description="What owners may have used.")
-    allowed: Leaves = Field(default={}, description="Whether a person is asked before a tool is used.")
-    servers: Mapping[str, McpServerConfig] = Field(default={}, description="MCP servers by their names.")
+    guest: ToolNames = Field(
+        default=_USUAL.roles[AccessRole.GUEST], description="Tools that the agent can use for guests."
+    )
+    member: ToolNames = Field(
+        default=_USUAL.roles[AccessRole.MEMBER], description="Tools that the agent can use for members."
+    )
+    admin: ToolNames = Field(
+        default=_USUAL.roles[AccessRole.ADMIN], description="Tools that the agent can use for admins."
+    )
+    owner: ToolNames = Field(
+        default=_USUAL.roles[AccessRole.OWNER], description="Tools that the agent can use for owners."
+    )
+    allowed: Leaves = Field(default={}, description="Whether to ask a person before using a tool.")
+    servers: Mapping[str, McpServerConfig] = Field(default={}, description="MCP servers by name.")
 
     @field_validator("servers")
     @classmethod

@@ -1,13 +1,13 @@
 """Field types: durations, money, time zones, roles and paths as they are written in a file."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, TypeVar
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, SecretStr
 from pydantic_core import PydanticCustomError
 
 from palaver.config.paths import expand_home
@@ -18,6 +18,10 @@ from palaver.model.text import one_line
 from palaver.model.value import value
 
 T = TypeVar("T")
+
+
+def reveal(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
+    return {name: secret.get_secret_value() for name, secret in secrets.items()}
 
 
 class Section(BaseModel):
@@ -41,7 +45,7 @@ def as_pydantic_error(refusal: InvalidInput) -> PydanticCustomError:
 
 
 def _text(parse: Callable[[str], T]) -> BeforeValidator:
-    """Only text is parsed. What raises a ValueError is refused in the words of its form."""
+    """Parse text only. A ValueError is reported with the field's syntax."""
 
     def parsed(value: object) -> object:
         try:
@@ -114,7 +118,7 @@ def _money_text(millionths: int | None) -> str:
 
 
 def _words(text: str) -> frozenset[str]:
-    """Each on one line without what cannot be seen, or nobody could say it."""
+    """Split into names, each on one line and without invisible characters."""
     if text == _OFF:
         return frozenset()
     words = frozenset(one_line(word, _LONGEST_WORD) for word in text.split(","))
@@ -135,17 +139,13 @@ _ROLES = ", ".join(role.name.lower() for role in AccessRole)
 
 def _role(text: str) -> AccessRole:
     for role in AccessRole:
-        if role.name.lower() == text:
+        if role.text == text:
             return role
     raise ValueError(text)
 
 
 def _role_text(role: AccessRole) -> str:
-    return role.name.lower()
-
-
-def _zone_text(found: ZoneInfo) -> str:
-    return found.key
+    return role.text
 
 
 _STORES = ("sqlite", "postgresql", "postgres")
@@ -190,8 +190,8 @@ Money = Annotated[
 Zone = Annotated[
     ZoneInfo,
     _text(parse_zone),
-    PlainSerializer(_zone_text),
-    Syntax("a name of the IANA time zone database", "Europe/Berlin"),
+    PlainSerializer(str),
+    Syntax("an IANA time zone name", "Europe/Berlin"),
 ]
 Role = Annotated[AccessRole, _text(_role), PlainSerializer(_role_text), Syntax(_ROLES, "member")]
 WakeWords = Annotated[
@@ -201,7 +201,5 @@ WakeWords = Annotated[
     Syntax(f"names with letters or digits, separated by commas, or {_OFF}", "palaver, hey palaver"),
 ]
 Url = Annotated[str, _text(_store), _A_STORE]
-Folder = Annotated[
-    Path, _text(_folder), Syntax("a folder; where it is not absolute, from the folder of this file on", "~/palaver")
-]
+Folder = Annotated[Path, _text(_folder), Syntax("a folder, absolute or relative to this file", "~/palaver")]
 MaybeName = Annotated[str | None, Field(min_length=1), Syntax("any text", '"42"')]

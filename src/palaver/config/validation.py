@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from palaver.config.errors import Mistake
+from palaver.config.errors import Mistake, mistake_at
 from palaver.config.model import Config
 from palaver.config.nodes import FieldPath, Node, dotted_path
 from palaver.config.secrets import mask_secrets
@@ -89,14 +89,8 @@ def find_user_only_fields(node: Node, users: Path) -> Iterator[Mistake]:
     agents = (("profiles", name, "agent") for name in _fields(node.at(("profiles",))))
     for path in (*((name,) for name in _USER_ONLY), *accounts, *agents):
         if found := node.at(path):
-            yield Mistake(
-                position=found.position,
-                field=dotted_path(path),
-                problem=f"{dotted_path(path)} cannot be set in a project's file.",
-                found="in a project's file",
-                allowed=f"your own file, {users}",
-                example=_example(path),
-            )
+            problem, allowed = "{field} cannot be set in a project's file.", f"your own file, {users}"
+            yield mistake_at(found, path, problem, found="in a project's file", allowed=allowed, example=_example(path))
 
 
 def find_unknown_names(node: Node, platforms: Mapping[str, Platform]) -> Iterator[Mistake]:
@@ -106,12 +100,12 @@ def find_unknown_names(node: Node, platforms: Mapping[str, Platform]) -> Iterato
         what, known = ("kind of chat", kinds) if path[0] == "kinds" else ("platform", set(platforms))
         if name not in known:
             close = get_close_matches(name, known, n=1)
-            brought = f"pip install PACKAGE, with the one that brings {name}"
+            brought = f"pip install PACKAGE, with a package that supports {name}"
             is_account = node.at((*path, "accounts")) is not None
-            yield Mistake(
-                position=node.nearest(path).position,
-                field=dotted_path(path),
-                problem=f"{dotted_path(path)}: unknown {what}",
+            yield mistake_at(
+                node.nearest(path),
+                path,
+                f"{{field}}: unknown {what}",
                 found=name,
                 allowed=", ".join(sorted(known)),
                 example=brought if is_account and not close else (close or sorted(known))[0],

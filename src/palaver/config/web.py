@@ -61,11 +61,13 @@ Proxies = Annotated[
 
 
 class WebConfig(Section):
-    enabled: bool = Field(default=True, description="Whether `palaver up` has a window.")
-    host: Host = Field(default=_LOOPBACK, description="The address it is served on.")
-    port: int = Field(default=8787, ge=1, le=65535, description="The port it is served on.")
-    public_url: PublicUrl = Field(default=None, description="How browsers reach it, where that is through a proxy.")
-    trusted_proxies: Proxies = Field(default=frozenset(), description="Proxies whose word for who calls is taken.")
+    enabled: bool = Field(default=True, description="Whether `palaver up` starts the web server.")
+    host: Host = Field(default=_LOOPBACK, description="Listen on this address.")
+    port: int = Field(default=8787, ge=1, le=65535, description="Listen on this port.")
+    public_url: PublicUrl = Field(default=None, description="The address that browsers use if there is a proxy.")
+    trusted_proxies: Proxies = Field(
+        default=frozenset(), description="Trust these proxies to report the caller's address."
+    )
 
     @model_validator(mode="after")
     def _is_safe_to_reach(self) -> Self:

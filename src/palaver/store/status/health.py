@@ -27,7 +27,7 @@ class HealthCheck:
     name: str
     ok: bool
     found: str
-    mend: str = ""
+    fix: str = ""
 
 
 _MIN_FREE_BYTES = 200 * 1024 * 1024
@@ -73,7 +73,7 @@ async def _integrity(store: Store, path: Path) -> HealthCheck:
         name="integrity",
         ok=found == ["ok"],
         found="every page is intact" if found == ["ok"] else "; ".join(found[:3]),
-        mend=recovery_steps(path),
+        fix=recovery_steps(path),
     )
 
 
@@ -119,7 +119,7 @@ def _disk(path: Path) -> HealthCheck:
         name="disk",
         ok=free > max(_MIN_FREE_BYTES, size // 4),
         found=f"{free // 1_000_000} MB free, the database has {size // 1_000_000} MB",
-        mend="free some space, or delete old sessions with: palaver sessions prune",
+        fix="free some space, or delete old sessions with: palaver sessions prune",
     )
 
 
@@ -139,7 +139,7 @@ def _bad_directory(problem: str) -> HealthCheck:
         name="data directory",
         ok=False,
         found=problem,
-        mend="give this user write access, or set PALAVER_HOME to another data directory",
+        fix="give this user write access, or set PALAVER_HOME to another data directory",
     )
 
 
@@ -153,7 +153,7 @@ async def _promises(store: Store, now: datetime) -> list[HealthCheck]:
             found="holds"
             if invariant not in broken
             else f"{broken[invariant].times} rows break it, such as {', '.join(broken[invariant].examples)}",
-            mend=invariant.fix,
+            fix=invariant.fix,
         )
         for invariant in (*INVARIANTS, *DEADLINES)
     ]
@@ -196,7 +196,7 @@ async def _accounts(store: Store, now: datetime) -> HealthCheck:
         name="accounts",
         ok=not refused,
         found="; ".join(errors) or f"{connected} connected, none refused",
-        mend=f"fix what the error names, then run: palaver platforms check {refused[0].name if refused else ''}",
+        fix=f"fix what the error names, then run: palaver platforms check {refused[0].name if refused else ''}",
     )
 
 
@@ -214,7 +214,7 @@ async def _clock(store: Store, now: datetime) -> HealthCheck:
         name="clock",
         ok=newest is None,
         found="no time is in the future" if newest is None else f"a time is in the future: {newest:%Y-%m-%d %H:%M} UTC",
-        mend="set the clocks of all machines, or wait: future times delay resets, sends and takeovers",
+        fix="set the clocks of all machines, or wait: future times delay resets, sends and takeovers",
     )
 
 
