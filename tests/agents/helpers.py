@@ -4,7 +4,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from palaver.agents.process_pool import ProcessPool
+from palaver.agents.process import ProcessPool
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import Message
 from palaver.protocols.agent import Agent, Event, Request

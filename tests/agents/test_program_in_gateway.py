@@ -11,7 +11,7 @@ from palaver.model.access import AccessRole, Grant
 from palaver.model.transcript import Role
 from palaver.protocols.agent import Failure, Final, TextDelta
 from palaver.testkit.platform import FakePlatform
-from palaver.tools.send_message import MessageTools
+from palaver.tools.messages import MessageTools
 from tests.agents.helpers import asked, events, program
 from tests.engine.gateway import running
 

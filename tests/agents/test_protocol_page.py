@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from palaver.agents.external import ExternalAgent
-from palaver.agents.process_pool import ProcessPool
+from palaver.agents.process import ProcessPool
 from palaver.config.loader import load
 from palaver.model.session import ModelOverride
 from palaver.model.transcript import Role, ToolCall

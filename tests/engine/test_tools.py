@@ -25,9 +25,8 @@ from palaver.store.status.trace import find_traces
 from palaver.store.store import Store
 from palaver.testkit.platform import FakePlatform
 from palaver.testkit.updates import File, Person
-from palaver.tools.attachments import FileTools
+from palaver.tools.messages import FileTools, MessageTools
 from palaver.tools.search import SearchTools
-from palaver.tools.send_message import MessageTools
 from tests.engine.agents import Scripted
 from tests.engine.gateway import OPERATOR, Bench, running, until
 from tests.engine.places import between

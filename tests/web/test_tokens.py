@@ -87,7 +87,7 @@ async def test_a_key_for_nobody_is_no_key_of_the_owners(store: Store, nobody: st
 
 async def test_a_token_has_a_name(store: Store) -> None:
     for name in ("", " \u200b\n"):
-        with pytest.raises(InvalidInput, match="Give the token a name"):
+        with pytest.raises(InvalidInput, match="The token has no name"):
             await issue_token(store, NOON, name=name)
 
 

@@ -1,28 +1,188 @@
-"""External agents: whether its lines travel through a pipe or over HTTP, each is an agent like any other."""
+"""External agents: turn the lines of an agent into events, and answer what it asks for.
+
+Its lines travel through a pipe or over HTTP. The gateway alone enforces approvals: a call that needs one ends the turn.
+Once a person has decided, the stored call runs, or not, before the agent is asked again.
+"""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import replace
 from typing import Protocol
 
-from palaver.agents.exchange import FINAL_EVENTS, Exchange, failure_detail, to_usage
 from palaver.agents.wire import (
     PROTOCOL,
     AgentRequest,
+    AskNewMessages,
+    FileContent,
     FromAgent,
     Hello,
+    NewMessages,
     ProtocolError,
+    ReadFile,
     Reply,
+    Result,
+    UseTool,
+    WireApprovalNeeded,
+    WireCall,
+    WireDelta,
     WireFailure,
     WireFinal,
+    WireToolCalled,
+    WireToolReturned,
     WireUsage,
     answer_request,
     summarise_request,
     title_request,
 )
-from palaver.model.errors import PalaverError
+from palaver.model.attachment import NewFile
+from palaver.model.errors import NotFound, PalaverError
+from palaver.model.redact import redact
 from palaver.model.session import ModelOverride
+from palaver.model.text import one_line
+from palaver.model.tools import MAX_QUESTION_LENGTH, approval_question, parse_arguments
+from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import Usage
-from palaver.protocols.agent import Event, Excerpt, Failure, FailureKind, GeneratedText, Request
+from palaver.model.view import Message, open_calls
+from palaver.protocols.agent import (
+    ApprovalNeeded,
+    Event,
+    Excerpt,
+    Failure,
+    FailureKind,
+    Final,
+    GeneratedText,
+    Request,
+    TextDelta,
+    ToolCalled,
+    ToolReturned,
+    UsageReport,
+)
+
+FINAL_EVENTS = (Final, Failure, ApprovalNeeded)
+"""Each of these ends the stream."""
+_REFUSED = "A person did not approve this."
+_MAX_DETAIL_LENGTH = 300
+_ID_LIMIT = 40
+
+
+class Exchange:
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self._used_ids = {call.id for message in request.messages for call in message.calls} | set(request.approvals)
+        self._announced: dict[str, ToolCall] = {}
+        """The calls of this turn, by the agent's id; each has a new id of ours that was never used before."""
+
+    async def run_open_calls(self) -> AsyncGenerator[Event]:
+        """Run the gateway's tools that waited for an approval, and add their results to `request`."""
+        tools = {tool.name for tool in self.request.toolbox.tools}
+        for call in open_calls(self.request.messages):
+            if call.name not in tools:
+                continue
+            allowed = self.request.approvals.get(call.id)
+            if allowed is None and (question := await self.request.toolbox.question(call)):
+                yield ApprovalNeeded(call=call, question=question)
+                return
+            text = _REFUSED if allowed is False else await self.request.toolbox.use(call)
+            yield ToolReturned(call=call.id, text=text)
+            result = Message(Role.TOOL, text, (), call.id)
+            self.request = replace(self.request, messages=(*self.request.messages, result))
+
+    async def handle(self, line: FromAgent) -> AsyncGenerator[Event | Reply]:
+        """Yield events for the gateway and replies for the agent."""
+        match line:
+            case UseTool():
+                async for event in self._use(line):
+                    yield event
+            case AskNewMessages():
+                yield NewMessages(texts=await self.request.new_messages())
+            case ReadFile():
+                yield await self._read_file(line.file)
+            case WireToolCalled():
+                calls = tuple(map(self._announce, line.calls))
+                yield ToolCalled(calls=calls, text=line.text, reasoning=line.reasoning, blob=line.blob)
+            case WireToolReturned():
+                announced = self._announced.get(line.call)
+                yield ToolReturned(call=announced.id if announced else line.call, text=line.text)
+            case WireApprovalNeeded():
+                yield await self._ask(self._resolve(line.call), line.question)
+            case _:
+                if event := _event(line):
+                    yield event
+
+    async def _use(self, line: UseTool) -> AsyncGenerator[Event | Reply]:
+        call = self._announced.pop(line.call.id, None)
+        if call is None or call[1:] != (line.call.name, line.call.arguments):
+            call = self._announce(line.call)
+            yield ToolCalled(calls=(call,))
+        if question := await self.request.toolbox.question(call):
+            yield ApprovalNeeded(call=call, question=question)
+            return
+        text = await self.request.toolbox.use(call)
+        yield ToolReturned(call=call.id, text=text)
+        yield Result(call=line.call.id, text=text)
+
+    async def _ask(self, call: ToolCall, question: str) -> Event:
+        """Ask for approval. About its own tools the gateway asks in its own words: an agent could say anything."""
+        if call.name in {tool.name for tool in self.request.toolbox.tools}:
+            question = await self.request.toolbox.question(call) or approval_question(call, parse_arguments(call) or {})
+        if len(question) > MAX_QUESTION_LENGTH:
+            detail = f"its approval question has {len(question)} characters; at most {MAX_QUESTION_LENGTH} are allowed"
+            return Failure(kind=FailureKind.FATAL, detail=detail)
+        return ApprovalNeeded(call=call, question=question)
+
+    def _resolve(self, call: WireCall) -> ToolCall:
+        """Return the stored call with this id, even if the agent now describes it differently, or a new one.
+
+        Calls of this turn are found only by the agent's ids, never by the ids that the gateway gave them.
+        """
+        still_open = {stored.id: stored for stored in open_calls(self.request.messages)}
+        return self._announced.get(call.id) or still_open.get(call.id) or self._announce(call)
+
+    def _announce(self, call: WireCall) -> ToolCall:
+        """Give the call an id that has no approval and no result yet."""
+        number, unused = 1, call.id
+        while unused in self._used_ids:
+            number += 1
+            suffix = f"_{number}"
+            unused = call.id[: _ID_LIMIT - len(suffix)] + suffix
+        self._used_ids.add(unused)
+        self._announced[call.id] = ToolCall(unused, call.name, call.arguments)
+        return self._announced[call.id]
+
+    async def _read_file(self, file: str) -> FileContent:
+        try:
+            return FileContent(file=file, content=await self.request.read_file(file))
+        except NotFound as error:
+            return FileContent(file=file, problem=str(error))
+
+
+def _event(line: FromAgent) -> Event | None:
+    match line:
+        case WireDelta():
+            return TextDelta(line.text)
+        case WireUsage():
+            return UsageReport(to_usage(line))
+        case WireFinal():
+            files = tuple(NewFile(file.name, file.content, file.media_type) for file in line.files)
+            return Final(text=line.text, reasoning=line.reasoning, blob=line.blob, files=files)
+        case WireFailure():
+            return Failure(kind=line.kind, detail=failure_detail(line.detail), after=line.after)
+        case _:
+            return None
+
+
+def to_usage(line: WireUsage) -> Usage:
+    return Usage(
+        model=line.model,
+        input_tokens=line.input_tokens,
+        output_tokens=line.output_tokens,
+        cost_micros=line.cost_micros,
+    )
+
+
+def failure_detail(reason: str) -> str:
+    """Return the agent's reason on one line, without secrets."""
+    return one_line(redact(reason), _MAX_DETAIL_LENGTH) or "the agent gave no reason"
 
 
 class AgentError(PalaverError):

@@ -12,7 +12,7 @@ from typing import BinaryIO
 import msgspec
 
 from palaver.agents.external import ExternalAgent
-from palaver.agents.process_pool import ProcessPool, safe_environment
+from palaver.agents.process import ProcessPool, safe_environment
 from palaver.model.errors import BadArgument
 
 _MAGIC = b"GGUF"

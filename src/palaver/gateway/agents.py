@@ -12,7 +12,7 @@ from palaver.agents.external import ExternalAgent
 from palaver.agents.local import LocalModel, installed_model, local_agent
 from palaver.agents.model.options import ModelOptions, make_model_agent
 from palaver.agents.plugins import make_agent
-from palaver.agents.process_pool import ProcessPool, safe_environment
+from palaver.agents.process import ProcessPool, safe_environment
 from palaver.config.agents import (
     AgentConfig,
     EchoAgentConfig,

@@ -7,9 +7,8 @@ from typing import Any, Protocol
 from palaver.model.errors import InvalidInput
 from palaver.protocols.tools import Toolset
 from palaver.store.store import Store
-from palaver.tools.attachments import FileTools
+from palaver.tools.messages import FileTools, MessageTools
 from palaver.tools.search import SearchTools
-from palaver.tools.send_message import MessageTools
 
 
 class Toolsets:

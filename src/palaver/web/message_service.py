@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence, Sized
 from contextlib import suppress
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from starlette.types import Message, Receive
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.model.attachment import Attachment
-from palaver.model.errors import StoreUnavailable
+from palaver.model.errors import BadArgument, StoreUnavailable
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
 from palaver.model.source import Source, Trust, decode_id, encode_id
@@ -28,15 +28,6 @@ from palaver.web.services import Services
 
 MAX_TEXT_LENGTH = 200_000
 _PLATFORM = "api"
-
-
-@value
-class NewMessage:
-    text: str
-    files: tuple[Attachment, ...] = ()
-    client_tools: tuple[ClientTool, ...] = ()
-    plain: bool = False
-    """Never a command."""
 
 
 def conversation_for(key: str | None) -> str:
@@ -105,16 +96,21 @@ class MessageService:
     async def _is_own(self, session: Session) -> bool:
         return await _is_at_home(self.request.services, session, _PLATFORM, self.user)
 
-    async def send(self, source: Source, message: NewMessage) -> Received:
-        """Store the message; return it as stored. The same id returns the earlier one, or 409 if that differs."""
+    async def send(
+        self, source: Source, text: str, files: Sequence[Attachment], tools: Sequence[ClientTool] | None = None
+    ) -> Received:
+        """Store the message; return it as stored. The same id returns the earlier one, or 409 if that differs.
+
+        A client that brings tools passes on what anybody can have written: its text is never a command.
+        """
         engine, talk_only = self.request.services.engine, self.request.caller.talk_only
         inbound = Inbound(
             source=source,
-            text=message.text,
+            text=text,
             at=self.request.now,
-            files=message.files,
-            client_tools=message.client_tools,
-            plain=message.plain or talk_only,
+            files=tuple(files),
+            client_tools=tuple(tools or ()),
+            plain=tools is not None or talk_only,
         )
         received = await self.find_sent([source])
         if received is None:
@@ -126,7 +122,7 @@ class MessageService:
         if received.state is InboxState.REFUSED:
             raise HTTPException(403, f"The message was refused: {received.reason}. Fix that and send it with a new id.")
         stored = engine.as_stored(inbound)
-        check_same_message(received, [stored.text], message.files, stored.busy)
+        check_same_message(received, [stored.text], files, stored.busy)
         return received
 
     async def find_sent(self, sources: Sequence[Source]) -> Received | None:
@@ -173,6 +169,12 @@ class MessageService:
         services = self.request.services
         limit = services.engine.options.file_size
         return await services.webchat.keep(name, media_type, _one_chunk(content), limit)
+
+
+def check_not_empty(text: str, files: Sized) -> None:
+    if not text.strip() and not files:
+        fix = "Send text or files."
+        raise BadArgument("The message is empty.", found=text, allowed="text or files", fix=fix, example="hello")
 
 
 def check_same_message(

@@ -62,7 +62,7 @@ async def issue_token(
     """Return a new API token and its key. The token itself is not stored and cannot be shown again."""
     _check_identity(identity)
     if not one_line(name, 1):
-        raise BadArgument("Give the token a name, not", found=name, allowed="any text", example="backup")
+        raise BadArgument("The token has no name.", found=name, allowed="a name", fix="Give it one", example="backup")
     token = TOKEN_PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
     add = store.api_tokens.add(
         hash_secret(token), CredentialKind.TOKEN, now, name=name, rights=rights, identity=identity, expires=expires

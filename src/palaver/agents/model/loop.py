@@ -21,9 +21,17 @@ from pydantic_ai.tools import ToolDefinition
 
 from palaver.agents.model.costs import Costs
 from palaver.agents.model.errors import RejectedBlobs, is_about_content
-from palaver.agents.model.history import FileView, history
+from palaver.agents.model.messages import (
+    PARAGRAPH_BREAK,
+    FileView,
+    blob_of,
+    calls_of,
+    history,
+    reasoning_of,
+    repair_response,
+    text_of,
+)
 from palaver.agents.model.providers import ModelClient
-from palaver.agents.model.responses import PARAGRAPH_BREAK, blob_of, calls_of, reasoning_of, repair_response, text_of
 from palaver.model.label import strip_markers
 from palaver.model.redact import redact
 from palaver.model.transcript import Role, ToolCall

@@ -135,7 +135,8 @@ def _parse_query(endpoint: Endpoint, http: Request) -> Schema:
     example = "?limit=20" if "limit" in names else f"?{names[0]}=…" if names else http.url.path
     twice = [name for name in params if len(params.getlist(name)) > 1]
     if twice:
-        raise BadArgument("This parameter is given twice:", found=twice[0], allowed="once", example=example)
+        problem, fix = "The parameter {found} is given twice", "Give it once."
+        raise BadArgument(problem, found=twice[0], allowed="once", fix=fix, example=example)
     given = dict(params)
     found = convert(schema, given, example, strict=False)
     # Convert what became a time or nothing again, strictly: the word null is text, and a number is no time.
@@ -187,10 +188,10 @@ def _explain(schema: type[Schema], error: Exception, example: str, given: Mappin
     if found := _UNKNOWN.match(text):
         name = found[1][:_MAX_QUOTED]
         close = difflib.get_close_matches(name, fields, n=1)
-        suggestion = f"{close[0]}, perhaps; fields: {allowed}" if close else allowed
-        return BadArgument("Unknown field", found=name, allowed=suggestion, example=example)
+        fix = f"Did you mean {close[0]}?" if close else None
+        return BadArgument("Unknown field", found=name, allowed=allowed, fix=fix, example=example)
     if found := _MISSING.fullmatch(text):
-        return BadArgument("Missing field", found=found[1], allowed=allowed, example=example)
+        return BadArgument("The field {found} is missing", found=found[1], allowed=allowed, example=example)
     if (at := _FIELD_PATH.search(text)) is None:
         return BadArgument("Invalid request:", found=one_line(text, _MAX_QUOTED), allowed=allowed, example=example)
     name = at[1]

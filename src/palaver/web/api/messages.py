@@ -16,7 +16,7 @@ from palaver.store.people.api_tokens import Right
 from palaver.store.status.trace import Trace
 from palaver.web.api.endpoints import Deferred, Schema, endpoint, fill, json_response
 from palaver.web.api.schemas import MessageSchema, Timestamp, UsageSchema, message_schema
-from palaver.web.message_service import MAX_TEXT_LENGTH, MessageService, NewMessage, conversation_for
+from palaver.web.message_service import MAX_TEXT_LENGTH, MessageService, check_not_empty, conversation_for
 from palaver.web.routes import WebRequest
 
 IDEMPOTENCY_HEADER = "Idempotency-Key"
@@ -62,12 +62,11 @@ class SendSchema(Schema, frozen=True, kw_only=True):
 )
 async def send_message(request: WebRequest, body: SendSchema) -> Deferred:
     key = check_idempotency_key(request.http.headers.get(IDEMPOTENCY_HEADER))
-    if not body.text.strip() and not body.files:
-        raise BadArgument("A message cannot be", found=body.text, allowed="text or files", example="hello")
+    check_not_empty(body.text, body.files)
     service = MessageService(request)
     source = await _source(request, body, service, key)
     files = [await service.store_file(file.name, file.media_type, file.content) for file in body.files]
-    received = await service.send(source, NewMessage(text=body.text, files=tuple(files)))
+    received = await service.send(source, body.text, files)
     return Deferred(partial(_wait_for_answer, service, received.number, body.wait, request.http.receive))
 
 
@@ -82,7 +81,8 @@ async def _source(request: WebRequest, body: SendSchema, service: MessageService
     if name is None:
         return service.source(body.conversation or conversation_for(key), message)
     if body.conversation is not None:
-        raise BadArgument("Name one of them, not", found="both", allowed="session or conversation", example="session")
+        problem, allowed = "Name a session or a conversation, not both.", "session or conversation"
+        raise BadArgument(problem, found="both", allowed=allowed, fix="", example="session")
     session = await request.read(lambda principal: request.store.sessions.get_visible(name, principal))
     return await service.source_in(session, message)
 

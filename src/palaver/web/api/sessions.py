@@ -105,7 +105,8 @@ class EntriesSchema(Schema, frozen=True, kw_only=True):
 )
 async def get_entries(request: WebRequest, query: _EntriesQuery) -> EntriesSchema:
     if query.before is not None and query.after is not None:
-        raise BadArgument("Give one direction, not", found="both", allowed="before or after", example="?after=7")
+        problem = "Give before or after, not both."
+        raise BadArgument(problem, found="both", allowed="before or after", fix="", example="?after=7")
     if query.hidden and not request.caller.is_owner:
         raise HTTPException(403, "Only the owner can see hidden entries.")
     find = request.store.transcript.page

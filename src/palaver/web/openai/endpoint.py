@@ -20,7 +20,7 @@ from palaver.store.status.message_status import Reply
 from palaver.web.api.messages import IDEMPOTENCY_HEADER, check_idempotency_key
 from palaver.web.errors import error_text
 from palaver.web.event_hub import HEARTBEAT_SECONDS
-from palaver.web.message_service import MessageService, NewMessage, check_same_message
+from palaver.web.message_service import MessageService, check_not_empty, check_same_message
 from palaver.web.openai.conversations import ConversationFinder
 from palaver.web.openai.responses import CompletionWriter, StreamedText, outcome_of, sse_line
 from palaver.web.openai.schema import MODEL, CompletionRequest, parse_request, read_chat
@@ -76,8 +76,7 @@ async def _send(request: WebRequest, body: CompletionRequest) -> "_Completion":
 async def _send_message(finder: ConversationFinder) -> Received:
     """Send the new message; return the earlier one if it was sent before under the same key."""
     service, chat = finder.service, finder.chat
-    if not chat.text.strip() and not chat.files:
-        raise BadArgument("A message cannot be", found=chat.text, allowed="text or files", example="hello")
+    check_not_empty(chat.text, chat.files)
     files = [await service.store_file(file.name, file.media_type, file.content) for file in chat.files]
     earlier = finder.earlier_source()
     if earlier and (found := await service.find_sent([earlier])):
@@ -85,8 +84,7 @@ async def _send_message(finder: ConversationFinder) -> Received:
         return found
     source = await finder.source()
     await finder.abandon_calls(source)
-    message = NewMessage(text=await finder.text(source), files=tuple(files), client_tools=chat.client_tools, plain=True)
-    return await service.send(source, message)
+    return await service.send(source, await finder.text(source), files, chat.client_tools)
 
 
 async def _submit_results(finder: ConversationFinder) -> Received:
@@ -96,7 +94,9 @@ async def _submit_results(finder: ConversationFinder) -> Received:
         if received is not None:
             return received
     call = next(iter(finder.chat.results))
-    raise BadArgument("Nothing waits for a result of the call", found=call, allowed="the last calls", example="")
+    raise BadArgument(
+        "Nothing waits for a result of the call", found=call, allowed="the last calls", fix="", example=""
+    )
 
 
 @transaction

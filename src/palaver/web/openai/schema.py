@@ -160,7 +160,9 @@ def read_chat(request: CompletionRequest) -> ChatInput:
     from_user = [message for message in new if message.role == "user"]
     if not new:
         raise _invalid(
-            "The last message cannot be from", request.messages[-1].role if request.messages else "nobody", "user, tool"
+            "The last message cannot be from",
+            request.messages[-1].role if request.messages else "nobody",
+            "user or tool",
         )
     if results and from_user:
         allowed = "either user messages or tool results after the assistant's message"
@@ -206,7 +208,7 @@ def _chosen_tools(request: CompletionRequest) -> Sequence[_Tool]:
 
 def _parse_tools(tools: Sequence[_Tool]) -> tuple[ClientTool, ...]:
     if len(tools) > _MAX_TOOLS:
-        raise _invalid("Too many tools:", str(len(tools)), f"at most {_MAX_TOOLS}", "fewer")
+        raise _invalid("A request cannot have this many tools:", str(len(tools)), f"at most {_MAX_TOOLS}", "64")
     parsed = tuple(map(_parse_tool, tools))
     check_length("All tools together", sum(len(tool.description) + len(tool.parameters) for tool in parsed))
     return parsed
@@ -259,7 +261,7 @@ def _parse_data_url(url: str, name: str) -> NewFile:
     """Decode a file inside the message; nothing is fetched from elsewhere."""
     found = _DATA_URL.fullmatch(url)
     if found is None:
-        raise _invalid("A file cannot be at", one_line(url, 80), "data: and base64", "data:image/png;base64,iVBORw0…")
+        raise _invalid("A file cannot be at", one_line(url, 80), "a data URL", "data:image/png;base64,iVBORw0…")
     return _decode(found[2], name, found[1] or "application/octet-stream")
 
 
@@ -267,4 +269,4 @@ def _decode(text: str, name: str, media_type: str) -> NewFile:
     try:
         return NewFile(name, base64.b64decode(text, validate=True), media_type)
     except (binascii.Error, ValueError) as error:
-        raise _invalid("Not base64:", one_line(text, 80), "base64", "aGVsbG8=") from error
+        raise _invalid("This is not base64:", one_line(text, 80), "base64", "aGVsbG8=") from error

@@ -51,7 +51,7 @@ def _explain_key(services: Services, fields: dict[str, str]) -> tuple[KeyExplana
     if platform not in services.platforms:
         raise UnknownPlatform(platform, services.platforms)
     if kind != DM and not fields["chat"]:
-        raise BadArgument(f"A {kind} needs a chat id, not", found="", allowed="any text", example="-100")
+        raise BadArgument(f"A {kind} needs a chat id.", found="", allowed="any text", fix="Enter one", example="-100")
     source = Source(
         platform=platform,
         chat_kind=kind,
@@ -98,7 +98,7 @@ def _mode(text: str) -> ResetMode:
 def _number(text: str, default: int) -> int:
     number = parse_number(text) if text else default
     if number is None or number > 1 << 24:
-        raise BadArgument("Not a number:", found=text, allowed="digits", example=str(default))
+        raise BadArgument("This is not a number:", found=text, allowed="digits", example=str(default))
     return number
 
 

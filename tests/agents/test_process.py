@@ -14,7 +14,7 @@ import pytest
 
 from palaver.agents import process
 from palaver.agents.external import AgentError, ExternalAgent
-from palaver.agents.process_pool import ProcessPool, safe_environment
+from palaver.agents.process import ProcessPool, safe_environment
 from palaver.model.session import ModelOverride
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import Usage
@@ -322,7 +322,7 @@ async def test_it_is_started_again_each_time_a_little_later(monkeypatch: pytest.
         await sleep(0)
 
     agent = ExternalAgent(program("hear(); sys.exit(1)"))
-    monkeypatch.setattr("palaver.agents.process_pool.asyncio.sleep", count)
+    monkeypatch.setattr("palaver.agents.process.asyncio.sleep", count)
     for _ in range(3):
         (only,) = await events(agent, asked("hi"))
         assert isinstance(only, Failure)

@@ -1,6 +1,6 @@
 """What an agent of another maker says of its calls, and what becomes of it."""
 
-from palaver.agents.exchange import Exchange
+from palaver.agents.external import Exchange
 from palaver.agents.wire import FromAgent, Reply, WireApprovalNeeded, WireCall, WireToolCalled
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import Message

@@ -2,7 +2,7 @@
 
 import pytest
 
-from palaver.web.pages.charts import column_chart, short_number
+from palaver.web.pages.usage import column_chart, short_number
 
 
 @pytest.mark.parametrize(
