@@ -1,12 +1,13 @@
-"""Agent plugins: found by their Python entry points, loaded only when configured."""
+"""Load agents only when they are configured: plugins by their Python entry points, and ours that need an extra."""
 
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Protocol
 
 from pydantic import BaseModel
 
-from palaver.model.errors import BadArgument, PalaverError
+from palaver.model.errors import BadArgument, InvalidInput, PalaverError
 from palaver.protocols.agent import Agent
 
 ENTRY_POINT_GROUP = "palaver.agents"
@@ -23,6 +24,21 @@ class AgentFactory(Protocol):
         ...
 
     def make(self, options: Any) -> Agent: ...  # noqa: ANN401 - an instance of its own model
+
+
+def import_extra(module: str, user: str, extra: str) -> Any:  # noqa: ANN401 - a module
+    """Import a module whose packages may be missing. Raises InvalidInput with what to install."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as missing:
+        command = f"pip install 'palaver[{extra}]'"
+        raise InvalidInput(
+            f"{user} the package {{found}}, which is not installed",
+            found=missing.name or str(missing),
+            allowed=f"the extra {extra}",
+            fix=f"Run {command}",
+            example=command,
+        ) from missing
 
 
 def agent_options(name: str) -> type[BaseModel]:

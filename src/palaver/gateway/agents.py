@@ -4,14 +4,13 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any
 
 from palaver.agents.echo import EchoAgent
 from palaver.agents.external import ExternalAgent
 from palaver.agents.local import LocalModel, installed_model, local_agent
 from palaver.agents.model.options import ModelOptions, make_model_agent
-from palaver.agents.plugins import make_agent
+from palaver.agents.plugins import import_extra, make_agent
 from palaver.agents.process import ProcessPool, safe_environment
 from palaver.config.agents import (
     AgentConfig,
@@ -25,7 +24,7 @@ from palaver.config.agents import (
 from palaver.config.model import Config
 from palaver.engine.options import Agents
 from palaver.engine.retry import log_error
-from palaver.model.errors import BadArgument, InvalidInput
+from palaver.model.errors import InvalidInput
 from palaver.protocols.agent import Agent, Closable, Retiring
 
 log = logging.getLogger(__name__)
@@ -104,16 +103,8 @@ def _build(choice: AgentConfig, facts: dict[str, Any]) -> Agent:
 
 
 def _http_agent(options: dict[str, Any]) -> Agent:
-    try:
-        # Import it only if it is used: it is slow to import, and may not be installed.
-        endpoint = import_module("palaver.agents.http").HttpTransport
-    except ModuleNotFoundError as missing:
-        raise BadArgument(
-            "The agent called http needs a package that is not installed:",
-            found=missing.name or str(missing),
-            allowed="what palaver's extra http brings",
-            example="pip install 'palaver[http]'",
-        ) from missing
+    # Import it only if it is used: it is slow to import, and may not be installed.
+    endpoint = import_extra("palaver.agents.http", "The http agent needs", "http").HttpTransport
     return ExternalAgent(
         endpoint(url=options["url"], headers=options["headers"], timeout=options["timeout"].total_seconds())
     )

@@ -1,36 +1,37 @@
 """Message tools: send a message or a file before the answer is ready, and read a file of the conversation."""
 
 import mimetypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from palaver.model.attachment import UNKNOWN_TYPE, NewFile, detect_media_type, format_size
 from palaver.model.errors import InvalidInput
 from palaver.model.target import Origin
 from palaver.protocols.tools import Tool, ToolFailed, ToolUse
 
+
+def _schema(required: Sequence[str], **properties: Mapping[str, object]) -> Mapping[str, object]:
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
 _ORIGIN = Origin().text
 _TEXT = {"type": "string", "description": "The message."}
 _HERE = Tool(
     name="send_here",
     description="Send a message to this chat now, before your answer is ready. Your answer is sent automatically.",
-    parameters={"type": "object", "properties": {"text": _TEXT}, "required": ["text"], "additionalProperties": False},
+    parameters=_schema(["text"], text=_TEXT),
 )
 _MESSAGE = Tool(
     name="send_message",
     description="Send a message to another place. A person must approve it first.",
-    parameters={
-        "type": "object",
-        "properties": {
-            "to": {
-                "type": "string",
-                "description": "origin, all, <platform> for its home channel, <platform>:<chat>[:<thread>], "
-                "or several separated by commas.",
-            },
-            "text": _TEXT,
+    parameters=_schema(
+        ["to", "text"],
+        to={
+            "type": "string",
+            "description": "origin, all, <platform> for its home channel, <platform>:<chat>[:<thread>], "
+            "or several separated by commas.",
         },
-        "required": ["to", "text"],
-        "additionalProperties": False,
-    },
+        text=_TEXT,
+    ),
     needs_approval=True,
 )
 
@@ -61,28 +62,20 @@ _HEAD_BYTES = 16
 _READ = Tool(
     name="read_file",
     description="Read a plain text file of this conversation, a page at a time.",
-    parameters={
-        "type": "object",
-        "properties": {
-            "file": {"type": "string", "description": "The id in the file's description."},
-            "offset": {"type": "integer", "minimum": 0, "description": "How many characters to skip."},
-        },
-        "required": ["file"],
-        "additionalProperties": False,
-    },
+    parameters=_schema(
+        ["file"],
+        file={"type": "string", "description": "The id in the file's description."},
+        offset={"type": "integer", "minimum": 0, "description": "How many characters to skip."},
+    ),
 )
 _SEND = Tool(
     name="send_file",
     description="Create a plain text file and send it to this chat.",
-    parameters={
-        "type": "object",
-        "properties": {
-            "name": {"type": "string", "description": "The file name, for example report.csv."},
-            "text": {"type": "string", "description": "The content of the file."},
-        },
-        "required": ["name", "text"],
-        "additionalProperties": False,
-    },
+    parameters=_schema(
+        ["name", "text"],
+        name={"type": "string", "description": "The file name, for example report.csv."},
+        text={"type": "string", "description": "The content of the file."},
+    ),
 )
 
 

@@ -1,10 +1,9 @@
 """Every toolset of a gateway. The MCP library is loaded only if a server is configured."""
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any, Protocol
 
-from palaver.model.errors import InvalidInput
+from palaver.agents.plugins import import_extra
 from palaver.protocols.tools import Toolset
 from palaver.store.store import Store
 from palaver.tools.messages import FileTools, MessageTools
@@ -32,19 +31,8 @@ class _ClosableToolset(Toolset, Protocol):
 
 
 def _make_servers(servers: Mapping[str, Mapping[str, Any]]) -> _ClosableToolset:
-    try:
-        mcp = import_module("palaver.tools.mcp")
-    except ModuleNotFoundError as missing:
-        raise InvalidInput(
-            "MCP servers need the package {found}, which is not installed",
-            found=missing.name or str(missing),
-            allowed="the extra mcp",
-            fix="Run pip install 'palaver[mcp]'",
-            example="pip install 'palaver[mcp]'",
-        ) from missing
-    made: list[Any] = []
-    for name, options in servers.items():
-        address = mcp.StdioServer(**options) if "command" in options else mcp.HttpServer(**options)
-        made.append(mcp.McpServer(name, address))
+    mcp = import_extra("palaver.tools.mcp", "MCP servers need", "mcp")
+    kinds = {True: mcp.StdioServer, False: mcp.HttpServer}
+    made = [mcp.McpServer(name, kinds["command" in options](**options)) for name, options in servers.items()]
     toolset: _ClosableToolset = mcp.McpServers(made)
     return toolset

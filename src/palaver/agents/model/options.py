@@ -2,9 +2,8 @@
 
 from dataclasses import field
 from datetime import timedelta
-from importlib import import_module
 
-from palaver.model.errors import InvalidInput
+from palaver.agents.plugins import import_extra
 from palaver.model.value import value
 from palaver.protocols.agent import Agent
 
@@ -30,14 +29,5 @@ class ModelOptions:
 
 def make_model_agent(options: ModelOptions) -> Agent:
     """Load the model agent's packages and make it. Raises InvalidInput with what to set or install."""
-    try:
-        agent: Agent = import_module("palaver.agents.model.agent").ModelAgent.of(options)
-    except ModuleNotFoundError as missing:
-        raise InvalidInput(
-            "The model agent needs the package {found}, which is not installed",
-            found=missing.name or str(missing),
-            allowed="the extra models",
-            fix="Run pip install 'palaver[models]'",
-            example="pip install 'palaver[models]'",
-        ) from missing
+    agent: Agent = import_extra("palaver.agents.model.agent", "The model agent needs", "models").ModelAgent.of(options)
     return agent
