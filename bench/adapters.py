@@ -137,7 +137,7 @@ def _telegram() -> _Platform:
     bot: dict[str, object] = {"id": 123456, "is_bot": True, "first_name": "Helper", "username": "helper_bot"}
     ann = {"id": 7, "is_bot": False, "first_name": "Ann"}
     said = {"message_id": 1, "date": 1_777_000_000, "chat": chat, "from": ann, "text": _SAID}
-    us = parsing.Us("main", 123456, "helper_bot")
+    us = parsing.OwnBot("main", 123456, "helper_bot")
 
     def answers(path: str) -> tuple[int, object] | None:
         method = path.partition("?")[0].rpartition("/")[2]
@@ -165,7 +165,9 @@ def _matrix() -> _Platform:
         "origin_server_ts": 1_777_000_000_000,
         "content": {"msgtype": "m.text", "body": _SAID},
     }
-    scene = parsing.Scene(account="main", us=us, our_name="Helper", chat_id=room, kind="dm", title=None, name="Ann")
+    scene = parsing.EventContext(
+        account="main", us=us, our_name="Helper", chat_id=room, kind="dm", title=None, name="Ann"
+    )
     empty: dict[str, object] = {
         "timeline": {"events": [], "limited": False, "prev_batch": "p"},
         "state": {"events": []},
@@ -192,8 +194,8 @@ def _matrix() -> _Platform:
 
     return _Platform(
         payload=json.dumps(event).encode(),
-        parse=lambda payload: parsing.parse(events.event_of(json.loads(payload)), scene),
-        render=lambda outbound: json.dumps(rendering.message(outbound)),
+        parse=lambda payload: parsing.parse(events.parse_event(json.loads(payload)), scene),
+        render=lambda outbound: json.dumps(rendering.message_content(outbound)),
         options=lambda url: {"homeserver": url, "user_id": us, "access_token": "t"},
         answers=answers,
         chat=room,
@@ -201,22 +203,22 @@ def _matrix() -> _Platform:
 
 
 def _webhook() -> _Platform:
-    parsing, rendering, signing = _of("webhook.parse"), _of("webhook.render"), _of("webhook.signing")
+    parsing, rendering, signing = _of("webhook.parse"), _of("webhook.render"), _of("webhook.signature")
     options = _of("webhook.options").WebhookOptions
     secret, now = "whsec_" + base64.b64encode(b"k" * 32).decode(), datetime(2026, 5, 1, tzinfo=UTC)
     body = json.dumps({"build": {"status": "red"}, "repository": {"full_name": "a/b"}, "said": _SAID}).encode()
-    key = signing.key_of(signing.Scheme.STANDARD, secret)
-    headers = {**signing.signed(key, "msg_1", now, body), "content-type": "application/json"}
+    key = signing.decode_secret(signing.Scheme.STANDARD, secret)
+    headers = {**signing.sign(key, "msg_1", now, body), "content-type": "application/json"}
     chosen = options.model_validate({"secret": secret, "text": "Build {{ build.status }}: {{ said }}"})
 
     def parse(payload: bytes) -> object:
         call = HttpRequest(method="POST", headers=headers, body=payload)
-        return parsing.parse_call("webhook", "main", chosen, call, now)
+        return parsing.parse_request("webhook", "main", chosen, call, now)
 
     return _Platform(
         payload=body,
         parse=parse,
-        render=rendering.message,
+        render=rendering.message_json,
         options=lambda url: {"secret": secret, "url": f"{url}/hook"},
         answers=lambda _: (200, {}),
         chat="main",
