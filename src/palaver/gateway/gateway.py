@@ -25,11 +25,10 @@ from palaver.model.errors import NewerSchema
 from palaver.model.key import SessionKey
 from palaver.model.source import Source, Trust
 from palaver.model.turn import Inbound, account_text
-from palaver.platforms.api.adapter import ApiAdapter
 from palaver.platforms.plugins import known_platforms, make_adapter
 from palaver.platforms.terminal.adapter import TerminalAdapter
 from palaver.platforms.terminal.screen import history_eraser
-from palaver.platforms.web.adapter import ChatUpdate, WebAdapter, user_of
+from palaver.platforms.web.adapter import ApiAdapter, ChatUpdate, WebAdapter, user_of
 from palaver.protocols.adapter import Adapter
 from palaver.protocols.capabilities import HttpCallbacks
 from palaver.protocols.clock import SystemClock

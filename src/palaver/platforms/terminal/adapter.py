@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
@@ -11,7 +12,6 @@ from palaver.model.errors import PalaverError
 from palaver.model.source import MAIN
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.terminal import wire
-from palaver.platforms.terminal.connection import TerminalConnection
 from palaver.platforms.terminal.socket import close_listener, listen, wait_until_removed
 from palaver.protocols import (
     Clock,
@@ -37,6 +37,10 @@ _AWAY_SECONDS = 3600.0
 """A fallback: a terminal that connects reports its chat at once."""
 
 
+_MAX_UNREAD_BYTES = 1 << 23
+_GONE = "The terminal disconnected."
+
+
 class TerminalServices(Protocol):
     """What terminals need from the gateway besides messages."""
 
@@ -52,6 +56,62 @@ class TerminalServices(Protocol):
         Raises StoreUnavailable if the store was unavailable for a while.
         """
         ...
+
+
+class TerminalConnection:
+    """One connected terminal."""
+
+    def __init__(self, writer: asyncio.StreamWriter, chat: str, known: Iterable[str], *, alone: bool = False) -> None:
+        self.chat = chat
+        self.known = set(known)
+        """The messages that it has shown, even partly."""
+        self.alone = alone
+        """It does not want answers to other terminals."""
+        self.said = set[str]()
+        """The ids of its messages."""
+        self._writer = writer
+        self._numbers = count(1)
+        self._unconfirmed: dict[int, asyncio.Future[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def tell(self, value: wire.FromGateway) -> None:
+        """Send a value; disconnect a terminal that has stopped reading."""
+        if self._writer.transport.get_write_buffer_size() > _MAX_UNREAD_BYTES:
+            self._writer.transport.abort()
+        if not self._writer.is_closing():
+            self._writer.write(wire.encode(value))
+
+    async def show(self, message: str, text: str, *, growing: bool) -> None:
+        """Show a message and wait for the confirmation. Raises SendUnclear if the terminal disconnects first."""
+        if self._writer.is_closing():
+            raise SendUnclear(_GONE)
+        number = next(self._numbers)
+        confirmed = self._unconfirmed[number] = asyncio.get_running_loop().create_future()
+        self.known.add(message)
+        self.tell(wire.Show(number=number, id=message, text=text, growing=growing))
+        try:
+            await confirmed
+        finally:
+            self._unconfirmed.pop(number, None)
+
+    def confirm(self, number: int) -> None:
+        confirmed = self._unconfirmed.get(number)
+        if confirmed and not confirmed.done():
+            confirmed.set_result(None)
+
+    def run_task(self, work: Coroutine[None, None, None]) -> None:
+        """Run something until the terminal disconnects."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for confirmed in self._unconfirmed.values():
+            if not confirmed.done():
+                confirmed.set_exception(SendUnclear(_GONE))
+        self._writer.close()
 
 
 class TerminalAdapter:

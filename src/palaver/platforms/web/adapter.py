@@ -1,6 +1,7 @@
-"""The web chat's adapter: messages stay in the outbox, and open browsers are shown them at once.
+"""The adapters of the web server, for the HTTP API and the web chat.
 
-A browser that was closed reads everything when it comes back, so a send never fails because nobody is there.
+Answers stay in the outbox, where programs and browsers read them, now or later: a send never fails because nobody is
+there. Open browsers are shown them at once.
 """
 
 import asyncio
@@ -52,9 +53,41 @@ def user_of(chat: str) -> str:
     return chat.partition("/")[0]
 
 
-class WebAdapter:
-    platform = PLATFORMS["web"]
+class ApiAdapter:
+    """Sends nothing itself: messages come in through the engine, at any gateway."""
+
+    platform = PLATFORMS["api"]
     account: str | None = None
+    limits = Limits(text=MAX_TEXT_LENGTH, repeats_safely=True)
+
+    def __init__(self, shelf: Blobs | None = None) -> None:
+        self._shelf = shelf
+
+    async def run(self, receiver: Receiver) -> None:
+        await receiver.connected()
+        await asyncio.Event().wait()
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        """Use the idempotency key as the receipt, so that a repeated send shows nothing twice."""
+        del outbound
+        return idempotency_key
+
+    async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
+        """Programs and browsers read the content from the blob store."""
+        del content
+        return await self.send(outbound, idempotency_key=idempotency_key)
+
+    async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
+        path = self._shelf.place(file.handle or "") if self._shelf else None
+        if path is None:
+            raise SendRefused("the file is no longer stored")
+        with path.open("rb") as content:
+            while chunk := content.read(_CHUNK_BYTES):
+                yield chunk
+
+
+class WebAdapter(ApiAdapter):
+    platform = PLATFORMS["web"]
     limits = Limits(text=MAX_TEXT_LENGTH, draft_interval=0.1, repeats_safely=True)
 
     def __init__(
@@ -65,9 +98,9 @@ class WebAdapter:
         shelf: Blobs | None = None,
         receive: Receive | None = None,
     ) -> None:
+        super().__init__(shelf)
         self._clock = clock
         self._push = push
-        self._shelf = shelf
         self._receive = receive
         """Takes messages while another gateway serves the account; without it the receiver does."""
         self._receiver: Receiver | None = None
@@ -77,8 +110,7 @@ class WebAdapter:
     async def run(self, receiver: Receiver) -> None:
         self._receiver = receiver
         try:
-            await receiver.connected()
-            await asyncio.Event().wait()
+            await super().run(receiver)
         finally:
             self._receiver = None
 
@@ -106,10 +138,9 @@ class WebAdapter:
             source=source, text=text, at=self._clock.now(), labels=labels, files=tuple(files), plain=talk_only
         )
         receive = self._receive or (self._receiver.receive if self._receiver else None)
-        if receive is not None:
-            await receive(inbound, Trust(talk_only=talk_only))
-        else:
+        if receive is None:
             raise PlatformDown("the web chat is not being served")
+        await receive(inbound, Trust(talk_only=talk_only))
         self._push(ChatUpdate(chat=source.chat_id or "", id=message, text=text, is_mine=True))
         return source
 
@@ -123,23 +154,9 @@ class WebAdapter:
         kept = await self._shelf.keep(chunks, limit)
         return Attachment(Label(name), media_type, kept.size, handle=kept.sha256)
 
-    async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
-        path = self._shelf.place(file.handle or "") if self._shelf else None
-        if path is None:
-            raise SendRefused("the file is no longer stored")
-        with path.open("rb") as content:
-            while chunk := content.read(_CHUNK_BYTES):
-                yield chunk
-
     # Messages out
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
-        """Use the idempotency key as the receipt, so that a repeated send shows nothing twice."""
-        return self._show(outbound, idempotency_key)
-
-    async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
-        """The page reads the content from the blob store."""
-        del content
         return self._show(outbound, idempotency_key)
 
     async def draft(self, receipt: str | None, outbound: Outbound) -> str:
