@@ -115,8 +115,8 @@ class DeliveryFailures:
     def _homes(self, outbound: Outbound) -> Statements[tuple[list[Source], list[Source]]]:
         """Return all home channels, and those that are not the target of this message."""
         homes = yield from self.store.accounts.list_all_homes()
-        target = (outbound.platform, outbound.account, outbound.chat_id)
-        return list(homes), [home for home in homes if (home.platform, home.account, home.chat) != target]
+        target = (outbound.platform, outbound.account, outbound.scope_id, outbound.chat_id)
+        return list(homes), [home for home in homes if home.address[:-1] != target]
 
     def _notify_first(self, homes: list[Source], text: str, cause: SendCause, now: datetime) -> Statements[None]:
         for home in homes[:1]:
