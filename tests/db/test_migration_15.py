@@ -120,7 +120,7 @@ async def test_every_name_of_a_send_becomes_its_cause(store_url: str, monkeypatc
 async def test_senders_stops_quotas_and_moves_become_columns(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with await migrated(store_url, monkeypatch) as store:
         found = await store.read(rows("SELECT identity, retried_in FROM inbox ORDER BY no"))
-        assert [tuple(row) for row in found] == [("telegram:7", None), ("telegram:7", 1), (None, None), (None, None)]
+        assert [tuple(row) for row in found] == [("telegram:7", 0), ("telegram:7", 1), (None, 0), (None, 0)]
         found = await store.read(rows("SELECT stopped_by, stopped_at, quota, error FROM turns ORDER BY no"))
         assert [tuple(row) for row in found] == [
             ("telegram:7", None, None, "stopped instead of an answer"),

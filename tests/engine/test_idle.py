@@ -31,7 +31,7 @@ def kept(here: Bench) -> dict[str, int]:
 def listeners(here: Bench) -> int:
     database = here.store.database
     assert isinstance(database, SqliteDatabase)
-    return sum(map(len, database._notifier._listeners.values()))
+    return sum(map(len, database._listeners.values()))
 
 
 def turns_in_memory() -> int:

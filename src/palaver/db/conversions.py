@@ -193,10 +193,5 @@ def _address(name: str | None, key: str, body: bytes) -> MessageAddress:
     return address._replace(message_id=message, platform=platform, account=account, **named)
 
 
-CONVERSIONS: Mapping[str, Callable[[], Transaction[None]]] = {
-    "outbox_causes": outbox_causes,
-    "inbox_columns": inbox_columns,
-    "turn_columns": turn_columns,
-    "operation_columns": operation_columns,
-    "inbox_addresses": inbox_addresses,
-}
+_ALL = (outbox_causes, inbox_columns, turn_columns, operation_columns, inbox_addresses)
+CONVERSIONS: Mapping[str, Callable[[], Transaction[None]]] = {each.__name__: each for each in _ALL}

@@ -3,8 +3,8 @@
 import asyncio
 import random
 import re
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from itertools import count
 from typing import Any, TypeVar
@@ -13,7 +13,6 @@ import asyncpg
 
 from palaver.db.schema import HOLD_SCHEMA, connection_name
 from palaver.db.transaction import (
-    ConstraintViolated,
     Lock,
     Notifier,
     Notify,
@@ -23,6 +22,7 @@ from palaver.db.transaction import (
     Transaction,
     fail_statement,
     storable,
+    violation,
 )
 from palaver.model.errors import NewerSchema, StoreError, StoreUnavailable
 
@@ -80,9 +80,7 @@ async def _drive(connection: Connection, steps: Statements[T], topics: set[str])
             try:
                 rows = await _run(connection, statement)
             except asyncpg.IntegrityConstraintViolationError as error:
-                violated = ConstraintViolated(f"the database refused: {error}")
-                violated.__cause__ = error
-                fail_statement(steps, violated)
+                fail_statement(steps, violation(error))
             except (*_LOST, asyncpg.PostgresError) as error:
                 fail_statement(steps, error)
             statement = steps.send(rows)
@@ -111,13 +109,13 @@ async def _reset_nothing(_: Connection) -> None:
     """Reset nothing: a transaction leaves nothing behind in its connection."""
 
 
-class PostgresDatabase:
+class PostgresDatabase(Notifier):
     """One PostgreSQL database, shared by any number of gateways."""
 
     def __init__(self, url: str, *, connections: int = 10) -> None:
+        super().__init__()
         self._url = url
         self._connections = connections
-        self._notifier = Notifier()
         self._pool: Any = None
         self._closed = False
         self._busy = 0
@@ -169,12 +167,6 @@ class PostgresDatabase:
                 "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()"
             ):
                 await connection.execute(f"VACUUM {row[0]}", timeout=_VACUUM_TIMEOUT_SECONDS)
-
-    def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
-        return self._notifier.listen(topic)
-
-    def hear(self, topic: str, call: Callable[[], None]) -> AbstractContextManager[None]:
-        return self._notifier.hear(topic, call)
 
     async def close(self) -> None:
         if self._closed:
@@ -240,12 +232,8 @@ class PostgresDatabase:
         try:
             return await _in_transaction(connection, work, read_only=read_only)
         finally:
-            await self._release(connection)
-
-    async def _release(self, connection: Connection) -> None:
-        """Release a connection; one that breaks now must not make a committed transaction look failed."""
-        with suppress(*_LOST):
-            await self._pool.release(connection)
+            with suppress(*_LOST):  # a connection that breaks now must not make a committed transaction look failed
+                await self._pool.release(connection)
 
     async def _listen(self) -> None:
         """Keep one connection listening. After a reconnect everyone is woken, so nothing is missed."""
@@ -264,14 +252,14 @@ class PostgresDatabase:
             cut.set()
 
         def on_notify(_: Connection, _pid: int, _channel: str, topic: str) -> None:
-            self._notifier.wake(topic)
+            self.wake(topic)
 
         connection.add_termination_listener(on_cut)
         try:
             if self._held_version is not None:
                 await self._hold(connection, self._held_version)
             await connection.add_listener(CHANNEL, on_notify)
-            self._notifier.wake_all()
+            self.wake_all()
             while not cut.is_set():
                 try:
                     await asyncio.wait_for(cut.wait(), timeout=5)

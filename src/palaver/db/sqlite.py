@@ -4,16 +4,15 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Generic, NamedTuple, TypeVar
 
 from palaver.db.file_lock import FileLock, is_transient, is_writable
 from palaver.db.transaction import (
-    ConstraintViolated,
     Notifier,
     Notify,
     Row,
@@ -21,6 +20,7 @@ from palaver.db.transaction import (
     Transaction,
     fail_statement,
     storable,
+    violation,
 )
 from palaver.model.errors import StoreError, StoreUnavailable
 
@@ -101,18 +101,10 @@ def run_statements(db: sqlite3.Connection, steps: Statements[T], notified: set[s
                 elif isinstance(statement, Notify):
                     notified.add(statement.topic)
             except sqlite3.Error as error:
-                fail_statement(steps, _violation(error) or error)
+                fail_statement(steps, violation(error) if isinstance(error, sqlite3.IntegrityError) else error)
             statement = steps.send(rows)
     except StopIteration as finished:
         return finished.value
-
-
-def _violation(error: sqlite3.Error) -> ConstraintViolated | None:
-    if not isinstance(error, sqlite3.IntegrityError):
-        return None
-    violated = ConstraintViolated(f"the database refused: {error}")
-    violated.__cause__ = error
-    return violated
 
 
 def _store_error(problem: str, error: sqlite3.Error) -> StoreError:
@@ -161,9 +153,6 @@ class _Job(Generic[T]):
             self.future.set_result(self.result)  # pyright: ignore[reportArgumentType]
 
 
-class _Stop: ...
-
-
 def _identity(path: Path) -> tuple[int, int] | None:
     """Return device and inode of a file; None if there is none."""
     try:
@@ -173,15 +162,15 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-class SqliteDatabase:
+class SqliteDatabase(Notifier):
     """One SQLite file. A transaction that is cancelled before its commit is rolled back."""
 
     def __init__(self, path: Path, ownership: FileLock) -> None:
+        super().__init__()
         self.path = path
         self._ownership = ownership
         self._loop = asyncio.get_running_loop()
-        self._notifier = Notifier()
-        self._jobs: SimpleQueue[_Job[object] | _Stop] = SimpleQueue()
+        self._jobs: SimpleQueue[_Job[object] | None] = SimpleQueue()
         self._writer = threading.Thread(target=self._write, name="palaver-writer", daemon=True)
         self._readers = ThreadPoolExecutor(_READER_COUNT, thread_name_prefix="palaver-reader")
         self._local = threading.local()
@@ -213,17 +202,11 @@ class SqliteDatabase:
         """Truncate the log as soon as nobody reads it; SQLite overwrites free space itself (secure_delete)."""
         await asyncio.get_running_loop().run_in_executor(self._checkpointer, self._checkpoint, "TRUNCATE")
 
-    def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
-        return self._notifier.listen(topic)
-
-    def hear(self, topic: str, call: Callable[[], None]) -> AbstractContextManager[None]:
-        return self._notifier.hear(topic, call)
-
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        self._jobs.put(_Stop())
+        self._jobs.put(None)  # the writer stops after the jobs before it
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._writer.join)
         await loop.run_in_executor(None, self._readers.shutdown)
@@ -276,7 +259,7 @@ class SqliteDatabase:
         batch: list[_Job[object]] = []
         while not batch or (len(batch) < _MAX_BATCH and not self._jobs.empty()):
             job = self._jobs.get()
-            if isinstance(job, _Stop):
+            if job is None:
                 return batch, True
             batch.append(job)
         return batch, False
@@ -346,7 +329,7 @@ class SqliteDatabase:
         for job in batch:
             job.settle()
         for topic in notified:
-            self._notifier.wake(topic)
+            self.wake(topic)
 
     # The log
 

@@ -40,6 +40,12 @@ class ConstraintViolated(StoreError):
     """The schema refused a statement: a unique index, a check or a foreign key."""
 
 
+def violation(error: Exception) -> ConstraintViolated:
+    violated = ConstraintViolated(f"the database refused: {error}")
+    violated.__cause__ = error
+    return violated
+
+
 @value(kw_only=False)
 class Lock:
     """Until the transaction ends, no other transaction can hold this name."""

@@ -8,7 +8,7 @@ from palaver.model.source import Source, decode_id, encode_id
 from palaver.model.text import one_line
 from palaver.model.turn import Outbound, account_text
 from palaver.model.value import value
-from palaver.store.records import chat_columns, from_json, instant, json_text, micros, source_text
+from palaver.store.records import chat_columns, from_json, instant, json_text, micros, source_of, source_text
 
 GATEWAY = "gateway"
 """Platform name under which gateways agree who does maintenance."""
@@ -174,25 +174,20 @@ def set_home(profile: str, address: Source, now: datetime, *, by: str) -> Statem
 @transaction
 def list_homes(profile: str) -> Statements[list[Source]]:
     rows = yield "SELECT address FROM home_channels WHERE profile = ? ORDER BY platform", (profile,)
-    return [_address(row[0]) for row in rows]
+    return [source_of(row[0]) for row in rows]
 
 
 @transaction
 def list_all_homes() -> Statements[list[Source]]:
     """Return the home channels of every profile, the oldest first."""
     rows = yield "SELECT address FROM home_channels ORDER BY set_at, profile, platform", ()
-    return [_address(row[0]) for row in rows]
+    return [source_of(row[0]) for row in rows]
 
 
 @transaction
 def get_home(profile: str, platform: str) -> Statements[Source | None]:
     rows = yield "SELECT address FROM home_channels WHERE profile = ? AND platform = ?", (profile, platform)
-    return _address(rows[0][0]) if rows else None
-
-
-def _address(text: str) -> Source:
-    data = from_json(text)
-    return Source.from_json(data, known=(data["platform"],))
+    return source_of(rows[0][0]) if rows else None
 
 
 @transaction

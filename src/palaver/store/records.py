@@ -232,12 +232,14 @@ SELECT_RECEIVED = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.n
 
 
 def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
-    answered = {"reply_to": inbound.reply_to} if inbound.reply_to else {}
-    changed = {"revision": asdict(inbound.revision)} if inbound.revision else {}
-    earlier = {"earlier": inbound.earlier} if inbound.earlier else {}
-    files = {"files": [(file.name.stored(), *file[1:]) for file in inbound.files]} if inbound.files else {}
-    offers = {"offers": inbound.client_tools} if inbound.client_tools else {}
-    plain = {"plain": True} if inbound.plain else {}
+    rare = {
+        "reply_to": inbound.reply_to,
+        "revision": inbound.revision and asdict(inbound.revision),
+        "earlier": inbound.earlier,
+        "files": [(file.name.stored(), *file[1:]) for file in inbound.files],
+        "offers": inbound.client_tools,
+        "plain": inbound.plain,
+    }
     return _json_bytes(
         {
             "source": inbound.source.to_json(),
@@ -249,12 +251,7 @@ def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
             "burst": inbound.burst,
             "busy": inbound.busy,
             "role": role,
-            **answered,
-            **changed,
-            **earlier,
-            **files,
-            **offers,
-            **plain,
+            **{name: given for name, given in rare.items() if given},
         }
     )
 

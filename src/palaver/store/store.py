@@ -1,6 +1,5 @@
 """Store: one database, its search index, and the transactions on them by subject."""
 
-from types import TracebackType
 from typing import Self
 
 from palaver.db.transaction import Database, DatabaseClient
@@ -71,7 +70,5 @@ class Store(DatabaseClient):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()

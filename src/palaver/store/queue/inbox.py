@@ -14,7 +14,7 @@ from palaver.model.source import MessageAddress, identity_of, message_address
 from palaver.model.turn import Cause, Inbound, InboxState, Outbound, Received, TurnState
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
-from palaver.store.records import INBOX_COLUMNS, inbound_body, micros, received_of
+from palaver.store.records import INBOX_COLUMNS, SELECT_RECEIVED, inbound_body, micros, received_of
 from palaver.store.results import BusyNotices
 
 OPEN_TURN = "('running', 'parked', 'interrupted')"
@@ -235,7 +235,7 @@ _MAX_EARLY_EDITS = 16
 def _apply_early_edit(number: int, inbound: Inbound, role: AccessRole | None) -> Statements[None]:
     """Apply the last edit by its author that came before the message."""
     rows = yield (
-        f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
+        f"{SELECT_RECEIVED}"
         f" WHERE {SAME_MESSAGE} AND version <> '' AND i.state = 'done' AND length(i.body) > 0"
         " ORDER BY i.no DESC LIMIT ?",
         (*message_address(inbound.source), _MAX_EARLY_EDITS),
@@ -280,7 +280,7 @@ def list_waiting(key: SessionKey) -> Statements[list[Received]]:
 @transaction
 def get_message(number: int, principal: Principal) -> Statements[Received | None]:
     """Return a message if the principal sent it or sees everything."""
-    rows = yield f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.no = ?", (number,)
+    rows = yield f"{SELECT_RECEIVED} WHERE i.no = ?", (number,)
     received = received_of(rows[0]) if rows and rows[0][_BODY] else None
     if received and (principal.sees_all or identity_of(received.inbound.source) in principal.identities):
         return received
@@ -332,9 +332,7 @@ def count_waiting() -> Statements[int]:
     return rows[0][0]
 
 
-_IN_LINE = (
-    f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.key = ? AND i.state = 'waiting'"
-)
+_IN_LINE = f"{SELECT_RECEIVED} WHERE i.key = ? AND i.state = 'waiting'"
 _HELD = " ORDER BY i.no LIMIT ? /*pg FOR UPDATE OF i*/"
 _WAITING = f"{_IN_LINE} ORDER BY i.no LIMIT ?"
 _WAITING_HELD = f"{_IN_LINE}{_HELD}"

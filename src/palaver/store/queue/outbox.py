@@ -21,26 +21,6 @@ from palaver.store.records import (
 )
 from palaver.store.results import RepeatSafety
 
-__all__ = [
-    "OUTBOX",
-    "REPLIES",
-    "claim",
-    "count_due",
-    "delete_sends",
-    "enqueue",
-    "enqueue_parts",
-    "enqueue_replies",
-    "extend_claim",
-    "get_delivery",
-    "has_pending",
-    "make_due_now",
-    "mark_unclear",
-    "reclaim_sends",
-    "resend_as_new",
-    "settle_send",
-    "settle_unclear",
-]
-
 _SEND = Notify(OUTBOX)
 # The chat can have got another id since the message was written.
 _CURRENT_CHAT = "coalesce((SELECT m.new_chat FROM chat_moves m WHERE m.account = ? AND m.chat = ?), ?)"

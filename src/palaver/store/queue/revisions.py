@@ -28,10 +28,17 @@ from palaver.store.queue.inbox import (
     replace_text,
     withdraw,
 )
-from palaver.store.records import INBOX_COLUMNS, entries_of, from_json, inbound_body, micros, prepare, received_of
+from palaver.store.records import (
+    SELECT_RECEIVED,
+    entries_of,
+    from_json,
+    inbound_body,
+    micros,
+    prepare,
+    received_of,
+)
 from palaver.store.results import OperationKind
 
-_INBOX = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
 _SUPERSEDED = "a newer edit of the message came first"
 _NOT_SHOWN = "the message is no longer in this conversation; the agent gets a note of the edit"
 
@@ -104,7 +111,7 @@ def _key_of(inbound: Inbound) -> Statements[SessionKey | None]:
 def _original(inbound: Inbound) -> Statements[Received | None]:
     """Return the message as it was sent, or as it waits to be answered again; None if it was erased."""
     rows = yield (
-        f"{_INBOX} WHERE {SAME_MESSAGE} AND (({ORIGINAL}) OR i.state = 'waiting') AND length(i.body) > 0"
+        f"{SELECT_RECEIVED} WHERE {SAME_MESSAGE} AND (({ORIGINAL}) OR i.state = 'waiting') AND length(i.body) > 0"
         " ORDER BY i.no DESC",
         message_address(inbound.source),
     )
@@ -114,7 +121,7 @@ def _original(inbound: Inbound) -> Statements[Received | None]:
 def _latest(inbound: Inbound) -> Statements[Inbound | None]:
     """Return the last edit of the message that was not refused."""
     rows = yield (
-        f"{_INBOX} WHERE {SAME_MESSAGE} AND {CHANGE} AND i.state <> 'refused' AND length(i.body) > 0"
+        f"{SELECT_RECEIVED} WHERE {SAME_MESSAGE} AND {CHANGE} AND i.state <> 'refused' AND length(i.body) > 0"
         " ORDER BY i.no DESC LIMIT 1",
         message_address(inbound.source),
     )

@@ -8,16 +8,16 @@ from palaver.db.transaction import TURNS, Lock, Notify, Statements, key_topic, t
 from palaver.model.errors import NotAllowed, StoreError
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal
-from palaver.model.source import Source, encode_id
+from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Received, Turn, TurnState, account_text, question_id
+from palaver.model.turn import Received, Turn, TurnState, outbound_to, question_id
 from palaver.store.conversations.sessions import join, touch
 from palaver.store.conversations.visibility import visible_to
 from palaver.store.people.people import meet_sender
 from palaver.store.queue.cause import CauseKind
 from palaver.store.queue.inbox import OPEN_TURN, RUNNING, assign_to_turn, read_waiting
 from palaver.store.queue.turns import halt, list_messages, resume, settle, write_messages
-from palaver.store.records import SESSION_COLUMNS, from_json, instant, json_text, micros, session_of
+from palaver.store.records import SESSION_COLUMNS, chat_columns, from_json, instant, json_text, micros, session_of
 from palaver.store.results import Decision, Offer, Signals, Status
 
 _QUESTION = re.compile(r"(\d{1,15})-(\d{1,9})", re.ASCII)
@@ -94,12 +94,8 @@ def _key_of_question(place: Source | None, question: str | None) -> Statements[s
     turn, fence = map(int, named.groups())
     rows = yield (
         "SELECT t.key FROM turns t JOIN outbox o ON o.cause_kind = ? AND o.cause_id = ? AND o.cause_detail = ?"
-        " WHERE t.no = ? AND t.fence = ? AND o.account = ? AND o.chat = ? LIMIT 1",
-        (
-            *(CauseKind.HALT.value, str(turn), str(fence)),
-            *(turn, fence),
-            *(account_text(place.platform, place.account), encode_id(place.chat or place.participant or "")),
-        ),
+        " WHERE t.no = ? AND t.fence = ? AND o.account = ? AND o.server = ? AND o.chat = ? LIMIT 1",
+        (CauseKind.HALT.value, str(turn), str(fence), turn, fence, *chat_columns(outbound_to(place, ""))),
     )
     return rows[0][0] if rows else None
 
@@ -111,10 +107,6 @@ def _resume_parked(number: int, now: datetime) -> Statements[Turn]:
     return turn
 
 
-def _note(text: str, now: datetime) -> Entry:
-    return Entry(seq=0, role=Role.NOTE, at=now, text=text)
-
-
 @transaction
 def abandon_parked(key: SessionKey, now: datetime, *, note: str, error: str, by: str | None = None) -> Statements[bool]:
     """End a parked turn without an approval. Return False if there is none."""
@@ -122,7 +114,8 @@ def abandon_parked(key: SessionKey, now: datetime, *, note: str, error: str, by:
     rows = yield f"SELECT no FROM turns WHERE key = ? AND {_PARKED}", (key.text,)
     if rows:
         turn = yield from _resume_parked(rows[0][0], now)
-        yield from settle(turn, [_note(note, now)], [], now, error=error, stopped_by=by)
+        entry = Entry(seq=0, role=Role.NOTE, at=now, text=note)
+        yield from settle(turn, [entry], [], now, error=error, stopped_by=by)
     return bool(rows)
 
 

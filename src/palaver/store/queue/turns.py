@@ -359,7 +359,7 @@ def resume(number: int, worker: str, now: datetime, lease: timedelta) -> Stateme
         f"{_CLAIM} WHERE no = ? AND state IN ('parked', 'interrupted') RETURNING no",
         (worker, micros(now + lease), number),
     )
-    return (yield from _get(number)) if rows else None
+    return (yield from _get_all([number]))[0] if rows else None
 
 
 @transaction
@@ -404,8 +404,3 @@ def _get_all(numbers: Sequence[int]) -> Statements[list[Turn]]:
         tuple(numbers),
     )
     return [turn_of(row) for row in turns]
-
-
-def _get(number: int) -> Statements[Turn]:
-    rows = yield f"SELECT {TURN_COLUMNS} FROM turns t JOIN sessions s ON s.no = t.session_no WHERE t.no = ?", (number,)
-    return turn_of(rows[0])
