@@ -125,8 +125,8 @@ def test_an_option_with_alternatives_is_one_mistake_in_the_words_of_whoever_wrot
 @pytest.mark.parametrize(
     ("platform", "words"),
     [
-        ("discord", "No installed adapter is called 'discord'"),
-        ("terminal", "No installed adapter is called 'terminal'"),
+        ("discord", "No adapter named 'discord' is installed"),
+        ("terminal", "No adapter named 'terminal' is installed"),
         ("broken", "cannot be loaded"),
     ],
 )

@@ -70,7 +70,7 @@ async def test_what_others_made_badly_is_said_before_anything_starts(tmp_path: P
     bad = Config.model_validate(
         {"data_dir": tmp_path, "store": str(store), "platforms": {"pigeon": {"accounts": accounts}}}
     )
-    with pytest.raises(BadArgument, match="did not make one for home"):
+    with pytest.raises(BadArgument, match="failed to make an adapter for home"):
         await Gateway(bad).serve()
     assert not store.exists()
 

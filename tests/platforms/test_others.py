@@ -35,10 +35,14 @@ def test_an_adapter_is_made_for_an_account_with_the_options_of_its_own_model(tmp
     ("name", "error", "words"),
     [
         ("carrier", BadArgument, "pigeon"),
-        ("discord", BadArgument, "No installed adapter is called 'discord'"),
+        ("discord", BadArgument, "No adapter named 'discord' is installed"),
         ("terminal", BadArgument, "terminal"),
-        ("wrong", BadArgument, r"is not 'NoPigeon'. Use platform \(a Platform called wrong\), options"),
-        ("broken", BadArgument, "cannot be loaded: 'AttributeError"),
+        (
+            "wrong",
+            BadArgument,
+            r"loads 'NoPigeon', which is not an adapter. Use a class with platform \(called wrong\)",
+        ),
+        ("broken", BadArgument, r"cannot be loaded \('AttributeError"),
     ],
 )
 def test_what_cannot_be_had_is_said_in_words(name: str, error: type[InvalidInput], words: str) -> None:
@@ -47,7 +51,7 @@ def test_what_cannot_be_had_is_said_in_words(name: str, error: type[InvalidInput
 
 
 def test_an_adapter_that_cannot_be_made_is_said_in_words(tmp_path: Path) -> None:
-    with pytest.raises(BadArgument, match="The adapter of pigeon did not make one for home: 'RuntimeError'"):
+    with pytest.raises(BadArgument, match=r"failed to make an adapter for home \('RuntimeError'"):
         make_adapter("pigeon", "home", {"folder": str(tmp_path), "speed": "101"})
 
 
@@ -56,5 +60,5 @@ def test_what_is_no_adapter_at_all_is_said_in_words(tmp_path: Path, monkeypatch:
         return
 
     monkeypatch.setattr(load_factory("pigeon"), "make", nothing)
-    with pytest.raises(BadArgument, match="The adapter of pigeon did not make one for home: 'AttributeError'"):
+    with pytest.raises(BadArgument, match=r"failed to make an adapter for home \('AttributeError'"):
         make_adapter("pigeon", "home", {"folder": str(tmp_path)})

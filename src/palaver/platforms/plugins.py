@@ -64,9 +64,9 @@ def load_factory(name: str) -> AdapterFactory:
         and callable(getattr(found, "make", None))
     ):
         raise BadArgument(
-            f"The adapter that is installed for {name} is not",
-            found=type(found).__name__ if not isinstance(found, type) else found.__name__,
-            allowed=f"platform (a Platform called {name}), options (a pydantic model) and make(account, options)",
+            f"The adapter plugin {name} loads {{found}}, which is not an adapter",
+            found=found.__name__ if isinstance(found, type) else type(found).__name__,
+            allowed=f"a class with platform (called {name}), options (a pydantic model) and make(account, options)",
             example=_EXAMPLE,
         )
     return found
@@ -79,13 +79,19 @@ def _load(name: str) -> object:
         except Exception as error:
             extra = _install_hint(found) if isinstance(error, ModuleNotFoundError) else ""
             raise BadArgument(
-                f"The adapter that is installed for {name} cannot be loaded:",
+                f"The adapter plugin {name} cannot be loaded ({{found}})",
                 found=f"{type(error).__name__}: {error}",
-                allowed="an adapter together with what it needs" if extra else "a module, and a name in it",
+                allowed="an entry point with an importable module and a name in it",
+                fix=f"Install what it needs: {extra}" if extra else None,
                 example=extra or _EXAMPLE,
             ) from error
-    known = ", ".join(installed_platforms()) or "none is installed"
-    raise BadArgument("No installed adapter is called", found=name, allowed=known, example="pip install NAME")
+    raise BadArgument(
+        "No adapter named {found} is installed",
+        found=name,
+        allowed=", ".join(installed_platforms()),
+        fix=None if installed_platforms() else "Install its package",
+        example="pip install NAME",
+    )
 
 
 def _install_hint(entry: EntryPoint) -> str:
@@ -111,7 +117,7 @@ def make_adapter(name: str, account: str, options: Mapping[str, object]) -> Adap
 
 def _factory_error(name: str, account: str, found: str) -> BadArgument:
     return BadArgument(
-        f"The adapter of {name} did not make one for {account}:",
+        f"The adapter plugin {name} failed to make an adapter for {account} ({{found}})",
         found=found,
         allowed="an adapter with this platform and this account",
         example="make(account, options)",
