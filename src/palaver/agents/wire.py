@@ -270,5 +270,5 @@ def _common(request: Request | Excerpt) -> dict[str, Any]:
 
 
 def _message(message: Message) -> WireMessage:
-    role, text, calls, *rest = message
-    return WireMessage(role, text, tuple(WireCall(*call) for call in calls), *rest)
+    role, text, calls, answers, reasoning, blobs = message
+    return WireMessage(role, text, tuple(WireCall(*call) for call in calls), answers, reasoning, blobs)

@@ -103,7 +103,8 @@ class Feed:
                 if is_complete or self.position != before:
                     pause = _FIRST_PAUSE_SECONDS
                 if is_complete:
-                    await _wait_at_most(woken, _POLL_SECONDS)
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(woken.wait(), _POLL_SECONDS)
                 elif self.position == before:
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
@@ -153,9 +154,3 @@ def journal_events(news: JournalPage) -> list[Event]:
         )
         for change in news.changes
     ]
-
-
-async def _wait_at_most(event: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()

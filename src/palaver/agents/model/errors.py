@@ -86,20 +86,13 @@ def is_about_content(error: ModelRequestRejectedError) -> bool:
 
 
 def _kind(error: AgentRunError) -> FailureKind:
-    if isinstance(error, ModelContextWindowExceededError) or _is_too_long(error):
+    is_rejected = isinstance(error, ModelRequestRejectedError)
+    if isinstance(error, ModelContextWindowExceededError) or (is_rejected and _TOO_LONG.search(str(error))):
         return FailureKind.OVERFLOW
     if isinstance(error, ModelQuotaExceededError):
         return FailureKind.FATAL
     if isinstance(error, _TRANSIENT_ERRORS) or type(error) is ModelAPIError:  # an unreadable answer
         return FailureKind.TRANSIENT
-    if isinstance(error, ModelHTTPError) and _is_transient(error.status_code):
-        return FailureKind.TRANSIENT
-    return FailureKind.FATAL
-
-
-def _is_too_long(error: AgentRunError) -> bool:
-    return isinstance(error, ModelRequestRejectedError) and bool(_TOO_LONG.search(str(error)))
-
-
-def _is_transient(status: int) -> bool:
-    return status >= _FIRST_SERVER_ERROR or status in _TRANSIENT_STATUSES
+    status = error.status_code if isinstance(error, ModelHTTPError) else 0
+    is_transient = status >= _FIRST_SERVER_ERROR or status in _TRANSIENT_STATUSES
+    return FailureKind.TRANSIENT if is_transient else FailureKind.FATAL

@@ -37,14 +37,6 @@ class ModelClient:
     settings: ModelSettings
 
     @property
-    def provider(self) -> str:
-        return self.name.partition(":")[0]
-
-    @property
-    def short_name(self) -> str:
-        return self.name.partition(":")[2]
-
-    @property
     def context_window(self) -> int | None:
         return self.model.profile.get("context_window")
 
@@ -72,10 +64,8 @@ class ModelClients:
         return self.others.get(f"{override.provider}:{override.model}", self.default) if override else self.default
 
     def choices(self) -> list[ModelOverride]:
-        return [
-            ModelOverride(model=line.short_name, provider=line.provider)
-            for line in (self.default, *self.others.values())
-        ]
+        names = [client.name.split(":", 1) for client in (self.default, *self.others.values())]
+        return [ModelOverride(model=model, provider=provider) for provider, model in names]
 
     async def close(self) -> None:
         await self.client.aclose()

@@ -95,7 +95,7 @@ def endpoint(method: str, path: str, **options: Any) -> Callable[[Callable[..., 
     def declare(handler: Callable[..., Awaitable[object]]) -> Endpoint:
         hints: dict[str, Any] = get_type_hints(handler)
         returned = hints.get("return")
-        found = {
+        found: dict[str, Any] = {
             "query": hints.get("query"),
             "body": hints.get("body"),
             "response": returned if isinstance(returned, type) and issubclass(returned, Schema) else None,
