@@ -43,7 +43,7 @@ async def _load(engine: Engine, turns: Sequence[Turn], url: str) -> list[Figure]
         store = await stack.enter_async_context(await open_store(url))
         raw = await engine.raw(url)
         stack.push_async_callback(raw.close)
-        short, long = map(transcript.load, turns)
+        short, long = (transcript.load_shown(turn.session_number) for turn in turns)
         script = await raw.record(short)
 
         async def ours(_: int) -> None:

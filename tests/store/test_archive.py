@@ -363,7 +363,7 @@ def records(draw: st.DrawFn) -> SessionRecord:
         kind=st.sampled_from(("undo", "compaction", "reset", "switch")),
         at=instants,
         by=_plain,
-        details=st.dictionaries(ids, st.one_of(st.integers(), ids), max_size=2).map(lambda found: found | needed),
+        details=st.dictionaries(ids, st.one_of(st.integers(), ids), max_size=2).map(lambda found: needed | found),
         undone_at=st.one_of(st.none(), instants),
     )
     turn = st.builds(

@@ -52,7 +52,7 @@ async def test_a_message_waits_for_its_files_and_takes_them_into_the_transcript(
     assert await held(world.store) == [SHA]
     begun = await world.begin()
     assert begun
-    (entry,) = await world.store.read(transcript.load(begun.turn))
+    (entry,) = await world.store.read(transcript.load_shown(begun.turn.session_number))
     assert entry.files == (HERE,)
 
 

@@ -175,7 +175,10 @@ async def test_what_others_said_and_heard_stays(store: Store) -> None:
     assert len(await store.search.find(OTHERS, OPERATOR)) == 4
     assert await store.search.find(SECRET, OPERATOR) == []
     begun = await world.exchange("and now?", "now", room("8"))
-    assert [e.text for e in await store.read(transcript.load(begun.turn))][-2:] == ["and now?", "now"]
+    assert [e.text for e in await store.read(transcript.load_shown(begun.turn.session_number))][-2:] == [
+        "and now?",
+        "now",
+    ]
 
 
 async def test_what_others_were_told_of_their_words_by_a_command_is_forgotten(store_url: str) -> None:
@@ -224,7 +227,7 @@ async def test_a_summary_that_covers_them_goes_and_what_it_hid_of_others_is_show
         await world.exchange(f"{SECRET} {number}", f"about {SECRET}", room(ID))
     begun = await world.exchange("the last", "yes", room("8"))
     for text in (f"they spoke of {SECRET}", f"still {SECRET}"):
-        entries = await store.read(transcript.load(begun.turn))
+        entries = await store.read(transcript.load_shown(begun.turn.session_number))
         plan = plan_compaction(entries, keep_exchanges=2)
         await store.transact(transcript.compact(key_of(room("8")), plan, text, NOON, by="agent"))
         begun = await world.exchange("more " * 40, "yes", room("8"))

@@ -45,7 +45,7 @@ def changed(message: str) -> Transaction[object]:
 
 
 READS: dict[str, Callable[[Begun], Transaction[object]]] = {
-    "the view of a turn": lambda begun: transcript.load(begun.turn),
+    "the view of a turn": lambda begun: transcript.load_shown(begun.turn.session_number),
     "what was answered": lambda begun: message_status.load_reply(begun.messages[0].number, OPERATOR),
     "a page": lambda begun: transcript.page(begun.turn.session, OPERATOR),
     "the newest message changed": lambda begun: changed(begun.messages[0].inbound.source.message_id or ""),

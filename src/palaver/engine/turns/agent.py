@@ -192,7 +192,7 @@ def _load(store: Store, turn: Turn, last: Received) -> Statements[TurnSnapshot]:
 def _snapshot(
     store: Store, turn: Turn, last: Received, session: Session, *, is_alone: bool = False
 ) -> Statements[TurnSnapshot]:
-    entries = yield from store.transcript.load(turn)
+    entries = yield from store.transcript.load_shown(turn.session_number)
     homes = yield from store.accounts.list_homes(turn.key.profile)
     shared = turn.key.shared or (last.place or turn.key).shared
     if not shared and not is_alone:

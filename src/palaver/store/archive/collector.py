@@ -12,13 +12,15 @@ from palaver.model.turn import TurnState
 from palaver.store.archive.format import ArchivedOperation, ArchivedRoute, ArchivedSession, ArchivedTurn, SessionRecord
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import visible_to
-from palaver.store.records import entries_of, from_json, instant
+from palaver.store.records import entries_of, from_json, instant, instant_or_none, placeholders
 from palaver.store.status.session_list import NO_FILTER, ListFilter, list_session_ids
 
-_COLUMNS = (
-    "id, key, profile, platform, owner, origin, title, parent, parent_seq, started, ended, end_reason, last_human,"
-    " last_active, next_seq, turns, input_tokens, output_tokens, cost_micros, override"
-)
+_RELATED = ("participants", "routes", "turns", "operations")
+"""Fields of an archived session that are rows of other tables. All others are columns of `sessions`."""
+FIELDS = tuple(name for name in ArchivedSession.__struct_fields__ if name not in _RELATED)
+COLUMNS = ", ".join("turns" if name == "turn_count" else name for name in FIELDS)
+TIMES = frozenset({"started", "ended", "last_human", "last_active"})
+JSON_FIELDS = frozenset({"origin", "override"})
 _NOT_ENDED = "the session was archived before this turn ended"
 _ENDED_STATES = frozenset({TurnState.DONE.value, TurnState.FAILED.value})
 
@@ -27,7 +29,7 @@ _ENDED_STATES = frozenset({TurnState.DONE.value, TurnState.FAILED.value})
 def collect(session: str, principal: Principal) -> Statements[SessionRecord]:
     """Return everything of one session, including hidden entries."""
     seen = visible_to(principal)
-    rows = yield f"SELECT s.no, {_COLUMNS} FROM sessions s WHERE s.id = ? AND {seen.sql}", (session, *seen.values)
+    rows = yield f"SELECT s.no, {COLUMNS} FROM sessions s WHERE s.id = ? AND {seen.sql}", (session, *seen.values)
     if not rows:
         raise NotFound("session", session)
     number, *columns = rows[0]
@@ -56,30 +58,10 @@ _OF = " WHERE session_no = ? AND kind NOT IN ('attach', 'handoff') ORDER BY no"
 
 
 def _session(columns: Sequence[Any]) -> ArchivedSession:
-    (id_, key, profile, platform, owner, origin, title, parent, parent_seq, started, ended, reason, *rest) = columns
-    last_human, last_active, next_seq, turns, input_tokens, output_tokens, cost_micros, override = rest
-    return ArchivedSession(
-        id=id_,
-        key=key,
-        profile=profile,
-        platform=platform,
-        owner=owner,
-        origin=from_json(origin),
-        title=title,
-        parent=parent,
-        parent_seq=parent_seq,
-        started=instant(started),
-        ended=None if ended is None else instant(ended),
-        end_reason=reason,
-        last_human=instant(last_human),
-        last_active=instant(last_active),
-        next_seq=next_seq,
-        turn_count=turns,
-        input_tokens=input_tokens,
-        output_tokens=output_tokens,
-        cost_micros=cost_micros,
-        override=from_json(override) if override else None,
-    )
+    values: dict[str, Any] = dict(zip(FIELDS, columns, strict=True))
+    values |= {name: instant_or_none(values[name]) for name in TIMES}
+    values |= {name: values[name] and from_json(values[name]) for name in JSON_FIELDS}
+    return ArchivedSession(**values)
 
 
 def _ordinals(numbers: Iterable[int | None]) -> dict[int, int]:
@@ -135,30 +117,28 @@ def _turn(row: Row) -> ArchivedTurn:
 
 
 def _operations(rows: Sequence[Row], principal: Principal) -> Statements[list[ArchivedOperation]]:
-    found: list[ArchivedOperation] = []
-    for _, key, kind, at, by, details, undone_at, *course in rows:
-        operation = ArchivedOperation(
+    """Leave out which session was left if the principal may not see that."""
+    seen, left = visible_to(principal), [row[7] for row in rows]
+    where = f"s.id IN ({placeholders(left)}) AND NOT ({seen.sql})"
+    unseen = yield f"SELECT s.id FROM sessions s WHERE {where}", (*left, *seen.values)
+    hidden = {row[0] for row in unseen}
+    return [
+        ArchivedOperation(
             key=key,
             kind=kind,
             at=instant(at),
             by=by,
-            details=(yield from _details(from_json(details), course, principal)),
-            undone_at=None if undone_at is None else instant(undone_at),
+            details=_details(from_json(details), course) | ({"before": None} if course[0] in hidden else {}),
+            undone_at=instant_or_none(undone_at),
         )
-        found.append(operation)
-    return found
+        for _, key, kind, at, by, details, undone_at, *course in rows
+    ]
 
 
-def _details(details: dict[str, Any], course: Sequence[Any], principal: Principal) -> Statements[dict[str, Any]]:
-    """Add what the columns hold, but not the session before if the principal may not see it."""
+def _details(details: dict[str, Any], course: Sequence[str | None]) -> dict[str, Any]:
+    """Add what the columns hold."""
     moved = {name: text for name, text in zip(("before", "key", "to"), course, strict=True) if text is not None}
-    seen = visible_to(principal)
-    hidden = yield (
-        f"SELECT 1 FROM sessions s WHERE s.id = ? AND NOT ({seen.sql})",
-        (moved.get("before"), *seen.values),
-    )
-    kept = {name: value for name, value in details.items() if name not in {"handoff", "tell"}} | moved
-    return kept | {"before": None} if hidden else kept
+    return {name: value for name, value in details.items() if name not in {"handoff", "tell"}} | moved
 
 
 def _participants(number: int) -> Statements[list[str]]:

@@ -153,6 +153,8 @@ class SessionRecord:
 
     session: ArchivedSession
     entries: list[Entry]
+    line: int = 0
+    """Where it begins in the archive it was read from."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -170,8 +172,12 @@ def _printable(line: bytes) -> bytes:
 
 
 def session_lines(record: SessionRecord) -> Iterator[bytes]:
-    """Yield the lines of one session. The first is ASCII: ids may contain surrogates, which UTF-8 cannot encode."""
-    yield _printable(json_text({"session": msgspec.to_builtins(record.session)}).encode()) + b"\n"
+    """Yield the lines of one session, byte for byte the same for equal content.
+
+    The first is ASCII: ids may contain surrogates, which UTF-8 cannot encode.
+    """
+    session = msgspec.to_builtins(record.session, order="deterministic")
+    yield _printable(json_text({"session": session}).encode()) + b"\n"
     for entry in record.entries:
         yield _printable(_encoder.encode(_AnyLine(entry=_archived(entry)))) + b"\n"
     yield _encoder.encode(_AnyLine(end=End(session=record.session.id, entries=len(record.entries)))) + b"\n"

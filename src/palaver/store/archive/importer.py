@@ -11,17 +11,17 @@ from palaver.model.errors import PalaverError
 from palaver.model.session import EndReason, Principal
 from palaver.model.transcript import Entry
 from palaver.model.value import value
-from palaver.store.archive.collector import collect
+from palaver.store.archive.collector import COLUMNS, FIELDS, JSON_FIELDS, TIMES, collect
 from palaver.store.archive.format import ArchivedOperation, ArchivedSession, ArchivedTurn, SessionRecord, session_lines
 from palaver.store.archive.reader import Problem, read_archive
 from palaver.store.conversations.attachment_refs import add_refs
-from palaver.store.conversations.sessions import rename
+from palaver.store.conversations.sessions import id_text, rename
 from palaver.store.conversations.transcript import SEQS, advance_shown_from, write_journal
 from palaver.store.people.people import person_of
-from palaver.store.records import entries_of, file_digests, json_text, micros, prepare
+from palaver.store.records import entries_of, file_digests, json_text, micros, placeholders, prepare
 
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _WORKER = "import"
+_OTHER_CONTENT = "a session with this id but other content exists here; use --as-copy to import it beside that"
 
 
 class ImportOutcome(StrEnum):
@@ -53,22 +53,19 @@ async def import_sessions(
     renamed: dict[str, str] = {}
     for found in read_archive(archive):
         if isinstance(found, Problem):
-            yield Imported(
-                outcome=ImportOutcome.REFUSED, line=found.line, session=found.session, notes=(found.sentence,)
-            )
+            yield _refused(found.session, found.line, found.reason)
             continue
-        incoming = _Incoming(found.record, renamed)
         try:
-            imported = await database.transact(_import(incoming, found.line, as_copy=as_copy))
+            imported = await database.transact(_import(_Incoming(found, renamed), as_copy=as_copy))
         except PalaverError as error:
-            imported = _refused(found.record.session.id, found.line, str(error))
+            imported = _refused(found.session.id, found.line, str(error))
         if imported.outcome is ImportOutcome.COPIED and imported.session and imported.id:
             renamed[imported.session] = imported.id
         yield imported
 
 
-def _refused(session: str, line: int, reason: str) -> Imported:
-    sentence = f"line {line}: session {session} was not imported: {reason}"
+def _refused(session: str | None, line: int, reason: str) -> Imported:
+    sentence = f"line {line}: {f'session {session} was not imported' if session else 'malformed'}: {reason}"
     return Imported(outcome=ImportOutcome.REFUSED, line=line, session=session, notes=(sentence,))
 
 
@@ -91,25 +88,19 @@ class _Incoming:
         digest = hashlib.sha256()
         for line in session_lines(self.record):
             digest.update(line)
-        number = int.from_bytes(digest.digest()[:10])
-        tail = "".join(_ALPHABET[(number >> shift) & 31] for shift in range(75, -1, -5))
-        return f"{self.session.id[:10]}{tail}"
+        return f"{self.session.id[:10]}{id_text(int.from_bytes(digest.digest()[:10]), 16)}"
 
 
 @transaction
-def _import(incoming: _Incoming, line: int, *, as_copy: bool) -> Statements[Imported]:
-    archived = incoming.session.id
+def _import(incoming: _Incoming, *, as_copy: bool) -> Statements[Imported]:
+    archived, line = incoming.session.id, incoming.record.line
     id_, outcome = archived, ImportOutcome.IMPORTED
     same = yield from _is_same_as_stored(id_, incoming)
     if same is False and as_copy:
         id_, outcome = incoming.copy_id(), ImportOutcome.COPIED
         same = yield from _is_same_as_stored(id_, incoming)
     if same is False:
-        return _refused(
-            archived,
-            line,
-            "a session with this id but other content exists here; use --as-copy to import it beside that",
-        )
+        return _refused(archived, line, _OTHER_CONTENT)
     if same:
         return Imported(outcome=ImportOutcome.UNCHANGED, line=line, session=archived, id=id_)
     notes = yield from _write(id_, incoming)
@@ -133,16 +124,21 @@ def _without_operation(entry: Entry) -> Entry:
     return entry if entry.hidden_by is None else entry._replace(hidden_by="hidden")
 
 
+_TAKEN = "SELECT 1 FROM sessions WHERE key = ? AND ended IS NULL UNION ALL SELECT 1 FROM routes WHERE key = ?"
+
+
 def _write(id_: str, incoming: _Incoming) -> Statements[list[str]]:
     session = incoming.session
     yield Lock(session.key)
     notes: list[str] = []
     ended, reason = session.ended, session.end_reason
-    if ended is None and (yield from _is_taken(session.key)):
+    if ended is None and (yield _TAKEN, (session.key, session.key)):
         ended, reason = session.last_active, EndReason.SWITCHED.value
         notes.append("it was imported as ended, since its conversation has another open session here")
     number = yield from _insert(id_, session, ended, reason, incoming.renamed)
-    notes += yield from _set_title(id_, session.title)
+    if session.title is not None:
+        named = yield from rename(id_, session.title, Principal.operator())
+        notes += [] if named.title == session.title else [f"its title is taken, so it was renamed to {named.title}"]
     yield from _link(number, session, is_open=ended is None)
     turns = yield from _insert_turns(number, session)
     operations = yield from _insert_operations(number, incoming)
@@ -153,51 +149,20 @@ def _write(id_: str, incoming: _Incoming) -> Statements[list[str]]:
 def _insert(
     id_: str, session: ArchivedSession, ended: datetime | None, reason: str | None, renamed: Mapping[str, str]
 ) -> Statements[int]:
-    columns: dict[str, Value] = {
-        "id": id_,
-        "key": session.key,
-        "profile": session.profile,
-        "platform": session.platform,
-        "owner": session.owner,
-        "origin": json_text(session.origin),
-        "parent": session.parent and renamed.get(session.parent, session.parent),
-        "parent_seq": session.parent_seq,
-        "started": micros(session.started),
-        "ended": _micros(ended),
-        "end_reason": reason,
-        "last_human": micros(session.last_human),
-        "last_active": micros(session.last_active),
-        "next_seq": session.next_seq,
-        "turns": session.turn_count,
-        "input_tokens": session.input_tokens,
-        "output_tokens": session.output_tokens,
-        "cost_micros": session.cost_micros,
-        "override": json_text(session.override) if session.override else None,
-    }
+    values = {name: getattr(session, name) for name in FIELDS}
+    values |= {"id": id_, "title": None, "ended": ended, "end_reason": reason}
+    values["parent"] = session.parent and renamed.get(session.parent, session.parent)
+    values |= {name: _micros(values[name]) for name in TIMES}
+    values |= {name: json_text(values[name]) if values[name] else None for name in JSON_FIELDS}
     rows = yield (
-        f"INSERT INTO sessions ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))}) RETURNING no",
-        tuple(columns.values()),
+        f"INSERT INTO sessions ({COLUMNS}) VALUES ({placeholders(values)}) RETURNING no",
+        tuple(values.values()),
     )
     return rows[0][0]
 
 
 def _micros(moment: datetime | None) -> int | None:
     return None if moment is None else micros(moment)
-
-
-def _set_title(id_: str, title: str | None) -> Statements[list[str]]:
-    if title is None:
-        return []
-    named = yield from rename(id_, title, Principal.operator())
-    return [] if named.title == title else [f"its title is taken, so it was renamed to {named.title}"]
-
-
-def _is_taken(key: str) -> Statements[bool]:
-    rows = yield (
-        "SELECT 1 FROM sessions WHERE key = ? AND ended IS NULL UNION ALL SELECT 1 FROM routes WHERE key = ?",
-        (key, key),
-    )
-    return bool(rows)
 
 
 def _link(number: int, session: ArchivedSession, *, is_open: bool) -> Statements[None]:
@@ -225,14 +190,8 @@ def _insert_turns(number: int, session: ArchivedSession) -> Statements[list[int]
         state = (turn.state, turn.attempt, _WORKER, started, started, micros(turn.ended), turn.error)
         return (session.key, number, *state)
 
-    return (
-        yield from _insert_numbered(
-            "turns",
-            "key, session_no, state, attempt, worker, lease_until, started, ended, error",
-            number,
-            [values(turn) for turn in session.turns],
-        )
-    )
+    columns = "key, session_no, state, attempt, worker, lease_until, started, ended, error"
+    return (yield from _insert_numbered("turns", columns, number, [values(turn) for turn in session.turns]))
 
 
 def _insert_operations(number: int, incoming: _Incoming) -> Statements[list[int]]:
@@ -244,11 +203,8 @@ def _insert_operations(number: int, incoming: _Incoming) -> Statements[list[int]
         return (operation.key, number, operation.kind, at, operation.by, json_text(details), undone, *course)
 
     columns = "key, session_no, kind, at, actor, details, undone_at, from_session, from_key, to_key"
-    return (
-        yield from _insert_numbered(
-            "operations", columns, number, [values(each) for each in incoming.session.operations]
-        )
-    )
+    rows = [values(each) for each in incoming.session.operations]
+    return (yield from _insert_numbered("operations", columns, number, rows))
 
 
 def _pop_storable(details: dict[str, Any], name: str) -> str | None:
@@ -265,7 +221,7 @@ def _insert_numbered(table: str, columns: str, session: int, rows: list[tuple[Va
     if not rows:
         return []
     highest = yield f"SELECT coalesce(max(no), 0) FROM {table}", ()
-    yield f"INSERT INTO {table} ({columns}) VALUES ({', '.join('?' * len(rows[0]))})", rows
+    yield f"INSERT INTO {table} ({columns}) VALUES ({placeholders(rows[0])})", rows
     numbers = yield (
         f"SELECT no FROM {table} WHERE no > ? AND session_no = ? ORDER BY no",
         (highest[0][0], session),

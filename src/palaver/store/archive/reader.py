@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -33,21 +32,14 @@ _EXAMPLE = "palaver sessions import archive.jsonl"
 
 
 @value
-class Readable:
-    """A complete session."""
-
-    line: int
-    record: SessionRecord
-
-
-@value
 class Problem:
     line: int
     session: str | None
-    sentence: str
+    """The id of the session that it costs."""
+    reason: str
 
 
-def read_archive(lines: Iterable[bytes]) -> Iterator[Readable | Problem]:
+def read_archive(lines: Iterable[bytes]) -> Iterator[SessionRecord | Problem]:
     """Yield each session of an archive, or its problem. Raises BadArgument if the file is no archive."""
     numbered = enumerate(lines, 1)
     check_header(next(numbered, (1, b""))[1])
@@ -85,37 +77,29 @@ def _not_an_archive(found: str) -> BadArgument:
     )
 
 
-@dataclass(slots=True)
-class _Session:
-    """A session whose end line has not come yet."""
-
-    line: int
-    session: ArchivedSession
-    entries: list[Entry] = field(default_factory=list[Entry])
-    problem: Problem | None = None
-
-    def finished(self) -> Readable | Problem:
-        record = SessionRecord(session=self.session, entries=self.entries)
-        return self.problem or Readable(line=self.line, record=record)
-
-
 class _Reader:
     """The state between lines: the current session, or that lines are skipped up to the next one."""
 
     def __init__(self) -> None:
-        self._current: _Session | None = None
+        self._current: SessionRecord | None = None
+        self._problem: Problem | None = None
+        """The first problem of the current session."""
         self._skipping = False
 
-    def read_line(self, number: int, line: bytes) -> Iterator[Readable | Problem]:
+    def read_line(self, number: int, line: bytes) -> Iterator[SessionRecord | Problem]:
         try:
             yield from self._add(number, decode_line(line))
         except (InvalidInput, msgspec.DecodeError, ValueError, RecursionError) as error:
             yield from self._report(number, one_line(str(error), 300) or type(error).__name__)
 
-    def _add(self, number: int, part: ArchivedSession | Entry | End) -> Iterator[Readable | Problem]:
+    def _add(self, number: int, part: ArchivedSession | Entry | End) -> Iterator[SessionRecord | Problem]:
         if isinstance(part, ArchivedSession):
             yield from self.finish()
-            self._current, self._skipping = _Session(number, part), False
+            self._current, self._problem, self._skipping = (
+                SessionRecord(session=part, entries=[], line=number),
+                None,
+                False,
+            )
             _check_session(part)
         elif self._current is None:
             raise ValueError("it belongs to no session")
@@ -125,32 +109,28 @@ class _Reader:
         else:
             _check_end(part, self._current)
             current, self._current = self._current, None
-            yield current.finished()
+            yield self._problem or current
 
     def _report(self, number: int, reason: str) -> Iterator[Problem]:
         """Report the first problem of a session at its end, and lines outside a session once."""
         if self._current is not None:
-            self._current.problem = self._current.problem or _problem(number, reason, self._current.session)
+            self._problem = self._problem or Problem(line=number, session=self._current.session.id, reason=reason)
         elif not self._skipping:
             self._skipping = True
-            yield _problem(number, reason)
+            yield Problem(line=number, session=None, reason=reason)
 
     def finish(self) -> Iterator[Problem]:
         """Report a session whose end line is missing."""
         if self._current is not None:
             current, self._current = self._current, None
-            yield current.problem or _problem(current.line, "its end line is missing", current.session)
-
-
-def _problem(line: int, reason: str, session: ArchivedSession | None = None) -> Problem:
-    name = f"session {session.id} was not imported" if session else "malformed"
-    return Problem(line=line, session=session and session.id, sentence=f"line {line}: {name}: {reason}")
+            missing = Problem(line=current.line, session=current.session.id, reason="its end line is missing")
+            yield self._problem or missing
 
 
 # Checks beyond types
 
 
-def _check_entry(entry: Entry, current: _Session) -> None:
+def _check_entry(entry: Entry, current: SessionRecord) -> None:
     session, last = current.session, current.entries[-1].seq if current.entries else 0
     if not last < entry.seq < session.next_seq:
         raise ValueError(f"entry {entry.seq} does not follow {last} below {session.next_seq}")
@@ -160,7 +140,7 @@ def _check_entry(entry: Entry, current: _Session) -> None:
         raise ValueError(f"entry {entry.seq} is hidden by operation {entry.hidden_by}, which is missing")
 
 
-def _check_end(end: End, current: _Session) -> None:
+def _check_end(end: End, current: SessionRecord) -> None:
     found = len(current.entries)
     if (end.session, end.entries) != (current.session.id, found):
         raise ValueError(f"the end line promises {end.entries} entries of {end.session}, found {found}")

@@ -12,7 +12,7 @@ from palaver.model.turn import Outbound
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.visibility import find, lock_session
 from palaver.store.queue.inbox import move_waiting
-from palaver.store.records import micros
+from palaver.store.records import micros, placeholders
 from palaver.store.results import OperationKind
 
 
@@ -49,11 +49,8 @@ def find_attachable(target: str, place: SessionKey, principal: Principal) -> Sta
 def has_other_speakers(session: Session, principal: Principal) -> Statements[bool]:
     """Return whether others spoke in it, or in what it is a branch of, even if they have left."""
     names = ("", *sorted(principal.identities))
-    others = yield (
-        f"SELECT 1 FROM participants WHERE session_no = ? AND identity NOT IN ({', '.join('?' * len(names))}) LIMIT 1",
-        (session.number, *names),
-    )
-    return bool(others)
+    where = f"session_no = ? AND identity NOT IN ({placeholders(names)})"
+    return bool((yield f"SELECT 1 FROM participants WHERE {where} LIMIT 1", (session.number, *names)))
 
 
 @transaction

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 from palaver.db.transaction import Statements, Value, transaction
+from palaver.store.records import placeholders
 
 _IDS_PER_QUERY = 500
 
@@ -30,7 +31,7 @@ def referenced_among(names: Collection[str]) -> Statements[set[str]]:
     wanted, held = sorted(names), set[str]()
     for start in range(0, len(wanted), _IDS_PER_QUERY):
         page = tuple(wanted[start : start + _IDS_PER_QUERY])
-        rows = yield f"SELECT DISTINCT sha256 FROM attachments WHERE sha256 IN ({', '.join('?' * len(page))})", page
+        rows = yield f"SELECT DISTINCT sha256 FROM attachments WHERE sha256 IN ({placeholders(page)})", page
         held.update(row[0] for row in rows)
     return held
 

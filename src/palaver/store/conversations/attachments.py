@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from palaver.db.transaction import INBOX, Lock, Notify, Row, Statements, transaction
+from palaver.db.transaction import INBOX, Lock, Notify, Statements, transaction
 from palaver.model.attachment import Attachment
 from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
@@ -11,7 +11,7 @@ from palaver.model.session import Principal
 from palaver.model.turn import Received, Turn
 from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.transcript import SEQS
-from palaver.store.conversations.visibility import visible_to
+from palaver.store.conversations.visibility import Filter, visible_to
 from palaver.store.queue.inbox import read_waiting
 from palaver.store.records import INBOX_COLUMNS, entries_of, file_digests, inbound_body, received_of
 
@@ -44,38 +44,30 @@ def set_files(received: Received, files: Sequence[Attachment]) -> Statements[Non
 @transaction
 def find(name: str, principal: Principal) -> Statements[Attachment]:
     """Find a file by id in a conversation that the principal can read; hidden entries only for those who see all."""
-    seen, shown = visible_to(principal), "" if principal.sees_all else " AND e.hidden_by IS NULL"
-    rows = yield (
-        "SELECT e.body, a.sha256 FROM attachments a JOIN entries e ON e.id = a.holder"
-        f" JOIN sessions s ON s.no = e.id / {SEQS}"
-        f" WHERE a.kind = 'entry' AND a.sha256 >= ? AND a.sha256 < ? AND {seen.sql}{shown} ORDER BY e.id LIMIT 2",
-        (*_range(name), *seen.values),
-    )
-    return _only(name, rows)
+    seen = visible_to(principal)
+    shown = Filter("1 = 1" if principal.sees_all else "e.hidden_by IS NULL")
+    return (yield from _find(name, Filter.all([seen, shown])))
 
 
 @transaction
 def find_in_turn(turn: Turn, name: str) -> Statements[Attachment]:
     """Find a file by id among the shown entries of the turn's session."""
     first = turn.session_number * SEQS
+    where = "a.holder >= ? AND a.holder < ? AND e.hidden_by IS NULL"
+    return (yield from _find(name, Filter(where, (first, first + SEQS))))
+
+
+def _find(name: str, where: Filter) -> Statements[Attachment]:
+    """Return the one file in these entries. It can be in several of them; two different files are ambiguous."""
+    prefix = name.strip().lower()
+    if len(prefix) < _SHORTEST_PREFIX:
+        raise NotFound("file", prefix)
     rows = yield (
         "SELECT e.body, a.sha256 FROM attachments a JOIN entries e ON e.id = a.holder"
-        " WHERE a.kind = 'entry' AND a.holder >= ? AND a.holder < ? AND a.sha256 >= ? AND a.sha256 < ?"
-        "  AND e.hidden_by IS NULL ORDER BY e.id LIMIT 2",
-        (first, first + SEQS, *_range(name)),
+        f" JOIN sessions s ON s.no = e.id / {SEQS} WHERE a.kind = 'entry' AND a.sha256 >= ? AND a.sha256 < ?"
+        f" AND {where.sql} ORDER BY e.id LIMIT 2",
+        (prefix, prefix + "\x7f", *where.values),
     )
-    return _only(name, rows)
-
-
-def _range(name: str) -> tuple[str, str]:
-    name = name.strip().lower()
-    if len(name) < _SHORTEST_PREFIX:
-        raise NotFound("file", name)
-    return name, name + "\x7f"
-
-
-def _only(name: str, rows: Sequence[Row]) -> Attachment:
-    """Return the one file in these rows. It can be in several entries; two different files are ambiguous."""
     kept = {row[1] for row in rows}
     if len(kept) != 1:
         raise NotFound("file", name)

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from palaver.db.transaction import INBOX, OUTBOX, Lock, Notify, Row, Statements, Value, key_topic, transaction
 from palaver.model.key import SessionKey
-from palaver.model.source import Source, decode_id, encode_id
+from palaver.model.source import decode_id, encode_id
 from palaver.model.turn import account_text
 from palaver.store.people.grants import ChangeKind, record
 from palaver.store.queue.inbox import OPEN_TURN, move_waiting
@@ -114,8 +114,8 @@ def _keys(platform: str, account: str, chat: str) -> Statements[list[SessionKey]
 def _move_conversation(old: SessionKey, new: SessionKey, account: str | None) -> Statements[None]:
     yield from rekey(old, new)
     begun: list[Row] = yield "SELECT no, origin FROM sessions WHERE key IN (?, ?)", (old.text, new.text)
-    led = _with_chat(begun, (old.platform, account, old.chat), new.chat)
-    yield "UPDATE sessions SET origin = ? WHERE no = ?", [(source, name[0]) for name, source in led]
+    place = (old.platform, account, old.chat)
+    yield "UPDATE sessions SET origin = ? WHERE no = ?", _with_chat(begun, place, new.chat)
     # Undoing an operation in another chat leads to the new key.
     for column in ("from_key", "to_key"):
         yield f"UPDATE operations SET {column} = ? WHERE {column} = ?", (new.text, old.text)
@@ -123,38 +123,25 @@ def _move_conversation(old: SessionKey, new: SessionKey, account: str | None) ->
 
 def _readdress(platform: str, account: str | None, old: str, new: str) -> Statements[None]:
     """Update the addresses that answers and output go to."""
-    place, pattern = (platform, account, old), _containing(json_text(old))
+    place = (platform, account, old)
+    pattern = "%" + re.sub(r"[!%_]", r"!\g<0>", json_text(old)) + "%"
     routes: list[Row] = yield "SELECT key, address FROM routes WHERE address LIKE ? ESCAPE '!'", (pattern,)
     homes: list[Row] = yield "SELECT profile, platform, address FROM home_channels", ()
-    yield (
-        "UPDATE routes SET address = ? WHERE key = ?",
-        [(source, *name) for name, source in _with_chat(routes, place, new)],
-    )
-    yield (
-        "UPDATE home_channels SET address = ? WHERE profile = ? AND platform = ?",
-        [(source, *name) for name, source in _with_chat(homes, place, new)],
-    )
+    yield "UPDATE routes SET address = ? WHERE key = ?", _with_chat(routes, place, new)
+    yield "UPDATE home_channels SET address = ? WHERE profile = ? AND platform = ?", _with_chat(homes, place, new)
 
 
-def _with_chat(rows: list[Row], place: tuple[str, str | None, str], new: str) -> list[tuple[tuple[Value, ...], str]]:
-    """Return the rows whose last column is a source in that chat: the other columns, and the new source."""
-    found = [(row[:-1], source_of(row[-1])) for row in rows]
+def _with_chat(rows: list[Row], place: tuple[str, str | None, str], new: str) -> list[tuple[Value, ...]]:
+    """Return the rows whose last column is a source in that chat: the source in the new chat, then the other columns.
+
+    It names no message to reply to, since that is not in the new chat.
+    """
+    found = [(source_of(row[-1]), row[:-1]) for row in rows]
     return [
-        (name, source_text(_at(source, new)))
-        for name, source in found
+        (source_text(replace(source, chat_id=new, message_id=None)), *names)
+        for source, names in found
         if (source.platform, source.account, source.chat) == place
     ]
-
-
-def _containing(text: str) -> str:
-    """Return a LIKE pattern for rows that contain the text."""
-    literal = re.sub(r"[!%_]", r"!\g<0>", text)
-    return f"%{literal}%"
-
-
-def _at(address: Source, chat: str) -> Source:
-    """Return an address in another chat, without the message to reply to, which is not there."""
-    return replace(address, chat_id=chat, message_id=None)
 
 
 def _redirect_sends(account: str, old: str, new: str) -> Statements[None]:

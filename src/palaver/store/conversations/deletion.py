@@ -2,21 +2,21 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import NamedTuple
 
 from palaver.db.transaction import Database, Lock, Row, Statements, Value, transaction
 from palaver.model.errors import BadArgument, SessionBusy
 from palaver.model.session import Principal, Session
+from palaver.model.turn import SessionState
 from palaver.model.value import value
 from palaver.store.conversations.attachment_refs import drop_refs
 from palaver.store.conversations.sessions import check_not_busy
 from palaver.store.conversations.transcript import SEQS, write_journal
-from palaver.store.conversations.visibility import Filter, get, get_visible
+from palaver.store.conversations.visibility import Filter, get_visible, select_sessions
 from palaver.store.people.usage import sum_all_ended_turns
 from palaver.store.queue.cause import OF_OPERATION, OF_SESSION, OF_TURN, CauseKind
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, CHANGE, ORIGINAL
 from palaver.store.queue.outbox import REPLIES, delete_sends
-from palaver.store.records import SESSION_COLUMNS, instant, micros, session_of
+from palaver.store.records import instant_or_none, micros, placeholders
 from palaver.store.status.session_list import ListFilter, session_filter
 
 _SESSIONS_PER_BATCH = 50
@@ -198,19 +198,13 @@ class PruneRule:
             )
 
 
-class _Cutoff(NamedTuple):
-    """The oldest session that is kept."""
-
-    last_active: int
-    number: int
-
-
 @value
 class Survey:
     """What a rule would delete now. `prune` deletes nothing else."""
 
     rule: PruneRule
     mark: tuple[int, int] | None
+    """Last activity and number of the oldest session that is kept."""
     sessions: int
     entries: int
     oldest: datetime | None = None
@@ -226,10 +220,19 @@ class Pruned:
     busy: int = 0
     """Skipped because a turn or process still uses them."""
 
+    def __add__(self, more: "Pruned") -> "Pruned":
+        return Pruned(
+            sessions=self.sessions + more.sessions, entries=self.entries + more.entries, busy=self.busy + more.busy
+        )
+
+
+def _ended(rule: PruneRule, principal: Principal) -> Filter:
+    wanted = ListFilter(platform=rule.platform, profile=rule.profile, state=SessionState.ENDED)
+    return session_filter(wanted, principal)
+
 
 def _prunable(rule: PruneRule, principal: Principal, mark: tuple[int, int] | None) -> Filter:
-    fits = session_filter(ListFilter(platform=rule.platform, profile=rule.profile), principal)
-    parts = [fits, Filter("s.ended IS NOT NULL")]
+    parts = [_ended(rule, principal)]
     if rule.ended_before is not None:
         parts.append(Filter("s.ended < ?", (micros(rule.ended_before),)))
     if mark is not None:
@@ -250,32 +253,30 @@ def survey(rule: PruneRule, principal: Principal) -> Statements[Survey]:
         where.values,
     )
     sessions, entries, oldest, newest = rows[0]
-    sample = yield (
-        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE {where.sql} ORDER BY s.last_active, s.no LIMIT {_SAMPLE_SIZE}",
-        where.values,
-    )
+    oldest_first = f"{where.sql} ORDER BY s.last_active, s.no LIMIT {_SAMPLE_SIZE}"
+    sample = yield from select_sessions(oldest_first, *where.values)
     return Survey(
         rule=rule,
         mark=mark,
         sessions=sessions,
         entries=int(entries),
-        oldest=None if oldest is None else instant(oldest),
-        newest=None if newest is None else instant(newest),
-        sample=tuple(map(session_of, sample)),
+        oldest=instant_or_none(oldest),
+        newest=instant_or_none(newest),
+        sample=tuple(sample),
     )
 
 
-def _find_cutoff(rule: PruneRule, principal: Principal) -> Statements[_Cutoff | None]:
-    """Return None if there are fewer sessions than to keep."""
+def _find_cutoff(rule: PruneRule, principal: Principal) -> Statements[tuple[int, int] | None]:
+    """Return the oldest session that is kept; None if there are fewer sessions than to keep."""
     if not rule.keep_newest:
         return None
-    fits = session_filter(ListFilter(platform=rule.platform, profile=rule.profile), principal)
+    fits = _ended(rule, principal)
     rows = yield (
-        f"SELECT s.last_active, s.no FROM sessions s WHERE s.ended IS NOT NULL AND {fits.sql}"
+        f"SELECT s.last_active, s.no FROM sessions s WHERE {fits.sql}"
         " ORDER BY s.last_active DESC, s.no DESC LIMIT 1 OFFSET ?",
         (*fits.values, rule.keep_newest - 1),
     )
-    return _Cutoff(*rows[0]) if rows else None
+    return (rows[0][0], rows[0][1]) if rows else None
 
 
 async def prune(
@@ -288,16 +289,8 @@ async def prune(
 ) -> Pruned:
     """Delete what the survey found, in many small transactions with whole sessions."""
     done, after = Pruned(), 0
-    while found.sessions:
-        batch = await database.read(_next_batch(found, principal, after))
-        if not batch:
-            break
-        removed = await database.transact(_remove_batch(found, principal, batch, now))
-        done = Pruned(
-            sessions=done.sessions + removed.sessions,
-            entries=done.entries + removed.entries,
-            busy=done.busy + removed.busy,
-        )
+    while found.sessions and (batch := await database.read(_next_batch(found, principal, after))):
+        done += await database.transact(_remove_batch(found, principal, batch, now))
         after = batch[-1]
         progress(done)
     return done
@@ -324,23 +317,16 @@ def _next_batch(found: Survey, principal: Principal, after: int) -> Statements[l
 
 @transaction
 def _remove_batch(found: Survey, principal: Principal, numbers: Sequence[int], now: datetime) -> Statements[Pruned]:
-    marks = ", ".join("?" * len(numbers))
-    keys = yield f"SELECT DISTINCT key FROM sessions WHERE no IN ({marks}) ORDER BY key", tuple(numbers)
-    for row in keys:
-        yield Lock(row[0])
+    these = f"no IN ({placeholders(numbers)})"
+    for (key,) in (yield f"SELECT DISTINCT key FROM sessions WHERE {these} ORDER BY key", tuple(numbers)):
+        yield Lock(key)
     where = _prunable(found.rule, principal, found.mark)
-    rows = yield (
-        f"SELECT s.no FROM sessions s WHERE s.no IN ({marks}) AND {where.sql} ORDER BY s.no",
-        (*numbers, *where.values),
-    )
-    sessions = entries = busy = 0
-    for (number,) in rows:
-        session = yield from get(number)
+    pruned = Pruned()
+    for session in (yield from select_sessions(f"s.{these} AND {where.sql} ORDER BY s.no", *numbers, *where.values)):
         try:
             yield from _check_not_in_use(session)
+            removed = yield from _remove(session, now)
+            pruned += Pruned(sessions=1, entries=removed.entries)
         except SessionBusy:
-            busy += 1
-            continue
-        removed = yield from _remove(session, now)
-        sessions, entries = sessions + 1, entries + removed.entries
-    return Pruned(sessions=sessions, entries=entries, busy=busy)
+            pruned += Pruned(busy=1)
+    return pruned

@@ -6,8 +6,9 @@ from palaver.db.transaction import Lock, Statements, transaction
 from palaver.model.key import SessionKey
 from palaver.model.session import EndReason, Session
 from palaver.store.conversations.sessions import end, open_by_key, reset_reason
+from palaver.store.conversations.visibility import select_sessions
 from palaver.store.queue.inbox import OPEN_TURN
-from palaver.store.records import SESSION_COLUMNS, instant, micros, session_of
+from palaver.store.records import instant, micros
 from palaver.store.results import ResetRule
 
 
@@ -15,12 +16,9 @@ from palaver.store.results import ResetRule
 def list_idle(since: datetime, until: datetime, after: Session | None, limit: int) -> Statements[list[Session]]:
     """List a page of open sessions in which a person last spoke between these times."""
     last = (micros(after.last_human), after.number) if after else (micros(since), 0)
-    rows = yield (
-        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.ended IS NULL AND s.last_human <= ?"
-        " AND (s.last_human, s.no) > (?, ?) ORDER BY s.last_human, s.no LIMIT ?",
-        (micros(until), *last, limit),
-    )
-    return [session_of(row) for row in rows]
+    where = "s.ended IS NULL AND s.last_human <= ? AND (s.last_human, s.no) > (?, ?)"
+    order = "ORDER BY s.last_human, s.no LIMIT ?"
+    return (yield from select_sessions(f"{where} {order}", micros(until), *last, limit))
 
 
 @transaction
@@ -41,12 +39,7 @@ def expire(session: Session, rule: ResetRule, now: datetime) -> Statements[EndRe
 
 @transaction
 def list_unfinalised(limit: int) -> Statements[list[Session]]:
-    rows = yield (
-        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.ended IS NOT NULL AND s.finalised IS NULL"
-        " ORDER BY s.no LIMIT ?",
-        (limit,),
-    )
-    return [session_of(row) for row in rows]
+    return (yield from select_sessions("s.ended IS NOT NULL AND s.finalised IS NULL ORDER BY s.no LIMIT ?", limit))
 
 
 @transaction

@@ -21,23 +21,15 @@ from palaver.store.conversations.sessions import (
     end,
     open_by_key,
     reopen,
+    route,
     routed_session,
 )
 from palaver.store.conversations.transcript import SEQS, load_visible, show, write_journal
 from palaver.store.conversations.undo_log import Operation
-from palaver.store.conversations.visibility import get, get_visible, lock_session, visible_to
+from palaver.store.conversations.visibility import get, get_visible, lock_session, select_sessions, visible_to
 from palaver.store.queue.inbox import ORIGINAL, SAME_MESSAGE, Retry, accept, fail, list_waiting, record_mentions
 from palaver.store.queue.revisions import undo_revision
-from palaver.store.records import (
-    REPLIES,
-    SESSION_COLUMNS,
-    chat_columns,
-    entries_of,
-    from_json,
-    micros,
-    session_of,
-    source_text,
-)
+from palaver.store.records import REPLIES, chat_columns, entries_of, from_json, micros, placeholders
 from palaver.store.results import OperationKind, Undone
 
 ABANDONED = "the conversation was left for another before this was answered"
@@ -185,9 +177,8 @@ def _recall(
 def _check_took_part(key: SessionKey, principal: Principal, *sessions: str | None) -> Statements[None]:
     """Raise NotFound unless the principal took part in one of these sessions."""
     seen = visible_to(principal)
-    marks = ", ".join("?" * len(sessions))
-    rows = yield f"SELECT 1 FROM sessions s WHERE s.id IN ({marks}) AND {seen.sql}", (*sessions, *seen.values)
-    if not rows:
+    where = f"s.id IN ({placeholders(sessions)}) AND {seen.sql}"
+    if not (yield f"SELECT 1 FROM sessions s WHERE {where}", (*sessions, *seen.values)):
         raise NotFound("conversation", key.text)
 
 
@@ -224,9 +215,8 @@ def _return_to_left(
 
 def _find_left(before: str | None) -> Statements[Session | None]:
     """Return the session that was left; None if there was none, it was not imported, or nobody can continue it."""
-    rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.id = ?", (before,)
-    left = session_of(rows[0]) if rows else None
-    return None if left and left.end_reason is EndReason.UNLINKED else left
+    found = yield from select_sessions("s.id = ?", before)
+    return found[0] if found and found[0].end_reason is not EndReason.UNLINKED else None
 
 
 def _reopen_here(
@@ -240,7 +230,7 @@ def _reopen_here(
         yield from check_not_busy(left)
     yield from detach_all(key, now, entering=left)
     yield from reopen(left.number, key, now)
-    yield from _route(key, left)
+    yield from route(key, left.number, left.origin, keep_address=True)
     return Undone(kind=kind, session=left.id)
 
 
@@ -258,16 +248,7 @@ def _return_to_old_key(session: Session, operation: Operation, now: datetime) ->
     if reason is None and (yield from open_by_key(home)) is None:
         yield from detach_all(home, now)
         yield from reopen(session.number, home, now)
-        yield from _route(home, session)
-
-
-def _route(key: SessionKey, session: Session) -> Statements[None]:
-    """Route a key to a session, and keep its address."""
-    yield (
-        "INSERT INTO routes (key, session_no, address) VALUES (?, ?, ?)"
-        " ON CONFLICT (key) DO UPDATE SET session_no = excluded.session_no",
-        (key.text, session.number, source_text(session.origin)),
-    )
+        yield from route(home, session.number, session.origin, keep_address=True)
 
 
 @transaction

@@ -2,8 +2,8 @@
 
 import secrets
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import datetime
-from typing import NamedTuple
 
 from palaver.db.transaction import Lock, Statements, transaction
 from palaver.model.errors import SessionBusy
@@ -24,7 +24,7 @@ from palaver.model.source import Source, identity_of
 from palaver.model.text import one_line
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attach import detach_all
-from palaver.store.conversations.visibility import find, get, get_visible, lock_session
+from palaver.store.conversations.visibility import find, get, get_visible, lock_session, select_sessions
 from palaver.store.records import SESSION_COLUMNS, instant, json_text, micros, session_of, source_text
 from palaver.store.results import Opened, Opening, OperationKind, ResetRule
 
@@ -37,14 +37,17 @@ _ID_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 def new_id(now: datetime) -> str:
     """Make an id that sorts by time: ten characters of milliseconds, then sixteen random ones."""
-    number = (micros(now) // 1000 << 80) | secrets.randbits(80)
-    return "".join(_ID_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
+    return id_text((micros(now) // 1000 << 80) | secrets.randbits(80), 26)
+
+
+def id_text(number: int, length: int) -> str:
+    return "".join(_ID_ALPHABET[(number >> 5 * place) & 31] for place in reversed(range(length)))
 
 
 @transaction
 def open_by_key(key: SessionKey) -> Statements[Session | None]:
-    rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.key = ? AND s.ended IS NULL", (key.text,)
-    return session_of(rows[0]) if rows else None
+    found = yield from select_sessions("s.key = ? AND s.ended IS NULL", key.text)
+    return found[0] if found else None
 
 
 @transaction
@@ -53,14 +56,7 @@ def routed_session(key: SessionKey) -> Statements[Session | None]:
 
     A key without a route leads to the session used last, if that ended automatically.
     """
-    return (yield from _find_routed(key, None)).session
-
-
-class _Routed(NamedTuple):
-    session: Session | None = None
-    takes_part: bool = False
-    is_alone: bool = False
-    """Nobody else takes part, and no place is attached."""
+    return (yield from _find_routed(key, None))[0]
 
 
 _TAKES_PART = "EXISTS (SELECT 1 FROM participants p WHERE p.identity = ? AND p.session_no = s.no AND p.left_at IS NULL)"
@@ -78,17 +74,17 @@ _LATEST = (
 )
 
 
-def _find_routed(key: SessionKey, identity: str | None) -> Statements[_Routed]:
-    """Return the session that a key leads to, and whether the identity takes part in it."""
+def _find_routed(key: SessionKey, identity: str | None) -> Statements[tuple[Session | None, bool, bool]]:
+    """Return the session that a key leads to, and whether the identity takes part in it and is alone there."""
     rows = yield _ROUTED, (identity, identity, key.text)
     is_routed = bool(rows)
     if not is_routed:
         rows = yield _LATEST, (identity, identity, key.text)
     found = session_of(rows[0][2:]) if rows and rows[0][2] is not None else None
     if found is None or (found.end_reason in DELIBERATE_ENDS if is_routed else found.end_reason not in AUTOMATIC_ENDS):
-        return _Routed()
+        return None, False, False
     takes_part, no_others = rows[0][:2]
-    return _Routed(found, bool(takes_part), bool(takes_part and no_others))
+    return found, bool(takes_part), bool(takes_part and no_others)
 
 
 @transaction
@@ -219,9 +215,9 @@ def _person_takes_part(number: int, identity: str | None) -> Statements[bool]:
 
 
 @transaction
-def route(key: SessionKey, number: int, source: Source) -> Statements[None]:
+def route(key: SessionKey, number: int, source: Source, *, keep_address: bool = False) -> Statements[None]:
     """Route a key to a session. The address of a chat never changes; that of a person is where they spoke last."""
-    address = "routes.address" if key.platform else "excluded.address"
+    address = "routes.address" if key.platform or keep_address else "excluded.address"
     yield (
         "INSERT INTO routes (key, session_no, address) VALUES (?, ?, ?)"
         f" ON CONFLICT (key) DO UPDATE SET session_no = excluded.session_no, address = {address}",
@@ -382,9 +378,7 @@ def suggest_title(session: str, title: str) -> Statements[str | None]:
 @transaction
 def set_override(session: str, override: ModelOverride | None, principal: Principal) -> Statements[Session]:
     found = yield from get_visible(session, principal)
-    text = None
-    if override:
-        fields = {"model": override.model, "provider": override.provider, "base_url": override.base_url}
-        text = json_text({name: value for name, value in fields.items() if value is not None})
+    fields = asdict(override) if override else {}
+    text = json_text({name: value for name, value in fields.items() if value is not None}) if fields else None
     yield "UPDATE sessions SET override = ? WHERE no = ?", (text, found.number)
     return (yield from get(found.number))

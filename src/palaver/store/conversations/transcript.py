@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from palaver.db.transaction import JOURNAL, Lock, Notify, Row, Statements, Value, transaction
+from palaver.db.transaction import JOURNAL, Lock, Notify, Statements, Value, transaction
 from palaver.model.compaction import CompactionPlan, check_gain
 from palaver.model.errors import NothingToCompact
 from palaver.model.key import SessionKey
 from palaver.model.redact import redact
 from palaver.model.session import Principal, Session
 from palaver.model.transcript import Entry, Role, start_of_last_turns
-from palaver.model.turn import Turn
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.sessions import check_not_busy, open_by_key
@@ -20,12 +19,6 @@ from palaver.store.results import OperationKind, Undone
 
 SEQS = 1 << 24
 """Entry ids are session number * SEQS + seq."""
-
-
-@transaction
-def load(turn: Turn) -> Statements[list[Entry]]:
-    """Load the shown entries of a turn's session: its view is made of them."""
-    return (yield from load_shown(turn.session_number))
 
 
 _SHOWN_FROM = f"(SELECT no * {SEQS} + shown_from FROM sessions WHERE no = ?)"
@@ -52,20 +45,7 @@ def load_visible(session: str, principal: Principal) -> Statements[list[Entry]]:
 @transaction
 def load_all(session: str, principal: Principal) -> Statements[list[Entry]]:
     """Load hidden entries too, each with the operation that hides it: for audits."""
-    found = yield from get_visible(session, principal)
-    rows = yield (
-        "SELECT body, hidden_by FROM entries WHERE id >= ? AND id < ? ORDER BY id",
-        (found.number * SEQS, (found.number + 1) * SEQS),
-    )
-    return _with_hidden_by(rows)
-
-
-def _with_hidden_by(rows: Sequence[Row]) -> list[Entry]:
-    entries = entries_of(row[0] for row in rows)
-    return [
-        entry if row[1] is None else entry._replace(hidden_by=str(row[1]))
-        for entry, row in zip(entries, rows, strict=True)
-    ]
+    return (yield from page(session, principal, limit=SEQS, hidden=True))
 
 
 @transaction
@@ -85,15 +65,15 @@ def page(
     if not hidden:
         shown_from = yield f"SELECT {_SHOWN_FROM}", (found.number,)
         first = max(first, shown_from[0][0] - 1)
-    only_shown, order = (
-        "" if hidden else " AND hidden_by IS NULL",
-        "ASC" if after is not None and not before else "DESC",
-    )
+    only_shown = "" if hidden else " AND hidden_by IS NULL"
+    order = "ASC" if after is not None and not before else "DESC"
     rows = yield (
-        f"SELECT body, hidden_by FROM entries WHERE id > ? AND id < ?{only_shown} ORDER BY id {order} LIMIT ?",
+        f"SELECT id, body, hidden_by FROM entries WHERE id > ? AND id < ?{only_shown} ORDER BY id {order} LIMIT ?",
         (first, last, limit),
     )
-    return _with_hidden_by(rows if order == "ASC" else rows[::-1])
+    rows = sorted(rows)
+    entries = zip(entries_of(row[1] for row in rows), rows, strict=True)
+    return [entry if row[2] is None else entry._replace(hidden_by=str(row[2])) for entry, row in entries]
 
 
 @transaction

@@ -1,6 +1,6 @@
 """The log of operations that can be undone: reset, switch, undo, compaction, branch, attach, handoff, revision."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from palaver.model.key import SessionKey
 from palaver.model.turn import Outbound
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.outbox import enqueue
-from palaver.store.records import from_json, json_text, micros
+from palaver.store.records import from_json, json_text, micros, placeholders
 from palaver.store.results import OperationKind
 
 _NO_DETAILS: Mapping[str, object] = {}
@@ -61,8 +61,8 @@ def latest(key: SessionKey, session_number: int | None, *kinds: OperationKind) -
     hidings, moves = ([kind.value for kind in kinds if (kind in HIDING) == hides] for hides in (True, False))
     rows = yield (
         f"SELECT {_COLUMNS} FROM operations WHERE undone_at IS NULL"
-        f" AND ((key = ? AND kind IN ({_marks(moves)})) OR (session_no = ? AND kind IN ({_marks(hidings)})))"
-        " ORDER BY at DESC, no DESC LIMIT 1",
+        f" AND ((key = ? AND kind IN ({placeholders(moves)}))"
+        f" OR (session_no = ? AND kind IN ({placeholders(hidings)}))) ORDER BY at DESC, no DESC LIMIT 1",
         (key.text, *moves, session_number, *hidings),
     )
     return _operation(rows[0]) if rows else None
@@ -81,10 +81,6 @@ _COLUMNS = "no, session_no, kind, details, from_session, from_key, to_key"
 def _operation(row: Row) -> Operation:
     number, session, kind, details, *course = row
     return Operation(number, session, OperationKind(kind), from_json(details), *course)
-
-
-def _marks(kinds: Sequence[str]) -> str:
-    return ", ".join("?" * len(kinds)) or "NULL"
 
 
 @transaction

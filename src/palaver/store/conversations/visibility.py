@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from palaver.db.transaction import Lock, Row, Statements, Value, transaction
+from palaver.db.transaction import Lock, Statements, Value, transaction
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session, lineage, newest_of_lineage
@@ -12,11 +12,18 @@ from palaver.store.records import SESSION_COLUMNS, placeholders, session_of
 
 
 @transaction
+def select_sessions(where: str, *values: Value) -> Statements[list[Session]]:
+    """Return the sessions `s` that meet a condition, which may be followed by an order and a limit."""
+    rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE {where}", values
+    return [session_of(row) for row in rows]
+
+
+@transaction
 def get(number: int) -> Statements[Session]:
-    rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.no = ?", (number,)
-    if not rows:
+    found = yield from select_sessions("s.no = ?", number)
+    if not found:
         raise NotFound("session", str(number))
-    return session_of(rows[0])
+    return found[0]
 
 
 class Filter(NamedTuple):
@@ -28,7 +35,8 @@ class Filter(NamedTuple):
     @classmethod
     def all(cls, parts: Iterable["Filter"]) -> "Filter":
         found = list(parts)
-        return cls(" AND ".join(part.sql for part in found), tuple(value for part in found for value in part.values))
+        sql = " AND ".join(part.sql for part in found) or "1 = 1"
+        return cls(sql, tuple(value for part in found for value in part.values))
 
 
 def visible_to(principal: Principal) -> Filter:
@@ -70,10 +78,10 @@ _EVERYONE_THERE = (
 @transaction
 def get_visible(session: str, principal: Principal) -> Statements[Session]:
     seen = visible_to(principal)
-    rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.id = ? AND {seen.sql}", (session, *seen.values)
-    if not rows:
+    found = yield from select_sessions(f"s.id = ? AND {seen.sql}", session, *seen.values)
+    if not found:
         raise NotFound("session", session)
-    return session_of(rows[0])
+    return found[0]
 
 
 @transaction
@@ -96,15 +104,15 @@ _MAX_NAMED = 5
 def find(text: str, principal: Principal) -> Statements[Session]:
     """Find a session by id, by a unique prefix of the id, or by title: the newest of that lineage."""
     text = text.strip()
-    rows = yield from _by_id_prefix(text, principal)
-    if len(rows) > 1:
-        ids = ", ".join(row[1] for row in rows[:_MAX_NAMED])
+    named = yield from _by_id_prefix(text, principal)
+    if len(named) > 1:
+        ids = ", ".join(each.id for each in named[:_MAX_NAMED])
         raise BadArgument("Several sessions begin with", found=text, allowed="a longer prefix", example=ids)
-    row = rows[0] if rows else (yield from _by_title(text, principal))
-    if row is None:
+    found = named or (yield from _by_title(text, principal))
+    if not found:
         yield from _check_prefix_length(text, principal)
         raise NotFound("session", text)
-    return session_of(row)
+    return found[-1]
 
 
 @transaction
@@ -112,8 +120,8 @@ def find_exactly(text: str, principal: Principal) -> Statements[Session]:
     """Find the only session with this id, prefix or exact title: for what cannot be undone."""
     text = text.strip()
     related = yield from _of_lineage(text, principal)
-    named = [*(yield from _by_id_prefix(text, principal)), *(row for row in related if row[5] == text)]
-    candidates = [session_of(row) for row in {row[1]: row for row in named or related}.values()]
+    named = [*(yield from _by_id_prefix(text, principal)), *(each for each in related if each.title == text)]
+    candidates = list({each.id: each for each in named or related}.values())
     matches = [session for session in candidates if session.id == text.lower()] or candidates
     if named and len(matches) == 1:
         return matches[0]
@@ -149,34 +157,30 @@ def _prefix_filter(text: str, principal: Principal) -> Filter:
     return Filter(f"s.id >= ? AND s.id < ? AND {seen.sql}", (name, name + "\x7f", *seen.values))
 
 
-def _by_id_prefix(text: str, principal: Principal) -> Statements[list[Row]]:
+def _by_id_prefix(text: str, principal: Principal) -> Statements[list[Session]]:
     if len(text) < _SHORTEST_PREFIX:
         return []
     where = _prefix_filter(text, principal)
-    return (
-        yield (
-            f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE {where.sql} ORDER BY s.id LIMIT {_MAX_NAMED + 1}",
-            where.values,
-        )
-    )
+    return (yield from select_sessions(f"{where.sql} ORDER BY s.id LIMIT {_MAX_NAMED + 1}", *where.values))
 
 
-def _by_title(text: str, principal: Principal) -> Statements[Row | None]:
-    rows = yield from _of_lineage(text, principal)
-    newest = newest_of_lineage(text, (row[5] for row in rows))
-    return next((row for row in reversed(rows) if row[5] == newest), None)
+def _by_title(text: str, principal: Principal) -> Statements[list[Session]]:
+    """Return the sessions with the newest title of this lineage, newest last."""
+    related = yield from _of_lineage(text, principal)
+    newest = newest_of_lineage(text, (each.title or "" for each in related))
+    return [each for each in related if each.title == newest]
 
 
-def _of_lineage(text: str, principal: Principal) -> Statements[list[Row]]:
+def _of_lineage(text: str, principal: Principal) -> Statements[list[Session]]:
     """Return the sessions with exactly this title, or this title and a number, newest last."""
     seen = visible_to(principal)
     base, _ = lineage(text)
     # Without this SQLite scans everyone's sessions.
     names = () if principal.sees_all else tuple(sorted(principal.identities))
     theirs = f"s.no IN (SELECT session_no FROM participants WHERE identity IN ({placeholders(names)})) AND "
-    rows = yield (
-        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE {theirs if names else ''}"
-        f"(s.title = ? OR s.title = ? OR substr(s.title, 1, ?) = ?) AND {seen.sql} ORDER BY s.no",
-        (*names, text, base, len(base) + 2, f"{base} #", *seen.values),
+    found = yield from select_sessions(
+        f"{theirs if names else ''}(s.title = ? OR s.title = ? OR substr(s.title, 1, ?) = ?) AND {seen.sql}"
+        " ORDER BY s.no",
+        *(*names, text, base, len(base) + 2, f"{base} #", *seen.values),
     )
-    return [row for row in rows if row[5] == text or lineage(row[5])[0] == base]
+    return [each for each in found if each.title == text or lineage(each.title or "")[0] == base]

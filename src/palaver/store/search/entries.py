@@ -8,7 +8,7 @@ from palaver.model.session import Principal, Session
 from palaver.model.transcript import Entry
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import get_visible, visible_to
-from palaver.store.records import SESSION_COLUMNS, entries_of, session_of
+from palaver.store.records import SESSION_COLUMNS, entries_of, placeholders, session_of
 from palaver.store.search.index import Document, make_documents
 
 _INDEXED_KINDS = frozenset({"append", "delete"})
@@ -117,11 +117,9 @@ def participant_sessions(principal: Principal, session: str | None) -> Statement
     if session is not None:
         return [(yield from get_visible(session, principal)).number]
     names = tuple(sorted(principal.identities))
-    marks = ", ".join("?" * len(names))
     rows = yield (
-        f"SELECT DISTINCT session_no FROM participants WHERE identity IN ({marks}) LIMIT {MAX_SCOPE_SESSIONS + 1}"
-        if names
-        else "SELECT 1 WHERE 1 = 0",
+        f"SELECT DISTINCT session_no FROM participants WHERE identity IN ({placeholders(names)})"
+        f" LIMIT {MAX_SCOPE_SESSIONS + 1}",
         names,
     )
     return [row[0] for row in rows] if len(rows) <= MAX_SCOPE_SESSIONS else None
@@ -141,7 +139,7 @@ def _select_visible(
         return []
     seen = visible_to(principal)
     ids = _padded(entries)
-    marks = ", ".join("?" * len(ids))
+    marks = placeholders(ids)
     # Name the sessions and check visibility row by row, or the planner may scan all sessions.
     values: tuple[Value, ...] = (*ids, *(each // SEQS for each in ids), *seen.values, *seen.values)
     return (
@@ -190,5 +188,4 @@ def load_neighbours(session: int, seq: int, count: int) -> Statements[tuple[tupl
 
 @transaction
 def count_existing(entries: Sequence[int]) -> Statements[int]:
-    marks = ", ".join("?" * len(entries))
-    return (yield f"SELECT count(*) FROM entries WHERE id IN ({marks})", tuple(entries))[0][0]
+    return (yield f"SELECT count(*) FROM entries WHERE id IN ({placeholders(entries)})", tuple(entries))[0][0]

@@ -6,6 +6,7 @@ itself intersects every filter of a search.
 """
 
 from collections.abc import Iterable, Iterator
+from enum import StrEnum
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
@@ -14,13 +15,6 @@ from palaver.model.tokenizer import TOKENIZER_VERSION, index_terms, split_pages,
 from palaver.model.transcript import Entry
 from palaver.store.conversations.visibility import Filter
 from palaver.store.records import micros
-
-
-def join_filters(parts: Iterable[Filter]) -> Filter:
-    found = list(parts)
-    sql = " AND ".join(part.sql for part in found) or "1 = 1"
-    return Filter(sql, tuple(value for part in found for value in part.values))
-
 
 FORMAT = f"2/{TOKENIZER_VERSION}"
 """An index in another format is deleted and rebuilt."""
@@ -39,9 +33,9 @@ class Document(NamedTuple):
 def make_documents(entry_id: int, entry: Entry, session: int, platform: str) -> Iterator[Document]:
     if not entry.text:
         return
-    tags = [session_tag(session), role_tag(entry.role.value), platform_tag(platform)]
+    tags = [Tag.SESSION.term(session), Tag.ROLE.term(entry.role.value), Tag.PLATFORM.term(platform)]
     if entry.sender and entry.sender.id:
-        tags.append(person_tag(f"{platform}:{encode_id(entry.sender.id)}"))
+        tags.append(Tag.PERSON.term(f"{platform}:{encode_id(entry.sender.id)}"))
     for page, (start, end) in enumerate(split_pages(entry.text)):
         line = tokenize(entry.text[start:end])
         if not line.text.isspace():
@@ -55,24 +49,16 @@ def terms_of(body: str) -> list[str]:
     return [*index_terms(line), *extras[:-1].split("|")]
 
 
-def session_tag(number: int) -> str:
-    return f"_s{number}"
+class Tag(StrEnum):
+    SESSION = "s"
+    ROLE = "r"
+    PLATFORM = "m"
+    PERSON = "p"
 
-
-def role_tag(role: str) -> str:
-    return f"_r{role}"
-
-
-def platform_tag(platform: str) -> str:
-    return _hashed_tag("m", platform)
-
-
-def person_tag(identity: str) -> str:
-    return _hashed_tag("p", identity)
-
-
-def _hashed_tag(kind: str, value: str) -> str:
-    return f"_{kind}{blake2b(value.encode(errors='surrogatepass'), digest_size=8).hexdigest()}"
+    def term(self, value: str | int) -> str:
+        if self in {Tag.PLATFORM, Tag.PERSON}:
+            value = blake2b(str(value).encode(errors="surrogatepass"), digest_size=8).hexdigest()
+        return f"_{self}{value}"
 
 
 # Queries
@@ -116,6 +102,8 @@ class IndexQuery(NamedTuple):
     """If not None, only entries of these sessions match."""
     since: int | None
     until: int | None
+    bodies: bool
+    """Whether to return the beginning of each body, for ranking."""
 
 
 def needle_filters(query: IndexQuery, contains: str) -> Iterator[Filter]:
@@ -133,7 +121,10 @@ class Candidate(NamedTuple):
     page: int
     at: int
     body: str = ""
-    """Its beginning, if the caller wanted bodies."""
+    """Its first BODY_CHARS, if the query wants them."""
+
+
+BODY_CHARS = 16_384
 
 
 class IndexLost(Exception):
@@ -147,9 +138,7 @@ class Index(Protocol):
         """Index the journal to its end and return the number of entries. `purge` also wipes deleted words."""
         ...
 
-    async def candidates(
-        self, query: IndexQuery, after: Candidate | None, limit: int, *, bodies: bool
-    ) -> list[Candidate]:
+    async def candidates(self, query: IndexQuery, after: Candidate | None, limit: int) -> list[Candidate]:
         """Return the newest documents, or the newest older than `after`. Call `catch_up` first."""
         ...
 

@@ -17,6 +17,7 @@ from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import Filter
 from palaver.store.search.entries import JournalBatch, JournalRow, documents_of_changes, read_changes
 from palaver.store.search.index import (
+    BODY_CHARS,
     FORMAT,
     Candidate,
     Condition,
@@ -24,25 +25,21 @@ from palaver.store.search.index import (
     IndexLost,
     IndexQuery,
     TermSyntax,
-    join_filters,
     needle_filters,
     terms_of,
 )
 
 NEWEST_WINDOW = 2_000
 _SHORT_PREFIX = 3
-_BODY_CHARS = 16_384
 
 
 @transaction
-def find_candidates(
-    query: IndexQuery, after: Candidate | None, limit: int, *, bodies: bool
-) -> Statements[tuple[int, list[Candidate]]]:
+def find_candidates(query: IndexQuery, after: Candidate | None, limit: int) -> Statements[tuple[int, list[Candidate]]]:
     """Return the oid of the table, and the candidates in it."""
     # Plan each query anew: a plan that suits some words and sessions is slow for others.
     yield "SELECT set_config('plan_cache_mode', 'force_custom_plan', TRUE)", ()
-    columns = f"id, entry, page, at{f', left(body, {_BODY_CHARS})' if bodies else ''}"
-    rows = yield from _find(columns, join_filters(_bounds(query, after)), join_filters(_match(query)), limit)
+    columns = f"id, entry, page, at{f', left(body, {BODY_CHARS})' if query.bodies else ''}"
+    rows = yield from _find(columns, Filter.all(_bounds(query, after)), Filter.all(_match(query)), limit)
     # Read last: once the table was read, nobody can replace it before this transaction ends.
     table = yield "SELECT to_regclass('search_documents')::oid::bigint", ()
     return table[0][0], [Candidate(*row) for row in rows]
@@ -76,7 +73,7 @@ _AT = 3
 
 def _find_by_terms(columns: str, conditions: Sequence[Filter], limit: int) -> Statements[list[Row]]:
     """Match first, then sort: otherwise the planner may walk all documents in time order."""
-    where = join_filters(conditions)
+    where = Filter.all(conditions)
     rows = yield (
         f"WITH found AS MATERIALIZED (SELECT id, at FROM search_documents WHERE {where.sql})"
         f" SELECT {columns} FROM search_documents WHERE id IN"
@@ -180,11 +177,9 @@ class PostgresIndex:
                 await self._run(self._database.transact(_analyze()))
             return entries
 
-    async def candidates(
-        self, query: IndexQuery, after: Candidate | None, limit: int, *, bodies: bool
-    ) -> list[Candidate]:
+    async def candidates(self, query: IndexQuery, after: Candidate | None, limit: int) -> list[Candidate]:
         complete = self._complete
-        table, found = await self._run(self._database.read(find_candidates(query, after, limit, bodies=bodies)))
+        table, found = await self._run(self._database.read(find_candidates(query, after, limit)))
         if table != complete:
             raise IndexLost("the tables were replaced")
         return found

@@ -29,10 +29,8 @@ from palaver.store.search.index import (
     Index,
     IndexLost,
     IndexQuery,
+    Tag,
     any_of,
-    person_tag,
-    platform_tag,
-    role_tag,
 )
 from palaver.store.search.ranking import make_snippet, rank
 
@@ -139,19 +137,17 @@ class Search:
         scope = await self._scope(principal, filters.session)
         if scope == [] or limit < 1:
             return []
-        query = _index_query(asked, filters, scope)
+        best = order is Order.BEST
+        query = _index_query(asked, filters, scope, bodies=best)
         found: dict[int, _Found] = {}
-        if order is Order.BEST:
-            confined = principal.sees_all or query.sessions is not None
-            async for pool in self._pools(query, None if confined else principal, limit + SPARE_CANDIDATES):
-                await self._load(found, rank(asked, pool), principal, limit, step=limit + SPARE_CANDIDATES)
-                if len(found) >= limit:
-                    break
-        else:
-            async for chunk in self._chunks(query, limit + SPARE_CANDIDATES, bodies=False):
-                await self._load(found, chunk, principal, limit, step=MAX_CHUNK)
-                if len(found) >= limit:
-                    break
+        size = limit + SPARE_CANDIDATES
+        confined = principal.sees_all or query.sessions is not None
+        pools = self._pools(query, None if confined else principal, size) if best else self._chunks(query, size)
+        async for pool in pools:
+            ranked = rank(asked, pool) if best else pool
+            await self._load(found, ranked, principal, limit, step=size if best else MAX_CHUNK)
+            if len(found) >= limit:
+                break
         hits = await asyncio.to_thread(lambda: [_hit(asked, each) for each in list(found.values())[:limit]])
         return [await self._with_neighbours(hit, neighbours) for hit in hits] if neighbours > 0 else hits
 
@@ -160,11 +156,11 @@ class Search:
             return None
         return await self._database.read(participant_sessions(principal, session))
 
-    async def _chunks(self, query: IndexQuery, size: int, *, bodies: bool) -> AsyncIterator[list[Candidate]]:
+    async def _chunks(self, query: IndexQuery, size: int) -> AsyncIterator[list[Candidate]]:
         """Yield all candidates of the index, newest first."""
         last: Candidate | None = None
         while True:
-            chunk = await self._index.candidates(query, last, size, bodies=bodies)
+            chunk = await self._index.candidates(query, last, size)
             if chunk:
                 yield chunk
             if len(chunk) < size:
@@ -181,7 +177,7 @@ class Search:
         )
         pool: list[Candidate] = []
         scanned = 0
-        async for chunk in self._chunks(query, size, bodies=True):
+        async for chunk in self._chunks(query, size):
             pool += chunk if principal is None else await self._visible(chunk, principal)
             scanned += len(chunk)
             if len(pool) >= (size if scanned < SCANNED_CANDIDATES else least):
@@ -262,16 +258,17 @@ async def _wait_until_quiet(written: asyncio.Event) -> None:
     written.clear()
 
 
-def _index_query(query: Query, filters: SearchFilter, sessions: Sequence[int] | None) -> IndexQuery:
-    roles = [role_tag(role.value) for role in sorted(filters.roles)]
-    platforms = [] if filters.platform is None else [platform_tag(filters.platform)]
-    people = [person_tag(person) for person in sorted(filters.people)]
+def _index_query(query: Query, filters: SearchFilter, sessions: Sequence[int] | None, *, bodies: bool) -> IndexQuery:
+    roles = [Tag.ROLE.term(role.value) for role in sorted(filters.roles)]
+    platforms = [] if filters.platform is None else [Tag.PLATFORM.term(filters.platform)]
+    people = [Tag.PERSON.term(person) for person in sorted(filters.people)]
     tags = (any_of(group) for group in (roles, platforms, people) if group)
     return IndexQuery(
         (*map(_condition, query.clauses), *tags),
         None if sessions is None else tuple(sessions),
         None if filters.since is None else micros(filters.since),
         None if filters.until is None else micros(filters.until),
+        bodies,
     )
 
 

@@ -15,16 +15,16 @@ from palaver.model.errors import StoreUnavailable
 from palaver.store.conversations.visibility import Filter
 from palaver.store.search.entries import EntryRange, JournalRow, documents_of_changes, read_changes
 from palaver.store.search.index import (
+    BODY_CHARS,
     FORMAT,
     Candidate,
     Condition,
     IndexLost,
     IndexQuery,
+    Tag,
     TermSyntax,
     any_of,
-    join_filters,
     needle_filters,
-    session_tag,
     terms_of,
 )
 
@@ -90,15 +90,13 @@ class SqliteIndex:
             else:
                 entries += await self._use(partial(self._write, mark, *read))
 
-    async def candidates(
-        self, query: IndexQuery, after: Candidate | None, limit: int, *, bodies: bool
-    ) -> list[Candidate]:
+    async def candidates(self, query: IndexQuery, after: Candidate | None, limit: int) -> list[Candidate]:
         generation = self._complete_generation
 
         def read(db: sqlite3.Connection) -> list[Candidate]:
             if self._generation != generation:
                 raise IndexLost("the file was replaced")
-            return find_candidates(db, query, after, limit, bodies=bodies, late=_get(db, "late", 0))
+            return find_candidates(db, query, after, limit)
 
         return await self._use(read)
 
@@ -180,7 +178,7 @@ class SqliteIndex:
             number = self._free_number(db, document.at)
             db.execute("INSERT INTO documents VALUES (?, ?, ?, ?, ?)", (number, *document))
             db.execute("INSERT INTO terms (rowid, body) VALUES (?, ?)", (number, " ".join(terms_of(document.body))))
-        for name, value in zip(_MARK, until, strict=True):
+        for name, value in zip(("pos", "seq", "note"), until, strict=True):
             _set(db, name, value)
         db.execute("COMMIT")
         return sum(len(change.entries) for change in changes)
@@ -272,11 +270,8 @@ def _set(db: sqlite3.Connection, name: str, value: str | int) -> None:
     db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
 
-_MARK = ("pos", "seq", "note")
-
-
 def _mark_of(db: sqlite3.Connection) -> Mark:
-    return Mark(*(_get(db, name, default) for name, default in zip(_MARK, Mark(), strict=True)))
+    return Mark(_get(db, "pos", 0), _get(db, "seq", 0), _get(db, "note", ""))
 
 
 _JOURNAL_ROWS = 256
@@ -314,19 +309,15 @@ MICROS = 1_000_000
 # The number of a document encodes its time.
 PER_SECOND = 64
 NEWEST_WINDOW = 3_000
-_BODY_CHARS = 16_384
 
 
-def find_candidates(
-    db: sqlite3.Connection, query: IndexQuery, after: Candidate | None, limit: int, *, bodies: bool, late: int
-) -> list[Candidate]:
-    """`late`: by how many seconds a number can be later than its document."""
+def find_candidates(db: sqlite3.Connection, query: IndexQuery, after: Candidate | None, limit: int) -> list[Candidate]:
     exact = [condition for condition in query.conditions if not condition.prefix]
     if query.sessions:
-        exact.append(any_of(map(session_tag, query.sessions)))
+        exact.append(any_of(map(Tag.SESSION.term, query.sessions)))
     prefixes = [condition for condition in query.conditions if condition.prefix]
-    bounds, post_filters = join_filters(_bounds(query, after, late)), join_filters(_post_filters(query))
-    columns = f"d.id, d.entry, d.page, d.at{f', substr(d.body, 1, {_BODY_CHARS})' if bodies else ''}"
+    bounds, post_filters = Filter.all(_bounds(query, after, _get(db, "late", 0))), Filter.all(_post_filters(query))
+    columns = f"d.id, d.entry, d.page, d.at{f', substr(d.body, 1, {BODY_CHARS})' if query.bodies else ''}"
     if prefixes:
         near = _document_numbers(exact, bounds)
         floor = db.execute(
@@ -364,6 +355,7 @@ def _select(db: sqlite3.Connection, columns: str, numbers: Filter, post_filters:
 
 
 def _bounds(query: IndexQuery, after: Candidate | None, late: int) -> Iterator[Filter]:
+    """`late`: by how many seconds a number can be later than its document."""
     if after is not None:
         yield Filter("n.rowid < ?", (after.number,))
     if query.since is not None:
