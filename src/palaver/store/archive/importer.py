@@ -56,7 +56,7 @@ async def import_sessions(
             yield _refused(found.session, found.line, found.reason)
             continue
         try:
-            imported = await database.transact(_import(_Incoming(found, renamed), as_copy=as_copy))
+            imported = await database.transact(_import(found, renamed, as_copy=as_copy))
         except PalaverError as error:
             imported = _refused(found.session.id, found.line, str(error))
         if imported.outcome is ImportOutcome.COPIED and imported.session and imported.id:
@@ -69,55 +69,41 @@ def _refused(session: str | None, line: int, reason: str) -> Imported:
     return Imported(outcome=ImportOutcome.REFUSED, line=line, session=session, notes=(sentence,))
 
 
-class _Incoming:
-    """A session to import, and the new ids of copied sessions."""
-
-    def __init__(self, record: SessionRecord, renamed: Mapping[str, str]) -> None:
-        self.session = record.session
-        self.record = record
-        self.renamed = renamed
-
-    def transcript(self) -> list[Entry]:
-        """Return the entries as they will read from the database."""
-        entries = self.record.entries
-        written = entries_of(prepare(entry).placed(entry.seq) for entry in entries)
-        return [new._replace(hidden_by=old.hidden_by) for new, old in zip(written, entries, strict=True)]
-
-    def copy_id(self) -> str:
-        """Derive the id from the content, so that a copy is made once; it sorts beside the original."""
-        digest = hashlib.sha256()
-        for line in session_lines(self.record):
-            digest.update(line)
-        return f"{self.session.id[:10]}{id_text(int.from_bytes(digest.digest()[:10]), 16)}"
+def _copy_id(record: SessionRecord) -> str:
+    """Derive the id from the content, so that a copy is made once; it sorts beside the original."""
+    digest = hashlib.sha256(b"".join(session_lines(record))).digest()
+    return f"{record.session.id[:10]}{id_text(int.from_bytes(digest[:10]), 16)}"
 
 
 @transaction
-def _import(incoming: _Incoming, *, as_copy: bool) -> Statements[Imported]:
-    archived, line = incoming.session.id, incoming.record.line
+def _import(record: SessionRecord, renamed: Mapping[str, str], *, as_copy: bool) -> Statements[Imported]:
+    """`renamed` has the new ids of copied sessions."""
+    archived, line = record.session.id, record.line
     id_, outcome = archived, ImportOutcome.IMPORTED
-    same = yield from _is_same_as_stored(id_, incoming)
+    same = yield from _is_same_as_stored(id_, record)
     if same is False and as_copy:
-        id_, outcome = incoming.copy_id(), ImportOutcome.COPIED
-        same = yield from _is_same_as_stored(id_, incoming)
+        id_, outcome = _copy_id(record), ImportOutcome.COPIED
+        same = yield from _is_same_as_stored(id_, record)
     if same is False:
         return _refused(archived, line, _OTHER_CONTENT)
     if same:
         return Imported(outcome=ImportOutcome.UNCHANGED, line=line, session=archived, id=id_)
-    notes = yield from _write(id_, incoming)
-    count = len(incoming.record.entries)
+    notes = yield from _write(id_, record, renamed)
+    count = len(record.entries)
     return Imported(outcome=outcome, line=line, session=archived, id=id_, entries=count, notes=tuple(notes))
 
 
-def _is_same_as_stored(id_: str, incoming: _Incoming) -> Statements[bool | None]:
+def _is_same_as_stored(id_: str, record: SessionRecord) -> Statements[bool | None]:
     """Return whether the stored session with this id is the same; None if there is none."""
     yield Lock(f"session {id_}")
     if not (yield "SELECT 1 FROM sessions WHERE id = ?", (id_,)):
         return None
     here = yield from collect(id_, Principal.operator())
-    mine = incoming.session
-    return (here.session.owner, here.session.started) == (mine.owner, mine.started) and [
-        _without_operation(entry) for entry in here.entries
-    ] == [_without_operation(entry) for entry in incoming.transcript()]
+    # Compare with the entries as they would read from the database.
+    written = entries_of(prepare(entry).placed(entry.seq) for entry in record.entries)
+    mine = [new._replace(hidden_by=old.hidden_by) for new, old in zip(written, record.entries, strict=True)]
+    same = (here.session.owner, here.session.started) == (record.session.owner, record.session.started)
+    return same and [*map(_without_operation, here.entries)] == [*map(_without_operation, mine)]
 
 
 def _without_operation(entry: Entry) -> Entry:
@@ -127,22 +113,22 @@ def _without_operation(entry: Entry) -> Entry:
 _TAKEN = "SELECT 1 FROM sessions WHERE key = ? AND ended IS NULL UNION ALL SELECT 1 FROM routes WHERE key = ?"
 
 
-def _write(id_: str, incoming: _Incoming) -> Statements[list[str]]:
-    session = incoming.session
+def _write(id_: str, record: SessionRecord, renamed: Mapping[str, str]) -> Statements[list[str]]:
+    session = record.session
     yield Lock(session.key)
     notes: list[str] = []
     ended, reason = session.ended, session.end_reason
     if ended is None and (yield _TAKEN, (session.key, session.key)):
         ended, reason = session.last_active, EndReason.SWITCHED.value
         notes.append("it was imported as ended, since its conversation has another open session here")
-    number = yield from _insert(id_, session, ended, reason, incoming.renamed)
+    number = yield from _insert(id_, session, ended, reason, renamed)
     if session.title is not None:
         named = yield from rename(id_, session.title, Principal.operator())
         notes += [] if named.title == session.title else [f"its title is taken, so it was renamed to {named.title}"]
     yield from _link(number, session, is_open=ended is None)
     turns = yield from _insert_turns(number, session)
-    operations = yield from _insert_operations(number, incoming)
-    yield from _insert_entries(number, incoming, turns, operations)
+    operations = yield from _insert_operations(number, session, renamed)
+    yield from _insert_entries(number, record, turns, operations)
     return notes
 
 
@@ -194,16 +180,16 @@ def _insert_turns(number: int, session: ArchivedSession) -> Statements[list[int]
     return (yield from _insert_numbered("turns", columns, number, [values(turn) for turn in session.turns]))
 
 
-def _insert_operations(number: int, incoming: _Incoming) -> Statements[list[int]]:
+def _insert_operations(number: int, session: ArchivedSession, renamed: Mapping[str, str]) -> Statements[list[int]]:
     def values(operation: ArchivedOperation) -> tuple[Value, ...]:
         details = dict(operation.details)
         before, *keys = (_pop_storable(details, name) for name in ("before", "key", "to"))
         at, undone = micros(operation.at), _micros(operation.undone_at)
-        course = before and incoming.renamed.get(before, before), *keys
+        course = before and renamed.get(before, before), *keys
         return (operation.key, number, operation.kind, at, operation.by, json_text(details), undone, *course)
 
     columns = "key, session_no, kind, at, actor, details, undone_at, from_session, from_key, to_key"
-    rows = [values(each) for each in incoming.session.operations]
+    rows = [values(each) for each in session.operations]
     return (yield from _insert_numbered("operations", columns, number, rows))
 
 
@@ -230,7 +216,7 @@ def _insert_numbered(table: str, columns: str, session: int, rows: list[tuple[Va
 
 
 def _insert_entries(
-    number: int, incoming: _Incoming, turns: Sequence[int], operations: Sequence[int]
+    number: int, record: SessionRecord, turns: Sequence[int], operations: Sequence[int]
 ) -> Statements[None]:
     def values(entry: Entry) -> tuple[Value, ...]:
         turn = None if entry.turn is None else turns[int(entry.turn) - 1]
@@ -238,14 +224,14 @@ def _insert_entries(
         ready = prepare(entry, turn)
         return (number * SEQS + entry.seq, ready.role, turn, hiding, ready.observed, ready.placed(entry.seq))
 
-    rows = [values(entry) for entry in incoming.record.entries]
+    rows = [values(entry) for entry in record.entries]
     if not rows:
         return
     yield "INSERT INTO entries (id, role, turn_no, hidden_by, observed, body) VALUES (?, ?, ?, ?, ?, ?)", rows
-    yield from advance_shown_from(number, incoming.session.next_seq)
-    with_files = (entry for entry in incoming.record.entries if entry.files)
+    yield from advance_shown_from(number, record.session.next_seq)
+    with_files = (entry for entry in record.entries if entry.files)
     yield from add_refs("entry", {number * SEQS + entry.seq: file_digests(entry.files) for entry in with_files})
     # Entries that a branch copied are indexed with the parent.
-    first, last = (incoming.session.parent_seq or 0) + 1, incoming.session.next_seq - 1
+    first, last = (record.session.parent_seq or 0) + 1, record.session.next_seq - 1
     if first <= last:
         yield from write_journal("append", number, first, last)

@@ -5,8 +5,7 @@ from datetime import datetime
 
 from palaver.db.transaction import Database, Lock, Row, Statements, Value, transaction
 from palaver.model.errors import BadArgument, SessionBusy
-from palaver.model.session import Principal, Session
-from palaver.model.turn import SessionState
+from palaver.model.session import Principal, Session, SessionState
 from palaver.model.value import value
 from palaver.store.conversations.attachment_refs import drop_refs
 from palaver.store.conversations.sessions import check_not_busy

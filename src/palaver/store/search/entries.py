@@ -142,17 +142,16 @@ def _select_visible(
     marks = placeholders(ids)
     # Name the sessions and check visibility row by row, or the planner may scan all sessions.
     values: tuple[Value, ...] = (*ids, *(each // SEQS for each in ids), *seen.values, *seen.values)
-    return (
-        yield (
-            f"SELECT {columns} FROM (SELECT e.id, e.body, e.id % {SEQS} AS seq, s.no, s.parent, s.parent_seq"
-            f" FROM entries e JOIN sessions s ON s.no = e.id / {SEQS}"
-            f" WHERE e.id IN ({marks}) AND s.no IN ({marks}) AND {_SEARCHABLE}"
-            f" AND CASE WHEN {seen.sql} THEN 1 END = 1) x {more}"
-            f" WHERE NOT EXISTS (SELECT 1 FROM sessions s JOIN entries e ON e.id = s.no * {SEQS} + x.seq"
-            f" WHERE x.seq <= x.parent_seq AND s.id = x.parent AND {_SEARCHABLE} AND {seen.sql})",
-            values,
-        )
+    rows = yield (
+        f"SELECT {columns} FROM (SELECT e.id, e.body, e.id % {SEQS} AS seq, s.no, s.parent, s.parent_seq"
+        f" FROM entries e JOIN sessions s ON s.no = e.id / {SEQS}"
+        f" WHERE e.id IN ({marks}) AND s.no IN ({marks}) AND {_SEARCHABLE}"
+        f" AND CASE WHEN {seen.sql} THEN 1 END = 1) x {more}"
+        f" WHERE NOT EXISTS (SELECT 1 FROM sessions s JOIN entries e ON e.id = s.no * {SEQS} + x.seq"
+        f" WHERE x.seq <= x.parent_seq AND s.id = x.parent AND {_SEARCHABLE} AND {seen.sql})",
+        values,
     )
+    return rows
 
 
 def _padded(entries: Sequence[int]) -> list[int]:
@@ -175,14 +174,9 @@ def load_entries(entries: Sequence[int], principal: Principal) -> Statements[dic
 def load_neighbours(session: int, seq: int, count: int) -> Statements[tuple[tuple[Entry, ...], tuple[Entry, ...]]]:
     """Return the searchable entries before and after one."""
     first, entry = session * SEQS, session * SEQS + seq
-    before = yield (
-        f"SELECT e.body FROM entries e WHERE e.id >= ? AND e.id < ? AND {_SEARCHABLE} ORDER BY e.id DESC LIMIT ?",
-        (first, entry, count),
-    )
-    after = yield (
-        f"SELECT e.body FROM entries e WHERE e.id > ? AND e.id < ? AND {_SEARCHABLE} ORDER BY e.id LIMIT ?",
-        (entry, first + SEQS, count),
-    )
+    sql = f"SELECT e.body FROM entries e WHERE e.id > ? AND e.id < ? AND {_SEARCHABLE} ORDER BY e.id"
+    before = yield f"{sql} DESC LIMIT ?", (first, entry, count)
+    after = yield f"{sql} LIMIT ?", (entry, first + SEQS, count)
     return tuple(entries_of(row[0] for row in reversed(before))), tuple(entries_of(row[0] for row in after))
 
 
