@@ -167,9 +167,8 @@ def _take_options(command: Command, rest: str) -> tuple[dict[str, str], str]:
     taken: dict[str, str] = {}
     start, end = 0, len(pieces)
     ahead, behind = dict(lengths), dict(lengths)
-    while start < end and (length := ahead.get(_flag(pieces[start]), 0)):
+    while start < end and (length := ahead.pop(_flag(pieces[start]), 0)):
         taken[_flag(pieces[start])] = " ".join(pieces[start + 2 : start + 2 * length : 2])
-        del ahead[_flag(pieces[start])]
         start += 2 * length
     if pieces[start:end][:1] == ["--"]:
         return taken, "".join(pieces[start + 2 :])

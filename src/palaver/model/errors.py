@@ -1,6 +1,6 @@
 """Errors: one tree. Each error carries its facts and a message for the person who reads it.
 
-PalaverError
+PalaverError                anything Palaver itself raises
 ├── InvalidInput            input is not valid: what was found, what is allowed, an example
 │   ├── BadArgument
 │   ├── MalformedSource
@@ -29,8 +29,7 @@ from enum import Enum
 from palaver.model.text import quoted
 
 
-class PalaverError(Exception):
-    """Anything Palaver itself raises."""
+class PalaverError(Exception): ...
 
 
 class InvalidInput(PalaverError):
@@ -94,8 +93,7 @@ class LockedOut(PalaverError):
         super().__init__(f"Too many wrong codes. Try again after {until:%Y-%m-%d %H:%M} UTC.")
 
 
-class NothingToCompact(PalaverError):
-    """Compacting would save nothing."""
+class NothingToCompact(PalaverError): ...
 
 
 class NotServed(PalaverError):
@@ -112,16 +110,14 @@ class IllegalTransition(PalaverError):
         super().__init__(f"{type(current).__name__} {current.value} cannot become {wanted.value}{names}.")
 
 
-class StoreError(PalaverError):
-    """Durable state could not be read or written."""
+class StoreError(PalaverError): ...
 
 
 class StoreUnavailable(StoreError):
     """The database does not answer. Nothing was written, unless the message says that this is not known."""
 
 
-class StoreInUse(StoreError):
-    """Another gateway owns the database."""
+class StoreInUse(StoreError): ...
 
 
 class NewerSchema(StoreError):

@@ -49,7 +49,10 @@ class Naming:
         display_name = self.name(name, (identity, *others))
         if not identity:
             return display_name or "unknown"
-        shown_id = self._id(kind, identity)
+        if self.pseudonyms is None or not self.platform.hides_ids:
+            shown_id = quote_label(Label(identity))
+        else:
+            shown_id = self.pseudonyms.of(kind, self.platform.name, identity)
         return f"{display_name} (id {shown_id})" if display_name else f"id {shown_id}"
 
     def sender(self, sender: Sender | None) -> str:
@@ -74,11 +77,6 @@ class Naming:
             return ""
         return "" if self.hides_ids and _reveals_id(text, ids) else quote_label(name)
 
-    def _id(self, kind: str, identity: str) -> str:
-        if self.pseudonyms is None or not self.platform.hides_ids:
-            return quote_label(Label(identity))
-        return self.pseudonyms.of(kind, self.platform.name, identity)
-
 
 # Names contain phone numbers and addresses, and not only the sender's own. So anything that looks like one counts,
 # with any separators between its digits.
@@ -89,12 +87,8 @@ _MIN_PARTIAL_MATCH = 5  # A shorter id is in many names by chance.
 def _reveals_id(name: str, ids: Iterable[str | None]) -> bool:
     if _NUMBER_OR_ADDRESS.search(name):
         return True
-    folded = name.casefold()
-    return any(_contains(folded, identity.casefold()) for identity in ids if identity)
-
-
-def _contains(name: str, identity: str) -> bool:
-    return identity in name if len(identity) >= _MIN_PARTIAL_MATCH else identity == name
+    name, folded = name.casefold(), {identity.casefold() for identity in ids if identity}
+    return name in folded or any(identity in name for identity in folded if len(identity) >= _MIN_PARTIAL_MATCH)
 
 
 @value

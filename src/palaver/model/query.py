@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from palaver.model.errors import BadArgument
 from palaver.model.tokenizer import (
@@ -38,10 +38,8 @@ class Clause:
     @property
     def terms(self) -> tuple[str, ...]:
         """Its terms in the index; the last one is a prefix if the clause is."""
-        return tuple(term for word in self.words for term in self._terms_of(word))
-
-    def _terms_of(self, word: str) -> Iterator[str]:
-        return bigrams(word) if is_run(word) and len(word) > 1 else iter((word,))
+        pairs = (bigrams(word) if is_run(word) and len(word) > 1 else (word,) for word in self.words)
+        return tuple(chain.from_iterable(pairs))
 
     @property
     def phrase(self) -> str:

@@ -75,16 +75,13 @@ class Source:
     message_id: str | None = None
 
     def __post_init__(self) -> None:
-        if "" in _VALUES(self):
-            self._drop_empty_ids()
-
-    def _drop_empty_ids(self) -> None:
-        for name in _OPTIONAL:
+        if "" not in _VALUES(self):
+            return
+        for name in _FIELDS:
             if getattr(self, name) == "":
+                if name in _REQUIRED:
+                    raise MalformedSource(f"A source has an empty {name}.", found="", allowed="any text", example=MAIN)
                 object.__setattr__(self, name, None)
-        for name in _REQUIRED:
-            if not getattr(self, name):
-                raise MalformedSource(f"A source has an empty {name}.", found="", allowed="any text", example="main")
 
     @property
     def participant(self) -> str | None:
@@ -119,7 +116,6 @@ class Source:
 _FIELDS = tuple(field.name for field in fields(Source))
 _VALUES = attrgetter(*_FIELDS)
 _REQUIRED = ("platform", "chat_kind", "profile")
-_OPTIONAL = tuple(name for name in _FIELDS if name not in _REQUIRED)
 
 
 def _id_text(data: Mapping[str, object], name: str) -> str | None:

@@ -113,17 +113,14 @@ def _blocks(text: str, fits: Callable[[str], bool]) -> Iterator[_Block]:
 def _fence(opening: re.Match[str], fits: Callable[[str], bool]) -> _Block:
     text, bare = opening.string, opening["indent"] + opening["fence"]
     lines = _FENCE_LINE.finditer(text, opening.end())
-    closing = next((line for line in lines if _closes(line, opening["fence"])), None)
+    closings = (line for line in lines if line["fence"].startswith(opening["fence"]) and not line["info"].strip())
+    closing = next(closings, None)
     # An unclosed fence extends past the end of the text, so that the last piece is closed too.
     last, end = closing.span() if closing else (len(text) + 1, len(text) + 1)
     openers = (f"{bare}{opening['info'].rstrip()}\n", f"{bare}\n")
     prefix = next((opener for opener in openers if fits(f"{opener}\n{bare}")), "")
     closer = f"\n{bare}" if prefix else ""
     return _Block(start=opening.start(), body=opening.end(), last=last, end=end, prefix=prefix, closer=closer)
-
-
-def _closes(line: re.Match[str], fence: str) -> bool:
-    return line["fence"].startswith(fence) and not line["info"].strip()
 
 
 def _table(opening: re.Match[str], fits: Callable[[str], bool]) -> _Block:

@@ -28,7 +28,9 @@ def escape_invisible(text: str) -> str:
     """Write invisible characters and unusual spaces as escapes, on one line, so that different texts look different."""
     if _is_plain(text):
         return text
-    return "".join(c.encode("unicode_escape").decode() if _is_invisible(c) or _is_odd_space(c) else c for c in text)
+    return "".join(
+        c.encode("unicode_escape").decode() if _is_invisible(c) or (c != " " and c.isspace()) else c for c in text
+    )
 
 
 def quoted(text: str, limit: int = 80) -> str:
@@ -43,10 +45,6 @@ def _is_plain(text: str) -> bool:
 
 def _is_invisible(character: str) -> bool:
     return unicodedata.category(character) in _INVISIBLE or character in _BLANK
-
-
-def _is_odd_space(character: str) -> bool:
-    return character != " " and character.isspace()
 
 
 _REGIONAL = "".join(map(chr, range(0x1F1E6, 0x1F200)))
@@ -79,7 +77,7 @@ def can_cut(text: str, index: int, start: int = 0) -> bool:
     if before.isascii() and after.isascii():
         return before + after != "\r\n"
     if before in _REGIONAL and after in _REGIONAL:
-        return _trailing_regionals(text[start:index]) % 2 == 0
+        return (index - start - len(text[start:index].rstrip(_REGIONAL))) % 2 == 0
     return not _joins(before, after)
 
 
@@ -89,10 +87,6 @@ def last_cut(text: str, start: int, stop: int) -> int:
     while stop > start and not can_cut(text, stop, start):
         stop -= 1
     return stop
-
-
-def _trailing_regionals(text: str) -> int:
-    return len(text) - len(text.rstrip(_REGIONAL))
 
 
 @lru_cache(maxsize=4096)

@@ -250,7 +250,7 @@ def _pair_results(messages: Iterable[Message]) -> list[Message]:
                 place = places.pop(0)
                 paired[place] = _message((_TOOL, message.text or _NO_OUTPUT, (), paired[place].answers, "", ()))
         elif message.calls:
-            calls = _valid_calls(message.calls, taken)
+            calls = tuple([call if _is_valid(call, taken) else _repaired_call(call, taken) for call in message.calls])
             _expect_results(message.calls, len(paired) + 1, owed)
             paired.append(message if calls == message.calls else message._replace(calls=calls))
             paired += [_message((_TOOL, INTERRUPTED, (), call.id, "", ())) for call in calls]
@@ -284,10 +284,6 @@ _ID_LIMIT = 40
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{_NAME_LIMIT}}}")
 _ID = re.compile(rf"[A-Za-z0-9_-]{{1,{_ID_LIMIT}}}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
-
-
-def _valid_calls(calls: tuple[ToolCall, ...], taken: dict[str, int]) -> tuple[ToolCall, ...]:
-    return tuple([call if _is_valid(call, taken) else _repaired_call(call, taken) for call in calls])
 
 
 def _is_valid(call: ToolCall, taken: dict[str, int]) -> bool:
