@@ -23,16 +23,9 @@ def estimate_tokens(*entries: Entry) -> int:
     return tokens
 
 
-@value
-class CompactionTrigger:
-    context_share: float = 0.85
-    message_limit: int = 400
-
-    def is_due(self, entries: Sequence[Entry], context_window: int) -> bool:
-        """Return whether a conversation has too many entries, or too many tokens for the model."""
-        if len(entries) >= self.message_limit:
-            return True
-        return estimate_tokens(*entries) >= self.context_share * context_window
+def needs_compaction(entries: Sequence[Entry], token_limit: float, message_limit: int) -> bool:
+    """Return whether a conversation has too many entries, or too many tokens for the model."""
+    return len(entries) >= message_limit or estimate_tokens(*entries) >= token_limit
 
 
 @value

@@ -15,7 +15,7 @@ from palaver.engine.turns.agent import RequestBuilder
 from palaver.engine.turns.completion import TurnCompletion
 from palaver.engine.turns.quotas import QuotaCheck
 from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopReason
-from palaver.model.compaction import CompactionPlan, CompactionTrigger, plan_compaction
+from palaver.model.compaction import CompactionPlan, needs_compaction, plan_compaction
 from palaver.model.errors import NothingToCompact, StoreUnavailable
 from palaver.model.key import SessionKey
 from palaver.model.quotas import QuotaReached
@@ -71,8 +71,8 @@ class Compaction:
         if running.answer is None or shown is None or not supports(agent, Summarising):
             return False
         window = agent.context_window(shown.session.override) or options.context_window
-        trigger = CompactionTrigger(context_share=options.context_percent / 100, message_limit=options.message_limit)
-        is_due = trigger.is_due(shown.entries, window) and not self._is_postponed(running.turn.session)
+        is_due = needs_compaction(shown.entries, options.context_percent / 100 * window, options.message_limit)
+        is_due = is_due and not self._is_postponed(running.turn.session)
         return is_due and _can_compact(shown.entries)
 
     async def start_turn(self, key: SessionKey) -> Turn | None:
