@@ -8,7 +8,7 @@ from palaver.model.source import Source, decode_id, encode_id
 from palaver.model.text import one_line
 from palaver.model.turn import Outbound, account_text
 from palaver.model.value import value
-from palaver.store.records import chat_columns, from_json, instant, json_text, micros, source_of, source_text
+from palaver.store.records import chat_columns, from_json, instant_or_none, json_text, micros, source_of, source_text
 
 GATEWAY = "gateway"
 """Platform name under which gateways agree who does maintenance."""
@@ -133,9 +133,9 @@ def _health(row: Row, now: int) -> AccountHealth:
         platform=platform,
         account=decode_id(account) or None,
         worker=worker if is_served else None,
-        connected_since=instant(since) if is_served and since is not None else None,
+        connected_since=instant_or_none(since) if is_served else None,
         last_error=error,
-        failed_at=instant(failed_at) if failed_at is not None else None,
+        failed_at=instant_or_none(failed_at),
         is_refused=bool(refused),
     )
 

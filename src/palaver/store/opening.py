@@ -36,7 +36,7 @@ from palaver.store.store import Store
 
 
 async def open_search(database: Database) -> Search:
-    """The index that belongs to this database: a file beside SQLite's, tables of their own in PostgreSQL."""
+    """Open the search index: a file beside SQLite's, or tables in PostgreSQL."""
     if isinstance(database, SqliteDatabase):
         return Search(database, SqliteIndex(database))
     from palaver.store.search.postgres_index import PostgresIndex  # noqa: PLC0415 - an extra
@@ -51,7 +51,7 @@ _POSTGRES_TABLE = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() A
 
 
 async def open_store(url: str, *, exclusive: bool = False) -> Store:
-    """`sqlite:///path`, a bare path, or `postgresql://…`; made if it does not exist, migrated if it is older.
+    """Open `sqlite:///path`, a bare path, or `postgresql://…`. Create it if it does not exist, migrate it if it is old.
 
     A gateway opens it exclusively: a SQLite file belongs to one gateway, and of PostgreSQL nobody changes the schema
     under it. Commands read and write beside it.
@@ -76,7 +76,7 @@ def check_url(url: str) -> None:
 
 
 def sqlite_path(url: str) -> Path | None:
-    """After `sqlite:///` comes the path; a fourth slash begins an absolute one. None where there is no path."""
+    """Return the path after `sqlite:///`, absolute after a fourth slash; None if the URL has no path."""
     text = unquote(url[len("sqlite:///") :]) if url.lower().startswith("sqlite:///") else url
     try:
         return Path(text).expanduser() if text.strip() and "://" not in text else None
@@ -176,7 +176,7 @@ async def _migrate(
 ) -> None:
     """Migrate the schema, unless a running gateway uses the older one."""
     waiting = pending_migrations(known_migrations(), version_table)
-    end = time.monotonic() + _PATIENCE
+    end = time.monotonic() + _GATEWAY_START_SECONDS
     while missing := await database.transact(waiting):
         try:
             with ownership.keep_free() if ownership else nullcontext():
@@ -185,10 +185,10 @@ async def _migrate(
             # A gateway that is just starting migrates it itself.
             if time.monotonic() > end:
                 raise StoreInUse(f"the schema of the database is older than this Palaver's, and {used}") from used
-            await asyncio.sleep(_PATIENCE / 20)
+            await asyncio.sleep(_GATEWAY_START_SECONDS / 20)
 
 
-_PATIENCE = 5.0
+_GATEWAY_START_SECONDS = 5.0
 
 
 async def _run(

@@ -56,12 +56,12 @@ def instant_or_none(microseconds: int | None) -> datetime | None:
 
 
 def placeholders(values: Sized) -> str:
-    """For `IN (…)`, which matches nothing if there are no values."""
+    """Return the inside of `IN (…)`; without values it matches nothing."""
     return ", ".join("?" * len(values)) or "NULL"
 
 
 def json_text(value: object) -> str:
-    """ASCII only, so that neither NUL nor half a surrogate can stop a database from taking it."""
+    """Return ASCII only: not every database stores NUL and lone surrogates."""
     return _compact.encode(value)
 
 
@@ -69,7 +69,7 @@ _compact = json.JSONEncoder(separators=(",", ":"))
 
 
 def _json_bytes(value: object) -> bytes:
-    """For a blob, as it is; only half a surrogate has to be escaped."""
+    """Encode for a blob. Only lone surrogates are escaped."""
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
@@ -105,7 +105,7 @@ def _read(body: bytes, form: msgspec.json.Decoder[T]) -> T:
         return msgspec.convert(json.loads(body), form.type, dec_hook=_label_in)  # half a surrogate, as above
 
 
-# Sources. Every platform that was written may be read: which ones are known is not the store's business.
+# Sources. The store reads every platform it has written, also one that is no longer configured.
 
 
 def source_text(source: Source) -> str:
@@ -122,7 +122,7 @@ def source_of(text: str) -> Source:
 
 
 def _encodable(value: object) -> object:
-    """Half surrogates cannot be written anywhere; they become the replacement character."""
+    """Replace lone surrogates, which UTF-8 cannot encode."""
     match value:
         case str():
             return value.encode("utf-8", "replace").decode()
@@ -139,20 +139,20 @@ _DEFAULTS = tuple(Entry._field_defaults.values())
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """An entry ready to be written, all but its seq, which is known only inside the transaction."""
+    """An encoded entry without its seq, which only the transaction knows."""
 
     role: str
     observed: int
     body: bytes
     files: tuple[str, ...] = ()
-    """What it has of the files that are kept."""
+    """The digests of its stored files."""
 
     def placed(self, seq: int) -> bytes:
         return b"[%d," % seq + self.body
 
 
 def prepare(entry: Entry, turn: int | None = None) -> Prepared:
-    """The one door through which entries are written: secrets in tool output stay outside."""
+    """Encode an entry and redact secrets in tool output. Every entry is written through this function."""
     role, text = entry.role, entry.text
     if role is not _USER and role is not _ASSISTANT:
         text = redact(text)
@@ -166,17 +166,17 @@ def prepare(entry: Entry, turn: int | None = None) -> Prepared:
 
 
 def file_digests(files: Sequence[Attachment]) -> tuple[str, ...]:
-    """Under what the files are kept that are here."""
+    """Return the digests of the files that are stored."""
     return tuple(dict.fromkeys(file.sha256 for file in files if file.sha256 is not None)) if files else ()
 
 
 _AFTER_TURN = Entry._fields.index("turn") + 1
 _HIDDEN_BY = Entry._fields.index("hidden_by")
-"""A column, and never in a body."""
+"""Stored in a column, never in the body."""
 
 
 def _without_defaults(values: tuple[object, ...]) -> tuple[object, ...]:
-    """A body ends with the last value that says something."""
+    """Drop trailing values that are defaults."""
     length = len(values)
     while length > _SHORTEST_BODY and values[length - 1] == _DEFAULTS[length - _SHORTEST_BODY]:
         length -= 1
@@ -257,7 +257,7 @@ def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
 
 
 class _Written(msgspec.Struct, frozen=True):
-    """What `inbound_body` has written."""
+    """The form that `inbound_body` writes."""
 
     source: Source
     labels: Labels
@@ -386,7 +386,7 @@ def delivery_of(row: Row, *, is_gone: bool = False) -> Delivery:
 
 
 def _sent_to(outbound: Outbound, chat: str) -> Outbound:
-    """Where the chat is now; no message of the old one can be answered or changed in it."""
+    """Address it to the chat's present id. Messages of the old chat cannot be answered or edited there."""
     if encode_id(outbound.chat_id) == chat:
         return outbound
     return replace(outbound, chat_id=decode_id(chat), reply_to=None, edits=None)

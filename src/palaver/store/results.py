@@ -17,7 +17,7 @@ from palaver.model.value import value
 
 @value
 class ResetRule:
-    """What decides whether a conversation goes on: see `decide_reset`."""
+    """The arguments of `decide_reset`."""
 
     policy: ResetPolicy
     zone: ZoneInfo
@@ -41,18 +41,18 @@ class Opened:
     session: Session
     opening: Opening
     reason: EndReason | None = None
-    """Why the session before it ended, where that was not somebody's wish."""
+    """Why the session before it ended, unless a person asked for it."""
     before: str | None = None
     """The session that a reset left behind."""
     ended: str | None = None
-    """The same, where it had not ended by itself earlier."""
+    """The same, unless it had already ended."""
     before_had_words: bool = False
     is_alone: bool = False
     """The sender is the only participant, and no other chat is attached."""
     is_first_contact: bool = False
     """The sender never took part in a session of this profile before."""
     lacks_home: bool = False
-    """Nobody has said yet where output for the platform goes; looked up at a first contact."""
+    """The platform has no home channel. Set at a first contact only."""
 
 
 @value
@@ -66,7 +66,7 @@ class Begun:
 
 @value
 class Held:
-    """No turn was begun: the head of the line stands alone or, with a time given, waits for what belongs to it."""
+    """No turn began: the first message is a command or, until the given time, waits for the rest of its burst."""
 
     head: Received
     until: datetime | None = None
@@ -74,7 +74,7 @@ class Held:
 
 @value
 class Welcome:
-    """What is said when a conversation opens: to the agent, and to the chat."""
+    """What to say when a conversation opens: notes for the agent, notices for the chat."""
 
     notes: tuple[str, ...] = ()
     notices: tuple[Outbound, ...] = ()
@@ -104,10 +104,10 @@ class RepeatSafety:
 
 @value
 class Signals:
-    """What was said to a running turn."""
+    """What a running turn has to react to."""
 
     key: SessionKey
-    """Of the conversation as it is now: it may have got another since the turn began."""
+    """The present key of the conversation, which can change while the turn runs."""
     stop: bool = False
     waiting: tuple[Received, ...] = ()
     """Messages that it does not answer."""
@@ -118,10 +118,10 @@ class Status:
     """What is going on in a conversation."""
 
     session: Session | None = None
-    """None also where there is one that the principal may not see."""
+    """None also if the principal cannot see it."""
     running_since: datetime | None = None
     question: str | None = None
-    """The name of what a turn asks, where one waits for somebody's permission."""
+    """The id of the approval question, if a turn is parked."""
     waiting: int = 0
 
     @property
@@ -130,13 +130,13 @@ class Status:
 
 
 class Decision(Enum):
-    """What became of an answer to a question."""
+    """The outcome of an answer to an approval question."""
 
     DONE = "done"
     NOTHING = "nothing"
-    """Nothing is asked."""
+    """No turn asks anything."""
     OTHER = "other"
-    """Something else is asked by now."""
+    """The turn asks something else by now."""
 
 
 Choose = Callable[[Sequence[Received]], Batch]
@@ -160,13 +160,13 @@ class OperationKind(StrEnum):
 
 @value
 class Undone:
-    """What an operation took out of sight, or brought back."""
+    """What an operation hid or restored."""
 
     kind: OperationKind
     session: str
     entries: tuple[Entry, ...] = ()
     command_name: str | None = None
-    """What people know it as, where that is not its kind."""
+    """The command that made it, if that is not its kind."""
 
 
 @value
