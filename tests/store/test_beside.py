@@ -41,7 +41,7 @@ async def test_a_newer_command_leaves_the_file_of_a_running_gateway_alone(
     tmp_path: Path, upgrade: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "palaver.db"
-    monkeypatch.setattr(opening, "_PATIENCE", 0.1)
+    monkeypatch.setattr(opening, "_GATEWAY_START_SECONDS", 0.1)
     async with await open_store(str(path), exclusive=True) as gateway:
         world = World(gateway)
         await world.exchange("before")

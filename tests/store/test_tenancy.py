@@ -33,7 +33,7 @@ def _schema() -> Statements[list[Row]]:
 
 @pytest.fixture
 async def url(postgres_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(opening, "_PATIENCE", 0.1)
+    monkeypatch.setattr(opening, "_GATEWAY_START_SECONDS", 0.1)
     return await fresh_store(postgres_server)
 
 
