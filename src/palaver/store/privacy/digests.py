@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 import secrets
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 from palaver.db.transaction import Database, Row, Statements, transaction
@@ -44,7 +44,9 @@ class Digests:
         return hmac.new(self.key, text.encode(), hashlib.sha256).hexdigest()
 
     def _digest(self, *parts: str) -> str:
-        return hmac.new(self.key, _length_prefixed(parts), hashlib.sha256).hexdigest()[:_DIGEST_DIGITS]
+        encoded = (part.encode(errors="surrogatepass") for part in parts)
+        message = b"".join(len(part).to_bytes(8) + part for part in encoded)
+        return hmac.new(self.key, message, hashlib.sha256).hexdigest()[:_DIGEST_DIGITS]
 
 
 async def orphaned_files(database: Database, blobs: BlobStore, digests: Digests, erased: Collection[str]) -> list[str]:
@@ -58,20 +60,13 @@ _DIGEST_DIGITS = 16
 """Hex digits. Ten million rows and 100,000 digests collide with a chance of one in twenty million."""
 
 
-def _length_prefixed(parts: Iterable[str]) -> bytes:
-    encoded = (part.encode(errors="surrogatepass") for part in parts)
-    return b"".join(len(part).to_bytes(8) + part for part in encoded)
-
-
 @transaction
 def load_digests() -> Statements[Digests]:
     """Return digests with the key of this store, which is made at first use and never leaves it."""
     rows = yield "SELECT value FROM meta WHERE name = 'erasure key'", ()
     if not rows:
-        yield (
-            "INSERT INTO meta (name, value) VALUES ('erasure key', ?) ON CONFLICT (name) DO NOTHING",
-            (secrets.token_hex(32),),
-        )
+        sql = "INSERT INTO meta (name, value) VALUES ('erasure key', ?) ON CONFLICT (name) DO NOTHING"
+        yield sql, (secrets.token_hex(32),)
         rows = yield "SELECT value FROM meta WHERE name = 'erasure key'", ()
     return Digests(bytes.fromhex(rows[0][0]))
 

@@ -6,7 +6,7 @@ from dataclasses import field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from palaver.db.transaction import Database, Lock, Notify, Row, Statements, transaction
+from palaver.db.transaction import Database, Lock, Notify, Statements, transaction
 from palaver.model.errors import NotFound
 from palaver.model.value import value
 from palaver.store.conversations.blob_store import BlobStore
@@ -106,12 +106,10 @@ def _open_tasks() -> Statements[list[_Task]]:
         "SELECT no, subject, keeps_access, requested, answer FROM erasures WHERE ended IS NULL ORDER BY no",
         (),
     )
-    return [_task(row) for row in rows]
-
-
-def _task(row: Row) -> _Task:
-    number, who, keeps, asked, answer = row
-    return _Task(number, Footprint.parse(who), bool(keeps), instant(asked), answer)
+    return [
+        _Task(number, Footprint.parse(who), bool(keeps), instant(asked), answer)
+        for number, who, keeps, asked, answer in rows
+    ]
 
 
 @transaction

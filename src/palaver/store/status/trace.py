@@ -28,6 +28,7 @@ from palaver.store.records import (
     instant,
     instant_or_none,
     micros,
+    placeholders,
     received_of,
     stop_text,
     turn_of,
@@ -143,19 +144,22 @@ _NUMBERED = re.compile(r"(in|out|turn):(-?[0-9]{1,18})", re.ASCII)
 def _anchors_named(name: str) -> Statements[list[_Anchor]]:
     if found := _NUMBERED.fullmatch(name):
         return [_Anchor(found[1], int(found[2]))]
-    received = yield from _received_with_id(name)
-    sent = yield from _sent_with_id(name)
+    parts = name.rsplit(":", _MAX_COLONS)
+    endings = [":".join(parts[start:]) for start in range(len(parts))]
+    received = yield from _received_with_id(name, endings)
+    sent = yield from _sent_with_id(name, endings)
     return [*(_Anchor("in", number) for number in received), *(_Anchor("out", number) for number in sent)]
 
 
-def _received_with_id(name: str) -> Statements[list[int]]:
+_MAX_COLONS = 16
+
+
+def _received_with_id(name: str, endings: Sequence[str]) -> Statements[list[int]]:
     """Match the platform's message id, alone or with platform, account and chat. Edits belong to their message."""
-    parts = name.rsplit(":", _MAX_COLONS)
-    ids = tuple(encode_id(":".join(parts[start:])) for start in range(len(parts)))
     rows = yield (
         f"SELECT no, CASE WHEN {CHANGE} THEN 1 ELSE 0 END, {ADDRESS_COLUMNS} FROM inbox"
-        f" WHERE message_id IN ({', '.join('?' * len(ids))}) ORDER BY no",
-        ids,
+        f" WHERE message_id IN ({placeholders(endings)}) ORDER BY no",
+        tuple(map(encode_id, endings)),
     )
     found = [(number, bool(change), MessageAddress(*columns)) for number, change, *columns in rows]
     named = [(number, change, address) for number, change, address in found if name in _names_of(address)]
@@ -163,19 +167,15 @@ def _received_with_id(name: str) -> Statements[list[int]]:
     return [number for number, change, address in named if not change or address not in originals]
 
 
-_MAX_COLONS = 16
-
-
 def _names_of(address: MessageAddress) -> set[str]:
     chat = address.chat or address.alt_chat or address.chat_user
     return _names(*map(decode_id, (address.platform, address.account, chat, address.message_id or "")))
 
 
-def _sent_with_id(name: str) -> Statements[list[int]]:
+def _sent_with_id(name: str, endings: Sequence[str]) -> Statements[list[int]]:
     rows = yield (
-        "SELECT id, account, chat, receipt FROM outbox"
-        " WHERE receipt IS NOT NULL AND substr(?, length(?) - length(receipt) + 1) = receipt ORDER BY id",
-        (name, name),
+        f"SELECT id, account, chat, receipt FROM outbox WHERE receipt IN ({placeholders(endings)}) ORDER BY id",
+        tuple(endings),
     )
     found = [(row[0], *map(decode_id, (*row[1].split(":"), row[2])), row[3]) for row in rows]
     return [number for number, *parts in found if name in _names(*parts)]
@@ -213,17 +213,12 @@ def _trace_of_turn(number: int, principal: Principal) -> Statements[Trace | None
     if turn is None:
         return None
     messages = yield from _inbound_where(
-        f"i.turn_no = ? OR (i.turn_no IS NULL AND {_CHANGE_OF.format('turn_no')})",
-        (number, number),
+        f"i.turn_no = ? OR (i.turn_no IS NULL AND {_CHANGE_OF.format('turn_no')})", (number, number)
     )
     deliveries = yield from _deliveries_where(
         f"(id >= ? AND id < ?) OR ({_CAUSED_BY.format(_in(_OF_TURN))})"
         f" OR ({_CAUSED_BY.format(_in([CauseKind.WELCOME]))} AND created = ?)",
-        (
-            *(number * REPLIES, (number + 1) * REPLIES),
-            str(number),
-            *(turn.turn.session, micros(turn.turn.started)),
-        ),
+        (number * REPLIES, (number + 1) * REPLIES, str(number), turn.turn.session, micros(turn.turn.started)),
     )
     return Trace(messages=tuple(messages), turn=turn, deliveries=tuple(deliveries))
 
@@ -231,8 +226,7 @@ def _trace_of_turn(number: int, principal: Principal) -> Statements[Trace | None
 def _trace_of_message(number: int, principal: Principal) -> Statements[Trace | None]:
     seen = messages_visible_to(principal)
     messages = yield from _inbound_where(
-        f"(i.no = ? OR {_CHANGE_OF.format('no')}) AND {seen.sql}",
-        (number, number, *seen.values),
+        f"(i.no = ? OR {_CHANGE_OF.format('no')}) AND {seen.sql}", (number, number, *seen.values)
     )
     if number not in {message.number for message in messages}:
         return None

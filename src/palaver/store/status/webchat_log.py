@@ -44,7 +44,7 @@ def list_messages(
         raise NotFound("chat", chat)
     until = _END if before is None else micros(before)
     received = yield (
-        f"{_RECEIVED} AND coalesce(i.place, i.key) = ? AND substr(i.platform, 1, 4) = 'web'"
+        f"{_RECEIVED} AND coalesce(i.place, i.key) = ? AND i.platform = 'web'"
         " AND i.retried_in = 0 AND i.received < ? ORDER BY i.no DESC LIMIT ?",
         (place.text, until, limit),
     )
