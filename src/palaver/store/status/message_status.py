@@ -74,9 +74,6 @@ class Reply:
         return tuple(call for call in open_calls_of_turn(self.entries, str(self.turn.number)) if call.name in offered)
 
 
-_MOST_PARTS = 64
-
-
 @transaction
 def find_received(sources: Sequence[Source], principal: Principal) -> Statements[Received | None]:
     addresses = tuple(value for source in sources for value in message_address(source))
