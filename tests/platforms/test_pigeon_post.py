@@ -70,7 +70,7 @@ async def test_it_is_set_up_and_checked_as_any_platform(installed: Path, tmp_pat
     async with module.Loft().opened() as loft:
         options = ("--set", f"port={loft.port}", "--set", f"ring_file={tmp_path / 'ring'}")
         code, said = await _run("-m", "palaver", "setup", "pigeon", "--account", "greta", *options, **environ)
-        assert (code, "has pigeon:greta from now on: Greta." in said) == (0, True), said
+        assert (code, "own.yaml: Greta." in said) == (0, True), said
         code, said = await _run("-m", "palaver", "platforms", "check", "pigeon:greta", **environ)
         assert (code, "ok    pigeon:greta: Greta; not served" in said) == (0, True), said
         assert module.RING not in said
