@@ -85,7 +85,7 @@ def test_what_was_meant_for_another_conversation_is_not_said_in_this_one(place: 
         assert (done.returncode, answers(done.stdout)) == (2, [])
         assert done.stderr == f"palaver: the chat could not be attached to '{which}', so nothing was said\n"
     assert turns(place) == []
-    assert "not obeyed" in place.run("trace", "in:1").stdout
+    assert "command failed" in place.run("trace", "in:1").stdout
 
 
 def test_another_profile_is_another_conversation_and_only_a_known_one_is_there(place: Place) -> None:

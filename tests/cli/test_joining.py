@@ -12,7 +12,7 @@ import pytest
 
 from palaver.cli import account_wizard, setup
 from palaver.cli.main import main
-from palaver.config.writer import replace_section
+from palaver.config.writer import replace_value
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument
 from palaver.platforms.plugins import ENTRY_POINT_GROUP, load_factory
@@ -283,11 +283,11 @@ LINES = "platforms:\n  dove:\n    accounts:\n      main:\n        mood: well\n"
     ],
 )
 def test_a_section_is_put_where_it_belongs(before: str, after: str) -> None:
-    assert replace_section(before, WAY, {"mood": "well"}) == after
-    assert replace_section(after, WAY, {"mood": "well"}) == after
+    assert replace_value(before, WAY, {"mood": "well"}) == after
+    assert replace_value(after, WAY, {"mood": "well"}) == after
 
 
 @pytest.mark.parametrize("before", ["platforms: {dove: {busy: queue}}\n", "platforms: [dove]\n", "platforms: dove\n"])
 def test_what_cannot_be_added_to_is_left_alone(before: str) -> None:
     with pytest.raises(BadArgument, match="Palaver cannot edit"):
-        replace_section(before, WAY, {"mood": "well"})
+        replace_value(before, WAY, {"mood": "well"})

@@ -601,7 +601,7 @@ def test_a_session_in_use_is_not_deleted(home: Path, capsys: pytest.CaptureFixtu
         ),
         (["export", "--all", "-o", "a.txt"], "'.txt'", ".jsonl, .md, .html, .htm", "palaver sessions export"),
         (["export", "--all", "-o", "archive"], "''", ".jsonl, .md, .html, .htm", "palaver sessions export"),
-        (["prune"], "'no limit'", "a date", "palaver sessions prune"),
+        (["prune"], "Choose which sessions", "a date", "palaver sessions prune"),
         (["prune", "--older-than", "old"], "'old'", "90d", "palaver sessions prune"),
         (["stats", "--by", "year"], "--by cannot be 'year'", "Use day, week,", "palaver sessions stats"),
         (["prune", "--keep", "-1"], "--keep cannot be '-1'", "a whole number from 0 to 1000", "palaver sessions prune"),

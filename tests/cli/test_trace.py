@@ -57,7 +57,7 @@ def test_the_whole_story_without_its_words(trace: Trace) -> None:
     assert "turn:1    entry 2: assistant" in told
     assert "turn:1    done at attempt 1 by w1" in told
     assert "(2 attempts, marked as a possible duplicate): lost while sending" in told
-    assert "look, then: palaver trace out:1024 --delivered, or --again" in told
+    assert "check the chat, then run palaver trace out:1024 --delivered or --again" in told
     assert SECRET not in told
     assert SECRET not in trace("in:1", "--json")
 

@@ -8,10 +8,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.config.writer import field_names, replace_fields, replace_file, section_lines, yaml_scalar
+from palaver.config.writer import has_value, replace_file, replace_value, yaml_scalar
 from palaver.model.errors import BadArgument
 
-AGENT = {"agent": section_lines("agent", {"name": "model", "model": "openai:gpt-5-mini", "key": "${KEY}"})}
+AGENT = {"name": "model", "model": "openai:gpt-5-mini", "key": "${KEY}"}
 WRITTEN = 'agent:\n  name: model\n  model: "openai:gpt-5-mini"\n  key: "${KEY}"\n'
 
 
@@ -38,26 +38,27 @@ WRITTEN = 'agent:\n  name: model\n  model: "openai:gpt-5-mini"\n  key: "${KEY}"\
     ],
 )
 def test_only_what_is_meant_changes(before: str, after: str) -> None:
-    assert replace_fields(before, AGENT) == after
-    assert replace_fields(after, AGENT) == after
+    assert replace_value(before, ("agent",), AGENT) == after
+    assert replace_value(after, ("agent",), AGENT) == after
 
 
 def test_several_fields_find_their_places() -> None:
     before = "timezone: UTC\nbusy: queue\n"
-    after = replace_fields(before, {**AGENT, "timezone": ["timezone: Europe/Berlin"]})
+    after = replace_value(replace_value(before, ("agent",), AGENT), ("timezone",), "Europe/Berlin")
     assert after == f"timezone: Europe/Berlin\nbusy: queue\n{WRITTEN}"
-    assert field_names(after) == {"timezone", "busy", "agent"}
+    assert all(has_value(after, (name,)) for name in ("timezone", "busy", "agent"))
+    assert not has_value(after, ("reset",))
 
 
 def test_what_is_written_in_braces_is_left_alone() -> None:
     with pytest.raises(BadArgument, match="in braces"):
-        replace_fields("{busy: queue}", AGENT)
+        replace_value("{busy: queue}", ("agent",), AGENT)
 
 
 @given(st.text())
 def test_any_value_is_read_as_it_was_meant(value: str) -> None:
     if all(character.isprintable() for character in value):
-        read = yaml.safe_load("\n".join(section_lines("agent", {"name": value})))
+        read = yaml.safe_load(replace_value("", ("agent",), {"name": value}))
         assert str(read["agent"]["name"]) == value or yaml_scalar(value) == value
 
 

@@ -83,11 +83,20 @@ def export_sessions(
             if ids
             else collect_all(opened.database, OPERATOR, wanted)
         )
-        tally = _Counted(records)
+        count, progress = 0, Progress("sessions")
+
+        async def counting() -> AsyncIterator[SessionRecord]:
+            nonlocal count
+            async for record in records:
+                count += 1
+                progress.show(count)
+                yield record
+
         with open_output(output, force=force, example=EXAMPLES["export"]) as file:
-            async for piece in write_archive(tally.records(), chosen, hidden=hidden):
+            async for piece in write_archive(counting(), chosen, hidden=hidden):
                 file.write(piece)
-        return tally.count
+        progress.finish()
+        return count
 
     count = ask(store, export)
     if output:
@@ -116,22 +125,6 @@ def _check_selection(names: Sequence[str], wanted: ListFilter, *, everything: bo
             allowed="the names of sessions, --all, or a filter such as --platform",
             example=EXAMPLES["export"],
         )
-
-
-class _Counted:
-    """Count records while they are written."""
-
-    def __init__(self, records: AsyncIterator[SessionRecord]) -> None:
-        self._records = records
-        self.count = 0
-
-    async def records(self) -> AsyncIterator[SessionRecord]:
-        progress = Progress("sessions")
-        async for record in self._records:
-            self.count += 1
-            progress.show(self.count)
-            yield record
-        progress.finish()
 
 
 @contextmanager

@@ -194,7 +194,7 @@ def _example(args: Sequence[str]) -> str:
 def _allowed(context: typer.Context | None) -> str:
     """Return the subcommands, or else the options, of the called command."""
     if context is None:
-        return "what --help shows"
+        return "the options of --help"
     commands: Mapping[str, object] = getattr(context.command, "commands", {})
     options = [param.opts[0] for param in context.command.params]
     return ", ".join(sorted(commands) or options) or "only --help"

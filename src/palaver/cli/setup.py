@@ -17,15 +17,7 @@ from palaver.config.agents import LocalAgentConfig, ModelAgentConfig
 from palaver.config.loader import load
 from palaver.config.paths import configuration_files, exists
 from palaver.config.secrets import read_secret
-from palaver.config.writer import (
-    field_names,
-    has_section,
-    replace_fields,
-    replace_file,
-    replace_section,
-    section_lines,
-    yaml_scalar,
-)
+from palaver.config.writer import has_value, replace_file, replace_value
 from palaver.gateway.agents import build_agent
 from palaver.model.access import AccessRole, Grant
 from palaver.model.errors import BadArgument, InvalidInput
@@ -117,13 +109,13 @@ def setup(
     before = _content(file)
     if platform:
         way = ("platforms", platform, "accounts", account)
-        _confirm_replace(file, f"has {platform}:{account}", there=has_section(before, way), yes=yes)
+        _confirm_replace(file, f"has {platform}:{account}", there=has_value(before, way), yes=yes)
         draft = draft_account(platform, account, given, tests=not no_test)
         owner = _owner(draft, owner)
         _write_account(file, before, draft, owner)
         _report_account(file, draft, owner, json=json)
         return
-    _confirm_replace(file, "chooses the agent", there="agent" in field_names(before), yes=yes)
+    _confirm_replace(file, "chooses the agent", there=has_value(before, ("agent",)), yes=yes)
     if agent == _MODEL and not model:
         allowed = "--model provider:model"
         raise BadArgument("--agent model needs --model.", found="", allowed=allowed, example=EXAMPLES["setup"])
@@ -233,7 +225,7 @@ def _confirm_replace(file: Path, what: str, *, there: bool, yes: bool) -> None:
 
 def _write_account(file: Path, before: str, draft: AccountDraft, owner: str) -> None:
     """Write the account and the grant of its owner."""
-    after = replace_section(before, draft.path, draft.fields)
+    after = replace_value(before, draft.path, draft.fields)
     _check(file, after)
     for name, secret in draft.files.items():
         replace_file(file.parent / name, f"{secret}\n", private=True)
@@ -293,10 +285,9 @@ def _try(plan: Plan, *, asks: bool) -> None:
 
 
 def _write(file: Path, before: str, plan: Plan) -> None:
-    said: dict[str, list[str]] = {"agent": section_lines("agent", plan.fields())}
+    after = replace_value(before, ("agent",), plan.fields())
     if plan.timezone:
-        said["timezone"] = [f"timezone: {yaml_scalar(plan.timezone)}"]
-    after = replace_fields(before, said)
+        after = replace_value(after, ("timezone",), plan.timezone)
     _check(file, after)
     if plan.key and plan.key_file and not Path(plan.key_file).is_absolute():
         replace_file(file.parent / plan.key_file, f"{plan.key}\n", private=True)

@@ -83,23 +83,22 @@ _TONES = {
     OutboxState.DEAD: Tone.BAD,
     OutboxState.UNCLEAR: Tone.BAD,
 }
-_WHY = {
-    "reply": "a reply is owed",
-    "command": "the answer to the command is owed",
-    "pair": "a code to be let in with is owed",
-    "paired": "a word that they are let in is owed",
-    "busy": "a word that the turn is still at work is owed",
-    "parked": "a word that the turn waits for permission is owed",
-    "halt": "a question is owed",
-    "tool": "what the agent sends with a tool is owed",
-    "welcome": "a word about the fresh conversation is owed",
-    "revision": "a word about a deleted message is owed",
-    "gone": "a word about a chat that is gone is owed",
-    "handoff": "a conversation is announced, and comes along where this arrives;",
-    "handed-off": "a word that a conversation was handed off is owed",
-    "not-handed-off": "a word that a conversation could not be handed off is owed",
-    "recalled": "a word that a conversation was called back on its way is owed",
-    "taken-back": "a word that something was taken back elsewhere is owed",
+_PURPOSE = {
+    "command": "answer to the command",
+    "pair": "pairing code",
+    "paired": "notice that access was approved",
+    "busy": "notice that the agent is still answering",
+    "parked": "notice that the turn waits for approval",
+    "halt": "question",
+    "tool": "message that the agent sends with a tool",
+    "welcome": "notice about the new conversation",
+    "revision": "notice about a deleted message",
+    "gone": "notice about a chat that is gone",
+    "handoff": "announcement of a conversation that is handed off",
+    "handed-off": "notice that a conversation was handed off",
+    "not-handed-off": "notice that a conversation could not be handed off",
+    "recalled": "notice that a handoff was cancelled",
+    "taken-back": "notice that something was undone elsewhere",
 }
 
 
@@ -130,10 +129,10 @@ def _steps(trace: Trace, present: datetime) -> Iterator[Step]:
     for arrival in trace.messages:
         yield from _arrival_steps(arrival)
         if arrival.state is InboxState.DONE and (arrival.reason or trace.turn is None):
-            done = arrival.reason or "obeyed as a command"
+            done = arrival.reason or "ran as a command"
             yield Step(arrival.received, f"in:{arrival.number}", done, Tone.WELL, exact=False)
         elif arrival.state is InboxState.FAILED and trace.turn is None:
-            failed = f"a command that was not obeyed: {arrival.reason}"
+            failed = f"command failed: {arrival.reason}"
             yield Step(arrival.received, f"in:{arrival.number}", failed, Tone.BAD, exact=False)
     if trace.turn:
         yield from _run_steps(trace.turn, present)
@@ -144,17 +143,17 @@ def _steps(trace: Trace, present: datetime) -> Iterator[Step]:
 def _arrival_steps(arrival: InboundTrace) -> Iterator[Step]:
     name, at, inbound = f"in:{arrival.number}", arrival.received, arrival.inbound
     if inbound is None:
-        yield Step(at, name, "received; what it said was deleted with its session")
+        yield Step(at, name, "received; its text was deleted with its session")
         return
     source = inbound.source
     sender = identity_of(source) or "somebody without an id"
-    let_in = f", let in as {arrival.role.name.lower()}" if arrival.role else ""
+    let_in = f", role {arrival.role.name.lower()}" if arrival.role else ""
     message = f" {_as_what(inbound)} message {source.message_id}" if source.message_id else ""
     chat = f" in chat {source.chat}" if source.chat else ""
-    observed = ", said to others" if inbound.observed else ""
+    observed = ", not for the agent" if inbound.observed else ""
     yield Step(at, name, f"received from {sender}{message}{chat}{observed}{let_in}", text=inbound.text)
     if arrival.place:
-        yield Step(at, name, f"went to {arrival.key}, which its place {arrival.place} is attached to", exact=False)
+        yield Step(at, name, f"went to {arrival.key}: its chat {arrival.place} is attached to it", exact=False)
     if arrival.state is InboxState.REFUSED:
         yield Step(at, name, f"refused: {arrival.reason}", Tone.BAD)
     elif arrival.state is InboxState.WAITING:
@@ -163,12 +162,12 @@ def _arrival_steps(arrival: InboundTrace) -> Iterator[Step]:
 
 def _as_what(inbound: Inbound) -> str:
     if inbound.revision is None:
-        return "with newer words as" if inbound.earlier else "as"
+        return "with newer text as" if inbound.earlier else "as"
     return "as the deletion of" if inbound.revision.deleted else "as a change of"
 
 
 def _waits_for(arrival: InboundTrace) -> str:
-    first = f"turn:{arrival.behind_turn}" if arrival.behind_turn else "a gateway to take it up"
+    first = f"turn:{arrival.behind_turn}" if arrival.behind_turn else "a gateway"
     return f"{first}, behind {counted(arrival.behind, 'message')}" if arrival.behind else first
 
 
@@ -179,7 +178,7 @@ def _run_steps(run: TurnTrace, present: datetime) -> Iterator[Step]:
         calls = f", calls {', '.join(call.name for call in entry.calls)}" if entry.calls else ""
         yield Step(max(entry.at, turn.started), name, f"entry {entry.seq}: {entry.role}{calls}", text=entry.text)
     if turn.halted:
-        yield Step(turn.halted, name, "was cut off or halted", Tone.OPEN)
+        yield Step(turn.halted, name, "was interrupted or parked", Tone.OPEN)
     if run.stop:
         yield Step(run.ended or turn.started, name, f"was asked to stop by {run.stop}", Tone.OPEN, exact=False)
     attempt = f"at attempt {turn.attempt}{_by(turn.worker)}"
@@ -196,15 +195,15 @@ def _lease(run: TurnTrace) -> str:
 def _sending_steps(sending: DeliveryTrace, present: datetime) -> Iterator[Step]:
     delivery, outbound = sending.delivery, sending.delivery.outbound
     name, at = f"out:{delivery.number}", delivery.created
-    why = _WHY.get(sending.why, f"{sending.why} is owed")
+    purpose = _PURPOSE.get(sending.why, sending.why)
     thread = f", thread {outbound.thread_id}" if outbound.thread_id else ""
-    yield Step(at, name, f"{why} to {outbound.platform} chat {outbound.chat_id}{thread}", text=outbound.text)
+    yield Step(at, name, f"queued {purpose} to {outbound.platform} chat {outbound.chat_id}{thread}", text=outbound.text)
     marked = ", marked as a possible duplicate" if delivery.may_be_duplicate else ""
     tries = f" ({counted(delivery.attempts, 'attempt')}{marked})" if delivery.attempts else ""
     state = f"{_outcome(sending, present)}{tries}{_words(delivery.error)}"
     yield Step(at, name, state, _TONES.get(delivery.state, Tone.OPEN), exact=False)
     if delivery.state is OutboxState.UNCLEAR:
-        yield Step(at, name, f"look, then: palaver trace {name} --delivered, or --again", exact=False)
+        yield Step(at, name, f"check the chat, then run palaver trace {name} --delivered or --again", exact=False)
 
 
 def _outcome(sending: DeliveryTrace, present: datetime) -> str:

@@ -3,7 +3,7 @@
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,43 +17,28 @@ _PRIVATE = 0o600
 _PRIVATE_FOLDER = 0o700
 
 
-def section_lines(name: str, fields: Mapping[str, str]) -> list[str]:
-    """Return a section with one line per field."""
-    return [f"{name}:", *(f"  {field}: {yaml_scalar(value)}" for field, value in fields.items())]
-
-
 def yaml_scalar(value: str) -> str:
     """Return `value` plain if possible, else as JSON, which is valid YAML."""
     is_plain = value.isascii() and value.replace("_", "").replace("/", "").replace("-", "").isalnum()
     return value if is_plain else json.dumps(value, ensure_ascii=False)
 
 
-def replace_fields(text: str, fields: Mapping[str, Sequence[str]]) -> str:
-    """Replace top-level fields by these lines, or append them."""
-    ending = "\r\n" if "\r\n" in text else "\n"
-    for name, lines in fields.items():
-        rows, spans, indent = text.splitlines(keepends=True), dict(_spans(text)), _indent(text)
-        new = [f"{indent}{line}{ending}" for line in lines]
-        if name not in spans and rows and not rows[-1].endswith(("\n", "\r")):
-            rows[-1] += ending
-        first, end = spans.get(name, (len(rows), len(rows)))
-        text = "".join([*rows[:first], *new, *rows[end:]])
-    return text
-
-
-def replace_section(text: str, path: Sequence[str], fields: Mapping[str, str]) -> str:
-    """Replace the section at `path` by these fields; keep the sections beside it."""
+def replace_value(text: str, path: Sequence[str], value: str | Mapping[str, str]) -> str:
+    """Set the field at `path` to a value or a section; keep everything beside it."""
     ending = "\r\n" if "\r\n" in text else "\n"
     rows = text.splitlines(keepends=True)
     if rows and not rows[-1].endswith(("\n", "\r")):
         rows[-1] += ending
     (first, end), depth, indent = _room(text, path, len(rows))
     new = [f"{'  ' * step}{yaml_scalar(name)}:" for step, name in enumerate(path[depth:])]
-    new += [f"{'  ' * len(path[depth:])}{name}: {yaml_scalar(value)}" for name, value in fields.items()]
+    if isinstance(value, str):
+        new[-1] += f" {yaml_scalar(value)}"
+    else:
+        new += [f"{'  ' * len(path[depth:])}{name}: {yaml_scalar(inner)}" for name, inner in value.items()]
     return "".join([*rows[:first], *(f"{indent}{line}{ending}" for line in new), *rows[end:]])
 
 
-def has_section(text: str, path: Sequence[str]) -> bool:
+def has_value(text: str, path: Sequence[str]) -> bool:
     node = _root(text)
     for name in path:
         inner = {key.value: value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
@@ -64,8 +49,9 @@ def has_section(text: str, path: Sequence[str]) -> bool:
 
 
 def _room(text: str, path: Sequence[str], last: int) -> tuple[tuple[int, int], int, str]:
-    """The lines that the rest of a way may have, how much of it is there already, and how far to the right."""
-    node, indent = _root(text), _indent(text)
+    """Return the lines for the rest of `path`, how much of it exists, and its indentation."""
+    node = _root(text)
+    indent = " " * node.start_mark.column if node else ""
     room, depth = (last, last), 0
     for depth, name in enumerate(path):
         inner = {key.value: (key, value) for key, value in node.value} if node else {}
@@ -79,11 +65,6 @@ def _room(text: str, path: Sequence[str], last: int) -> tuple[tuple[int, int], i
             raise _unwritable("in braces" if isinstance(node, yaml.MappingNode) else f"with another {name}")
         indent = " " * node.start_mark.column
     return room, depth, indent
-
-
-def field_names(text: str) -> set[str]:
-    """Return the names of the top-level fields."""
-    return {name for name, _ in _spans(text)}
 
 
 def _root(text: str) -> Any:  # noqa: ANN401 - the types are not ours
@@ -103,18 +84,6 @@ def _unwritable(found: str) -> BadArgument:
         allowed="a field in each line",
         example="busy: queue",
     )
-
-
-def _indent(text: str) -> str:
-    root = _root(text)
-    return " " * root.start_mark.column if root else ""
-
-
-def _spans(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield each top-level field with its first line and the line after its last."""
-    root = _root(text)
-    for key, value in root.value if root else ():
-        yield key.value, (key.start_mark.line, _end(value))
 
 
 def _end(node: Any) -> int:  # noqa: ANN401 - the types are not ours

@@ -186,9 +186,9 @@ class PruneRule:
     def __post_init__(self) -> None:
         if self.ended_before is None and self.keep_newest is None:
             raise BadArgument(
-                "Say which sessions to delete:",
-                found="no limit",
-                allowed="a date, an age, or how many to keep",
+                "Choose which sessions to delete.",
+                found="",
+                allowed="--before a date, --older-than an age, or --keep a number",
                 example="palaver sessions prune --older-than 90d",
             )
         if (self.keep_newest or 0) < 0:
