@@ -41,7 +41,7 @@ def check(file: File = None, *, json: Json = False) -> None:
     except MalformedConfig as error:
         _print_mistakes(error.mistakes, json=json)
         raise typer.Exit(2) from error
-    fields = {"ok": True, "mistakes": [], "cautions": loaded.warnings}
+    fields: dict[str, object] = {"ok": True, "mistakes": [], "cautions": loaded.warnings}
     print_result(fields, *loaded.warnings, "The configuration is valid.", as_json=json)
 
 

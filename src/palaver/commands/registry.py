@@ -62,7 +62,8 @@ class CommandGroup:
         preview: StoreHandle | None = None,
         **options: Any,  # noqa: ANN401 - the other fields of Command
     ) -> Callable[[HandleType], HandleType]:
-        command = Command(name=name, help=summary, example=example, args=args, **{"group": self._heading} | options)
+        options.setdefault("group", self._heading)
+        command = Command(name=name, help=summary, example=example, args=args, **options)
 
         def declare(handle: HandleType) -> HandleType:
             self._declared.append((command, handle, preview))
