@@ -36,13 +36,13 @@ from palaver.cli.shared_options import (
     StoreOption,
     Yes,
     ZoneName,
-    ago,
     ask,
     find_exactly,
     moment,
     span,
 )
 from palaver.cli.transcripts import name_of, session_fields
+from palaver.commands.formatting import ago
 from palaver.model.errors import BadArgument, SessionBusy
 from palaver.model.local_time import first_instant, parse_zone, to_local
 from palaver.model.session import Session

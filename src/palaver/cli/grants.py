@@ -10,7 +10,8 @@ import typer
 from palaver.cli import shared_options
 from palaver.cli.explain import explain_access
 from palaver.cli.output import print_json, print_note, print_result, print_rows
-from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ago, ask
+from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ask
+from palaver.commands.formatting import ago
 from palaver.config.loader import load
 from palaver.model.access import (
     GRANTEE_FORMS,

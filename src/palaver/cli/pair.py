@@ -6,7 +6,8 @@ import typer
 
 from palaver.cli import shared_options
 from palaver.cli.output import counted, pick, print_json, print_note, print_result, print_rows
-from palaver.cli.shared_options import OPERATOR, Json, StoreOption, ago, ask
+from palaver.cli.shared_options import OPERATOR, Json, StoreOption, ask
+from palaver.commands.formatting import ago
 from palaver.engine import texts
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument, InvalidInput

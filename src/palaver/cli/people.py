@@ -7,7 +7,8 @@ import typer
 
 from palaver.cli import privacy, shared_options
 from palaver.cli.output import pick, print_facts, print_heading, print_json, print_note, print_rows
-from palaver.cli.shared_options import OPERATOR, After, Json, Limit, StoreOption, ago, ask
+from palaver.cli.shared_options import OPERATOR, After, Json, Limit, StoreOption, ask
+from palaver.commands.formatting import ago
 from palaver.model.access import Grant, describe_grant_place
 from palaver.model.errors import NotFound
 from palaver.model.label import Label

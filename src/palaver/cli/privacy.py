@@ -21,7 +21,8 @@ from palaver.cli.output import (
     print_result,
     print_rows,
 )
-from palaver.cli.shared_options import DryRun, Force, Json, Output, StoreOption, Yes, ago, ask, store_url
+from palaver.cli.shared_options import DryRun, Force, Json, Output, StoreOption, Yes, ask, store_url
+from palaver.commands.formatting import ago
 from palaver.config.loader import load
 from palaver.model.errors import BadArgument, NotFound, SessionBusy, StoreError
 from palaver.model.text import one_line

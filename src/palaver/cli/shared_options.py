@@ -11,7 +11,6 @@ from zoneinfo import ZoneInfo
 import typer
 
 from palaver.cli.output import print_note
-from palaver.commands.formatting import ago
 from palaver.db.transaction import Transaction
 from palaver.model.errors import BadArgument, MalformedTime, NotFound, StoreError
 from palaver.model.local_time import parse_age, parse_past
@@ -21,8 +20,6 @@ from palaver.store.conversations import visibility
 from palaver.store.opening import open_store, sqlite_path
 from palaver.store.status.health import is_corrupt, recovery_steps
 from palaver.store.store import Store
-
-__all__ = ["ago"]
 
 EXAMPLES = {
     "list": "palaver sessions list --platform telegram --since 7d",

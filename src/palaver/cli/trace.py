@@ -7,8 +7,8 @@ import typer
 
 from palaver.cli import shared_options
 from palaver.cli.output import pick, print_heading, print_json, print_line, print_note, print_text
-from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ago, ask
-from palaver.commands.formatting import Tone, trace_steps, trace_title
+from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ask
+from palaver.commands.formatting import Tone, ago, trace_steps, trace_title
 from palaver.model.errors import BadArgument, NotFound, StoreError
 from palaver.model.text import escape_invisible
 from palaver.model.turn import OutboxState

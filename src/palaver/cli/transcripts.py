@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from palaver.cli.output import counted, pick, print_facts, print_heading, print_list, print_text
-from palaver.cli.shared_options import ago
+from palaver.commands.formatting import ago
 from palaver.model.label import Label
 from palaver.model.session import Session
 from palaver.model.text import one_line

@@ -7,8 +7,9 @@ import typer
 
 from palaver.cli import shared_options
 from palaver.cli.output import pick, print_json, print_note, print_result, print_rows
-from palaver.cli.shared_options import Json, StoreOption, ago, ask
+from palaver.cli.shared_options import Json, StoreOption, ask
 from palaver.cli.up import configuration
+from palaver.commands.formatting import ago
 from palaver.model.access import normalize_identity
 from palaver.model.errors import BadArgument
 from palaver.model.text import one_line
