@@ -166,6 +166,24 @@ async def test_answers_stream_as_they_grow(config: Config) -> None:
         usage = chunks[-1].usage
         assert usage
         assert usage.completion_tokens > 0
+        assert [chunk.choices[0].delta.role for chunk in chunks if chunk.choices and chunk.choices[0].delta.role] == [
+            "assistant"
+        ]
+
+
+async def test_the_stream_helper_gives_a_message_to_send_again(config: Config) -> None:
+    slowly = EchoAgentConfig(streams=True, delay=timedelta(milliseconds=1))
+    async with opened(config.model_copy(update={"agent": slowly})) as window, await client(window) as ai:
+        messages: Messages = [user("one")]
+        sessions: list[str] = []
+        for words in ("two", "three"):
+            async with ai.chat.completions.stream(model="palaver", messages=messages) as stream:
+                answer = (await stream.get_final_completion()).choices[0].message
+                sessions.append(stream._response.headers["x-palaver-session"])
+            assert answer.role == "assistant"
+            messages += [cast("ChatCompletionMessageParam", answer.to_dict()), user(words)]
+        assert sessions == [sessions[0]] * 2
+        assert await said(window, sessions[0]) == ["one", "You said: one", "two", "You said: two"]
 
 
 async def test_a_client_in_threads_works_too(window: Opened) -> None:

@@ -134,21 +134,24 @@ class _Completion:
         """Start the response with the first chunk, so that an earlier error gets its own status."""
         chunks = self._chunks(writer)
         first = await anext(chunks)
+        reply = await self.service.reply(self.received.number)
 
         async def all_chunks() -> AsyncIterator[bytes]:
             yield first
             async for chunk in chunks:
                 yield chunk
 
-        return StreamingResponse(all_chunks(), media_type="text/event-stream", headers=STREAM_HEADERS)
+        return StreamingResponse(
+            all_chunks(), media_type="text/event-stream", headers={**STREAM_HEADERS, **_headers(reply)}
+        )
 
     async def _chunks(self, writer: CompletionWriter) -> AsyncIterator[bytes]:
         text, has_started = StreamedText(), False
         try:
             with self.services.waiting.waiting(self.received.number) as waiter:
                 async for more in self._growth(waiter, text):
+                    yield writer.text(more, is_first=not has_started)
                     has_started = True
-                    yield writer.chunk({"role": "assistant", "content": more})
             await self.service.check_revoked()
             reply = await self.service.reply(self.received.number)
             outcome = outcome_of(reply, self.services)
@@ -158,7 +161,8 @@ class _Completion:
             problem = {"message": error_text(error), "type": "server_error", "param": None, "code": None}
             yield sse_line({"error": problem})
             return
-        yield writer.chunk({"role": "assistant", "content": text.rest(outcome.content)})
+        if (rest := text.rest(outcome.content)) or not has_started:
+            yield writer.text(rest, is_first=not has_started)
         for chunk in writer.ending(outcome, reply, usage=self.wants_usage):
             yield chunk
 

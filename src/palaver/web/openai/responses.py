@@ -78,6 +78,10 @@ class CompletionWriter:
         choice = {"index": 0, "message": message, "finish_reason": outcome.finish_reason, "logprobs": None}
         return {**self._head("chat.completion"), "choices": [choice], "usage": _usage(reply)}
 
+    def text(self, more: str, *, is_first: bool) -> bytes:
+        """Return more of the answer. Only the first chunk names the role: clients join what chunks say."""
+        return self.chunk({"role": "assistant", "content": more} if is_first else {"content": more})
+
     def chunk(self, delta: Mapping[str, Any], finish_reason: str | None = None) -> bytes:
         choice = {"index": 0, "delta": dict(delta), "finish_reason": finish_reason, "logprobs": None}
         return sse_line({**self._head("chat.completion.chunk"), "choices": [choice]})
