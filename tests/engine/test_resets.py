@@ -4,15 +4,17 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 
+from palaver.commands.formatting import Step, trace_steps
 from palaver.db.transaction import Statements, transaction
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import ScopedSetting
 from palaver.model.platform import Platform
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.turn import Cause
+from palaver.store.status.trace import find_traces
 from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow, noted
-from tests.engine.gateway import Bench, MovableClock, running, until
+from tests.engine.gateway import OPERATOR, Bench, MovableClock, running, until
 from tests.engine.mouth import Mouth
 
 IDLE = ScopedSetting(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
@@ -24,6 +26,11 @@ def at_once() -> Slow:
     agent = Slow()
     agent.go.set()
     return agent
+
+
+async def steps(here: Bench, message: str) -> list[Step]:
+    (trace,) = await here.store.read(find_traces(message, OPERATOR))
+    return trace_steps(trace, MovableClock().now())
 
 
 async def test_after_an_hour_of_silence_both_the_agent_and_the_chat_are_told(store_url: str) -> None:
@@ -41,6 +48,8 @@ async def test_after_an_hour_of_silence_both_the_agent_and_the_chat_are_told(sto
         assert "/resume" in notice.text
         await chat.hears("answer to: after")
         assert "nobody wrote for a while" in noted(agent.requests[1])
+        traced = [" ".join(step.sentence for step in await steps(here, f"in:{number}")) for number in (1, 2)]
+        assert ["started fresh (idle); before it: session" in told for told in traced] == [False, True]
         assert "before" not in noted(agent.requests[1])
         await chat.say(alice, "go on")
         await chat.hears("answer to: go on")

@@ -107,7 +107,7 @@ def _arrival_fields(arrival: InboundTrace, *, content: bool) -> dict[str, object
 def _run_fields(run: TurnTrace, *, content: bool) -> dict[str, object]:
     return {
         **pick(run.turn, "number session state attempt worker lease_until started halted"),
-        **pick(run, "ended stop"),
+        **pick(run, "ended stop reset session_before"),
         "error": run.turn.error,
         **pick(run.usage, "model input_tokens output_tokens cost_micros"),
         "entries": [pick(entry, "seq role at text" if content else "seq role at") for entry in run.entries],

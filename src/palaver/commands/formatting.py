@@ -174,6 +174,8 @@ def _waits_for(arrival: InboundTrace) -> str:
 def _run_steps(run: TurnTrace, present: datetime) -> Iterator[Step]:
     turn, name = run.turn, f"turn:{run.turn.number}"
     yield Step(turn.started, name, f"began in session {turn.session}")
+    if run.reset:
+        yield Step(turn.started, name, f"started fresh ({run.reset}); before it: session {run.session_before}")
     for entry in run.entries:
         calls = f", calls {', '.join(call.name for call in entry.calls)}" if entry.calls else ""
         yield Step(max(entry.at, turn.started), name, f"entry {entry.seq}: {entry.role}{calls}", text=entry.text)

@@ -268,7 +268,8 @@ def _start_fresh(
 ) -> Statements[Session]:
     yield from end(current.number, reason, now)
     fresh = yield from create(key, source, now, title=title)
-    yield from undo_log.record(OperationKind.RESET, key, fresh.number, now, by, from_session=current.id)
+    details = {"because": reason.value}
+    yield from undo_log.record(OperationKind.RESET, key, fresh.number, now, by, details, from_session=current.id)
     return fresh
 
 

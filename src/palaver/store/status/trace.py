@@ -9,11 +9,12 @@ from typing import NamedTuple
 from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument, NotFound
-from palaver.model.session import Principal, Session
+from palaver.model.session import EndReason, Principal, Session
 from palaver.model.source import MessageAddress, decode_id, encode_id
 from palaver.model.transcript import Entry
 from palaver.model.turn import Delivery, Inbound, InboxState, Turn, Usage
 from palaver.model.value import value
+from palaver.store.conversations.sessions import AUTOMATIC_ENDS
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import find, messages_visible_to, visible_to
 from palaver.store.queue.cause import CAUSE_COLUMNS, OF_MESSAGE, OF_TURN, CauseKind, cause_of
@@ -25,6 +26,7 @@ from palaver.store.records import (
     TURN_COLUMNS,
     delivery_of,
     entries_of,
+    from_json,
     instant,
     instant_or_none,
     micros,
@@ -67,6 +69,10 @@ class TurnTrace:
     """Who asked it to stop, and when."""
     usage: Usage
     entries: tuple[Entry, ...] = ()
+    reset: EndReason | None = None
+    """Why its message started a fresh session, unless a person asked for that."""
+    session_before: str | None = None
+    """The session that this reset left."""
     taken_back: bool = False
     """Some of its entries were undone or deleted, so people see no content of it."""
 
@@ -281,7 +287,19 @@ def _turn_trace(number: int, principal: Principal) -> Statements[TurnTrace | Non
         (first, first + SEQS, number),
     )
     shown = (body for body, taken_back in rows if principal.sees_all or not taken_back)
-    return replace(found, entries=tuple(entries_of(shown)), taken_back=any(row[1] for row in rows))
+    found = replace(found, entries=tuple(entries_of(shown)), taken_back=any(row[1] for row in rows))
+    resets = yield _RESET_BY, (number, found.turn.session_number)
+    for details, before in resets:
+        reason = from_json(details).get("because")
+        if reason in AUTOMATIC_ENDS:
+            found = replace(found, reset=EndReason(reason), session_before=before)
+    return found
+
+
+_RESET_BY = (
+    "SELECT details, from_session FROM operations WHERE kind = 'reset'"
+    " AND (SELECT min(no) FROM turns WHERE session_no = operations.session_no) = ? AND session_no = ?"
+)
 
 
 def _redacted(trace: Trace) -> Trace:
