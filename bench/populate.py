@@ -11,8 +11,9 @@ from zoneinfo import ZoneInfo
 
 from palaver.db.sqlite import connect, run_statements
 from palaver.db.transaction import Statements, Transaction, Value, transaction
+from palaver.model.addressing import ConversationRules
 from palaver.model.key import Scope, SessionKey, derive_key
-from palaver.model.reset import ResetPolicy
+from palaver.model.reset import ResetPolicy, ResetRule
 from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.model.turn import Inbound, Outbound, Turn, Usage
@@ -20,7 +21,6 @@ from palaver.store.conversations import sessions, transcript
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, turns
 from palaver.store.records import TURN_COLUMNS, micros, prepare, source_text, turn_of
-from palaver.store.results import ResetRule
 
 __all__ = [
     "CJK",
@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+RULES = ConversationRules()
 RULE = ResetRule(policy=ResetPolicy(), zone=ZoneInfo("UTC"))
 PEOPLE = 1000
 COMMON, RARE, CJK = "release", "zymurgy", "会議"
@@ -163,7 +164,7 @@ def running(number: int) -> Statements[None]:
     """A message that came in and the turn that is about to answer it."""
     inbound = Inbound(source=source(number), text=f"question {number} " + _WORDS, at=NOON)
     yield from inbox.accept(inbound, key(number), NOON)
-    yield from turns.begin(key(number), "bench", NOON, _LEASE, lambda _: RULE)
+    yield from turns.begin(key(number), "bench", NOON, _LEASE, RULES)
 
 
 def answer_of(turn: Turn) -> Transaction[int]:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from palaver.engine.texts import unanswered
 from palaver.model.access import AccessRole, Grant
 from palaver.store.conversations.deletion import delete
 from palaver.store.conversations.history import ABANDONED
+from palaver.store.queue.commands import unanswered
 from palaver.store.status.invariants import violations
 from palaver.testkit.chat import Chat
 from palaver.testkit.platform import LoopClock

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from palaver.db.transaction import Transaction
-from palaver.engine.delivery.outcomes import Handoffs
+from palaver.engine.delivery.worker import DeliveryWorker
 from palaver.model.access import AccessRole, Grant
 from palaver.model.source import Source
 from palaver.model.turn import Outbound
@@ -180,23 +180,23 @@ async def test_a_handoff_that_a_crash_cut_off_arrives_once(store_url: str, monke
     fake, other = FakePlatform(), FakePlatform(repeats_safely=True)
     stuck = asyncio.Event()
 
-    arrival = Handoffs.prepare_arrival
+    arrival = DeliveryWorker._arrival
 
-    async def never(self: Handoffs, announced: Outbound, thread: str | None, now: datetime) -> Transaction[None]:
+    async def never(self: DeliveryWorker, announced: Outbound, receipt: str, now: datetime) -> Transaction[None] | None:
         if announced.handoff is not None:
             stuck.set()
             await asyncio.Event().wait()
-        return await arrival(self, announced, thread, now)
+        return await arrival(self, announced, receipt, now)
 
     alice, owner = fake.person("alice"), other.person("owner")
     chat, home = fake.dm(alice), other.group("Home", owner)
     async with between(store_url, fake, other, grants=ADMINS, safe=True) as two:
         await two.set_home(home, owner)
         await two.ask(chat, alice, "one")
-        monkeypatch.setattr(Handoffs, "prepare_arrival", never)
+        monkeypatch.setattr(DeliveryWorker, "_arrival", never)
         await two.ask(chat, alice, "/handoff other")
         await stuck.wait()
-    monkeypatch.setattr(Handoffs, "prepare_arrival", arrival)
+    monkeypatch.setattr(DeliveryWorker, "_arrival", arrival)
     async with between(store_url, fake, other, grants=ADMINS, safe=True, worker="w2") as two:
         await chat.hears("continues in the home channel of other")
         assert len([message for message in home.shown if "continues here" in message.text]) == 1

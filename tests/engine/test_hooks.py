@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from palaver.engine import hooks, texts
+from palaver.engine import hooks
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import ScopedSetting
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.source import Source
 from palaver.protocols.hooks import EventKind, GatewayEvent
+from palaver.store.queue.welcome import FIRST_CONTACT_NOTE, NO_HOME, NO_HOME_NOTE
 from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, MovableClock, running, until
@@ -144,7 +145,7 @@ async def test_a_person_who_speaks_for_the_first_time_is_noted_once(store_url: s
         for text in ("hello", "/new", "again"):
             await chat.say(alice, text)
         await chat.hears("again")
-        assert [texts.FIRST_CONTACT_NOTE in noted(request) for request in agent.requests] == [True, False]
+        assert [FIRST_CONTACT_NOTE in noted(request) for request in agent.requests] == [True, False]
 
 
 async def test_a_missing_home_channel_is_noted_at_first_contact_until_there_is_one(tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ async def test_a_missing_home_channel_is_noted_at_first_contact_until_there_is_o
         await here.store.transact(here.store.accounts.set_home("main", home, NOON, by="alice"))
         await second.say(bob, "me too")
         await second.hears("me too")
-        assert [texts.NO_HOME_NOTE in noted(request) for request in agent.requests] == [True, False]
+        assert [NO_HOME_NOTE in noted(request) for request in agent.requests] == [True, False]
 
 
 async def test_who_may_set_the_home_channel_is_told_once_that_there_is_none(store_url: str) -> None:
@@ -171,15 +172,15 @@ async def test_who_may_set_the_home_channel_is_told_once_that_there_is_none(stor
         admin, bob = here.world.person("ann"), here.world.person("bob")
         first, second = here.world.dm(admin), here.world.dm(bob)
         await first.say(admin, "hello")
-        await first.hears(texts.NO_HOME)
+        await first.hears(NO_HOME)
         for text in ("/new", "again"):
             await first.say(admin, text)
         await first.hears("You said: again")
         await second.say(bob, "me too")
         await second.hears("You said: me too")
         await here.settled()
-        assert [message.text for message in first.shown].count(texts.NO_HOME) == 1
-        assert texts.NO_HOME not in [message.text for message in second.shown]
+        assert [message.text for message in first.shown].count(NO_HOME) == 1
+        assert NO_HOME not in [message.text for message in second.shown]
 
 
 async def test_somebody_new_in_a_conversation_that_exists_is_noted_too(tmp_path: Path) -> None:
@@ -192,7 +193,7 @@ async def test_somebody_new_in_a_conversation_that_exists_is_noted_too(tmp_path:
         await group.hears("hello")
         await group.say(bob, "me too", thread="5")
         await group.hears("me too")
-        assert [noted(request).count(texts.FIRST_CONTACT_NOTE) for request in agent.requests] == [1, 2]
+        assert [noted(request).count(FIRST_CONTACT_NOTE) for request in agent.requests] == [1, 2]
 
 
 async def test_a_fresh_conversation_is_told_with_the_end_of_the_one_before(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from palaver.engine import texts
 from palaver.engine.delivery.replies import Replies
 from palaver.model.errors import BadArgument
 from palaver.model.source import Source
-from palaver.model.split import Unit
+from palaver.model.split import CUT, Unit
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import Limits
 from palaver.protocols.agent import Event, Final, Request
@@ -38,7 +38,7 @@ async def test_an_answer_that_is_far_too_long_is_cut_and_stands_whole_in_the_tra
         await here.settled()
         shown = "".join(message.text for message in chat.shown)
         assert len(chat.shown) == 64
-        assert "".join(shown.split()).endswith("".join(texts.CUT.split()))
+        assert "".join(shown.split()).endswith("".join(CUT.split()))
 
 
 async def _gap(_request: Request) -> AsyncGenerator[Event]:

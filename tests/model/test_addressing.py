@@ -12,16 +12,18 @@ from palaver.model.addressing import (
     AddressingRules,
     AnswerMode,
     Batch,
+    ConversationRules,
     address_whole_bursts,
     calls_by_name,
     choose_batch,
     classify_addressing,
 )
 from palaver.model.attachment import Attachment
-from palaver.model.key import Scope, derive_key
+from palaver.model.key import Scope, ScopedSetting, derive_key
 from palaver.model.label import Label
 from palaver.model.source import CHANNEL, DM, GROUP, THREAD, Source
-from palaver.model.turn import BusyMode, Cause, Inbound, InboxState, Received
+from palaver.model.split import ReplyAccount, ReplyRoutes
+from palaver.model.turn import BusyMode, Cause, Inbound, InboxState, Received, account_text
 
 NOON = datetime(2026, 3, 29, 12, tzinfo=UTC)
 STRICT = AddressingRules(answers=AnswerMode.ADDRESSED, wake_words=frozenset({"Palaver", "hey bot"}))
@@ -100,6 +102,7 @@ def test_who_says_nothing_is_not_answered(kind: str) -> None:
 
 WINDOW = timedelta(seconds=1)
 FULL = "x" * 100
+ROUTES = ReplyRoutes(accounts={account_text("telegram", None): ReplyAccount(limit=100)})
 
 
 def waits(text: str, *, at: float = 0.0, user: str = "7", burst: str | None = None, observed: bool = False) -> Received:
@@ -112,14 +115,8 @@ def waits(text: str, *, at: float = 0.0, user: str = "7", burst: str | None = No
 
 
 def choose(*waiting: Received, mode: BusyMode = BusyMode.QUEUE, now: float = 10.0) -> Batch:
-    return choose_batch(
-        waiting,
-        mode,
-        NOON + timedelta(seconds=now),
-        WINDOW,
-        stands_alone=lambda each: each.inbound.text.startswith("/"),
-        more_follows=lambda each: bool(each.inbound.burst) or len(each.inbound.text) >= len(FULL),
-    )
+    rules = ConversationRules(busy=ScopedSetting(default=mode), burst_window=WINDOW)
+    return choose_batch(waiting, rules, ROUTES, NOON + timedelta(seconds=now))
 
 
 def test_queue_takes_one_at_a_time() -> None:

@@ -61,7 +61,7 @@ async def test_a_turn_at_work_is_told_and_hears_what_is_said_under_the_new_id(st
     number = await world.say("after", source=NEW)
     said = await store.read(turn_control.read_signals(begun.turn))
     assert (said.key, [each.number for each in said.waiting]) == (key_of(NEW), [number])
-    held = await store.transact(turn_control.take_waiting(begun.turn, lambda line: line, NOON))
+    held = await store.transact(turn_control.take_waiting(begun.turn, {number or 0}, NOON))
     assert [each.inbound.text for each in held] == ["before", "after"]
     assert await store.read(violations()) == []
 

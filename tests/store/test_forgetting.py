@@ -15,6 +15,7 @@ from palaver.model.compaction import plan_compaction
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.label import Label
 from palaver.model.source import GROUP, Labels, Source
+from palaver.model.split import ReplyRoutes
 from palaver.model.turn import Inbound, Outbound, TurnState
 from palaver.store import accounts
 from palaver.store.conversations import chat_migration, handoff, history, sessions, transcript
@@ -29,7 +30,7 @@ from palaver.store.privacy.digests import load_digests
 from palaver.store.privacy.eraser import ErasurePass
 from palaver.store.privacy.erasure import Erasures
 from palaver.store.privacy.receipt import Receipt, Verification, delete_digests, get_receipt, read_receipt, verify
-from palaver.store.queue import inbox, outbox, turns
+from palaver.store.queue import commands, inbox, outbox, turns
 from palaver.store.status.invariants import violations
 from palaver.store.status.trace import find_traces
 from palaver.store.store import Store
@@ -187,8 +188,8 @@ async def test_what_others_were_told_of_their_words_by_a_command_is_forgotten(st
         number = await world.say("/search room", dm("8"))
         received = await store.read(inbox.get_message(number or 0, OPERATOR))
         assert received
-        told = [Outbound(platform="telegram", chat_id="8", text=f"found: {SECRET} in the room")]
-        await store.transact(inbox.run_command(received, _found(store, received.number), lambda _: told, NOON))
+        found = _found(store, received.number)
+        await store.transact(commands.run_command(received, found, ReplyRoutes(), NOON))
         await forget(store)
         assert await store.read(inbox.get_message(received.number, OPERATOR)) is not None
     assert SECRET.encode() not in await _everything(store_url)

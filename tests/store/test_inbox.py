@@ -10,15 +10,16 @@ from palaver.model.access import AccessRole
 from palaver.model.errors import NotFound
 from palaver.model.session import Principal
 from palaver.model.source import GROUP, Source, identity_of
-from palaver.model.turn import Cause, Inbound, InboxState, Outbound, OutboxState, Received, TurnState, outbound_to
+from palaver.model.split import ReplyPlace, ReplyRoutes
+from palaver.model.turn import Cause, Inbound, InboxState, OutboxState, Received, TurnState, outbound_to
 from palaver.store import accounts
-from palaver.store.queue import inbox, outbox, turns
+from palaver.store.queue import commands, inbox, outbox, turns
 from palaver.store.results import BusyNotices
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from tests.store.world import LEASE, NOON, OPERATOR, World, cause, dm, key_of
 
-BUSY = Outbound(platform="telegram", chat_id="7", text="Still answering.")
+BUSY = BusyNotices(place=ReplyPlace(source=dm()), running="Still answering.")
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ async def accept(world: World, id_: str, *, refused: str | None = None, cause: C
             NOON,
             role=AccessRole.ADMIN,
             refused=refused,
-            busy_notices=BusyNotices(running=BUSY),
+            busy_notices=BUSY,
         )
     )
 
@@ -158,7 +159,9 @@ async def test_a_command_or_a_refusal_of_the_last_that_waits_leaves_nothing_to_c
     numbers = [await world.say("one", dm("1")), await world.say("/new", dm("2"))]
     assert len(await world.store.read(inbox.list_ready(10))) == 2
     assert await world.store.transact(inbox.refuse(numbers[0] or 0, "erased"))
-    assert await world.store.transact(inbox.run_command(await row(world, numbers[1]), _does("done"), answers, NOON))
+    assert await world.store.transact(
+        commands.run_command(await row(world, numbers[1]), _does("done"), ReplyRoutes(), NOON)
+    )
     assert await world.store.read(inbox.list_ready(10)) == []
 
 
@@ -178,7 +181,7 @@ async def test_in_front_is_who_had_a_turn_longest_ago(world: World) -> None:
 
 async def test_however_many_accept_and_take_at_once_nobody_who_waits_is_out_of_the_line(world: World) -> None:
     async def take() -> None:
-        begun = await world.begin(limit=9)
+        begun = await world.begin(collects=True)
         if begun:
             await world.store.transact(turns.settle(begun.turn, [], [], world.now))
 
@@ -206,14 +209,10 @@ def _fails() -> Statements[str]:
     raise NotFound("session", "x")
 
 
-def answers(text: str) -> list[Outbound]:
-    return [Outbound(platform="telegram", chat_id="7", text=text)]
-
-
 async def test_a_command_is_done_and_answered_once(world: World) -> None:
     received = await row(world, await world.say("/new"))
-    assert await world.store.transact(inbox.run_command(received, _does("done"), answers, NOON))
-    assert not await world.store.transact(inbox.run_command(received, _does("done"), answers, NOON))
+    assert await world.store.transact(commands.run_command(received, _does("done"), ReplyRoutes(), NOON))
+    assert not await world.store.transact(commands.run_command(received, _does("done"), ReplyRoutes(), NOON))
     owed = await world.store.transact(outbox.claim("w1", world.now, LEASE))
     assert [each.outbound.text for each in owed] == ["done"]
     assert (await row(world, received.number)).state is InboxState.DONE
@@ -222,7 +221,7 @@ async def test_a_command_is_done_and_answered_once(world: World) -> None:
 async def test_a_command_that_cannot_be_done_leaves_no_trace(world: World) -> None:
     received = await row(world, await world.say("/resume x"))
     with pytest.raises(NotFound):
-        await world.store.transact(inbox.run_command(received, _fails(), answers, NOON))
+        await world.store.transact(commands.run_command(received, _fails(), ReplyRoutes(), NOON))
     assert (await row(world, received.number)).state is InboxState.WAITING
 
 
@@ -230,8 +229,8 @@ async def test_only_what_is_urgent_comes_before_the_turn_that_runs(world: World)
     await world.say("hello")
     await world.begin()
     received = await row(world, await world.say("/stop"))
-    assert not await world.store.transact(inbox.run_command(received, _does("done"), answers, NOON))
-    assert await world.store.transact(inbox.run_command(received, _does("done"), answers, NOON, urgent=True))
+    assert not await world.store.transact(commands.run_command(received, _does("done"), ReplyRoutes(), NOON))
+    assert await world.store.transact(commands.run_command(received, _does("done"), ReplyRoutes(), NOON, urgent=True))
 
 
 async def test_no_command_comes_after_a_turn_that_waits_for_a_person(world: World) -> None:
@@ -242,18 +241,18 @@ async def test_no_command_comes_after_a_turn_that_waits_for_a_person(world: Worl
     assert await world.store.read(inbox.list_behind_turns()) == {(received.number, None)}
     await world.store.transact(turns.halt(begun.turn, TurnState.PARKED, NOON))
     assert await world.store.read(inbox.list_behind_turns()) == {(received.number, begun.turn.fence)}
-    assert await world.store.transact(inbox.run_command(received, _does("done"), answers, NOON))
+    assert await world.store.transact(commands.run_command(received, _does("done"), ReplyRoutes(), NOON))
     assert await world.store.read(inbox.list_behind_turns()) == set()
 
 
 async def test_a_command_comes_after_what_was_said_before_it(world: World) -> None:
     await world.say("hello")
     received = await row(world, await world.say("/new"))
-    assert not await world.store.transact(inbox.run_command(received, _does("done"), answers, NOON))
+    assert not await world.store.transact(commands.run_command(received, _does("done"), ReplyRoutes(), NOON))
     begun = await world.begin()
     assert begun
     await world.store.transact(turns.settle(begun.turn, [], [], NOON))
-    assert await world.store.transact(inbox.run_command(received, _does("done"), answers, NOON))
+    assert await world.store.transact(commands.run_command(received, _does("done"), ReplyRoutes(), NOON))
 
 
 async def test_what_waits_can_be_refused_and_what_is_answered_cannot(world: World) -> None:

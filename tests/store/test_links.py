@@ -18,7 +18,7 @@ from palaver.store.results import Begun
 from palaver.store.status import session_list
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
-from tests.store.world import LEASE, NEVER, NOON, OPERATOR, World, answer, dm, first, group, only_begun
+from tests.store.world import LEASE, NEVER, NOON, OPERATOR, World, answer, dm, group, only_begun
 
 ANN, BEN, CY = dm("a"), dm("b", platform="web"), dm("c", platform="irc")
 A, B, C = (identity_of(source) or "" for source in (ANN, BEN, CY))
@@ -49,7 +49,7 @@ class Couple(World):
         spoken = Source(**{**source.to_json(), "message_id": f"k{next(self._ids)}"})
         inbound = Inbound(source=spoken, text=text, at=self.now)
         await self.store.transact(inbox.accept(inbound, key, self.now))
-        begin = turns.begin(key, self.worker, self.now, LEASE, NEVER, choose=first(1))
+        begin = turns.begin(key, self.worker, self.now, LEASE, NEVER)
         begun = only_begun(await self.store.transact(begin))
         assert begun
         await self.store.transact(turns.settle(begun.turn, [answer(f"re: {text}")], [], self.now))

@@ -8,12 +8,12 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import NotFound
 from palaver.model.session import Principal
 from palaver.model.transcript import Role, ToolCall
-from palaver.model.turn import ClientTool, Inbound, Outbound, Turn, TurnState
-from palaver.store.queue import inbox, turn_control, turns
+from palaver.model.turn import ClientTool, Inbound, Turn, TurnState
+from palaver.store.queue import commands, inbox, turn_control, turns
 from palaver.store.status import message_status
 from palaver.store.status.message_status import Progress, Reply
 from palaver.store.store import Store
-from tests.store.world import LEASE, OPERATOR, World, answer, dm, key_of
+from tests.store.world import LEASE, OPERATOR, SHORT_MESSAGES, World, answer, dm, key_of
 
 MINE = Principal(identities=frozenset({"api:7"}))
 OTHERS = Principal(identities=frozenset({"api:8", "telegram:7"}))
@@ -93,8 +93,8 @@ async def test_a_command_is_answered_beside_the_transcript(world: World) -> None
     number = await offer(world)
     received = await world.store.read(inbox.get_message(number, MINE))
     assert received
-    parts = [Outbound(platform="api", chat_id="7", text=text) for text in ("one", "two")]
-    await world.store.transact(inbox.run_command(received, nothing(), lambda _: parts, world.now))
+    work = commands.answer_only("one\n\ntwo")
+    await world.store.transact(commands.run_command(received, work, SHORT_MESSAGES, world.now))
     assert (await progress(world, number)).is_settled
     assert (await reply(world, number)).notices == ("one", "two")
 

@@ -10,9 +10,10 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.revision import RevisionPolicy
 from palaver.model.session import Principal
 from palaver.model.source import Source
+from palaver.model.split import ReplyRoutes
 from palaver.model.turn import Inbound, InboxState, Outbound, Received, Revision
 from palaver.store.conversations import deletion, history, transcript
-from palaver.store.queue import inbox, revisions, turns
+from palaver.store.queue import commands, inbox, revisions, turns
 from palaver.store.status.invariants import violations
 from palaver.store.status.trace import find_traces
 from palaver.store.store import Store
@@ -76,7 +77,7 @@ async def test_a_message_that_waits_is_replaced_where_it_stands_and_what_it_said
         InboxState.DONE,
         "the queued message has the new text",
     )
-    begun = await world.begin(limit=2)
+    begun = await world.begin(collects=True)
     assert begun
     assert [message.number for message in begun.messages] == [first, second]
     assert [message.inbound.text for message in begun.messages] == ["hello", "second"]
@@ -173,7 +174,9 @@ async def test_what_was_obeyed_refused_or_is_unknown_stays_as_it_is(world: World
     assert found
     assert found.reason == "the original message was refused"
     number = await world.say("/new", id_="m2")
-    await world.store.transact(inbox.run_command(await row(world, number or 0), _nothing(), lambda _: [], world.now))
+    await world.store.transact(
+        commands.run_command(await row(world, number or 0), _nothing(), ReplyRoutes(), world.now)
+    )
     found = await change(world, "m2", "/restart", RERUN)
     assert found
     assert (found.state, found.reason) == (
@@ -302,7 +305,7 @@ async def test_what_is_answered_again_is_changed_where_it_is_answered_again(worl
     number = await world.say("/retry", id_="m2")
     command = await row(world, number or 0)
     await world.store.transact(history.retry(command, ANN, world.now))
-    await world.store.transact(inbox.run_command(command, _nothing(), lambda _: [], world.now))
+    await world.store.transact(commands.run_command(command, _nothing(), ReplyRoutes(), world.now))
     again = await world.begin()
     assert again
     await world.store.transact(turns.settle(again.turn, [answer("again")], [], world.now))

@@ -50,8 +50,8 @@ from tests.store.world import (
     World,
     answer,
     cause,
+    collecting,
     dm,
-    first,
     key_of,
     only_begun,
 )
@@ -183,11 +183,12 @@ class StoreMachine(RuleBasedStateMachine):
             said = Message(number, KEYS[place], source, role, inbound.text, self.model.now, observed, refused)
             self.model.accept(said)
 
-    def take(self, place: str, worker: str, limit: int, *, idle_policy: bool) -> None:
+    def take(self, place: str, worker: str, *, collects: bool, idle_policy: bool) -> None:
         rules = IDLE_HOUR if idle_policy else NEVER
-        step = turns.begin(KEYS[place], worker, self.model.now, LEASE, rules, choose=first(limit))
+        step = turns.begin(KEYS[place], worker, self.model.now, LEASE, collecting(rules) if collects else rules)
         begun = only_begun(self.do(step))
-        messages = [] if self.model.is_busy(KEYS[place]) else self.model.waiting(KEYS[place])[:limit]
+        waiting = [] if self.model.is_busy(KEYS[place]) else self.model.waiting(KEYS[place])
+        messages = waiting if collects else waiting[:1]
         taken = [each.number for each in begun.messages] if begun else []
         assert taken == [each.number for each in messages]
         if begun:
@@ -214,9 +215,9 @@ class StoreMachine(RuleBasedStateMachine):
         fresh = self.do(sessions.reset(KEYS[place], PLACES[place], self.model.now, by="somebody", title=title))
         self.model.start_fresh(KEYS[place], PLACES[place], fresh.id, EndReason.RESET, title)
 
-    @rule(place=places, worker=workers, limit=st.integers(1, 3), idle_policy=st.booleans())
-    def begin(self, place: str, worker: str, limit: int, idle_policy: bool) -> None:
-        self.take(place, worker, limit, idle_policy=idle_policy)
+    @rule(place=places, worker=workers, collects=st.booleans(), idle_policy=st.booleans())
+    def begin(self, place: str, worker: str, collects: bool, idle_policy: bool) -> None:
+        self.take(place, worker, collects=collects, idle_policy=idle_policy)
 
     @invariant()
     def agrees(self) -> None:
@@ -382,7 +383,7 @@ class Moving(StoreMachine):
         """A whole turn with nothing in between, if the conversation is free."""
         self.say(place, f"e{next(self.words)}", Cause.HUMAN, observed=False, refused=False)
         if not self.model.is_busy(KEYS[place]):
-            self.take(place, "w1", 10, idle_policy=False)
+            self.take(place, "w1", collects=True, idle_policy=False)
             self.finish(self.held[-1], 1, 1, failed=failed)
 
     @rule(place=places, idle_policy=st.booleans(), human=st.booleans())
@@ -591,7 +592,7 @@ async def test_going_back_here_ends_nothing_elsewhere(world: World) -> None:
     """Each place goes back on its own; what has moved on since is not pulled out of the place where it is now."""
     first = (await world.exchange("first")).turn.session
     await world.store.transact(sessions.reset(KEYS["alice"], PLACES["alice"], world.now, by="alice"))
-    await carry(world, first, "alice a")
+    await carry(world, collecting, "alice a")
     await world.store.transact(history.back(KEYS["alice"], world.now, principal=OPERATOR))
     assert await open_at(world, "alice") == first
     await world.store.transact(history.back(KEYS["alice a"], world.now, principal=OPERATOR))
@@ -601,7 +602,7 @@ async def test_going_back_here_ends_nothing_elsewhere(world: World) -> None:
 
 async def test_a_session_that_comes_home_is_found_there(world: World) -> None:
     first = (await world.exchange("first")).turn.session
-    await carry(world, first, "alice a")
+    await carry(world, collecting, "alice a")
     second = (await world.exchange("second")).turn.session
     await carry(world, second, "alice b")
     await world.store.transact(history.back(KEYS["alice a"], world.now, principal=OPERATOR))
@@ -652,7 +653,7 @@ def address_of(place: str) -> Statements[Source]:
 
 async def test_answers_go_where_the_conversation_is_now(world: World) -> None:
     first = (await world.exchange("first")).turn.session
-    await carry(world, first, "alice a")
+    await carry(world, collecting, "alice a")
     await world.store.transact(sessions.reset(KEYS["alice a"], PLACES["alice a"], world.now, by="alice"))
     await world.store.transact(history.back(KEYS["alice a"], world.now, principal=PEOPLE["alice"]))
     assert await open_at(world, "alice a") == first
@@ -662,7 +663,7 @@ async def test_answers_go_where_the_conversation_is_now(world: World) -> None:
 async def test_going_back_takes_no_session_out_of_a_turn_elsewhere(world: World) -> None:
     first = (await world.exchange("first")).turn.session
     await world.store.transact(sessions.reset(KEYS["alice"], PLACES["alice"], world.now, by="alice"))
-    await carry(world, first, "alice a")
+    await carry(world, collecting, "alice a")
     await world.say("question", PLACES["alice a"])
     assert await world.begin(PLACES["alice a"])
     with pytest.raises(SessionBusy):

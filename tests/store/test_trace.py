@@ -11,13 +11,14 @@ from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.session import Principal
 from palaver.model.source import Source
-from palaver.model.turn import Inbound, InboxState, Outbound, OutboxState, TurnState
+from palaver.model.split import ReplyAccount, ReplyPlace, ReplyRoutes
+from palaver.model.turn import Inbound, InboxState, Outbound, OutboxState, TurnState, account_text
 from palaver.store.conversations import deletion, transcript
-from palaver.store.queue import inbox, outbox, turn_control, turns
-from palaver.store.results import BusyNotices, Welcome
+from palaver.store.queue import commands, inbox, outbox, turn_control, turns
+from palaver.store.results import BusyNotices
 from palaver.store.status.trace import Trace, find_traces
 from palaver.store.store import Store
-from tests.store.world import LEASE, NEVER, NOON, OPERATOR, World, cause, dm, first, group, key_of
+from tests.store.world import IDLE_HOUR, LEASE, NOON, OPERATOR, SHORT_MESSAGES, World, cause, dm, group, key_of
 
 ANN = Principal(identities=frozenset({"telegram:7"}))
 BEN = Principal(identities=frozenset({"telegram:8"}))
@@ -171,11 +172,10 @@ async def test_the_answer_to_a_command_belongs_to_it(store: Store) -> None:
     await world.say("/help")
     received = await store.read(inbox.get_message(1, OPERATOR))
     assert received
-    answers = [Outbound(platform="telegram", chat_id="7", text=text) for text in ("one", "two")]
-    await store.transact(inbox.run_command(received, _say("x"), lambda _: answers, NOON))
+    await store.transact(commands.run_command(received, _say("one\n\ntwo"), SHORT_MESSAGES, NOON))
     for name in ("in:1", "out:-1", "out:-2"):
         trace = await told(store, name, ANN)
-        assert [each.delivery.outbound.text for each in trace.deliveries] == ["one", "two"]
+        assert [each.delivery.outbound.text.strip() for each in trace.deliveries] == ["one", "two"]
         assert {each.why for each in trace.deliveries} == {"command"}
         assert trace.messages[0].state is InboxState.DONE
 
@@ -183,22 +183,20 @@ async def test_the_answer_to_a_command_belongs_to_it(store: Store) -> None:
 async def test_words_around_a_turn_belong_to_it(store: Store) -> None:
     world = World(store)
     outbound = Outbound(platform="telegram", chat_id="7", text="notice")
+    await world.exchange("zero")
+    world.later(hours=2)
     await world.say("one")
-    begun = await store.transact(
-        turns.begin(
-            key_of(dm()),
-            "w1",
-            NOON,
-            LEASE,
-            NEVER,
-            choose=first(1),
-            welcome=lambda _opened, _source: Welcome(notices=(outbound,)),
-        )
-    )
+    routes = ReplyRoutes(accounts={account_text("telegram", None): ReplyAccount()})
+    begun = await store.transact(turns.begin(key_of(dm()), "w1", world.now, LEASE, IDLE_HOUR, routes))
     assert begun
     later = Inbound(source=replace(dm(), message_id="m9"), text="two", at=NOON)
     await store.transact(
-        inbox.accept(later, key_of(dm()), NOON + timedelta(seconds=1), busy_notices=BusyNotices(running=outbound))
+        inbox.accept(
+            later,
+            key_of(dm()),
+            NOON + timedelta(seconds=1),
+            busy_notices=BusyNotices(place=ReplyPlace(source=dm()), running="notice"),
+        )
     )
     await store.transact(turn_control.request_stop(key_of(dm()), NOON, by="telegram:7"))
     trace = await told(store, "turn:1")

@@ -1,7 +1,6 @@
 """What is said to a turn while it runs."""
 
 import asyncio
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import pytest
@@ -9,9 +8,10 @@ import pytest
 from palaver.db.transaction import Statements, key_topic, transaction
 from palaver.model.errors import StaleFence
 from palaver.model.session import Principal
-from palaver.model.turn import Inbound, InboxState, Outbound, Received, Turn, TurnState
+from palaver.model.split import ReplyPlace, ReplyRoutes
+from palaver.model.turn import Inbound, InboxState, Turn, TurnState
 from palaver.store.opening import open_store
-from palaver.store.queue import inbox, outbox, turn_control, turns
+from palaver.store.queue import commands, inbox, outbox, turn_control, turns
 from palaver.store.results import Begun, BusyNotices, Decision
 from palaver.store.status import overview
 from palaver.store.store import Store
@@ -95,7 +95,7 @@ async def test_what_is_taken_into_a_turn_is_in_its_transcript_and_keeps_the_conv
     number = await world.say("more")
     await world.say("and more")
     for _ in range(2):  # the second time by one who did not hear that it was done
-        held = await world.store.transact(turn_control.take_waiting(turn, _offer_more, world.now))
+        held = await world.store.transact(turn_control.take_waiting(turn, {number or 0}, world.now))
         assert [each.inbound.text for each in held] == ["hello", "more"]
     assert await world.texts(turn.session) == ["hello", "more"]
     session = await world.store.read(turns.session_of(turn))
@@ -105,17 +105,13 @@ async def test_what_is_taken_into_a_turn_is_in_its_transcript_and_keeps_the_conv
     assert (found.state, found.turn) == (InboxState.IN_TURN, turn.number)
 
 
-def _offer_more(line: Sequence[Received]) -> Sequence[Received]:
-    return [each for each in line if each.inbound.text == "more"]
-
-
 async def test_a_turn_that_was_taken_over_takes_nothing_more(world: World) -> None:
     turn = await begin(world)
-    await world.say("more")
+    number = await world.say("more")
     world.later(minutes=5)
     assert await world.store.transact(turns.reclaim("w2", world.now, timedelta(minutes=1)))
     with pytest.raises(StaleFence):
-        await world.store.transact(turn_control.take_waiting(turn, lambda line: line[:1], world.now))
+        await world.store.transact(turn_control.take_waiting(turn, {number or 0}, world.now))
     assert (await world.store.read(turn_control.get_status(KEY, OPERATOR))).waiting == 1
 
 
@@ -162,12 +158,16 @@ async def test_a_turn_that_is_just_beginning_hears_of_a_message(postgres_server:
     async with await open_store(await fresh_store(postgres_server)) as store:
         world = World(store)
         begins = await _begin_slowly(world)
-        notice = Outbound(platform="telegram", chat_id="7", text="still at work")
         spoken = dm(message_id="m9")
         inbound = Inbound(source=spoken, text="more", at=world.now)
         with store.listen(key_topic(KEY)) as signal:
             await store.transact(
-                inbox.accept(inbound, key_of(spoken), world.now, busy_notices=BusyNotices(running=notice))
+                inbox.accept(
+                    inbound,
+                    key_of(spoken),
+                    world.now,
+                    busy_notices=BusyNotices(place=ReplyPlace(source=spoken), running="still at work"),
+                )
             )
             await asyncio.wait_for(signal.wait(), 30)
         await begins
@@ -182,7 +182,9 @@ async def test_a_turn_that_is_just_beginning_can_be_stopped(postgres_server: str
         assert number
         received = await store.read(inbox.get_message(number, OPERATOR))
         assert received
-        stopped = await store.transact(inbox.run_command(received, _stop(world), _say_nothing, world.now, urgent=True))
+        stopped = await store.transact(
+            commands.run_command(received, _stop(world), ReplyRoutes(), world.now, urgent=True)
+        )
         _, begun = await begins
         assert stopped
         assert begun
@@ -193,10 +195,6 @@ async def test_a_turn_that_is_just_beginning_can_be_stopped(postgres_server: str
 def _stop(world: World) -> Statements[str]:
     yield from turn_control.request_stop(KEY, world.now, by="alice")
     return ""
-
-
-def _say_nothing(_text: str) -> list[Outbound]:
-    return []
 
 
 async def test_what_somebody_may_not_see_is_not_named(world: World) -> None:

@@ -67,11 +67,11 @@ async def test_a_hundred_first_messages_at_once_make_one_session_and_one_turn(wo
 async def test_messages_are_claimed_in_order_of_arrival(world: World) -> None:
     for text in ("one", "two", "three"):
         await world.say(text)
-    begun = await world.begin(limit=2)
+    begun = await world.begin(collects=True)
     assert begun
     assert [each.inbound.text for each in begun.messages] == ["one", "two"]
     await world.store.transact(turns.settle(begun.turn, [answer("both")], [], NOON))
-    begun = await world.begin(limit=2)
+    begun = await world.begin(collects=True)
     assert begun
     assert [each.inbound.text for each in begun.messages] == ["three"]
 

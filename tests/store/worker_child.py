@@ -22,7 +22,7 @@ from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, turns
 from palaver.store.results import RepeatSafety
 from palaver.store.store import Store
-from tests.store.world import IDLE_HOUR, LEASE, NEVER, NOON, OPERATOR, answer, dm, first, key_of, only_begun
+from tests.store.world import IDLE_HOUR, LEASE, NEVER, NOON, OPERATOR, answer, collecting, dm, key_of, only_begun
 
 # One person in three places, so that sessions can be carried from one to the other.
 PLACES = (dm("7"), dm("7", thread_id="a"), dm("7", thread_id="b"))
@@ -97,8 +97,9 @@ class Worker:
 
     async def begin(self) -> None:
         place = self.chance.choice(PLACES)
-        rules, limit = self.chance.choice((NEVER, NEVER, IDLE_HOUR)), self.chance.choice((1, 1, 3))
-        begin = turns.begin(key_of(place), self.name, self.now, LEASE, rules, choose=first(limit))
+        rules = self.chance.choice((NEVER, NEVER, IDLE_HOUR))
+        rules = collecting(rules) if self.chance.random() < 0.3 else rules
+        begin = turns.begin(key_of(place), self.name, self.now, LEASE, rules)
         begun = only_begun(await self.store.transact(begin))
         if begun:
             self.held.append(begun.turn)

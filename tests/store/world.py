@@ -1,22 +1,22 @@
 """A small world around a store: a clock, people who write, a worker who answers."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from zoneinfo import ZoneInfo
 
-from palaver.model.addressing import Batch
-from palaver.model.key import Scope, SessionKey, derive_key
+from palaver.model.addressing import ConversationRules
+from palaver.model.key import Scope, ScopedSetting, SessionKey, derive_key
 from palaver.model.label import Label
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.session import Principal
 from palaver.model.source import GROUP, Labels, Source
+from palaver.model.split import ReplyAccount, ReplyRoutes
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Cause, Inbound, Outbound, Usage
+from palaver.model.turn import BusyMode, Cause, Inbound, Outbound, Usage, account_text
 from palaver.store.conversations import transcript
 from palaver.store.queue import inbox, turns
 from palaver.store.queue.cause import CauseKind, SendCause
-from palaver.store.results import Begun, Choose, Held, ResetRule, ResetRules
+from palaver.store.results import Begun, Held
 from palaver.store.store import Store
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -24,13 +24,16 @@ LEASE = timedelta(seconds=60)
 OPERATOR = Principal.operator()
 
 
-def rules(policy: ResetPolicy | None = None) -> ResetRules:
-    rule = ResetRule(policy=policy or ResetPolicy(), zone=ZoneInfo("UTC"))
-    return lambda _: rule
+def rules(policy: ResetPolicy | None = None) -> ConversationRules:
+    return ConversationRules(resets=ScopedSetting(default=policy or ResetPolicy()))
 
 
 NEVER = rules()
 IDLE_HOUR = rules(ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
+
+
+SHORT_MESSAGES = ReplyRoutes(accounts={account_text(name, None): ReplyAccount(room=4) for name in ("telegram", "api")})
+"""Every answer is cut into messages of four characters."""
 
 
 def dm(user: str = "7", platform: str = "telegram", **more: str) -> Source:
@@ -68,13 +71,15 @@ class World:
         inbound = Inbound(source=spoken, text=text, at=self.now, labels=labels, cause=cause)
         return await self.store.transact(inbox.accept(inbound, key_of(spoken), self.now))
 
-    async def begin(self, source: Source | None = None, rules: ResetRules = NEVER, *, limit: int = 1) -> Begun | None:
+    async def begin(
+        self, source: Source | None = None, rules: ConversationRules = NEVER, *, collects: bool = False
+    ) -> Begun | None:
         key = key_of(source or dm())
-        begin = turns.begin(key, self.worker, self.now, LEASE, rules, choose=first(limit))
+        begin = turns.begin(key, self.worker, self.now, LEASE, collecting(rules) if collects else rules)
         return only_begun(await self.store.transact(begin))
 
     async def exchange(
-        self, text: str, reply: str = "yes", source: Source | None = None, rules: ResetRules = NEVER
+        self, text: str, reply: str = "yes", source: Source | None = None, rules: ConversationRules = NEVER
     ) -> Begun:
         """A whole turn: a message, its answer, the reply owed."""
         await self.say(text, source)
@@ -89,9 +94,9 @@ class World:
         return [entry.text for entry in await self.store.read(transcript.load_visible(session, principal))]
 
 
-def first(limit: int) -> Choose:
-    """Up to so many of what waits."""
-    return lambda waiting: Batch(take=min(limit, len(waiting)))
+def collecting(rules: ConversationRules) -> ConversationRules:
+    """The same rules, but a turn answers everything that waits."""
+    return replace(rules, busy=ScopedSetting(default=BusyMode.COLLECT))
 
 
 def only_begun(found: Begun | Held | None) -> Begun | None:

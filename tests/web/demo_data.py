@@ -54,7 +54,7 @@ class Stage:
         @transaction
         def begun() -> Statements[Begun | Held | None]:
             yield from self.store.inbox.accept(inbound, key, self.now)
-            return (yield from self.store.turns.begin(key, "w1", self.now, _LEASE, Options().reset_rule))
+            return (yield from self.store.turns.begin(key, "w1", self.now, _LEASE, Options()))
 
         found = await self.store.transact(begun())
         assert isinstance(found, Begun)

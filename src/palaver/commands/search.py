@@ -7,7 +7,6 @@ from datetime import datetime
 from palaver.commands.formatting import counted, format_time, session_name, session_phrase
 from palaver.commands.registry import CommandGroup, reply
 from palaver.db.transaction import Statements, Transaction, transaction
-from palaver.engine.attachments import CommandFiles
 from palaver.engine.commands import CommandContext
 from palaver.model.attachment import Attachment, NewFile
 from palaver.model.command import Arg, ArgKind, Invocation
@@ -132,7 +131,7 @@ async def export(store: Store, invocation: Invocation, context: CommandContext) 
     content = await store.read(store.exporter.export_session(session.id, form, context.audience))
     suffix, kind = _KINDS[form]
     file = await context.files.store(NewFile(f"{_file_name(session)}.{suffix}", content, kind))
-    return _attach_file(context.files, file, session, context)
+    return _attach_file(context.files.send(file, context.now), file, session)
 
 
 def _parse_export(invocation: Invocation) -> tuple[ExportFormat, str]:
@@ -171,6 +170,6 @@ def _file_name(session: Session) -> str:
 
 
 @transaction
-def _attach_file(files: CommandFiles, file: Attachment, session: Session, context: CommandContext) -> Statements[str]:
-    yield from files.owe(file, context.now)
+def _attach_file(send: Transaction[int], file: Attachment, session: Session) -> Statements[str]:
+    yield from send
     return f"This is {session_phrase(session)}." if file.sha256 else ""

@@ -26,8 +26,9 @@ from palaver.model.transcript import Role
 from palaver.model.turn import Inbound, InboxState, account_text
 from palaver.protocols.adapter import Adapter, AnswerStatus, PlatformDown, PlatformError, PlatformRefused
 from palaver.protocols.capabilities import CommandMenu, MenuCommand, supports
+from palaver.store.people import people
+from palaver.store.status import message_status
 from palaver.store.status.message_status import Reply
-from palaver.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -94,20 +95,20 @@ class AccountReceiver:
     async def wait_for_answer(self, source: Source, timeout: float) -> AnswerStatus | None:  # noqa: ASYNC109
         own = replace(source, platform=self.platform, account=self.account)
         own = replace(own, profile=(await self.intake.key_of(own)).profile)
-        found = await self.ctx.store.read(_load_reply(self.ctx.store, own))
+        found = await self.ctx.store.read(_load_reply(own))
         if found is not None and timeout and not _answer_status(found).is_settled:
             with self.ctx.reply_waiter.waiting(found.received.number) as pending:
                 await pending.until_settled(timeout)
-            found = await self.ctx.store.read(_load_reply(self.ctx.store, own))
+            found = await self.ctx.store.read(_load_reply(own))
         return found and _answer_status(found)
 
 
 @transaction
-def _load_reply(store: Store, source: Source) -> Statements[Reply | None]:
+def _load_reply(source: Source) -> Statements[Reply | None]:
     """Load the reply on behalf of the sender."""
-    principal = yield from store.people.principal_for(source)
-    received = yield from store.message_status.find_received([source], principal)
-    return (yield from store.message_status.load_reply(received.number, principal)) if received else None
+    principal = yield from people.principal_for(source)
+    received = yield from message_status.find_received([source], principal)
+    return (yield from message_status.load_reply(received.number, principal)) if received else None
 
 
 _OPEN = frozenset({InboxState.WAITING, InboxState.IN_TURN})

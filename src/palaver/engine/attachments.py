@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 
-from palaver.db.transaction import Statements, transaction
+from palaver.db.transaction import Transaction
 from palaver.engine.context import EngineContext
 from palaver.engine.retry import contain_cancellation, log_error, retry_until_stored
 from palaver.model.attachment import Attachment, NewFile, TooLarge, detect_media_type, format_size
@@ -17,6 +17,7 @@ from palaver.model.value import value
 from palaver.protocols.adapter import PlatformBusy, PlatformDown
 from palaver.protocols.capabilities import Downloading, supports
 from palaver.store.queue.cause import CauseKind, SendCause
+from palaver.store.queue.outbox import enqueue_parts
 
 log = logging.getLogger(__name__)
 
@@ -166,9 +167,7 @@ class CommandFiles:
         """Store a file before the transaction. It is deleted after a while if nothing owes it."""
         return await Attachments(self.ctx).store(new)
 
-    @transaction
-    def owe(self, file: Attachment, now: datetime) -> Statements[None]:
-        for part in self.ctx.replies.files(self.received.inbound.source, [file]):
-            yield from self.ctx.store.outbox.enqueue(
-                part, SendCause(CauseKind.COMMAND, self.received.number, "file"), now
-            )
+    def send(self, file: Attachment, now: datetime) -> Transaction[int]:
+        """Return the transaction that sends a stored file."""
+        parts = self.ctx.replies.files(self.received.inbound.source, [file])
+        return enqueue_parts(parts, SendCause(CauseKind.COMMAND, self.received.number, "file"), now)

@@ -7,12 +7,13 @@ from datetime import datetime
 
 from palaver.engine.delivery.replies import Replies
 from palaver.engine.delivery.sender import SendBudget
-from palaver.engine.hooks import EventOutbox, Hooks, Meter, NoMeter
+from palaver.engine.hooks import Hooks, Meter, NoMeter
 from palaver.engine.options import Agents, ChatMoves, Options, follow_move, follow_moves
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import Timeouts
 from palaver.model.source import Source
 from palaver.protocols.clock import Clock
+from palaver.protocols.hooks import EventSubscription
 from palaver.protocols.tools import Toolset
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.store import Store
@@ -31,11 +32,12 @@ class EngineContext:
     """The name of this process, unique among all that ever worked on the store."""
     alone: bool
     """No other gateway can work on this store, so what another worker holds has no owner."""
-    event_outbox: EventOutbox
     reply_waiter: ReplyWaiter
     blob_store: BlobStore | None = None
     """Where files are stored; None if this gateway takes no files."""
     toolsets: Sequence[Toolset] = ()
+    subscriptions: Sequence[EventSubscription] = ()
+    """Accounts that get events."""
     hooks: Hooks = field(default_factory=Hooks)
     meter: Meter = field(default_factory=NoMeter)
     budget: SendBudget = field(default_factory=SendBudget)

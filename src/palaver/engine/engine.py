@@ -10,10 +10,9 @@ from palaver.engine.accounts import AccountHealth, AccountRunner
 from palaver.engine.attachments import Attachments
 from palaver.engine.commands import Commands
 from palaver.engine.context import EngineContext
-from palaver.engine.delivery.outcomes import Handoffs
 from palaver.engine.delivery.replies import Replies
 from palaver.engine.delivery.worker import DeliveryWorker
-from palaver.engine.hooks import EventOutbox, Hooks, Meter, NoMeter, PartialAnswerListener
+from palaver.engine.hooks import Hooks, Meter, NoMeter, PartialAnswerListener
 from palaver.engine.intake.command_dispatch import CommandDispatcher
 from palaver.engine.intake.receiver import Intake
 from palaver.engine.maintenance import Maintenance
@@ -32,6 +31,7 @@ from palaver.model.source import Source, Trust
 from palaver.model.turn import Inbound, account_text
 from palaver.protocols.adapter import Adapter, Receiver
 from palaver.protocols.agent import Agent
+from palaver.protocols.capabilities import EventSubscriber, supports
 from palaver.protocols.clock import Clock
 from palaver.protocols.hooks import Hook
 from palaver.protocols.tools import Toolset
@@ -75,7 +75,7 @@ class Engine:
             replies=Replies(accounts),
             worker=worker,
             alone=alone,
-            event_outbox=EventOutbox(store, adapters),
+            subscriptions=tuple(adapter.subscription() for adapter in adapters if supports(adapter, EventSubscriber)),
             reply_waiter=reply_waiter or ReplyWaiter(store),
             blob_store=blob_store,
             toolsets=toolsets,
@@ -87,15 +87,13 @@ class Engine:
         self._intake = Intake(ctx, self._commands)
         self._runner = TurnRunner(
             ctx=ctx,
-            requests=RequestBuilder(store=store, platforms=ctx.replies.platforms, pseudonyms=pseudonyms),
+            requests=RequestBuilder(platforms=ctx.replies.platforms, pseudonyms=pseudonyms),
             commands=self._commands,
             completion=TurnCompletion(ctx),
         )
         self._dispatcher = Dispatcher(ctx, self._runner.start_next)
         self._accounts = AccountRunner(ctx=ctx, intake=self._intake, adapters=accounts, menu=self._commands.menu)
-        self._deliveries = DeliveryWorker(
-            ctx=ctx, accounts=self._accounts, handoffs=Handoffs(store=store, place_of=self._intake.place_of)
-        )
+        self._deliveries = DeliveryWorker(ctx=ctx, accounts=self._accounts, place_of=self._intake.place_of)
         self._maintenance = Maintenance(
             ctx=ctx, dispatcher=self._dispatcher, runner=self._runner, deliveries=self._deliveries
         )

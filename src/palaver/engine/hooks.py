@@ -1,23 +1,17 @@
-"""What the engine reports: steps to a meter, events to hooks and to subscribed accounts. Hooks are not waited for."""
+"""Tell hooks what happened without waiting for them, and measure what the engine does."""
 
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.retry import contain_cancellation, log_error
 from palaver.model.errors import BadArgument
-from palaver.model.turn import account_text
 from palaver.model.value import value
-from palaver.protocols.adapter import Adapter
-from palaver.protocols.capabilities import EventSubscriber, supports
 from palaver.protocols.hooks import GatewayEvent, Hook
-from palaver.store.queue.cause import CauseKind, SendCause
-from palaver.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -158,45 +152,3 @@ def _bad_hook(name: str, found: str) -> BadArgument:
         allowed="async def function(event), in a module that is installed, as package.module:function",
         example="my_hooks:tell",
     )
-
-
-T = TypeVar("T")
-
-
-class EventOutbox:
-    """Owes an event in the transaction that causes it, so that subscribers get it exactly if that is committed."""
-
-    def __init__(self, store: Store, adapters: Iterable[Adapter] = ()) -> None:
-        self._store = store
-        self._watchers = [adapter for adapter in adapters if supports(adapter, EventSubscriber)]
-
-    @property
-    def has_watchers(self) -> bool:
-        return bool(self._watchers)
-
-    def with_events(self, step: Transaction[T], events: Callable[[T], Sequence[GatewayEvent]]) -> Transaction[T]:
-        """Do a step and owe the events that `events` makes of its result, which may run on another thread."""
-        return self._with_events(step, events) if self._watchers else step
-
-    @transaction
-    def _with_events(self, step: Transaction[T], events: Callable[[T], Sequence[GatewayEvent]]) -> Statements[T]:
-        result = yield from step
-        for event in events(result):
-            yield from self.owe(event)
-        return result
-
-    @transaction
-    def owe(self, event: GatewayEvent, text: str = "") -> Statements[None]:
-        for watcher in self._watchers:
-            outbound = watcher.event_message(event, text)
-            if outbound is not None:
-                cause = _cause(event, account_text(outbound.platform, outbound.account))
-                yield from self._store.outbox.enqueue(outbound, cause, event.at)
-
-
-def _cause(event: GatewayEvent, account: str) -> SendCause:
-    """Name the turn or session that the event is about, because the event is forgotten with it."""
-    if event.delivery is not None:
-        return SendCause(CauseKind.DELIVERED, event.turn or "", f"{event.delivery}:{account}")
-    detail = f"{event.turn or ''}:{event.kind.value}:{event.at.timestamp():.6f}:{account}"
-    return SendCause(CauseKind.EVENT, event.session or "", detail)

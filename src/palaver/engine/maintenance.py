@@ -2,23 +2,25 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from palaver.db.transaction import TURNS
+from palaver.db.transaction import TURNS, Statements, transaction
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.worker import DeliveryWorker
 from palaver.engine.retry import retry_outage, retry_until_stored, wait_any
 from palaver.engine.turns.dispatcher import Dispatcher
 from palaver.engine.turns.runner import TurnRunner
+from palaver.model.reset import ResetRule
 from palaver.model.session import EndReason, Session
 from palaver.model.turn import Turn
-from palaver.protocols.hooks import EventKind, GatewayEvent
+from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
 from palaver.store.accounts import GATEWAY
+from palaver.store.conversations.expiry import expire
 from palaver.store.privacy.erasure import ERASURES
-from palaver.store.results import ResetRule
+from palaver.store.queue.outbox import enqueue_events, with_events
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +159,7 @@ class Maintenance:
         )
 
     async def _reclaim_sends(self) -> None:
-        for delivery in await self.ctx.store.transact(self.deliveries.reclaim(self.ctx.clock.now())):
+        for delivery in await self.deliveries.reclaim():
             self.ctx.meter.count("sends_unclear")
             log.warning("a send has no owner", extra={"action": "send.reclaimed", "delivery": delivery.number})
 
@@ -190,15 +192,10 @@ class Maintenance:
             last = page[-1]
 
     async def _expire(self, session: Session, rule: ResetRule, now: datetime) -> None:
-        ended = self._event(EventKind.SESSION_ENDED, session, None)
-        expire = self.ctx.event_outbox.with_events(
-            self.ctx.store.expiry.expire(session, rule, now),
-            lambda reason: [replace(ended, reason=reason)] if reason else [],
-        )
-        reason = await self.ctx.store.transact(expire)
+        reason = await self.ctx.store.transact(_expire(session, rule, now, self.ctx.subscriptions))
         if reason:
             log.info("session expired", extra={"action": "session.expired", "session": session.id})
-            self._tell_hooks(EventKind.SESSION_ENDED, session, reason)
+            self.ctx.hooks.tell(_event(EventKind.SESSION_ENDED, session, now, reason))
 
     async def _drop_routes(self) -> None:
         now, endings = self.ctx.clock.now(), self.ctx.store.expiry
@@ -235,13 +232,12 @@ class Maintenance:
             # Hooks can be slow: another gateway may be the sweeper by now.
             if not await self._is_sweeper():
                 return
-            event = self._event(EventKind.SESSION_FINALISED, session, session.end_reason)
-            tries = self.ctx.store.expiry.count_finalise_try(session, self.ctx.clock.now(), tries=FINALISE_TRIES)
-            # Use a fixed time, so that the event is owed once although hooks may be called again.
-            ended = replace(event, at=session.ended or event.at)
-            if not await self.ctx.store.transact(
-                self.ctx.event_outbox.with_events(tries, lambda _, ended=ended: [ended])
-            ):
+            now = self.ctx.clock.now()
+            event = _event(EventKind.SESSION_FINALISED, session, now, session.end_reason)
+            tries = self.ctx.store.expiry.count_finalise_try(session, now, tries=FINALISE_TRIES)
+            # Use a fixed time, so that the event is sent once although hooks may be called again.
+            ended = replace(event, at=session.ended or now)
+            if not await self.ctx.store.transact(with_events(tries, self.ctx.subscriptions, [ended])):
                 continue
             is_done = await self.ctx.hooks.call_all(event)
             finalise = self.ctx.store.expiry.mark_finalised(
@@ -249,8 +245,16 @@ class Maintenance:
             )
             await self.ctx.store.transact(finalise)
 
-    def _tell_hooks(self, kind: EventKind, session: Session, reason: EndReason) -> None:
-        self.ctx.hooks.tell(self._event(kind, session, reason))
 
-    def _event(self, kind: EventKind, session: Session, reason: EndReason | None) -> GatewayEvent:
-        return GatewayEvent(kind=kind, at=self.ctx.clock.now(), key=session.key.text, session=session.id, reason=reason)
+@transaction
+def _expire(
+    session: Session, rule: ResetRule, now: datetime, subscriptions: Sequence[EventSubscription]
+) -> Statements[EndReason | None]:
+    reason = yield from expire(session, rule, now)
+    if reason and subscriptions:
+        yield from enqueue_events(subscriptions, [_event(EventKind.SESSION_ENDED, session, now, reason)])
+    return reason
+
+
+def _event(kind: EventKind, session: Session, now: datetime, reason: EndReason | None) -> GatewayEvent:
+    return GatewayEvent(kind=kind, at=now, key=session.key.text, session=session.id, reason=reason)

@@ -4,32 +4,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar, cast
-from zoneinfo import ZoneInfo
 
 from palaver.model.access import AccessRole, Grant
-from palaver.model.addressing import AddressingRules, is_undecided
+from palaver.model.addressing import ConversationRules
 from palaver.model.key import ChatSelector, ProfileRule, Scope, ScopedSetting
 from palaver.model.quotas import QuotaRules
-from palaver.model.reset import ResetPolicy
 from palaver.model.revision import RevisionPolicy
 from palaver.model.source import Source, decode_id
 from palaver.model.tools import ToolRules
-from palaver.model.turn import BusyMode, Inbound, account_text
+from palaver.model.turn import account_text
 from palaver.model.value import value
 from palaver.protocols.agent import Agent
-from palaver.store.results import ResetRule
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(ConversationRules):
     # Rules of conversations
     scopes: ScopedSetting[Scope] = field(default_factory=lambda: ScopedSetting(default=Scope()))
-    resets: ScopedSetting[ResetPolicy] = field(default_factory=lambda: ScopedSetting(default=ResetPolicy()))
-    zones: ScopedSetting[ZoneInfo] = field(default_factory=lambda: ScopedSetting(default=ZoneInfo("UTC")))
-    busy: ScopedSetting[BusyMode] = field(default_factory=lambda: ScopedSetting(default=BusyMode.QUEUE))
-    reset_notices: ScopedSetting[bool] = field(default_factory=lambda: ScopedSetting(default=True))
     revisions: ScopedSetting[RevisionPolicy] = field(default_factory=lambda: ScopedSetting(default=RevisionPolicy.NOTE))
-    attention: ScopedSetting[AddressingRules] = field(default_factory=lambda: ScopedSetting(default=AddressingRules()))
     pairing: ScopedSetting[bool] = field(default_factory=lambda: ScopedSetting(default=True))
     """Whether strangers in direct chats get a code with which the owner can approve them."""
     profiles: tuple[ProfileRule, ...] = ()
@@ -41,7 +33,6 @@ class Options:
 
     # Turns
     concurrent_turns: int = 16
-    burst_window: timedelta = timedelta(seconds=1)
     acknowledges: bool = True
     """Whether to say, once per turn, what happens to a message that arrives while the turn runs."""
     quiet_limit: timedelta = timedelta(minutes=5)
@@ -97,16 +88,6 @@ class Options:
     crash_window: timedelta = timedelta(minutes=5)
     """Starts within this time of each other count as one crash loop."""
     crash_limit: int = 3
-
-    def busy_mode(self, inbound: Inbound) -> BusyMode:
-        """Return the busy mode that the sender chose, or the chat's."""
-        return inbound.busy or self.busy.find(inbound.source)
-
-    def is_undecided(self, inbound: Inbound) -> bool:
-        return is_undecided(inbound, self.attention.find(inbound.source))
-
-    def reset_rule(self, source: Source) -> ResetRule:
-        return ResetRule(policy=self.resets.find(source), zone=self.zones.find(source))
 
 
 ChatMoves = Mapping[str, Mapping[str, str]]

@@ -5,13 +5,11 @@ from zoneinfo import ZoneInfo
 from palaver.model.attachment import Attachment, format_size
 from palaver.model.errors import NotFound, PalaverError
 from palaver.model.quotas import QuotaKind, QuotaReached
-from palaver.model.session import EndReason
 from palaver.model.text import quoted
 from palaver.model.turn import BusyMode, Choice
 
 SORRY = "Something went wrong while answering. Please try again."
 GOES_ON_IN_FILE = "… (This answer is too long for a chat. The file below has all of it.)"
-CUT = "(This answer is too long for this chat and was cut here. The transcript has all of it.)"
 TOO_LONG = "The answer took too long and was stopped. Please try again."
 OVERFLOW = (
     "This conversation is too long to answer, and summarising it failed. "
@@ -28,34 +26,7 @@ FAILED_NOTE = "your last answer failed; the user was asked to try again"
 TOO_LONG_NOTE = "your last answer was stopped because it took too long"
 CAPPED_NOTE = "the message above was not answered because a usage limit was reached"
 LEFT_NOTE = "the user left without answering your question; nothing was approved"
-NO_HOME = (
-    "This platform has no home channel yet, so messages without an address have nowhere to go. "
-    "Send /sethome in the chat that should receive them."
-)
-NO_HOME_NOTE = (
-    "this platform has no home channel, so output without an address has nowhere to go; "
-    "an admin can send /sethome in the chat that should receive it"
-)
 PAIRED = "You are approved. I am answering what you wrote."
-FIRST_CONTACT_NOTE = "this person is talking to you for the first time"
-
-_REASONS = {
-    EndReason.IDLE: "nobody wrote for a while",
-    EndReason.DAILY: "a new day began",
-    EndReason.EXPIRED: "nobody wrote for a very long time",
-    EndReason.SUSPENDED: "the last turn could not be finished",
-}
-
-
-def reset_note(reason: EndReason) -> str:
-    return f"this is a fresh conversation because {_REASONS[reason]}; you do not see the earlier one"
-
-
-def reset_notice(reason: EndReason) -> str:
-    return (
-        f"This is a fresh conversation because {_REASONS[reason]}. "
-        "/back returns to the previous one; /resume lists earlier ones."
-    )
 
 
 def approval_question(question: str, name: str = "") -> str:
@@ -98,12 +69,6 @@ def not_compacted(why: str) -> str:
 def went_back(hidden: int) -> str:
     followed = " and everything after it" if hidden > 1 else ""
     return f"You deleted a message, so I removed it{followed} from this conversation. /back restores it."
-
-
-def unanswered(count: int) -> str:
-    if count == 1:
-        return "One message was still waiting in the previous conversation and will not be answered."
-    return f"{count} messages were still waiting in the previous conversation and will not be answered."
 
 
 def file_left(file: Attachment) -> str:

@@ -1,11 +1,17 @@
 """Addressing: whether a message is for the agent, overheard or ignored, and which messages share a turn."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import takewhile
+from zoneinfo import ZoneInfo
 
-from palaver.model.source import DM
+from palaver.model.command import runs_alone
+from palaver.model.key import ScopedSetting
+from palaver.model.reset import ResetPolicy, ResetRule
+from palaver.model.source import DM, Source
+from palaver.model.split import ReplyRoutes
 from palaver.model.text import one_line
 from palaver.model.turn import BusyMode, Cause, Inbound, Received
 from palaver.model.value import value
@@ -102,40 +108,72 @@ def address_whole_bursts(waiting: Sequence[Received]) -> list[Received]:
     ]
 
 
-def choose_batch(
-    waiting: Sequence[Received],
-    mode: BusyMode,
-    now: datetime,
-    window: timedelta,
-    *,
-    stands_alone: Callable[[Received], bool],
-    more_follows: Callable[[Received], bool],
-) -> Batch:
+@dataclass(frozen=True, kw_only=True)
+class ConversationRules:
+    """The settings that decide, for each chat, when a turn begins and in which session."""
+
+    resets: ScopedSetting[ResetPolicy] = field(default_factory=lambda: ScopedSetting(default=ResetPolicy()))
+    zones: ScopedSetting[ZoneInfo] = field(default_factory=lambda: ScopedSetting(default=ZoneInfo("UTC")))
+    busy: ScopedSetting[BusyMode] = field(default_factory=lambda: ScopedSetting(default=BusyMode.QUEUE))
+    reset_notices: ScopedSetting[bool] = field(default_factory=lambda: ScopedSetting(default=True))
+    attention: ScopedSetting[AddressingRules] = field(default_factory=lambda: ScopedSetting(default=AddressingRules()))
+    burst_window: timedelta = timedelta(seconds=1)
+
+    def busy_mode(self, inbound: Inbound) -> BusyMode:
+        """Return the busy mode that the sender chose, or the chat's."""
+        return inbound.busy or self.busy.find(inbound.source)
+
+    def is_undecided(self, inbound: Inbound) -> bool:
+        return is_undecided(inbound, self.attention.find(inbound.source))
+
+    def reset_rule(self, source: Source) -> ResetRule:
+        return ResetRule(policy=self.resets.find(source), zone=self.zones.find(source))
+
+
+ALMOST_FULL = 0.95
+"""A text that fills so much of a message may continue in the next one."""
+
+
+def choose_batch(waiting: Sequence[Received], rules: ConversationRules, routes: ReplyRoutes, now: datetime) -> Batch:
     """Choose the messages at the head of the queue that belong in one turn.
 
-    All of them come from one place, because a turn answers in one place. A message that stands alone (a command) ends
-    the batch and is never part of one. A burst (an album, or a pasted text that the platform cut) stays together in
-    every mode: while `more_follows`, the turn waits for the rest, at most one window after the last part.
+    All of them come from one place, because a turn answers in one place. A command ends the batch and is never part of
+    one. A burst (an album, or a pasted text that the platform cut) stays together in every mode: while more may follow,
+    the turn waits for the rest, at most one window after the last part. Take none while files are missing, or while it
+    is not known whether an album is for us: its parts may arrive before their mention.
     """
-
-    def belongs_together(earlier: Received, later: Received) -> bool:
-        if earlier.inbound.burst or later.inbound.burst:
-            return in_same_burst(earlier, later)
-        is_same_sender = earlier.inbound.source.participant == later.inbound.source.participant
-        return is_same_sender and more_follows(earlier) and later.received - earlier.received <= window
-
-    count = 0
-    for received in waiting:
-        if stands_alone(received) or received.inbound.source.address != waiting[0].inbound.source.address:
-            break
-        alone = BusyMode.QUEUE in {mode, received.inbound.busy}
-        if count and alone and not belongs_together(waiting[count - 1], received):
-            break
-        count += 1
+    count = _run_length(waiting, rules, routes)
     if not count:
         return Batch()
     last = waiting[count - 1]
-    until = last.received + window
-    if more_follows(last) and count == len(waiting) and now < until:
+    until = last.received + rules.burst_window
+    if _more_follows(last, routes) and count == len(waiting) and now < until:
         return Batch(until=until)
-    return Batch(take=count)
+    decided = list(takewhile(lambda each: not rules.is_undecided(each.inbound), waiting[:count]))
+    return Batch(take=len(decided)) if all(each.inbound.has_all_files for each in decided) else Batch()
+
+
+def _run_length(waiting: Sequence[Received], rules: ConversationRules, routes: ReplyRoutes) -> int:
+    count = 0
+    for received in waiting:
+        head = waiting[0].inbound
+        if runs_alone(received.inbound) or received.inbound.source.address != head.source.address:
+            break
+        alone = BusyMode.QUEUE in {rules.busy_mode(head), received.inbound.busy}
+        if count and alone and not _same_burst(waiting[count - 1], received, rules, routes):
+            break
+        count += 1
+    return count
+
+
+def _same_burst(earlier: Received, later: Received, rules: ConversationRules, routes: ReplyRoutes) -> bool:
+    if earlier.inbound.burst or later.inbound.burst:
+        return in_same_burst(earlier, later)
+    is_same_sender = earlier.inbound.source.participant == later.inbound.source.participant
+    return is_same_sender and _more_follows(earlier, routes) and later.received - earlier.received <= rules.burst_window
+
+
+def _more_follows(received: Received, routes: ReplyRoutes) -> bool:
+    """Tell whether a message is part of an album, or so long that the platform may have cut it."""
+    inbound, account = received.inbound, routes.account(received.inbound.source)
+    return bool(inbound.burst) or account.unit.measure(inbound.text) > ALMOST_FULL * account.limit

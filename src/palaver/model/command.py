@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument, UnknownCommand
-from palaver.model.turn import BusyMode
+from palaver.model.turn import BusyMode, Cause, Inbound
 from palaver.model.value import value
 
 
@@ -122,6 +122,20 @@ def parse_command(text: str, table: Mapping[str, Command], bot: str | None = Non
     if name not in table:
         raise _unknown(name, table)
     return _invocation(table[name], found["rest"] or "")
+
+
+def is_command(inbound: Inbound) -> bool:
+    """Tell whether a message is a command, valid or not.
+
+    Only people give commands, only when they speak to the agent, and never by an edit.
+    """
+    is_message = inbound.busy or inbound.plain or inbound.cause is not Cause.HUMAN or inbound.observed
+    return not is_message and inbound.revision is None and _SHAPE.fullmatch(inbound.text.strip()) is not None
+
+
+def runs_alone(inbound: Inbound) -> bool:
+    """Tell whether a message is done in one step instead of answered by a turn."""
+    return inbound.revision is not None or is_command(inbound)
 
 
 def _unknown(name: str, table: Mapping[str, Command]) -> UnknownCommand:

@@ -87,6 +87,15 @@ class ResetDecision:
     """The next deadline if nobody writes from now on."""
 
 
+@value
+class ResetRule:
+    """What decides whether a conversation goes on: see `decide_reset`."""
+
+    policy: ResetPolicy
+    zone: ZoneInfo
+    process_limit: timedelta = timedelta(hours=24)
+
+
 def decide_reset(
     policy: ResetPolicy,
     last_human: datetime,

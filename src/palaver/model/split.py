@@ -1,12 +1,16 @@
-"""Splitting: cut a long text into messages, keeping code fences and tables readable."""
+"""Splitting: cut a long text into messages, keeping code fences and tables readable, and address them."""
 
 import re
+import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field, replace
 from enum import Enum
 
 from palaver.model.errors import BadArgument
+from palaver.model.source import Source
 from palaver.model.text import can_cut, last_cut
+from palaver.model.turn import Choice, Outbound, account_text, outbound_to
 from palaver.model.value import value
 
 _PARAGRAPH = re.compile(r"\n\s*\n")
@@ -254,3 +258,88 @@ class _Splitter:
     def _starts_fence(self, index: int) -> bool:
         """Return whether the rest of the line, cut here, would read as a fence."""
         return self._text[index - 1] != "\n" and _FENCE_LIKE.match(self._text, index) is not None
+
+
+MAX_PARTS = 64
+CUT = "(This answer is too long for this chat and was cut here. The transcript has all of it.)"
+DEFAULT_LIMIT = 4000
+
+
+@value
+class ReplyPlace:
+    """Where a reply goes, and how long each of its messages may be."""
+
+    source: Source
+    unit: Unit = Unit.CODE_POINTS
+    room: int = DEFAULT_LIMIT
+
+    def messages(self, text: str, *, draft: str | None = None, choices: tuple[Choice, ...] = ()) -> list[Outbound]:
+        """Return the messages that carry the text. The first replaces a draft, the last has the choices."""
+        if not text.strip():
+            return []
+        messages = [outbound_to(self.source, piece) for piece in self._pieces(text)]
+        messages[0] = replace(messages[0], reply_to=self.source.message_id, edits=draft)
+        if choices:
+            messages[-1] = replace(messages[-1], choices=choices)
+        return messages
+
+    def _pieces(self, text: str) -> list[str]:
+        # The rest is in none of the kept pieces: no piece holds more than `room` characters.
+        beginning = text[: (MAX_PARTS + 1) * self.room]
+        pieces = [piece.text for piece in split(beginning, self.room, self.unit)]
+        if len(pieces) <= MAX_PARTS and beginning == text:
+            return pieces
+        end = [piece.text for piece in split(CUT, self.room, self.unit)][:MAX_PARTS]
+        return [*pieces[: MAX_PARTS - len(end)], *end]
+
+
+@value
+class ReplyAccount:
+    """What replies need to know about one of our accounts."""
+
+    unit: Unit = Unit.CODE_POINTS
+    limit: int = DEFAULT_LIMIT
+    """The longest message."""
+    room: int = DEFAULT_LIMIT
+    """The longest message to which a mark can still be added if it has to be sent twice."""
+    for_people: bool = True
+    has_places: bool = True
+    """People have more than one place on this platform."""
+    forwards_to: tuple[ReplyPlace, ...] = ()
+
+
+_UNKNOWN_ACCOUNT = ReplyAccount(limit=sys.maxsize, for_people=False)
+
+
+@value
+class ReplyRoutes:
+    """How to reply to any source. A value, so that a transaction can reply to what it finds."""
+
+    accounts: Mapping[str, ReplyAccount] = field(default_factory=dict[str, ReplyAccount])
+    """Our accounts by the text of each."""
+
+    def account(self, source: Source) -> ReplyAccount:
+        return self.accounts.get(account_text(source.platform, source.account), _UNKNOWN_ACCOUNT)
+
+    def reaches_people(self, source: Source) -> bool:
+        return self.account(source).for_people and bool(source.chat or source.participant)
+
+    def has_places(self, source: Source) -> bool:
+        account = self.account(source)
+        return account.for_people and account.has_places
+
+    def is_forwarded(self, source: Source) -> bool:
+        """Tell whether replies go to other chats. What goes to the account as a place is no reply."""
+        return bool(self.account(source).forwards_to) and source.chat != source.account
+
+    def places(self, source: Source) -> tuple[ReplyPlace, ...]:
+        account = self.account(source)
+        if self.is_forwarded(source):
+            return account.forwards_to
+        return (ReplyPlace(source=source, unit=account.unit, room=account.room),)
+
+    def messages(
+        self, source: Source, text: str, *, draft: str | None = None, choices: tuple[Choice, ...] = ()
+    ) -> list[Outbound]:
+        places = self.places(source)
+        return [message for place in places for message in place.messages(text, draft=draft, choices=choices)]

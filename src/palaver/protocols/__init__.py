@@ -46,7 +46,7 @@ from palaver.protocols.capabilities import (
     supports,
 )
 from palaver.protocols.clock import Clock, SystemClock
-from palaver.protocols.hooks import EventKind, GatewayEvent, Hook
+from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent, Hook, event_name
 
 __all__ = [
     "CHANNEL",
@@ -67,6 +67,7 @@ __all__ = [
     "Editing",
     "EventKind",
     "EventSubscriber",
+    "EventSubscription",
     "Forwarding",
     "GatewayEvent",
     "Hook",
@@ -105,6 +106,7 @@ __all__ = [
     "Unit",
     "Uploading",
     "account_text",
+    "event_name",
     "format_size",
     "one_line",
     "supports",

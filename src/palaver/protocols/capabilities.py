@@ -13,7 +13,7 @@ from palaver.model.target import Place
 from palaver.model.turn import Outbound
 from palaver.model.value import value
 from palaver.protocols.adapter import Receiver
-from palaver.protocols.hooks import GatewayEvent
+from palaver.protocols.hooks import EventSubscription
 
 T = TypeVar("T")
 
@@ -161,6 +161,6 @@ class Forwarding(Protocol):
 class EventSubscriber(Protocol):
     """Sends gateway events to somebody."""
 
-    def event_message(self, event: GatewayEvent, text: str) -> Outbound | None:
-        """Return the message to send for an event, or None. `text` is the delivered answer, if it was one."""
+    def subscription(self) -> EventSubscription:
+        """Return which events to send, each as a message with `is_news` whose text is the event as JSON."""
         ...

@@ -1,30 +1,14 @@
 """Results: the values that transactions of the queue return and take."""
 
-from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import Enum, StrEnum
-from zoneinfo import ZoneInfo
 
-from palaver.model.addressing import Batch
 from palaver.model.key import SessionKey
-from palaver.model.reset import ResetPolicy
 from palaver.model.session import EndReason, Session
-from palaver.model.source import Source
+from palaver.model.split import ReplyPlace
 from palaver.model.transcript import Entry
 from palaver.model.turn import Outbound, Received, Turn, account_text
 from palaver.model.value import value
-
-
-@value
-class ResetRule:
-    """The arguments of `decide_reset`."""
-
-    policy: ResetPolicy
-    zone: ZoneInfo
-    process_limit: timedelta = timedelta(hours=24)
-
-
-ResetRules = Callable[[Source], ResetRule]
 
 
 class Opening(StrEnum):
@@ -73,20 +57,23 @@ class Held:
 
 
 @value
-class Welcome:
-    """What to say when a conversation opens: notes for the agent, notices for the chat."""
+class BusyNotices:
+    """What to say, once for each open turn, about a new message that has to wait for it."""
 
-    notes: tuple[str, ...] = ()
-    notices: tuple[Outbound, ...] = ()
+    place: ReplyPlace
+    running: str
+    parked: str | None = None
+    """While the turn waits for an approval."""
 
 
 @value
-class BusyNotices:
-    """Notices to send once for each open turn that a new message has to wait for."""
+class CommandResult:
+    """What a command answered, and the sessions that were open before and after it."""
 
-    running: Outbound | None = None
-    parked: Outbound | None = None
-    """While the turn waits for an approval."""
+    answer: str
+    left: Session | None = None
+    """As it is after the command."""
+    entered: Session | None = None
 
 
 @value
@@ -137,14 +124,6 @@ class Decision(Enum):
     """No turn asks anything."""
     OTHER = "other"
     """The turn asks something else by now."""
-
-
-Choose = Callable[[Sequence[Received]], Batch]
-"""Given what waits in a conversation, the first in front: how much of it becomes a turn. May be asked again."""
-Offer = Callable[[Sequence[Received]], Sequence[Received]]
-"""Given what waits in a conversation: what of it goes into the turn that runs. May be asked again."""
-Greet = Callable[[Opened, Received], Welcome]
-"""Given the message that is answered last."""
 
 
 class OperationKind(StrEnum):

@@ -17,7 +17,7 @@ from palaver.store.conversations import (
 )
 from palaver.store.people import aliases, api_tokens, grants, links, pairing, people, usage
 from palaver.store.privacy.erasure import Erasures
-from palaver.store.queue import inbox, outbox, revisions, turn_control, turns
+from palaver.store.queue import commands, inbox, outbox, revisions, turn_control, turns
 from palaver.store.search.search import Search
 from palaver.store.status import journal_feed, message_status, overview, session_list, trace, webchat_log
 
@@ -31,6 +31,7 @@ class Store(DatabaseClient):
     attach = attach
     attachments = attachments
     chat_migration = chat_migration
+    commands = commands
     expiry = expiry
     exporter = exporter
     grants = grants

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from palaver.db.transaction import Statements, Transaction, transaction
-from palaver.engine.intake.effective_role import EffectiveRole, effective_role
+from palaver.engine.intake.roles import RoleInSession, role_in_session
 from palaver.model.errors import NotAllowed, StoreError
 from palaver.model.session import Principal, Session
 from palaver.store.people.api_tokens import Right
@@ -81,10 +81,10 @@ class WebRequest:
         return renamed
 
     @transaction
-    def check_command(self, principal: Principal, session: str, command: str) -> Statements[EffectiveRole]:
+    def check_command(self, principal: Principal, session: str, command: str) -> Statements[RoleInSession]:
         """Return the principal's role in a session; raise NotAllowed if it is too low for the command."""
         options = self.services.engine.options
-        there = yield from effective_role(self.store, options.grants, session, principal)
+        there = yield from role_in_session(session, principal, options.grants)
         needed = options.command_roles.get(command, self.services.commands.table[command].role)
         if there.role < needed:
             raise NotAllowed(f"/{command}", needed.text)

@@ -13,11 +13,10 @@ from palaver.engine.options import Agents
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import ScopedSetting
 from palaver.model.reset import ResetMode, ResetPolicy
-from palaver.platforms.webhook import render
 from palaver.platforms.webhook.adapter import WebhookAdapter
 from palaver.platforms.webhook.send import Poster
 from palaver.protocols.adapter import PlatformRefused
-from palaver.protocols.hooks import EventKind, GatewayEvent
+from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
 from palaver.testkit.platform import FakePlatform, LoopClock
@@ -191,7 +190,9 @@ def test_an_event_that_is_refused_holds_up_those_of_its_own_session_alone() -> N
         for number in range(20)
         for kind in (EventKind.TURN_STARTED, EventKind.TURN_FINISHED)
     ]
-    assert len({render.event_chat(each) for each in events}) == 20
+    subscription = EventSubscription(platform="webhook", account="audit", kinds=frozenset(EventKind))
+    messages = [message for event in events if (message := subscription.message(event))]
+    assert len({message.chat_id for message in messages}) == 20
 
 
 async def test_commands_and_the_end_of_time_are_told(tmp_path: Path, receiver: Endpoint) -> None:

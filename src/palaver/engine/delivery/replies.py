@@ -3,12 +3,13 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from palaver.engine import texts
 from palaver.model.attachment import Attachment
 from palaver.model.platform import Platform
-from palaver.model.source import Source
-from palaver.model.split import split
+from palaver.model.source import MAIN, Source
+from palaver.model.split import ReplyAccount, ReplyPlace, ReplyRoutes, split
 from palaver.model.target import Place
 from palaver.model.turn import Choice, Outbound, account_text, outbound_to
 from palaver.protocols.adapter import Adapter, Limits
@@ -16,7 +17,6 @@ from palaver.protocols.capabilities import Forwarding, Uploading, supports
 
 log = logging.getLogger(__name__)
 
-MAX_PARTS = 64
 READABLE_PARTS = 8
 """Send a longer answer as a file."""
 PREVIEW_CHARACTERS = 600
@@ -41,14 +41,33 @@ class Replies:
     def accounts(self, platform: str) -> list[str | None]:
         return [adapter.account for adapter in self.adapters.values() if adapter.platform.name == platform]
 
-    def reaches_people(self, source: Source) -> bool:
-        adapter = self.adapter_for(source.platform, source.account)
-        return adapter is not None and adapter.platform.for_people and bool(source.chat or source.participant)
+    @cached_property
+    def routes(self) -> ReplyRoutes:
+        """How to reply to any source, as a value for transactions."""
+        return ReplyRoutes(accounts={name: self._route(adapter) for name, adapter in self.adapters.items()})
 
-    def has_places(self, source: Source) -> bool:
-        """Whether people have more than one place on this platform."""
-        adapter = self.adapter_for(source.platform, source.account)
-        return adapter is not None and adapter.platform.for_people and adapter.platform.place is None
+    def _route(self, adapter: Adapter) -> ReplyAccount:
+        limits, platform = adapter.limits, adapter.platform
+        return ReplyAccount(
+            unit=limits.unit,
+            limit=limits.text,
+            room=_room(limits),
+            for_people=platform.for_people,
+            has_places=platform.place is None,
+            forwards_to=self._forwards_to(adapter) if supports(adapter, Forwarding) else (),
+        )
+
+    def _forwards_to(self, adapter: Forwarding) -> tuple[ReplyPlace, ...]:
+        found: list[ReplyPlace] = []
+        for target in adapter.forwards_to():
+            place = self.place_at(target, MAIN)
+            account = place and self.adapter_for(place.platform, place.account)
+            if place and account:
+                found.append(ReplyPlace(source=place, unit=account.limits.unit, room=_room(account.limits)))
+            else:
+                extra = {"action": "forward.missing", "account": target.platform}
+                log.warning("there is no account of ours to send an answer by", extra=extra)
+        return tuple(found)
 
     def takes_files(self, source: Source) -> bool:
         return supports(self.adapter_for(source.platform, source.account), Uploading)
@@ -74,39 +93,22 @@ class Replies:
         adapter = self.adapter_for(account.platform, account.chat)
         return adapter is not None and adapter.limits.accepts_messages
 
-    def are_forwarded(self, source: Source) -> bool:
-        """Tell whether answers to this source go to other chats, which have their own conversations."""
-        return self._answered_at(source) != [source]
-
-    def _answered_at(self, source: Source) -> Sequence[Source]:
-        adapter = self.adapter_for(source.platform, source.account)
-        # What goes to the account as a place is no answer.
-        if not supports(adapter, Forwarding) or source.chat == source.account:
-            return [source]
-        places = [self.place_at(target, source.profile) for target in adapter.forwards_to()]
-        if None in places:
-            told = {"action": "forward.missing", "account": account_text(source.platform, source.account)}
-            log.warning("there is no account of ours to send an answer by", extra=told)
-        return [place for place in places if place is not None] or [source]
-
     def files(self, source: Source, files: Sequence[Attachment]) -> list[Outbound]:
-        """Each in a message of its own; where it cannot be sent, the words that say so and where it is."""
+        """Return a message for each file. Where it cannot be sent, say so and where it is."""
         return [
-            replace(part, text="", file=file, reply_to=None) if self.takes_files(place) and file.sha256 else part
-            for place in (self._answered_at(source) if files else ())
+            replace(part, text="", file=file, reply_to=None) if self.takes_files(place.source) and file.sha256 else part
+            for place in (self.routes.places(source) if files else ())
             for file in files
-            for part in self._parts(place, texts.file_left(file))[:1]
+            for part in place.messages(texts.file_left(file))[:1]
         ]
 
     def wants_file(self, source: Source, text: str) -> bool:
-        """Whether the text is so long that somewhere it goes a file is better."""
-        return any(self._wants_file(place, text) for place in self._answered_at(source))
+        """Tell whether the text is so long that somewhere it goes a file is better."""
+        return any(self._wants_file(place, text) for place in self.routes.places(source))
 
-    def _wants_file(self, place: Source, text: str) -> bool:
-        adapter = self.adapter_for(place.platform, place.account)
-        if not supports(adapter, Uploading):
-            return False
-        return adapter.limits.unit.measure(text) > READABLE_PARTS * adapter.limits.text
+    def _wants_file(self, place: ReplyPlace, text: str) -> bool:
+        limit = self.routes.account(place.source).limit
+        return place.unit.measure(text) > READABLE_PARTS * limit and self.takes_files(place.source)
 
     def to(
         self,
@@ -117,53 +119,30 @@ class Replies:
         choices: tuple[Choice, ...] = (),
         whole: Attachment | None = None,
     ) -> list[Outbound]:
-        """The messages that carry the text to where it was asked for, or where answers to that go.
+        """Return the messages that carry the text to where answers to the source go.
 
-        The first takes the place of a draft, the last has the answers to choose from. Where the text is too long for a
-        chat, `whole` is sent, which holds all of it.
+        The first replaces a draft, the last has the choices. Where the text is too long for a chat, `whole` is sent,
+        which holds all of it.
         """
         return [
             part
-            for place in self._answered_at(source)
+            for place in self.routes.places(source)
             for part in (
-                self._in_a_file(place, text, whole, draft)
+                _in_a_file(place, text, whole, draft)
                 if whole and self._wants_file(place, text)
-                else self._parts(place, text, draft, choices)
+                else place.messages(text, draft=draft, choices=choices)
             )
         ]
 
-    def _in_a_file(self, place: Source, text: str, whole: Attachment, draft: str | None) -> list[Outbound]:
-        beginning = split(text[: 2 * PREVIEW_CHARACTERS], PREVIEW_CHARACTERS)[0].text.rstrip()
-        said = self._parts(place, f"{beginning}\n\n{texts.GOES_ON_IN_FILE}", draft)
-        return [*said, replace(outbound_to(place, ""), file=whole)]
 
-    def _parts(
-        self, source: Source, text: str, draft: str | None = None, choices: tuple[Choice, ...] = ()
-    ) -> list[Outbound]:
-        adapter = self.adapter_for(source.platform, source.account)
-        pieces = _pieces(text, adapter.limits if adapter else Limits()) if text.strip() else []
-        parts = [
-            outbound_to(source, piece)
-            if position
-            else outbound_to(source, piece, reply_to=source.message_id, edits=draft)
-            for position, piece in enumerate(pieces)
-        ]
-        return [*parts[:-1], *(replace(part, choices=choices) for part in parts[-1:])] if choices else parts
-
-
-def _pieces(text: str, limits: Limits) -> list[str]:
-    room = _room(limits)
-    # The rest is in none of the kept pieces: no piece holds more than `room` characters.
-    beginning = text[: (MAX_PARTS + 1) * room]
-    pieces = [piece.text for piece in split(beginning, room, limits.unit)]
-    if len(pieces) <= MAX_PARTS and beginning == text:
-        return pieces
-    end = [piece.text for piece in split(texts.CUT, room, limits.unit)][:MAX_PARTS]
-    return [*pieces[: MAX_PARTS - len(end)], *end]
+def _in_a_file(place: ReplyPlace, text: str, whole: Attachment, draft: str | None) -> list[Outbound]:
+    beginning = split(text[: 2 * PREVIEW_CHARACTERS], PREVIEW_CHARACTERS)[0].text.rstrip()
+    said = place.messages(f"{beginning}\n\n{texts.GOES_ON_IN_FILE}", draft=draft)
+    return [*said, replace(outbound_to(place.source, ""), file=whole)]
 
 
 def _room(limits: Limits) -> int:
-    """What a message may hold, so that one that has to be sent twice can say so."""
+    """Return what a message may hold, so that one that has to be sent twice can say so."""
     if limits.repeats_safely:
         return limits.text
     return max(limits.unit.widest, limits.text - limits.unit.measure(f"\n{texts.MAY_BE_DUPLICATE}"))

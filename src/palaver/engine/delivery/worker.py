@@ -3,8 +3,8 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from typing import TypeVar
@@ -12,13 +12,14 @@ from typing import TypeVar
 from palaver.db.transaction import OUTBOX, Statements, Transaction, transaction
 from palaver.engine.accounts import AccountRunner
 from palaver.engine.context import EngineContext
-from palaver.engine.delivery.outcomes import DeliveryFailures, Handoffs
+from palaver.engine.delivery import outcomes
 from palaver.engine.delivery.sender import Sender
 from palaver.engine.retry import backoff, log_error, log_task_error, retry, retry_outage, retry_until_stored, wait_any
 from palaver.model.errors import StaleFence, StoreError
 from palaver.model.key import SessionKey
+from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Delivery, OutboxState, account_text, resolve_unclear
+from palaver.model.turn import Delivery, Outbound, OutboxState, account_text
 from palaver.protocols.adapter import (
     Adapter,
     ChatMoved,
@@ -29,7 +30,10 @@ from palaver.protocols.adapter import (
     TargetAway,
     TargetGone,
 )
-from palaver.protocols.hooks import EventKind, GatewayEvent
+from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
+from palaver.store import accounts
+from palaver.store.conversations import attach, transcript
+from palaver.store.queue.outbox import enqueue_events
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +49,8 @@ T = TypeVar("T")
 class DeliveryWorker:
     ctx: EngineContext
     accounts: AccountRunner
-    handoffs: Handoffs
+    place_of: Callable[[Source], Awaitable[SessionKey]]
+    """Returns the key of a chat, even while it is attached to another conversation."""
     _sending: dict["asyncio.Task[None]", str] = field(default_factory=dict["asyncio.Task[None]", str])
     """Running sends, each with its account."""
     _send_ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -55,7 +60,6 @@ class DeliveryWorker:
 
     def __post_init__(self) -> None:
         ctx = self.ctx
-        self._failures = DeliveryFailures(store=ctx.store, replies=ctx.replies, handoffs=self.handoffs)
         self._sender = Sender(replies=ctx.replies, blob_store=ctx.blob_store, timeouts=ctx.timeouts)
 
     async def serve(self) -> None:
@@ -80,16 +84,11 @@ class DeliveryWorker:
         for task in self._sending:
             task.cancel()
 
-    @transaction
-    def reclaim(self, now: datetime) -> Statements[list[Delivery]]:
+    async def reclaim(self) -> list[Delivery]:
         """Release sends whose owner is gone. It is unclear whether they arrived."""
-        lost = yield from self.ctx.store.outbox.reclaim_sends(
-            self.ctx.worker, now, safe=self._sender.repeat_safety(), alone=self.ctx.alone
-        )
-        for delivery in lost:
-            state, _ = resolve_unclear(delivery, safe=self._sender.is_repeat_safe(delivery.outbound))
-            yield from self._failures.follow_up(delivery, state, now)
-        return lost
+        ctx = self.ctx
+        safe, routes = self._sender.repeat_safety(), ctx.replies.routes
+        return await ctx.store.transact(outcomes.reclaim(ctx.worker, ctx.clock.now(), safe, routes, alone=ctx.alone))
 
     # Claim
 
@@ -205,11 +204,14 @@ class DeliveryWorker:
         self, delivery: Delivery, state: OutboxState, *, error: str | None = None, due: datetime | None = None
     ) -> None:
         step = self.ctx.store.outbox.settle_send(delivery, self.ctx.worker, state, error=error, due=due)
-        settle = self._failures.settle(delivery, step, self.ctx.clock.now())
-        state = await self._retry_until_settled(settle)
+        state = await self._settle_failed(delivery, step)
         log.info("send %s", state.value, extra={"action": "send.settled", "delivery": delivery.number})
         if state is OutboxState.DEAD:
             self.ctx.meter.count("sends_dead")
+
+    async def _settle_failed(self, delivery: Delivery, step: Transaction[OutboxState]) -> OutboxState:
+        settle = outcomes.settle_failed(delivery, step, self.ctx.replies.routes, self.ctx.clock.now())
+        return await self._retry_until_settled(settle)
 
     async def _settle_for_retry(self, delivery: Delivery, error: str, at_least: float) -> None:
         """Try again later, or give up."""
@@ -247,14 +249,14 @@ class DeliveryWorker:
             at_least = 0.0 if safe else self.ctx.options.repeat_after.total_seconds()
             due = self._schedule_retry(self._pause_seconds(delivery, at_least))
             step = outbox.mark_unclear(delivery, self.ctx.worker, due, safe=safe, error=error)
-        await self._retry_until_settled(self._failures.settle(delivery, step, self.ctx.clock.now()))
+        await self._settle_failed(delivery, step)
         self.ctx.meter.count("sends_unclear")
         log.warning("send unclear", extra={"action": "send.unclear", "delivery": delivery.number})
 
     async def _settle_gone(self, delivery: Delivery, error: str) -> None:
         """Remember that the chat is gone, and tell the owner once."""
         dead = self.ctx.store.outbox.settle_send(delivery, self.ctx.worker, OutboxState.DEAD, error=error)
-        settle = self._failures.settle_gone(delivery, dead, error, self.ctx.clock.now())
+        settle = outcomes.settle_gone(delivery, dead, error, self.ctx.replies.routes, self.ctx.clock.now())
         if await self._retry_until_settled(settle):
             self.ctx.meter.count("sends_dead")
             account = account_text(delivery.outbound.platform, delivery.outbound.account)
@@ -274,36 +276,29 @@ class DeliveryWorker:
         log.info("a chat has a new id", extra={"action": "chat.moved", "delivery": delivery.number})
 
     async def _settle_delivered(self, delivery: Delivery, receipt: str) -> None:
-        now, outbound, handoff = self.ctx.clock.now(), delivery.outbound, None
-        if outbound.handoff is not None:
-            thread = receipt if self._sender.opens_thread(outbound) else None
-            handoff = await retry_outage(lambda: self.handoffs.prepare_arrival(outbound, thread, now))
+        ctx, now, outbound = self.ctx, self.ctx.clock.now(), delivery.outbound
+        arrival = await retry_outage(lambda: self._arrival(outbound, receipt, now)) if outbound.handoff else None
+        settle = ctx.store.outbox.settle_send(delivery, ctx.worker, OutboxState.DELIVERED, receipt=receipt)
+        record = _record_delivered(delivery, settle, receipt, now, arrival=arrival, subscriptions=ctx.subscriptions)
         try:
-            await self._retry_until_settled(self._record_delivered(delivery, receipt, now, handoff))
+            await self._retry_until_settled(record)
         except StaleFence:
             if not await retry_outage(lambda: self._is_recorded(delivery, receipt)):
                 raise
         log.info("send delivered", extra={"action": "send.settled", "delivery": delivery.number})
-        if self.ctx.hooks.are_registered and not outbound.is_news:
-            self.ctx.hooks.tell(_delivered_event(delivery, now))
+        if ctx.hooks.are_registered and not outbound.is_news:
+            ctx.hooks.tell(_delivered_event(delivery, now))
 
-    @transaction
-    def _record_delivered(
-        self, delivery: Delivery, receipt: str, now: datetime, handoff: Transaction[None] | None
-    ) -> Statements[None]:
-        outbound, store = delivery.outbound, self.ctx.store
-        yield from store.outbox.settle_send(delivery, self.ctx.worker, OutboxState.DELIVERED, receipt=receipt)
-        if delivery.is_gone:
-            yield from store.accounts.mark_chat_reachable(outbound)
-        if outbound.mirror is not None:
-            entry = Entry(seq=0, role=Role.ASSISTANT, at=now, text=outbound.text, message_id=receipt)
-            conversation = yield from store.attach.conversation_of(SessionKey.parse(outbound.mirror))
-            yield from store.transcript.append_outside_turn(conversation, entry)
-        if handoff is not None:
-            yield from handoff
-        if self.ctx.event_outbox.has_watchers and not outbound.is_news:
-            text = outbound.text if delivery.turn else ""
-            yield from self.ctx.event_outbox.owe(_delivered_event(delivery, now), text)
+    async def _arrival(self, announced: Outbound, receipt: str, now: datetime) -> Transaction[None] | None:
+        """Return what to do in the transaction that records that the announcement of a handoff arrived."""
+        number, store = announced.handoff, self.ctx.store
+        endpoints = None if number is None else await store.read(store.handoff.endpoints(number))
+        if number is None or endpoints is None:
+            return None
+        origin, home = endpoints
+        thread = receipt if self._sender.opens_thread(announced) else home.thread_id
+        address = replace(home, thread_id=thread)
+        return outcomes.complete_handoff(number, await self.place_of(address), origin, address, now)
 
     async def _is_recorded(self, delivery: Delivery, receipt: str) -> bool:
         """Tell whether an earlier commit of the same result succeeded although we got no answer."""
@@ -347,6 +342,32 @@ class DeliveryWorker:
 def _both(first: Transaction[object], then: Transaction[object]) -> Statements[None]:
     yield from first
     yield from then
+
+
+@transaction
+def _record_delivered(
+    delivery: Delivery,
+    settle: Transaction[OutboxState],
+    receipt: str,
+    now: datetime,
+    *,
+    arrival: Transaction[None] | None,
+    subscriptions: Sequence[EventSubscription],
+) -> Statements[None]:
+    """Settle a send that arrived and do what follows. `arrival` completes the handoff that it announced."""
+    outbound = delivery.outbound
+    yield from settle
+    if delivery.is_gone:
+        yield from accounts.mark_chat_reachable(outbound)
+    if outbound.mirror is not None:
+        entry = Entry(seq=0, role=Role.ASSISTANT, at=now, text=outbound.text, message_id=receipt)
+        conversation = yield from attach.conversation_of(SessionKey.parse(outbound.mirror))
+        yield from transcript.append_outside_turn(conversation, entry)
+    if arrival is not None:
+        yield from arrival
+    if subscriptions and not outbound.is_news:
+        text = outbound.text if delivery.turn else ""
+        yield from enqueue_events(subscriptions, [_delivered_event(delivery, now)], text)
 
 
 def _delivered_event(delivery: Delivery, now: datetime) -> GatewayEvent:

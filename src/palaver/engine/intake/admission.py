@@ -4,9 +4,8 @@ import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from datetime import datetime
 
-from palaver.db.transaction import Lock, Statements, transaction
+from palaver.db.transaction import Transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
 from palaver.engine.intake.revisions import Revisions
@@ -90,53 +89,46 @@ class Admission:
     def _offers_pairing(self, message: Inbound) -> bool:
         if message.cause is not Cause.HUMAN or message.observed:
             return False
-        return self._ctx.options.pairing.find(message.source) and self._ctx.replies.reaches_people(message.source)
+        return self._ctx.options.pairing.find(message.source) and self._ctx.replies.routes.reaches_people(
+            message.source
+        )
 
     async def accept(
-        self, message: Inbound, key: SessionKey, decision: AdmissionDecision, busy_notices: BusyNotices
+        self, message: Inbound, key: SessionKey, decision: AdmissionDecision, busy_notices: BusyNotices | None
     ) -> AcceptResult | None:
         """Put a message into the inbox as decided. Return None if the grants have changed: then decide again."""
-        accept = self._accept(message, key, decision, busy_notices, self._ctx.clock.now())
-        result = await self._ctx.store.transact(accept)
-        if isinstance(result, GrantTable):
-            self._table = result
+        access = decision.access
+        is_ignored = access.verdict is Verdict.REFUSE and self._ctx.options.is_undecided(message)
+        step = None if is_ignored and not message.revision else self._step(message, key, decision, busy_notices)
+        # Strangers of all platforms are counted together, under a lock of their own.
+        lock = None if key.platform and access.verdict is Verdict.PAIR else key
+        found = await self._ctx.store.transact(self._ctx.store.grants.run_if_current(decision.table, lock, step))
+        if isinstance(found, GrantTable):
+            self._table = found
             return None
+        if isinstance(found, tuple):
+            result = AcceptResult(*found)
+        else:
+            is_refused = access.verdict is Verdict.REFUSE and step is not None and not message.revision
+            result = AcceptResult(found, access.reason if is_refused else None, is_ignored=step is None)
         self._report(result, key)
         return result
 
-    @transaction
-    def _accept(
-        self,
-        message: Inbound,
-        key: SessionKey,
-        decision: AdmissionDecision,
-        busy_notices: BusyNotices,
-        now: datetime,
-    ) -> Statements[AcceptResult | GrantTable]:
-        store, access = self._ctx.store, decision.access
-        if not key.platform or access.verdict is not Verdict.PAIR:
-            # Unlinking people and moving a chat take this lock too, so afterwards the change is visible here.
-            yield Lock(key.text)
-        table = yield from store.grants.load_table(decision.table)
-        if table is not decision.table:
-            return table
+    def _step(
+        self, message: Inbound, key: SessionKey, decision: AdmissionDecision, busy_notices: BusyNotices | None
+    ) -> Transaction[int | None] | Transaction[tuple[int, str] | None]:
+        store, access, now = self._ctx.store, decision.access, self._ctx.clock.now()
         if message.revision is not None:
             expected = self._addressing(replace(message, burst=None)) is not Addressing.IGNORED
-            revise = self._revisions.accept(message, key, access, now, expected=expected)
-            return AcceptResult((yield from revise))
+            return self._revisions.accept(message, key, access, now, expected=expected)
         if access.verdict is Verdict.PAIR:
             code = make_code(secrets.token_bytes(CODE_BYTES))
             answer = self._ctx.replies.to(message.source, texts.pairing_code(code))
-            asked = yield from store.pairing.request(message, key, now, code=code, answer=answer)
-            return AcceptResult(*asked) if asked else AcceptResult(None)
-        if access.verdict is Verdict.REFUSE and self._ctx.options.is_undecided(message):
-            return AcceptResult(None, is_ignored=True)
+            return store.pairing.request(message, key, now, code=code, answer=answer)
         if access.verdict is Verdict.REFUSE:
             # Store no content of refused senders, only that they tried.
-            refused = store.inbox.accept(replace(message, text=""), key, now, refused=access.reason)
-            return AcceptResult((yield from refused), access.reason)
-        number = yield from store.inbox.accept(message, key, now, role=decision.role, busy_notices=busy_notices)
-        return AcceptResult(number)
+            return store.inbox.accept(replace(message, text=""), key, now, refused=access.reason)
+        return store.inbox.accept(message, key, now, role=decision.role, busy_notices=busy_notices)
 
     def _report(self, result: AcceptResult, key: SessionKey) -> None:
         if result.is_ignored:

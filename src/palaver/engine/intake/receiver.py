@@ -22,8 +22,9 @@ from palaver.model.session import Principal
 from palaver.model.source import Source, Trust, canonical_source, identity_of, source_of_identity
 from palaver.model.turn import BusyMode, Cause, Inbound, account_text
 from palaver.model.value import value
+from palaver.store.conversations import chat_migration
+from palaver.store.people import aliases, people
 from palaver.store.results import BusyNotices
-from palaver.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -77,13 +78,13 @@ class _Directory:
 
 
 @transaction
-def _load_directory(store: Store) -> Statements[_Directory]:
-    aliases = yield from store.aliases.load_all()
-    linked = yield from store.people.linked_people()
+def _load_directory() -> Statements[_Directory]:
+    known = yield from aliases.load_all()
+    linked = yield from people.linked_people()
     identities: dict[str, list[str]] = {}
     for identity, person in linked.items():
         identities.setdefault(person, []).append(identity)
-    return _Directory(aliases, linked, identities, (yield from store.chat_migration.moved()))
+    return _Directory(known, linked, identities, (yield from chat_migration.moved()))
 
 
 class Intake:
@@ -163,17 +164,19 @@ class Intake:
         names_a_bot = "@" in message.text.partition(" ")[0]
         return self._admission.address(message, is_command=parsed.is_known_command and not names_a_bot)
 
-    def _busy_notices(self, message: Inbound, parsed: ParsedMessage) -> BusyNotices:
+    def _busy_notices(self, message: Inbound, parsed: ParsedMessage) -> BusyNotices | None:
         """Return what to answer if a turn is open. Urgent commands wait for none, other commands for no approval."""
-        is_acknowledged = self._ctx.options.acknowledges and self._ctx.replies.reaches_people(message.source)
-        if not is_acknowledged or message.cause is not Cause.HUMAN or message.observed or parsed.is_urgent:
-            return BusyNotices()
-        mode = self._ctx.options.busy_mode(message)
+        options, routes = self._ctx.options, self._ctx.replies.routes
+        if message.cause is not Cause.HUMAN or message.observed or parsed.is_urgent:
+            return None
+        if not options.acknowledges or not routes.reaches_people(message.source):
+            return None
+        mode = options.busy_mode(message)
         is_queued_command = parsed.is_command and mode is not BusyMode.INTERRUPT
-        text = texts.COMMAND_QUEUED if is_queued_command else texts.BUSY_NOTICES[mode]
-        notice = self._ctx.replies.to(message.source, text)[0]
         return BusyNotices(
-            running=notice, parked=None if parsed.is_command else replace(notice, text=texts.ASKED_FIRST)
+            place=routes.places(message.source)[0],
+            running=texts.COMMAND_QUEUED if is_queued_command else texts.BUSY_NOTICES[mode],
+            parked=None if parsed.is_command else texts.ASKED_FIRST,
         )
 
     # Commands that do not wait for the turn
@@ -274,6 +277,6 @@ class Intake:
                 self._changed.clear()
                 self._cached = None
             if self._cached is None:
-                self._cached = await self._ctx.store.read(_load_directory(self._ctx.store))
+                self._cached = await self._ctx.store.read(_load_directory())
                 self._ctx.follow_moves(self._cached.moves)
             return self._cached

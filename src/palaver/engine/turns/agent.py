@@ -34,8 +34,10 @@ from palaver.protocols.agent import (
     no_file,
     no_new_messages,
 )
+from palaver.store import accounts
+from palaver.store.conversations import attach, transcript
+from palaver.store.queue import turn_control, turns
 from palaver.store.results import Begun, Held
-from palaver.store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -64,21 +66,11 @@ class TurnSnapshot:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestBuilder:
-    store: Store
     platforms: Mapping[str, Platform]
     """The connected platforms."""
     pseudonyms: Pseudonyms | None = None
     _sections: dict[object, str] = field(default_factory=dict[object, str], init=False, compare=False)
     """Prompt sections by the facts they are made of."""
-
-    def load_with(
-        self, begin: Transaction[Begun | Held | None]
-    ) -> Transaction[tuple[Begun | Held | None, TurnSnapshot | None]]:
-        """Begin a turn and load its snapshot in the same transaction."""
-        return _begin_and_load(self.store, begin)
-
-    def load(self, turn: Turn, messages: Sequence[Received]) -> Transaction[TurnSnapshot]:
-        return _load(self.store, turn, messages[-1])
 
     def build(
         self,
@@ -169,34 +161,33 @@ def _approvals(turn: Turn, snapshot: TurnSnapshot, messages: Sequence[Message]) 
 
 
 @transaction
-def _begin_and_load(
-    store: Store, begin: Transaction[Begun | Held | None]
+def begin_and_load(
+    begin: Transaction[Begun | Held | None],
 ) -> Statements[tuple[Begun | Held | None, TurnSnapshot | None]]:
+    """Begin a turn and load its snapshot in the same transaction."""
     begun = yield from begin
     if not isinstance(begun, Begun):
         return begun, None
     is_alone = begun.opened.is_alone and len(begun.messages) == 1
     session = begun.opened.session
-    return begun, (yield from _snapshot(store, begun.turn, begun.messages[-1], session, is_alone=is_alone))
+    return begun, (yield from _snapshot(begun.turn, begun.messages[-1], session, is_alone=is_alone))
 
 
 @transaction
-def _load(store: Store, turn: Turn, last: Received) -> Statements[TurnSnapshot]:
-    session = yield from store.turns.session_of(turn)
-    snapshot = yield from _snapshot(store, turn, last, session)
-    approvals = yield from store.turn_control.read_approvals(turn)
+def load_snapshot(turn: Turn, last: Received) -> Statements[TurnSnapshot]:
+    session = yield from turns.session_of(turn)
+    snapshot = yield from _snapshot(turn, last, session)
+    approvals = yield from turn_control.read_approvals(turn)
     # A second attempt may already have used what was approved, so it has to ask again.
     return replace(snapshot, approvals=approvals, resumes_calls=bool(approvals) and turn.attempt == 1)
 
 
-def _snapshot(
-    store: Store, turn: Turn, last: Received, session: Session, *, is_alone: bool = False
-) -> Statements[TurnSnapshot]:
-    entries = yield from store.transcript.load_shown(turn.session_number)
-    homes = yield from store.accounts.list_homes(turn.key.profile)
+def _snapshot(turn: Turn, last: Received, session: Session, *, is_alone: bool = False) -> Statements[TurnSnapshot]:
+    entries = yield from transcript.load_shown(turn.session_number)
+    homes = yield from accounts.list_homes(turn.key.profile)
     shared = turn.key.shared or (last.place or turn.key).shared
     if not shared and not is_alone:
-        shared = yield from store.attach.is_shared(session)
+        shared = yield from attach.is_shared(session)
     return TurnSnapshot(entries=entries, homes=homes, session=session, last=last, shared=shared)
 
 

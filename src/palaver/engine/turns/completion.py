@@ -20,6 +20,7 @@ from palaver.model.turn import Choice, Outbound, Turn, TurnState
 from palaver.model.value import value
 from palaver.protocols.agent import ApprovalNeeded, Failure, FailureKind, Final
 from palaver.protocols.hooks import EventKind, GatewayEvent
+from palaver.store.queue.outbox import with_events
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +86,9 @@ class TurnCompletion:
 
     def _question(self, running: RunningTurn, needed: ApprovalNeeded) -> list[Outbound]:
         name = running.turn.question_id
-        text = texts.approval_question(needed.question, name if self.ctx.replies.are_forwarded(running.source) else "")
+        text = texts.approval_question(
+            needed.question, name if self.ctx.replies.routes.is_forwarded(running.source) else ""
+        )
         return self.reply(running, text, choices=texts.approval_choices(name))
 
     async def stop(self, running: RunningTurn, why: StopReason) -> None:
@@ -106,9 +109,10 @@ class TurnCompletion:
 
     async def give_up(self, turn: Turn, source: Source) -> None:
         """End an interrupted turn that is not resumed, with a notice if one can be stored."""
+        now = self.ctx.clock.now()
         events = (
-            self.event(EventKind.TURN_FAILED, turn, reason="given up"),
-            self.event(EventKind.SESSION_ENDED, turn, reason=EndReason.SUSPENDED),
+            turn_event(turn, now, EventKind.TURN_FAILED, reason="given up"),
+            turn_event(turn, now, EventKind.SESSION_ENDED, reason=EndReason.SUSPENDED),
         )
         try:
             await self._suspend(turn, self.ctx.replies.to(source, texts.GIVEN_UP), events)
@@ -124,7 +128,7 @@ class TurnCompletion:
     async def _suspend(self, turn: Turn, notices: Sequence[Outbound], events: Sequence[GatewayEvent]) -> None:
         now, error = self.ctx.clock.now(), "cut off, and not taken up again"
         settle = self.ctx.store.turns.settle(turn, [], notices, now, error=error, ends=EndReason.SUSPENDED)
-        await self.end(turn, self.ctx.event_outbox.with_events(settle, lambda _: events), TurnState.FAILED)
+        await self.end(turn, with_events(settle, self.ctx.subscriptions, events), TurnState.FAILED)
 
     async def settle(
         self,
@@ -135,19 +139,16 @@ class TurnCompletion:
         failure: Failure | None = None,
     ) -> None:
         turn, now, error = running.turn, self.ctx.clock.now(), failure.detail if failure else None
-
-        def events(_: object = None) -> list[GatewayEvent]:
-            kind = EventKind.TURN_FAILED if failure else EventKind.TURN_FINISHED
-            return [self.event(kind, turn, reason=failure.kind.value if failure else None, at=now)]
-
+        kind, reason = (EventKind.TURN_FAILED, failure.kind.value) if failure else (EventKind.TURN_FINISHED, None)
+        events = [turn_event(turn, now, kind, reason=reason)]
         settle = self.ctx.store.turns.settle(turn, entries, replies, now, usage=running.usage, error=error)
         with self.ctx.meter.step("settle"):
-            step = self.ctx.event_outbox.with_events(settle, events)
+            step = with_events(settle, self.ctx.subscriptions, events) if self.ctx.subscriptions else settle
             await self.end(turn, step, TurnState.FAILED if failure else TurnState.DONE)
         log.info("turn settled", extra={"action": "turn.finished", "turn": turn.number, "failed": failure is not None})
         if failure:
             self.ctx.meter.count("turns_failed")
-        self.tell_hooks(events)
+        self.tell_hooks(lambda: events)
 
     async def end(self, turn: Turn, step: Transaction[object], state: TurnState) -> None:
         """Commit the last step of a turn. If the fence is stale but the state is right, an earlier commit succeeded."""
@@ -177,24 +178,6 @@ class TurnCompletion:
     def note(self, text: str) -> Entry:
         return self._entry(Role.NOTE, text)
 
-    def event(
-        self,
-        kind: EventKind,
-        turn: Turn,
-        *,
-        reason: str | None = None,
-        session: str | None = None,
-        at: datetime | None = None,
-    ) -> GatewayEvent:
-        return GatewayEvent(
-            kind=kind,
-            at=at or self.ctx.clock.now(),
-            key=turn.key.text,
-            session=session or turn.session,
-            turn=turn.number,
-            reason=reason,
-        )
-
     def tell_hooks(self, events: Callable[[], Iterable[GatewayEvent]]) -> None:
         """Build the events only if a hook wants them."""
         if self.ctx.hooks.are_registered:
@@ -210,3 +193,11 @@ class TurnCompletion:
     def report_lost(self, turn: Turn) -> None:
         log.warning("another worker took over a turn", extra={"action": "turn.lease_lost", "turn": turn.number})
         self.ctx.meter.count("turns_lost")
+
+
+def turn_event(
+    turn: Turn, at: datetime, kind: EventKind, *, reason: str | None = None, session: str | None = None
+) -> GatewayEvent:
+    return GatewayEvent(
+        kind=kind, at=at, key=turn.key.text, session=session or turn.session, turn=turn.number, reason=reason
+    )

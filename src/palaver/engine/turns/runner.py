@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from itertools import takewhile
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
@@ -16,29 +15,28 @@ from palaver.engine.context import EngineContext
 from palaver.engine.delivery.drafts import Draft
 from palaver.engine.hooks import PartialAnswer
 from palaver.engine.intake.command_dispatch import CommandDispatcher
-from palaver.engine.intake.effective_role import recheck_roles
+from palaver.engine.intake.roles import load_with_current_roles
 from palaver.engine.retry import backoff, retry_outage, retry_until_stored
-from palaver.engine.turns.agent import AgentRun, Outcome, RequestBuilder, TurnSnapshot
-from palaver.engine.turns.completion import TurnCompletion
-from palaver.engine.turns.quotas import QuotaCheck
+from palaver.engine.turns.agent import AgentRun, Outcome, RequestBuilder, TurnSnapshot, begin_and_load, load_snapshot
+from palaver.engine.turns.completion import TurnCompletion, turn_event
+from palaver.engine.turns.quotas import begin_within_quota
 from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopReason, TurnSignals, TypingIndicator
 from palaver.engine.turns.summaries import Compaction, TitleGenerator
 from palaver.engine.turns.tools import TurnTools
-from palaver.model.access import AccessRole
-from palaver.model.addressing import Batch, choose_batch
+from palaver.model.addressing import choose_batch
+from palaver.model.command import runs_alone
 from palaver.model.errors import StaleFence
 from palaver.model.key import SessionKey
 from palaver.model.source import DM
 from palaver.model.transcript import Entry
 from palaver.model.turn import BusyMode, Received, Turn, TurnState
 from palaver.protocols.agent import Failure, FailureKind
-from palaver.protocols.hooks import EventKind, GatewayEvent
-from palaver.store.results import Begun, Held, Opened, Opening, Welcome
+from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
+from palaver.store.queue.outbox import enqueue_events
+from palaver.store.results import Begun, Held, Opening
 
 log = logging.getLogger(__name__)
 
-ALMOST_FULL = 0.95
-"""A text that fills so much of a message may continue in the next one."""
 LONGEST_AGENT_PAUSE_SECONDS = 120.0
 """Do not ask an agent again in the same turn if it wants a longer pause."""
 
@@ -70,11 +68,11 @@ class TurnRunner:
         # Subscribe before the turn exists, so that no signal to it is missed.
         with TurnSignals(self.ctx.store, key) as signals:
             with self.ctx.meter.step("begin"):
-                begun, snapshot = await self.ctx.store.transact(self.requests.load_with(self._begin(key)))
+                begun, snapshot = await self.ctx.store.transact(begin_and_load(self._begin(key)))
             if isinstance(begun, Held):
                 return await self._advance(begun.head) if begun.until is None else begun.until
             if begun is not None:
-                self.completion.tell_hooks(partial(self._begin_events, begun, self.ctx.clock.now()))
+                self.completion.tell_hooks(lambda: begin_events(begun, self.ctx.clock.now()))
                 if begun.turn.state is TurnState.FAILED:
                     self.completion.report_over_quota(begun.turn)
                 else:
@@ -82,55 +80,19 @@ class TurnRunner:
         return None
 
     def _begin(self, key: SessionKey) -> Transaction[Begun | Held | None]:
-        ctx, now = self.ctx, self.ctx.clock.now()
-        begin = ctx.store.turns.begin(
-            key,
-            ctx.worker,
-            now,
-            ctx.options.lease,
-            ctx.options.reset_rule,
-            choose=partial(self._choose, now),
-            welcome=self._welcome,
-        )
-        if ctx.options.caps.caps or ctx.options.caps.roles:
-            begin = QuotaCheck(ctx).begin_within(begin, now)
-        return ctx.event_outbox.with_events(
-            begin, lambda begun: self._begin_events(begun, now) if isinstance(begun, Begun) else []
-        )
-
-    def _choose(self, now: datetime, waiting: Sequence[Received]) -> Batch:
-        """Choose how many waiting messages the next turn takes: none while files or parts of an album are missing."""
-        batch = choose_batch(
-            waiting,
-            self.ctx.options.busy_mode(waiting[0].inbound),
-            now,
-            self.ctx.options.burst_window,
-            stands_alone=self.commands.runs_alone,
-            more_follows=self._more_follows,
-        )
-        if not batch.take:
-            return batch
-        decided = list(takewhile(self._is_decided, waiting[: batch.take]))
-        return Batch(take=len(decided)) if all(item.inbound.has_all_files for item in decided) else Batch()
-
-    def _is_decided(self, received: Received) -> bool:
-        """Tell whether it is known that a message is for us: parts of an album may arrive before their mention."""
-        return not self.ctx.options.is_undecided(received.inbound)
-
-    def _more_follows(self, received: Received) -> bool:
-        """Tell whether a message is part of an album, or so long that the platform may have cut it."""
-        inbound = received.inbound
-        adapter = self.ctx.replies.adapter_for(inbound.source.platform, inbound.source.account)
-        if inbound.burst or adapter is None:
-            return bool(inbound.burst)
-        return adapter.limits.unit.measure(inbound.text) > ALMOST_FULL * adapter.limits.text
+        ctx, options, now = self.ctx, self.ctx.options, self.ctx.clock.now()
+        routes = ctx.replies.routes
+        begin = ctx.store.turns.begin(key, ctx.worker, now, options.lease, options, routes)
+        if options.caps.caps or options.caps.roles:
+            begin = begin_within_quota(begin, options, routes, now)
+        return _begin_with_events(begin, ctx.subscriptions, now) if ctx.subscriptions else begin
 
     async def _advance(self, head: Received) -> datetime | None:
         """Run the command in front, or make the message in front ready for a turn."""
-        if self.commands.runs_alone(head):
+        if runs_alone(head.inbound):
             await self.commands.run(head)
             return None
-        if self._is_decided(head):
+        if not self.ctx.options.is_undecided(head.inbound):
             return await Attachments(self.ctx).fetch(head.key)
         until = head.received + self.ctx.options.burst_window
         if self.ctx.clock.now() < until:
@@ -138,45 +100,15 @@ class TurnRunner:
         await self.ctx.store.transact(self.ctx.store.inbox.settle_overheard(head))
         return None
 
-    def _welcome(self, opened: Opened, last: Received) -> Welcome:
-        """Return the notes to the agent and the notices to the chat that a newly opened session needs."""
-        options, replies, source = self.ctx.options, self.ctx.replies, last.inbound.source
-        notes, notices = list[str](), list[str]()
-        if opened.opening is Opening.RESET and opened.reason is not None:
-            notes.append(texts.reset_note(opened.reason))
-            # Nobody misses an empty conversation.
-            if opened.before_had_words and options.reset_notices.find(source):
-                notices.append(texts.reset_notice(opened.reason))
-        if opened.is_first_contact:
-            notes.append(texts.FIRST_CONTACT_NOTE)
-        if opened.lacks_home and replies.has_places(source):
-            notes.append(texts.NO_HOME_NOTE)
-            if (last.role or AccessRole.GUEST) >= AccessRole.ADMIN:
-                notices.append(texts.NO_HOME)
-        if not replies.reaches_people(source):
-            notices = []
-        return Welcome(notes=tuple(notes), notices=tuple(part for text in notices for part in replies.to(source, text)))
-
-    def _begin_events(self, begun: Begun, now: datetime) -> list[GatewayEvent]:
-        opened, event = begun.opened, partial(self.completion.event, turn=begun.turn, at=now)
-        events: list[GatewayEvent] = []
-        if opened.ended is not None:
-            events.append(event(EventKind.SESSION_ENDED, reason=opened.reason, session=opened.ended))
-        if opened.opening is Opening.RESET:
-            events.append(event(EventKind.SESSION_RESET, reason=opened.reason))
-        if opened.opening in {Opening.RESET, Opening.CREATED}:
-            events.append(event(EventKind.SESSION_STARTED))
-        is_over_quota = begun.turn.state is TurnState.FAILED
-        events.append(event(EventKind.TURN_FAILED, reason="capped") if is_over_quota else event(EventKind.TURN_STARTED))
-        return events
-
     # Resume
 
     async def resume(self, turn: Turn, *, gives_up: bool) -> None:
         """Continue an interrupted turn and tell the agent, or give it up and tell the chat."""
         with TurnSignals(self.ctx.store, turn.key) as signals:
             signals.notify()  # Something may have been said while nobody ran the turn.
-            messages = await retry_outage(lambda: self.ctx.store.read(self._load_messages(turn)))
+            messages = await retry_outage(
+                lambda: self.ctx.store.read(load_with_current_roles(turn, self.ctx.options.grants))
+            )
             is_worth_it = bool(messages) and not gives_up and self._is_worth_resuming(turn)
             try:
                 request = self.compaction.requested(messages)
@@ -188,17 +120,12 @@ class TurnRunner:
                     if turn.attempt > 1:  # the first attempt was not interrupted: it asked, and got an answer
                         note = self.completion.note(texts.cut_off_note(turn.attempt))
                         await retry_until_stored(self.ctx.store, self.ctx.store.turns.append_to_turn(turn, [note]))
-                    self.completion.tell_hooks(lambda: [self.completion.event(EventKind.TURN_STARTED, turn)])
+                    self.completion.tell_hooks(lambda: [turn_event(turn, self.ctx.clock.now(), EventKind.TURN_STARTED)])
                     await self._run(turn, messages, signals)
                 else:
                     await self.completion.give_up(turn, messages[-1].inbound.source)
             except StaleFence:
                 self.completion.report_lost(turn)
-
-    @transaction
-    def _load_messages(self, turn: Turn) -> Statements[list[Received]]:
-        messages = yield from self.ctx.store.turns.list_messages(turn)
-        return (yield from recheck_roles(self.ctx.store, self.ctx.options.grants, messages))
 
     def _is_worth_resuming(self, turn: Turn) -> bool:
         """Tell whether a turn has attempts left and was not interrupted too long ago."""
@@ -323,34 +250,36 @@ class TurnRunner:
         return await agent_run.ask(request)
 
     async def _load(self, running: RunningTurn) -> TurnSnapshot:
-        load = self.requests.load(running.turn, running.messages)
+        load = load_snapshot(running.turn, running.messages[-1])
         return await retry_outage(lambda: self.ctx.store.read(load))
 
     def _new_messages(self, running: RunningTurn) -> Callable[[], Awaitable[tuple[str, ...]]]:
         async def new_messages() -> tuple[str, ...]:
-            turn_control, choose = self.ctx.store.turn_control, partial(self._steered, running, self.ctx.clock.now())
+            turn_control, now = self.ctx.store.turn_control, self.ctx.clock.now()
             found = await retry_outage(lambda: self.ctx.store.read(turn_control.read_signals(running.turn)))
-            if not choose(found.waiting):
+            numbers = self._steered(running, found.waiting, now)
+            if not numbers:
                 return ()
-            steer = turn_control.take_waiting(running.turn, choose, self.ctx.clock.now())
+            steer = turn_control.take_waiting(running.turn, numbers, now)
             running.add_steered(await retry_until_stored(self.ctx.store, steer))
             before, running.shown = running.shown, await self._load(running)
             return self.requests.texts_since(before or running.shown, running.shown)
 
         return new_messages
 
-    def _steered(self, running: RunningTurn, now: datetime, waiting: Sequence[Received]) -> Sequence[Received]:
-        """Return the waiting messages that join the running turn.
+    def _steered(self, running: RunningTurn, waiting: Sequence[Received], now: datetime) -> set[int]:
+        """Return the numbers of the waiting messages that join the running turn.
 
         Those are messages sent with `/steer`, and the first ones of a chat whose busy mode is steer. Messages from
         another chat get a turn of their own, so that they are answered there.
         """
-        steers = bool(waiting) and self.ctx.options.busy_mode(waiting[0].inbound) is BusyMode.STEER
-        first = self._choose(now, waiting).take if steers else 0
+        ctx, options = self.ctx, self.ctx.options
+        steers = bool(waiting) and options.busy_mode(waiting[0].inbound) is BusyMode.STEER
+        first = choose_batch(waiting, options, ctx.replies.routes, now).take if steers else 0
         wanted = (item for index, item in enumerate(waiting) if index < first or item.inbound.busy is BusyMode.STEER)
-        chat = self.ctx.current_source(running.source).address
-        here = (item for item in wanted if self.ctx.current_source(item.inbound.source).address == chat)
-        return [item for item in here if item.inbound.has_all_files]
+        chat = ctx.current_source(running.source).address
+        here = (item for item in wanted if ctx.current_source(item.inbound.source).address == chat)
+        return {item.number for item in here if item.inbound.has_all_files}
 
     def _agent_run(self, running: RunningTurn) -> AgentRun:
         async def write(entry: Entry) -> None:
@@ -432,3 +361,27 @@ class TurnRunner:
 
 def _read_file(ctx: EngineContext, turn: Turn, name: str) -> Awaitable[bytes]:
     return Attachments(ctx).read(turn, name)
+
+
+def begin_events(begun: Begun, now: datetime) -> list[GatewayEvent]:
+    opened, event = begun.opened, partial(turn_event, begun.turn, now)
+    events: list[GatewayEvent] = []
+    if opened.ended is not None:
+        events.append(event(EventKind.SESSION_ENDED, reason=opened.reason, session=opened.ended))
+    if opened.opening is Opening.RESET:
+        events.append(event(EventKind.SESSION_RESET, reason=opened.reason))
+    if opened.opening in {Opening.RESET, Opening.CREATED}:
+        events.append(event(EventKind.SESSION_STARTED))
+    is_over_quota = begun.turn.state is TurnState.FAILED
+    events.append(event(EventKind.TURN_FAILED, reason="capped") if is_over_quota else event(EventKind.TURN_STARTED))
+    return events
+
+
+@transaction
+def _begin_with_events(
+    begin: Transaction[Begun | Held | None], subscriptions: Sequence[EventSubscription], now: datetime
+) -> Statements[Begun | Held | None]:
+    begun = yield from begin
+    if isinstance(begun, Begun):
+        yield from enqueue_events(subscriptions, begin_events(begun, now))
+    return begun

@@ -10,10 +10,11 @@ from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
 from palaver.engine.intake.command_dispatch import CommandDispatcher
+from palaver.engine.options import Options
 from palaver.engine.retry import contain_cancellation, log_error, retry_outage, retry_until_stored
-from palaver.engine.turns.agent import RequestBuilder
+from palaver.engine.turns.agent import RequestBuilder, load_snapshot
 from palaver.engine.turns.completion import TurnCompletion
-from palaver.engine.turns.quotas import QuotaCheck
+from palaver.engine.turns.quotas import quota_reached
 from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopReason
 from palaver.model.compaction import CompactionPlan, needs_compaction, plan_compaction
 from palaver.model.errors import NothingToCompact, StoreUnavailable
@@ -25,7 +26,9 @@ from palaver.model.turn import Received, Turn, TurnState
 from palaver.model.value import value
 from palaver.protocols.agent import Excerpt, GeneratedText, Summarising, Titling
 from palaver.protocols.capabilities import supports
-from palaver.store.store import Store
+from palaver.store.conversations import sessions
+from palaver.store.people import usage
+from palaver.store.queue import turns
 
 log = logging.getLogger(__name__)
 
@@ -79,9 +82,7 @@ class Compaction:
         """Start a turn for a compaction. Return None if a message waits or is being answered."""
         now = self.ctx.clock.now()
         try:
-            return await self.ctx.store.transact(
-                _start_turn(self.ctx.store, key, self.ctx.worker, now, self.ctx.options.lease)
-            )
+            return await self.ctx.store.transact(_start_turn(key, self.ctx.worker, now, self.ctx.options.lease))
         except StoreUnavailable:
             return None
 
@@ -123,18 +124,13 @@ class Compaction:
 
     async def _try(self, running: RunningTurn, request: CompactionRequest) -> "_Summary | str":
         """Return a summary, or why there is none."""
-        reached = self._quota_reached(running, self.ctx.clock.now())
+        reached = _quota_reached(running.turn, running.messages[-1], self.ctx.options, self.ctx.clock.now())
         if await retry_outage(lambda: self.ctx.store.read(reached)):
             return OVER_QUOTA
         try:
             return await self._summarise(running, kept=KEPT_EXCHANGES, focus=request.focus)
         except NothingToCompact as refusal:
             return str(refusal)
-
-    @transaction
-    def _quota_reached(self, running: RunningTurn, now: datetime) -> Statements[QuotaReached | None]:
-        session = yield from self.ctx.store.turns.session_of(running.turn)
-        return (yield from QuotaCheck(self.ctx).reached(running.messages[-1], session, now))
 
     async def _store(self, running: RunningTurn, request: CompactionRequest, summary: _Summary) -> None:
         replies = (
@@ -183,7 +179,7 @@ class Compaction:
         agent = self._agent(running.turn)
         if not supports(agent, Summarising):
             raise NothingToCompact("the agent cannot summarise")
-        load = self.requests.load(running.turn, running.messages)
+        load = load_snapshot(running.turn, running.messages[-1])
         snapshot = await retry_outage(lambda: self.ctx.store.read(load))
         plan = plan_compaction(snapshot.entries, keep_exchanges=kept)
         excerpt = self.requests.excerpt(running.turn, snapshot, plan.covered, focus)
@@ -231,12 +227,18 @@ def _spoken_entries(plan: CompactionPlan) -> int:
 
 
 @transaction
-def _start_turn(store: Store, key: SessionKey, worker: str, now: datetime, lease: timedelta) -> Statements[Turn | None]:
-    number = yield from store.turns.reserve(key, now)
+def _quota_reached(turn: Turn, last: Received, options: Options, now: datetime) -> Statements[QuotaReached | None]:
+    session = yield from turns.session_of(turn)
+    return (yield from quota_reached(last, session, options, now))
+
+
+@transaction
+def _start_turn(key: SessionKey, worker: str, now: datetime, lease: timedelta) -> Statements[Turn | None]:
+    number = yield from turns.reserve(key, now)
     if number is None:
         return None
-    yield from store.usage.charge_to_previous(number)
-    return (yield from store.turns.resume(number, worker, now, lease))
+    yield from usage.charge_to_previous(number)
+    return (yield from turns.resume(number, worker, now, lease))
 
 
 @transaction
@@ -289,15 +291,16 @@ class TitleGenerator:
             async with asyncio.timeout(self.ctx.options.quiet_limit.total_seconds()):
                 with contain_cancellation():
                     title = await agent.title(excerpt)
-            await self.ctx.store.transact(self._record(turn, title, self.ctx.clock.now()))
+            await self.ctx.store.transact(_record_title(turn, title, self.ctx.clock.now()))
         except Exception as error:  # noqa: BLE001 - a conversation can do without a title
             log_error(log, "no title could be generated", error, {"action": "title.failed", "session": turn.session})
 
-    @transaction
-    def _record(self, turn: Turn, title: GeneratedText, now: datetime) -> Statements[None]:
-        """Suggest the title and count its usage even if it is not used."""
-        yield from self.ctx.store.sessions.suggest_title(turn.session, title.text)
-        yield from self.ctx.store.turns.charge_later_usage(turn, title.usage, now)
+
+@transaction
+def _record_title(turn: Turn, title: GeneratedText, now: datetime) -> Statements[None]:
+    """Suggest the title and count its usage even if it is not used."""
+    yield from sessions.suggest_title(turn.session, title.text)
+    yield from turns.charge_later_usage(turn, title.usage, now)
 
 
 def _shorten(entries: Sequence[Entry]) -> list[Entry]:

@@ -33,7 +33,8 @@ from palaver.model.turn import ClientTool, Outbound, Received, Turn
 from palaver.model.value import value
 from palaver.protocols.tools import NO_TOOLS, Tool, Toolbox, ToolContext, ToolFailed, Toolset, ToolUse
 from palaver.store.queue.cause import CauseKind, SendCause
-from palaver.store.store import Store
+from palaver.store.queue.outbox import enqueue_parts
+from palaver.store.queue.turns import append_to_turn
 
 log = logging.getLogger(__name__)
 
@@ -257,21 +258,21 @@ class _TurnServices:
             raise ToolFailed("There is nothing to send.")
         call = hashlib.sha256(once.encode("utf-8", "replace")).hexdigest()[:32]
         cause = SendCause(CauseKind.TOOL, self.turn.number, call)
-        owe, tries = _owe(self.ctx.store, self.turn, parts, cause, self.ctx.clock.now()), 0
+        enqueue, tries = _enqueue_under_fence(self.turn, parts, cause, self.ctx.clock.now()), 0
 
         async def attempt() -> bool:
             nonlocal tries
             tries += 1
-            return await self.ctx.store.transact(owe)
+            return await self.ctx.store.transact(enqueue)
 
-        # If an attempt got no answer, what is already owed was owed by that attempt.
+        # If an attempt got no answer, what is already in the outbox came from that attempt.
         is_sent = await retry_outage(attempt) or tries > 1
         self.running.sent_files[self.call] = tuple(stored)
         return is_sent
 
 
 @transaction
-def _owe(store: Store, turn: Turn, parts: Sequence[Outbound], cause: SendCause, now: datetime) -> Statements[bool]:
-    """Owe all parts or none. Raises StaleFence if another worker took over the turn."""
-    yield from store.turns.append_to_turn(turn, [])
-    return (yield from store.outbox.enqueue_parts(parts, cause, now)) > 0
+def _enqueue_under_fence(turn: Turn, parts: Sequence[Outbound], cause: SendCause, now: datetime) -> Statements[bool]:
+    """Send all parts or none. Raises StaleFence if another worker took over the turn."""
+    yield from append_to_turn(turn, [])
+    return (yield from enqueue_parts(parts, cause, now)) > 0

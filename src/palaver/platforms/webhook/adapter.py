@@ -16,7 +16,7 @@ from palaver.protocols import (
     AnswerStatus,
     BadArgument,
     Clock,
-    GatewayEvent,
+    EventSubscription,
     HttpRequest,
     HttpResponse,
     Limits,
@@ -116,15 +116,12 @@ class WebhookAdapter:
             raise SendRefused("The account has no url to post to.")
         return await self._poster.post(body, render.message_id(idempotency_key, body), self._clock.now())
 
-    def event_message(self, event: GatewayEvent, text: str) -> Outbound | None:
-        if event.kind not in self._options.events:
-            return None
-        return Outbound(
+    def subscription(self) -> EventSubscription:
+        return EventSubscription(
             platform=_PLATFORM.name,
             account=self.account,
-            chat_id=render.event_chat(event),
-            text=render.event_json(event, text if self._options.content else ""),
-            is_news=True,
+            kinds=frozenset(self._options.events),
+            has_text=self._options.content,
         )
 
 

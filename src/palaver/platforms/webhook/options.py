@@ -13,7 +13,7 @@ from palaver.model.target import parse_targets
 from palaver.platforms.plugins import known_platforms
 from palaver.platforms.webhook.signature import SECRET_PREFIX, Scheme, decode_secret
 from palaver.platforms.webhook.template import WHOLE_PAYLOAD, Template, parse_path
-from palaver.protocols import EventKind, InvalidInput, Place, SetupGuide, SetupQuestion
+from palaver.protocols import EventKind, InvalidInput, Place, SetupGuide, SetupQuestion, event_name
 
 CALLER = "caller"
 NOWHERE = "nowhere"
@@ -26,11 +26,6 @@ class Missing(StrEnum):
 
     EMPTY = "empty"
     ERROR = "error"
-
-
-def event_name(kind: EventKind) -> str:
-    """Return the name of an event in JSON: `turn.finished`."""
-    return kind.value.replace(" ", ".")
 
 
 _INCOMING_OPTIONS = ("text", "missing", "fences", "longest", "session", "id", "name", "deliver", "wait")

@@ -4,12 +4,12 @@ from datetime import datetime
 
 from palaver.db.transaction import Lock, Statements, transaction
 from palaver.model.key import SessionKey
+from palaver.model.reset import ResetRule
 from palaver.model.session import EndReason, Session
 from palaver.store.conversations.sessions import end, open_by_key, reset_reason
 from palaver.store.conversations.visibility import select_sessions
 from palaver.store.queue.inbox import OPEN_TURN
 from palaver.store.records import instant, micros
-from palaver.store.results import ResetRule
 
 
 @transaction

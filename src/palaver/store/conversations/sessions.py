@@ -8,7 +8,7 @@ from datetime import datetime
 from palaver.db.transaction import Lock, Statements, transaction
 from palaver.model.errors import SessionBusy
 from palaver.model.key import SessionKey
-from palaver.model.reset import decide_reset
+from palaver.model.reset import ResetRule, decide_reset
 from palaver.model.session import (
     TITLE_LIMIT,
     EndReason,
@@ -26,7 +26,7 @@ from palaver.store.conversations import undo_log
 from palaver.store.conversations.attach import detach_all
 from palaver.store.conversations.visibility import find, get, get_visible, lock_session, select_sessions
 from palaver.store.records import SESSION_COLUMNS, instant, json_text, micros, session_of, source_text
-from palaver.store.results import Opened, Opening, OperationKind, ResetRule
+from palaver.store.results import Opened, Opening, OperationKind
 
 AUTOMATIC_ENDS = frozenset({EndReason.IDLE, EndReason.DAILY, EndReason.SUSPENDED, EndReason.EXPIRED})
 """Reasons that nobody asked for: the next message starts fresh with a notice, and /back returns here."""

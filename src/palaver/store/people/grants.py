@@ -4,14 +4,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
+from typing import TypeVar
 
-from palaver.db.transaction import PEOPLE, Lock, Notify, Row, Statements, transaction
+from palaver.db.transaction import PEOPLE, Lock, Notify, Row, Statements, Transaction, transaction
 from palaver.model.access import AccessRole, Basis, Effect, Grant, keeps_an_owner, replaced_grants
 from palaver.model.errors import LastOwner
+from palaver.model.key import SessionKey
 from palaver.model.label import Label
 from palaver.model.source import Source, decode_id, encode_id
 from palaver.model.value import value
 from palaver.store.records import from_json, instant, json_text, micros, placeholders
+
+T = TypeVar("T")
 
 
 class ChangeKind(StrEnum):
@@ -66,6 +70,22 @@ class Stranger:
 _COLUMNS = "effect, role, basis, platform, account, scope_id, chat_id, user_id, person"
 _GRANTS_LOCK = Lock("grants")
 """Held so that changes are numbered in the order they are committed."""
+
+
+@transaction
+def run_if_current(
+    known: GrantTable, key: SessionKey | None, step: Transaction[T] | None
+) -> Statements[T | GrantTable | None]:
+    """Do a step that was decided by these grants. If they have changed, do nothing and return the current ones.
+
+    Unlinking people and moving a chat take the lock of the key too, so afterwards the change is visible here.
+    """
+    if key is not None:
+        yield Lock(key.text)
+    table = yield from load_table(known)
+    if table is not known:
+        return table
+    return None if step is None else (yield from step)
 
 
 @transaction

@@ -1,17 +1,17 @@
 """Inbox: every message is accepted once and ends in a named state. Ready queue: conversations with waiting messages."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
-from palaver.db.transaction import INBOX, Lock, Notify, Row, Statements, Transaction, Value, key_topic, transaction
+from palaver.db.transaction import INBOX, Lock, Notify, Row, Statements, Value, key_topic, transaction
 from palaver.model.access import AccessRole
 from palaver.model.addressing import address_whole_bursts, in_same_burst
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
 from palaver.model.source import MessageAddress, identity_of, message_address
-from palaver.model.turn import Cause, Inbound, InboxState, Outbound, Received, TurnState
+from palaver.model.turn import Cause, Inbound, InboxState, Received, TurnState
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.records import INBOX_COLUMNS, SELECT_RECEIVED, inbound_body, micros, received_of
@@ -85,7 +85,6 @@ RUNNING = f"state IN {OPEN_TURN} AND state = 'running'"
 """Repeats the condition of the index that finds it."""
 _NOTIFY_INBOX = Notify(INBOX)
 MAX_WAITING = 64
-_NO_NOTICES = BusyNotices()
 
 
 ADDRESS_COLUMNS = ", ".join(MessageAddress._fields)
@@ -114,7 +113,7 @@ def accept(
     *,
     role: AccessRole | None = None,
     refused: str | None = None,
-    busy_notices: BusyNotices = _NO_NOTICES,
+    busy_notices: BusyNotices | None = None,
     retry: Retry | None = None,
 ) -> Statements[int | None]:
     """Store a message; return its number, or None for a redelivery. Acknowledge the platform only after this.
@@ -212,7 +211,7 @@ def move_message(received: Received, place: SessionKey) -> Statements[None]:
 
 
 def _notify_open_turn(
-    key: SessionKey, now: datetime, notices: BusyNotices = _NO_NOTICES, address: MessageAddress = _NO_ADDRESS
+    key: SessionKey, now: datetime, notices: BusyNotices | None = None, address: MessageAddress = _NO_ADDRESS
 ) -> Statements[bool]:
     """Notify an open turn. Return whether edits of the message with that address came before it."""
     found = yield (
@@ -223,9 +222,9 @@ def _notify_open_turn(
     busy = [(number, state == TurnState.PARKED.value) for number, state in found if state]
     for number, is_parked in busy:
         yield Notify(key_topic(key))
-        if notice := notices.parked if is_parked else notices.running:
+        if notices and (text := notices.parked if is_parked else notices.running):
             kind = CauseKind.PARKED if is_parked else CauseKind.BUSY
-            yield from outbox.enqueue(notice, SendCause(kind, number), now)
+            yield from outbox.enqueue(notices.place.messages(text)[0], SendCause(kind, number), now)
     return len(busy) < len(found)
 
 
@@ -367,46 +366,8 @@ def assign_to_turn(turn: int, messages: Sequence[Received], *, are_all: bool = F
         yield from requeue_or_remove(key)
 
 
-@transaction
-def run_command(
-    received: Received,
-    does: Transaction[str],
-    answers: Callable[[str], Sequence[Outbound]],
-    now: datetime,
-    *,
-    urgent: bool = False,
-    failed: str | None = None,
-) -> Statements[bool]:
-    """Run a command and store its answer in one transaction. Return False if the message no longer waits.
-
-    A command that is not urgent waits for the running turn and for earlier messages, but not for a parked turn.
-    `failed` says why the command failed, without quoting anyone; then only the answer is stored.
-    """
-    yield Lock(received.key.text)
-    if not urgent and (yield _COMES_BEFORE, (*(received.key.text,) * 3, received.number)):
-        return False
-    mine = yield (
-        "UPDATE inbox SET state = ?, reason = ? WHERE no = ? AND key = ? AND state = 'waiting' RETURNING no",
-        ("failed" if failed else "done", failed, received.number, received.key.text),
-    )
-    if not mine:
-        return False
-    yield from requeue_or_remove(received.key)
-    yield _MENTION_OPEN, (received.number, received.key.text)
-    answer = yield from does
-    yield _MENTION_OPEN, (received.number, received.key.text)
-    yield from outbox.enqueue_parts(answers(answer), SendCause(CauseKind.COMMAND, received.number), now)
-    yield _NOTIFY_INBOX
-    return True
-
-
-_OPEN = f"SELECT state FROM turns WHERE key = ? AND state IN {OPEN_TURN}"
-_COMES_BEFORE = (
-    f"SELECT 1 FROM ({_OPEN}) t WHERE t.state <> 'parked' UNION ALL SELECT 1 FROM inbox i"
-    f" WHERE NOT EXISTS ({_OPEN}) AND i.key = ? AND i.state = 'waiting' AND i.no < ?"
-)
 _MENTION = "INSERT INTO mentions (inbox_no, session_no) SELECT ?, no FROM sessions WHERE"
-_MENTION_OPEN = f"{_MENTION} key = ? AND ended IS NULL ON CONFLICT DO NOTHING"
+MENTION_OPEN = f"{_MENTION} key = ? AND ended IS NULL ON CONFLICT DO NOTHING"
 
 
 @transaction

@@ -1,15 +1,17 @@
 """Outbox: messages to send, one after the other within a chat, each settled with a receipt."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import TypeVar
 
-from palaver.db.transaction import OUTBOX, Lock, Notify, Row, Statements, Value, transaction
+from palaver.db.transaction import OUTBOX, Lock, Notify, Row, Statements, Transaction, Value, transaction
 from palaver.model.errors import BadArgument, StaleFence
 from palaver.model.source import encode_id
 from palaver.model.turn import Delivery, Outbound, OutboxState, account_text, advance, resolve_unclear
+from palaver.protocols.hooks import EventSubscription, GatewayEvent
 from palaver.store.conversations.attachment_refs import add_refs
-from palaver.store.queue.cause import CAUSE_COLUMNS, SendCause
+from palaver.store.queue.cause import CAUSE_COLUMNS, CauseKind, SendCause
 from palaver.store.records import (
     DELIVERY_COLUMNS,
     REPLIES,
@@ -20,6 +22,8 @@ from palaver.store.records import (
     outbound_body,
 )
 from palaver.store.results import RepeatSafety
+
+T = TypeVar("T")
 
 _SEND = Notify(OUTBOX)
 # The chat can have got another id since the message was written.
@@ -85,6 +89,36 @@ def enqueue_parts(parts: Sequence[Outbound], cause: SendCause, now: datetime) ->
     for part, outbound in enumerate(parts):
         numbers.append((yield from enqueue(outbound, cause._replace(part=part), now)))
     return len(numbers) - numbers.count(None)
+
+
+@transaction
+def enqueue_events(
+    subscriptions: Sequence[EventSubscription], events: Iterable[GatewayEvent], text: str = ""
+) -> Statements[None]:
+    """Send events to the accounts that subscribe to them. `text` is the delivered answer, if it was one."""
+    for event in events:
+        for subscription in subscriptions:
+            if outbound := subscription.message(event, text):
+                cause = _event_cause(event, account_text(outbound.platform, outbound.account))
+                yield from enqueue(outbound, cause, event.at)
+
+
+@transaction
+def with_events(
+    step: Transaction[T], subscriptions: Sequence[EventSubscription], events: Iterable[GatewayEvent]
+) -> Statements[T]:
+    """Do a step and send events in the same transaction, so that subscribers get them exactly if it is committed."""
+    result = yield from step
+    yield from enqueue_events(subscriptions, events)
+    return result
+
+
+def _event_cause(event: GatewayEvent, account: str) -> SendCause:
+    """Name the turn or session that the event is about, because the event is forgotten with it."""
+    if event.delivery is not None:
+        return SendCause(CauseKind.DELIVERED, event.turn or "", f"{event.delivery}:{account}")
+    detail = f"{event.turn or ''}:{event.kind.value}:{event.at.timestamp():.6f}:{account}"
+    return SendCause(CauseKind.EVENT, event.session or "", detail)
 
 
 @transaction

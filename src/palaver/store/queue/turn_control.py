@@ -1,7 +1,7 @@
 """Turn control: stop a turn, answer its question, and give it more messages while it runs."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 from palaver.db.transaction import TURNS, Lock, Notify, Statements, key_topic, transaction
@@ -18,7 +18,7 @@ from palaver.store.queue.cause import CauseKind
 from palaver.store.queue.inbox import OPEN_TURN, RUNNING, assign_to_turn, read_waiting
 from palaver.store.queue.turns import halt, list_messages, resume, settle, write_messages
 from palaver.store.records import SESSION_COLUMNS, chat_columns, from_json, instant, json_text, micros, session_of
-from palaver.store.results import Decision, Offer, Signals, Status
+from palaver.store.results import Decision, Signals, Status
 
 _QUESTION = re.compile(r"(\d{1,15})-(\d{1,9})", re.ASCII)
 _PARKED = f"state IN {OPEN_TURN} AND state = 'parked'"
@@ -135,10 +135,13 @@ def read_signals(turn: Turn) -> Statements[Signals]:
 
 
 @transaction
-def take_waiting(turn: Turn, offers: Offer, now: datetime) -> Statements[list[Received]]:
-    """Add waiting messages to the running turn; return all that it answers now, so that it can be repeated."""
+def take_waiting(turn: Turn, numbers: Collection[int], now: datetime) -> Statements[list[Received]]:
+    """Add those messages that still wait to the running turn; return all that it answers now.
+
+    So it can be repeated.
+    """
     line = yield from read_waiting((yield from _lock_key(turn)))
-    taken = list(offers(line)) if line else []
+    taken = [received for received in line if received.number in numbers]
     if taken:
         if (yield from join(turn.session_number, taken[-1].inbound.source)):
             yield from meet_sender(taken[-1])

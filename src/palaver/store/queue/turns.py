@@ -5,11 +5,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from palaver.db.transaction import INBOX, TURNS, Lock, Notify, Row, Statements, Transaction, transaction
-from palaver.model.addressing import Batch
+from palaver.model.addressing import ConversationRules, choose_batch
 from palaver.model.errors import StaleFence
 from palaver.model.key import SessionKey
 from palaver.model.session import EndReason, Session
 from palaver.model.source import identity_of
+from palaver.model.split import ReplyRoutes
 from palaver.model.transcript import Entry, Role, Sender
 from palaver.model.turn import Cause, Outbound, Received, Turn, TurnState, Usage, advance
 from palaver.store.accounts import get_home
@@ -27,21 +28,14 @@ from palaver.store.queue.inbox import (
     read_waiting_if_idle,
     remove_ready_if_empty,
 )
+from palaver.store.queue.welcome import welcome
 from palaver.store.records import INBOX_COLUMNS, TURN_COLUMNS, Prepared, micros, prepare, received_of, turn_of
-from palaver.store.results import Begun, Choose, Greet, Held, Opened, ResetRules, Welcome
+from palaver.store.results import Begun, Held, Opening
 
 _NOTIFY_INBOX = Notify(INBOX)
 _FIRST_READ = 2
 """A turn mostly takes the first waiting message; only otherwise does it need to read more of them."""
 _NO_USAGE = Usage()
-
-
-def _first(waiting: Sequence[Received]) -> Batch:
-    return Batch(take=min(1, len(waiting)))
-
-
-def _no_welcome(_opened: Opened, _last: Received) -> Welcome:
-    return Welcome()
 
 
 @transaction
@@ -50,27 +44,28 @@ def begin(
     worker: str,
     now: datetime,
     lease: timedelta,
-    rules: ResetRules,
-    *,
-    choose: Choose = _first,
-    welcome: Greet = _no_welcome,
+    rules: ConversationRules,
+    routes: ReplyRoutes | None = None,
 ) -> Statements[Begun | Held | None]:
-    """Start a turn with waiting messages of a key; None if nothing waits or a turn is open."""
+    """Start a turn with waiting messages of a key; None if nothing waits or a turn is open.
+
+    Without routes, a conversation that opens says nothing to the agent or the chat.
+    """
     yield Lock(key.text)
     most = _FIRST_READ
     line = yield from read_waiting_if_idle(key, most)
     if not line:
         yield from remove_ready_if_empty(key)
         return None
-    choice = choose(line)
+    choice = choose_batch(line, rules, routes or ReplyRoutes(), now)
     if len(line) == most and not 0 < choice.take < most:
         most = MAX_WAITING
         line = yield from read_waiting_if_idle(key, most)
-        choice = choose(line)
+        choice = choose_batch(line, rules, routes or ReplyRoutes(), now)
     if not choice.take:
         return Held(head=line[0], until=choice.until)
     are_all = choice.take == len(line) < most
-    return (yield from _begin(key, line[: choice.take], worker, now, lease, rules, welcome, are_all=are_all))
+    return (yield from _begin(key, line[: choice.take], worker, now, lease, rules, routes, are_all=are_all))
 
 
 def _begin(
@@ -79,14 +74,14 @@ def _begin(
     worker: str,
     now: datetime,
     lease: timedelta,
-    rules: ResetRules,
-    welcome: Greet,
+    rules: ConversationRules,
+    routes: ReplyRoutes | None,
     *,
     are_all: bool,
 ) -> Statements[Begun]:
     source = messages[-1].inbound.source
     human = any(each.inbound.counts_as_activity for each in messages)
-    opened = yield from open_locked(key, source, now, rules(source), sent=messages[0].received, human=human)
+    opened = yield from open_locked(key, source, now, rules.reset_rule(source), sent=messages[0].received, human=human)
     if opened.is_first_contact:
         yield from meet_sender(messages[-1])
         opened = replace(opened, lacks_home=(yield from get_home(key.profile, source.platform)) is None)
@@ -108,14 +103,15 @@ def _begin(
         started=now,
     )
     yield from assign_to_turn(turn.number, messages, are_all=are_all)
-    said = welcome(opened, messages[-1])
-    notes = [Entry(seq=0, role=Role.NOTE, at=now, text=note) for note in said.notes]
+    notes, notices = [], []
+    if routes and (opened.opening is Opening.RESET or opened.is_first_contact):
+        notes, notices = welcome(opened, messages[-1], rules, routes)
     yield from _add_participants(messages, turn.session_number)
-    entries = [*notes, *map(_entry, messages)]
+    entries = [*(Entry(seq=0, role=Role.NOTE, at=now, text=note) for note in notes), *map(_entry, messages)]
     first_seq = yield from touch(opened.session.number, now, human=human, entries=len(entries))
     prepared = [prepare(entry, turn.number) for entry in entries]
     yield from append(turn.session_number, first_seq, prepared, turn.number)
-    yield from outbox.enqueue_parts(said.notices, SendCause(CauseKind.WELCOME, opened.session.id), now)
+    yield from outbox.enqueue_parts(notices, SendCause(CauseKind.WELCOME, opened.session.id), now)
     return Begun(turn=turn, opened=opened, messages=tuple(messages))
 
 

@@ -10,14 +10,16 @@ from palaver.model.access import Access, AccessRole, Grant, Verdict, decide_acce
 from palaver.model.errors import NotAllowed, NotFound
 from palaver.model.session import Principal, Session
 from palaver.model.source import Source, Trust, canonical_source, decode_id, identity_of, source_of_identity
-from palaver.model.turn import Received
+from palaver.model.turn import Received, Turn
 from palaver.model.value import value
+from palaver.store.conversations import sessions
+from palaver.store.people import aliases, grants
 from palaver.store.people.grants import GrantTable
-from palaver.store.store import Store
+from palaver.store.queue import turns
 
 
 @value
-class EffectiveRole:
+class RoleInSession:
     session: Session
     source: Source
     """The identity to act as there. Acting from outside makes nobody a participant."""
@@ -25,46 +27,42 @@ class EffectiveRole:
 
 
 @transaction
-def effective_role(
-    store: Store, configured: Sequence[Grant], session: str, principal: Principal
-) -> Statements[EffectiveRole]:
+def role_in_session(session: str, principal: Principal, configured: Sequence[Grant]) -> Statements[RoleInSession]:
     """Return the role in which a principal acts in a session from outside its chat.
 
     An operator acts as owner. Others have the role that they have in the chat, or where they come from. Raises
     NotAllowed if they have none, or are blocked in either.
     """
-    found, source = yield from _acting_source(store, session, principal)
+    found, source = yield from _acting_source(session, principal)
     if principal.sees_all or principal.speaks_as is None:
         role = AccessRole.OWNER if principal.sees_all else None
     else:
-        origin, rules = source_of_identity(principal.speaks_as), (yield from _load_rules(store, configured))
+        origin, rules = source_of_identity(principal.speaks_as), (yield from _load_rules(configured))
         here, there = rules.decide(source if source.user_id else origin), rules.decide(origin)
         role = None if there.verdict is Verdict.REFUSE and there.grant else here.role
     if role is None:
         raise NotAllowed("Taking part in this conversation", AccessRole.GUEST.text)
-    return EffectiveRole(session=found, source=source, role=role)
+    return RoleInSession(session=found, source=source, role=role)
 
 
-def _acting_source(store: Store, session: str, principal: Principal) -> Statements[tuple[Session, Source]]:
-    found = yield from store.sessions.get_visible(session, principal)
+def _acting_source(session: str, principal: Principal) -> Statements[tuple[Session, Source]]:
+    found = yield from sessions.get_visible(session, principal)
     origin, place = found.origin, replace(found.origin, user_id=None, user_id_alt=None, message_id=None)
     mine = [name.partition(":")[2] for name in principal.identities if name.partition(":")[0] == origin.platform]
     if mine:
         return found, replace(place, user_id=decode_id(min(mine)))
     with suppress(NotFound):
-        yield from store.sessions.get_visible(session, Principal.speaking(origin))
+        yield from sessions.get_visible(session, Principal.speaking(origin))
         return found, replace(origin, message_id=None) if principal.sees_all else place
     return found, place
 
 
 @transaction
-def recheck_roles(
-    store: Store, configured: Sequence[Grant], messages: Sequence[Received]
-) -> Statements[list[Received]]:
-    """Return messages of an earlier turn with roles lowered to what their senders have now."""
+def load_with_current_roles(turn: Turn, configured: Sequence[Grant]) -> Statements[list[Received]]:
+    """Return the messages of an earlier turn, with roles lowered to what their senders have now."""
     checked: list[Received] = []
-    rules = yield from _load_rules(store, configured)
-    for received in messages:
+    rules = yield from _load_rules(configured)
+    for received in (yield from turns.list_messages(turn)):
         # What the adapter saw of the sender is not stored. Assume the most: the old role limits it anyway.
         person = rules.decide(received.inbound.source, _VOUCHED_FOR)
         bot = rules.decide(received.inbound.source, _BOT)
@@ -76,9 +74,9 @@ def recheck_roles(
 _UNKNOWN, _VOUCHED_FOR, _BOT = Trust(), Trust(has_role_grant=True, via_trusted_relay=True), Trust(is_bot=True)
 
 
-def _load_rules(store: Store, configured: Sequence[Grant]) -> Statements["_Rules"]:
-    table = yield from store.grants.load_table(GrantTable())
-    return _Rules(configured, table, (yield from store.aliases.load_all()), GrantCache())
+def _load_rules(configured: Sequence[Grant]) -> Statements["_Rules"]:
+    table = yield from grants.load_table(GrantTable())
+    return _Rules(configured, table, (yield from aliases.load_all()), GrantCache())
 
 
 @value(kw_only=False)
@@ -91,8 +89,8 @@ class _Rules:
     cache: GrantCache
 
     def decide(self, source: Source, trust: Trust = _UNKNOWN) -> Access:
-        aliases = self.aliases.get(source.platform, {})
-        plain = canonical_source(source, aliases)
+        known = self.aliases.get(source.platform, {})
+        plain = canonical_source(source, known)
         person = self.table.people.get(identity_of(plain) or "")
-        grants = self.cache.index(source.platform, self.configured, self.table, aliases).candidates(plain, person)
-        return decide_access(plain, trust, grants, person=person, pairing=False)
+        candidates = self.cache.index(source.platform, self.configured, self.table, known).candidates(plain, person)
+        return decide_access(plain, trust, candidates, person=person, pairing=False)

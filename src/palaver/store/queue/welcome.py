@@ -1,0 +1,56 @@
+"""Welcome: what a newly opened conversation says to the agent and to the chat."""
+
+from palaver.model.access import AccessRole
+from palaver.model.addressing import ConversationRules
+from palaver.model.session import EndReason
+from palaver.model.split import ReplyRoutes
+from palaver.model.turn import Outbound, Received
+from palaver.store.results import Opened, Opening
+
+FIRST_CONTACT_NOTE = "this person is talking to you for the first time"
+NO_HOME = (
+    "This platform has no home channel yet, so messages without an address have nowhere to go. "
+    "Send /sethome in the chat that should receive them."
+)
+NO_HOME_NOTE = (
+    "this platform has no home channel, so output without an address has nowhere to go; "
+    "an admin can send /sethome in the chat that should receive it"
+)
+_REASONS = {
+    EndReason.IDLE: "nobody wrote for a while",
+    EndReason.DAILY: "a new day began",
+    EndReason.EXPIRED: "nobody wrote for a very long time",
+    EndReason.SUSPENDED: "the last turn could not be finished",
+}
+
+
+def reset_note(reason: EndReason) -> str:
+    return f"this is a fresh conversation because {_REASONS[reason]}; you do not see the earlier one"
+
+
+def reset_notice(reason: EndReason) -> str:
+    return (
+        f"This is a fresh conversation because {_REASONS[reason]}. "
+        "/back returns to the previous one; /resume lists earlier ones."
+    )
+
+
+def welcome(
+    opened: Opened, last: Received, rules: ConversationRules, routes: ReplyRoutes
+) -> tuple[list[str], list[Outbound]]:
+    """Return the notes to the agent and the notices to the chat. `last` is the message that is answered last."""
+    source, notes, notices = last.inbound.source, list[str](), list[str]()
+    if opened.opening is Opening.RESET and opened.reason is not None:
+        notes.append(reset_note(opened.reason))
+        # Nobody misses an empty conversation.
+        if opened.before_had_words and rules.reset_notices.find(source):
+            notices.append(reset_notice(opened.reason))
+    if opened.is_first_contact:
+        notes.append(FIRST_CONTACT_NOTE)
+    if opened.lacks_home and routes.has_places(source):
+        notes.append(NO_HOME_NOTE)
+        if (last.role or AccessRole.GUEST) >= AccessRole.ADMIN:
+            notices.append(NO_HOME)
+    if not routes.reaches_people(source):
+        notices = []
+    return notes, [part for text in notices for part in routes.messages(source, text)]
