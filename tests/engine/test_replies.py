@@ -52,7 +52,7 @@ async def test_an_answer_with_a_far_too_long_gap_says_that_it_is_cut(tmp_path: P
         await chat.say(alice, "hello")
         await here.settled()
         shown = "".join(message.text for message in chat.shown)
-        assert "".join(shown.split()) == "before" + "".join(texts.CUT.split())
+        assert "".join(shown.split()) == "before" + "".join(CUT.split())
 
 
 class Unfiled(FakeAdapter):

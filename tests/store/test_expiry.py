@@ -13,7 +13,7 @@ from palaver.store.results import Opening
 from palaver.store.store import Store
 from tests.store.world import IDLE_HOUR, LEASE, NEVER, NOON, OPERATOR, World, dm, key_of, rules
 
-RULE = IDLE_HOUR(dm())
+RULE = IDLE_HOUR.reset_rule(dm())
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ async def test_a_route_that_nobody_uses_is_dropped_and_what_was_said_stays(world
     assert await drop(world) == 1
     assert await world.texts(session.id) == ["hello", "yes"]
     assert (await world.store.read(sessions.get(session.number))).end_reason is EndReason.EXPIRED
-    opened = await world.store.transact(sessions.open_session(key_of(dm()), dm(), world.now, NEVER(dm())))
+    opened = await world.store.transact(sessions.open_session(key_of(dm()), dm(), world.now, NEVER.reset_rule(dm())))
     assert (opened.opening, opened.reason, opened.before) == (Opening.RESET, EndReason.EXPIRED, session.id)
     assert not opened.is_first_contact
     undone = await world.store.transact(history.back(key_of(dm()), world.now, principal=OPERATOR))
@@ -198,7 +198,7 @@ async def test_what_somebody_gave_up_does_not_come_back_when_its_route_is_droppe
     await world.store.transact(sessions.end(session.number, EndReason.RESET, world.now))
     world.later(days=91)
     assert await drop(world) == 1
-    opened = await world.store.transact(sessions.open_session(key_of(dm()), dm(), world.now, NEVER(dm())))
+    opened = await world.store.transact(sessions.open_session(key_of(dm()), dm(), world.now, NEVER.reset_rule(dm())))
     assert opened.opening is Opening.CREATED
 
 

@@ -126,9 +126,9 @@ async def test_back_takes_nothing_from_a_place_that_the_asker_may_not_see(world:
     shared = Scope(group=GroupScope.SHARED)
     ann, ben, private = group("1"), group("2"), dm("1")
     key = key_of(ann, shared)
-    left = (await world.store.transact(sessions.open_session(key, ann, world.now, NEVER(ann)))).session
+    left = (await world.store.transact(sessions.open_session(key, ann, world.now, NEVER.reset_rule(ann)))).session
     await world.store.transact(sessions.reset(key, ann, world.now, by="ann"))
-    await world.store.transact(sessions.open_session(key, ben, world.now, NEVER(ben)))
+    await world.store.transact(sessions.open_session(key, ben, world.now, NEVER.reset_rule(ben)))
     me = Principal.speaking(ann)
     await world.store.transact(sessions.switch(key_of(private), private, left.id, me, world.now, by="ann"))
     with pytest.raises(NotFound):
@@ -143,7 +143,7 @@ async def test_whoever_took_part_before_or_since_may_go_back_and_nobody_else(wor
     shared = Scope(group=GroupScope.SHARED)
     ann, ben, cy = group("1"), group("2"), group("3")
     key = key_of(ann, shared)
-    left = (await world.store.transact(sessions.open_session(key, ann, world.now, NEVER(ann)))).session
+    left = (await world.store.transact(sessions.open_session(key, ann, world.now, NEVER.reset_rule(ann)))).session
     for who in (ann, ben):
         await world.store.transact(sessions.reset(key, ben, world.now, by="ben"))
         with pytest.raises(NotFound):
@@ -239,7 +239,7 @@ async def test_no_reset_in_the_middle_of_a_turn(world: World) -> None:
     begun = await world.begin(rules=IDLE_HOUR)
     assert begun
     world.later(hours=5)
-    step = sessions.open_session(key_of(HOME), HOME, world.now, IDLE_HOUR(HOME), human=False)
+    step = sessions.open_session(key_of(HOME), HOME, world.now, IDLE_HOUR.reset_rule(HOME), human=False)
     opened = await world.store.transact(step)
     assert (opened.opening, opened.session.id) == (Opening.REUSED, begun.turn.session)
     await world.store.transact(turns.settle(begun.turn, [answer()], [], world.now))

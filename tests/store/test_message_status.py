@@ -96,7 +96,7 @@ async def test_a_command_is_answered_beside_the_transcript(world: World) -> None
     work = commands.answer_only("one\n\ntwo")
     await world.store.transact(commands.run_command(received, work, SHORT_MESSAGES, world.now))
     assert (await progress(world, number)).is_settled
-    assert (await reply(world, number)).notices == ("one", "two")
+    assert [notice.strip() for notice in (await reply(world, number)).notices] == ["one", "two"]
 
 
 async def test_results_of_what_was_offered_let_a_parked_turn_go_on(world: World) -> None:

@@ -232,10 +232,10 @@ async def test_those_who_speak_in_a_shared_conversation_may_read_it(world: World
     shared = Scope(group=GroupScope.SHARED)
     ann, ben = group("1"), group("2")
     key = key_of(ann, shared)
-    opened = await world.store.transact(sessions.open_session(key, ann, NOON, NEVER(ann)))
+    opened = await world.store.transact(sessions.open_session(key, ann, NOON, NEVER.reset_rule(ann)))
     with pytest.raises(NotFound):
         await world.store.read(sessions.get_visible(opened.session.id, Principal.speaking(ben)))
-    await world.store.transact(sessions.open_session(key_of(ben, shared), ben, NOON, NEVER(ben)))
+    await world.store.transact(sessions.open_session(key_of(ben, shared), ben, NOON, NEVER.reset_rule(ben)))
     await world.store.read(sessions.get_visible(opened.session.id, Principal.speaking(ben)))
 
 

@@ -389,7 +389,7 @@ class Moving(StoreMachine):
     @rule(place=places, idle_policy=st.booleans(), human=st.booleans())
     def open(self, place: str, idle_policy: bool, human: bool) -> None:
         key, source = KEYS[place], PLACES[place]
-        policy = (IDLE_HOUR if idle_policy else NEVER)(source)
+        policy = (IDLE_HOUR if idle_policy else NEVER).reset_rule(source)
         opened = self.do(sessions.open_session(key, source, self.model.now, policy, human=human))
         now, new = self.model.now, opened.session.id
         expected = self.model.open(key, source, new, said=now, human=human, idle_policy=idle_policy)
@@ -592,7 +592,7 @@ async def test_going_back_here_ends_nothing_elsewhere(world: World) -> None:
     """Each place goes back on its own; what has moved on since is not pulled out of the place where it is now."""
     first = (await world.exchange("first")).turn.session
     await world.store.transact(sessions.reset(KEYS["alice"], PLACES["alice"], world.now, by="alice"))
-    await carry(world, collecting, "alice a")
+    await carry(world, first, "alice a")
     await world.store.transact(history.back(KEYS["alice"], world.now, principal=OPERATOR))
     assert await open_at(world, "alice") == first
     await world.store.transact(history.back(KEYS["alice a"], world.now, principal=OPERATOR))
@@ -602,7 +602,7 @@ async def test_going_back_here_ends_nothing_elsewhere(world: World) -> None:
 
 async def test_a_session_that_comes_home_is_found_there(world: World) -> None:
     first = (await world.exchange("first")).turn.session
-    await carry(world, collecting, "alice a")
+    await carry(world, first, "alice a")
     second = (await world.exchange("second")).turn.session
     await carry(world, second, "alice b")
     await world.store.transact(history.back(KEYS["alice a"], world.now, principal=OPERATOR))
@@ -653,7 +653,7 @@ def address_of(place: str) -> Statements[Source]:
 
 async def test_answers_go_where_the_conversation_is_now(world: World) -> None:
     first = (await world.exchange("first")).turn.session
-    await carry(world, collecting, "alice a")
+    await carry(world, first, "alice a")
     await world.store.transact(sessions.reset(KEYS["alice a"], PLACES["alice a"], world.now, by="alice"))
     await world.store.transact(history.back(KEYS["alice a"], world.now, principal=PEOPLE["alice"]))
     assert await open_at(world, "alice a") == first
@@ -663,7 +663,7 @@ async def test_answers_go_where_the_conversation_is_now(world: World) -> None:
 async def test_going_back_takes_no_session_out_of_a_turn_elsewhere(world: World) -> None:
     first = (await world.exchange("first")).turn.session
     await world.store.transact(sessions.reset(KEYS["alice"], PLACES["alice"], world.now, by="alice"))
-    await carry(world, collecting, "alice a")
+    await carry(world, first, "alice a")
     await world.say("question", PLACES["alice a"])
     assert await world.begin(PLACES["alice a"])
     with pytest.raises(SessionBusy):

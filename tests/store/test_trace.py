@@ -199,13 +199,13 @@ async def test_words_around_a_turn_belong_to_it(store: Store) -> None:
         )
     )
     await store.transact(turn_control.request_stop(key_of(dm()), NOON, by="telegram:7"))
-    trace = await told(store, "turn:1")
+    trace = await told(store, "turn:2")
     assert [each.why for each in trace.deliveries] == ["welcome", "busy"]
     assert trace.turn
     assert (trace.turn.stop or "").startswith("telegram:7 at ")
     assert await told(store, "out:-2") == trace
-    await store.transact(outbox.enqueue(outbound, cause("parked:1"), NOON + timedelta(seconds=2)))
-    for name in ("turn:1", "out:-3"):
+    await store.transact(outbox.enqueue(outbound, cause("parked:2"), NOON + timedelta(seconds=2)))
+    for name in ("turn:2", "out:-3"):
         assert [each.why for each in (await told(store, name)).deliveries] == ["welcome", "busy", "parked"]
 
 
