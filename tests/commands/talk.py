@@ -11,7 +11,7 @@ from palaver.model.view import Message, view
 from palaver.testkit.adapter import FAKE
 from palaver.testkit.chat import Chat
 from palaver.testkit.updates import Person
-from tests.engine.agents import Slow
+from tests.engine.agents import Condensing, Slow
 from tests.engine.gateway import Bench, running
 
 __all__ = ["Talk", "talking"]
@@ -24,7 +24,7 @@ class Talk:
     """One person in one chat."""
 
     here: Bench
-    agent: Slow
+    agent: Slow | Condensing
     chat: Chat
     who: Person
 
@@ -69,7 +69,9 @@ class Talk:
 
 
 @asynccontextmanager
-async def talking(url: str | Path, *, agent: Slow | None = None, **changed: object) -> AsyncGenerator[Talk]:
+async def talking(
+    url: str | Path, *, agent: Slow | Condensing | None = None, **changed: object
+) -> AsyncGenerator[Talk]:
     agent = agent or Slow()
     agent.go.set()
     async with running(url, agent=agent, **changed) as here:  # pyright: ignore[reportArgumentType]

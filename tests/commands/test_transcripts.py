@@ -3,6 +3,7 @@
 from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.transcript import Role
 from tests.commands.talk import talking
+from tests.engine.agents import Condensing
 
 SHARED = ScopedSetting(default=Scope(group=GroupScope.SHARED))
 
@@ -31,6 +32,56 @@ async def test_undo_takes_as_many_as_there_are(store_url: str) -> None:
         assert "whole number" in await alice.ask("/undo -1")
         await alice.ask("/back")
         assert [text for text in await alice.texts() if text in {"one", "two"}] == ["one", "two"]
+
+
+async def test_undo_gives_the_whole_text_back_to_edit(store_url: str) -> None:
+    long = "Dear all,\n\n" + "please read this carefully. " * 10 + "\n```\ncode\n```\nBye"
+    async with talking(store_url) as alice:
+        for text in ("one", long, "three"):
+            await alice.chat.say(alice.who, text)
+            await alice.here.settled()
+        told = await alice.ask("/undo 2")
+        head, _, text = told.partition(" To edit and send again:\n\n")
+        assert head.startswith("Undid 2 messages from “Dear all, please")
+        assert head.endswith("/redo brings it back.")
+        assert text == long
+
+
+async def test_undo_past_a_summary_takes_the_summary_back_first(store_url: str) -> None:
+    async with talking(store_url, agent=Condensing()) as alice:
+        for text in ("one", "two", "three", "four"):
+            await alice.say(f"{text} {'some words ' * 20}end")
+        await alice.chat.say(alice.who, "/compress")
+        await alice.chat.hears("Summarised 4 earlier messages.")
+        await alice.here.settled()
+        before = len(await alice.texts())
+        told = await alice.ask("/undo 3")
+        assert "Undid 3 messages from “two some" in told
+        assert "The summary of earlier messages is undone too." in told
+        assert "That was everything" not in told
+        shown = "\n".join(await alice.texts())
+        assert ("one some" in shown, "two some" in shown, "SUMMARY" in shown) == (True, False, False)
+        assert "Restored" in await alice.ask("/redo")
+        shown = "\n".join(await alice.texts())
+        assert all(f"{text} some" in shown for text in ("one", "two", "three", "four"))
+        assert (len(await alice.texts()) > before, "SUMMARY" in shown) == (True, False)
+        assert "That was everything" in await alice.ask("/undo 9")
+        assert not any("some words" in text for text in await alice.texts())
+
+
+async def test_undo_past_the_summary_of_a_branch_hides_the_summary(store_url: str) -> None:
+    async with talking(store_url, agent=Condensing()) as alice:
+        for text in ("one", "two", "three"):
+            await alice.say(f"{text} {'some words ' * 20}end")
+        await alice.chat.say(alice.who, "/compress")
+        await alice.chat.hears("Summarised 2 earlier messages.")
+        await alice.here.settled()
+        await alice.ask("/branch")
+        assert any("SUMMARY" in text for text in await alice.texts())
+        assert "That was everything" in await alice.ask("/undo 3")
+        assert await alice.texts() == []
+        await alice.ask("/redo")
+        assert any("SUMMARY" in text for text in await alice.texts())
 
 
 async def test_retry_answers_the_last_message_again_on_a_sibling(store_url: str) -> None:

@@ -75,6 +75,14 @@ class Talk:
     def texts(self) -> list[str]:
         return [line.text for line in self.shown]
 
+    @property
+    def turn_starts(self) -> list[int]:
+        firsts: dict[str, int] = {}
+        for line in self.shown:
+            if line.speaks:
+                firsts.setdefault(f"turn {line.turn}" if line.turn else f"seq {line.seq}", line.seq)
+        return list(firsts.values())
+
     def write(self, role: Role, text: str, turn: int | None = None, *, observed: bool = False) -> Line:
         line = Line(self.next_seq, role, text, turn, observed)
         self.lines.append(line)
@@ -354,18 +362,30 @@ class Model:
         talk = self.open_at(key)
         if talk is not None:
             self._refuse_busy(talk)
-        firsts: dict[str, int] = {}
-        for line in talk.shown if talk else []:
-            if line.speaks:
-                firsts.setdefault(f"turn {line.turn}" if line.turn else f"seq {line.seq}", line.seq)
-        if talk is None or not firsts:
+        if talk is None:
             return []
-        first = list(firsts.values())[-turns:][0]
+        while len(starts := talk.turn_starts) < turns and (summary := self._shown_compaction(talk)):
+            summary.stands = False
+            self._show(summary)
+        if len(starts) < turns:
+            starts = [*(line.position for line in talk.shown if line.covers), *starts]
+        if not starts:
+            return []
+        first = min(starts[-turns:])
         hidden = [line for line in talk.shown if line.position >= first]
         operation = self._record(OperationKind.UNDO, key, talk.id)
         for line in hidden:
             line.hidden_by = operation.number
         return [line.text for line in hidden]
+
+    def _shown_compaction(self, talk: Talk) -> Operation | None:
+        """The last compaction of a session, if its summary is shown."""
+        standing = [
+            each
+            for each in self.operations
+            if each.stands and each.session == talk.id and each.kind is OperationKind.COMPACTION
+        ]
+        return standing[-1] if standing and standing[-1].summary in {line.seq for line in talk.shown} else None
 
     def compact(self, key: SessionKey, plan: CompactionPlan, summary: str) -> None:
         talk = self.open_at(key)

@@ -9,7 +9,7 @@ from palaver.engine.commands import CommandContext
 from palaver.engine.turns.summaries import COMPRESS
 from palaver.model.command import Arg, ArgKind, Invocation
 from palaver.model.errors import NothingToCompact
-from palaver.model.transcript import is_addressed_to_agent
+from palaver.model.transcript import Role, is_addressed_to_agent
 from palaver.store.results import Undone
 from palaver.store.store import Store
 
@@ -36,7 +36,14 @@ def undo(store: Store, invocation: Invocation, context: CommandContext) -> State
     if undone is None:
         return _NOTHING_SAID
     all_of_it = " That was everything." if _turns(undone) < count else ""
-    return f"Undid {_describe_undone(undone)}.{all_of_it} /redo brings it back."
+    summary = " The summary of earlier messages is undone too." if undone.summaries else ""
+    return f"Undid {_describe_undone(undone)}.{all_of_it}{summary} /redo brings it back.{_to_edit(undone)}"
+
+
+def _to_edit(undone: Undone) -> str:
+    """Return the whole text of the first message, to be edited and sent again, if the answer only quotes a part."""
+    text = next((entry.text for entry in undone.entries if is_addressed_to_agent(entry)), "")
+    return "" if in_quotes(text) == f"“{text}”" else f" To edit and send again:\n\n{text}"
 
 
 @commands.add("redo", "Bring back what the last /undo removed", "/redo", remote=True)
@@ -66,7 +73,8 @@ def _turns(undone: Undone) -> int:
 def _describe_undone(undone: Undone) -> str:
     messages = [entry for entry in undone.entries if is_addressed_to_agent(entry)]
     if not messages:
-        return "what the agent had written"
+        has_summary = any(entry.role is Role.SUMMARY for entry in undone.entries)
+        return "the summary of earlier messages" if has_summary else "what the agent had written"
     first = in_quotes(messages[0].text)
     if len(messages) == 1:
         return f"{first} and everything after it"

@@ -67,10 +67,15 @@ def is_addressed_to_agent(entry: Entry) -> bool:
     return entry.role is Role.USER and not entry.observed
 
 
-def start_of_last_turns(entries: Iterable[Entry], count: int) -> int | None:
-    """Return the seq where the last `count` turns with a person's words begin. Entries without a turn count singly."""
+def turn_starts(entries: Iterable[Entry]) -> list[int]:
+    """Return the seqs where turns with a person's words begin. Entries without a turn count singly."""
     firsts: dict[str, int] = {}
     for entry in filter(is_addressed_to_agent, entries):
         firsts.setdefault(entry.turn or f"seq {entry.seq}", entry.seq)
-    starts = list(firsts.values())[-max(count, 1) :]
+    return list(firsts.values())
+
+
+def start_of_last_turns(entries: Iterable[Entry], count: int) -> int | None:
+    """Return the seq where the last `count` turns with a person's words begin."""
+    starts = turn_starts(entries)[-max(count, 1) :]
     return starts[0] if starts else None

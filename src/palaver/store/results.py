@@ -144,6 +144,8 @@ class Undone:
     kind: OperationKind
     session: str
     entries: tuple[Entry, ...] = ()
+    summaries: int = 0
+    """Compactions that an undo took back first."""
     command_name: str | None = None
     """The command that made it, if that is not its kind."""
 

@@ -24,7 +24,7 @@ from palaver.store.conversations.sessions import (
     route,
     routed_session,
 )
-from palaver.store.conversations.transcript import SEQS, load_visible, show, write_journal
+from palaver.store.conversations.transcript import SEQS, load_visible, unhide
 from palaver.store.conversations.undo_log import Operation
 from palaver.store.conversations.visibility import get, get_visible, lock_session, select_sessions, visible_to
 from palaver.store.queue.inbox import ORIGINAL, SAME_MESSAGE, Retry, accept, fail, list_waiting, record_mentions
@@ -183,15 +183,8 @@ def _check_took_part(key: SessionKey, principal: Principal, *sessions: str | Non
 
 
 def _show(operation: Operation, session: Session) -> Statements[Undone]:
-    """Show what the operation hid, and hide its summary instead."""
-    first = session.number * SEQS
-    entries = tuple((yield from show(operation.number, session.number)))
-    if entries:
-        yield from write_journal("show", session.number, entries[0].seq, entries[-1].seq)
-    if operation.kind is OperationKind.COMPACTION:
-        seq = operation.details["summary"]
-        yield "UPDATE entries SET hidden_by = ? WHERE id = ?", (operation.number, first + seq)
-        yield from write_journal("hide", session.number, seq, seq)
+    """Show what the operation hid."""
+    entries = yield from unhide(operation, session.number)
     if operation.kind is OperationKind.REVISION:
         yield from undo_revision(operation.number, operation.details, session, entries)
     return Undone(kind=operation.kind, session=session.id, entries=entries)

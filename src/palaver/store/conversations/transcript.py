@@ -9,10 +9,11 @@ from palaver.model.errors import NothingToCompact
 from palaver.model.key import SessionKey
 from palaver.model.redact import redact
 from palaver.model.session import Principal, Session
-from palaver.model.transcript import Entry, Role, start_of_last_turns
+from palaver.model.transcript import Entry, Role, turn_starts
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.sessions import check_not_busy, open_by_key
+from palaver.store.conversations.undo_log import Operation
 from palaver.store.conversations.visibility import get_visible
 from palaver.store.records import Prepared, entries_of, prepare
 from palaver.store.results import OperationKind, Undone
@@ -126,19 +127,41 @@ def write_journal(
 
 @transaction
 def undo(key: SessionKey, count: int, now: datetime, *, principal: Principal) -> Statements[Undone | None]:
-    """Hide the last `count` turns in which a person spoke, and everything after; all if there are fewer."""
+    """Hide the last `count` turns in which a person spoke, and everything after; all if there are fewer.
+
+    An undo that reaches past a summary undoes the compaction first, so that nothing of what is undone stays shown.
+    """
     yield Lock(key.text)
     session = yield from open_by_key(key)
     if session is None:
         return None
     yield from check_not_busy(session)
     entries = yield from load_visible(session.id, principal)
-    first = start_of_last_turns(entries, count)
-    if first is None:
+    summaries = 0
+    while len(turn_starts(entries)) < count and (yield from _undo_compaction(key, session, entries, now)):
+        summaries += 1
+        entries = yield from load_visible(session.id, principal)
+    starts = turn_starts(entries)
+    if len(starts) < count:  # A branch has its parent's summary, but not what that covers: hide the summary too.
+        starts = [*(entry.position for entry in entries if entry.role is Role.SUMMARY), *starts]
+    if not starts:
         return None
+    first = min(starts[-count:])
     hidden = tuple(entry for entry in entries if entry.position >= first)
     yield from hide(OperationKind.UNDO, key, session, hidden, now, by=principal.name)
-    return Undone(kind=OperationKind.UNDO, session=session.id, entries=hidden)
+    return Undone(kind=OperationKind.UNDO, session=session.id, entries=hidden, summaries=summaries)
+
+
+def _undo_compaction(
+    key: SessionKey, session: Session, shown: Sequence[Entry], now: datetime
+) -> Statements[Operation | None]:
+    """Undo the last compaction if its summary is shown; return it."""
+    compaction = yield from undo_log.latest(key, session.number, OperationKind.COMPACTION)
+    if compaction is None or compaction.details["summary"] not in {entry.seq for entry in shown}:
+        return None
+    yield from undo_log.mark_undone(compaction.number, now)
+    yield from unhide(compaction, session.number)
+    return compaction
 
 
 @transaction
@@ -185,6 +208,19 @@ def show(operation: int, session_number: int) -> Statements[list[Entry]]:
     if entries:
         seq = entries[0].seq
         yield "UPDATE sessions SET shown_from = ? WHERE no = ? AND shown_from > ?", (seq, session_number, seq)
+    return entries
+
+
+@transaction
+def unhide(operation: Operation, session_number: int) -> Statements[tuple[Entry, ...]]:
+    """Undo an operation that hid entries: show them, and hide its summary instead."""
+    entries = tuple((yield from show(operation.number, session_number)))
+    if entries:
+        yield from write_journal("show", session_number, entries[0].seq, entries[-1].seq)
+    if operation.kind is OperationKind.COMPACTION:
+        seq = operation.details["summary"]
+        yield "UPDATE entries SET hidden_by = ? WHERE id = ?", (operation.number, session_number * SEQS + seq)
+        yield from write_journal("hide", session_number, seq, seq)
     return entries
 
 
