@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sqlite3
+import sys
 import tempfile
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from palaver.store.opening import open_store
 from tests.cli.test_surroundings import nobody
 from tests.packages import bring
 
+SERVER = Path(__file__).parents[1] / "tools/bad_server.py"
 EXAMPLE = str(Path(__file__).parents[2] / "docs/examples/sessions.jsonl")
 
 
@@ -146,3 +148,16 @@ def test_a_file_that_was_never_a_database_is_nothing_to_bring_back(
     file.write_text("Dear Ann, " * 100)
     assert main(["sessions", "list", "--store", str(file)]) == 1
     assert "backup" not in capsys.readouterr().err
+
+
+def test_an_mcp_server_that_does_not_start_is_named_with_its_last_words(
+    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dies = json.dumps({"command": sys.executable, "args": ["-c", "import sys; sys.exit('no NOTES_TOKEN')"]})
+    good = json.dumps({"command": sys.executable, "args": [str(SERVER)]})
+    (tmp_path / "config.yaml").write_text(f"tools: {{servers: {{notes: {dies}, good: {good}}}}}")
+    monkeypatch.setenv("PALAVER_CONFIG", str(tmp_path / "config.yaml"))
+    assert main(["doctor", "--store", store, "--json"]) == 1
+    found = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert found["MCP server notes"]["found"].endswith("It wrote: no NOTES_TOKEN")
+    assert found["MCP server good"]["ok"]

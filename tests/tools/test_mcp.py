@@ -20,6 +20,7 @@ from tests.engine.test_tools import use
 
 HERE = Path(__file__).parent
 OWNERS = (Grant(role=AccessRole.OWNER),)
+GRANTS = (Grant(role=AccessRole.OWNER, platform="fake", user_id="p1"), Grant())
 
 
 def program(name: str, **env: str) -> StdioServer:
@@ -207,3 +208,37 @@ async def test_the_agent_uses_a_server_once_its_owner_has_allowed_it(tmp_path: P
         await chat.hears("bad__crash: The server bad failed")
         await chat.say(alice, "hello")
         await chat.hears("You said: hello")
+
+
+async def test_why_a_server_does_not_start_is_listed_for_those_who_run_the_gateway(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    complaint = "import sys; sys.exit('NOTES_TOKEN is not set; password=hunter22hunter22')"
+    dies = StdioServer(command=sys.executable, args=("-c", complaint))
+    async with (
+        serving("notes", dies) as notes,
+        serving("gone", StdioServer(command="no-such-program")) as gone,
+        serving("far", HttpServer(url="http://127.0.0.1:9/mcp")) as far,
+        running(tmp_path / "p.db", toolsets=lambda _: (McpServers((notes, gone, far)),), grants=GRANTS) as here,
+    ):
+        alice, bob = here.world.person("alice"), here.world.person("bob")
+        chat, other = here.world.dm(alice), here.world.dm(bob)
+        await chat.say(alice, "/tools")
+        heard = await chat.hears("The server notes does not work: It ended or closed the connection.")
+        assert "It wrote: NOTES_TOKEN is not set; password=[redacted" in heard.text
+        assert "The server gone does not work: Its command no-such-program does not start: No such file" in heard.text
+        assert "The server far does not work: It cannot be reached. Check its url." in heard.text
+        await other.say(bob, "/tools")
+        heard = await other.hears("The server notes does not work.")
+        assert "NOTES_TOKEN" not in heard.text
+    logged = [record.getMessage() for record in caplog.records if "server notes failed" in record.getMessage()]
+    assert "NOTES_TOKEN is not set" in logged[0]
+    assert "hunter22" not in caplog.text
+
+
+async def test_a_server_that_writes_much_to_its_standard_error_is_not_blocked() -> None:
+    loud = "import runpy, sys; sys.stderr.write('x' * 1_000_000); runpy.run_path(sys.argv[1])"
+    server = StdioServer(command=sys.executable, args=("-c", loud, str(HERE / "bad_server.py")))
+    async with serving("bad", server) as loud_server:
+        assert len(await loud_server.tools()) == 8
+        assert loud_server.problem is None

@@ -1,6 +1,8 @@
 """`palaver doctor`: find problems and show how to fix them."""
 
+import asyncio
 import os
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +14,7 @@ from palaver.cli.shared_options import Json, StoreOption, ask, store_url
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load
 from palaver.gateway.agents import find_unavailable_agents
-from palaver.model.errors import StoreError
+from palaver.model.errors import InvalidInput, StoreError
 from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.store.opening import sqlite_path
 from palaver.store.status.health import (
@@ -24,6 +26,7 @@ from palaver.store.status.health import (
     unreadable_folder,
 )
 from palaver.store.store import Store
+from palaver.tools.toolsets import Toolsets
 
 EXAMPLES = {"doctor": "palaver doctor --rebuild-search"}
 
@@ -54,7 +57,7 @@ def _checked(store: str | None, *, rebuild: bool) -> list[HealthCheck]:
     """Run all checks; a store that cannot be opened is reported as one."""
     file = sqlite_path(store_url(store))
     checks = check_data_directory(file.resolve()) if file else []
-    checks += [*_configuration(), *_agents()]
+    checks += [*_configuration(), *_agents(), *_tool_servers()]
 
     async def examine(opened: Store) -> list[HealthCheck]:
         if rebuild:
@@ -89,6 +92,29 @@ def _agents() -> list[HealthCheck]:
     """Check that the configured agents can start."""
     refused = [f"{'.'.join(way)}: {refusal}" for way, refusal in find_unavailable_agents(load(Path(), os.environ))]
     return [HealthCheck(name="agent", ok=False, found=each, fix=_FIX) for each in refused]
+
+
+def _tool_servers() -> list[HealthCheck]:
+    """Check that the configured MCP servers start."""
+    servers = load(Path(), os.environ).tools.server_facts()
+    if not servers:
+        return []
+
+    async def problems() -> Mapping[str, str]:
+        tools = Toolsets(servers)
+        try:
+            return await tools.check()
+        finally:
+            await tools.close()
+
+    try:
+        found = asyncio.run(problems())
+    except InvalidInput as error:
+        return [HealthCheck(name="MCP servers", ok=False, found=str(error), fix=_FIX)]
+    return [
+        HealthCheck(name=f"MCP server {name}", ok=name not in found, found=found.get(name, "it starts"), fix=_FIX)
+        for name in servers
+    ]
 
 
 def _emptied(file: Path | None) -> list[HealthCheck]:

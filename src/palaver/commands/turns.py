@@ -135,7 +135,17 @@ _MAX_CHARS = 100
 @commands.add("tools", "List the tools that the agent can use for you here", "/tools", group="gateway")
 async def tools(_store: Store, _invocation: Invocation, context: CommandContext) -> Transaction[str]:
     found = await context.tools()
-    return reply("\n".join(map(_line, found)) or "The agent has no tools here.")
+    lines = [*map(_line, found), *_problem_lines(context)]
+    return reply("\n".join(lines) or "The agent has no tools here.")
+
+
+def _problem_lines(context: CommandContext) -> list[str]:
+    """Say which servers do not work; only those who run the gateway see why."""
+    sees_why = is_admin(context) and not context.is_overheard
+    return [
+        f"The server {name} does not work{f': {problem}' if sees_why else '.'}"
+        for name, problem in context.tool_problems().items()
+    ]
 
 
 def _line(tool: Tool) -> str:

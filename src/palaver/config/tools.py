@@ -123,6 +123,9 @@ class ToolsConfig(Section):
                 )
         return servers
 
+    def server_facts(self) -> dict[str, dict[str, Any]]:
+        return {name: server.facts() for name, server in self.servers.items()}
+
     def rules(self, platforms: Mapping[str, frozenset[str]]) -> ToolRules:
         roles = {role: getattr(self, role.text) for role in AccessRole}
         return ToolRules(roles=roles, platforms=platforms, allowed=self.allowed)

@@ -38,6 +38,8 @@ class CommandContext:
     """The chat's time zone."""
     tools: Callable[[], Awaitable[Sequence[Tool]]] = _no_tools
     """Returns the tools that the agent may use here for the caller."""
+    tool_problems: Callable[[], Mapping[str, str]] = dict[str, str]
+    """Returns why tools are missing, by the name of what does not work."""
     files: CommandFiles | None = None
     """Sends files to this chat; None if it takes none."""
     roles: Mapping[str, AccessRole] = field(default_factory=dict[str, AccessRole])

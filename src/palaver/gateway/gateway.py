@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from palaver.commands.builtin import builtin_commands
 from palaver.commands.plugins import with_plugins
@@ -90,7 +90,7 @@ class Gateway:
         self._warn_unreachable()
         hooks = [load_hook(name) for name in self._config.hooks]
         agents = self._agent_pool.agents(self._config)
-        tools = Toolsets(_tool_servers(self._config))
+        tools = Toolsets(self._config.tools.server_facts())
         async with await open_store(self._config.store, exclusive=True) as store:
             services = self._assemble(store, agents, adapters, hooks, tools.toolsets(store))
             self._engine = engine = services.engine
@@ -120,7 +120,7 @@ class Gateway:
         deferred = [name for name in FIXED_SETTINGS if getattr(config, name) != getattr(self._config, name)]
         if _accounts(config) != _accounts(self._config):
             deferred.append("accounts")
-        if _tool_servers(config) != _tool_servers(self._config):
+        if config.tools.server_facts() != self._config.tools.server_facts():
             deferred.append("MCP servers")
         for name in deferred:
             log.warning("a change of %s waits for a restart", name, extra={"action": "reload.deferred"})
@@ -261,10 +261,6 @@ def _accounts(config: Config) -> list[tuple[str, str, Mapping[str, object]]]:
         for name, platform in config.platforms.items()
         for account, options in platform.accounts.items()
     ]
-
-
-def _tool_servers(config: Config) -> dict[str, dict[str, Any]]:
-    return {name: server.facts() for name, server in config.tools.servers.items()}
 
 
 def _callbacks(adapters: Sequence[Adapter]) -> dict[tuple[str, str], HttpCallbacks]:

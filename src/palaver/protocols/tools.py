@@ -1,7 +1,7 @@
 """The tool protocol: what an agent can do in one turn, on behalf of the person it answers."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from palaver.model.access import AccessRole
 from palaver.model.attachment import NewFile
@@ -11,7 +11,17 @@ from palaver.model.transcript import ToolCall
 from palaver.model.turn import Received, Turn
 from palaver.model.value import value
 
-__all__ = ["NO_TOOLS", "Tool", "ToolContext", "ToolFailed", "ToolServices", "ToolUse", "Toolbox", "Toolset"]
+__all__ = [
+    "NO_TOOLS",
+    "Tool",
+    "ToolContext",
+    "ToolFailed",
+    "ToolProblems",
+    "ToolServices",
+    "ToolUse",
+    "Toolbox",
+    "Toolset",
+]
 
 
 @value
@@ -128,4 +138,13 @@ class Toolset(Protocol):
 
     async def use(self, use: ToolUse) -> str:
         """Run the call. Raises ToolFailed, InvalidInput or NotFound with a message for the agent."""
+        ...
+
+
+@runtime_checkable
+class ToolProblems(Protocol):
+    """A toolset that knows why some of its tools are missing."""
+
+    def problems(self) -> Mapping[str, str]:
+        """Return what is wrong, in words for the owner, by the name of the part that does not work."""
         ...

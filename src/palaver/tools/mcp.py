@@ -5,12 +5,11 @@ import json
 import logging
 import os
 import re
-from asyncio import Future
+from asyncio import AbstractEventLoop, Future
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import field
-from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import anyio
 import httpx2
@@ -20,8 +19,8 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from palaver.agents.process import home_folder
-from palaver.engine.retry import log_error
 from palaver.model.attachment import format_size
+from palaver.model.redact import redact
 from palaver.model.text import one_line
 from palaver.model.value import value
 from palaver.protocols.tools import Tool, ToolFailed, ToolUse
@@ -34,6 +33,8 @@ _CLOSE_TIMEOUT_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 1.0, 300.0
 _MAX_TOOLS = 200
 _MAX_PAGES = 20
+_MAX_STDERR_BYTES = 4_096
+_MAX_PROBLEM_LENGTH = 300
 _MAX_DESCRIPTION_LENGTH = 2_000
 _MAX_SCHEMA_LENGTH = 20_000
 _MAX_NAME_LENGTH = 64
@@ -63,13 +64,13 @@ class HttpServer:
     """How many seconds one call can take."""
 
 
-def _connect(address: StdioServer | HttpServer, devnull: TextIO) -> AbstractAsyncContextManager[Any]:
+def _connect(address: StdioServer | HttpServer, stderr: TextIO) -> AbstractAsyncContextManager[Any]:
     if isinstance(address, HttpServer):
         return _connect_over_http(address)
     server = StdioServerParameters(
         command=address.command, args=list(address.args), env=dict(address.env), cwd=home_folder()
     )
-    return stdio_client(server, errlog=devnull)
+    return stdio_client(server, errlog=stderr)
 
 
 @asynccontextmanager
@@ -85,6 +86,35 @@ async def _connect_over_http(address: HttpServer) -> AsyncGenerator[Any]:
 _CONNECTION_ERRORS = (OSError, httpx2.HTTPError, anyio.ClosedResourceError, anyio.BrokenResourceError, RuntimeError)
 
 
+class _Stderr:
+    """The end of what a program writes to its standard error: a pipe that is always read, so it never fills up."""
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop, self._tail, self._is_open = loop, b"", True
+        self._reading, writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        self.file = os.fdopen(writing, "w", encoding="utf-8")
+        loop.add_reader(self._reading, self._read)
+
+    def _read(self) -> None:
+        with suppress(BlockingIOError):
+            while self._is_open and (piece := os.read(self._reading, 65_536)):
+                self._tail = (self._tail + piece)[-_MAX_STDERR_BYTES:]
+
+    def close(self) -> None:
+        self._read()
+        self._loop.remove_reader(self._reading)
+        self.file.close()
+        os.close(self._reading)
+        self._is_open = False
+
+    def text(self) -> str:
+        """Return the last lines that were written, in one line and without secrets."""
+        self._read()
+        text = redact(self._tail.decode(errors="replace")).strip()
+        return one_line(text[-_MAX_PROBLEM_LENGTH:], _MAX_PROBLEM_LENGTH)
+
+
 class _Connection:
     """A running server. One task of its own opens and closes its streams, as the library requires."""
 
@@ -92,7 +122,9 @@ class _Connection:
         self._address, self._on_change = address, on_change
         self._ended = asyncio.Event()
         self._ready: Future[Client] = asyncio.get_running_loop().create_future()
+        self.stderr = _Stderr(asyncio.get_running_loop())
         self.task = asyncio.create_task(self._run(), name="mcp server")
+        self.task.add_done_callback(lambda _: self.stderr.close())
 
     async def client(self) -> Client:
         return await asyncio.shield(self._ready)
@@ -109,11 +141,10 @@ class _Connection:
 
     async def _run(self) -> None:
         try:
-            with await asyncio.to_thread(Path(os.devnull).open, "w", encoding="utf-8") as devnull:
-                connection = _connect(self._address, devnull)
-                async with Client(connection, mode="legacy", message_handler=self._handle) as client:
-                    self._ready.set_result(client)
-                    await self._ended.wait()
+            connection = _connect(self._address, self.stderr.file)
+            async with Client(connection, mode="legacy", message_handler=self._handle) as client:
+                self._ready.set_result(client)
+                await self._ended.wait()
         except Exception as error:  # noqa: BLE001 - a server can fail in any way
             if not self._ready.done():
                 self._ready.set_exception(error)
@@ -137,6 +168,8 @@ class McpServer:
         self._tasks: set[asyncio.Task[None]] = set()
         """Connections, including those that are still ending."""
         self._pause, self._retry_at = 0.0, 0.0
+        self.problem: str | None = None
+        """Why the server does not work, in words for the owner."""
         self._tools: dict[str, tuple[str, Tool]] = {}
         """By the agent's name of a tool: the server's name of it, and the tool."""
         self._version, self._listed_version = 0, -1
@@ -200,7 +233,7 @@ class McpServer:
         except ValueError as error:
             raise ToolFailed(f"The server {self.name} gave an invalid answer.") from error
         else:
-            self._pause = 0.0
+            self._pause, self.problem = 0.0, None
 
     async def _connected_client(self) -> Client:
         async with self._starting:
@@ -225,7 +258,9 @@ class McpServer:
         self._version += 1
 
     def _failed(self, error: Exception) -> ToolFailed:
-        log_error(log, f"the server {self.name} failed", error, {"action": "tool.server_failed"})
+        wrote = self._connection.stderr.text() if self._connection else ""
+        self.problem = _describe_failure(error) + (f" It wrote: {wrote}" if wrote else "")
+        log.error("the server %s failed: %s", self.name, self.problem, extra={"action": "tool.server_failed"})
         self._pause = min(max(2 * self._pause, _FIRST_PAUSE_SECONDS), _MAX_PAUSE_SECONDS)
         self._retry_at = _time() + self._pause
         if self._connection is not None:
@@ -261,6 +296,9 @@ class McpServers:
         listed = await asyncio.gather(*(server.tools() for server in self.servers))
         return [tool for tools in listed for tool in tools]
 
+    def problems(self) -> Mapping[str, str]:
+        return {server.name: server.problem for server in self.servers if server.problem}
+
     async def skips_approval(self, use: ToolUse) -> bool:  # noqa: ARG002
         return False
 
@@ -276,6 +314,26 @@ class McpServers:
 
 def _time() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _describe_failure(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    match error:
+        case MCPError():
+            is_gone = error.code == types.CONNECTION_CLOSED
+            reason = one_line(redact(error.message), _MAX_PROBLEM_LENGTH)
+            return "It ended or closed the connection." if is_gone else f"It refused: {reason}"
+        case httpx2.HTTPStatusError():
+            return f"It answered with HTTP status {error.response.status_code}."
+        case httpx2.HTTPError():
+            return "It cannot be reached. Check its url."
+        case TimeoutError():
+            return "It did not answer in time."
+        case OSError(filename=str(file), strerror=str(reason)):
+            return f"Its command {file} does not start: {reason}."
+        case _:
+            return f"It failed ({type(error).__name__})."
 
 
 async def _responds(client: Client) -> bool:

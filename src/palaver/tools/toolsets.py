@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from palaver.agents.plugins import import_extra
-from palaver.protocols.tools import Toolset
+from palaver.protocols.tools import ToolProblems, Toolset
 from palaver.store.store import Store
 from palaver.tools.messages import FileTools, MessageTools
 from palaver.tools.search import SearchTools
@@ -21,12 +21,19 @@ class Toolsets:
         ours: tuple[Toolset, ...] = (SearchTools(store), MessageTools(), FileTools())
         return (*ours, self._servers) if self._servers else ours
 
+    async def check(self) -> Mapping[str, str]:
+        """Start every server; return why those that do not work do not, by name."""
+        if self._servers is None:
+            return {}
+        await self._servers.tools()
+        return self._servers.problems()
+
     async def close(self) -> None:
         if self._servers:
             await self._servers.close()
 
 
-class _ClosableToolset(Toolset, Protocol):
+class _ClosableToolset(Toolset, ToolProblems, Protocol):
     async def close(self) -> None: ...
 
 

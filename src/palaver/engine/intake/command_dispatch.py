@@ -165,6 +165,7 @@ class CommandDispatcher:
             agent=ctx.agents.of(received.key.profile),
             files=CommandFiles(ctx, received) if ctx.blob_store and ctx.replies.takes_files(source) else None,
             tools=partial(TurnTools(ctx).listed, received),
+            tool_problems=TurnTools(ctx).problems,
             roles=ctx.options.command_roles,
             scope_of=ctx.options.scopes.find,
             mentioned=mentioned,

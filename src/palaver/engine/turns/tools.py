@@ -31,7 +31,7 @@ from palaver.model.tools import (
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import ClientTool, Outbound, Received, Turn
 from palaver.model.value import value
-from palaver.protocols.tools import NO_TOOLS, Tool, Toolbox, ToolContext, ToolFailed, Toolset, ToolUse
+from palaver.protocols.tools import NO_TOOLS, Tool, Toolbox, ToolContext, ToolFailed, ToolProblems, Toolset, ToolUse
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.outbox import enqueue_parts
 from palaver.store.queue.turns import append_to_turn
@@ -63,6 +63,11 @@ class TurnTools:
         """Return the tools for the sender of a message."""
         role, platform = received.role or AccessRole.GUEST, received.inbound.source.platform
         return [tool for tool, _ in (await self.tools(role, platform)).values()]
+
+    def problems(self) -> Mapping[str, str]:
+        """Return why tools are missing, by the name of what does not work."""
+        reporting = (toolset for toolset in self.ctx.toolsets if isinstance(toolset, ToolProblems))
+        return {name: problem for toolset in reporting for name, problem in toolset.problems().items()}
 
     async def toolbox(self, running: RunningTurn, approvals: Mapping[str, bool]) -> Toolbox:
         """Return the tools of a turn. An approval holds once, for the open call."""
