@@ -95,6 +95,41 @@ def test_what_counts_and_where_it_comes_from(capsys: pytest.CaptureFixture[str])
     assert "sesame" not in printed + shown
 
 
+SECRETS_IN_SETTINGS = """
+agent: {name: http, url: "https://sesame@agents.example/run?v=2&key=sesame"}
+profiles:
+  b: {agent: {name: program, command: [node, agent.js, --api-key, sesame, --key-file, shown.txt]}}
+  c: {agent: {name: model, model: "openai:x", base_url: "https://llm.example/v1?api_version=7&code=sesamesesamesesame"}}
+tools:
+  servers:
+    one: {command: notes, args: [--token, sesame, --max-tokens, "500", --auth=sesame, -secret, sesame]}
+    two: {url: "https://tools.example/s/sesame0sesame1sesame2sesame3/mcp?sig=sesame"}
+    four: {url: "https://tools2.an-inner-network.example.org/mcp"}
+    three: {command: sh, args: [-c, "serve --token sesame -v", "API_KEY=sesame", "PASSWORD=sesame run"]}
+"""
+
+
+@pytest.mark.usefixtures("here")
+def test_no_secret_is_shown_that_stands_in_an_address_or_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("own.yaml").write_text(SECRETS_IN_SETTINGS)
+    assert main(["config", "show"]) == 0
+    printed = capsys.readouterr().out
+    assert main(["config", "show", "--json"]) == 0
+    shown = capsys.readouterr().out
+    assert "sesame" not in printed + shown
+    values = {row["field"]: row["value"] for row in json.loads(shown)["settings"]}
+    assert values["agent.url"] == "https://(set)@agents.example/run?v=2&key=(set)"
+    assert values["profiles.b.agent.command[5]"] == "shown.txt"
+    assert values["profiles.c.agent.base_url"] == "https://llm.example/v1?api_version=7&code=(set)"
+    assert values["tools.servers.one.args[3]"] == "500"
+    assert values["tools.servers.two.url"] == "https://tools.example/s/(set)/mcp?sig=(set)"
+    assert values["tools.servers.four.url"] == "https://tools2.an-inner-network.example.org/mcp"
+    assert values["tools.servers.three.args[1]"] == "serve --token (set) -v"
+    Path("own.yaml").write_text("agent: {name: http, url: 'ftp://x/?token=sesame'}")
+    assert main(["config", "check"]) == 2
+    assert "sesame" not in capsys.readouterr().out
+
+
 @pytest.mark.usefixtures("here")
 def test_items_are_shown_as_far_as_they_were_said(capsys: pytest.CaptureFixture[str]) -> None:
     Path("own.yaml").write_text("grants:\n  - {platform: irc}\nplatforms:\n  irc:\n    reset: {at_hour: 3}\n")

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from textwrap import indent
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -248,6 +249,21 @@ def test_lengths_of_time(text: str, expected: timedelta, place: Place) -> None:
 @pytest.mark.parametrize("text", ["idle_minutes: 5256000", "idle_minutes: 1", "at_hour: 0", "at_hour: 23"])
 def test_what_the_domain_allows_is_allowed(text: str, place: Place) -> None:
     assert place.load(user=f"reset: {{{text}}}").options().resets.default
+
+
+def test_instructions_can_have_several_lines(place: Place) -> None:
+    """A block of text, longer than any name, in the profile's agent too; other fields stay on one line."""
+    model = "name: model\nmodel: openai:x\ninstructions: |\n  Be brief.\n  \tNo lists.\n"
+    rest = "".join(f"  Rule {number}.\n" for number in range(1_000))
+    text = f"agent:\n{indent(model + rest, '  ')}profiles:\n  work:\n    agent:\n{indent(model, '      ')}"
+    config = place.load(user=text)
+    assert config.agent.facts()["instructions"].startswith("Be brief.\n\tNo lists.\nRule 0.\nRule 1.\n")
+    assert config.agent.facts()["instructions"].endswith("Rule 999.")
+    agent = config.profiles["work"].agent
+    assert agent
+    assert agent.facts()["instructions"] == "Be brief.\n\tNo lists."
+    assert place.mistake(user="timezone: |\n  UTC\n").found == "U+000A"
+    assert place.mistake(user='agent: {name: local, instructions: "\\e[2J"}').found == "U+001B"
 
 
 # Files that are no files of ours

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from palaver.config.loader import Loaded
 from palaver.config.nodes import FieldPath, Position, dotted_path
-from palaver.config.secrets import SET, mask_secrets
+from palaver.config.secrets import SET, is_secret_option, mask_secrets
 from palaver.config.types import Section
 
 
@@ -18,12 +18,16 @@ class Setting(NamedTuple):
 
 
 def effective_settings(loaded: Loaded) -> Iterator[Setting]:
+    before: str | int = ""
     for path, value in _leaves(loaded.config, (), with_defaults=True):
         node = loaded.sources.at(path)
         position = node.position if node else Position()
         # Show the reference, not the value that was filled in.
         text = node.raw if node and position.secret else value
-        yield Setting(dotted_path(path), mask_secrets(text) if isinstance(text, str) else text, position)
+        follows = isinstance(path[-1], int) and path[-1] > 0 and is_secret_option(str(before))
+        shown = mask_secrets(text) if isinstance(text, str) else text
+        yield Setting(dotted_path(path), SET if follows else shown, position)
+        before = text
 
 
 def _leaves(part: Section, path: FieldPath, *, with_defaults: bool) -> Iterator[tuple[FieldPath, str | int]]:

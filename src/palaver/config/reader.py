@@ -19,6 +19,10 @@ EXAMPLE = "busy: queue"
 _PLAIN_YAML = "plain YAML: fields, values and lists in one document"
 _MAX_DEPTH = 20
 _MAX_TEXT_CHARS = 2_000
+_MAX_PROSE_CHARS = 100_000
+_PROSE = frozenset({"instructions", "text"})
+"""Fields whose value can have several lines."""
+_LINE_BREAKS = frozenset("\n\t")
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -156,24 +160,28 @@ class _Parser:
                 )
             elif not name:
                 self.add_mistake(path, line, "has a field with an empty name.", "", "any text")
-            elif self._is_one_line(name, (*path, name[:_MAX_TEXT_CHARS]), line):
+            elif self._is_valid_text(name, (*path, name[:_MAX_TEXT_CHARS]), line):
                 fields[name] = node
         return fields
 
     def _text(self, text: str, path: FieldPath, line: int) -> Node:
-        text = text if self._is_one_line(text, path, line) else ""
+        is_prose = path[-1] in _PROSE if path else False
+        text = text if self._is_valid_text(text, path, line, is_prose=is_prose) else ""
         secret = "${" in text
         value = self._filled(text, path, line) if secret else text
-        self._is_one_line(value, path, line)
+        self._is_valid_text(value, path, line, is_prose=is_prose)
         return Node(position=Position(file=self.file, line=line, secret=secret), value=value, raw=text)
 
-    def _is_one_line(self, text: str, path: FieldPath, line: int) -> bool:
-        if len(text) > _MAX_TEXT_CHARS:
-            self.add_mistake(path, line, "is too long:", f"{len(text)} characters", f"up to {_MAX_TEXT_CHARS}")
+    def _is_valid_text(self, text: str, path: FieldPath, line: int, *, is_prose: bool = False) -> bool:
+        limit = _MAX_PROSE_CHARS if is_prose else _MAX_TEXT_CHARS
+        if len(text) > limit:
+            self.add_mistake(path, line, "is too long:", f"{len(text)} characters", f"up to {limit}")
             return False
-        unseen = next((c for c in text if unicodedata.category(c) in {"Cc", "Cs"}), None)
+        breaks = _LINE_BREAKS if is_prose else frozenset[str]()
+        unseen = next((c for c in text if c not in breaks and unicodedata.category(c) in {"Cc", "Cs"}), None)
         if unseen is not None:
-            self.add_mistake(path, line, "has an invisible character:", f"U+{ord(unseen):04X}", "one line of text")
+            allowed = "text" if is_prose else "one line of text"
+            self.add_mistake(path, line, "has an invisible character:", f"U+{ord(unseen):04X}", allowed)
         return unseen is None
 
     def _filled(self, text: str, path: FieldPath, line: int) -> str:

@@ -21,14 +21,25 @@ SET = "(set)"
 _REFERENCE = re.compile(r"\$\{[^}]*\}?")
 # Greedy: an unescaped @ or / in a password must not show the rest of it.
 _URL_PASSWORD = re.compile(r"(://[^:@/?]*):.*@")
-_QUERY_PASSWORD = re.compile(r"([?&][^=&]*pass[^=&]*)=[^&]*", re.IGNORECASE)
+_WEB = re.compile(r"(?:http|ws)s?://", re.IGNORECASE)
+_WEB_USER = re.compile(rf"({_WEB.pattern})[^:@/?\s]+@", re.IGNORECASE)
+_NAME = r"[\w.-]{0,64}?(?:pass|pwd|token(?!s)|secret|key|auth|sig|cred|cookie)(?![\w.-]*[_-](?:file|path)\b)[\w.-]*+"
+_URL_PARAMETER = re.compile(rf"([?&]{_NAME}=|[?&][^=&#\s]*=(?=[^&#\s]{{16}}))[^&#\s]*", re.IGNORECASE)
+_WEB_KEY = re.compile(r"(?<=[^/]/)(?=[\w.~-]*\d)(?=[\w.~-]*[A-Za-z])[\w.~-]{20,}+")
+_OPTION = re.compile(rf"--?{_NAME}", re.IGNORECASE)
+_ASSIGNMENT = re.compile(rf"((?<!\S)(?:--?{_NAME}[ =]|{_NAME}=))(?!-)\S+", re.IGNORECASE)
 
 
 def mask_secrets(text: str) -> str:
-    """Replace environment references and passwords in URLs by `(set)`."""
-    text = _REFERENCE.sub(SET, redact(text))
-    text = _URL_PASSWORD.sub(rf"\1:{SET}@", text)
-    return _QUERY_PASSWORD.sub(rf"\1={SET}", text)
+    """Replace environment references, keys in URLs and values of options such as `--token` by `(set)`."""
+    text = redact(_ASSIGNMENT.sub(rf"\1{SET}", _REFERENCE.sub(SET, text)))
+    text = _URL_PARAMETER.sub(rf"\1{SET}", _URL_PASSWORD.sub(rf"\1:{SET}@", text))
+    return _WEB_KEY.sub(SET, _WEB_USER.sub(rf"\1{SET}@", text)) if _WEB.match(text) else text
+
+
+def is_secret_option(argument: str) -> bool:
+    """Return whether the argument after this one is a secret, as after `--token`."""
+    return _OPTION.fullmatch(argument) is not None
 
 
 FILE = "_file"
