@@ -60,6 +60,48 @@ async def test_a_list_that_goes_on_says_so(store_url: str) -> None:
         assert (len(titled), titled[-1]) == (12, "There are more. Send /sessions 2 to list them.")
 
 
+async def test_a_number_means_the_list_that_was_last_shown_here(store_url: str) -> None:
+    async with talking(store_url) as alice:
+        for title in ("First", "Second", "Third"):
+            await alice.ask(f"/new {title}")
+            await alice.say(f"about {title}")
+        listed = (await alice.ask("/sessions")).splitlines()
+        assert [line.split(" (")[0] for line in listed[:3]] == ["1. Third", "2. Second", "3. First"]
+        elsewhere = alice.elsewhere()
+        await elsewhere.ask("/new Fourth")  # shifts every number
+        await elsewhere.say("about the fourth")
+        assert "This is “Third” again" in await elsewhere.ask("/resume 2")  # no list was shown there
+        await elsewhere.ask("/back")
+        assert "This is “Second” again" in await alice.ask("/resume 2")
+        assert "This is “First” again" in await alice.ask("/resume 3")
+        listed = (await alice.ask("/resume")).splitlines()
+        assert listed[0].startswith("1. First")
+        assert "This is “First” already" in await alice.ask("/resume 1")
+
+
+async def test_a_title_in_quotation_marks_is_found(store_url: str) -> None:
+    async with talking(store_url) as alice:
+        for title in ("Plans", "“Odd” one"):
+            await alice.ask(f"/new {title}")
+            await alice.say("words")
+        for text in ('"Plans"', "“Plans”", "„Plans“", "'Plans'", "«Plans»", "“Odd” one", '"“Odd” one"'):
+            await alice.ask("/new")
+            assert "again. /back" in await alice.ask(f"/resume {text}")
+        assert "There is no conversation" in await alice.ask('/resume "Planets"')
+
+
+async def test_long_titles_that_begin_alike_are_two_lineages(store_url: str) -> None:
+    same = "The same eighty characters at the beginning of two titles which differ behind them: "
+    async with talking(store_url) as alice:
+        for end in ("spring", "autumn", "spring"):
+            await alice.ask(f"/new {same}{end}")
+            await alice.say(f"about {end}")
+        assert f"{same}autumn"[:79] in await alice.ask(f"/resume {same}autumn")
+        assert (await alice.session()).title == f"{same}autumn"
+        await alice.ask(f"/resume {same}spring")
+        assert (await alice.session()).title == f"{same}spring #2"
+
+
 @pytest.mark.parametrize("by", ["id", "prefix", "title", "number"])
 async def test_a_conversation_is_gone_on_with_on_another_chat(store_url: str, by: str) -> None:
     async with talking(store_url) as alice:

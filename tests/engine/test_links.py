@@ -71,6 +71,17 @@ async def test_a_no_a_wrong_code_and_a_code_of_ones_own_link_nobody(store_url: s
         assert "Too many wrong codes" in await two.ask(other, bob, "/link AAAAAAAA")
 
 
+async def test_titles_are_unique_among_the_accounts_of_a_person(store_url: str) -> None:
+    async with between(store_url) as two:
+        one, alice, other, bob = people(two)
+        for chat, person in ((one, alice), (other, bob)):
+            assert "“Trip”" in await two.ask(chat, person, "/new Trip")
+        await linked(two, one, alice, other, bob)
+        assert "“Trip #2”" in await two.ask(other, bob, "/title")
+        assert "“Trip #3”" in await two.ask(one, alice, "/new Trip")
+        assert "“Trip #4” now" in await two.ask(other, bob, "/title Trip")
+
+
 async def test_where_others_read_nobody_is_linked_and_no_account_is_named(store_url: str) -> None:
     async with between(store_url) as two:
         one, alice, other, bob = people(two)

@@ -102,6 +102,18 @@ def test_the_newest_is_the_one_named_last(title: str, count: int) -> None:
     assert newest_of_lineage(title, reversed(taken)) == taken[-1]
 
 
+@BRIEF
+@given(st.integers(0, 100), st.text("ab", max_size=8), st.text("ab", max_size=8), st.integers(1, 12))
+def test_titles_that_differ_are_of_different_lineages(same: int, one: str, other: str, times: int) -> None:
+    first, second = ("x" * min(same, TITLE_LIMIT - len(end)) + end or "x" for end in (one, other))
+    taken: set[str] = set()
+    for title in (first, second) * times:
+        taken.add(next_in_lineage(title, taken))
+    if first != second:
+        newest = {newest_of_lineage(title, taken) for title in (first, second)}
+        assert len(newest) == 2
+
+
 def test_the_newest_of_a_long_title_is_found() -> None:
     title = "x" * TITLE_LIMIT
     second = next_in_lineage(title, [title])

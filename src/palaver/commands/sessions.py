@@ -96,7 +96,7 @@ def sessions(store: Store, invocation: Invocation, context: CommandContext) -> S
     if not shown:
         return f"There is no page {page}: there are {counted(len(recent), 'conversation')}."
     more = _more(page, invocation) if len(recent) > page * _PAGE_SIZE else ()
-    context.mentioned.extend(each.session for _, each in shown)
+    yield from store.inbox.record_listing(context.received.number, ((at, each.session) for at, each in shown))
     return "\n".join((_listing(shown, invocation, context), *more))
 
 
@@ -117,9 +117,10 @@ def resume(store: Store, invocation: Invocation, context: CommandContext) -> Sta
         if not titled:
             return _NO_TITLES
         more = _more(1, invocation) if len(titled) > _PAGE_SIZE or len(recent) == _MAX_NUMBERED else ()
-        context.mentioned.extend(each.session for _, each in titled[:_PAGE_SIZE])
+        shown = ((at, each.session) for at, each in titled[:_PAGE_SIZE])
+        yield from store.inbox.record_listing(context.received.number, shown)
         return "\n".join((_listing(titled[:_PAGE_SIZE], invocation, context), *more))
-    wanted = yield from store.sessions.find(_find_session(which, recent), reader)
+    wanted = yield from store.sessions.find((yield from _find_session(store, context, which, recent)), reader)
     context.mentioned.append(wanted)
     if context.is_in(wanted):
         return f"This is {session_phrase(wanted)} already: what you write goes on with it."
@@ -145,10 +146,13 @@ def _reader(invocation: Invocation, context: CommandContext) -> Principal:
     return Principal.operator()
 
 
-def _find_session(which: str, recent: Sequence[Preview]) -> str:
-    """Replace a number from the list by the id of its conversation."""
+def _find_session(store: Store, context: CommandContext, which: str, recent: Sequence[Preview]) -> Statements[str]:
+    """Replace a number from the list that was last shown here, or would be shown now, by the id of its conversation."""
     position = int(which) if len(which) <= _MAX_POSITION_DIGITS and which.isdecimal() else 0
-    return recent[position - 1].session.id if 0 < position <= len(recent) else which
+    if not position:
+        return which
+    shown = yield from store.inbox.find_listed(context.received, position)
+    return shown or (recent[position - 1].session.id if position <= len(recent) else which)
 
 
 def _switch_or_branch(store: Store, context: CommandContext, reader: Principal, wanted: Session) -> Statements[str]:

@@ -131,9 +131,9 @@ def owner_of(key: SessionKey, source: Source) -> str:
 
 
 TITLE_LIMIT = 100
-_BASE_LIMIT = 80
-"""Characters of a title that name its lineage, so that every number fits behind them."""
+_LONGEST_SUFFIX = len(" #999999999999")
 _NUMBERED = re.compile(r"(?P<base>.*\S) #(?P<number>[2-9]|[1-9][0-9]{1,11})", re.DOTALL)
+_QUOTED = re.compile(r"\s*(?:\"(.+)\"|'(.+)'|[“„](.+)[”“]|«(.+)»)\s*", re.DOTALL)
 
 
 def clean_title(text: str) -> str:
@@ -146,11 +146,26 @@ def clean_title(text: str) -> str:
     return title
 
 
+def unquoted(text: str) -> str | None:
+    """Return what is between the quotation marks around a text; None without them."""
+    found = _QUOTED.fullmatch(text)
+    return next(filter(None, found.groups())) if found else None
+
+
 def lineage(title: str) -> tuple[str, int]:
     """Return base and number: `x` is the first of its lineage, `x #3` the third, `x #draft` the first of its own."""
     numbered = _NUMBERED.fullmatch(title)
-    base, number = (numbered["base"], int(numbered["number"])) if numbered else (title, 1)
-    return base[:_BASE_LIMIT].rstrip(), number
+    return (numbered["base"], int(numbered["number"])) if numbered else (title, 1)
+
+
+def lineage_prefix(base: str) -> str:
+    """Return how every numbered title of a lineage begins; some of other lineages begin so too."""
+    return f"{base} #" if len(base) + _LONGEST_SUFFIX <= TITLE_LIMIT else base[: TITLE_LIMIT - _LONGEST_SUFFIX - 2]
+
+
+def is_in_lineage(title: str, base: str) -> bool:
+    """Return whether a title is the base, or the base with a number."""
+    return title == base or title == _numbered(base, lineage(title)[1])
 
 
 def next_in_lineage(title: str, taken: Iterable[str]) -> str:
@@ -159,7 +174,7 @@ def next_in_lineage(title: str, taken: Iterable[str]) -> str:
     if title not in taken:
         return title
     base, _ = lineage(title)
-    following = (f"{base} #{number}" for number in count(max(_numbers(base, taken), default=1) + 1))
+    following = (_numbered(base, number) for number in count(max(_numbers(base, taken), default=1) + 1))
     return next(numbered for numbered in following if numbered not in taken)
 
 
@@ -168,11 +183,20 @@ def newest_of_lineage(title: str, taken: Iterable[str]) -> str | None:
     taken = set(taken)
     base, number = lineage(title)
     numbers = _numbers(base, taken) if number == 1 else []
-    newest = f"{base} #{max(numbers)}" if numbers else title
+    newest = _numbered(base, max(numbers)) if numbers else title
     return newest if newest in taken else None
 
 
+def _numbered(base: str, number: int) -> str:
+    """Return the title with a number behind it, cut as far as the number needs."""
+    suffix = f" #{number}"
+    room = TITLE_LIMIT - len(suffix)
+    return f"{base if len(base) <= room else f'{base[: room - 1].rstrip()}…'}{suffix}"
+
+
 def _numbers(base: str, taken: AbstractSet[str]) -> list[int]:
-    """Return the numbers in use behind exactly `base`."""
-    numbers = ((title, lineage(title)[1]) for title in taken)
-    return [number for title, number in numbers if number > 1 and title == f"{base} #{number}"]
+    """Return the numbers in use behind `base`. A cut title that other long titles share belongs to none of them."""
+    numbers = {title: lineage(title)[1] for title in taken}
+    used = [(title, number) for title, number in numbers.items() if number > 1 and title == _numbered(base, number)]
+    firsts = [title for title in taken - {base} if len(title) + _LONGEST_SUFFIX > TITLE_LIMIT and numbers[title] == 1]
+    return [number for title, number in used if title not in {_numbered(first, number) for first in firsts}]

@@ -17,6 +17,7 @@ from palaver.model.session import (
     Session,
     clean_title,
     lineage,
+    lineage_prefix,
     next_in_lineage,
     owner_of,
 )
@@ -25,7 +26,7 @@ from palaver.model.text import one_line
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attach import detach_all
 from palaver.store.conversations.visibility import find, get, get_visible, lock_session, select_sessions
-from palaver.store.records import SESSION_COLUMNS, instant, json_text, micros, session_of, source_text
+from palaver.store.records import SESSION_COLUMNS, instant, json_text, micros, placeholders, session_of, source_text
 from palaver.store.results import Opened, Opening, OperationKind
 
 AUTOMATIC_ENDS = frozenset({EndReason.IDLE, EndReason.DAILY, EndReason.SUSPENDED, EndReason.EXPIRED})
@@ -345,15 +346,36 @@ def _is_busy(session: Session) -> Statements[bool]:
 
 
 def _free_title(owner: str, title: str) -> Statements[str]:
-    yield Lock(f"titles of {owner}")
+    """Return the title, or the next of its lineage that none of the owner's accounts uses."""
+    rows = yield (
+        "SELECT o.identity, o.person FROM identities o JOIN identities i ON i.person = o.person WHERE i.identity = ?",
+        (owner,),
+    )
+    owners = sorted({owner, *(row[0] for row in rows)})
+    yield Lock(f"titles of {rows[0][1] if rows else owner}")
     title = clean_title(title)
     base, _ = lineage(title)
+    prefix = lineage_prefix(base)
     rows = yield (
-        "SELECT title FROM sessions WHERE owner = ? AND title IS NOT NULL"
+        f"SELECT title FROM sessions WHERE owner IN ({placeholders(owners)}) AND title IS NOT NULL"
         " AND (title = ? OR title = ? OR substr(title, 1, ?) = ?)",
-        (owner, title, base, len(base) + 2, f"{base} #"),
+        (*owners, title, base, len(prefix), prefix),
     )
     return next_in_lineage(title, [row[0] for row in rows])
+
+
+@transaction
+def renumber_titles(identity: str) -> Statements[None]:
+    """Number the titles that several accounts of a person have, except the oldest of each."""
+    doubles = yield (
+        "SELECT s.no, s.owner, s.title FROM sessions s JOIN identities i ON i.identity = s.owner"
+        " WHERE s.title IS NOT NULL AND i.person = (SELECT person FROM identities WHERE identity = ?)"
+        " AND EXISTS (SELECT 1 FROM sessions o JOIN identities oi ON oi.identity = o.owner"
+        "  WHERE oi.person = i.person AND o.title = s.title AND o.no < s.no) ORDER BY s.no",
+        (identity,),
+    )
+    for number, owner, title in doubles:
+        yield "UPDATE sessions SET title = ? WHERE no = ?", ((yield from _free_title(owner, title)), number)
 
 
 @transaction

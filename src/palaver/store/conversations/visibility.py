@@ -6,7 +6,15 @@ from typing import NamedTuple
 from palaver.db.transaction import Lock, Statements, Value, transaction
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.key import SessionKey
-from palaver.model.session import Principal, Session, lineage, newest_of_lineage
+from palaver.model.session import (
+    Principal,
+    Session,
+    is_in_lineage,
+    lineage,
+    lineage_prefix,
+    newest_of_lineage,
+    unquoted,
+)
 from palaver.model.text import quoted
 from palaver.store.records import SESSION_COLUMNS, placeholders, session_of
 
@@ -109,6 +117,8 @@ def find(text: str, principal: Principal) -> Statements[Session]:
         ids = ", ".join(each.id for each in named[:_MAX_NAMED])
         raise BadArgument("Several sessions begin with", found=text, allowed="a longer prefix", example=ids)
     found = named or (yield from _by_title(text, principal))
+    if not found and (inner := unquoted(text)):
+        found = yield from _by_title(inner.strip(), principal)
     if not found:
         yield from _check_prefix_length(text, principal)
         raise NotFound("session", text)
@@ -175,12 +185,13 @@ def _of_lineage(text: str, principal: Principal) -> Statements[list[Session]]:
     """Return the sessions with exactly this title, or this title and a number, newest last."""
     seen = visible_to(principal)
     base, _ = lineage(text)
+    prefix = lineage_prefix(base)
     # Without this SQLite scans everyone's sessions.
     names = () if principal.sees_all else tuple(sorted(principal.identities))
     theirs = f"s.no IN (SELECT session_no FROM participants WHERE identity IN ({placeholders(names)})) AND "
     found = yield from select_sessions(
         f"{theirs if names else ''}(s.title = ? OR s.title = ? OR substr(s.title, 1, ?) = ?) AND {seen.sql}"
         " ORDER BY s.no",
-        *(*names, text, base, len(base) + 2, f"{base} #", *seen.values),
+        *(*names, text, base, len(prefix), prefix, *seen.values),
     )
-    return [each for each in found if each.title == text or lineage(each.title or "")[0] == base]
+    return [each for each in found if each.title == text or is_in_lineage(each.title or "", base)]

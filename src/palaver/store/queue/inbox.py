@@ -377,6 +377,34 @@ def record_mentions(number: int, sessions: Iterable[Session]) -> Statements[None
         yield f"{_MENTION} no = ? ON CONFLICT DO NOTHING", (number, session.number)
 
 
+@transaction
+def record_listing(number: int, listed: Iterable[tuple[int, Session]]) -> Statements[None]:
+    """Record the numbers under which the answer to a command lists sessions."""
+    rows: list[tuple[Value, ...]] = [(number, session.number, position) for position, session in listed]
+    yield (
+        "INSERT INTO mentions (inbox_no, session_no, position) VALUES (?, ?, ?)"
+        " ON CONFLICT (inbox_no, session_no) DO UPDATE SET position = excluded.position",
+        rows,
+    )
+
+
+_SAME_CHAT = " AND ".join(f"{column} = ?" for column in MessageAddress._fields[1:])
+_RECENT_MESSAGES = 1000
+
+
+@transaction
+def find_listed(command: Received, position: int) -> Statements[str | None]:
+    """Return the id of the session that this sender was last shown under this number in this chat."""
+    source = command.inbound.source
+    rows = yield (
+        "SELECT s.id FROM mentions m JOIN sessions s ON s.no = m.session_no WHERE m.position = ? AND m.inbox_no IN"
+        f" (SELECT no FROM inbox WHERE identity = ? AND {_SAME_CHAT} ORDER BY no DESC LIMIT {_RECENT_MESSAGES})"
+        " ORDER BY m.inbox_no DESC LIMIT 1",
+        (position, identity_of(source), *message_address(source)[1:]),
+    )
+    return rows[0][0] if rows else None
+
+
 _RECENT = (
     f"SELECT {INBOX_COLUMNS} FROM inbox i JOIN turns t ON t.no = i.turn_no WHERE length(i.body) > 0 AND i.turn_no IN"
     " (SELECT no FROM turns WHERE session_no = (SELECT no FROM sessions WHERE key = ? AND ended IS NULL)"

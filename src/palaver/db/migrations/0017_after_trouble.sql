@@ -1,0 +1,2 @@
+-- Under which number the answer to a command listed a conversation.
+ALTER TABLE mentions ADD COLUMN position @int;
