@@ -19,11 +19,11 @@ from tests.agents.model_helpers import KEY, Box, asked, events, kinds, request
     [
         (Refuses(status=500), FailureKind.TRANSIENT),
         (Refuses(status=503, message="overloaded"), FailureKind.TRANSIENT),
-        (Refuses(status=429, code="rate_limit_exceeded"), FailureKind.TRANSIENT),
+        (Refuses(status=429, code="rate_limit_exceeded"), FailureKind.RATE_LIMITED),
         (Refuses(status=429, code="insufficient_quota"), FailureKind.FATAL),
         (Refuses(status=401, code="invalid_api_key"), FailureKind.FATAL),
         (Refuses(status=404, code="model_not_found"), FailureKind.FATAL),
-        (Refuses(status=400, message="what is this"), FailureKind.FATAL),
+        (Refuses(status=400, message="what is this"), FailureKind.REJECTED),
         (Refuses(status=400, code="context_length_exceeded"), FailureKind.OVERFLOW),
         (Refuses(status=400, message="This model's maximum context length is 8192 tokens"), FailureKind.OVERFLOW),
         (Refuses(status=400, message="the request exceeds the available context size"), FailureKind.OVERFLOW),
@@ -65,7 +65,7 @@ async def test_a_provider_that_is_not_there_may_come_back() -> None:
 async def test_how_long_to_wait_is_passed_on() -> None:
     async with asked(Refuses(status=429, headers={"retry-after": "7"})) as (agent, _):
         assert (await events(agent, request()))[-1] == Failure(
-            kind=FailureKind.TRANSIENT,
+            kind=FailureKind.RATE_LIMITED,
             detail="ModelRateLimitError: status_code: 429, model_name: scripted, body: "
             "{'type': 'error', 'code': None, 'message': 'no'}",
             after=7.0,

@@ -67,6 +67,7 @@ WITHOUT_CONTENT = [
     "sessions.parent",
     "sessions.platform",
     "sessions.profile",
+    "turns.failure",
     "turns.model",
     "turns.quota",
     "turns.state",

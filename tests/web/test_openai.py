@@ -19,7 +19,7 @@ from palaver.config.quotas import CapsConfig
 from palaver.model.session import Principal, Session
 from palaver.store.people.api_tokens import Right
 from tests.web.conftest import Opened, opened
-from tests.web.test_api import PEOPLE, token
+from tests.web.test_api import PEOPLE, program, token
 
 WEATHER: ChatCompletionToolParam = {
     "type": "function",
@@ -232,6 +232,25 @@ async def _called(ai: openai.AsyncOpenAI, messages: Messages, *, streams: bool) 
     (piece,) = [call for chunk in chunks for call in chunk.delta.tool_calls or []]
     assert piece.function
     return piece.id or "", piece.function.name or "", piece.function.arguments or ""
+
+
+async def test_waiting_for_the_client_is_no_approval(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    messages: Messages = [user("!use weather {}")]
+    for _ in range(2):
+        await _called(ai, messages, streams=False)
+        async with program(window) as owner, window.visit() as browser:
+            assert (await owner.get("/approvals")).json() == {"turns": []}
+            (turn,) = (await owner.get("/turns")).json()["turns"]
+            assert (turn["state"], turn["asks"], turn["question"]) == ("parked", None, None)
+            for page in ("/turns", f"/sessions/{turn['session']}"):
+                shown = (await browser.get(page)).text
+                assert "waiting for a tool that the client runs" in shown
+                assert "Approve" not in shown
+            for command, answer in (("approve", "nothing to approve"), ("status", "waiting for a tool")):
+                done = await owner.post(f"/sessions/{turn['session']}/commands", json={"command": f"/{command}"})
+                assert answer in done.json()["answer"]
+            assert (await owner.post(f"/turns/{turn['id']}/stop")).json() == {"done": True}
+            assert (await owner.get("/turns")).json() == {"turns": []}
 
 
 async def test_a_tool_that_is_named_is_offered_alone(ai: openai.AsyncOpenAI) -> None:

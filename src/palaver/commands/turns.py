@@ -51,10 +51,13 @@ def stop(store: Store, _invocation: Invocation, context: CommandContext) -> Stat
     key, now, by = context.received.key, context.now, context.principal.name
     if (yield from store.turn_control.request_stop(key, now, by=by)):
         return "Stopping."
+    seen = yield from store.turn_control.get_status(key, context.principal)
     dropped = yield from store.turn_control.abandon_parked(
         key, now, note=texts.STOPPED_NOTE, error="stopped instead of an answer", by=by
     )
-    return "Stopped. The open question was denied." if dropped else "There is nothing to stop."
+    if dropped:
+        return "Stopped." if seen.waits_for_client else "Stopped. The open question was denied."
+    return "There is nothing to stop."
 
 
 @commands.add("status", "Show what is happening in this conversation", "/status", urgent=True, remote=True)
@@ -99,7 +102,7 @@ def decide(store: Store, invocation: Invocation, context: CommandContext, *, all
 
 def _describe(seen: Status, zone: tzinfo) -> str:
     session, waiting = seen.session, f", {seen.waiting} waiting" if seen.waiting else ""
-    if session is None and not (seen.running_since or seen.is_parked):
+    if session is None and not (seen.running_since or seen.is_parked or seen.waits_for_client):
         return "You have no conversation here yet. Send a message to start or join one."
     if session is None:
         return f"This conversation: {_describe_activity(seen, zone)}{waiting}."
@@ -111,6 +114,8 @@ def _describe(seen: Status, zone: tzinfo) -> str:
 def _describe_activity(seen: Status, zone: tzinfo) -> str:
     if seen.is_parked:
         return "waiting for /approve or /deny"
+    if seen.waits_for_client:
+        return "waiting for a tool that the client runs"
     since = seen.running_since
     return f"at work since {since.astimezone(zone):%H:%M:%S %Z}" if since else "idle"
 

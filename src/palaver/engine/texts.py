@@ -15,6 +15,10 @@ OVERFLOW = (
     "This conversation is too long to answer, and summarising it failed. "
     "/new starts a fresh one; /back returns to this one."
 )
+RATE_LIMITED = "The model gets too many requests at the moment. Please try again in a few minutes."
+REJECTED = (
+    "The model does not accept this message, so trying it again will not help. Change it, or leave out its files."
+)
 GIVEN_UP = (
     "I could not answer your last message: the gateway restarted several times, or too long ago. "
     "This is a fresh conversation; /back returns to the previous one."

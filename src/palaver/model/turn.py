@@ -183,6 +183,8 @@ class Turn:
     """The receipt of the draft message that shows the growing answer."""
     quota: str | None = None
     """The quota that a failed turn exceeded."""
+    failure: str | None = None
+    """The kind of failure that its agent reported."""
 
     @property
     def question_id(self) -> str:

@@ -123,6 +123,10 @@ class Final:
 class FailureKind(StrEnum):
     TRANSIENT = "transient"
     """A retry can help."""
+    RATE_LIMITED = "rate_limited"
+    """The provider takes no more requests for now; a retry can help later."""
+    REJECTED = "rejected"
+    """The model does not take this request; the same request again fails again."""
     OVERFLOW = "overflow"
     """The conversation is too long for the model."""
     STUCK = "stuck"

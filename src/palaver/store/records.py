@@ -319,12 +319,13 @@ _STATE_BY_TURN = {TurnState.DONE.value: InboxState.DONE, TurnState.FAILED.value:
 
 TURN_COLUMNS = (
     "t.no, t.key, s.id, t.state, t.attempt, t.fence, t.worker, t.lease_until, t.started, t.error, t.session_no,"
-    " t.halted, t.draft, t.quota"
+    " t.halted, t.draft, t.quota, t.failure"
 )
 
 
 def turn_of(row: Row) -> Turn:
-    no, key, session, state, attempt, fence, worker, lease, started, error, session_no, halted, draft, quota = row
+    no, key, session, state, attempt, fence, worker, lease, started, error, session_no, halted, *rest = row
+    draft, quota, failure = rest
     return Turn(
         number=no,
         key=SessionKey.parse(key),
@@ -340,6 +341,7 @@ def turn_of(row: Row) -> Turn:
         halted=instant_or_none(halted),
         draft=draft,
         quota=quota,
+        failure=failure,
     )
 
 

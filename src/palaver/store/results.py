@@ -108,7 +108,9 @@ class Status:
     """None also if the principal cannot see it."""
     running_since: datetime | None = None
     question: str | None = None
-    """The id of the approval question, if a turn is parked."""
+    """The id of the approval question, if a turn waits for approval."""
+    waits_for_client: bool = False
+    """A turn waits for the results of tools that its client runs."""
     waiting: int = 0
 
     @property

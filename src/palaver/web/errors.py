@@ -39,6 +39,18 @@ _STATUS: Mapping[type[PalaverError], int] = {
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
+class OpenAIError(HTTPException):
+    """An error with a code that OpenAI's clients know."""
+
+    def __init__(self, status: int, text: str, code: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(status, text, headers)
+        self.code = code
+
+
+def error_code(error: Exception) -> str | None:
+    return error.code if isinstance(error, OpenAIError) else None
+
+
 def status_of(error: Exception) -> int:
     if isinstance(error, HTTPException):
         return error.status_code
@@ -57,7 +69,10 @@ def error_response(path: str, error: Exception) -> Response:
     facts = {}
     if isinstance(error, InvalidInput):
         facts = {"found": error.found[:200], "allowed": error.allowed, "example": error.example}
-    return text_response(path, status_of(error), error_text(error), headers=headers, facts=facts)
+    status, text = status_of(error), error_text(error)
+    if path.startswith(OPENAI_PREFIX):
+        return openai_error(status, text, error_code(error), headers)
+    return text_response(path, status, text, headers=headers, facts=facts)
 
 
 def text_response(
@@ -70,12 +85,25 @@ def text_response(
 ) -> Response:
     """Return an error in the form that clients of this path expect."""
     if path.startswith(OPENAI_PREFIX):
-        is_server_error = status >= HTTPStatus.INTERNAL_SERVER_ERROR
-        kind = _OPENAI_TYPES.get(status, "server_error" if is_server_error else "invalid_request_error")
-        body: dict[str, object] = {"error": {"message": text, "type": kind, "param": None, "code": None}}
-        return JSONResponse(body, status_code=status, headers=headers)
+        return openai_error(status, text, None, headers)
     if path.startswith(API_PREFIX):
         title = HTTPStatus(status).phrase
-        body = {"type": "about:blank", "title": title, "status": status, "detail": text, **(facts or {})}
+        body: dict[str, object] = {
+            "type": "about:blank",
+            "title": title,
+            "status": status,
+            "detail": text,
+            **(facts or {}),
+        }
         return JSONResponse(body, status_code=status, headers=headers, media_type="application/problem+json")
     return PlainTextResponse(f"{text}\n", status_code=status, headers=headers)
+
+
+def openai_problem(status: int, text: str, code: str | None) -> dict[str, object]:
+    is_server_error = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    kind = _OPENAI_TYPES.get(status, "server_error" if is_server_error else "invalid_request_error")
+    return {"message": text, "type": kind, "param": None, "code": code}
+
+
+def openai_error(status: int, text: str, code: str | None, headers: Mapping[str, str] | None) -> Response:
+    return JSONResponse({"error": openai_problem(status, text, code)}, status_code=status, headers=headers)

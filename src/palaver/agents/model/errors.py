@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import field
 from hashlib import blake2b
+from http import HTTPStatus
 
 from pydantic_ai.exceptions import (
     AgentRunError,
@@ -12,6 +13,7 @@ from pydantic_ai.exceptions import (
     ModelConnectionError,
     ModelContextWindowExceededError,
     ModelHTTPError,
+    ModelNotFoundError,
     ModelQuotaExceededError,
     ModelRateLimitError,
     ModelRequestRejectedError,
@@ -58,14 +60,13 @@ PROVIDER_ERRORS = (AgentRunError,)
 """All errors of a provider call; any other error is a bug of ours."""
 CUT_OFF = Failure(kind=FailureKind.TRANSIENT, detail="the provider's answer was cut off")
 _TRANSIENT_ERRORS = (
-    ModelRateLimitError,
     ModelServerError,
     ModelUnavailableError,
     ModelConnectionError,
     ModelRequestTimeout,
     UnexpectedModelBehavior,
 )
-_TRANSIENT_STATUSES = frozenset({408, 409, 425, 429})
+_TRANSIENT_STATUSES = frozenset({408, 409, 425})
 _FIRST_SERVER_ERROR = 500
 _TOO_LONG = re.compile(r"context (?:length|size|window)|prompt is too long|too many (?:input )?tokens", re.IGNORECASE)
 """How servers without a code for it say so, such as llama.cpp."""
@@ -82,7 +83,8 @@ def to_failure(error: AgentRunError, secret: str | None) -> Failure:
 
 def is_about_content(error: ModelRequestRejectedError) -> bool:
     """Return whether the provider might accept less content. "Not found" can mean something the request refers to."""
-    return not isinstance(error, ModelAuthenticationError) and _kind(error) is FailureKind.FATAL
+    kinds = {FailureKind.FATAL, FailureKind.REJECTED}
+    return not isinstance(error, ModelAuthenticationError) and _kind(error) in kinds
 
 
 def _kind(error: AgentRunError) -> FailureKind:
@@ -91,8 +93,13 @@ def _kind(error: AgentRunError) -> FailureKind:
         return FailureKind.OVERFLOW
     if isinstance(error, ModelQuotaExceededError):
         return FailureKind.FATAL
+    status = error.status_code if isinstance(error, ModelHTTPError) else 0
+    if isinstance(error, ModelRateLimitError) or status == HTTPStatus.TOO_MANY_REQUESTS:
+        return FailureKind.RATE_LIMITED
     if isinstance(error, _TRANSIENT_ERRORS) or type(error) is ModelAPIError:  # an unreadable answer
         return FailureKind.TRANSIENT
-    status = error.status_code if isinstance(error, ModelHTTPError) else 0
+    if is_rejected:
+        is_setup = isinstance(error, ModelAuthenticationError | ModelNotFoundError)
+        return FailureKind.FATAL if is_setup else FailureKind.REJECTED
     is_transient = status >= _FIRST_SERVER_ERROR or status in _TRANSIENT_STATUSES
     return FailureKind.TRANSIENT if is_transient else FailureKind.FATAL

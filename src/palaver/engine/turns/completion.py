@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 _FAILURES = {
     FailureKind.STUCK: (texts.TOO_LONG_NOTE, texts.TOO_LONG),
     FailureKind.OVERFLOW: (texts.FAILED_NOTE, texts.OVERFLOW),
+    FailureKind.RATE_LIMITED: (texts.FAILED_NOTE, texts.RATE_LIMITED),
+    FailureKind.REJECTED: (texts.FAILED_NOTE, texts.REJECTED),
 }
 """The note to the agent and the notice to the chat, for kinds of failure that have their own."""
 
@@ -76,7 +78,7 @@ class TurnCompletion:
             turn,
             TurnState.PARKED,
             now,
-            asked=needed.call.id,
+            asked=None if is_client_tool else needed.call.id,
             asks_anew=running.agent_run is not None and running.agent_run.has_called,
             notices=question,
             usage=running.usage,
@@ -141,7 +143,9 @@ class TurnCompletion:
         turn, now, error = running.turn, self.ctx.clock.now(), failure.detail if failure else None
         kind, reason = (EventKind.TURN_FAILED, failure.kind.value) if failure else (EventKind.TURN_FINISHED, None)
         events = [turn_event(turn, now, kind, reason=reason)]
-        settle = self.ctx.store.turns.settle(turn, entries, replies, now, usage=running.usage, error=error)
+        settle = self.ctx.store.turns.settle(
+            turn, entries, replies, now, usage=running.usage, error=error, failure=reason
+        )
         with self.ctx.meter.step("settle"):
             step = with_events(settle, self.ctx.subscriptions, events) if self.ctx.subscriptions else settle
             await self.end(turn, step, TurnState.FAILED if failure else TurnState.DONE)

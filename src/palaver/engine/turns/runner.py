@@ -37,6 +37,7 @@ from palaver.store.results import Begun, Held, Opening
 
 log = logging.getLogger(__name__)
 
+_RETRIED = frozenset({FailureKind.TRANSIENT, FailureKind.RATE_LIMITED})
 LONGEST_AGENT_PAUSE_SECONDS = 120.0
 """Do not ask an agent again in the same turn if it wants a longer pause."""
 
@@ -220,7 +221,7 @@ class TurnRunner:
     async def _ask_with_retries(self, running: RunningTurn, agent_run: AgentRun) -> Outcome:
         outcome = await self._ask_once(running, agent_run)
         for attempt in range(1, self.ctx.options.agent_tries):
-            if not (isinstance(outcome, Failure) and outcome.kind is FailureKind.TRANSIENT):
+            if not (isinstance(outcome, Failure) and outcome.kind in _RETRIED):
                 break
             at_least = outcome.after or 0.0
             if at_least > LONGEST_AGENT_PAUSE_SECONDS:

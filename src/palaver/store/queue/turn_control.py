@@ -61,7 +61,8 @@ def answer_question(
     asks = (yield from _key_of_question(place, question)) or key.text
     yield Lock(asks)
     rows = yield (
-        f"SELECT no, pending_call, approvals, identity, fence, halted FROM turns WHERE key = ? AND {_PARKED}",
+        f"SELECT no, pending_call, approvals, identity, fence, halted FROM turns WHERE key = ? AND {_PARKED}"
+        " AND pending_call IS NOT NULL",
         (asks,),
     )
     if not rows:
@@ -80,7 +81,7 @@ def answer_question(
     # Waiting for a person is no failed attempt, and the answer is a new message, not an edit of the question.
     yield (
         "UPDATE turns SET approvals = ?, pending_call = NULL, attempt = 0, draft = NULL WHERE no = ?",
-        (json_text({**from_json(known or "{}"), **({asked: allowed} if asked else {})}), number),
+        (json_text({**from_json(known or "{}"), asked: allowed}), number),
     )
     yield Notify(TURNS)
     return Decision.DONE
@@ -177,8 +178,14 @@ def get_status(key: SessionKey, principal: Principal) -> Statements[Status]:
     )
     session = session_of(found[0]) if found else None
     running = yield f"SELECT started FROM turns WHERE key = ? AND {RUNNING}", (key.text,)
-    parked = yield f"SELECT no, fence FROM turns WHERE key = ? AND {_PARKED}", (key.text,)
+    parked = yield f"SELECT no, fence, pending_call FROM turns WHERE key = ? AND {_PARKED}", (key.text,)
     waits = yield "SELECT count(*) FROM inbox WHERE key = ? AND state = 'waiting'", (key.text,)
     since = instant(running[0][0]) if running else None
-    question = question_id(*parked[0]) if parked else None
-    return Status(session=session, running_since=since, question=question, waiting=waits[0][0])
+    question = question_id(*parked[0][:2]) if parked and parked[0][2] else None
+    return Status(
+        session=session,
+        running_since=since,
+        question=question,
+        waits_for_client=bool(parked) and question is None,
+        waiting=waits[0][0],
+    )

@@ -227,15 +227,17 @@ def settle(
     usage: Usage | None = None,
     error: str | None = None,
     quota: str | None = None,
+    failure: str | None = None,
     stopped_by: str | None = None,
     ends: EndReason | None = None,
 ) -> Transaction[int]:
     """End a turn: write its last entries and usage, and enqueue its replies.
 
-    With `ends` its session ends too, and the next message starts fresh. `quota` names the one that the turn was over.
+    With `ends` its session ends too, and the next message starts fresh. `quota` names the one that the turn was over,
+    `failure` the kind of its agent's failure.
     """
     prepared = [prepare(entry, turn.number) for entry in entries]
-    return _settle(turn, prepared, replies, now, usage or _NO_USAGE, error, ends, (quota, stopped_by))
+    return _settle(turn, prepared, replies, now, usage or _NO_USAGE, error, ends, (quota, failure, stopped_by))
 
 
 @transaction
@@ -247,7 +249,7 @@ def _settle(
     spent: Usage,
     error: str | None,
     ends: EndReason | None,
-    why: tuple[str | None, str | None],
+    why: tuple[str | None, str | None, str | None],
 ) -> Statements[int]:
     state = advance(turn.state, TurnState.FAILED if error else TurnState.DONE)
     first_seq = yield from _write(turn, entries, spent, turns=1)
@@ -255,8 +257,11 @@ def _settle(
         f"UPDATE turns SET state = ?, ended = ?, error = ?, {_COUNT} WHERE no = ?",
         (state.value, micros(now), error, spent.model, *_tokens(spent), turn.number),
     )
-    if why != (None, None):
-        yield "UPDATE turns SET quota = ?, stopped_by = coalesce(?, stopped_by) WHERE no = ?", (*why, turn.number)
+    if any(why):
+        yield (
+            "UPDATE turns SET quota = ?, failure = ?, stopped_by = coalesce(?, stopped_by) WHERE no = ?",
+            (*why, turn.number),
+        )
     if ends is not None:
         yield from end(turn.session_number, ends, now)
     yield from outbox.enqueue_replies(turn.number, replies, now)
@@ -302,7 +307,8 @@ def halt(
 ) -> Statements[None]:
     """Park a turn or mark it interrupted. Its messages stay with it until it is resumed.
 
-    `asked` is the call that a parked turn needs approval for. With `asks_anew` earlier approvals no longer count.
+    `asked` is the call that a parked turn needs approval for; without one it waits for its client. With `asks_anew`
+    earlier approvals no longer count.
     """
     spent = usage or _NO_USAGE
     yield from _write(turn, [], spent)

@@ -43,6 +43,11 @@ class OpenTurn:
     waiting: int = 0
     """How many messages wait behind it."""
 
+    @property
+    def waits_for_client(self) -> bool:
+        """Whether it waits for the result of a tool that the client runs."""
+        return self.turn.state is TurnState.PARKED and self.question is None
+
 
 @transaction
 def list_open_turns(
@@ -69,7 +74,7 @@ def list_open_turns(
     for row in rows:
         turn, (by, at, asked, waiting, *columns) = turn_of(row[:_TURN_WIDTH]), row[_TURN_WIDTH:]
         call = (yield from _find_call(turn, asked)) if asked else None
-        question = turn.question_id if turn.state is TurnState.PARKED else None
+        question = turn.question_id if turn.state is TurnState.PARKED and asked else None
         found.append(
             OpenTurn(
                 turn=turn,

@@ -3,6 +3,7 @@
 import re
 
 from palaver.db.transaction import Statements, transaction
+from palaver.engine import texts
 from palaver.model.access import AccessRole
 from palaver.model.errors import NotFound
 from palaver.model.session import Principal
@@ -60,7 +61,7 @@ def _turn_schema(item: OpenTurn) -> TurnSchema:
 async def _list(request: WebRequest, query: _TurnsQuery, *states: TurnState) -> TurnsSchema:
     find = request.store.overview.list_open_turns
     found = await request.read(lambda principal: find(principal, query.limit, query.session, states=states))
-    return TurnsSchema(turns=[_turn_schema(item) for item in found])
+    return TurnsSchema(turns=[_turn_schema(item) for item in found if not states or item.question])
 
 
 @endpoint("GET", "/turns", summary="List open turns, oldest first")
@@ -94,6 +95,13 @@ async def stop_turn(request: WebRequest) -> DoneSchema:
     def stop(principal: Principal) -> Statements[bool]:
         item = yield from _find(store, principal, request.path["id"])
         yield from request.check_command(principal, item.turn.session, "stop")
+        if item.waits_for_client:
+            error = "stopped instead of an answer"
+            return (
+                yield from store.turn_control.abandon_parked(
+                    item.turn.key, now, note=texts.STOPPED_NOTE, error=error, by=principal.name
+                )
+            )
         if item.turn.state is TurnState.PARKED:
             decided = yield from store.turn_control.answer_question(item.turn.key, now, principal, allowed=False)
             return decided is Decision.DONE

@@ -18,7 +18,7 @@ from palaver.model.value import value
 from palaver.store.people.api_tokens import Right
 from palaver.store.status.message_status import Reply
 from palaver.web.api.messages import IDEMPOTENCY_HEADER, check_idempotency_key
-from palaver.web.errors import error_text
+from palaver.web.errors import error_code, error_text, openai_problem, status_of
 from palaver.web.event_hub import HEARTBEAT_SECONDS
 from palaver.web.message_service import MessageService, check_not_empty, check_same_message
 from palaver.web.openai.conversations import ConversationFinder
@@ -158,8 +158,7 @@ class _Completion:
         except (PalaverError, HTTPException) as error:
             if not has_started:
                 raise
-            problem = {"message": error_text(error), "type": "server_error", "param": None, "code": None}
-            yield sse_line({"error": problem})
+            yield sse_line({"error": openai_problem(status_of(error), error_text(error), error_code(error))})
             return
         if (rest := text.rest(outcome.content)) or not has_started:
             yield writer.text(rest, is_first=not has_started)

@@ -13,12 +13,23 @@ from palaver.model.quotas import QuotaKind, period_end
 from palaver.model.transcript import Role
 from palaver.model.turn import InboxState, Turn, TurnState
 from palaver.model.value import value
+from palaver.protocols.agent import FailureKind
 from palaver.store.status.message_status import Reply
+from palaver.web.errors import OpenAIError
 from palaver.web.openai.schema import MODEL
 from palaver.web.services import Services
 
 _NO_RETRY = {"x-should-retry": "false"}
 """OpenAI's clients retry unless a response says otherwise."""
+_FAILURES = {
+    FailureKind.TRANSIENT.value: (503, "provider_unavailable"),
+    FailureKind.RATE_LIMITED.value: (429, "rate_limit_exceeded"),
+    FailureKind.REJECTED.value: (400, "invalid_prompt"),
+    FailureKind.OVERFLOW.value: (400, "context_length_exceeded"),
+    FailureKind.STUCK.value: (504, "timeout"),
+}
+"""The status and code of each kind of failure."""
+_TOO_LONG = "This conversation is longer than the model's context window, and summarising it failed. Start a new one."
 _PARAGRAPH = "\n\n"
 
 
@@ -57,7 +68,9 @@ def outcome_of(reply: Reply, services: Services) -> Outcome:
 def _failure(reply: Reply, turn: Turn, services: Services) -> HTTPException:
     text = _PARAGRAPH.join(reply.notices) or texts.SORRY
     if turn.quota is None:
-        return HTTPException(500, text, headers=_NO_RETRY)
+        status, code = _FAILURES.get(turn.failure or "", (500, "agent_failed"))
+        text = _TOO_LONG if turn.failure == FailureKind.OVERFLOW else text
+        return OpenAIError(status, text, code, _NO_RETRY)
     source, now = reply.received.inbound.source, services.clock.now()
     free = period_end(QuotaKind(turn.quota), now, services.engine.options.zones.find(source))
     retry_after = {"retry-after": str(math.ceil((free - now).total_seconds()))} if free else {}

@@ -2,7 +2,6 @@
 
 from starlette.responses import Response
 
-from palaver.model.turn import TurnState
 from palaver.web.pages.common import render, show_page
 from palaver.web.routes import WebRequest, page
 
@@ -21,8 +20,8 @@ async def home(request: WebRequest) -> Response:
 @page("/turns")
 async def turns(request: WebRequest) -> Response:
     found = await request.read(lambda principal: request.store.overview.list_open_turns(principal, _MAX_TURNS))
-    parked = [item for item in found if item.turn.state is TurnState.PARKED]
-    running = [item for item in found if item.turn.state is not TurnState.PARKED]
+    parked = [item for item in found if item.question]
+    running = [item for item in found if not item.question]
     return show_page(request, "turns.html", parked=parked, running=running)
 
 
