@@ -41,7 +41,7 @@ async def test_an_answer_grows_and_is_then_final() -> None:
     assert len(grown) > 2
     assert "".join(grown) == "Good morning, world."
     assert happened[-2:] == [
-        UsageReport(Usage(model=MODEL, input_tokens=12, output_tokens=7)),
+        UsageReport(Usage(model=MODEL, input_tokens=12, output_tokens=7, unpriced_tokens=19, prompt_tokens=19)),
         Final(text="Good morning, world."),
     ]
     (sent,) = provider.requests
@@ -186,7 +186,7 @@ async def test_a_summary_says_what_matters_and_counts_what_it_took() -> None:
         )
         gist = await agent.summarise(Excerpt(session="s", messages=messages, focus="honey"))
     assert gist.text == "They talked about bees."
-    assert gist.usage == Usage(model=MODEL, input_tokens=10, output_tokens=5)
+    assert gist.usage == Usage(model=MODEL, input_tokens=10, output_tokens=5, unpriced_tokens=15, prompt_tokens=15)
     told = provider.requests[0]["messages"][-1]["content"]
     for words in ("People: bees?", 'used look with {"x":1}', "Tool: buzz", "What matters most: honey"):
         assert words in told

@@ -17,15 +17,20 @@ async def test_prices_are_those_of_the_owner_then_those_that_are_built_in() -> N
     own = b'"openai:scripted": {input: 2, output: 10}'
     async with asked(Says(text="x", input_tokens=1_000, output_tokens=100), prices=own) as (agent, _):
         happened = await events(agent, request())
-    assert happened[-2] == UsageReport(Usage(model=MODEL, input_tokens=1_000, output_tokens=100, cost_micros=3_000))
+    spent = Usage(model=MODEL, input_tokens=1_000, output_tokens=100, cost_micros=3_000, prompt_tokens=1_100)
+    assert happened[-2] == UsageReport(spent)
 
 
 def test_what_is_built_in_says_nothing_about_a_server_of_ones_own() -> None:
-    used = RequestUsage(input_tokens=1_000, output_tokens=100)
+    used = RequestUsage(input_tokens=1_000, output_tokens=100, cache_read_tokens=300)
     known, unknown = "openai:gpt-5-mini", "openai:nobody-knows"
     assert Costs.of(None, is_custom_server=False).usage(known, used).cost_micros > 0
-    assert Costs.of(None, is_custom_server=False).usage(unknown, used).cost_micros == 0
-    assert Costs.of(None, is_custom_server=True).usage(known, used).cost_micros == 0
+    assert Costs.of(None, is_custom_server=False).usage(known, used).cached_tokens == 300
+    for is_own, name in ((False, unknown), (True, known)):
+        costs = Costs.of(None, is_custom_server=is_own)
+        spent = costs.usage(name, used)
+        assert (spent.cost_micros, spent.unpriced_tokens) == (0, 1_100)
+        assert not costs.knows(name)
 
 
 @pytest.mark.parametrize(

@@ -27,12 +27,13 @@ def test_by_person_model_and_day(tmp_path: Path, capsys: pytest.CaptureFixture[s
     args = ["usage", "--store", str(tmp_path / "p.db"), "--since", f"{NOON:%Y-%m-%d}"]
     assert main([*args, "--by", "person"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "person      turns  tokens in  tokens out  cost",
-        "telegram:7  2      20         10          0.0000",
-        "telegram:8  1      10         5           0.0000",
+        "person      turns  tokens in  cached  tokens out  cost",
+        "telegram:7  2      20         0       10          0.0000",
+        "telegram:8  1      10         0       5           0.0000",
     ]
     assert main([*args, "--by", "model", "--json"]) == 0
-    use = {"turns": 3, "input_tokens": 30, "output_tokens": 15, "cost_micros": 9}
+    tokens = {"input_tokens": 30, "output_tokens": 15, "cached_tokens": 0, "unpriced_tokens": 0}
+    use = {"turns": 3, **tokens, "cost_micros": 9}
     assert json.loads(capsys.readouterr().out) == {"model": [{"model": "", **use}]}
     assert main([*args, "--zone", "Pacific/Auckland"]) == 0
     assert "2026-03-02" in capsys.readouterr().out

@@ -95,6 +95,7 @@ class Condensing:
     window: int | None = None
     too_long: bool = False
     """It finds every conversation too long to be answered."""
+    prompt_tokens: int = 0
     go: asyncio.Event = field(default_factory=asyncio.Event)
     requests: list[Request] = field(default_factory=list[Request])
     passages: list[Excerpt] = field(default_factory=list[Excerpt])
@@ -104,7 +105,7 @@ class Condensing:
         if self.too_long:
             yield Failure(kind=FailureKind.OVERFLOW, detail="too long")
         else:
-            yield UsageReport(Usage(input_tokens=1, output_tokens=1))
+            yield UsageReport(Usage(input_tokens=1, output_tokens=1, prompt_tokens=self.prompt_tokens))
             last = heard(request).rpartition("\n\n")[2]  # a summary stands before it
             yield Final(text=f"answer to: {last}")
 

@@ -471,3 +471,18 @@ async def test_whatever_is_written_as_focus_harms_nothing(tmp_path: Path) -> Non
         await chat.hears(texts.compacted(2))
         await talk(chat, alice, "four")
         assert await here.store.read(violations()) == []
+
+
+async def test_the_size_that_the_provider_counted_decides(tmp_path: Path) -> None:
+    agent = ready(Condensing(window=10_000, prompt_tokens=8_499))
+    async with running(tmp_path / "p.db", agent=agent) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await talk(chat, alice, "one", "two", "three")
+        await here.settled()
+        assert not agent.passages
+        agent.prompt_tokens = 8_500
+        await talk(chat, alice, "four")
+        await until(lambda: bool(agent.passages))
+        await here.settled()
+        assert await here.rows("SELECT max(prompt_tokens) FROM turns") == [(8_500,)]

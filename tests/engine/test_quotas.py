@@ -140,3 +140,25 @@ async def test_without_caps_use_is_summed_up_now_and_then(tmp_path: Path) -> Non
 
 async def _is_summed_up(here: Bench) -> bool:
     return bool(await here.rows("SELECT 1 FROM usage WHERE input_tokens > 0"))
+
+
+async def test_a_money_cap_stops_at_usage_of_unknown_price(store_url: str) -> None:
+    async def unpriced(request: Request) -> AsyncGenerator[Event]:
+        yield UsageReport(Usage(model="m", input_tokens=60, output_tokens=40, cached_tokens=50, unpriced_tokens=100))
+        yield Final(text=f"answer to: {heard(request)}")
+
+    async with running(
+        store_url, agent=Scripted(unpriced), caps=_caps(person_day=Quota(cost_micros=5_000_000))
+    ) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "one")
+        await chat.hears("answer to: one")
+        await chat.say(alice, "two")
+        await chat.hears("You have reached your daily limit, because the price of the model is unknown.")
+        await chat.say(alice, "/usage")
+        await chat.hears("60 tokens in, 40 out (50 from the cache), at an unknown cost.")
+        assert await here.rows("SELECT max(cached_tokens), max(unpriced_tokens) FROM turns") == [(50, 100)]
+        assert await here.rows("SELECT cached_tokens, unpriced_tokens, cost_micros FROM sessions") == [(50, 100, 0)]
+        await here.store.transact(here.store.usage.sum_all_ended_turns())
+        assert await here.rows("SELECT cached_tokens, unpriced_tokens FROM usage WHERE model = 'm'") == [(50, 100)]

@@ -11,7 +11,7 @@ from palaver.agents.external import ExternalAgent
 from palaver.config.effective import effective_settings
 from palaver.config.loader import load, load_with_sources
 from palaver.config.model import Config
-from palaver.gateway.agents import AgentPool
+from palaver.gateway.agents import AgentPool, price_warnings
 from palaver.model.errors import InvalidInput
 from palaver.protocols.agent import Final
 from tests.agents.helpers import asked, events
@@ -146,3 +146,13 @@ def test_a_program_answers_in_a_real_gateway(tmp_path: Path) -> None:
         assert "a parrot" in answer.stdout, answer.stderr
     finally:
         place.close()
+
+
+def test_a_limit_on_money_over_a_model_of_unknown_price_says_so() -> None:
+    def warnings(model: str, caps: str) -> list[str]:
+        return price_warnings(configured(f"agent: {{name: model, model: '{model}', key: k}}\ncaps: {caps}"))
+
+    unknown = warnings("openai:nobody-knows", "{member: {day: {cost: 5}}}")
+    assert [line.partition(",")[0] for line in unknown] == ["The price of openai:nobody-knows is unknown"]
+    assert not warnings("openai:nobody-knows", "{day: {tokens: 5}}")
+    assert not warnings("openai:gpt-5-mini", "{day: {cost: 5}}")

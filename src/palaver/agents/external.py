@@ -176,7 +176,10 @@ def to_usage(line: WireUsage) -> Usage:
         model=line.model,
         input_tokens=line.input_tokens,
         output_tokens=line.output_tokens,
-        cost_micros=line.cost_micros,
+        cached_tokens=line.cached_tokens,
+        cost_micros=line.cost_micros or 0,
+        unpriced_tokens=line.input_tokens + line.output_tokens if line.cost_micros is None else 0,
+        prompt_tokens=line.prompt_tokens,
     )
 
 

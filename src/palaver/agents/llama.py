@@ -133,7 +133,8 @@ class _RequestLoop:
             return {"type": "failure", "kind": kind, "detail": f"llama.cpp refused with code {error.get('code')}"}
         usage = outcome.get("usage", {})
         counts = {"input_tokens": usage.get("prompt_tokens", 0), "output_tokens": usage.get("completion_tokens", 0)}
-        self._write(type="usage", id=name, model=Path(self._options.file).stem, **counts)
+        costs = {"cost_micros": 0, "prompt_tokens": sum(counts.values())}
+        self._write(type="usage", id=name, model=Path(self._options.file).stem, **counts, **costs)
         return {"type": "final", "text": "".join(pieces).strip()}
 
     def _write(self, **line: object) -> None:

@@ -89,7 +89,11 @@ class WireUsage(_Line, frozen=True, tag="usage"):
     model: str | None = None
     input_tokens: _Count = 0
     output_tokens: _Count = 0
-    cost_micros: _Count = 0
+    cached_tokens: _Count = 0
+    cost_micros: _Count | None = None
+    """None if the price is unknown."""
+    prompt_tokens: _Count = 0
+    """The size of the last prompt with its answer."""
 
 
 class WireApprovalNeeded(_Line, frozen=True, tag="approval_needed"):

@@ -251,7 +251,7 @@ def _print_totals(found: Stats) -> None:
         ("entries", str(total.entries)),
         ("turns", str(total.turns)),
         ("tokens", f"{total.input_tokens} in, {total.output_tokens} out"),
-        ("cost", _cost(total)),
+        ("cost", total.cost),
     ]
     if found.database_bytes is not None:
         facts.append(("database", f"{found.database_bytes / 1_000_000:.1f} MB"))
@@ -263,14 +263,10 @@ def _print_table(title: str, rows: list[tuple[str, Totals]]) -> None:
     print_rows(
         (title, "sessions", "open", "entries", "turns", "tokens in", "tokens out", "cost"),
         [
-            (name, *map(str, (t.sessions, t.open, t.entries, t.turns, t.input_tokens, t.output_tokens)), _cost(t))
+            (name, *map(str, (t.sessions, t.open, t.entries, t.turns, t.input_tokens, t.output_tokens)), t.cost)
             for name, t in rows
         ],
     )
-
-
-def _cost(totals: Totals) -> str:
-    return f"{totals.cost_micros / 1_000_000:.4f}"
 
 
 def _stats_fields(found: Stats) -> dict[str, object]:

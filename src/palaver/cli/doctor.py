@@ -13,7 +13,7 @@ from palaver.cli.output import FAILED, print_json, print_line, print_verdict
 from palaver.cli.shared_options import Json, StoreOption, ask, store_url
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load
-from palaver.gateway.agents import find_unavailable_agents
+from palaver.gateway.agents import find_unavailable_agents, price_warnings
 from palaver.model.errors import InvalidInput, StoreError
 from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.store.opening import sqlite_path
@@ -89,9 +89,11 @@ def _configuration() -> list[HealthCheck]:
 
 
 def _agents() -> list[HealthCheck]:
-    """Check that the configured agents can start."""
-    refused = [f"{'.'.join(way)}: {refusal}" for way, refusal in find_unavailable_agents(load(Path(), os.environ))]
-    return [HealthCheck(name="agent", ok=False, found=each, fix=_FIX) for each in refused]
+    """Check that the configured agents can start, and that their cost is known if it is limited."""
+    config = load(Path(), os.environ)
+    refused = [f"{'.'.join(way)}: {refusal}" for way, refusal in find_unavailable_agents(config)]
+    problems = refused or price_warnings(config)
+    return [HealthCheck(name="agent", ok=False, found=each, fix=_FIX) for each in problems]
 
 
 def _tool_servers() -> list[HealthCheck]:

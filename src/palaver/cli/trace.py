@@ -109,7 +109,7 @@ def _run_fields(run: TurnTrace, *, content: bool) -> dict[str, object]:
         **pick(run.turn, "number session state attempt worker lease_until started halted"),
         **pick(run, "ended stop reset session_before"),
         "error": run.turn.error,
-        **pick(run.usage, "model input_tokens output_tokens cost_micros"),
+        **pick(run.usage, "model input_tokens output_tokens cached_tokens cost_micros unpriced_tokens prompt_tokens"),
         "entries": [pick(entry, "seq role at text" if content else "seq role at") for entry in run.entries],
     }
 

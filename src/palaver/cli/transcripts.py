@@ -38,7 +38,7 @@ def session_fields(session: Session) -> dict[str, object]:
         "profile": session.key.profile,
         "platform": session.origin.platform,
         **pick(session, "owner parent state started ended end_reason last_human last_active"),
-        **pick(session.counters, "entries turns input_tokens output_tokens cost_micros"),
+        **pick(session.counters, "entries turns input_tokens output_tokens cached_tokens cost_micros unpriced_tokens"),
         "model": session.override and session.override.model,
     }
 

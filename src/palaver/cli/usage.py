@@ -44,7 +44,7 @@ def show_usage(
         return
     if found:
         print_rows(
-            (by.value, "turns", "tokens in", "tokens out", "cost"),
+            (by.value, "turns", "tokens in", "cached", "tokens out", "cost"),
             [(str(name) or _NOBODY[by], *_columns(spent)) for name, spent in found.items()],
         )
 
@@ -53,5 +53,5 @@ _NOBODY = {GroupBy.PERSON: "(nobody)", GroupBy.MODEL: "(not said)", GroupBy.DAY:
 
 
 def _columns(spent: UsageTotal) -> tuple[str, ...]:
-    tokens = map(str, (spent.turns, spent.input_tokens, spent.output_tokens))
-    return (*tokens, f"{spent.cost_micros / 1_000_000:.4f}")
+    tokens = map(str, (spent.turns, spent.input_tokens, spent.cached_tokens, spent.output_tokens))
+    return (*tokens, spent.cost)

@@ -103,5 +103,7 @@ def usage(store: Store, _invocation: Invocation, context: CommandContext) -> Sta
 
 def _describe(spent: UsageTotal) -> str:
     tokens = f"{spent.input_tokens} tokens in, {spent.output_tokens} out"
-    cost = f", at a cost of {spent.cost_micros / 1_000_000:.4f}" if spent.cost_micros else ""
-    return f"{counted(spent.turns, 'turn')}, {tokens}{cost}."
+    cached = f" ({spent.cached_tokens} from the cache)" if spent.cached_tokens else ""
+    price = f"a cost of {spent.cost}" if spent.cost_micros else "an unknown cost"
+    cost = f", at {price}" if spent.cost_micros or spent.unpriced_tokens else ""
+    return f"{counted(spent.turns, 'turn')}, {tokens}{cached}{cost}."

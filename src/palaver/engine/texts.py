@@ -1,5 +1,6 @@
 """Every sentence that the gateway says in a chat or to the agent."""
 
+from dataclasses import replace
 from zoneinfo import ZoneInfo
 
 from palaver.model.attachment import Attachment, format_size
@@ -104,12 +105,19 @@ _MEASURES = {
 def cap_notice(reached: QuotaReached, zone: ZoneInfo) -> str:
     """Say which limit is reached and when it ends, but not how much other people used."""
     used = "" if reached.measure is QuotaKind.DAY else f" ({_amount(reached)})"
+    if _is_unpriced(reached):
+        used = ", because the price of the model is unknown"
     return f"You have reached {_MEASURES[reached.measure]}{used}. {_again(reached, zone)}"
 
 
 def cap_error(reached: QuotaReached) -> str:
     """Return what the turn records as its error."""
     return f"{_CAPPED}{reached.measure}: {_amount(reached)} used"
+
+
+def _is_unpriced(reached: QuotaReached) -> bool:
+    """Return whether only usage of unknown price uses up the limit."""
+    return not reached.cap.is_reached(replace(reached.spent, unpriced_tokens=0))
 
 
 _CAPPED = "over the cap of "
@@ -119,7 +127,8 @@ def _amount(reached: QuotaReached) -> str:
     cap, spent = reached.cap, reached.spent
     if cap.tokens is not None and spent.tokens >= cap.tokens:
         return f"{spent.tokens} of {cap.tokens} tokens"
-    return f"{spent.cost_micros / 1_000_000:.2f} of {(cap.cost_micros or 0) / 1_000_000:.2f}"
+    unknown = " + unknown" if spent.unpriced_tokens else ""
+    return f"{spent.cost_micros / 1_000_000:.2f}{unknown} of {(cap.cost_micros or 0) / 1_000_000:.2f}"
 
 
 def _again(reached: QuotaReached, zone: ZoneInfo) -> str:

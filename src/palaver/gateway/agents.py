@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from palaver.agents.echo import EchoAgent
@@ -25,7 +26,7 @@ from palaver.config.model import Config
 from palaver.engine.options import Agents
 from palaver.engine.retry import log_error
 from palaver.model.errors import InvalidInput
-from palaver.protocols.agent import Agent, Closable, Retiring
+from palaver.protocols.agent import Agent, Closable, Priced, Retiring
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +78,24 @@ def find_unavailable_agents(config: Config) -> Iterator[tuple[tuple[str, ...], I
             build_agent(choice)
         except InvalidInput as refusal:
             yield path, refusal
+
+
+def price_warnings(config: Config) -> list[str]:
+    """Return what to know about limits on money, if a model has no known price."""
+    rules = config.caps.rules()
+    caps = (cap for quotas in (rules.caps, *rules.roles.values()) for cap in quotas.values())
+    if all(cap.cost_micros is None for cap in caps):
+        return []
+    models: dict[str, None] = {}
+    for choice in (config.agent, *_profile_agents(config).values()):
+        with suppress(InvalidInput):  # reported by find_unavailable_agents
+            agent = build_agent(choice)
+            models |= dict.fromkeys(agent.unpriced_models() if isinstance(agent, Priced) else ())
+    return [
+        f"The price of {model} is unknown, so the limits on cost in caps stop after its first answer. "
+        "Add its price to the file named in prices, or limit tokens instead."
+        for model in models
+    ]
 
 
 def build_agent(choice: AgentConfig) -> Agent:

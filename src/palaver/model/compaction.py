@@ -23,9 +23,14 @@ def estimate_tokens(*entries: Entry) -> int:
     return tokens
 
 
-def needs_compaction(entries: Sequence[Entry], token_limit: float, message_limit: int) -> bool:
-    """Return whether a conversation has too many entries, or too many tokens for the model."""
-    return len(entries) >= message_limit or estimate_tokens(*entries) >= token_limit
+def needs_compaction(
+    entries: Sequence[Entry], token_limit: float, message_limit: int, *, prompt_tokens: int = 0
+) -> bool:
+    """Return whether a conversation has too many entries, or too many tokens for the model.
+
+    `prompt_tokens` is the size of the last prompt as the provider counted it, with instructions and tools.
+    """
+    return len(entries) >= message_limit or max(estimate_tokens(*entries), prompt_tokens) >= token_limit
 
 
 @value

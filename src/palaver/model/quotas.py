@@ -23,14 +23,17 @@ class QuotaKind(StrEnum):
 
 @value
 class Quota:
-    """No turn begins once this much is used. None means unlimited."""
+    """No turn begins once this much is used. None means unlimited.
+
+    Usage of unknown price could cost anything, so it uses up a limit on money.
+    """
 
     tokens: int | None = None
     cost_micros: int | None = None
 
     def is_reached(self, spent: UsageTotal) -> bool:
         return (self.tokens is not None and spent.tokens >= self.tokens) or (
-            self.cost_micros is not None and spent.cost_micros >= self.cost_micros
+            self.cost_micros is not None and (spent.cost_micros >= self.cost_micros or spent.unpriced_tokens > 0)
         )
 
 

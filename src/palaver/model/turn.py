@@ -209,14 +209,23 @@ class Usage:
     model: str | None = None
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_tokens: int = 0
+    """Input tokens that the provider read from its cache."""
     cost_micros: int = 0
+    unpriced_tokens: int = 0
+    """Tokens whose price is unknown: the cost does not include them."""
+    prompt_tokens: int = 0
+    """The size of the last prompt with its answer, instructions and tools included; 0 if unknown."""
 
     def plus(self, more: "Usage") -> "Usage":
         return Usage(
             model=more.model or self.model,
             input_tokens=self.input_tokens + more.input_tokens,
             output_tokens=self.output_tokens + more.output_tokens,
+            cached_tokens=self.cached_tokens + more.cached_tokens,
             cost_micros=self.cost_micros + more.cost_micros,
+            unpriced_tokens=self.unpriced_tokens + more.unpriced_tokens,
+            prompt_tokens=more.prompt_tokens or self.prompt_tokens,
         )
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "FailureKind",
     "Final",
     "GeneratedText",
+    "Priced",
     "Request",
     "Retiring",
     "Summarising",
@@ -175,6 +176,15 @@ class Retiring(Protocol):
 class Closable(Protocol):
     async def close(self) -> None:
         """Release everything: the gateway stops, and no turn runs."""
+        ...
+
+
+@runtime_checkable
+class Priced(Protocol):
+    """An agent that knows what its models cost."""
+
+    def unpriced_models(self) -> Sequence[str]:
+        """Return the models whose price is unknown."""
         ...
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -192,15 +193,17 @@ def entries_of(bodies: Iterable[bytes]) -> list[Entry]:
 
 # Sessions
 
+USAGE_COLUMNS = ("input_tokens", "output_tokens", "cached_tokens", "cost_micros", "unpriced_tokens")
+"""What a turn, a session and a sum of usage count."""
+counted = attrgetter(*USAGE_COLUMNS)
 SESSION_COLUMNS = (
     "s.no, s.id, s.key, s.owner, s.origin, s.title, s.parent, s.started, s.ended, s.end_reason, s.last_human,"
-    " s.last_active, s.next_seq, s.turns, s.input_tokens, s.output_tokens, s.cost_micros, s.override"
+    f" s.last_active, s.override, s.next_seq, s.turns, {', '.join(f's.{column}' for column in USAGE_COLUMNS)}"
 )
 
 
 def session_of(row: Row) -> Session:
-    (no, id_, key, owner, origin, title, parent, started, ended, reason, human, active, seq, turns, *rest) = row
-    input_tokens, output_tokens, cost, override = rest
+    (no, id_, key, owner, origin, title, parent, started, ended, reason, human, active, override, seq, *used) = row
     return Session(
         number=no,
         id=id_,
@@ -214,13 +217,7 @@ def session_of(row: Row) -> Session:
         end_reason=reason and EndReason(reason),
         last_human=instant(human),
         last_active=instant(active),
-        counters=Counters(
-            entries=seq - 1,
-            turns=turns,
-            input_tokens=input_tokens,
-            output_tokens=output_tokens,
-            cost_micros=cost,
-        ),
+        counters=Counters(entries=seq - 1, **dict(zip(("turns", *USAGE_COLUMNS), used, strict=True))),
         override=ModelOverride(**from_json(override)) if override else None,
     )
 

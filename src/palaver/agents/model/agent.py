@@ -122,6 +122,10 @@ class ModelAgent:
     def models(self) -> Sequence[ModelOverride]:
         return self.clients.choices()
 
+    def unpriced_models(self) -> Sequence[str]:
+        clients = (self.clients.default, *self.clients.others.values())
+        return [client.name for client in clients if not self.costs.knows(client.name)]
+
     def context_window(self, override: ModelOverride | None) -> int | None:
         return self.options.context_window or self.clients.choose(override).context_window
 

@@ -61,23 +61,31 @@ class Costs:
             ) from error
 
     def usage(self, name: str, used: RequestUsage) -> Usage:
+        cost, tokens = self._micros(name, used), used.input_tokens + used.output_tokens
         return Usage(
             model=name,
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,
-            cost_micros=self._micros(name, used),
+            cached_tokens=used.cache_read_tokens,
+            cost_micros=cost or 0,
+            unpriced_tokens=tokens if cost is None else 0,
+            prompt_tokens=tokens,
         )
 
-    def _micros(self, name: str, used: RequestUsage) -> int:
-        """Return the cost in millionths; 0 if the price is unknown."""
+    def knows(self, name: str) -> bool:
+        """Return whether `provider:model` has a price."""
+        return self._micros(name, RequestUsage(input_tokens=1, output_tokens=1)) is not None
+
+    def _micros(self, name: str, used: RequestUsage) -> int | None:
+        """Return the cost in millionths; None if the price is unknown."""
         if name in self.own:
             return self.own[name].micros(used)
         if self.is_custom_server:
-            return 0
+            return None
         provider, _, model = name.partition(":")
         price_usage: Any = used
         try:
             price = calc_price(price_usage, model, provider_id=_ALIASES.get(provider, provider))
         except (LookupError, ValueError):
-            return 0
+            return None
         return round(price.total_price * _MILLION)

@@ -57,7 +57,7 @@ class TurnCompletion:
                     *self.ctx.replies.files(running.source, files),
                 ]
                 await self.settle(running, [entry], replies)
-                running.answer = outcome
+                running.answer, running.prompt_tokens = outcome, running.usage.prompt_tokens
             case Failure():
                 await self._fail(running, outcome)
             case ApprovalNeeded():

@@ -130,6 +130,8 @@ class RunningTurn:
     agent_run: AgentRun | None = None
     answer: Final | None = None
     """The answer, once it is stored."""
+    prompt_tokens: int = 0
+    """The size of the prompt that led to the answer; 0 if unknown."""
     summary_usage: Usage = field(default_factory=Usage)
     is_over: bool = False
     """Ignore what the agent still says."""

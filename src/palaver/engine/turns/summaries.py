@@ -74,7 +74,12 @@ class Compaction:
         if running.answer is None or shown is None or not supports(agent, Summarising):
             return False
         window = agent.context_window(shown.session.override) or options.context_window
-        is_due = needs_compaction(shown.entries, options.context_percent / 100 * window, options.message_limit)
+        is_due = needs_compaction(
+            shown.entries,
+            options.context_percent / 100 * window,
+            options.message_limit,
+            prompt_tokens=running.prompt_tokens,
+        )
         is_due = is_due and not self._is_postponed(running.turn.session)
         return is_due and _can_compact(shown.entries)
 

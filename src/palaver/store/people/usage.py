@@ -9,7 +9,7 @@ from palaver.db.transaction import Lock, Row, Statements, Value, transaction
 from palaver.model.session import Principal, UsageTotal
 from palaver.model.turn import Turn, Usage
 from palaver.store.queue.inbox import OPEN_TURN
-from palaver.store.records import instant, micros, placeholders
+from palaver.store.records import USAGE_COLUMNS, counted, instant, micros, placeholders
 
 
 class GroupBy(StrEnum):
@@ -22,20 +22,20 @@ SLOT_MICROS = 15 * 60 * 1_000_000
 """A quarter of an hour: every time zone of today is a multiple of it away from UTC."""
 _TURNS_PER_BATCH = 256
 _SUMS_LOCK = Lock("usage")
-_COUNTED = ("turns", "input_tokens", "output_tokens", "cost_micros")
+_COUNTED = ("turns", *USAGE_COLUMNS)
 _SUMS = ", ".join(f"coalesce(sum({column}), 0)" for column in _COUNTED)
 _COLUMNS = f"identity, slot, model, {', '.join(_COUNTED)}"
 _ON_CONFLICT_ADD = "ON CONFLICT (identity, slot, model) DO UPDATE SET " + ", ".join(
     f"{column} = usage.{column} + excluded.{column}" for column in _COUNTED
 )
-_ADD = f"INSERT INTO usage ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?) {_ON_CONFLICT_ADD}"
+_ADD = f"INSERT INTO usage ({_COLUMNS}) VALUES (?, ?, ?{', ?' * len(_COUNTED)}) {_ON_CONFLICT_ADD}"
 
 
 def _row(at: str, turns: int) -> str:
     """Return the columns that make a turn a row of `usage`."""
     return (
         f"coalesce(t.identity, '') AS identity, t.{at} / {SLOT_MICROS} AS slot, coalesce(t.model, '') AS model,"
-        f" {turns} AS turns, t.input_tokens, t.output_tokens, t.cost_micros"
+        f" {turns} AS turns, {', '.join(f't.{column}' for column in USAGE_COLUMNS)}"
     )
 
 
@@ -77,8 +77,7 @@ def sum_all_ended_turns() -> Statements[None]:
 @transaction
 def add(identity: str | None, usage: Usage, now: datetime) -> Statements[None]:
     """Add usage of a turn that is already in the sums."""
-    tokens = (usage.input_tokens, usage.output_tokens, usage.cost_micros)
-    yield _ADD, (identity or "", micros(now) // SLOT_MICROS, usage.model or "", 0, *tokens)
+    yield _ADD, (identity or "", micros(now) // SLOT_MICROS, usage.model or "", 0, *counted(usage))
 
 
 @transaction
@@ -97,7 +96,7 @@ def uncount_turn(turn: Turn) -> Statements[None]:
     yield "UPDATE sessions SET turns = turns - 1 WHERE no = ?", (turn.session_number,)
     yield (
         f"INSERT INTO usage ({_COLUMNS})"
-        f" SELECT coalesce(identity, ''), ended / {SLOT_MICROS}, coalesce(model, ''), -1, 0, 0, 0"
+        f" SELECT coalesce(identity, ''), ended / {SLOT_MICROS}, coalesce(model, ''), -1{', 0' * len(USAGE_COLUMNS)}"
         f" FROM turns WHERE no = ? {_ON_CONFLICT_ADD}",
         (turn.number,),
     )
@@ -149,16 +148,15 @@ _LAST_SLOT = 1 << 62
 
 def _days(rows: Sequence[Row], zone: tzinfo) -> dict[str | date, UsageTotal]:
     days: dict[date, list[int]] = {}
-    for slot, *counted in reversed(rows):
+    for slot, *amounts in reversed(rows):
         day = days.setdefault(instant(slot * SLOT_MICROS).astimezone(zone).date(), [0] * len(_COUNTED))
-        day[:] = map(operator.add, day, counted)
+        day[:] = map(operator.add, day, amounts)
     return {day: _total_of(counted) for day, counted in days.items()}
 
 
 def _total_of(row: Iterable[int]) -> UsageTotal:
     # PostgreSQL sums integers into decimals.
-    turns, input_tokens, output_tokens, cost = map(int, row)
-    return UsageTotal(turns=turns, input_tokens=input_tokens, output_tokens=output_tokens, cost_micros=cost)
+    return UsageTotal(**dict(zip(_COUNTED, map(int, row), strict=True)))
 
 
 @transaction

@@ -29,13 +29,27 @@ from palaver.store.queue.inbox import (
     remove_ready_if_empty,
 )
 from palaver.store.queue.welcome import welcome
-from palaver.store.records import INBOX_COLUMNS, TURN_COLUMNS, Prepared, micros, prepare, received_of, turn_of
+from palaver.store.records import (
+    INBOX_COLUMNS,
+    TURN_COLUMNS,
+    USAGE_COLUMNS,
+    Prepared,
+    counted,
+    micros,
+    prepare,
+    received_of,
+    turn_of,
+)
 from palaver.store.results import Begun, Held, Opening
 
 _NOTIFY_INBOX = Notify(INBOX)
 _FIRST_READ = 2
 """A turn mostly takes the first waiting message; only otherwise does it need to read more of them."""
 _NO_USAGE = Usage()
+_ADD_USAGE = ", ".join(f"{column} = {column} + ?" for column in USAGE_COLUMNS)
+_COUNT = (
+    f"model = coalesce(?, model), {_ADD_USAGE}, prompt_tokens = coalesce(nullif(CAST(? AS BIGINT), 0), prompt_tokens)"
+)
 
 
 @transaction
@@ -173,11 +187,10 @@ def _entry(received: Received) -> Entry:
 def _write(turn: Turn, entries: Sequence[Prepared], spent: Usage = _NO_USAGE, *, turns: int = 0) -> Statements[int]:
     """Write entries and counters; return the seq of the first entry. Raise StaleFence under an older fence."""
     rows = yield (
-        "UPDATE sessions SET next_seq = next_seq + ?, turns = turns + ?,"
-        " input_tokens = input_tokens + ?, output_tokens = output_tokens + ?, cost_micros = cost_micros + ?"
+        f"UPDATE sessions SET next_seq = next_seq + ?, turns = turns + ?, {_ADD_USAGE}"
         " WHERE no = (SELECT session_no FROM turns WHERE no = ? AND fence = ? AND state = 'running' /*pg FOR UPDATE*/)"
         " RETURNING next_seq",
-        (len(entries), turns, *_tokens(spent), turn.number, turn.fence),
+        (len(entries), turns, *counted(spent), turn.number, turn.fence),
     )
     _refuse_stale(turn, rows)
     first_seq: int = rows[0][0] - len(entries)
@@ -255,7 +268,7 @@ def _settle(
     first_seq = yield from _write(turn, entries, spent, turns=1)
     yield (
         f"UPDATE turns SET state = ?, ended = ?, error = ?, {_COUNT} WHERE no = ?",
-        (state.value, micros(now), error, spent.model, *_tokens(spent), turn.number),
+        (state.value, micros(now), error, spent.model, *counted(spent), spent.prompt_tokens, turn.number),
     )
     if any(why):
         yield (
@@ -269,12 +282,6 @@ def _settle(
     return first_seq
 
 
-_COUNT = (
-    "model = coalesce(?, model), input_tokens = input_tokens + ?, output_tokens = output_tokens + ?,"
-    " cost_micros = cost_micros + ?"
-)
-
-
 @transaction
 def charge_later_usage(turn: Turn, spent: Usage, now: datetime) -> Statements[None]:
     """Count usage for a turn that has ended, such as that of a title. The turn's own figures stay."""
@@ -283,14 +290,9 @@ def charge_later_usage(turn: Turn, spent: Usage, now: datetime) -> Statements[No
     rows = yield "SELECT identity FROM turns WHERE no = ?", (turn.number,)
     yield from add_usage(rows[0][0] if rows else None, spent, now)
     yield (
-        "UPDATE sessions SET input_tokens = input_tokens + ?, output_tokens = output_tokens + ?,"
-        " cost_micros = cost_micros + ? WHERE no = ?",
-        (*_tokens(spent), turn.session_number),
+        f"UPDATE sessions SET {_ADD_USAGE} WHERE no = ?",
+        (*counted(spent), turn.session_number),
     )
-
-
-def _tokens(usage: Usage) -> tuple[int, int, int]:
-    return usage.input_tokens, usage.output_tokens, usage.cost_micros
 
 
 @transaction
@@ -317,7 +319,7 @@ def halt(
         " WHERE no = ? AND fence = ? AND state = 'running' RETURNING no",
         (
             *(advance(turn.state, state).value, micros(now), error, asked),
-            *(spent.model, *_tokens(spent)),
+            *(spent.model, *counted(spent), spent.prompt_tokens),
             *(turn.number, turn.fence),
         ),
     )

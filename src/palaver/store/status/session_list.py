@@ -3,19 +3,17 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple
 from datetime import UTC, date, datetime, timedelta, tzinfo
-from operator import add
 
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.errors import BadArgument
-from palaver.model.session import TITLE_LIMIT, Principal, Session, SessionState
+from palaver.model.session import TITLE_LIMIT, Counters, Principal, Session, SessionState
 from palaver.model.text import one_line
 from palaver.model.value import value
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import Filter, visible_to
 from palaver.store.people.usage import SLOT_MICROS
-from palaver.store.records import SESSION_COLUMNS, instant, micros, placeholders, session_of
+from palaver.store.records import SESSION_COLUMNS, USAGE_COLUMNS, instant, micros, placeholders, session_of
 from palaver.store.results import Preview
 
 
@@ -199,22 +197,17 @@ def list_session_ids(
 # Statistics
 
 
-@value(kw_only=False)
-class Totals:
+@value
+class Totals(Counters):
     sessions: int = 0
     open: int = 0
-    entries: int = 0
-    turns: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost_micros: int = 0
 
     @property
     def ended(self) -> int:
         return self.sessions - self.open
 
     def __add__(self, other: "Totals") -> "Totals":
-        return Totals(*map(add, astuple(self), astuple(other)))
+        return Totals(**{name: getattr(self, name) + getattr(other, name) for name in _SUMS})
 
 
 @value
@@ -229,10 +222,13 @@ class Stats:
     """Only for the operator."""
 
 
-_SUMS = (
-    "count(*), sum(CASE WHEN s.ended IS NULL THEN 1 ELSE 0 END), sum(s.next_seq - 1), sum(s.turns),"
-    " sum(s.input_tokens), sum(s.output_tokens), sum(s.cost_micros)"
-)
+_SUMS = {
+    "sessions": "count(*)",
+    "open": "sum(CASE WHEN s.ended IS NULL THEN 1 ELSE 0 END)",
+    "entries": "sum(s.next_seq - 1)",
+    **{column: f"sum(s.{column})" for column in ("turns", *USAGE_COLUMNS)},
+}
+_SELECT_SUMS = ", ".join(_SUMS.values())
 
 
 @transaction
@@ -240,7 +236,7 @@ def stats(principal: Principal, *, zone: tzinfo = UTC, since: datetime | None = 
     """Sum up the sessions that the principal may see, by day and week of the zone, from `since` on."""
     seen = visible_to(principal)
     platforms = yield (
-        f"SELECT s.platform, {_SUMS} FROM sessions s WHERE {seen.sql} GROUP BY s.platform ORDER BY s.platform",
+        f"SELECT s.platform, {_SELECT_SUMS} FROM sessions s WHERE {seen.sql} GROUP BY s.platform ORDER BY s.platform",
         seen.values,
     )
     by_platform = {row[0]: _totals(row) for row in platforms}
@@ -256,7 +252,7 @@ def stats(principal: Principal, *, zone: tzinfo = UTC, since: datetime | None = 
 
 def _days(seen: Filter, zone: tzinfo, since: datetime | None) -> Statements[list[tuple[date, Totals]]]:
     rows = yield (
-        f"SELECT s.started / {SLOT_MICROS}, {_SUMS} FROM sessions s WHERE {seen.sql}"
+        f"SELECT s.started / {SLOT_MICROS}, {_SELECT_SUMS} FROM sessions s WHERE {seen.sql}"
         f"{'' if since is None else ' AND s.started >= ?'} GROUP BY 1 ORDER BY 1",
         (*seen.values, *(() if since is None else (micros(since),))),
     )
@@ -264,7 +260,7 @@ def _days(seen: Filter, zone: tzinfo, since: datetime | None) -> Statements[list
 
 
 def _totals(row: Row) -> Totals:
-    return Totals(*map(int, row[1:]))  # PostgreSQL sums integers into decimals
+    return Totals(**dict(zip(_SUMS, map(int, row[1:]), strict=True)))  # PostgreSQL sums integers into decimals
 
 
 def _sum_by_date(days: Iterable[tuple[date, Totals]]) -> dict[date, Totals]:

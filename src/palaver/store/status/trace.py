@@ -24,6 +24,7 @@ from palaver.store.records import (
     DELIVERY_COLUMNS,
     SELECT_RECEIVED,
     TURN_COLUMNS,
+    USAGE_COLUMNS,
     delivery_of,
     entries_of,
     from_json,
@@ -255,24 +256,26 @@ def _in(kinds: Iterable[CauseKind]) -> str:
     return ", ".join(f"'{kind.value}'" for kind in sorted(kinds))
 
 
+_USAGE = ("model", *USAGE_COLUMNS, "prompt_tokens")
+
+
 @transaction
 def visible_turn(number: int, principal: Principal) -> Statements[TurnTrace | None]:
     """Return a turn without its entries, or None unless the principal may see its session."""
     seen = visible_to(principal)
     rows = yield (
-        f"SELECT {TURN_COLUMNS}, t.ended, t.stopped_by, t.stopped_at, t.model,"
-        " t.input_tokens, t.output_tokens, t.cost_micros"
+        f"SELECT {TURN_COLUMNS}, t.ended, t.stopped_by, t.stopped_at, {', '.join(f't.{name}' for name in _USAGE)}"
         f" FROM turns t JOIN sessions s ON s.no = t.session_no WHERE t.no = ? AND {seen.sql}",
         (number, *seen.values),
     )
     if not rows:
         return None
-    *columns, ended, by, at, model, input_tokens, output_tokens, cost = rows[0]
+    *columns, ended, by, at = rows[0][: -len(_USAGE)]
     return TurnTrace(
         turn=turn_of(tuple(columns)),
         ended=instant_or_none(ended),
         stop=stop_text(by, at),
-        usage=Usage(model=model, input_tokens=input_tokens, output_tokens=output_tokens, cost_micros=cost),
+        usage=Usage(**dict(zip(_USAGE, rows[0][-len(_USAGE) :], strict=True))),
     )
 
 

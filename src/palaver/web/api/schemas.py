@@ -19,8 +19,12 @@ class UsageSchema(Schema, frozen=True, kw_only=True):
     turns: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_tokens: int = 0
+    """Input tokens that were read from the provider's cache."""
     cost_micros: int = 0
     """Millionths of the price table's currency."""
+    unpriced_tokens: int = 0
+    """Tokens whose price is unknown: the cost does not include them."""
 
 
 class SessionSchema(Schema, frozen=True, kw_only=True):

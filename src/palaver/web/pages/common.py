@@ -82,10 +82,6 @@ def _exactly(at: datetime, view: Viewpoint) -> str:
     return f"{at.astimezone(view.zone):%Y-%m-%d %H:%M:%S %Z}"
 
 
-def _cost(micros: int) -> str:
-    return f"{micros / 1_000_000:,.4f}"
-
-
 def _make_environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
@@ -96,9 +92,7 @@ def _make_environment() -> Environment:
     )
     environment.globals["asset"] = asset
     filters = cast("dict[str, Callable[..., str]]", environment.filters)
-    filters.update(
-        shown=escape_invisible, legible=legible, line=_line, when=_when, exactly=_exactly, cost=_cost, size=format_size
-    )
+    filters.update(shown=escape_invisible, legible=legible, line=_line, when=_when, exactly=_exactly, size=format_size)
     return environment
 
 
