@@ -100,6 +100,41 @@ async def _run(connection: Connection, statement: Statement) -> list[Row]:
     return await connection.fetch(to_postgres(sql), *storable(values))
 
 
+async def _refuse_transaction_pooler(url: str) -> None:
+    """Raise StoreError if a pooler lends us a server process for each transaction: then nothing can listen.
+
+    A pooler does not know the server process when we log in. Whether it lends the one that was used last or first, some
+    of these transactions get another process than ours, or ours serves another connection.
+    """
+    first: Connection = await _asyncpg.connect(url, timeout=10, statement_cache_size=0)
+    try:
+        process = await _serving_process(first)
+        if process == first.get_server_pid():
+            return
+        second: Connection = await _asyncpg.connect(url, timeout=10, statement_cache_size=0)
+        try:
+            ours = {await _serving_process(first)}
+            other = await _serving_process(second)
+            ours.add(await _serving_process(first))
+        finally:
+            second.terminate()
+    finally:
+        first.terminate()
+    if ours != {process} or other == process:
+        raise StoreError(
+            "a connection pooler in transaction mode stands before PostgreSQL, and Palaver needs connections of its own:"
+            " connect to PostgreSQL itself, or set pool_mode = session in the pooler"
+        )
+
+
+async def _serving_process(connection: Connection) -> int:
+    """Return the process that serves a transaction of this connection."""
+    await connection.execute("BEGIN", timeout=_RECONNECT_TIMEOUT_SECONDS)
+    process = await connection.fetchval("SELECT pg_backend_pid()", timeout=_RECONNECT_TIMEOUT_SECONDS)
+    await connection.execute("COMMIT", timeout=_RECONNECT_TIMEOUT_SECONDS)
+    return process
+
+
 async def _set_timeouts(connection: Connection) -> None:
     for name, limit in SESSION_TIMEOUTS.items():
         await connection.execute("SELECT set_config(name, $2, false) FROM pg_settings WHERE name = $1", name, limit)
@@ -129,6 +164,7 @@ class PostgresDatabase(Notifier):
 
     async def open(self) -> None:
         try:
+            await _refuse_transaction_pooler(self._url)
             self._pool = await _asyncpg.create_pool(
                 self._url,
                 min_size=1,
