@@ -1,4 +1,4 @@
-"""A connection pooler between Palaver and PostgreSQL, as PgBouncer is one: lends a server per transaction or session."""
+"""A connection pooler before PostgreSQL, like PgBouncer: it lends a server per transaction or per session."""
 
 import asyncio
 import struct

@@ -122,7 +122,7 @@ async def _refuse_transaction_pooler(url: str) -> None:
         first.terminate()
     if ours != {process} or other == process:
         raise StoreError(
-            "a connection pooler in transaction mode stands before PostgreSQL, and Palaver needs connections of its own:"
+            "a connection pooler in transaction mode stands before PostgreSQL, but Palaver needs its own connections:"
             " connect to PostgreSQL itself, or set pool_mode = session in the pooler"
         )
 
