@@ -5,9 +5,10 @@ from enum import Enum
 from typing import NamedTuple
 
 from palaver.config.loader import Loaded
-from palaver.config.nodes import FieldPath, Position, dotted_path
+from palaver.config.nodes import Position, dotted_path
 from palaver.config.secrets import SET, is_secret_option, mask_secrets
 from palaver.config.types import Section
+from palaver.model.value import FieldPath
 
 
 class Setting(NamedTuple):

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from palaver.config.nodes import FieldPath, Node, Position, dotted_path
+from palaver.config.nodes import Node, Position, dotted_path
 from palaver.model.errors import InvalidInput, invalid_message
-from palaver.model.value import value
+from palaver.model.value import FieldPath, value
 
 
 @value

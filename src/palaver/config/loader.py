@@ -81,7 +81,7 @@ def load_with_sources(
     )
     if mistakes:
         raise MalformedConfig(mistakes)
-    config = Config.model_validate(done.node.plain())
+    config = Config.model_validate(done.node.plain()).written_in(done.node)
     return Loaded(config=config, sources=done.node, warnings=tuple(done.warnings))
 
 

@@ -3,14 +3,15 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
-from typing import TypeVar
+from typing import Self, TypeVar
 from zoneinfo import ZoneInfo
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from palaver.config.accounts import Accounts, Hooks
 from palaver.config.agents import AgentConfig, EchoAgentConfig
 from palaver.config.limits import LimitsConfig
+from palaver.config.nodes import Node, Positions
 from palaver.config.quotas import (
     API_OWNER,
     TERMINAL_OWNER,
@@ -148,9 +149,15 @@ class Config(ChatConfig):
     hooks: Hooks = Field(default=(), description="Functions to call on events.")
     tools: ToolsConfig = Field(default=ToolsConfig(), description="Which tools the agent can use.")
     limits: LimitsConfig = Field(default=LimitsConfig(), description="Limits on time, number and size.")
+    _positions: Positions = PrivateAttr(default=Positions())
 
     def options(self) -> Options:
-        rules = (route.rule(name) for name, profile in self.profiles.items() for route in profile.serves)
+        rules = (
+            route.rule(name, number)
+            for name, profile in self.profiles.items()
+            for number, route in enumerate(profile.serves)
+        )
+        grants = (choice.grant(number) for number, choice in enumerate(self.grants))
         return Options(
             scopes=self._layers("scope", lambda place: replace(self._scope(), **_chosen(place.scope))),
             resets=self._layers("reset", lambda place: replace(self._reset(), **_chosen(place.reset))),
@@ -161,14 +168,20 @@ class Config(ChatConfig):
             attention=self._layers("attention", lambda place: replace(self._attention(), **_chosen(place.attention))),
             pairing=self._layers("pairing", lambda place: place.pairing),
             profiles=tuple(rules),
-            grants=(TERMINAL_OWNER, WEB_OWNER, API_OWNER, *(choice.grant() for choice in self.grants)),
+            grants=(TERMINAL_OWNER, WEB_OWNER, API_OWNER, *grants),
             command_roles=self.commands,
             caps=self.caps.rules(),
             acknowledges=self.acknowledges,
             titles=self.titles,
             tools=self.tools.rules({name: platform.tools for name, platform in self.platforms.items()}),
+            written_at=self._positions.find,
             **dict(self.limits),
         )
+
+    def written_in(self, sources: Node) -> Self:
+        """Keep the positions where the settings were written, and return this configuration."""
+        self._positions = Positions(sources)
+        return self
 
     def _scope(self) -> Scope:
         return Scope(**dict(self.scope))

@@ -1,12 +1,12 @@
 """Configuration values, each with the position where it was written."""
 
 from collections.abc import Sequence
+from dataclasses import field
 from pathlib import Path
 
 from palaver.model.text import escape_invisible
-from palaver.model.value import value
+from palaver.model.value import FieldPath, value
 
-FieldPath = tuple[str | int, ...]
 PlainValue = str | dict[str, "PlainValue"] | list["PlainValue"]
 
 
@@ -67,6 +67,18 @@ class Node:
     def nearest(self, path: Sequence[str | int]) -> "Node":
         """Return the node at `path`, or its closest existing parent."""
         return self.at(path) or self.nearest(path[:-1])
+
+
+@value(kw_only=False)
+class Positions:
+    """Where settings were written. All are equal: a position changes no setting."""
+
+    root: Node | None = field(default=None, compare=False)
+
+    def find(self, path: FieldPath) -> str:
+        """Return file and line, or the variable; nothing if the setting has its default."""
+        node = self.root.at(path) if self.root else None
+        return str(node.position) if node and (node.position.file or node.position.variable) else ""
 
 
 def merge(lower: Node, upper: Node) -> Node:

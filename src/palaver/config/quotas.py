@@ -71,8 +71,8 @@ class RouteConfig(Section):
     chat_id: MaybeName = Field(default=None, description="Only in this chat and its threads.")
     thread_id: MaybeName = Field(default=None, description="Only in this thread.")
 
-    def rule(self, profile: str) -> ProfileRule:
-        return ProfileRule(profile=profile, **dict(self))
+    def rule(self, profile: str, number: int) -> ProfileRule:
+        return ProfileRule(profile=profile, origin=("profiles", profile, "serves", number), **dict(self))
 
 
 class GrantConfig(Section):
@@ -94,8 +94,8 @@ class GrantConfig(Section):
             raise as_pydantic_error(refusal) from refusal
         return self
 
-    def grant(self) -> Grant:
-        return Grant(**dict(self))
+    def grant(self, number: int = 0) -> Grant:
+        return Grant(origin=("grants", number), **dict(self))
 
 
 def _known(roles: Mapping[str, AccessRole]) -> Mapping[str, AccessRole]:

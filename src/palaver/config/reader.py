@@ -11,8 +11,8 @@ import yaml
 from yaml.reader import ReaderError
 
 from palaver.config.errors import Mistake
-from palaver.config.nodes import FieldPath, Node, Position, dotted_path
-from palaver.model.value import value
+from palaver.config.nodes import Node, Position, dotted_path
+from palaver.model.value import FieldPath, value
 
 _PARSE: Any = getattr(yaml, "parse")  # noqa: B009 - the types are not ours
 EXAMPLE = "busy: queue"

@@ -10,11 +10,11 @@ from typing import Any, get_args
 from pydantic import BaseModel, SecretBytes, SecretStr
 
 from palaver.config.errors import Mistake, mistake_at
-from palaver.config.nodes import FieldPath, Node
+from palaver.config.nodes import Node
 from palaver.config.paths import expand_home
 from palaver.model.errors import BadArgument
 from palaver.model.redact import redact
-from palaver.model.value import value
+from palaver.model.value import FieldPath, value
 
 SET = "(set)"
 """Shown instead of a secret."""

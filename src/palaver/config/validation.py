@@ -14,12 +14,13 @@ from pydantic_core import PydanticUndefined
 
 from palaver.config.errors import Mistake, mistake_at
 from palaver.config.model import Config
-from palaver.config.nodes import FieldPath, Node, dotted_path
+from palaver.config.nodes import Node, dotted_path
 from palaver.config.secrets import mask_secrets
 from palaver.config.types import Syntax, duration_text, words_text
 from palaver.model.access import AccessRole
 from palaver.model.platform import Platform
 from palaver.model.source import STANDARD_KINDS
+from palaver.model.value import FieldPath
 
 _USER_ONLY = ("agent", "commands", "data_dir", "grants", "hooks", "store", "tools", "web")
 

@@ -1,6 +1,6 @@
 """Options of the engine, read once and passed in; settings follow chats to new ids."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar, cast
@@ -13,7 +13,7 @@ from palaver.model.revision import RevisionPolicy
 from palaver.model.source import Source, decode_id
 from palaver.model.tools import ToolRules
 from palaver.model.turn import account_text
-from palaver.model.value import value
+from palaver.model.value import FieldPath, value
 from palaver.protocols.agent import Agent
 
 
@@ -28,6 +28,8 @@ class Options(ConversationRules):
     grants: tuple[Grant, ...] = ()
     """Grants from the configuration, in addition to those in the store."""
     caps: QuotaRules = field(default_factory=QuotaRules)
+    written_at: Callable[[FieldPath], str] = field(default=lambda _: "", compare=False)
+    """Returns where a setting was written: file and line, or nothing if it has its default."""
     command_roles: Mapping[str, AccessRole] = field(default_factory=dict[str, AccessRole])
     """The role that a command needs, if it is not the usual one."""
 

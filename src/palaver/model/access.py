@@ -4,13 +4,13 @@
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import field, fields, replace
 from enum import IntEnum, StrEnum
 from operator import itemgetter
 
 from palaver.model.errors import BadArgument, UnknownPlatform
 from palaver.model.source import DM, Source, Trust, decode_id, encode_id
-from palaver.model.value import value
+from palaver.model.value import FieldPath, value
 
 
 class AccessRole(IntEnum):
@@ -66,6 +66,8 @@ class Grant:
     user_id: str | None = None
     person: str | None = None
     """A person's id: the grant matches every account linked to that person."""
+    origin: FieldPath = field(default=(), compare=False)
+    """The field of the configuration that has it, or its number in the store: `("grant", 3)`."""
 
     def __post_init__(self) -> None:
         if self.platform is None and (self.account or self.scope_id or self.chat_id or self.user_id):
@@ -95,7 +97,7 @@ class Grant:
         )
 
 
-_SELECTORS = tuple(field.name for field in fields(Grant))[3:]
+_SELECTORS = tuple(each.name for each in fields(Grant) if each.compare)[3:]
 
 
 def _meets(basis: Basis, trust: Trust) -> bool:

@@ -19,7 +19,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from palaver.model.errors import BadArgument
 from palaver.model.source import DM, MAIN, THREAD, Source, decode_id, encode_id
-from palaver.model.value import value
+from palaver.model.value import FieldPath, value
 
 T = TypeVar("T")
 
@@ -216,6 +216,8 @@ class ProfileRule:
     scope_id: str | None = None
     chat_id: str | None = None
     thread_id: str | None = None
+    origin: FieldPath = field(default=(), compare=False)
+    """The field of the configuration that has it."""
 
     def matches(self, source: Source) -> bool:
         return (
@@ -238,12 +240,15 @@ class ProfileRule:
         )
 
 
+def choose_profile_rule(source: Source, rules: tuple[ProfileRule, ...]) -> ProfileRule | None:
+    """Return the most specific matching rule; None if there is none or the source already asked for a profile."""
+    matching = [rule for rule in rules if rule.matches(source)] if source.profile == MAIN else []
+    return max(matching, key=lambda rule: rule.specificity(source)) if matching else None
+
+
 def choose_profile(source: Source, rules: tuple[ProfileRule, ...]) -> str:
-    """Return the profile of the most specific matching rule, unless the source already asked for a profile."""
-    matching = [rule for rule in rules if rule.matches(source)]
-    if not matching or source.profile != MAIN:
-        return source.profile
-    return max(matching, key=lambda rule: rule.specificity(source)).profile
+    rule = choose_profile_rule(source, rules)
+    return rule.profile if rule else source.profile
 
 
 class ChatSelector(NamedTuple):
@@ -252,6 +257,11 @@ class ChatSelector(NamedTuple):
     platform: str
     chat_id: str
     scope_id: str | None = None
+
+    @property
+    def section(self) -> FieldPath:
+        server = () if self.scope_id is None else ("servers", self.scope_id)
+        return ("platforms", self.platform, *server, "chats", self.chat_id)
 
 
 @value
@@ -272,14 +282,20 @@ class ScopedSetting(Generic[T]):
 
     def find(self, source: Source) -> T:
         """Return the narrowest value for a source. A chat's value also holds in its threads without their own."""
+        return self.locate(source)[1]
+
+    def locate(self, source: Source) -> tuple[FieldPath, T]:
+        """Return that value after the section of the configuration that has it, which is empty for the default."""
         for chat in _selectors(source) if self.chats else ():
             if chat in self.chats:
-                return self.chats[chat]
+                return chat.section, self.chats[chat]
         if source.platform in self.platforms:
-            return self.platforms[source.platform]
+            return ("platforms", source.platform), self.platforms[source.platform]
         if source.chat_kind in self.kinds:
-            return self.kinds[source.chat_kind]
-        return self.profiles.get(source.profile, self.default)
+            return ("kinds", source.chat_kind), self.kinds[source.chat_kind]
+        if source.profile in self.profiles:
+            return ("profiles", source.profile), self.profiles[source.profile]
+        return (), self.default
 
 
 def _selectors(source: Source) -> Iterator[ChatSelector]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar, dataclass_transform, overload
 
 T = TypeVar("T")
+FieldPath = tuple[str | int, ...]
+"""The path to a setting in the configuration: `("grants", 0, "role")`."""
 
 
 @overload

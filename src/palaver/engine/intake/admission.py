@@ -5,17 +5,21 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
-from palaver.db.transaction import Transaction
+from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
 from palaver.engine.intake.revisions import Revisions
+from palaver.engine.options import ChatMoves, Options
 from palaver.model.access import Access, AccessRole, Grant, GrantIndex, Verdict, decide_access
 from palaver.model.addressing import Addressing, classify_addressing
-from palaver.model.key import SessionKey
+from palaver.model.key import DmScope, SessionKey, Speaker, choose_profile, derive_key
 from palaver.model.people import make_code
-from palaver.model.source import Source, Trust, canonical_id, identity_of
-from palaver.model.turn import Cause, Inbound
+from palaver.model.platform import Platform
+from palaver.model.source import Source, Trust, canonical_id, canonical_source, identity_of, source_of_identity
+from palaver.model.turn import Cause, Inbound, account_text
 from palaver.model.value import value
+from palaver.store.conversations import chat_migration
+from palaver.store.people import aliases, people
 from palaver.store.people.grants import GrantTable
 from palaver.store.results import BusyNotices
 
@@ -25,12 +29,112 @@ CODE_BYTES = 16
 
 
 @value(kw_only=False)
-class AdmissionDecision:
-    access: Access
+class Directory:
+    """What keys depend on: aliases of ids, links between identities, and chats that have a new id."""
+
+    aliases: Mapping[str, Mapping[str, str]]
+    linked: Mapping[str, str]
+    """The person behind every linked identity."""
+    identities: Mapping[str, Sequence[str]]
+    """The identities of every such person."""
+    moves: ChatMoves
+
+    def aliases_of(self, source: Source) -> Mapping[str, str]:
+        return self.aliases.get(source.platform, {})
+
+
+@transaction
+def load_directory() -> Statements[Directory]:
+    known = yield from aliases.load_all()
+    linked = yield from people.linked_people()
+    identities: dict[str, list[str]] = {}
+    for identity, person in linked.items():
+        identities.setdefault(person, []).append(identity)
+    return Directory(known, linked, identities, (yield from chat_migration.moved()))
+
+
+@value(kw_only=False)
+class Rules:
+    """All that decides about a message before it is stored. The gateway and `palaver explain` decide with the same."""
+
+    options: Options
+    accounts: Mapping[str, Platform]
+    """The platform of each of our accounts."""
+    directory: Directory
     table: GrantTable
-    """The grants by which it was decided."""
+    grants: "GrantCache"
+
+    def platform_of(self, source: Source) -> Platform | None:
+        return self.accounts.get(account_text(source.platform, source.account))
+
+    def canonical(self, source: Source) -> Source:
+        """Return the source under canonical ids, with the profile that the rules choose."""
+        plain = canonical_source(source, self.directory.aliases_of(source))
+        if not self.options.profiles:
+            return plain
+        profile = choose_profile(plain, self.options.profiles)
+        return plain if profile == plain.profile else replace(plain, profile=profile)
+
+    def addressing(self, message: Inbound, *, is_command: bool = False) -> Addressing:
+        platform = self.platform_of(message.source)
+        has_mentions = platform is not None and platform.has_mentions
+        attention = self.options.attention.find(message.source)
+        return classify_addressing(message, attention, has_mentions=has_mentions, commands=is_command)
+
+    def decide(self, message: Inbound, trust: Trust) -> "AdmissionDecision":
+        """Decide about a message from a canonical source under the current id of its chat."""
+        source = message.source
+        access = self._access(source, trust, pairing=self._offers_pairing(message))
+        role = min(access.role, AccessRole.MEMBER) if access.role and trust.talk_only else access.role
+        return AdmissionDecision(source, access, role, self.speaker(source, access.role), self)
+
+    def role_of(self, source: Source) -> AccessRole | None:
+        """Return the role that the identity of a source alone gives."""
+        return self._access(source, Trust(), pairing=False).role
+
+    def _access(self, source: Source, trust: Trust, *, pairing: bool) -> Access:
+        """Decide access. A grant to one form of an id holds for all its aliases."""
+        person = self.table.people.get(identity_of(source) or "")
+        known = self.directory.aliases_of(source)
+        index = self.grants.index(source.platform, self.options.grants, self.table, known)
+        return decide_access(source, trust, index.candidates(source, person), person=person, pairing=pairing)
+
+    def _offers_pairing(self, message: Inbound) -> bool:
+        if message.cause is not Cause.HUMAN or message.observed:
+            return False
+        source, platform = message.source, self.platform_of(message.source)
+        reaches_people = platform is not None and platform.for_people and bool(source.chat or source.participant)
+        return reaches_people and self.options.pairing.find(source)
+
+    def speaker(self, source: Source, role: AccessRole | None) -> Speaker:
+        scope = self.options.scopes.find(source)
+        person = self.directory.linked.get(identity_of(source) or "")
+        is_owner = role is AccessRole.OWNER or (scope.dm is DmScope.SHARED and self._is_owner(person))
+        return Speaker(person=person, is_owner=is_owner)
+
+    def _is_owner(self, person: str | None) -> bool:
+        """Tell whether any identity of a linked person is the owner's."""
+        identities = self.directory.identities.get(person or "", ())
+        return any(self.role_of(source_of_identity(identity)) is AccessRole.OWNER for identity in identities)
+
+    def key(self, source: Source, speaker: Speaker) -> SessionKey:
+        return derive_key(source, self.options.scopes.find(source), speaker)
+
+
+@value(kw_only=False)
+class AdmissionDecision:
+    source: Source
+    """The source that was decided about: canonical, under the current id of its chat."""
+    access: Access
     role: AccessRole | None
     """The role under which the message is accepted. The sender's key depends on `access.role` instead."""
+    speaker: Speaker
+    rules: Rules
+    """What it was decided by."""
+
+    @property
+    def key(self) -> SessionKey:
+        return self.rules.key(self.source, self.speaker)
 
 
 @value(kw_only=False)
@@ -49,49 +153,10 @@ class Admission:
         self._revisions = revisions
         self._table = GrantTable()
         self._cache = GrantCache()
+        self._accounts = {name: adapter.platform for name, adapter in ctx.replies.adapters.items()}
 
-    def address(self, message: Inbound, *, is_command: bool) -> Inbound | None:
-        """Return the message, marked if it is only overheard, or None if it is not for us."""
-        addressing = self._addressing(message, is_command=is_command)
-        if addressing is Addressing.IGNORED:
-            self._ctx.meter.count("messages_ignored")
-            return None
-        return replace(message, observed=True) if addressing is Addressing.OVERHEARD else message
-
-    def _addressing(self, message: Inbound, *, is_command: bool = False) -> Addressing:
-        source = message.source
-        adapter = self._ctx.replies.adapter_for(source.platform, source.account)
-        has_mentions = adapter is not None and adapter.platform.has_mentions
-        attention = self._ctx.options.attention.find(source)
-        return classify_addressing(message, attention, has_mentions=has_mentions, commands=is_command)
-
-    def decide(self, message: Inbound, trust: Trust, aliases: Mapping[str, str]) -> AdmissionDecision:
-        """Decide access. `aliases` are those of the platform: a grant to one form of an id holds for all forms."""
-        source, person = message.source, self._person(message.source)
-        grants = self._grants(source, person, aliases)
-        access = decide_access(source, trust, grants, person=person, pairing=self._offers_pairing(message))
-        role = min(access.role, AccessRole.MEMBER) if access.role and trust.talk_only else access.role
-        return AdmissionDecision(access, self._table, role)
-
-    def role_of(self, source: Source, aliases: Mapping[str, str]) -> AccessRole | None:
-        """Return the role that the identity of a source alone gives."""
-        person = self._person(source)
-        grants = self._grants(source, person, aliases)
-        return decide_access(source, Trust(), grants, person=person, pairing=False).role
-
-    def _person(self, source: Source) -> str | None:
-        return self._table.people.get(identity_of(source) or "")
-
-    def _grants(self, source: Source, person: str | None, aliases: Mapping[str, str]) -> list[Grant]:
-        index = self._cache.index(source.platform, self._ctx.options.grants, self._table, aliases)
-        return index.candidates(source, person)
-
-    def _offers_pairing(self, message: Inbound) -> bool:
-        if message.cause is not Cause.HUMAN or message.observed:
-            return False
-        return self._ctx.options.pairing.find(message.source) and self._ctx.replies.routes.reaches_people(
-            message.source
-        )
+    def rules(self, directory: Directory) -> Rules:
+        return Rules(self._ctx.options, self._accounts, directory, self._table, self._cache)
 
     async def accept(
         self, message: Inbound, key: SessionKey, decision: AdmissionDecision, busy_notices: BusyNotices | None
@@ -102,7 +167,7 @@ class Admission:
         step = None if is_ignored and not message.revision else self._step(message, key, decision, busy_notices)
         # Strangers of all platforms are counted together, under a lock of their own.
         lock = None if key.platform and access.verdict is Verdict.PAIR else key
-        found = await self._ctx.store.transact(self._ctx.store.grants.run_if_current(decision.table, lock, step))
+        found = await self._ctx.store.transact(self._ctx.store.grants.run_if_current(decision.rules.table, lock, step))
         if isinstance(found, GrantTable):
             self._table = found
             return None
@@ -119,7 +184,7 @@ class Admission:
     ) -> Transaction[int | None] | Transaction[tuple[int, str] | None]:
         store, access, now = self._ctx.store, decision.access, self._ctx.clock.now()
         if message.revision is not None:
-            expected = self._addressing(replace(message, burst=None)) is not Addressing.IGNORED
+            expected = decision.rules.addressing(replace(message, burst=None)) is not Addressing.IGNORED
             return self._revisions.accept(message, key, access, now, expected=expected)
         if access.verdict is Verdict.PAIR:
             code = make_code(secrets.token_bytes(CODE_BYTES))

@@ -2,7 +2,7 @@
 
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -19,7 +19,7 @@ from palaver.engine.intake.roles import role_in_session
 from palaver.engine.retry import contain_cancellation, log_error
 from palaver.engine.turns.tools import TurnTools
 from palaver.model.access import AccessRole, Grant
-from palaver.model.command import Invocation, is_command, parse_command
+from palaver.model.command import Command, Invocation, is_command, parse_command
 from palaver.model.errors import (
     BadArgument,
     InvalidInput,
@@ -70,8 +70,24 @@ class ParsedMessage:
     def is_urgent(self) -> bool:
         return self.invocation is not None and self.invocation.command.urgent
 
+    def resolve(self, inbound: Inbound) -> "tuple[Inbound, ParsedMessage]":
+        """Turn `/queue text` and the like into the text with its busy mode; return other messages unchanged."""
+        invocation = None if inbound.observed else self.invocation
+        if invocation is None or invocation.command.busy_mode is None:
+            return inbound, NOT_A_COMMAND if inbound.observed else self
+        return replace(inbound, text=invocation.words["text"], busy=invocation.command.busy_mode), NOT_A_COMMAND
+
 
 NOT_A_COMMAND = ParsedMessage()
+
+
+def parse_message(inbound: Inbound, table: Mapping[str, Command]) -> ParsedMessage:
+    if not is_command(inbound):
+        return NOT_A_COMMAND
+    try:
+        return ParsedMessage(invocation=parse_command(inbound.text, table))
+    except InvalidInput as error:
+        return ParsedMessage(error=error)
 
 
 class CommandDispatcher:
@@ -87,12 +103,7 @@ class CommandDispatcher:
     # Parse
 
     def parse(self, inbound: Inbound) -> ParsedMessage:
-        if not is_command(inbound):
-            return NOT_A_COMMAND
-        try:
-            return ParsedMessage(invocation=parse_command(inbound.text, self._commands.table))
-        except InvalidInput as error:
-            return ParsedMessage(error=error)
+        return parse_message(inbound, self._commands.table)
 
     def parse_received(self, received: Received) -> ParsedMessage:
         """Return what intake parsed, or parse a message that another process accepted."""
@@ -107,13 +118,6 @@ class CommandDispatcher:
             self._parsed[number] = inbound.text, parsed
             while len(self._parsed) > REMEMBERED_PARSES:
                 self._parsed.popitem(last=False)
-
-    def resolve(self, inbound: Inbound, parsed: ParsedMessage) -> tuple[Inbound, ParsedMessage]:
-        """Turn `/queue text` and the like into the text with its busy mode; return other messages unchanged."""
-        invocation = parsed.invocation
-        if invocation is None or invocation.command.busy_mode is None:
-            return inbound, parsed
-        return replace(inbound, text=invocation.words["text"], busy=invocation.command.busy_mode), NOT_A_COMMAND
 
     def menu(self) -> list[MenuCommand]:
         """Return the commands of members, for the platform's command menu."""

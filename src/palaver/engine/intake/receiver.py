@@ -2,28 +2,26 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Self, TypeVar
 
-from palaver.db.transaction import PEOPLE, TURNS, Statements, transaction
+from palaver.db.transaction import PEOPLE, TURNS
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
-from palaver.engine.intake.admission import Admission
+from palaver.engine.intake.admission import Admission, AdmissionDecision, Directory, Rules, load_directory
 from palaver.engine.intake.command_dispatch import NOT_A_COMMAND, CommandDispatcher, ParsedMessage
-from palaver.engine.options import ChatMoves, follow_move
+from palaver.engine.options import follow_move
 from palaver.engine.retry import log_error, retry_outage, wait_any
-from palaver.model.access import AccessRole
+from palaver.model.addressing import Addressing
 from palaver.model.errors import StoreError, StoreUnavailable
-from palaver.model.key import DmScope, SessionKey, Speaker, choose_profile, derive_key
+from palaver.model.key import SessionKey
 from palaver.model.session import Principal
-from palaver.model.source import Source, Trust, canonical_source, identity_of, source_of_identity
+from palaver.model.source import Source, Trust
 from palaver.model.turn import BusyMode, Cause, Inbound, account_text
 from palaver.model.value import value
-from palaver.store.conversations import chat_migration
-from palaver.store.people import aliases, people
 from palaver.store.results import BusyNotices
 
 log = logging.getLogger(__name__)
@@ -62,29 +60,36 @@ class KeyedLock:
             del self._last[key]
 
 
-@value(kw_only=False)
-class _Directory:
-    """What keys depend on: aliases of ids, links between identities, and chats that have a new id."""
+@value
+class Decision:
+    """What becomes of a message, before it is stored."""
 
-    aliases: Mapping[str, Mapping[str, str]]
-    linked: Mapping[str, str]
-    """The person behind every linked identity."""
-    identities: Mapping[str, Sequence[str]]
-    """The identities of every such person."""
-    moves: ChatMoves
-
-    def aliases_of(self, source: Source) -> Mapping[str, str]:
-        return self.aliases.get(source.platform, {})
+    addressing: Addressing
+    message: Inbound
+    """As it is stored: from a canonical source, and under the chat id it came with, by which repetitions are known."""
+    parsed: ParsedMessage = NOT_A_COMMAND
+    admission: AdmissionDecision | None = None
+    """None if the message is not for us."""
 
 
-@transaction
-def _load_directory() -> Statements[_Directory]:
-    known = yield from aliases.load_all()
-    linked = yield from people.linked_people()
-    identities: dict[str, list[str]] = {}
-    for identity, person in linked.items():
-        identities.setdefault(person, []).append(identity)
-    return _Directory(known, linked, identities, (yield from chat_migration.moved()))
+def decide(rules: Rules, inbound: Inbound, invoked: ParsedMessage, trust: Trust) -> Decision:
+    """Decide about a message. Raises MalformedSource if its ids are too long to be stored."""
+    source = rules.canonical(inbound.source)
+    message = inbound if source is inbound.source else replace(inbound, source=source)
+    addressing = Addressing.ADDRESSED
+    if message.revision is None:
+        names_a_bot = "@" in message.text.partition(" ")[0]
+        addressing = rules.addressing(message, is_command=invoked.is_known_command and not names_a_bot)
+    if addressing is Addressing.IGNORED:
+        return Decision(addressing=addressing, message=message)
+    message = replace(message, observed=True) if addressing is Addressing.OVERHEARD else message
+    message, parsed = invoked.resolve(message)
+    here = follow_move(message.source, rules.directory.moves)
+    current = message if here is message.source else replace(message, source=here)
+    message.check_ids()
+    if current is not message:
+        current.check_ids()
+    return Decision(addressing=addressing, message=message, parsed=parsed, admission=rules.decide(current, trust))
 
 
 class Intake:
@@ -95,7 +100,7 @@ class Intake:
         self._commands = commands
         self._admission = Admission(ctx, commands.revisions)
         self._chats = KeyedLock()
-        self._cached: _Directory | None = None
+        self._cached: Directory | None = None
         self._changed = asyncio.Event()
         self._loading = asyncio.Lock()
         self._stack = ExitStack()
@@ -136,22 +141,14 @@ class Intake:
         invoked = self._commands.parse(inbound)
         while True:
             directory = await self._directory()
-            source = self._canonical(inbound.source, directory)
-            placed = inbound if source is inbound.source else replace(inbound, source=source)
-            message = placed if placed.revision else self._address(placed, invoked)
-            if message is None:
-                return None
-            message, parsed = self._commands.resolve(message, NOT_A_COMMAND if message.observed else invoked)
             # Do not await between reading people and grants and the transaction that sees whether they changed.
-            # The message keeps the chat id it came with, by which a repetition is recognised.
-            here = follow_move(message.source, directory.moves)
-            current = message if here is message.source else replace(message, source=here)
-            message.check_ids()
-            if current is not message:
-                current.check_ids()
-            decision = self._admission.decide(current, trust, directory.aliases_of(here))
-            key = self._key(here, decision.access.role, directory)
-            result = await self._admission.accept(message, key, decision, self._busy_notices(message, parsed))
+            decision = decide(self._admission.rules(directory), inbound, invoked, trust)
+            message, parsed, admission = decision.message, decision.parsed, decision.admission
+            if admission is None:
+                self._ctx.meter.count("messages_ignored")
+                return None
+            busy_notices = self._busy_notices(message, parsed)
+            result = await self._admission.accept(message, admission.key, admission, busy_notices)
             if result is not None:
                 if result.number is None or result.refused:
                     return None
@@ -159,10 +156,6 @@ class Intake:
                 return result.number, parsed
             # Somebody was linked, unlinked or granted something since the directory was loaded.
             self._cached = None
-
-    def _address(self, message: Inbound, parsed: ParsedMessage) -> Inbound | None:
-        names_a_bot = "@" in message.text.partition(" ")[0]
-        return self._admission.address(message, is_command=parsed.is_known_command and not names_a_bot)
 
     def _busy_notices(self, message: Inbound, parsed: ParsedMessage) -> BusyNotices | None:
         """Return what to answer if a turn is open. Urgent commands wait for none, other commands for no approval."""
@@ -243,32 +236,11 @@ class Intake:
 
     async def place_of(self, source: Source) -> SessionKey:
         """Return the key of the chat itself, even while it is attached to another conversation."""
-        directory = await self._directory()
-        placed = follow_move(self._canonical(source, directory), directory.moves)
-        return self._key(placed, self._admission.role_of(placed, directory.aliases_of(placed)), directory)
+        rules = self._admission.rules(await self._directory())
+        placed = follow_move(rules.canonical(source), rules.directory.moves)
+        return rules.key(placed, rules.speaker(placed, rules.role_of(placed)))
 
-    def _key(self, source: Source, role: AccessRole | None, directory: _Directory) -> SessionKey:
-        scope = self._ctx.options.scopes.find(source)
-        person = directory.linked.get(identity_of(source) or "")
-        is_owner = role is AccessRole.OWNER or (scope.dm is DmScope.SHARED and self._is_owner(person, directory))
-        return derive_key(source, scope, Speaker(person=person, is_owner=is_owner))
-
-    def _is_owner(self, person: str | None, directory: _Directory) -> bool:
-        """Tell whether any identity of a linked person is the owner's."""
-        sources = map(source_of_identity, directory.identities.get(person or "", ()))
-        return any(
-            self._admission.role_of(source, directory.aliases_of(source)) is AccessRole.OWNER for source in sources
-        )
-
-    def _canonical(self, source: Source, directory: _Directory) -> Source:
-        """Return the source under canonical ids, with the profile that the rules choose."""
-        plain = canonical_source(source, directory.aliases_of(source))
-        if not self._ctx.options.profiles:
-            return plain
-        profile = choose_profile(plain, self._ctx.options.profiles)
-        return plain if profile == plain.profile else replace(plain, profile=profile)
-
-    async def _directory(self) -> _Directory:
+    async def _directory(self) -> Directory:
         if self._cached is not None and not self._changed.is_set():
             return self._cached
         # One at a time, so that an older result never replaces a newer one.
@@ -277,6 +249,6 @@ class Intake:
                 self._changed.clear()
                 self._cached = None
             if self._cached is None:
-                self._cached = await self._ctx.store.read(_load_directory())
+                self._cached = await self._ctx.store.read(load_directory())
                 self._ctx.follow_moves(self._cached.moves)
             return self._cached

@@ -23,6 +23,7 @@ from palaver.model.session import (
 )
 from palaver.model.source import Source, identity_of
 from palaver.model.text import one_line
+from palaver.model.value import value
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attach import detach_all
 from palaver.store.conversations.visibility import find, get, get_visible, lock_session, select_sessions
@@ -108,30 +109,56 @@ def open_locked(
 
     The reset policy looks at the time when the message was `sent`.
     """
-    current, takes_part, is_alone = yield from _find_routed(key, identity_of(source))
+    plan = yield from plan_opening(key, source, min(sent, now), rule)
+    current = plan.session
     if current is None:
         is_first = yield from _is_first_contact(source)
         created = yield from create(key, source, now)
-        return Opened(session=created, opening=Opening.CREATED, is_first_contact=is_first)
-    reason = (yield from reset_reason(current, min(sent, now), rule)) if current.ended is None else current.end_reason
-    if reason and reason in AUTOMATIC_ENDS:
+        return Opened(session=created, opening=plan.opening, is_first_contact=is_first)
+    if plan.reason is not None:
         is_first = yield from _is_first_contact(source)
-        fresh = yield from _start_fresh(key, source, now, current, reason, by="reset policy")
+        fresh = yield from _start_fresh(key, source, now, current, plan.reason, by="reset policy")
         return Opened(
             session=fresh,
-            opening=Opening.RESET,
-            reason=reason,
+            opening=plan.opening,
+            reason=plan.reason,
             before=current.id,
             ended=current.id if current.ended is None else None,
             before_had_words=current.counters.entries > 0,
             is_first_contact=is_first,
         )
-    is_first = False if takes_part else (yield from join(current.number, source))
-    if current.ended is None:
-        return Opened(session=current, opening=Opening.REUSED, is_first_contact=is_first, is_alone=is_alone)
+    is_first = False if plan.takes_part else (yield from join(current.number, source))
+    if plan.opening is Opening.REUSED:
+        return Opened(session=current, opening=plan.opening, is_first_contact=is_first, is_alone=plan.is_alone)
     yield from reopen(current.number, key, now, human=human)
     reopened = yield from get(current.number)
-    return Opened(session=reopened, opening=Opening.REOPENED, is_first_contact=is_first)
+    return Opened(session=reopened, opening=plan.opening, is_first_contact=is_first)
+
+
+@value
+class OpeningPlan:
+    """Which session a message continues, or why it starts a fresh one."""
+
+    opening: Opening
+    session: Session | None = None
+    """The one that the key leads to; None if it leads to none."""
+    reason: EndReason | None = None
+    """Why the message starts fresh instead of continuing that session."""
+    takes_part: bool = False
+    is_alone: bool = False
+
+
+@transaction
+def plan_opening(key: SessionKey, source: Source, at: datetime, rule: ResetRule) -> Statements[OpeningPlan]:
+    """Decide what a message that was sent `at` this time opens. Changes nothing."""
+    current, takes_part, is_alone = yield from _find_routed(key, identity_of(source))
+    if current is None:
+        return OpeningPlan(opening=Opening.CREATED)
+    reason = (yield from reset_reason(current, at, rule)) if current.ended is None else current.end_reason
+    if reason in AUTOMATIC_ENDS:
+        return OpeningPlan(opening=Opening.RESET, session=current, reason=reason)
+    opening = Opening.REUSED if current.ended is None else Opening.REOPENED
+    return OpeningPlan(opening=opening, session=current, takes_part=takes_part, is_alone=is_alone)
 
 
 @transaction

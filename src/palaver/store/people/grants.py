@@ -107,7 +107,7 @@ def _identities(people: Sequence[str]) -> Statements[dict[str, str]]:
 
 def _grants() -> Statements[dict[int, Grant]]:
     rows = yield f"SELECT no, {_COLUMNS} FROM grants ORDER BY no", ()
-    return {row[0]: _grant(row[1:]) for row in rows}
+    return {row[0]: _grant(row) for row in rows}
 
 
 @transaction
@@ -191,7 +191,7 @@ def list_changes(limit: int) -> Statements[list[Change]]:
 
 
 def _grant(row: Row) -> Grant:
-    effect, role, basis, platform, *ids, person = row
+    number, effect, role, basis, platform, *ids, person = row
     account, scope, chat, user = (text and decode_id(text) for text in ids)
     return Grant(
         effect=Effect(effect),
@@ -203,4 +203,5 @@ def _grant(row: Row) -> Grant:
         chat_id=chat,
         user_id=user,
         person=person,
+        origin=("grant", number),
     )
