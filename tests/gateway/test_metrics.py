@@ -9,6 +9,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from palaver import __version__
 from palaver.engine.hooks import Count, Level, NoMeter, Step
 from palaver.gateway.metrics import open_meter
 from palaver.gateway.prometheus import COUNTS, LEVELS, PrometheusMeter, serve_metrics
@@ -43,6 +44,10 @@ async def test_a_conversation_is_counted(tmp_path: Path) -> None:
     steps = {name: value(meter, "step_seconds_count", step=name) for name in get_args(Step)}
     assert steps == {"accept": 3, "begin": 3, "turn": 2, "settle": 2, "send": 3, "tool": 0}
     assert value(meter, "turns_failed_total") == 1
+    assert value(meter, "input_tokens_total") > 0
+    assert value(meter, "output_tokens_total") > 0
+    assert value(meter, "cost_micros_total") == value(meter, "unpriced_tokens_total") == 0
+    assert value(meter, "build_info", version=__version__) == 1
     assert value(meter, "commands_total") == 1
 
 

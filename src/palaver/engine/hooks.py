@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from palaver.engine.retry import contain_cancellation, log_error
 from palaver.model.errors import BadArgument
+from palaver.model.turn import Usage
 from palaver.model.value import value
 from palaver.protocols.hooks import GatewayEvent, Hook
 
@@ -48,6 +49,11 @@ Count = Literal[
     "accounts_lost",
     "hooks_failed",
     "tools_failed",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "unpriced_tokens",
+    "cost_micros",
 ]
 Level = Literal["lanes", "leases", "accounts", "inbox_waiting", "outbox_due"]
 
@@ -62,6 +68,14 @@ class Meter(Protocol):
     def level(self, name: Level, value: float) -> None:
         """Set how much there is of something now."""
         ...
+
+
+def count_usage(meter: Meter, usage: Usage) -> None:
+    meter.count("input_tokens", usage.input_tokens)
+    meter.count("output_tokens", usage.output_tokens)
+    meter.count("cached_tokens", usage.cached_tokens)
+    meter.count("unpriced_tokens", usage.unpriced_tokens)
+    meter.count("cost_micros", usage.cost_micros)
 
 
 @runtime_checkable

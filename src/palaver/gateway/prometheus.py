@@ -4,8 +4,9 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest, start_http_server
 
+from palaver import __version__
 from palaver.engine.hooks import Count, Level, Step
 from palaver.model.errors import BadArgument
 
@@ -28,6 +29,11 @@ COUNTS: Mapping[Count, str] = {
     "accounts_lost": "Accounts that another worker took over",
     "hooks_failed": "Hooks that failed",
     "tools_failed": "Tool calls that failed",
+    "input_tokens": "Input tokens that agents used",
+    "output_tokens": "Output tokens that agents used",
+    "cached_tokens": "Input tokens that were read from a provider's cache",
+    "unpriced_tokens": "Tokens whose price is unknown",
+    "cost_micros": "Cost in millionths of the price table's currency, without tokens of unknown price",
 }
 LEVELS: Mapping[Level, str] = {
     "lanes": "Conversations being worked on in this process",
@@ -51,6 +57,7 @@ class PrometheusMeter:
         steps: tuple[Step, ...] = get_args(Step)
         self._seconds = {name: seconds.labels(name) for name in steps}
         self._failures = {name: failures.labels(name) for name in steps}
+        Info("palaver_build", "The version that runs", registry=self.registry).info({"version": __version__})
         self._counts = {name: Counter(f"palaver_{name}", text, registry=self.registry) for name, text in COUNTS.items()}
         self._levels = {name: Gauge(f"palaver_{name}", text, registry=self.registry) for name, text in LEVELS.items()}
 

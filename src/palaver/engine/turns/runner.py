@@ -13,7 +13,7 @@ from palaver.engine import texts
 from palaver.engine.attachments import Attachments
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.drafts import Draft
-from palaver.engine.hooks import PartialAnswer
+from palaver.engine.hooks import PartialAnswer, count_usage
 from palaver.engine.intake.command_dispatch import CommandDispatcher
 from palaver.engine.intake.roles import load_with_current_roles
 from palaver.engine.retry import backoff, retry_outage, retry_until_stored
@@ -170,6 +170,7 @@ class TurnRunner:
         finally:
             signals.detach()
             del self._running[turn.number]
+            count_usage(self.ctx.meter, running.usage)
             running.agent_run = None  # Break the reference cycle between the two.
 
     async def _answer(self, running: RunningTurn) -> None:

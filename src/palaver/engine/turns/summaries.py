@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
+from palaver.engine.hooks import count_usage
 from palaver.engine.intake.command_dispatch import CommandDispatcher
 from palaver.engine.options import Options
 from palaver.engine.retry import contain_cancellation, log_error, retry_outage, retry_until_stored
@@ -296,6 +297,7 @@ class TitleGenerator:
             async with asyncio.timeout(self.ctx.options.quiet_limit.total_seconds()):
                 with contain_cancellation():
                     title = await agent.title(excerpt)
+            count_usage(self.ctx.meter, title.usage)
             await self.ctx.store.transact(_record_title(turn, title, self.ctx.clock.now()))
         except Exception as error:  # noqa: BLE001 - a conversation can do without a title
             log_error(log, "no title could be generated", error, {"action": "title.failed", "session": turn.session})
