@@ -65,6 +65,12 @@ async def test_a_name_that_is_not_ours_is_not_answered(client: httpx.AsyncClient
         assert (await client.get("/", headers={"host": name})).status_code == 421
 
 
+async def test_probes_are_answered_under_any_name(window: Opened) -> None:
+    async with httpx.AsyncClient(base_url=window.url, headers={"host": "palaver-1:8787"}) as client:
+        assert [(await client.get(path)).status_code for path in ("/health", "/ready")] == [200, 200]
+        assert (await client.get("/login")).status_code == 421
+
+
 def test_bare_addresses_and_names_that_were_configured_are_ours() -> None:
     assert all(HERE.accepts_host(host) for host in ("127.0.0.1:8787", "localhost", "[::1]:1", "192.168.0.7"))
     assert not HERE.accepts_host("palaver.example.org")

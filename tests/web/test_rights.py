@@ -99,6 +99,40 @@ async def test_a_key_that_may_not_read_speaks_in_its_own_conversations_alone(win
         assert refused.status_code == 403
 
 
+async def test_a_key_that_may_only_talk_traces_what_it_sent(window: Opened) -> None:
+    async with (
+        program(window, "api:alice") as alice,
+        program(window, None, Right.CHAT) as talker,
+        program(window, "api:bob", Right.MANAGE) as manager,
+    ):
+        mine, hers = await say(talker, "hello", conversation="a"), await say(alice, "hello", conversation="a")
+        assert (await talker.get(f"/messages/{mine['id']}")).json() == mine
+        (trace,) = (await talker.get("/traces", params={"name": mine["id"]})).json()["traces"]
+        assert [message["text"] for message in trace["messages"]] == ["hello"]
+        assert [(sent["text"], sent["state"]) for sent in trace["deliveries"]] == [("You said: hello", "delivered")]
+        for name in (hers["id"], trace["turn"], trace["deliveries"][0]["id"], mine["session"], "in:x"):
+            assert (await talker.get("/traces", params={"name": name})).status_code == 404, name
+        assert (await talker.get(f"/messages/{hers['id']}")).status_code == 404
+        assert (await talker.get(f"/messages/{hers['id']}", params={"wait": 1})).status_code == 404
+        for path in (f"/messages/{hers['id']}", f"/traces?name={hers['id']}"):
+            assert (await manager.get(path)).status_code == 403
+
+
+async def test_a_session_is_deleted_by_the_owner_or_by_who_was_alone_in_it(window: Opened) -> None:
+    async with program(window, "api:alice") as alice, program(window, "api:bob") as bob, program(window) as owner:
+        hers, shared = await say(alice, "a word too much", conversation="a"), await say(alice, "hello")
+        await say(owner, "hello, too", session=shared["session"])
+        assert (await bob.delete(f"/sessions/{hers['session']}")).status_code == 404
+        assert (await alice.delete(f"/sessions/{shared['session']}")).status_code == 403
+        gone = await alice.delete(f"/sessions/{hers['session']}")
+        assert (gone.status_code, gone.json()) == (200, {"id": hers["session"], "entries": 3, "turns": 1})
+        assert (await alice.delete(f"/sessions/{hers['session']}")).status_code == 404
+        assert (await owner.get(f"/sessions/{hers['session']}")).status_code == 404
+        assert (await owner.get("/search", params={"q": "word"})).json()["hits"] == []
+        assert (await owner.delete(f"/sessions/{shared['session']}")).status_code == 200
+        assert (await say(alice, "hello", conversation="a"))["session"] != hers["session"]
+
+
 async def test_a_place_that_leads_elsewhere_takes_the_right_to_read(window: Opened) -> None:
     async with program(window) as owner, program(window, None, Right.CHAT) as talker, asyncio.timeout(20):
         await owner.post(beside(owner, "/chat/one"), files={"text": (None, "hello")})

@@ -29,10 +29,13 @@ A page is a module in `web/pages/` with its routes in `ROUTES`, listed in `PAGES
   503, anything else 500 without its text.
 """
 
+from http import HTTPStatus
+
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match, Route
 
 from palaver.model.errors import PalaverError
 from palaver.web import callbacks, files, login
@@ -59,6 +62,20 @@ def make_app(services: Services) -> AuthMiddleware:
 
 
 async def _show_error(request: Request, error: Exception) -> Response:
+    response = _error_response(request, error)
+    if response.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        response.headers["allow"] = ", ".join(sorted(_methods(request)))
+    return response
+
+
+def _methods(request: Request) -> set[str]:
+    """Return the methods of every route with this path; the router names those of the first one only."""
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    found = [route.methods or () for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    return {method for methods in found for method in methods}
+
+
+def _error_response(request: Request, error: Exception) -> Response:
     if request.url.path.startswith((API_PREFIX, OPENAI_PREFIX)):
         return error_response(request.url.path, error)
     status, text = status_of(error), error_text(error)

@@ -26,7 +26,8 @@ CSRF_HEADER = "x-csrf-token"
 CSRF_FIELD = "csrf"
 _CALLER = "palaver.caller"
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-_PUBLIC_PATHS = frozenset({"/login", "/health", "/ready"})
+_PROBES = frozenset({"/health", "/ready"})
+_PUBLIC_PATHS = frozenset({"/login", *_PROBES})
 _PUBLIC_PREFIXES = ("/static/", CALLBACK_PREFIX)
 _FORM_TYPE = "application/x-www-form-urlencoded"
 _MAX_FORM_BYTES = 1_000_000
@@ -96,8 +97,8 @@ class AuthMiddleware:
 
     def _check_origin(self, scope: Scope, headers: Headers) -> Response | None:
         """Refuse requests to foreign host names, and changes requested by foreign pages."""
-        if scope["path"].startswith(CALLBACK_PREFIX):
-            return None  # platforms call under any name, without a login
+        if scope["path"] in _PROBES or scope["path"].startswith(CALLBACK_PREFIX):
+            return None  # called under any name, a container's too, and without a login
         host = headers.get("host", "")
         if not self.address.accepts_host(host):
             text = f"This gateway is not served under this name. Use {self.address.url}"

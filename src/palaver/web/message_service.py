@@ -13,7 +13,7 @@ from starlette.types import Message, Receive
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.model.attachment import Attachment
-from palaver.model.errors import BadArgument, StoreUnavailable
+from palaver.model.errors import BadArgument, NotFound, StoreUnavailable
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
 from palaver.model.source import Source, Trust, decode_id, encode_id
@@ -21,6 +21,7 @@ from palaver.model.turn import BusyMode, ClientTool, Inbound, InboxState, Receiv
 from palaver.model.value import value
 from palaver.store.people.api_tokens import Right
 from palaver.store.status.message_status import Reply
+from palaver.store.status.trace import Trace
 from palaver.web.caller import OWNER
 from palaver.web.event_hub import HEARTBEAT_SECONDS
 from palaver.web.routes import WebRequest
@@ -141,7 +142,27 @@ class MessageService:
 
     async def _read_reply(self, number: int) -> Reply:
         load = self.request.store.message_status.load_reply
-        return await self.request.read(lambda principal: load(number, principal))
+        reply = await self.request.read(lambda principal: load(number, principal))
+        if not self.request.caller.has(Right.READ) and not self._is_sender(reply.received.inbound.source):
+            raise NotFound("message", f"in:{number}")
+        return reply
+
+    def _is_sender(self, source: Source) -> bool:
+        return (source.platform, source.user_id) == (_PLATFORM, self.user)
+
+    def limit_to_own(self, trace: Trace) -> Trace:
+        """Without the scope READ, show what the caller sent and what answered it, and nothing of others."""
+        if self.request.caller.has(Right.READ):
+            return trace
+        messages = [each for each in trace.messages if each.inbound and self._is_sender(each.inbound.source)]
+        chats = {each.inbound.source.chat_id for each in messages if each.inbound}
+        sends = [
+            each
+            for each in trace.deliveries
+            if (each.delivery.outbound.platform, each.delivery.outbound.chat_id)
+            in {(_PLATFORM, chat) for chat in chats}
+        ]
+        return replace(trace, messages=tuple(messages), deliveries=tuple(sends))
 
     async def check_revoked(self) -> None:
         """Raise 401 if the key was revoked in the meantime."""

@@ -14,6 +14,7 @@ from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.intake.roles import RoleInSession, role_in_session
 from palaver.model.errors import NotAllowed, StoreError
 from palaver.model.session import Principal, Session
+from palaver.store.conversations.deletion import Removed, delete
 from palaver.store.people.api_tokens import Right
 from palaver.web.auth_middleware import caller_of
 from palaver.web.caller import principal_of
@@ -79,6 +80,13 @@ class WebRequest:
         renamed = await self.write(rename)
         self.services.hub.hint("sessions")
         return renamed
+
+    async def delete_session(self, session: str) -> Removed:
+        removed = await self.write(lambda principal: delete(session, principal, self.now))
+        self.services.hub.hint("sessions")
+        await self.store.search.catch_up()
+        await self.store.scrub()
+        return removed
 
     @transaction
     def check_command(self, principal: Principal, session: str, command: str) -> Statements[RoleInSession]:

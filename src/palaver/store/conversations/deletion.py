@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 from palaver.db.transaction import Database, Lock, Row, Statements, Value, transaction
-from palaver.model.errors import BadArgument, SessionBusy
+from palaver.model.errors import BadArgument, NotAllowed, SessionBusy
 from palaver.model.session import Principal, Session, SessionState
 from palaver.model.value import value
 from palaver.store.conversations.attachment_refs import drop_refs
@@ -50,8 +50,19 @@ def delete(session: str, principal: Principal, now: datetime) -> Statements[Remo
     current = yield from get_visible(session, principal)
     if current.key != found.key:
         yield Lock(current.key.text)
+    yield from _check_own(current, principal)
     yield from _check_not_in_use(current)
     return (yield from _remove(current, now))
+
+
+def _check_own(session: Session, principal: Principal) -> Statements[None]:
+    """Raise NotAllowed if others took part: only the owner of the gateway deletes what they said."""
+    if principal.sees_all:
+        return
+    own = tuple(principal.identities)
+    others = f"session_no = ? AND identity NOT IN ({placeholders(own)})"
+    if (yield f"SELECT 1 FROM participants WHERE {others} LIMIT 1", (session.number, *own)):
+        raise NotAllowed("Deleting a conversation that others took part in", "owner")
 
 
 def _check_not_in_use(session: Session) -> Statements[None]:

@@ -68,6 +68,8 @@ class Endpoint:
     needs: Right | None = Right.READ
     """None for what any key can do."""
     owner_only: bool = False
+    for_senders: bool = False
+    """A token that can only send can call it too, for what it sent."""
     query: type[Schema] | None
     body: type[Schema] | None
     response: type[Schema] | None
@@ -82,7 +84,8 @@ class Endpoint:
 
     @property
     def scope(self) -> str:
-        return self.needs.value if self.needs else "any"
+        scope = self.needs.value if self.needs else "any"
+        return f"{scope} or {Right.CHAT.value}" if self.for_senders else scope
 
     async def call(self, request: WebRequest, query: Schema | None, body: Schema | None) -> object:
         arguments = {"query": query if self.query else None, "body": body}
@@ -123,7 +126,8 @@ def json_response(content: object, status: int) -> Response:
 
 
 async def _handle(endpoint: Endpoint, request: WebRequest) -> object:
-    request.require(endpoint.needs, owner_only=endpoint.owner_only)
+    can_send = endpoint.for_senders and request.caller.has(Right.CHAT)
+    request.require(None if can_send else endpoint.needs, owner_only=endpoint.owner_only)
     query = _parse_query(endpoint, request.http)
     async with _read_body(endpoint, request) as body:
         return await endpoint.call(request, query, body)

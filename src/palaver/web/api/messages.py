@@ -91,13 +91,17 @@ class _MessageQuery(Schema, frozen=True, kw_only=True):
     wait: _WaitSeconds = 0.0
 
 
-@endpoint("GET", "/messages/{id}", summary="Get a message you sent, with its answer so far")
+@endpoint("GET", "/messages/{id}", summary="Get a message you sent, with its answer so far", for_senders=True)
 async def get_message(request: WebRequest, query: _MessageQuery) -> MessageSchema:
-    found = _MESSAGE_ID.fullmatch(request.path["id"])
+    service, number = MessageService(request), _message_number(request.path["id"])
+    return message_schema(await service.reply(number, query.wait, request.http.receive))
+
+
+def _message_number(name: str) -> int:
+    found = _MESSAGE_ID.fullmatch(name)
     if found is None:
-        raise NotFound("message", request.path["id"])
-    service = MessageService(request)
-    return message_schema(await service.reply(int(found[1]), query.wait, request.http.receive))
+        raise NotFound("message", name)
+    return int(found[1])
 
 
 class InboundSchema(Schema, frozen=True, kw_only=True):
@@ -139,11 +143,14 @@ class _TraceQuery(Schema, frozen=True, kw_only=True):
     """in:42, turn:7, out:7168, a platform's message id, or a session."""
 
 
-@endpoint("GET", "/traces", summary="Trace a message, in or out")
+@endpoint("GET", "/traces", summary="Trace a message, in or out; with chat alone, one you sent", for_senders=True)
 async def get_traces(request: WebRequest, query: _TraceQuery) -> TracesSchema:
-    find = request.store.trace.find_traces
+    find, service = request.store.trace.find_traces, MessageService(request)
+    if not request.caller.has(Right.READ):
+        # Raises unless they sent it.
+        await service.reply(_message_number(query.name))
     found = await request.read(lambda principal: find(query.name, principal))
-    return TracesSchema(traces=[_trace_schema(trace) for trace in found])
+    return TracesSchema(traces=[_trace_schema(service.limit_to_own(trace)) for trace in found])
 
 
 def _trace_schema(trace: Trace) -> TraceSchema:

@@ -67,6 +67,18 @@ async def rename_session(request: WebRequest, body: RenameSchema) -> SessionSche
     return session_schema(await request.rename_session(request.path["id"], body.title))
 
 
+class RemovedSchema(Schema, frozen=True, kw_only=True):
+    id: str
+    entries: int
+    turns: int
+
+
+@endpoint("DELETE", "/sessions/{id}", summary="Permanently delete a session", needs=Right.MANAGE)
+async def delete_session(request: WebRequest) -> RemovedSchema:
+    removed = await request.delete_session(request.path["id"])
+    return fill(RemovedSchema, removed, id=removed.session.id)
+
+
 class CommandSchema(Schema, frozen=True, kw_only=True):
     command: Annotated[str, Meta(min_length=2, max_length=10_000)]
 
@@ -164,4 +176,4 @@ async def get_file(request: WebRequest) -> Response:
     return download(file, request.services.shelf)
 
 
-ENDPOINTS = (list_sessions, get_session, rename_session, run_command, get_entries, search, get_file)
+ENDPOINTS = (list_sessions, get_session, rename_session, delete_session, run_command, get_entries, search, get_file)
