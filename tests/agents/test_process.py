@@ -5,6 +5,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +18,7 @@ from palaver.agents.external import AgentError, ExternalAgent
 from palaver.agents.process import ProcessPool, safe_environment
 from palaver.model.session import ModelOverride
 from palaver.model.transcript import Role, ToolCall
-from palaver.model.turn import Usage
+from palaver.model.turn import AnswerForm, Usage
 from palaver.model.view import Message
 from palaver.protocols.agent import (
     ApprovalNeeded,
@@ -85,7 +86,9 @@ async def test_what_a_turn_is_given() -> None:
     agent = ExternalAgent(program("line = hear(); say(type='final', id=line['id'], text=json.dumps(line)); hear()"))
     tools = Tools()
     said = Message(Role.ASSISTANT, "\ud83d", (ToolCall("a", "look"),), "", "why", (b"\x00\xff",))
+    form = AnswerForm(schema='{"type": "object"}', stop=("END",), must_call=("look",))
     request = asked("hi\u2028there", said, Message(Role.TOOL, "x", (), "a"), "and?", tools=tools)
+    request = replace(request, form=form)
     (last,) = await events(agent, request)
     await agent.close()
     assert isinstance(last, Final)
@@ -112,6 +115,7 @@ async def test_what_a_turn_is_given() -> None:
         "override": None,
         "approvals": {},
         "tools": [{"name": "look", "description": "", "parameters": {"type": "object"}, "asks": False}],
+        "form": {"schema": {"type": "object"}, "stop": ["END"], "must_call": ["look"]},
         "replies": [],
     }
 

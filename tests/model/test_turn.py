@@ -1,9 +1,11 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from palaver.model.errors import IllegalTransition
-from palaver.model.turn import OutboxState, TurnState, advance
+from palaver.model.turn import AnswerForm, OutboxState, TurnState, advance
 
 # Any: one test asks both lives the same questions, which their types keep apart.
 LIVES: tuple[tuple[Any, ...], ...] = tuple(map(tuple, (TurnState, OutboxState)))
@@ -58,3 +60,20 @@ def test_an_illegal_step_names_the_legal_ones() -> None:
     assert str(caught.value) == "OutboxState unclear cannot become claimed, only delivered, due."
     with pytest.raises(IllegalTransition, match=": it is final"):
         advance(TurnState.DONE, TurnState.RUNNING)
+
+
+WORDS = st.text("ab", max_size=12)
+
+
+@given(WORDS, st.lists(st.text("ab", min_size=1, max_size=3), max_size=4))
+def test_an_answer_grows_towards_where_it_is_cut(text: str, stops: list[str]) -> None:
+    form = AnswerForm(stop=tuple(stops))
+    whole, shown = form.cut(text), ""
+    assert text.startswith(whole)
+    assert not any(stop in whole for stop in stops)
+    assert whole == text or any(text[len(whole) :].startswith(stop) for stop in stops)
+    for end in range(len(text) + 1):
+        grown = form.cut(text[:end], is_growing=True)
+        assert grown.startswith(shown)
+        shown = grown
+    assert whole.startswith(shown)

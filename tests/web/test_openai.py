@@ -257,14 +257,13 @@ async def test_a_tool_that_is_named_is_offered_alone(ai: openai.AsyncOpenAI) -> 
     def choice(name: str) -> Any:
         return {"type": "function", "function": {"name": name}}
 
-    for name, reason in (("clock", "tool_calls"), ("weather", "stop")):
-        told = await ai.chat.completions.create(
-            model="palaver",
-            messages=[user(f"!use {name} {{}}")],
-            tools=[WEATHER, CLOCK],
-            tool_choice=choice("clock"),
-        )
-        assert told.choices[0].finish_reason == reason
+    told = await ai.chat.completions.create(
+        model="palaver", messages=[user("!use clock {}")], tools=[WEATHER, CLOCK], tool_choice=choice("clock")
+    )
+    assert told.choices[0].finish_reason == "tool_calls"
+    for chosen, words in ((choice("clock"), "!use weather {}"), ("required", "hello")):
+        with pytest.raises(openai.InternalServerError, match="called no tool"):
+            await ask(ai, [user(words)], tools=[WEATHER, CLOCK], tool_choice=chosen)
     refused: list[Any] = [choice("trumpet"), {"type": "function"}, {"type": "allowed_tools"}, [], 7]
     for wrong in refused:
         with pytest.raises(openai.BadRequestError):
@@ -335,7 +334,14 @@ async def test_what_goes_wrong_is_told_as_openai_does(window: Opened, ai: openai
         await ai.chat.completions.create(model="gpt-4o", messages=[user("hello")])
     with pytest.raises(openai.NotFoundError):
         await ai.models.retrieve("gpt-4o")
-    wrong: list[dict[str, Any]] = [{"n": 2}, {"tool_choice": "required"}, {"response_format": {"type": "json_object"}}]
+    wrong: list[dict[str, Any]] = [
+        {"n": 2},
+        {"tool_choice": "required"},
+        {"stop": list("abcde")},
+        {"stop": ""},
+        {"response_format": {"type": "json_schema"}},
+        {"response_format": {"type": "xml"}},
+    ]
     for more in wrong:
         with pytest.raises(openai.BadRequestError):
             await ask(ai, [user("hello")], **more)

@@ -7,18 +7,27 @@ from typing import Any
 
 import openai
 import pytest
-from openai.types.chat import ChatCompletionMessageParam
-from pydantic import SecretStr
+from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
+from pydantic import BaseModel, SecretStr
 
 from palaver.config.agents import ModelAgentConfig
 from palaver.config.limits import LimitsConfig
 from palaver.config.model import Config
-from tests.agents.fake_provider import Provider, Refuses, Says, Step, providing
+from tests.agents.fake_provider import Call, Provider, Refuses, Says, Step, providing
 from tests.agents.model_helpers import KEY, MODEL
 from tests.web.conftest import opened
 from tests.web.test_api import token
 
+WEATHER: ChatCompletionToolParam = {
+    "type": "function",
+    "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}},
+}
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello"}]
+
+
+class Trip(BaseModel):
+    where: str
+    days: int
 
 
 @asynccontextmanager
@@ -57,3 +66,66 @@ async def test_what_the_provider_refuses_is_told_as_openai_does(tmp_path: Path) 
         provider.then(Says(text="Hello yourself."))
         answer = await ai.chat.completions.create(model="palaver", messages=HELLO)
         assert answer.choices[0].message.content == "Hello yourself."
+
+
+async def test_an_answer_follows_the_schema(tmp_path: Path) -> None:
+    async with modelled(tmp_path, Says(text='{"where": "Rome", "days": 3}')) as (ai, provider):
+        answer = await ai.chat.completions.parse(model="palaver", messages=HELLO, response_format=Trip)
+        assert answer.choices[0].message.parsed == Trip(where="Rome", days=3)
+        asked = provider.requests[-1]["response_format"]["json_schema"]
+        assert (asked["name"], asked["strict"]) == ("Trip", True)
+        assert asked["schema"]["required"] == ["where", "days"]
+        provider.then(Says(text="{}"))
+        loose = await ai.chat.completions.create(
+            model="palaver", messages=HELLO, response_format={"type": "json_object"}
+        )
+        assert loose.choices[0].message.content == "{}"
+        for streams in (False, True):
+            provider.then(Says(text="I would rather talk."))
+            with pytest.raises(openai.APIError, match="did not answer in the JSON"):
+                await _json(ai, stream=streams)
+
+
+async def _json(ai: openai.AsyncOpenAI, *, stream: bool) -> None:
+    told = await ai.chat.completions.create(
+        model="palaver", messages=HELLO, response_format={"type": "json_object"}, stream=stream
+    )
+    if isinstance(told, openai.AsyncStream):
+        _ = [chunk async for chunk in told]
+
+
+async def test_a_tool_that_is_demanded_is_called_first(tmp_path: Path) -> None:
+    async with modelled(tmp_path, Says(calls=(Call("weather"),)), Says(text="Sunny.")) as (ai, provider):
+        messages = list(HELLO)
+        asked: dict[str, Any] = {"model": "palaver", "tools": [WEATHER], "tool_choice": "required"}
+        called = (await ai.chat.completions.create(messages=messages, **asked)).choices[0].message
+        assert called.tool_calls
+        assert provider.requests[-1]["tool_choice"]["function"] == {"name": "weather"}
+        messages += [
+            {"role": "assistant", "tool_calls": [{"id": called.tool_calls[0].id, "type": "function"}]},  # type: ignore[list-item]
+            {"role": "tool", "tool_call_id": called.tool_calls[0].id, "content": "sun"},
+        ]
+        answer = await ai.chat.completions.create(messages=messages, **asked)
+        assert answer.choices[0].message.content == "Sunny."
+        assert provider.requests[-1]["tool_choice"] == "auto"
+
+
+async def test_an_answer_ends_at_a_stop(tmp_path: Path) -> None:
+    """Also if the model goes on; what is stored is what the client has, so its next message goes on from there."""
+    async with modelled(tmp_path) as (ai, provider):
+        for streams in (False, True):
+            provider.then(Says(text="one two END three"), Says(text="more"))
+            messages = list(HELLO)
+            told = await ai.chat.completions.create(
+                model="palaver", messages=messages, stop=["ENDE", "END"], stream=streams
+            )
+            if isinstance(told, openai.AsyncStream):
+                text = "".join([chunk.choices[0].delta.content or "" async for chunk in told])
+            else:
+                text = told.choices[0].message.content or ""
+            assert text == "one two "
+            assert provider.requests[-1]["stop"] == ["ENDE", "END"]
+            messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "go on"}]
+            await ai.chat.completions.create(model="palaver", messages=messages)
+            *_, first, second, third = [message["content"] for message in provider.requests[-1]["messages"]]
+            assert ("hello" in first, second, "go on" in third) == (True, text, True)

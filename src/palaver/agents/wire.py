@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from palaver.model.turn import ANY_FORM, AnswerForm
 from palaver.model.view import Message
 from palaver.protocols.agent import Excerpt, FailureKind, Request
 
@@ -192,6 +193,8 @@ class Answer(_Request, frozen=True, kw_only=True, tag="answer"):
     section: str
     approvals: Mapping[str, bool]
     tools: tuple[WireTool, ...]
+    form: Mapping[str, Any] | None = None
+    """What a client demands of the answer, if anything."""
     replies: tuple[Reply, ...] = ()
     """Over HTTP: the replies so far in this turn, because nothing can be sent while an answer streams."""
 
@@ -253,7 +256,13 @@ def answer_request(request: Request) -> Answer:
         section=request.section,
         approvals=request.approvals,
         tools=tuple(tools),
+        form=None if request.form == ANY_FORM else _form(request.form),
     )
+
+
+def _form(form: AnswerForm) -> dict[str, Any]:
+    schema = None if form.schema is None else json.loads(form.schema)
+    return {"schema": schema, "stop": form.stop, "must_call": form.must_call}
 
 
 def summarise_request(passage: Excerpt) -> Summarise:

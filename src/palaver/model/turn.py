@@ -100,6 +100,32 @@ class ClientTool(NamedTuple):
 
 
 @value
+class AnswerForm:
+    """What a client demands of the answer."""
+
+    schema: str | None = None
+    """The JSON schema that it follows, as text."""
+    schema_name: str | None = None
+    strict: bool | None = None
+    stop: tuple[str, ...] = ()
+    """It ends before the first of these."""
+    must_call: tuple[str, ...] = ()
+    """The agent first calls one of these tools."""
+
+    def cut(self, text: str, *, is_growing: bool = False) -> str:
+        """Return the text up to the first stop. While it grows, leave out an end that can become one."""
+        for stop in self.stop:
+            text = text.partition(stop)[0]
+        if is_growing:
+            begun = (n for stop in self.stop for n in range(len(stop) - 1, 0, -1) if text.endswith(stop[:n]))
+            text = text[: len(text) - max(begun, default=0)]
+        return text
+
+
+ANY_FORM = AnswerForm()
+
+
+@value
 class Inbound:
     """A message as the adapter parsed it. Its id identifies a redelivery."""
 
@@ -123,6 +149,7 @@ class Inbound:
     """Files that came with it, for the adapter to fetch."""
     client_tools: tuple[ClientTool, ...] = ()
     """Tools that the sender runs for the agent in the turn that answers it."""
+    form: AnswerForm = ANY_FORM
     revision: Revision | None = None
     """Set if it edits or deletes the message of this id; `at` is then the time of the edit."""
     earlier: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from palaver.model.attachment import NewFile
 from palaver.model.errors import NotFound
 from palaver.model.session import ModelOverride
 from palaver.model.transcript import ToolCall
-from palaver.model.turn import Usage
+from palaver.model.turn import ANY_FORM, AnswerForm, Usage
 from palaver.model.value import value
 from palaver.model.view import Message
 from palaver.protocols.tools import NO_TOOLS, Toolbox
@@ -67,6 +67,8 @@ class Request:
     """Return the content of a file by the id in its marker. Raises NotFound for any other id."""
     toolbox: Toolbox = NO_TOOLS
     """The gateway's tools for this turn."""
+    form: AnswerForm = ANY_FORM
+    """What the client demands. The gateway itself cuts the answer at a stop."""
 
 
 @value(kw_only=False)

@@ -20,6 +20,8 @@ from palaver.model.session import Counters, EndReason, ModelOverride, Session
 from palaver.model.source import Labels, Source, decode_id, encode_id
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import (
+    ANY_FORM,
+    AnswerForm,
     BusyMode,
     Cause,
     ClientTool,
@@ -235,6 +237,7 @@ def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
         "earlier": inbound.earlier,
         "files": [(file.name.stored(), *file[1:]) for file in inbound.files],
         "offers": inbound.client_tools,
+        "form": None if inbound.form == ANY_FORM else asdict(inbound.form),
         "plain": inbound.plain,
     }
     return _json_bytes(
@@ -270,6 +273,7 @@ class _Written(msgspec.Struct, frozen=True):
     earlier: tuple[str, ...] = ()
     files: tuple[Attachment, ...] = ()
     offers: tuple[ClientTool, ...] = ()
+    form: AnswerForm = ANY_FORM
     plain: bool = False
 
     @property
@@ -288,6 +292,7 @@ class _Written(msgspec.Struct, frozen=True):
             earlier=self.earlier,
             files=self.files,
             client_tools=self.offers,
+            form=self.form,
             plain=self.plain,
         )
 

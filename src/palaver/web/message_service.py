@@ -17,7 +17,7 @@ from palaver.model.errors import BadArgument, NotFound, StoreUnavailable
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
 from palaver.model.source import Source, Trust, decode_id, encode_id
-from palaver.model.turn import BusyMode, ClientTool, Inbound, InboxState, Received, outbound_to
+from palaver.model.turn import ANY_FORM, AnswerForm, BusyMode, ClientTool, Inbound, InboxState, Received, outbound_to
 from palaver.model.value import value
 from palaver.store.people.api_tokens import Right
 from palaver.store.status.message_status import Reply
@@ -98,7 +98,12 @@ class MessageService:
         return await _is_at_home(self.request.services, session, _PLATFORM, self.user)
 
     async def send(
-        self, source: Source, text: str, files: Sequence[Attachment], tools: Sequence[ClientTool] | None = None
+        self,
+        source: Source,
+        text: str,
+        files: Sequence[Attachment],
+        tools: Sequence[ClientTool] | None = None,
+        form: AnswerForm = ANY_FORM,
     ) -> Received:
         """Store the message; return it as stored. The same id returns the earlier one, or 409 if that differs.
 
@@ -111,6 +116,7 @@ class MessageService:
             at=self.request.now,
             files=tuple(files),
             client_tools=tuple(tools or ()),
+            form=form,
             plain=tools is not None or talk_only,
         )
         received = await self.find_sent([source])

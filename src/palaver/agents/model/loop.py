@@ -1,9 +1,11 @@
 """The answer loop: call the model, run the tools it calls, and repeat until it answers."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from pydantic_ai.exceptions import ModelRequestRejectedError
 from pydantic_ai.messages import (
@@ -17,6 +19,8 @@ from pydantic_ai.messages import (
     TextPartDelta,
 )
 from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from palaver.agents.model.costs import Costs
@@ -35,6 +39,7 @@ from palaver.agents.model.providers import ModelClient
 from palaver.model.label import strip_markers
 from palaver.model.redact import redact
 from palaver.model.transcript import Role, ToolCall
+from palaver.model.turn import ANY_FORM, AnswerForm
 from palaver.model.view import Message, open_calls, repair
 from palaver.protocols.agent import (
     ApprovalNeeded,
@@ -55,9 +60,19 @@ class ResponseCutOff(Exception):
     """The provider's answer ended in the middle."""
 
 
-def request_parameters(prompt: str, tools: Sequence[Tool] = ()) -> ModelRequestParameters:
-    """Return the prompt and tools. They stay the same from turn to turn, or the provider's cache never hits."""
-    return ModelRequestParameters(
+def request_parameters(
+    prompt: str, tools: Sequence[Tool] = (), form: AnswerForm = ANY_FORM, *, has_schemas: bool = False
+) -> ModelRequestParameters:
+    """Return the prompt and tools. They stay the same from turn to turn, or the provider's cache never hits.
+
+    A model that takes no schema gets it as an instruction.
+    """
+    structured = ModelRequestParameters()
+    if form.schema is not None:
+        output = OutputObjectDefinition(json.loads(form.schema), form.schema_name, strict=form.strict)
+        structured = replace(structured, output_mode="native" if has_schemas else "prompted", output_object=output)
+    return replace(
+        structured,
         instruction_parts=[InstructionPart(content=prompt)] if prompt else None,
         function_tools=[
             # Never strict: a tool's schema need not follow one provider's rules.
@@ -83,17 +98,29 @@ def _text(event: object) -> str:
             return ""
 
 
+def _has_called(messages: Sequence[Message]) -> bool:
+    """Return whether the model called a tool since a person spoke."""
+    since = takewhile(lambda message: message.role is not Role.USER, reversed(messages))
+    return any(message.calls for message in since)
+
+
 @dataclass(kw_only=True)
 class ModelCall:
     client: ModelClient
     parameters: ModelRequestParameters
+    form: AnswerForm = ANY_FORM
     response: ModelResponse = field(default_factory=lambda: ModelResponse(parts=[]))
     """The whole response, once it has ended."""
 
     async def stream_text(self, messages: list[ModelMessage]) -> AsyncGenerator[str]:
         """Stream the text. Raises the errors of the provider's library, or ResponseCutOff."""
         gap = piece = ""
-        async with self.client.model.request_stream(messages, self.client.settings, self.parameters) as stream:
+        settings = ModelSettings(**self.client.settings)
+        if self.form.stop:
+            settings["stop_sequences"] = list(self.form.stop)
+        if self.form.must_call:
+            settings["tool_choice"] = list(self.form.must_call)
+        async with self.client.model.request_stream(messages, settings, self.parameters) as stream:
             async for event in stream:
                 if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
                     gap = PARAGRAPH_BREAK if piece else ""
@@ -141,7 +168,7 @@ class AnswerLoop:
                     yield event
                     if isinstance(event, ApprovalNeeded):
                         return
-            call = ModelCall(client=self.client, parameters=request_parameters(self.prompt, self.request.toolbox.tools))
+            call = self._model_call()
             async with aclosing(self._stream_text(call)) as texts:
                 async for text in texts:
                     yield TextDelta(text)
@@ -153,6 +180,14 @@ class AnswerLoop:
                 return
             last = self.messages[-1]
             yield ToolCalled(calls=calls, text=last.text, reasoning=last.reasoning, blob=b"".join(last.blobs))
+
+    def _model_call(self) -> ModelCall:
+        form = self.request.form
+        if form.must_call and _has_called(self.messages):
+            form = replace(form, must_call=())
+        has_schemas = bool(self.client.model.profile.get("supports_json_schema_output"))
+        parameters = request_parameters(self.prompt, self.request.toolbox.tools, form, has_schemas=has_schemas)
+        return ModelCall(client=self.client, parameters=parameters, form=form)
 
     async def _stream_text(self, call: ModelCall) -> AsyncGenerator[str]:
         """Call the model, again with less content if the provider rejects it, and remember what it accepted."""

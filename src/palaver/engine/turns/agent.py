@@ -15,7 +15,7 @@ from palaver.model.prompt import HomeChannel, Naming, Pseudonyms, Situation, con
 from palaver.model.session import Session
 from palaver.model.source import Labels, Source
 from palaver.model.transcript import Entry, Role, ToolCall
-from palaver.model.turn import Received, Turn, Usage
+from palaver.model.turn import ANY_FORM, AnswerForm, Received, Turn, Usage
 from palaver.model.value import value
 from palaver.model.view import Message, open_calls, open_calls_of_turn, render, view, visible_entries
 from palaver.protocols.agent import (
@@ -92,6 +92,7 @@ class RequestBuilder:
             approvals=_approvals(turn, snapshot, messages) if snapshot.resumes_calls else {},
             new_messages=new_messages,
             read_file=read_file,
+            form=snapshot.last.inbound.form,
         )
 
     def texts_since(self, before: TurnSnapshot, now: TurnSnapshot) -> tuple[str, ...]:
@@ -209,16 +210,18 @@ class AgentRun:
     has_called: bool = False
     """The agent called a tool since the turn started, so earlier approvals are for other calls."""
     _open_calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
+    _form: AnswerForm = ANY_FORM
     _assigned_tokens: int = 0
     """Output tokens that are already recorded with an entry."""
 
     async def ask(self, request: Request) -> Outcome:
         """Run the agent until it is done, fails, or is silent for too long."""
         self.text = ""
+        self._form = request.form
         self._open_calls = {call.id: call for call in open_calls(request.messages)}
         try:
             with contain_cancellation():
-                return await self._run(request)
+                return _cut(await self._run(request), request.form)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - no error of an agent may end more than its turn
@@ -274,7 +277,7 @@ class AgentRun:
         match event:
             case TextDelta(text):
                 self.text += text
-                self.show(self.text)
+                self.show(self._form.cut(self.text, is_growing=True))
             case UsageReport(usage):
                 self.usage = self.usage.plus(usage)
             case ToolCalled():
@@ -296,3 +299,10 @@ class AgentRun:
             case ToolReturned():
                 self._open_calls.pop(event.call, None)
                 await self.write(Entry(seq=0, role=Role.TOOL, at=self.now(), text=event.text, answers=event.call))
+
+
+def _cut(outcome: Outcome, form: AnswerForm) -> Outcome:
+    """End an answer at a stop, for agents that did not. The provider's blob has the rest of it too."""
+    if not isinstance(outcome, Final) or (text := form.cut(outcome.text)) == outcome.text:
+        return outcome
+    return replace(outcome, text=text, blob=b"")

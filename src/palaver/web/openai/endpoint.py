@@ -84,7 +84,7 @@ async def _send_message(finder: ConversationFinder) -> Received:
         return found
     source = await finder.source()
     await finder.abandon_calls(source)
-    return await service.send(source, await finder.text(source), files, chat.client_tools)
+    return await service.send(source, await finder.text(source), files, chat.client_tools, chat.form)
 
 
 async def _submit_results(finder: ConversationFinder) -> Received:

@@ -62,7 +62,28 @@ def outcome_of(reply: Reply, services: Services) -> Outcome:
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
         for call in reply.pending_tool_calls
     ]
-    return Outcome(content=_PARAGRAPH.join(answers), calls=calls)
+    outcome = Outcome(content=_PARAGRAPH.join(answers), calls=calls)
+    _check_form(outcome, reply)
+    return outcome
+
+
+def _check_form(outcome: Outcome, reply: Reply) -> None:
+    """Raise 500 if the agent ignored what the client demands: programs can do so, and some models do."""
+    form, problem = reply.received.inbound.form, None
+    if form.must_call and not any(call.name in form.must_call for entry in reply.entries for call in entry.calls):
+        problem = "The agent called no tool, though tool_choice demands it."
+    if form.schema is not None and not outcome.calls and not _is_json(outcome.content):
+        problem = "The agent did not answer in the JSON that response_format demands."
+    if problem:
+        raise OpenAIError(500, problem, "agent_failed", _NO_RETRY)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _failure(reply: Reply, turn: Turn, services: Services) -> HTTPException:

@@ -16,7 +16,7 @@ from palaver.model.attachment import NewFile, TooLarge
 from palaver.model.errors import BadArgument
 from palaver.model.text import one_line
 from palaver.model.tools import TOOL_NAME
-from palaver.model.turn import ClientTool
+from palaver.model.turn import ANY_FORM, AnswerForm, ClientTool
 from palaver.model.value import value
 from palaver.web.message_service import MAX_TEXT_LENGTH
 
@@ -25,6 +25,7 @@ _INSTRUCTION_ROLES = frozenset({"system", "developer"})
 _DATA_URL = re.compile(r"data:([\w.+/-]*)(?:;[\w=.-]+)*;base64,(.*)", re.DOTALL | re.ASCII)
 _MAX_QUOTED = 300
 _MAX_TOOLS = 128
+_MAX_STOPS = 4
 _MAX_REQUEST_BYTES = 4_000_000
 """Without its files: the history comes along each time."""
 
@@ -74,6 +75,17 @@ class _ToolChoice(msgspec.Struct, frozen=True, kw_only=True):
     function: _Function
 
 
+class _JsonSchema(msgspec.Struct, frozen=True, kw_only=True):
+    name: str = "answer"
+    schema: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class _ResponseFormat(msgspec.Struct, frozen=True, kw_only=True):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: _JsonSchema | None = None
+
+
 class _StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     include_usage: bool = False
 
@@ -87,7 +99,8 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     stream_options: _StreamOptions | None = None
     tools: list[_Tool] | None = None
     tool_choice: str | _ToolChoice | None = None
-    response_format: dict[str, Any] | None = None
+    response_format: _ResponseFormat | None = None
+    stop: str | list[str] | None = None
     n: int | None = None
     user: str | None = None
     metadata: dict[str, str] | None = None
@@ -115,6 +128,7 @@ class ChatInput:
     files: tuple[NewFile, ...] = ()
     results: Mapping[str, str] = field(default_factory=dict[str, str])
     client_tools: tuple[ClientTool, ...] = ()
+    form: AnswerForm = ANY_FORM
 
 
 def parse_request(content: bytes | bytearray) -> CompletionRequest:
@@ -177,17 +191,19 @@ def read_chat(request: CompletionRequest) -> ChatInput:
         text=text,
         files=tuple(file for message in from_user for file in _files_of(message)),
         results=results,
-        client_tools=_parse_tools(_chosen_tools(request)),
+        client_tools=(tools := _parse_tools(_chosen_tools(request))),
+        form=_parse_form(request, tools),
     )
 
 
 def _check_options(request: CompletionRequest) -> None:
-    kind = (request.response_format or {}).get("type", "text")
     choice = "auto" if isinstance(request.tool_choice, _ToolChoice) else str(request.tool_choice)
+    choices, stops = "auto, none, required, or a function", _stops(request)
     wrong = (
         ("n cannot be", str(request.n), "1", request.n in {None, 1}),
-        ("tool_choice cannot be", choice, "auto, none, or a function", choice in {"None", "auto", "none"}),
-        ("response_format cannot be", str(kind), "text", kind == "text"),
+        ("tool_choice cannot be", choice, choices, choice in {"None", "auto", "none", "required"}),
+        ("tool_choice cannot be", choice, "auto, since there are no tools", request.tools or choice != "required"),
+        ("stop cannot be", str(stops), f"at most {_MAX_STOPS} texts", len(stops) <= _MAX_STOPS and all(stops)),
     )
     for problem, found, allowed, is_right in wrong:
         if not is_right:
@@ -195,7 +211,7 @@ def _check_options(request: CompletionRequest) -> None:
 
 
 def _chosen_tools(request: CompletionRequest) -> Sequence[_Tool]:
-    """Offer a named tool alone. Whether it is used is up to the agent."""
+    """Offer a named tool alone."""
     tools, choice = request.tools or (), request.tool_choice
     if not isinstance(choice, _ToolChoice):
         return () if choice == "none" else tools
@@ -204,6 +220,27 @@ def _chosen_tools(request: CompletionRequest) -> Sequence[_Tool]:
         allowed = one_line(", ".join(named), _MAX_QUOTED) or "none, since there are no tools"
         raise _invalid("tool_choice cannot be", one_line(choice.function.name, _MAX_QUOTED), allowed, "auto")
     return [named[choice.function.name]]
+
+
+def _stops(request: CompletionRequest) -> tuple[str, ...]:
+    return (request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ())
+
+
+def _parse_form(request: CompletionRequest, tools: Sequence[ClientTool]) -> AnswerForm:
+    is_required = request.tool_choice == "required" or isinstance(request.tool_choice, _ToolChoice)
+    must_call = tuple(tool.name for tool in tools) if is_required else ()
+    form, schema = request.response_format, _JsonSchema(schema={"type": "object"}, strict=False)
+    if form is None or form.type == "text":
+        return AnswerForm(stop=_stops(request), must_call=must_call)
+    if form.type == "json_schema":
+        schema = form.json_schema or _JsonSchema()
+    if schema.schema is None or not TOOL_NAME.fullmatch(schema.name):
+        raise _invalid("response_format cannot be", one_line(schema.name, _MAX_QUOTED), "a named JSON schema")
+    text = json.dumps(schema.schema)
+    check_length("The schema of the answer", len(text))
+    return AnswerForm(
+        schema=text, schema_name=schema.name, strict=schema.strict, stop=_stops(request), must_call=must_call
+    )
 
 
 def _parse_tools(tools: Sequence[_Tool]) -> tuple[ClientTool, ...]:
