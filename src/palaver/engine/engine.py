@@ -20,7 +20,6 @@ from palaver.engine.options import Agents, Options
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import retry_outage, run_forever
 from palaver.engine.turns.agent import RequestBuilder
-from palaver.engine.turns.completion import TurnCompletion
 from palaver.engine.turns.dispatcher import Dispatcher
 from palaver.engine.turns.runner import TurnRunner
 from palaver.model.errors import StoreError
@@ -85,12 +84,8 @@ class Engine:
         )
         self._commands = CommandDispatcher(ctx, commands)
         self._intake = Intake(ctx, self._commands)
-        self._runner = TurnRunner(
-            ctx=ctx,
-            requests=RequestBuilder(platforms=ctx.replies.platforms, pseudonyms=pseudonyms),
-            commands=self._commands,
-            completion=TurnCompletion(ctx),
-        )
+        requests = RequestBuilder(platforms=ctx.replies.platforms, pseudonyms=pseudonyms)
+        self._runner = TurnRunner(ctx=ctx, requests=requests, commands=self._commands)
         self._dispatcher = Dispatcher(ctx, self._runner.start_next)
         self._accounts = AccountRunner(ctx=ctx, intake=self._intake, adapters=accounts, menu=self._commands.menu)
         self._deliveries = DeliveryWorker(ctx=ctx, accounts=self._accounts, place_of=self._intake.place_of)

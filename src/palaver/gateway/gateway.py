@@ -31,7 +31,7 @@ from palaver.platforms.terminal.screen import history_eraser
 from palaver.platforms.web.adapter import ApiAdapter, ChatUpdate, WebAdapter, user_of
 from palaver.protocols.adapter import Adapter
 from palaver.protocols.capabilities import HttpCallbacks
-from palaver.protocols.clock import SystemClock
+from palaver.protocols.clock import Clock, SystemClock
 from palaver.protocols.hooks import Hook
 from palaver.protocols.tools import Toolset
 from palaver.store.conversations.blob_store import BlobStore
@@ -92,8 +92,9 @@ class Gateway:
         agents = self._agent_pool.agents(self._config)
         tools = Toolsets(self._config.tools.server_facts())
         async with await open_store(self._config.store, exclusive=True) as store:
+            store.erasures = replace(store.erasures, erase_outside=history_eraser(self._config.data_dir))
             services = self._assemble(store, agents, adapters, hooks, tools.toolsets(store))
-            self._engine = engine = services.engine
+            engine = services.engine
             serving = asyncio.create_task(_serve_engine(engine))
             log.info("the gateway is up", extra={"action": "gateway.started"})
             try:
@@ -140,30 +141,15 @@ class Gateway:
     ) -> Services:
         config, clock = self._config, SystemClock()
         alone = sqlite_path(config.store) is not None
-        store.erasures = replace(store.erasures, erase_outside=history_eraser(config.data_dir))
         commands = with_plugins(builtin_commands(store), store)
-        hub, blob_store, reply_waiter = (
-            Hub(store, alone=alone),
-            BlobStore(config.data_dir / "files"),
-            ReplyWaiter(store),
-        )
-
-        async def key_of(source: Source) -> SessionKey:
-            return await engine.key_of(source)
-
-        async def receive(inbound: Inbound, trust: Trust) -> None:
-            await engine.receive(inbound, trust)
-
-        terminals = TerminalService(store, commands, key_of)
-        # Gateways that share a store each serve the terminals of their own machine.
-        machine = None if alone else socket.gethostname()
-        own: list[Adapter] = [TerminalAdapter(terminal_socket(config), terminals, clock, account=machine)]
-        webchat = WebAdapter(clock, push=partial(_push_chat, hub), shelf=blob_store, receive=receive)
-        if self._show_login:
-            own += [webchat, ApiAdapter(blob_store)]
-        engine = Engine(
+        blob_store, reply_waiter = BlobStore(config.data_dir / "files"), ReplyWaiter(store)
+        hub = Hub(store, alone=alone)
+        terminals = TerminalService(store, commands, self._key_of)
+        webchat = WebAdapter(clock, push=partial(_push_chat, hub), shelf=blob_store, receive=self._receive)
+        web_adapters = [webchat, ApiAdapter(blob_store)] if self._show_login else []
+        self._engine = engine = Engine(
             store=store,
-            adapters=[*own, *adapters],
+            adapters=[self._terminal_adapter(terminals, clock), *web_adapters, *adapters],
             agent=agents,
             commands=commands,
             options=config.options(),
@@ -177,13 +163,12 @@ class Gateway:
             reply_waiter=reply_waiter,
             watch=partial(_push_partial, hub, reply_waiter) if self._show_login else None,
         )
-        web = config.web
         return Services(
             store=store,
             engine=engine,
             commands=commands,
             clock=clock,
-            address=Address(host=web.host, port=web.port, url=web.url, trusted_proxies=web.trusted_proxies),
+            address=_address(config),
             auth=Authenticator(store=store, clock=clock),
             hub=hub,
             webchat=webchat,
@@ -194,6 +179,19 @@ class Gateway:
             shelf=blob_store,
             metrics=self._meter.exposed if isinstance(self._meter, Exposing) else None,
         )
+
+    def _terminal_adapter(self, terminals: TerminalService, clock: Clock) -> Adapter:
+        # Gateways that share a store each serve the terminals of their own machine.
+        machine = socket.gethostname() if sqlite_path(self._config.store) is None else None
+        return TerminalAdapter(terminal_socket(self._config), terminals, clock, account=machine)
+
+    # Adapters call these: the engine is there before any of them runs.
+
+    async def _key_of(self, source: Source) -> SessionKey:
+        return await cast("Engine", self._engine).key_of(source)
+
+    async def _receive(self, inbound: Inbound, trust: Trust) -> None:
+        await cast("Engine", self._engine).receive(inbound, trust)
 
     # Web
 
@@ -261,6 +259,11 @@ def _accounts(config: Config) -> list[tuple[str, str, Mapping[str, object]]]:
         for name, platform in config.platforms.items()
         for account, options in platform.accounts.items()
     ]
+
+
+def _address(config: Config) -> Address:
+    web = config.web
+    return Address(host=web.host, port=web.port, url=web.url, trusted_proxies=web.trusted_proxies)
 
 
 def _callbacks(adapters: Sequence[Adapter]) -> dict[tuple[str, str], HttpCallbacks]:

@@ -1,7 +1,6 @@
 """Splitting: cut a long text into messages, keeping code fences and tables readable, and address them."""
 
 import re
-import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
@@ -308,7 +307,7 @@ class ReplyAccount:
     forwards_to: tuple[ReplyPlace, ...] = ()
 
 
-_UNKNOWN_ACCOUNT = ReplyAccount(limit=sys.maxsize, for_people=False)
+_UNKNOWN_ACCOUNT = ReplyAccount(limit=2**31, for_people=False)
 
 
 @value

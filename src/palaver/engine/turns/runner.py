@@ -47,13 +47,14 @@ class TurnRunner:
     ctx: EngineContext
     requests: RequestBuilder
     commands: CommandDispatcher
-    completion: TurnCompletion
+    completion: TurnCompletion = field(init=False)
     compaction: Compaction = field(init=False)
     titles: TitleGenerator = field(init=False)
     _running: dict[int, RunningTurn] = field(default_factory=dict[int, RunningTurn])
     _is_draining: bool = False
 
     def __post_init__(self) -> None:
+        self.completion = TurnCompletion(self.ctx)
         self.compaction = Compaction(
             ctx=self.ctx, requests=self.requests, commands=self.commands, completion=self.completion
         )
