@@ -12,7 +12,7 @@ from palaver.engine import retry
 from palaver.engine.accounts import ReconnectBackoff
 from palaver.engine.options import Agents
 from palaver.model.errors import NotServed, StaleFence, StoreError
-from palaver.protocols.adapter import PlatformDown, PlatformRefused, Receiver
+from palaver.protocols.adapter import PlatformBusy, PlatformDown, PlatformRefused, Receiver
 from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
@@ -184,6 +184,18 @@ async def test_a_platform_that_is_down_does_not_stop_the_others(tmp_path: Path) 
         await up.say(chat, "hello")
         await chat.hears("You said: hello")
         await until(lambda: here.engine.health["fake:other"].last_error == "no answer")
+
+
+async def test_a_platform_that_asks_to_wait_is_quoted(tmp_path: Path) -> None:
+    world, clock = FakePlatform(), MovableClock()
+
+    class Busy(Mouth):
+        async def run(self, receiver: object) -> None:  # noqa: ARG002
+            raise PlatformBusy(90)
+
+    async with running(tmp_path / "p.db", world, adapters=[Busy(world, clock)], clock=clock) as here:
+        said = "The platform asks us to wait 90 s."
+        await until(lambda: said in [health.last_error for health in here.engine.health.values()])
 
 
 class Falters(Mouth):

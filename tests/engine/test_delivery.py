@@ -104,6 +104,18 @@ async def test_patience_ends(tmp_path: Path) -> None:
         assert (error or "").startswith("given up")
 
 
+async def test_a_new_connection_ends_the_pauses_of_an_outage(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palaver.engine.delivery.worker.DOWN_PAUSE_SECONDS", 600.0)
+    world, clock = FakePlatform(), MovableClock()
+    world.down = True
+    async with running(store_url, world, clock=clock) as here:
+        chat = world.dm(world.person("alice"))
+        await owe(here, chat.id, "hello", "n", clock)
+        await until(lambda: _tried(here, 1))
+        world.down = False
+        await chat.hears("hello")
+
+
 async def test_patience_does_not_run_while_no_gateway_does(tmp_path: Path) -> None:
     """Also where the account is served a moment before it is connected."""
     world, clock = FakePlatform(), MovableClock()

@@ -24,7 +24,7 @@ from palaver.model.redact import redact
 from palaver.model.source import Source, Trust, check_ids
 from palaver.model.transcript import Role
 from palaver.model.turn import Inbound, InboxState, account_text
-from palaver.protocols.adapter import Adapter, AnswerStatus, PlatformDown, PlatformError, PlatformRefused
+from palaver.protocols.adapter import Adapter, AnswerStatus, PlatformBusy, PlatformDown, PlatformError, PlatformRefused
 from palaver.protocols.capabilities import CommandMenu, MenuCommand, supports
 from palaver.store.people import people
 from palaver.store.status import message_status
@@ -140,6 +140,8 @@ class ServedAccountReceiver(AccountReceiver):
         await retry_until_stored(
             self.ctx.store, self.ctx.store.accounts.mark_connected(self.platform, self.account, self.fence, now)
         )
+        # Pauses grew while the platform was away; a chat that was told to slow down still waits for its budget.
+        await retry_until_stored(self.ctx.store, self.ctx.store.outbox.end_pauses(self.platform, self.account, now))
 
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
         if self.health.connected_since is None:  # an adapter that delivers is connected, even if it did not say so
@@ -272,22 +274,24 @@ class AccountRunner:
         )
         backoffs = ReconnectBackoff()
         while True:
-            refused = False
+            refused, at_least = False, 0.0
             try:
                 with contain_cancellation():
                     await adapter.run(receiver)
                 why = "the adapter stopped"
             except PlatformDown as error:
                 why, refused = redact(str(error)), isinstance(error, PlatformRefused)
+            except PlatformBusy as error:
+                why, at_least = str(error), error.after
             except PlatformError as error:
-                why = describe_error(error)
+                why = redact(str(error)) or describe_error(error)
             except Exception as error:  # noqa: BLE001 - restart an adapter after any error
                 why = f"the adapter broke: {describe_error(error)}"
             lasted = health.connected_since and self.ctx.clock.now() - health.connected_since
             pause = backoffs.after_refusal() if refused else backoffs.after(lasted)
             await self._record_down(adapter, health, fence, why, refused=refused)
             with suppress(TimeoutError):
-                async with asyncio.timeout(pause * self.ctx.rng.uniform(0.5, 1.0)):
+                async with asyncio.timeout(max(at_least, pause * self.ctx.rng.uniform(0.5, 1.0))):
                     await self._retry_now.wait()
 
     async def _record_down(

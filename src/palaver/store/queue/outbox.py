@@ -205,6 +205,16 @@ def make_due_now(platform: str, account: str | None, chat: str, now: datetime) -
 
 
 @transaction
+def end_pauses(platform: str, account: str | None, now: datetime) -> Statements[None]:
+    """Make everything that waits for an account due now, but for possible duplicates: those wait on purpose."""
+    yield (
+        "UPDATE outbox SET due = ? WHERE account = ? AND state = 'due' AND due > ? AND may_be_duplicate = 0",
+        (micros(now), account_text(platform, account), micros(now)),
+    )
+    yield _SEND
+
+
+@transaction
 def has_pending(outbound: Outbound) -> Statements[bool]:
     """Return whether anything is still to be sent to the chat of this message."""
     rows = yield (
