@@ -6,7 +6,7 @@ from pathlib import Path
 from palaver.model.key import SessionKey
 from palaver.model.turn import TurnState
 from palaver.testkit.platform import FakePlatform, LoopClock
-from tests.engine.agents import Slow
+from tests.engine.agents import Slow, heard
 from tests.engine.gateway import running, until
 from tests.store.conftest import fresh_store
 
@@ -44,6 +44,28 @@ async def test_stop_ends_the_answer_and_the_queue_goes_on(store_url: str) -> Non
         await chat.hears("second")
         assert not any(message.text == "answer to: first" for message in chat.shown)
         assert any("the user stopped" in text for text in await here.texts())
+
+
+async def test_stop_all_drops_what_waits_as_well(store_url: str) -> None:
+    agent = Slow()
+    async with running(store_url, agent=agent) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "first")
+        await until(lambda: bool(agent.requests))
+        for text in ("second", "/title Third"):
+            await chat.say(alice, text)
+        await chat.say(alice, "/stop all")
+        await chat.hears("Stopping. 2 messages were still waiting and will not be answered.")
+        agent.go.set()
+        await here.settled()
+        await chat.say(alice, "later")
+        await chat.hears("later")
+        assert [request for request in agent.requests if "second" in heard(request)] == []
+        rows = await here.rows("SELECT reason FROM inbox WHERE state = 'failed'")
+        assert rows == [("stopped before it was answered",)] * 2
+        await chat.say(alice, "/stop all")
+        await chat.hears("nothing to stop")
 
 
 async def test_stop_where_nothing_runs_says_so(tmp_path: Path) -> None:

@@ -45,19 +45,29 @@ _UNDECIDED = {
 }
 
 
-@commands.add("stop", "Stop the current answer", "/stop", urgent=True, remote=True)
+@commands.add(
+    "stop",
+    "Stop the current answer. /stop all also drops the messages that wait",
+    "/stop all",
+    Arg(name="scope", choices=("all",)),
+    urgent=True,
+    remote=True,
+)
 @transaction
-def stop(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
+def stop(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
     key, now, by = context.received.key, context.now, context.principal.name
+    dropped = bool(invocation.words) and (
+        yield from store.inbox.fail_waiting(key, "stopped before it was answered", before=context.received.number)
+    )
     if (yield from store.turn_control.request_stop(key, now, by=by)):
         return "Stopping."
     seen = yield from store.turn_control.get_status(key, context.principal)
-    dropped = yield from store.turn_control.abandon_parked(
+    denied = yield from store.turn_control.abandon_parked(
         key, now, note=texts.STOPPED_NOTE, error="stopped instead of an answer", by=by
     )
-    if dropped:
-        return "Stopped." if seen.waits_for_client else "Stopped. The open question was denied."
-    return "There is nothing to stop."
+    if denied and not seen.waits_for_client:
+        return "Stopped. The open question was denied."
+    return "Stopped." if denied or dropped else "There is nothing to stop."
 
 
 @commands.add("status", "Show what is happening in this conversation", "/status", urgent=True, remote=True)

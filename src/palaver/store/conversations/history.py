@@ -40,17 +40,21 @@ def run_and_abandon_waiting(command: Received, does: Transaction[str]) -> Statem
     """Run a command in its locked conversation; return its answer and the messages it abandons.
 
     Messages that wait before the command belong to the session open then. If the command leads to another session,
-    they fail. A command without a number comes after everything that waits.
+    they fail, as they do if it stops them. A command without a number comes after everything that waits.
     """
     waiting = yield from list_waiting(command.key)
     session = yield from open_by_key(command.key)
     answer = yield from does
-    left: list[Received] = []
-    for each in waiting:
-        is_earlier = each.number < command.number or not command.number
-        if session and is_earlier and (yield from _abandon(each, session)):
-            left.append(each)
-    return answer, left
+    earlier = [each for each in waiting if each.number < command.number or not command.number]
+    rows = yield (
+        f"SELECT no FROM inbox WHERE state = 'failed' AND no IN ({placeholders(earlier)})",
+        tuple(each.number for each in earlier),
+    )
+    ended = {row[0] for row in rows}
+    for each in earlier:
+        if session and (yield from _abandon(each, session)):
+            ended.add(each.number)
+    return answer, [each for each in earlier if each.number in ended]
 
 
 def _abandon(received: Received, session: Session) -> Statements[bool]:

@@ -94,8 +94,8 @@ def _run_and_watch(
 
 def unanswered(count: int) -> str:
     if count == 1:
-        return "One message was still waiting in the previous conversation and will not be answered."
-    return f"{count} messages were still waiting in the previous conversation and will not be answered."
+        return "One message was still waiting and will not be answered."
+    return f"{count} messages were still waiting and will not be answered."
 
 
 def _report_abandoned(command: Received, work: Transaction[str], routes: ReplyRoutes, now: datetime) -> Statements[str]:

@@ -277,6 +277,17 @@ def list_waiting(key: SessionKey) -> Statements[list[Received]]:
 
 
 @transaction
+def fail_waiting(key: SessionKey, reason: str, *, before: int) -> Statements[bool]:
+    """End all messages to the agent that wait before a command, or all if it has no number. False if none waits."""
+    waiting = [each for each in (yield from list_waiting(key)) if not each.inbound.observed]
+    earlier = [each for each in waiting if each.number < before or not before]
+    for each in earlier:
+        yield from fail(each.number, reason)
+    yield Notify(INBOX)
+    return bool(earlier)
+
+
+@transaction
 def get_message(number: int, principal: Principal) -> Statements[Received | None]:
     """Return a message if the principal sent it or sees everything."""
     rows = yield f"{SELECT_RECEIVED} WHERE i.no = ?", (number,)
