@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from palaver.cli.export import blob_store
 from palaver.cli.output import FAILED, print_json, print_line, print_verdict
 from palaver.cli.shared_options import Json, StoreOption, ask, store_url
 from palaver.config.errors import MalformedConfig
@@ -63,7 +64,7 @@ def _checked(store: str | None, *, rebuild: bool) -> list[HealthCheck]:
         if rebuild:
             count = await opened.search.rebuild()
             checks.append(HealthCheck(name="search index", ok=True, found=f"rebuilt from {count} entries"))
-        async for check in check_store(opened, datetime.now(UTC)):
+        async for check in check_store(opened, datetime.now(UTC), blob_store()):
             checks.append(check)
         return checks
 

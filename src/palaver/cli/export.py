@@ -28,13 +28,16 @@ from palaver.cli.shared_options import (
     find,
     moment,
 )
+from palaver.config.loader import load
 from palaver.model.errors import BadArgument
 from palaver.model.text import one_line
 from palaver.store.archive.collector import collect_all, collect_some
 from palaver.store.archive.exporter import ExportFormat, write_archive
+from palaver.store.archive.file_contents import FileContents
 from palaver.store.archive.format import SessionRecord
 from palaver.store.archive.importer import Imported, ImportOutcome, import_sessions
 from palaver.store.archive.reader import check_header
+from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.status.session_list import NO_FILTER, ListFilter
 from palaver.store.store import Store
 
@@ -75,6 +78,7 @@ def export_sessions(
     )
     _check_selection(names or [], wanted, everything=everything)
     chosen = form or _form_of(output)
+    contents = FileContents(blob_store())
 
     async def export(opened: Store) -> int:
         ids = [(await find(opened, name)).id for name in names or []]
@@ -93,15 +97,28 @@ def export_sessions(
                 yield record
 
         with open_output(output, force=force, example=EXAMPLES["export"]) as file:
-            async for piece in write_archive(counting(), chosen, hidden=hidden):
+            async for piece in write_archive(counting(), chosen, hidden=hidden, contents=contents):
                 file.write(piece)
         progress.finish()
         return count
 
     count = ask(store, export)
+    note_missing(contents)
     if output:
         done = f"{counted(count, 'session')} in {one_line(output, 200)}"
         print_result({"sessions": count, "file": output}, done, as_json=json)
+
+
+def blob_store() -> BlobStore:
+    return BlobStore(load(Path(), os.environ).data_dir / "files")
+
+
+def note_missing(contents: FileContents) -> None:
+    if contents.missing:
+        print_note(
+            f"{counted(len(contents.missing), 'file')} could not be exported: the content is not on this machine. "
+            "palaver doctor lists such files."
+        )
 
 
 def _form_of(output: str) -> ExportFormat:
@@ -177,7 +194,7 @@ def import_archive(
 
     async def bring(opened: Store) -> None:
         with _lines(file) as lines:
-            async for imported in import_sessions(opened.database, lines, as_copy=as_copy):
+            async for imported in import_sessions(opened.database, lines, as_copy=as_copy, blobs=blob_store()):
                 report.add(imported)
 
     _check_archive(file)

@@ -9,7 +9,7 @@ import typer
 
 from palaver.cli import shared_options
 from palaver.cli.delete import confirm_deletion
-from palaver.cli.export import cannot_use, open_output
+from palaver.cli.export import blob_store, cannot_use, note_missing, open_output
 from palaver.cli.output import (
     Progress,
     counted,
@@ -27,7 +27,7 @@ from palaver.config.loader import load
 from palaver.model.errors import BadArgument, NotFound, SessionBusy, StoreError
 from palaver.model.text import one_line
 from palaver.platforms.terminal.screen import history_eraser
-from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.archive.file_contents import FileContents
 from palaver.store.opening import sqlite_path
 from palaver.store.privacy.digests import load_digests
 from palaver.store.privacy.erasure import ErasurePreview, ErasureProgress, erasures
@@ -50,15 +50,18 @@ Name = Annotated[str, typer.Argument(metavar="PERSON", help="A person id or an a
 def export_everything(
     person: Name, *, output: Output = "", force: Force = False, store: StoreOption = None, json: Json = False
 ) -> None:
+    contents = FileContents(blob_store())
+
     async def export(opened: Store) -> int:
         lines = 0
         with open_output(output, force=force, example=EXAMPLES["export"]) as file:
-            async for line in export_person(opened.database, person.strip()):
+            async for line in export_person(opened.database, person.strip(), contents):
                 file.write(line)
                 lines += 1
         return lines
 
     lines = ask(store, export)
+    note_missing(contents)
     if output:
         done = f"{counted(lines, 'line')} in {one_line(output, 200)}"
         print_result({"lines": lines, "file": output}, done, as_json=json)
@@ -99,7 +102,7 @@ def forget_person(
         asked = opened.erasures.request(name, shared_options.now(), by="operator", keeps_access=keep_access)
         number = await opened.transact(asked)
         done = await opened.erasures.run(
-            number, shared_options.now(), blobs=_blob_store(), progress=lambda so_far: progress.show(so_far.total())
+            number, shared_options.now(), blobs=blob_store(), progress=lambda so_far: progress.show(so_far.total())
         )
         if done.done and receipt:
             await _write_receipt(opened, number, receipt, force=False)
@@ -108,10 +111,6 @@ def forget_person(
     outcome = ask(store, forget)
     progress.finish()
     _report(outcome, found, receipt, _backups(store), as_json=json)
-
-
-def _blob_store() -> BlobStore:
-    return BlobStore(load(Path(), os.environ).data_dir / "files")
 
 
 def _refuse_existing(receipt: str) -> None:
@@ -211,7 +210,7 @@ def verify_file(
     async def look(opened: Store) -> tuple[Receipt, Verification]:
         receipt = read_receipt(found, await opened.transact(load_digests()))
         return receipt, await verify(
-            opened.database, opened.search, receipt, blobs=_blob_store(), progress=progress.show
+            opened.database, opened.search, receipt, blobs=blob_store(), progress=progress.show
         )
 
     receipt, verdict = ask(store, look)

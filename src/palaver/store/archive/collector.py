@@ -12,13 +12,14 @@ from palaver.model.turn import TurnState
 from palaver.store.archive.format import ArchivedOperation, ArchivedRoute, ArchivedSession, ArchivedTurn, SessionRecord
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import visible_to
-from palaver.store.records import entries_of, from_json, instant, instant_or_none, placeholders
+from palaver.store.records import USAGE_COLUMNS, entries_of, from_json, instant, instant_or_none, placeholders
 from palaver.store.status.session_list import NO_FILTER, ListFilter, list_session_ids
 
 _RELATED = ("participants", "routes", "turns", "operations")
 """Fields of an archived session that are rows of other tables. All others are columns of `sessions`."""
 FIELDS = tuple(name for name in ArchivedSession.__struct_fields__ if name not in _RELATED)
 COLUMNS = ", ".join("turns" if name == "turn_count" else name for name in FIELDS)
+TURN_USAGE = ("identity", "model", *USAGE_COLUMNS, "prompt_tokens")
 TIMES = frozenset({"started", "ended", "last_human", "last_active"})
 JSON_FIELDS = frozenset({"origin", "override"})
 _NOT_ENDED = "the session was archived before this turn ended"
@@ -45,7 +46,7 @@ def collect(session: str, principal: Principal) -> Statements[SessionRecord]:
     turns = _ordinals(row[1] for row in stored)
     hiding = {row[0]: ordinal for ordinal, row in enumerate(operations, 1)}
     archived = _session(columns)
-    archived.turns = yield from _turns(number, turns, entries, stored)
+    archived.turns = yield from _turns(number, turns, entries, stored, has_usage=principal.sees_all)
     archived.operations = yield from _operations(operations, principal)
     archived.participants = yield from _participants(number)
     archived.routes = yield from _routes(number)
@@ -82,19 +83,26 @@ def _renumbered(entry: Entry, row: Row, turns: Mapping[int, int], hiding: Mappin
 
 
 def _turns(
-    number: int, ordinals: Mapping[int, int], entries: Sequence[Entry], stored: Sequence[Row]
+    number: int, ordinals: Mapping[int, int], entries: Sequence[Entry], stored: Sequence[Row], *, has_usage: bool
 ) -> Statements[list[ArchivedTurn]]:
-    """Include turns of the parent that a branch copied; a turn without a row is derived from its entries."""
+    """Include turns of the parent that a branch copied; a turn without a row is derived from its entries.
+
+    Turns without entries, such as those of summaries, come last.
+    """
     rows = yield (
-        "SELECT no, state, started, ended, attempt, error FROM turns"
-        " WHERE no IN (SELECT turn_no FROM entries WHERE id >= ? AND id < ?)",
-        (number * SEQS, (number + 1) * SEQS),
+        f"SELECT no, state, started, ended, attempt, error, session_no, {', '.join(TURN_USAGE)} FROM turns"
+        " WHERE session_no = ? OR no IN (SELECT turn_no FROM entries WHERE id >= ? AND id < ?) ORDER BY no",
+        (number, number * SEQS, (number + 1) * SEQS),
     )
     known = {row[0]: row for row in rows}
     first: dict[int, Entry] = {}
     for entry, row in zip(entries, stored, strict=True):
         first.setdefault(row[1], entry)
-    return [_turn(known[turn]) if turn in known else _turn_from_entry(first[turn]) for turn in ordinals]
+    others = (turn for turn in known if turn not in ordinals)
+    return [
+        _turn(known[turn], number if has_usage else None) if turn in known else _turn_from_entry(first[turn])
+        for turn in (*ordinals, *others)
+    ]
 
 
 def _turn_from_entry(entry: Entry) -> ArchivedTurn:
@@ -102,9 +110,10 @@ def _turn_from_entry(entry: Entry) -> ArchivedTurn:
     return ArchivedTurn(state=TurnState.DONE.value, started=moment, ended=moment)
 
 
-def _turn(row: Row) -> ArchivedTurn:
-    """Archive an open turn as failed, so that an import does not run it again."""
-    _, state, started, ended, attempt, error = row
+def _turn(row: Row, session: int | None) -> ArchivedTurn:
+    """Archive an open turn as failed, so that an import does not run it again. Only its own session has its usage."""
+    _, state, started, ended, attempt, error, session_no, *used = row
+    usage = dict(zip(TURN_USAGE, used, strict=True)) if session_no == session else {}
     if state not in _ENDED_STATES:
         state, error = TurnState.FAILED.value, _NOT_ENDED
     return ArchivedTurn(
@@ -113,6 +122,7 @@ def _turn(row: Row) -> ArchivedTurn:
         ended=instant(started if ended is None else ended),
         attempt=attempt,
         error=error,
+        **usage,
     )
 
 

@@ -8,6 +8,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.session import Principal
 from palaver.model.transcript import Entry
 from palaver.store.archive.collector import collect
+from palaver.store.archive.file_contents import FileContents
 from palaver.store.archive.format import HEADER, SessionRecord, session_lines
 from palaver.store.archive.render import HTML_FOOT, HTML_HEAD, render_html, render_markdown
 from palaver.store.results import OperationKind
@@ -41,11 +42,18 @@ _FEET = {ExportFormat.JSONL: b"", ExportFormat.MARKDOWN: b"", ExportFormat.HTML:
 
 
 async def write_archive(
-    records: AsyncIterator[SessionRecord], form: ExportFormat, *, hidden: bool = False
+    records: AsyncIterator[SessionRecord],
+    form: ExportFormat,
+    *,
+    hidden: bool = False,
+    contents: FileContents | None = None,
 ) -> AsyncIterator[bytes]:
-    """Yield the pieces of the file, one session at a time. JSONL always includes hidden entries."""
+    """Yield the pieces of the file, one session at a time. JSONL includes hidden entries and contents of files."""
     yield _HEADS[form]
     async for record in records:
+        if contents and form is ExportFormat.JSONL:
+            async for line in contents.lines(file for entry in record.entries for file in entry.files):
+                yield line
         for piece in _pieces(record, form, hidden=hidden):
             yield piece
     yield _FEET[form]

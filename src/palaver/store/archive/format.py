@@ -1,10 +1,12 @@
 """The archive format: a header line, then for each session one line, its entries, and an end line.
 
     {"format":"palaver-sessions","version":1}
+    {"file":{"sha256":"9f…","content":"aGVsbG8="}}
     {"session":{"id":"01…","key":"agent:main:telegram:dm:1", … ,"turns":[…],"operations":[…]}}
     {"entry":{"seq":1,"role":"user","at":"2026-03-29T08:00:00Z","text":"hello","turn":1}}
     {"end":{"session":"01…","entries":1}}
 
+The content of a file comes once, in base64, before the first session that has it.
 Nothing depends on the database it came from: turns and operations are numbered from 1 within their session.
 """
 
@@ -32,6 +34,7 @@ _Moment = Annotated[datetime, Meta(tz=True)]
 _Count = Annotated[int, Meta(ge=0, le=1 << 62)]
 _Ordinal = Annotated[int, Meta(ge=0, lt=1 << 31)]
 _Seq = Annotated[int, Meta(ge=1, lt=SEQS)]
+_Sha256 = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 _Id = Annotated[str, Meta(pattern=r"\A[0-9a-z_-]{1,64}\Z")]
 
 
@@ -47,6 +50,15 @@ class ArchivedTurn(_Line):
     ended: _Moment
     attempt: Annotated[int, Meta(ge=1, lt=1 << 31)] = 1
     error: str | None = None
+    identity: str | None = None
+    """Who used what follows; None in an archive made for a participant, and for a turn that a branch copied."""
+    model: str | None = None
+    input_tokens: _Count = 0
+    output_tokens: _Count = 0
+    cached_tokens: _Count = 0
+    cost_micros: _Count = 0
+    unpriced_tokens: _Count = 0
+    prompt_tokens: _Count = 0
 
 
 class ArchivedOperation(_Line):
@@ -83,7 +95,9 @@ class ArchivedSession(_Line):
     turn_count: _Count = 0
     input_tokens: _Count = 0
     output_tokens: _Count = 0
+    cached_tokens: _Count = 0
     cost_micros: _Count = 0
+    unpriced_tokens: _Count = 0
     override: dict[str, str] | None = None
     participants: list[str] = []
     routes: list[ArchivedRoute] = []
@@ -103,12 +117,12 @@ class _ArchivedCall(_Line):
 
 
 class _ArchivedFile(_Line, kw_only=False):
-    """The metadata of a file. Its content is not in the archive."""
+    """The metadata of a file."""
 
     name: str
     media_type: str = UNKNOWN_TYPE
     size: _Count | None = None
-    sha256: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")] | None = None
+    sha256: _Sha256 | None = None
     handle: str | None = None
     problem: str = ""
 
@@ -134,6 +148,11 @@ class _ArchivedEntry(_Line):
     hidden_by: _Ordinal | None = None
 
 
+class FileContent(_Line):
+    sha256: _Sha256
+    content: bytes
+
+
 class End(_Line):
     """The last line of a session, which proves that it is complete."""
 
@@ -145,6 +164,7 @@ class _AnyLine(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     entry: _ArchivedEntry | None = None
     session: ArchivedSession | None = None
     end: End | None = None
+    file: FileContent | None = None
 
 
 @value
@@ -197,12 +217,13 @@ def _ordinals_as(values: dict[str, Any], kind: type[int | str]) -> dict[str, Any
     return {name: kind(values[name]) for name in ("turn", "hidden_by") if values[name] is not None}
 
 
-def decode_line(line: bytes) -> ArchivedSession | Entry | End:
+def decode_line(line: bytes) -> ArchivedSession | Entry | End | FileContent:
     """Decode one line. Raises `msgspec.DecodeError` or `ValueError` with the reason."""
-    found = _decoder.decode(line) if line.startswith(b'{"entry"') else msgspec.convert(json.loads(line), _AnyLine)
-    parts = [part for part in (found.entry, found.session, found.end) if part is not None]
+    is_plain = line.startswith((b'{"entry"', b'{"file"'))
+    found = _decoder.decode(line) if is_plain else msgspec.convert(json.loads(line), _AnyLine)
+    parts = [part for part in (found.entry, found.session, found.end, found.file) if part is not None]
     if len(parts) != 1:
-        raise ValueError("it is no session, entry or end of a session")
+        raise ValueError("it is no session, entry, file or end of a session")
     return _entry(parts[0]) if isinstance(parts[0], _ArchivedEntry) else parts[0]
 
 

@@ -10,15 +10,25 @@ from palaver.db.transaction import Database, Lock, Statements, Value, storable, 
 from palaver.model.errors import PalaverError
 from palaver.model.session import EndReason, Principal
 from palaver.model.transcript import Entry
+from palaver.model.turn import Usage
 from palaver.model.value import value
-from palaver.store.archive.collector import COLUMNS, FIELDS, JSON_FIELDS, TIMES, collect
-from palaver.store.archive.format import ArchivedOperation, ArchivedSession, ArchivedTurn, SessionRecord, session_lines
+from palaver.store.archive.collector import COLUMNS, FIELDS, JSON_FIELDS, TIMES, TURN_USAGE, collect
+from palaver.store.archive.format import (
+    ArchivedOperation,
+    ArchivedSession,
+    ArchivedTurn,
+    FileContent,
+    SessionRecord,
+    session_lines,
+)
 from palaver.store.archive.reader import Problem, read_archive
 from palaver.store.conversations.attachment_refs import add_refs
+from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.conversations.sessions import id_text, rename
 from palaver.store.conversations.transcript import SEQS, advance_shown_from, write_journal
 from palaver.store.people.people import person_of
-from palaver.store.records import entries_of, file_digests, json_text, micros, placeholders, prepare
+from palaver.store.people.usage import add as add_usage
+from palaver.store.records import USAGE_COLUMNS, entries_of, file_digests, json_text, micros, placeholders, prepare
 
 _WORKER = "import"
 _OTHER_CONTENT = "a session with this id but other content exists here; use --as-copy to import it beside that"
@@ -47,13 +57,20 @@ class Imported:
 
 
 async def import_sessions(
-    database: Database, archive: Iterable[bytes], *, as_copy: bool = False
+    database: Database, archive: Iterable[bytes], *, as_copy: bool = False, blobs: BlobStore | None = None
 ) -> AsyncIterator[Imported]:
-    """Import as operator. A session whose id has other content here is refused, or gets a new id with `as_copy`."""
+    """Import as operator. A session whose id has other content here is refused, or gets a new id with `as_copy`.
+
+    Contents of files go to `blobs`.
+    """
     renamed: dict[str, str] = {}
     for found in read_archive(archive):
         if isinstance(found, Problem):
             yield _refused(found.session, found.line, found.reason)
+            continue
+        if isinstance(found, FileContent):
+            if blobs:
+                await blobs.keep(_chunks(found.content), len(found.content))
             continue
         try:
             imported = await database.transact(_import(found, renamed, as_copy=as_copy))
@@ -62,6 +79,10 @@ async def import_sessions(
         if imported.outcome is ImportOutcome.COPIED and imported.session and imported.id:
             renamed[imported.session] = imported.id
         yield imported
+
+
+async def _chunks(content: bytes) -> AsyncIterator[bytes]:
+    yield content
 
 
 def _refused(session: str | None, line: int, reason: str) -> Imported:
@@ -89,6 +110,8 @@ def _import(record: SessionRecord, renamed: Mapping[str, str], *, as_copy: bool)
     if same:
         return Imported(outcome=ImportOutcome.UNCHANGED, line=line, session=archived, id=id_)
     notes = yield from _write(id_, record, renamed)
+    if outcome is ImportOutcome.IMPORTED:
+        yield from _add_usage(record)
     count = len(record.entries)
     return Imported(outcome=outcome, line=line, session=archived, id=id_, entries=count, notes=tuple(notes))
 
@@ -174,10 +197,19 @@ def _insert_turns(number: int, session: ArchivedSession) -> Statements[list[int]
     def values(turn: ArchivedTurn) -> tuple[Value, ...]:
         started = micros(turn.started)
         state = (turn.state, turn.attempt, _WORKER, started, started, micros(turn.ended), turn.error)
-        return (session.key, number, *state)
+        return (session.key, number, *state, *(getattr(turn, name) for name in TURN_USAGE))
 
-    columns = "key, session_no, state, attempt, worker, lease_until, started, ended, error"
+    columns = f"key, session_no, state, attempt, worker, lease_until, started, ended, error, {', '.join(TURN_USAGE)}"
     return (yield from _insert_numbered("turns", columns, number, [values(turn) for turn in session.turns]))
+
+
+def _add_usage(record: SessionRecord) -> Statements[None]:
+    """Count what was used for the people who used it. A copy was not used again."""
+    answering = {entry.turn for entry in record.entries}
+    for ordinal, turn in enumerate(record.session.turns, 1):
+        if turn.identity is not None:
+            usage = Usage(model=turn.model, **{name: getattr(turn, name) for name in USAGE_COLUMNS})
+            yield from add_usage(turn.identity, usage, turn.ended, turns=int(str(ordinal) in answering))
 
 
 def _insert_operations(number: int, session: ArchivedSession, renamed: Mapping[str, str]) -> Statements[list[int]]:

@@ -1,5 +1,6 @@
 """Read an archive line by line into sessions. An error is reported with its line and costs one session."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -7,6 +8,7 @@ from typing import Annotated
 
 import msgspec
 
+from palaver.model.attachment import ID_LENGTH
 from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.key import SessionKey
 from palaver.model.session import EndReason, ModelOverride, clean_title
@@ -22,6 +24,7 @@ from palaver.store.archive.format import (
     ArchivedOperation,
     ArchivedSession,
     End,
+    FileContent,
     SessionRecord,
     decode_line,
 )
@@ -39,8 +42,8 @@ class Problem:
     reason: str
 
 
-def read_archive(lines: Iterable[bytes]) -> Iterator[SessionRecord | Problem]:
-    """Yield each session of an archive, or its problem. Raises BadArgument if the file is no archive."""
+def read_archive(lines: Iterable[bytes]) -> Iterator[SessionRecord | FileContent | Problem]:
+    """Yield each session and file of an archive, or its problem. Raises BadArgument if the file is no archive."""
     numbered = enumerate(lines, 1)
     check_header(next(numbered, (1, b""))[1])
     reader = _Reader()
@@ -86,14 +89,19 @@ class _Reader:
         """The first problem of the current session."""
         self._skipping = False
 
-    def read_line(self, number: int, line: bytes) -> Iterator[SessionRecord | Problem]:
+    def read_line(self, number: int, line: bytes) -> Iterator[SessionRecord | FileContent | Problem]:
         try:
             yield from self._add(number, decode_line(line))
         except (InvalidInput, msgspec.DecodeError, ValueError, RecursionError) as error:
             yield from self._report(number, one_line(str(error), 300) or type(error).__name__)
 
-    def _add(self, number: int, part: ArchivedSession | Entry | End) -> Iterator[SessionRecord | Problem]:
-        if isinstance(part, ArchivedSession):
+    def _add(
+        self, number: int, part: ArchivedSession | Entry | End | FileContent
+    ) -> Iterator[SessionRecord | FileContent | Problem]:
+        if isinstance(part, FileContent):
+            _check_content(part)
+            yield part
+        elif isinstance(part, ArchivedSession):
             yield from self.finish()
             self._current, self._problem, self._skipping = (
                 SessionRecord(session=part, entries=[], line=number),
@@ -140,6 +148,11 @@ def _check_entry(entry: Entry, current: SessionRecord) -> None:
         raise ValueError(f"entry {entry.seq} is hidden by operation {entry.hidden_by}, which is missing")
 
 
+def _check_content(file: FileContent) -> None:
+    if hashlib.sha256(file.content).hexdigest() != file.sha256:
+        raise ValueError(f"the content of file {file.sha256[:ID_LENGTH]} does not match its hash")
+
+
 def _check_end(end: End, current: SessionRecord) -> None:
     found = len(current.entries)
     if (end.session, end.entries) != (current.session.id, found):
@@ -174,7 +187,7 @@ def _check_parts(session: ArchivedSession) -> None:
     for turn in session.turns:
         if TurnState(turn.state) not in {TurnState.DONE, TurnState.FAILED}:
             raise ValueError(f"a turn is {turn.state}, but an archive contains only ended turns")
-        _check_storable(turn.error or "")
+        _check_storable(turn.error or "", turn.identity or "", turn.model or "")
     for operation in session.operations:
         SessionKey.parse(operation.key)
         _check_details(operation)

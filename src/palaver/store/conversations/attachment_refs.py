@@ -37,6 +37,12 @@ def referenced_among(names: Collection[str]) -> Statements[set[str]]:
 
 
 @transaction
+def referenced_files() -> Statements[list[str]]:
+    rows = yield "SELECT DISTINCT sha256 FROM attachments ORDER BY sha256", ()
+    return [row[0] for row in rows]
+
+
+@transaction
 def copy_refs(start: int, copy: int, count: int) -> Statements[None]:
     """Give copies of entries in another id range the files of the originals."""
     yield (

@@ -53,6 +53,20 @@ class BlobStore:
     async def tidy(self, held: Collection[str], older_than: timedelta) -> int:
         return await asyncio.to_thread(lambda: self._remove(self._unreferenced(held), older_than))
 
+    async def is_intact(self, sha256: str) -> bool | None:
+        """Return whether the content matches its hash; None if it is missing."""
+        return await asyncio.to_thread(self._is_intact, sha256)
+
+    def _is_intact(self, sha256: str) -> bool | None:
+        place = self.place(sha256)
+        if place is None:
+            return None
+        try:
+            with place.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest() == sha256
+        except OSError:
+            return False
+
     async def find(self, is_wanted: Callable[[str], bool]) -> list[str]:
         return await asyncio.to_thread(lambda: [path.name for path in self._stored() if is_wanted(path.name)])
 

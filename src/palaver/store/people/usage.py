@@ -75,9 +75,9 @@ def sum_all_ended_turns() -> Statements[None]:
 
 
 @transaction
-def add(identity: str | None, usage: Usage, now: datetime) -> Statements[None]:
-    """Add usage of a turn that is already in the sums."""
-    yield _ADD, (identity or "", micros(now) // SLOT_MICROS, usage.model or "", 0, *counted(usage))
+def add(identity: str | None, usage: Usage, now: datetime, *, turns: int = 0) -> Statements[None]:
+    """Add usage that belongs to no turn that is still to be summed."""
+    yield _ADD, (identity or "", micros(now) // SLOT_MICROS, usage.model or "", turns, *counted(usage))
 
 
 @transaction

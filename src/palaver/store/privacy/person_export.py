@@ -4,6 +4,7 @@
 {"session":{…}}, {"entry":{…}}, {"end":{…}}         sessions without other participants
 {"said":{"session":"01…","seq":4,"at":…,"text":…}}  what they said in shared sessions
 {"message":{…}}, {"send":{…}}, {"row":{"table":…}}
+{"file":{"sha256":"9f…","content":"aGVsbG8="}}      contents of all files that are named above
 {"whole":{"lines":42,"sha256":"…"}}                 number and digest of all lines above
 """
 
@@ -13,10 +14,12 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
 from palaver.db.transaction import Database, Row, Statements, transaction
+from palaver.model.attachment import Attachment
 from palaver.model.errors import BadArgument
 from palaver.model.session import Principal
 from palaver.model.turn import Delivery, Received
 from palaver.store.archive.collector import collect
+from palaver.store.archive.file_contents import FileContents
 from palaver.store.archive.format import session_lines
 from palaver.store.conversations.visibility import get
 from palaver.store.people.usage import rows_of
@@ -33,13 +36,13 @@ _EXPORTED_OTHERWISE = frozenset(
 """Tables that are exported in another form, or hold no data of their own."""
 
 
-async def export_person(database: Database, name: str) -> AsyncIterator[bytes]:
+async def export_person(database: Database, name: str, contents: FileContents | None = None) -> AsyncIterator[bytes]:
     """Yield the lines, one session in memory at a time. Raises NotFound, BadArgument."""
     footprint = await database.read(find_footprint(name))
     if not await has_data(database, footprint):
         raise no_data_error(name)
     digest, count = hashlib.sha256(), 0
-    async for line in _lines(database, footprint):
+    async for line in _lines(database, footprint, contents):
         digest.update(line)
         count += 1
         yield line
@@ -63,7 +66,9 @@ def no_data_error(name: str) -> BadArgument:
     )
 
 
-async def _lines(database: Database, footprint: Footprint) -> AsyncIterator[bytes]:
+async def _lines(
+    database: Database, footprint: Footprint, contents: FileContents | None = None
+) -> AsyncIterator[bytes]:
     header = {
         "format": FORMAT,
         "version": 1,
@@ -71,28 +76,43 @@ async def _lines(database: Database, footprint: Footprint) -> AsyncIterator[byte
         "people": sorted(footprint.people),
     }
     yield json_text(header).encode() + b"\n"
-    data = await find_person_data(database, footprint)
+    data, files = await find_person_data(database, footprint), list[Attachment]()
     for session in reversed(data.sessions):
-        for line in session_lines(await database.read(collect(session, _OPERATOR))):
+        record = await database.read(collect(session, _OPERATOR))
+        files += [file for entry in record.entries for file in entry.files]
+        for line in session_lines(record):
             yield line
-    async for line in _said(database, data):
+    async for line in _said(database, data, files):
         yield line
     async for message in messages_of(database, footprint):
+        files += message.inbound.files
         yield _line("message", _message(message))
     for send in await deliveries_of(database, data):
+        files += [send.outbound.file] if send.outbound.file else []
         yield _line("send", _send(send))
     for line in await database.read(_rows(footprint)):
         yield line
+    if contents:
+        async for line in contents.lines(files):
+            yield line
 
 
-async def _said(database: Database, data: PersonData) -> AsyncIterator[bytes]:
+async def _said(database: Database, data: PersonData, files: list[Attachment]) -> AsyncIterator[bytes]:
     for number in data.shared:
         share = await database.read(find_share(number, data.footprint))
         data.turns |= share.turns
         session = (await database.read(get(number))).id
         for entry in share.said:
+            files += entry.files
             said = {"session": session, "seq": entry.seq, "at": entry.at.isoformat(), "text": entry.text}
-            yield _line("said", said)
+            yield _line("said", said | {"files": _files(entry.files)})
+
+
+def _files(files: Iterable[Attachment]) -> list[dict[str, Any]] | None:
+    return [
+        {"name": file.name.stored(), "media_type": file.media_type, "size": file.size, "sha256": file.sha256}
+        for file in files
+    ] or None
 
 
 def _line(kind: str, fields: Mapping[str, Any]) -> bytes:
@@ -108,6 +128,7 @@ def _message(message: Received) -> dict[str, Any]:
         "source": inbound.source.to_json(),
         "labels": inbound.labels.to_json(),
         "text": inbound.text,
+        "files": _files(inbound.files),
         "state": message.state.value,
         "reason": message.reason,
     }
@@ -121,6 +142,7 @@ def _send(send: Delivery) -> dict[str, Any]:
         "platform": outbound.platform,
         "chat": outbound.chat_id,
         "text": outbound.text,
+        "files": _files([outbound.file] if outbound.file else []),
         "state": send.state.value,
     }
 

@@ -14,8 +14,11 @@ from pathlib import Path
 from palaver.db.file_lock import is_writable, nearest_existing
 from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Statements, transaction
+from palaver.model.attachment import ID_LENGTH
 from palaver.model.errors import StoreError
 from palaver.store import accounts
+from palaver.store.conversations.attachment_refs import referenced_files
+from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.queue import inbox, outbox
 from palaver.store.records import instant, micros
 from palaver.store.status.invariants import DEADLINES, INVARIANTS, PROMISES, overdue_work, violations
@@ -41,8 +44,8 @@ _FUTURE_TIMES = " UNION ALL ".join(
 _MAX_LISTED = 5
 
 
-async def check_store(store: Store, now: datetime) -> AsyncIterator[HealthCheck]:
-    """Yield one check at a time, so that a person sees progress."""
+async def check_store(store: Store, now: datetime, blobs: BlobStore | None = None) -> AsyncIterator[HealthCheck]:
+    """Yield one check at a time, so that a person sees progress. Files are read if `blobs` has them."""
     yield await _schema(store)
     if isinstance(store.database, SqliteDatabase):
         yield await _integrity(store, store.database.path)
@@ -53,6 +56,8 @@ async def check_store(store: Store, now: datetime) -> AsyncIterator[HealthCheck]
     yield await _gone_chats(store)
     yield await _clock(store, now)
     yield await _search(store)
+    if blobs:
+        yield await _attachments(store, blobs)
 
 
 @transaction
@@ -215,6 +220,23 @@ async def _clock(store: Store, now: datetime) -> HealthCheck:
         ok=newest is None,
         found="no time is in the future" if newest is None else f"a time is in the future: {newest:%Y-%m-%d %H:%M} UTC",
         fix="set the clocks of all machines, or wait: future times delay resets, sends and takeovers",
+    )
+
+
+async def _attachments(store: Store, blobs: BlobStore) -> HealthCheck:
+    """Compare every file that something refers to with its hash."""
+    names = await store.read(referenced_files())
+    broken = {name: intact for name in names if not (intact := await blobs.is_intact(name))}
+    missing = sum(intact is None for intact in broken.values())
+    such = ", ".join(name[:ID_LENGTH] for name in [*broken][:_MAX_LISTED])
+    return HealthCheck(
+        name="attachments",
+        ok=not broken,
+        found=f"{missing} missing, {len(broken) - missing} damaged, such as {such}"
+        if broken
+        else f"{len(names)} {'file' if len(names) == 1 else 'files'}, complete and unchanged",
+        fix="restore the folder files in the data directory from a backup, or import an export with: "
+        "palaver sessions import",
     )
 
 
