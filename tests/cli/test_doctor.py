@@ -38,8 +38,9 @@ def test_all_is_well(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--store", store, "--rebuild-search", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["ok"] is True
-    assert [check["name"] for check in found["checks"][:3]] == ["disk", "data directory", "search index"]
-    assert found["checks"][2]["found"].startswith("rebuilt from ")
+    assert [check["name"] for check in found["checks"][:4]] == ["disk", "data directory", "agent", "search index"]
+    assert found["checks"][2]["found"] == "it answers"
+    assert found["checks"][3]["found"].startswith("rebuilt from ")
 
 
 def test_what_is_broken_is_named_with_a_way_to_mend_it(store: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -161,3 +162,17 @@ def test_an_mcp_server_that_does_not_start_is_named_with_its_last_words(
     found = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
     assert found["MCP server notes"]["found"].endswith("It wrote: no NOTES_TOKEN")
     assert found["MCP server good"]["ok"]
+
+
+def test_an_agent_that_does_not_answer_is_named_without_its_key(
+    store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text("agent: {name: model, model: 'openai:x', key: sk-verysecretkey, base_url: 'http://127.0.0.1:9/v1'}")
+    monkeypatch.setenv("PALAVER_CONFIG", str(file))
+    assert main(["doctor", "--store", store, "--json"]) == 1
+    printed = capsys.readouterr().out
+    (agent,) = [check for check in json.loads(printed)["checks"] if check["name"] == "agent"]
+    assert agent["found"].startswith("it does not answer: ")
+    assert "verysecretkey" not in printed
+    assert main(["doctor", "--store", store, "--no-test"]) == 0

@@ -11,10 +11,12 @@ import typer
 
 from palaver.cli.export import blob_store
 from palaver.cli.output import FAILED, print_json, print_line, print_verdict
+from palaver.cli.probe import find_problem
 from palaver.cli.shared_options import Json, StoreOption, ask, store_url
+from palaver.config.agents import AgentConfig
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load
-from palaver.gateway.agents import find_unavailable_agents, price_warnings
+from palaver.gateway.agents import build_agent, configured_agents, find_unavailable_agents, price_warnings
 from palaver.model.errors import InvalidInput, StoreError
 from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.store.opening import sqlite_path
@@ -35,14 +37,20 @@ app = typer.Typer(rich_markup_mode=None)
 
 _FIX = "fix it in the configuration; palaver config check shows the line"
 
+_ASK_AGAIN = "fix what it says, then run palaver doctor again; --no-test asks no agent"
+
+NoTest = Annotated[bool, typer.Option("--no-test", help="Do not ask the agents a question.")]
 Rebuild = Annotated[bool, typer.Option("--rebuild-search", help="Rebuild the search index.")]
 
 
 @app.command(
-    help=f"Check the database, its guarantees, the disk, the clock and the search index.\n\n{EXAMPLES['doctor']}"
+    help="Check the configuration, the agents, the database and its guarantees, attachments, disk, clock and search"
+    f" index.\n\n{EXAMPLES['doctor']}"
 )
-def doctor(*, store: StoreOption = None, rebuild_search: Rebuild = False, json: Json = False) -> None:
-    checks = _checked(store, rebuild=rebuild_search)
+def doctor(
+    *, store: StoreOption = None, rebuild_search: Rebuild = False, no_test: NoTest = False, json: Json = False
+) -> None:
+    checks = _checked(store, rebuild=rebuild_search, asks=not no_test)
     well = all(check.ok for check in checks)
     if json:
         print_json({"ok": well, "checks": [_fields(check) for check in checks]})
@@ -54,11 +62,11 @@ def doctor(*, store: StoreOption = None, rebuild_search: Rebuild = False, json: 
         raise typer.Exit(FAILED)
 
 
-def _checked(store: str | None, *, rebuild: bool) -> list[HealthCheck]:
+def _checked(store: str | None, *, rebuild: bool, asks: bool) -> list[HealthCheck]:
     """Run all checks; a store that cannot be opened is reported as one."""
     file = sqlite_path(store_url(store))
     checks = check_data_directory(file.resolve()) if file else []
-    checks += [*_configuration(), *_agents(), *_tool_servers()]
+    checks += [*_configuration(), *_agents(asks=asks), *_tool_servers()]
 
     async def examine(opened: Store) -> list[HealthCheck]:
         if rebuild:
@@ -89,12 +97,22 @@ def _configuration() -> list[HealthCheck]:
     return []
 
 
-def _agents() -> list[HealthCheck]:
-    """Check that the configured agents can start, and that their cost is known if it is limited."""
+def _agents(*, asks: bool) -> list[HealthCheck]:
+    """Check that the configured agents start and answer, and that their cost is known if it is limited."""
     config = load(Path(), os.environ)
     refused = [f"{'.'.join(way)}: {refusal}" for way, refusal in find_unavailable_agents(config)]
     problems = refused or price_warnings(config)
-    return [HealthCheck(name="agent", ok=False, found=each, fix=_FIX) for each in problems]
+    checks = [HealthCheck(name="agent", ok=False, found=each, fix=_FIX) for each in problems]
+    if asks and not refused:
+        checks += [_answer(".".join(path), choice) for path, choice in configured_agents(config).items()]
+    return checks
+
+
+def _answer(name: str, choice: AgentConfig) -> HealthCheck:
+    """Ask an agent one small question."""
+    problem = find_problem(build_agent(choice), name, str(choice.facts().get("key") or ""))
+    found = f"it does not answer: {problem}" if problem else "it answers"
+    return HealthCheck(name=name, ok=not problem, found=found, fix=_ASK_AGAIN)
 
 
 def _tool_servers() -> list[HealthCheck]:

@@ -35,12 +35,16 @@ class NotReached(PalaverError):
 
 def try_out(agent: Agent, name: str, secret: str) -> None:
     """Raise NotReached with the reason, without the secret."""
+    if problem := find_problem(agent, name, secret):
+        raise NotReached(f"{name} does not answer: {problem}. Nothing was changed. Use --no-test to skip the test.")
+
+
+def find_problem(agent: Agent, name: str, secret: str) -> str:
+    """Ask the agent one question; return why it does not answer, without the secret, or nothing."""
     waits = Console(stderr=True).status(f"Asking {name}") if sys.stderr.isatty() else nullcontext()
     with waits:
         problem = run(_problem(agent))
-    if problem:
-        told = one_line(redact(problem.replace(secret, SET) if secret else problem), _MAX_CHARS)
-        raise NotReached(f"{name} does not answer: {told}. Nothing was changed. Use --no-test to skip the test.")
+    return one_line(redact(problem.replace(secret, SET) if secret else problem), _MAX_CHARS)
 
 
 async def _problem(agent: Agent) -> str:

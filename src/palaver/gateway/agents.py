@@ -70,10 +70,15 @@ def _profile_agents(config: Config) -> dict[str, AgentConfig]:
     return {name: profile.agent for name, profile in config.profiles.items() if "agent" in profile.model_fields_set}
 
 
+def configured_agents(config: Config) -> dict[tuple[str, ...], AgentConfig]:
+    """Return the agents of a configuration by their path in it."""
+    profiles = {("profiles", name, "agent"): choice for name, choice in _profile_agents(config).items()}
+    return {("agent",): config.agent, **profiles}
+
+
 def find_unavailable_agents(config: Config) -> Iterator[tuple[tuple[str, ...], InvalidInput]]:
     """Yield the path of each agent in the configuration that cannot be built, and why."""
-    profiles = {("profiles", name, "agent"): choice for name, choice in _profile_agents(config).items()}
-    for path, choice in {("agent",): config.agent, **profiles}.items():
+    for path, choice in configured_agents(config).items():
         try:
             build_agent(choice)
         except InvalidInput as refusal:
@@ -87,7 +92,7 @@ def price_warnings(config: Config) -> list[str]:
     if all(cap.cost_micros is None for cap in caps):
         return []
     models: dict[str, None] = {}
-    for choice in (config.agent, *_profile_agents(config).values()):
+    for choice in configured_agents(config).values():
         with suppress(InvalidInput):  # reported by find_unavailable_agents
             agent = build_agent(choice)
             models |= dict.fromkeys(agent.unpriced_models() if isinstance(agent, Priced) else ())
