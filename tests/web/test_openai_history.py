@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.web.openai.conversations import HistoryMatch, conversation_name, fold_history, match_history
-from palaver.web.openai.responses import StreamedText
+from palaver.web.openai.outcome import StreamedText
 from palaver.web.openai.schema import ChatMessage
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -71,7 +71,7 @@ class MessageService:
                 f"The session {session.id} has ended. Send without a session to start a new conversation, or send"
                 f" /resume {session.id} in one of yours to continue it there.",
             )
-        if await self._is_own(session):
+        if await self.is_own(session):
             return replace(session.origin, message_id=message)
         self.request.require(Right.READ)
         source = self.source(f"session-{session.id}", message)
@@ -91,10 +91,10 @@ class MessageService:
 
     async def require_readable(self, session: Session) -> None:
         """Without the scope READ a caller can only talk in sessions that began, and still are, with them."""
-        if not await self._is_own(session):
+        if not await self.is_own(session):
             self.request.require(Right.READ)
 
-    async def _is_own(self, session: Session) -> bool:
+    async def is_own(self, session: Session) -> bool:
         return await _is_at_home(self.request.services, session, _PLATFORM, self.user)
 
     async def send(

@@ -8,10 +8,12 @@ differs from ours, we branch where they part, or start fresh with the client's h
 import hashlib
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from palaver.db.transaction import Lock, Statements, transaction
 from palaver.engine import texts
+from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
 from palaver.model.source import Source
@@ -33,6 +35,8 @@ class ConversationFinder:
     session: str | None
     """The session the client names, by id or title."""
     user: str | None
+    previous: int | None = None
+    """The message whose answer the client follows."""
 
     @property
     def request(self) -> WebRequest:
@@ -60,6 +64,11 @@ class ConversationFinder:
         message = self.key or secrets.token_hex(12)
         if self.session is not None:
             return await self.service.source_in(await self._bound_session(self.session), message)
+        if self.previous is not None:
+            session = await self._previous_session(self.previous)
+            if session.ended is not None and await self.service.is_own(session):
+                return replace(session.origin, message_id=message)
+            return await self.service.source_in(session, message)
         return self.service.source(self.name, message)
 
     async def text(self, source: Source) -> str:
@@ -68,6 +77,10 @@ class ConversationFinder:
         if self.session is not None:
             return self.chat.text
         place = await engine.place_of(source)
+        if self.previous is not None:
+            number = self.previous
+            await self.request.write(lambda principal: self._follow(principal, place, source, number))
+            return self.chat.text
         if self.user is not None:
             return self.chat.text if await self._sessions_at(place) else self._checked_opening()
         if place == await engine.place_of(self.service.source("")):
@@ -97,20 +110,44 @@ class ConversationFinder:
             )
         return text
 
-    def earlier_source(self) -> Source | None:
-        """Return the source under which a repeated request was sent, if it can be one."""
-        return self.service.source(self.name, self.key) if self.key and self.session is None else None
+    @transaction
+    def _follow(self, principal: Principal, place: SessionKey, source: Source, number: int) -> Statements[None]:
+        """Branch unless the answer that the client follows is the last thing said in the open session."""
+        store, now = self.request.store, self.request.now
+        yield Lock(place.text)
+        reply = yield from store.message_status.load_reply(number, principal)
+        if reply.turn is None or not reply.entries:
+            return
+        parent, last = reply.turn.session, reply.entries[-1].seq
+        sessions = yield from store.message_status.sessions_by_key([place], principal)
+        current = next((session for session in sessions if session.ended is None), None)
+        if current is not None and current.id == parent:
+            entries = yield from store.transcript.load_visible(parent, principal)
+            later = any(entry.seq > last and entry.role in {Role.USER, Role.ASSISTANT} for entry in entries)
+            if not later or (yield from store.overview.list_open_turns(principal, 1, parent)):
+                return
+        yield from store.history.branch(
+            place, source, principal, now, by=principal.name, from_session=parent, at_seq=last
+        )
 
     async def sessions(self) -> list[Session]:
         """Return the sessions whose tool calls the client can answer."""
         if self.session is not None:
             return [await self._bound_session(self.session)]
+        if self.previous is not None:
+            return [await self._previous_session(self.previous)]
         return await self._sessions_at(await self.request.services.engine.place_of(self.service.source(self.name)))
 
     async def _bound_session(self, name: str) -> Session:
         session = await self.request.read(lambda who: self.request.store.sessions.find(name, who))
         await self.service.require_readable(session)
         return session
+
+    async def _previous_session(self, number: int) -> Session:
+        reply = await self.service.reply(number)
+        if reply.turn is None:
+            raise NotFound("response", f"resp_in_{number}")
+        return await self._bound_session(reply.turn.session)
 
     async def _sessions_at(self, place: SessionKey) -> list[Session]:
         find = self.request.store.message_status.sessions_by_key

@@ -1,9 +1,10 @@
-"""The OpenAI-compatible endpoint: /v1/chat/completions and /v1/models."""
+"""The OpenAI-compatible endpoint: /v1/chat/completions, /v1/responses and /v1/models."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import Any, Protocol
 
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -21,8 +22,11 @@ from palaver.web.api.messages import IDEMPOTENCY_HEADER, check_idempotency_key
 from palaver.web.errors import error_code, error_text, openai_problem, status_of
 from palaver.web.event_hub import HEARTBEAT_SECONDS
 from palaver.web.message_service import MessageService, check_not_empty, check_same_message
+from palaver.web.openai.completions import CompletionWriter
 from palaver.web.openai.conversations import ConversationFinder
-from palaver.web.openai.responses import CompletionWriter, StreamedText, outcome_of, sse_line
+from palaver.web.openai.items import message_number, parse_response_request
+from palaver.web.openai.outcome import Outcome, StreamedText, outcome_of
+from palaver.web.openai.responses import ResponseWriter
 from palaver.web.openai.schema import MODEL, CompletionRequest, parse_request, read_chat
 from palaver.web.routes import WebRequest, action, page
 from palaver.web.services import Services
@@ -38,8 +42,36 @@ _MODEL_CARD = {"id": MODEL, "object": "model", "created": 0, "owned_by": "palave
 async def complete(request: WebRequest) -> Response:
     services, http = request.services, request.http
     async with services.bodies.read(http.stream(), services.engine.options, with_files=True) as content:
-        completion = await _send(request, parse_request(content))
-    return await completion.answer(http.receive)
+        body = parse_request(content)
+        answer = await _send(request, body, partial(CompletionWriter, wants_usage=body.wants_usage))
+    return await answer.give(http.receive)
+
+
+@action("/v1/responses", needs=Right.CHAT)
+async def respond(request: WebRequest) -> Response:
+    services, http = request.services, request.http
+    async with services.bodies.read(http.stream(), services.engine.options, with_files=True) as content:
+        body = parse_response_request(content)
+        answer = await _send(request, body.completion, partial(ResponseWriter, request=body), body.previous)
+    return await answer.give(http.receive)
+
+
+@page("/v1/responses/{id}", needs=Right.CHAT)
+async def get_response(request: WebRequest) -> Response:
+    service = MessageService(request)
+    reply = await service.reply(message_number(request.path["id"]))
+    turn = reply.turn
+    if turn is not None:
+        session = await request.read(lambda who: request.store.sessions.get_visible(turn.session, who))
+        await service.require_readable(session)
+    writer = ResponseWriter(number=reply.received.number, created=int(reply.received.received.timestamp()))
+    if reply.ended is None and not reply.is_parked:
+        return JSONResponse(writer.unfinished("in_progress" if turn else "queued"), headers=_headers(reply))
+    try:
+        body = writer.whole(outcome_of(reply, request.services), reply)
+    except HTTPException as error:
+        body = writer.unfinished("failed", {"code": error_code(error) or "server_error", "message": error_text(error)})
+    return JSONResponse(body, headers=_headers(reply))
 
 
 @page("/v1/models", needs=Right.CHAT)
@@ -59,7 +91,25 @@ def _check_model(name: str) -> None:
         raise HTTPException(404, text)
 
 
-async def _send(request: WebRequest, body: CompletionRequest) -> "_Completion":
+class _Writer(Protocol):
+    """Writes one answer in the form of one API."""
+
+    def whole(self, outcome: Outcome, reply: Reply) -> dict[str, Any]: ...
+
+    def text(self, more: str, *, is_first: bool) -> bytes: ...
+
+    def ending(self, outcome: Outcome, reply: Reply) -> list[bytes]: ...
+
+    def failure(self, problem: Mapping[str, object]) -> bytes: ...
+
+
+class _WriterFor(Protocol):
+    def __call__(self, *, number: int, created: int) -> _Writer: ...
+
+
+async def _send(
+    request: WebRequest, body: CompletionRequest, writer_for: _WriterFor, previous: int | None = None
+) -> "_Answer":
     _check_model(body.model)
     chat, service, headers = read_chat(body), MessageService(request), request.http.headers
     finder = ConversationFinder(
@@ -68,9 +118,11 @@ async def _send(request: WebRequest, body: CompletionRequest) -> "_Completion":
         key=check_idempotency_key(headers.get(IDEMPOTENCY_HEADER)),
         session=headers.get(SESSION_HEADER) or (body.metadata or {}).get("session"),
         user=body.user,
+        previous=previous,
     )
     received = await (_submit_results(finder) if chat.results else _send_message(finder))
-    return _Completion(service=service, received=received, streams=body.stream, wants_usage=body.wants_usage)
+    writer = writer_for(number=received.number, created=int(received.received.timestamp()))
+    return _Answer(service=service, received=received, streams=bool(body.stream), writer=writer)
 
 
 async def _send_message(finder: ConversationFinder) -> Received:
@@ -78,11 +130,10 @@ async def _send_message(finder: ConversationFinder) -> Received:
     service, chat = finder.service, finder.chat
     check_not_empty(chat.text, chat.files)
     files = [await service.store_file(file.name, file.media_type, file.content) for file in chat.files]
-    earlier = finder.earlier_source()
-    if earlier and (found := await service.find_sent([earlier])):
+    source = await finder.source()
+    if finder.key and (found := await service.find_sent([source])):
         check_same_message(found, [chat.text, finder.opening], files)
         return found
-    source = await finder.source()
     await finder.abandon_calls(source)
     return await service.send(source, await finder.text(source), files, chat.client_tools, chat.form)
 
@@ -110,29 +161,27 @@ def _give_results(finder: ConversationFinder, session: str, principal: Principal
 
 
 @value
-class _Completion:
+class _Answer:
     """One answer. If the client disconnects, the turn still runs to its end."""
 
     service: MessageService
     received: Received
     streams: bool
-    wants_usage: bool
+    writer: _Writer
 
     @property
     def services(self) -> Services:
         return self.service.request.services
 
-    async def answer(self, receive: Receive) -> Response:
-        received = self.received
-        writer = CompletionWriter(number=received.number, created=int(received.received.timestamp()))
+    async def give(self, receive: Receive) -> Response:
         if self.streams:
-            return await self._stream(writer)
-        reply = await self.service.reply(received.number, _MAX_WAIT_SECONDS, receive)
-        return JSONResponse(writer.whole(outcome_of(reply, self.services), reply), headers=_headers(reply))
+            return await self._stream()
+        reply = await self.service.reply(self.received.number, _MAX_WAIT_SECONDS, receive)
+        return JSONResponse(self.writer.whole(outcome_of(reply, self.services), reply), headers=_headers(reply))
 
-    async def _stream(self, writer: CompletionWriter) -> Response:
+    async def _stream(self) -> Response:
         """Start the response with the first chunk, so that an earlier error gets its own status."""
-        chunks = self._chunks(writer)
+        chunks = self._chunks()
         first = await anext(chunks)
         reply = await self.service.reply(self.received.number)
 
@@ -145,8 +194,8 @@ class _Completion:
             all_chunks(), media_type="text/event-stream", headers={**STREAM_HEADERS, **_headers(reply)}
         )
 
-    async def _chunks(self, writer: CompletionWriter) -> AsyncIterator[bytes]:
-        text, has_started = StreamedText(), False
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        writer, text, has_started = self.writer, StreamedText(), False
         try:
             with self.services.waiting.waiting(self.received.number) as waiter:
                 async for more in self._growth(waiter, text):
@@ -158,11 +207,11 @@ class _Completion:
         except (PalaverError, HTTPException) as error:
             if not has_started:
                 raise
-            yield sse_line({"error": openai_problem(status_of(error), error_text(error), error_code(error))})
+            yield writer.failure(openai_problem(status_of(error), error_text(error), error_code(error)))
             return
         if (rest := text.rest(outcome.content)) or not has_started:
             yield writer.text(rest, is_first=not has_started)
-        for chunk in writer.ending(outcome, reply, usage=self.wants_usage):
+        for chunk in writer.ending(outcome, reply):
             yield chunk
 
     async def _growth(self, waiter: PendingReply, text: StreamedText) -> AsyncIterator[str]:
@@ -185,4 +234,4 @@ def _headers(reply: Reply) -> dict[str, str]:
     return {"X-Palaver-Message": f"in:{reply.received.number}", **session}
 
 
-ROUTES = (complete, list_models, get_model)
+ROUTES = (complete, respond, get_response, list_models, get_model)

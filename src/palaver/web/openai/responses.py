@@ -1,162 +1,144 @@
-"""What has come of a message as OpenAI's clients read it: whole, or in chunks as it grows."""
+"""Write an answer as a response of the Responses API: whole, or as events while it grows."""
 
 import json
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from starlette.exceptions import HTTPException
+import msgspec
 
-from palaver.engine import texts
-from palaver.model.quotas import QuotaKind, period_end
-from palaver.model.transcript import Role
-from palaver.model.turn import InboxState, Turn, TurnState
-from palaver.model.value import value
-from palaver.protocols.agent import FailureKind
+from palaver.model.transcript import ToolCall
 from palaver.store.status.message_status import Reply
-from palaver.web.errors import OpenAIError
+from palaver.web.openai.items import ResponseRequest
+from palaver.web.openai.outcome import Outcome
 from palaver.web.openai.schema import MODEL
-from palaver.web.services import Services
-
-_NO_RETRY = {"x-should-retry": "false"}
-"""OpenAI's clients retry unless a response says otherwise."""
-_FAILURES = {
-    FailureKind.TRANSIENT.value: (503, "provider_unavailable"),
-    FailureKind.RATE_LIMITED.value: (429, "rate_limit_exceeded"),
-    FailureKind.REJECTED.value: (400, "invalid_prompt"),
-    FailureKind.OVERFLOW.value: (400, "context_length_exceeded"),
-    FailureKind.STUCK.value: (504, "timeout"),
-}
-"""The status and code of each kind of failure."""
-_TOO_LONG = "This conversation is longer than the model's context window, and summarising it failed. Start a new one."
-_PARAGRAPH = "\n\n"
 
 
-@value
-class Outcome:
-    content: str
-    calls: Sequence[Mapping[str, Any]] = ()
-
-    @property
-    def finish_reason(self) -> str:
-        return "tool_calls" if self.calls else "stop"
-
-
-def outcome_of(reply: Reply, services: Services) -> Outcome:
-    """Return the answer; raise HTTPException if there is an error instead."""
-    turn = reply.turn
-    # A client sends text that anybody can have written, so it gives no commands: say where they work.
-    elsewhere = f"Do so at {services.address.url}/turns, commands do not work here."
-    if reply.received.state is InboxState.WAITING:
-        raise HTTPException(409, f"{texts.ASKED_FIRST} {elsewhere}", headers=_NO_RETRY)
-    if turn is None and reply.received.state is InboxState.FAILED:
-        raise HTTPException(409, _PARAGRAPH.join(reply.notices), headers=_NO_RETRY)
-    if turn is not None and turn.state is TurnState.FAILED:
-        raise _failure(reply, turn, services)
-    if turn is None or (reply.is_parked and not reply.pending_tool_calls):
-        notices = [*reply.notices, elsewhere] if reply.is_parked else reply.notices
-        return Outcome(content=_PARAGRAPH.join(notices))
-    answers = [entry.text for entry in reply.entries if entry.role is Role.ASSISTANT and entry.text.strip()]
-    calls = [
-        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-        for call in reply.pending_tool_calls
-    ]
-    outcome = Outcome(content=_PARAGRAPH.join(answers), calls=calls)
-    _check_form(outcome, reply)
-    return outcome
-
-
-def _check_form(outcome: Outcome, reply: Reply) -> None:
-    """Raise 500 if the agent ignored what the client demands: programs can do so, and some models do."""
-    form, problem = reply.received.inbound.form, None
-    if form.must_call and not any(call.name in form.must_call for entry in reply.entries for call in entry.calls):
-        problem = "The agent called no tool, though tool_choice demands it."
-    if form.schema is not None and not outcome.calls and not _is_json(outcome.content):
-        problem = "The agent did not answer in the JSON that response_format demands."
-    if problem:
-        raise OpenAIError(500, problem, "agent_failed", _NO_RETRY)
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _failure(reply: Reply, turn: Turn, services: Services) -> HTTPException:
-    text = _PARAGRAPH.join(reply.notices) or texts.SORRY
-    if turn.quota is None:
-        status, code = _FAILURES.get(turn.failure or "", (500, "agent_failed"))
-        text = _TOO_LONG if turn.failure == FailureKind.OVERFLOW else text
-        return OpenAIError(status, text, code, _NO_RETRY)
-    source, now = reply.received.inbound.source, services.clock.now()
-    free = period_end(QuotaKind(turn.quota), now, services.engine.options.zones.find(source))
-    retry_after = {"retry-after": str(math.ceil((free - now).total_seconds()))} if free else {}
-    return HTTPException(429, text, headers={**_NO_RETRY, **retry_after})
-
-
-@value
-class CompletionWriter:
-    """Writes one answer in OpenAI's format."""
+@dataclass(kw_only=True)
+class ResponseWriter:
+    """Writes one response. A stream has the same ids, and events with rising numbers."""
 
     number: int
     created: int
+    request: ResponseRequest | None = None
+    """None if a stored response is asked for again."""
+    _suffix: str = field(default_factory=lambda: secrets.token_hex(4))
+    """A turn that calls a client's tools gives several responses to one message."""
+    _events: int = 0
+    _sent: str = ""
+    """The text of the message item so far; it exists once it has text."""
 
     def whole(self, outcome: Outcome, reply: Reply) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": outcome.content or None}
-        if outcome.calls:
-            message["tool_calls"] = list(outcome.calls)
-        choice = {"index": 0, "message": message, "finish_reason": outcome.finish_reason, "logprobs": None}
-        return {**self._head("chat.completion"), "choices": [choice], "usage": _usage(reply)}
+        return self._response("completed", self._output(outcome.content, outcome), reply)
+
+    def unfinished(self, status: str, error: Mapping[str, object] | None = None) -> dict[str, Any]:
+        return {**self._response(status, [], None), "error": error}
 
     def text(self, more: str, *, is_first: bool) -> bytes:
-        """Return more of the answer. Only the first chunk names the role: clients join what chunks say."""
-        return self.chunk({"role": "assistant", "content": more} if is_first else {"content": more})
+        events = b""
+        if is_first:
+            response = self._response("in_progress", [], None)
+            events += self._event("response.created", response=response)
+            events += self._event("response.in_progress", response=response)
+        if more and not self._sent:
+            item = {**self._message("", "in_progress"), "content": []}
+            events += self._event("response.output_item.added", output_index=0, item=item)
+            events += self._event("response.content_part.added", **self._place(), part=_text_part(""))
+        self._sent += more
+        if more:
+            events += self._event("response.output_text.delta", **self._place(), delta=more, logprobs=[])
+        return events
 
-    def chunk(self, delta: Mapping[str, Any], finish_reason: str | None = None) -> bytes:
-        choice = {"index": 0, "delta": dict(delta), "finish_reason": finish_reason, "logprobs": None}
-        return sse_line({**self._head("chat.completion.chunk"), "choices": [choice]})
+    def ending(self, outcome: Outcome, reply: Reply) -> list[bytes]:
+        output = self._output(self._sent, outcome)
+        events: list[bytes] = []
+        if self._sent:
+            place = self._place()
+            events += [
+                self._event("response.output_text.done", **place, text=self._sent, logprobs=[]),
+                self._event("response.content_part.done", **place, part=_text_part(self._sent)),
+                self._event("response.output_item.done", output_index=0, item=output[0]),
+            ]
+        first = len(output) - len(outcome.calls)
+        for index, item in enumerate(output[first:], first):
+            place = {"item_id": item["id"], "output_index": index}
+            arguments = item["arguments"]
+            begun = {**item, "status": "in_progress", "arguments": ""}
+            done = {"arguments": arguments, "name": item["name"]}
+            events += [
+                self._event("response.output_item.added", output_index=index, item=begun),
+                self._event("response.function_call_arguments.delta", **place, delta=arguments),
+                self._event("response.function_call_arguments.done", **place, **done),
+                self._event("response.output_item.done", output_index=index, item=item),
+            ]
+        return [*events, self._event("response.completed", response=self._response("completed", output, reply))]
 
-    def ending(self, outcome: Outcome, reply: Reply, *, usage: bool) -> list[bytes]:
-        calls = [{"index": place, **call} for place, call in enumerate(outcome.calls)]
-        chunks = [self.chunk({"tool_calls": calls})] if calls else []
-        chunks.append(self.chunk({}, outcome.finish_reason))
-        if usage:
-            chunks.append(sse_line({**self._head("chat.completion.chunk"), "choices": [], "usage": _usage(reply)}))
-        return [*chunks, b"data: [DONE]\n\n"]
+    def failure(self, problem: Mapping[str, object]) -> bytes:
+        return self._event("error", code=problem["code"], message=problem["message"], param=None)
 
-    def _head(self, kind: str) -> dict[str, Any]:
-        return {"id": f"chatcmpl-in-{self.number}", "object": kind, "created": self.created, "model": MODEL}
+    def _event(self, kind: str, **facts: object) -> bytes:
+        """JSON in ASCII stays on one line, so no text can look like another event."""
+        body = {"type": kind, "sequence_number": self._events, **facts}
+        self._events += 1
+        return f"event: {kind}\ndata: {json.dumps(body)}\n\n".encode()
+
+    def _place(self) -> dict[str, object]:
+        return {"item_id": self._id("msg"), "output_index": 0, "content_index": 0}
+
+    def _id(self, kind: str) -> str:
+        return f"{kind}_in_{self.number}_{self._suffix}"
+
+    def _message(self, text: str, status: str = "completed") -> dict[str, Any]:
+        content = [_text_part(text)]
+        return {"id": self._id("msg"), "type": "message", "role": "assistant", "status": status, "content": content}
+
+    def _output(self, text: str, outcome: Outcome) -> list[dict[str, Any]]:
+        return [*([self._message(text)] if text else []), *map(self._call, outcome.calls)]
+
+    def _call(self, call: ToolCall) -> dict[str, Any]:
+        return {
+            "id": f"fc_in_{self.number}_{call.id}",
+            "type": "function_call",
+            "status": "completed",
+            "call_id": call.id,
+            "name": call.name,
+            "arguments": call.arguments,
+        }
+
+    def _response(self, status: str, output: list[dict[str, Any]], reply: Reply | None) -> dict[str, Any]:
+        asked: dict[str, Any] = msgspec.to_builtins(self.request) if self.request else {}
+        return {
+            "id": self._id("resp"),
+            "object": "response",
+            "created_at": self.created,
+            "status": status,
+            "error": None,
+            "incomplete_details": None,
+            "model": MODEL,
+            "output": output,
+            "parallel_tool_calls": True,
+            "store": True,
+            "instructions": asked.get("instructions"),
+            "previous_response_id": asked.get("previous_response_id"),
+            "tools": asked.get("tools") or [],
+            "tool_choice": asked.get("tool_choice") or "auto",
+            "text": asked.get("text") or {"format": {"type": "text"}},
+            "metadata": asked.get("metadata") or {},
+            "usage": reply and _usage(reply),
+        }
 
 
-def sse_line(body: Mapping[str, Any]) -> bytes:
-    """JSON in ASCII stays on one line, so no text can look like another event."""
-    return f"data: {json.dumps(body)}\n\n".encode()
+def _text_part(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def _usage(reply: Reply) -> dict[str, int]:
+def _usage(reply: Reply) -> dict[str, Any]:
     used = reply.usage
-    total = used.input_tokens + used.output_tokens
-    return {"prompt_tokens": used.input_tokens, "completion_tokens": used.output_tokens, "total_tokens": total}
-
-
-@dataclass(slots=True)
-class StreamedText:
-    """What was already streamed of a growing answer."""
-
-    sent: str = ""
-
-    def more(self, segments: Sequence[str]) -> str:
-        """Return what is new. The agent begins a segment each time it starts to speak."""
-        text = _PARAGRAPH.join(filter(str.strip, segments))
-        new = text[len(self.sent) :] if text.startswith(self.sent) else ""
-        self.sent += new
-        return new
-
-    def rest(self, content: str) -> str:
-        """Return what is missing at the end: the whole content if the agent began anew."""
-        _, known, rest = content.partition(self.sent) if self.sent else ("", " ", content)
-        return rest if known else f"{_PARAGRAPH}{content}"
+    return {
+        "input_tokens": used.input_tokens,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": used.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": used.input_tokens + used.output_tokens,
+    }

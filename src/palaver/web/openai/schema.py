@@ -4,11 +4,11 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -20,6 +20,8 @@ from palaver.model.turn import ANY_FORM, AnswerForm, ClientTool
 from palaver.model.value import value
 from palaver.web.message_service import MAX_TEXT_LENGTH
 
+Request = TypeVar("Request", bound=msgspec.Struct)
+
 MODEL = "palaver"
 _INSTRUCTION_ROLES = frozenset({"system", "developer"})
 _DATA_URL = re.compile(r"data:([\w.+/-]*)(?:;[\w=.-]+)*;base64,(.*)", re.DOTALL | re.ASCII)
@@ -30,60 +32,60 @@ _MAX_REQUEST_BYTES = 4_000_000
 """Without its files: the history comes along each time."""
 
 
-class _Function(msgspec.Struct, frozen=True, kw_only=True):
+class Function(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    description: str = ""
+    description: str | None = None
     parameters: dict[str, Any] | None = None
 
 
-class _Tool(msgspec.Struct, frozen=True, kw_only=True):
+class ToolParam(msgspec.Struct, frozen=True, kw_only=True):
     type: str
-    function: _Function | None = None
+    function: Function | None = None
 
 
-class _ImageUrl(msgspec.Struct, frozen=True, kw_only=True):
+class ImageUrl(msgspec.Struct, frozen=True, kw_only=True):
     url: str
 
 
-class _FilePart(msgspec.Struct, frozen=True, kw_only=True):
+class FilePart(msgspec.Struct, frozen=True, kw_only=True):
     file_data: str = ""
     filename: str = "file"
 
 
-class _Audio(msgspec.Struct, frozen=True, kw_only=True):
+class Audio(msgspec.Struct, frozen=True, kw_only=True):
     data: str
     format: str = "wav"
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True):
+class Part(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     text: str = ""
     refusal: str = ""
-    image_url: _ImageUrl | None = None
-    input_audio: _Audio | None = None
-    file: _FilePart | None = None
+    image_url: ImageUrl | None = None
+    input_audio: Audio | None = None
+    file: FilePart | None = None
 
 
-class _Message(msgspec.Struct, frozen=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[_Part] | None = None
+    content: str | list[Part] | None = None
     tool_call_id: str | None = None
 
 
-class _ToolChoice(msgspec.Struct, frozen=True, kw_only=True):
+class ToolChoice(msgspec.Struct, frozen=True, kw_only=True):
     type: Literal["function"]
-    function: _Function
+    function: Function
 
 
-class _JsonSchema(msgspec.Struct, frozen=True, kw_only=True):
+class JsonSchema(msgspec.Struct, frozen=True, kw_only=True):
     name: str = "answer"
     schema: dict[str, Any] | None = None
     strict: bool | None = None
 
 
-class _ResponseFormat(msgspec.Struct, frozen=True, kw_only=True):
+class ResponseFormat(msgspec.Struct, frozen=True, kw_only=True):
     type: Literal["text", "json_object", "json_schema"]
-    json_schema: _JsonSchema | None = None
+    json_schema: JsonSchema | None = None
 
 
 class _StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,12 +96,12 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What we use of a request; the rest is for models and has no effect here."""
 
     model: str
-    messages: list[_Message]
-    stream: bool = False
+    messages: list[Message]
+    stream: bool | None = None
     stream_options: _StreamOptions | None = None
-    tools: list[_Tool] | None = None
-    tool_choice: str | _ToolChoice | None = None
-    response_format: _ResponseFormat | None = None
+    tools: list[ToolParam] | None = None
+    tool_choice: str | ToolChoice | None = None
+    response_format: ResponseFormat | None = None
     stop: str | list[str] | None = None
     n: int | None = None
     user: str | None = None
@@ -132,18 +134,25 @@ class ChatInput:
 
 
 def parse_request(content: bytes | bytearray) -> CompletionRequest:
+    return decode_request(content, CompletionRequest, _encoded_files)
+
+
+def decode_request(
+    content: bytes | bytearray, kind: type[Request], encoded_files: Callable[[Request], Iterable[str]]
+) -> Request:
+    """Decode a request and check its length without its files."""
     try:
-        request = msgspec.json.decode(content, type=CompletionRequest)
+        request = msgspec.json.decode(content, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _invalid("Invalid request:", one_line(str(error), _MAX_QUOTED)) from error
-    files = sum(map(len, _encoded_files(request.messages)))
+        raise invalid("Invalid request:", one_line(str(error), _MAX_QUOTED)) from error
+    files = sum(map(len, encoded_files(request)))
     check_length("The request without its files", len(content) - files, _MAX_REQUEST_BYTES, "bytes")
     return request
 
 
-def _encoded_files(messages: Sequence[_Message]) -> Iterator[str]:
+def _encoded_files(request: CompletionRequest) -> Iterator[str]:
     """Yield every file, still encoded."""
-    for part in (part for message in messages if isinstance(message.content, list) for part in message.content):
+    for part in (part for message in request.messages if isinstance(message.content, list) for part in message.content):
         if part.image_url:
             yield part.image_url.url
         if part.input_audio:
@@ -158,7 +167,7 @@ def check_length(what: str, length: int, most: int = MAX_TEXT_LENGTH, unit: str 
         raise TooLarge(f"{what} can have {most:,} {unit}, not {length:,}.")
 
 
-def _invalid(problem: str, found: str, allowed: str = "a model and messages", example: str = "") -> BadArgument:
+def invalid(problem: str, found: str, allowed: str = "a model and messages", example: str = "") -> BadArgument:
     usual = '{"model": "palaver", "messages": [{"role": "user", "content": "hello"}]}'
     return BadArgument(problem, found=found, allowed=allowed, example=example or usual)
 
@@ -173,14 +182,14 @@ def read_chat(request: CompletionRequest) -> ChatInput:
     results = {message.tool_call_id or "": _text_of(message) for message in new if message.role == "tool"}
     from_user = [message for message in new if message.role == "user"]
     if not new:
-        raise _invalid(
+        raise invalid(
             "The last message cannot be from",
             request.messages[-1].role if request.messages else "nobody",
             "user or tool",
         )
     if results and from_user:
         allowed = "either user messages or tool results after the assistant's message"
-        raise _invalid("The last messages cannot be from", "user and tool", allowed)
+        raise invalid("The last messages cannot be from", "user and tool", allowed)
     text = "\n\n".join(map(_text_of, from_user))
     check_length("The message", len(text))
     check_length("All instructions together", len(system))
@@ -197,7 +206,7 @@ def read_chat(request: CompletionRequest) -> ChatInput:
 
 
 def _check_options(request: CompletionRequest) -> None:
-    choice = "auto" if isinstance(request.tool_choice, _ToolChoice) else str(request.tool_choice)
+    choice = "auto" if isinstance(request.tool_choice, ToolChoice) else str(request.tool_choice)
     choices, stops = "auto, none, required, or a function", _stops(request)
     wrong = (
         ("n cannot be", str(request.n), "1", request.n in {None, 1}),
@@ -207,18 +216,18 @@ def _check_options(request: CompletionRequest) -> None:
     )
     for problem, found, allowed, is_right in wrong:
         if not is_right:
-            raise _invalid(problem, one_line(found, _MAX_QUOTED), allowed, allowed.partition(",")[0])
+            raise invalid(problem, one_line(found, _MAX_QUOTED), allowed, allowed.partition(",")[0])
 
 
-def _chosen_tools(request: CompletionRequest) -> Sequence[_Tool]:
+def _chosen_tools(request: CompletionRequest) -> Sequence[ToolParam]:
     """Offer a named tool alone."""
     tools, choice = request.tools or (), request.tool_choice
-    if not isinstance(choice, _ToolChoice):
+    if not isinstance(choice, ToolChoice):
         return () if choice == "none" else tools
     named = {tool.function.name: tool for tool in tools if tool.function}
     if choice.function.name not in named:
         allowed = one_line(", ".join(named), _MAX_QUOTED) or "none, since there are no tools"
-        raise _invalid("tool_choice cannot be", one_line(choice.function.name, _MAX_QUOTED), allowed, "auto")
+        raise invalid("tool_choice cannot be", one_line(choice.function.name, _MAX_QUOTED), allowed, "auto")
     return [named[choice.function.name]]
 
 
@@ -227,15 +236,15 @@ def _stops(request: CompletionRequest) -> tuple[str, ...]:
 
 
 def _parse_form(request: CompletionRequest, tools: Sequence[ClientTool]) -> AnswerForm:
-    is_required = request.tool_choice == "required" or isinstance(request.tool_choice, _ToolChoice)
+    is_required = request.tool_choice == "required" or isinstance(request.tool_choice, ToolChoice)
     must_call = tuple(tool.name for tool in tools) if is_required else ()
-    form, schema = request.response_format, _JsonSchema(schema={"type": "object"}, strict=False)
+    form, schema = request.response_format, JsonSchema(schema={"type": "object"}, strict=False)
     if form is None or form.type == "text":
         return AnswerForm(stop=_stops(request), must_call=must_call)
     if form.type == "json_schema":
-        schema = form.json_schema or _JsonSchema()
+        schema = form.json_schema or JsonSchema()
     if schema.schema is None or not TOOL_NAME.fullmatch(schema.name):
-        raise _invalid("response_format cannot be", one_line(schema.name, _MAX_QUOTED), "a named JSON schema")
+        raise invalid("response_format cannot be", one_line(schema.name, _MAX_QUOTED), "a named JSON schema")
     text = json.dumps(schema.schema)
     check_length("The schema of the answer", len(text))
     return AnswerForm(
@@ -243,23 +252,23 @@ def _parse_form(request: CompletionRequest, tools: Sequence[ClientTool]) -> Answ
     )
 
 
-def _parse_tools(tools: Sequence[_Tool]) -> tuple[ClientTool, ...]:
+def _parse_tools(tools: Sequence[ToolParam]) -> tuple[ClientTool, ...]:
     if len(tools) > _MAX_TOOLS:
-        raise _invalid("A request cannot have this many tools:", str(len(tools)), f"at most {_MAX_TOOLS}", "64")
+        raise invalid("A request cannot have this many tools:", str(len(tools)), f"at most {_MAX_TOOLS}", "64")
     parsed = tuple(map(_parse_tool, tools))
     check_length("All tools together", sum(len(tool.description) + len(tool.parameters) for tool in parsed))
     return parsed
 
 
-def _parse_tool(tool: _Tool) -> ClientTool:
+def _parse_tool(tool: ToolParam) -> ClientTool:
     if tool.type != "function" or tool.function is None or not TOOL_NAME.fullmatch(tool.function.name):
         found = tool.function.name if tool.function else tool.type
-        raise _invalid("A tool cannot be", one_line(found, _MAX_QUOTED), "a function with a simple name", "get_weather")
+        raise invalid("A tool cannot be", one_line(found, _MAX_QUOTED), "a function with a simple name", "get_weather")
     function = tool.function
-    return ClientTool(function.name, function.description, json.dumps(function.parameters or {"type": "object"}))
+    return ClientTool(function.name, function.description or "", json.dumps(function.parameters or {"type": "object"}))
 
 
-def _merge_turns(messages: Sequence[_Message]) -> list[ChatMessage]:
+def _merge_turns(messages: Sequence[Message]) -> list[ChatMessage]:
     """Join consecutive messages of one side. Tool results are left out: the transcript has them."""
     said = ((message.role == "user", _text_of(message)) for message in messages if message.role != "tool")
     spoken = ((is_user, text) for is_user, text in said if text.strip())
@@ -269,19 +278,19 @@ def _merge_turns(messages: Sequence[_Message]) -> list[ChatMessage]:
     ]
 
 
-def _text_of(message: _Message) -> str:
+def _text_of(message: Message) -> str:
     content = message.content
     if content is None or isinstance(content, str):
         return content or ""
     return "\n\n".join(text for part in content if (text := part.text or part.refusal))
 
 
-def _files_of(message: _Message) -> list[NewFile]:
+def _files_of(message: Message) -> list[NewFile]:
     parts = message.content if isinstance(message.content, list) else ()
     return [_parse_part(part) for part in parts if part.type != "text"]
 
 
-def _parse_part(part: _Part) -> NewFile:
+def _parse_part(part: Part) -> NewFile:
     if part.image_url:
         return _parse_data_url(part.image_url.url, "image")
     if part.file:
@@ -289,7 +298,7 @@ def _parse_part(part: _Part) -> NewFile:
     if part.input_audio:
         form = part.input_audio.format
         return _decode(part.input_audio.data, f"audio.{form}", f"audio/{form}")
-    raise _invalid(
+    raise invalid(
         "A part of a message cannot be", one_line(part.type, _MAX_QUOTED), "text, image_url, input_audio, file"
     )
 
@@ -298,7 +307,7 @@ def _parse_data_url(url: str, name: str) -> NewFile:
     """Decode a file inside the message; nothing is fetched from elsewhere."""
     found = _DATA_URL.fullmatch(url)
     if found is None:
-        raise _invalid("A file cannot be at", one_line(url, 80), "a data URL", "data:image/png;base64,iVBORw0…")
+        raise invalid("A file cannot be at", one_line(url, 80), "a data URL", "data:image/png;base64,iVBORw0…")
     return _decode(found[2], name, found[1] or "application/octet-stream")
 
 
@@ -306,4 +315,4 @@ def _decode(text: str, name: str, media_type: str) -> NewFile:
     try:
         return NewFile(name, base64.b64decode(text, validate=True), media_type)
     except (binascii.Error, ValueError) as error:
-        raise _invalid("This is not base64:", one_line(text, 80), "base64", "aGVsbG8=") from error
+        raise invalid("This is not base64:", one_line(text, 80), "base64", "aGVsbG8=") from error
