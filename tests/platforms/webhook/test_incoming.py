@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import hmac
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlencode
@@ -264,6 +265,31 @@ async def test_forms_are_read_and_github_may_wrap_its_payload(tmp_path: Path) ->
         assert told(await called(here, plain, call(body, **form)))["answer"] == "You said: Build fäiled & more"
         packed = urlencode({"payload": '{"build": "mended"}'}).encode()
         assert told(await called(here, wrapped, _github(packed, form)))["answer"] == "You said: Build mended"
+
+
+async def test_a_template_reads_headers_but_none_that_prove_who_calls(tmp_path: Path) -> None:
+    text = "{{ @headers.X-GitHub-Event }} {{ @headers.x-hub-signature-256 }} {{ @headers.authorization }} {{ action }}"
+    hub = account("hub", scheme="github", text=text, session="@headers.x-github-event")
+    async with running(tmp_path / "p.db", adapters=[hub], grants=GRANTS) as here:
+        headers = {"content-type": "application/json", "x-github-event": "issues", "authorization": "Bearer secret"}
+        reply = await called(here, hub, _github(b'{"action": "opened"}', headers))
+        assert told(reply)["answer"] == "You said: issues   opened"
+        headers.pop("x-github-event")
+        refused = await called(here, hub, _github(b'{"action": "closed"}', headers))
+        assert (refused.status, "@headers.x-github-event" in told(refused)["error"]) == (400, True)
+
+
+async def test_headers_of_svix_are_those_of_standard_webhooks(tmp_path: Path) -> None:
+    adapter = account()
+    async with running(tmp_path / "p.db", adapters=[adapter], grants=GRANTS) as here:
+        signed = call({"build": "failed"})
+        named = {name.replace("webhook-", "svix-"): text for name, text in signed.headers.items()}
+        reply = await called(here, adapter, replace(signed, headers=named))
+        assert told(reply)["answer"] == "You said: Build failed"
+        again = await called(here, adapter, replace(signed, headers=named))
+        assert told(again)["duplicate"] is True
+        mixed = {**named, "webhook-id": "another"}
+        assert (await called(here, adapter, replace(signed, headers=mixed))).status == 401
 
 
 def _github(body: bytes, headers: dict[str, str]) -> HttpRequest:

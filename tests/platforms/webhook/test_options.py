@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from palaver.platforms.plugins import load_factory
 from palaver.platforms.webhook.adapter import WebhookAdapter
 from palaver.platforms.webhook.options import WebhookOptions
+from palaver.platforms.webhook.signature import Scheme
 from palaver.protocols.hooks import EventKind
 from tests.platforms.webhook.loopback import SECRET
 
@@ -65,3 +66,13 @@ async def test_the_installed_adapter_says_what_an_account_is_for() -> None:
     assert await both.check() == "is called at /in/webhook/ci, signed as standard, posts to example.org"
     told = WebhookAdapter.make("audit", WebhookOptions.model_validate(posts))
     assert (await told.check(), told.takes_callbacks) == ("posts to example.org", False)
+
+
+def test_a_caller_is_answered_before_it_gives_up() -> None:
+    waits = {
+        scheme: WebhookOptions.model_validate({"secret": SECRET, "scheme": scheme}).wait_seconds for scheme in Scheme
+    }
+    assert waits[Scheme.GITHUB] < 10
+    assert waits[Scheme.STRIPE] < 10
+    assert waits[Scheme.STANDARD] < 15
+    assert WebhookOptions.model_validate({"secret": SECRET, "wait": 40}).wait_seconds == 40

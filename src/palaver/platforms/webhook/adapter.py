@@ -93,7 +93,7 @@ class WebhookAdapter:
         if not is_duplicate:
             await receiver.receive(inbound, Trust())
         waits = self._options.deliver == CALLER
-        answer = await receiver.wait_for_answer(inbound.source, self._options.wait if waits else 0)
+        answer = await receiver.wait_for_answer(inbound.source, self._options.wait_seconds if waits else 0)
         has_answer = answer and answer.is_settled and answer.refused is None and not answer.has_failed
         if waits and answer and has_answer and _prefers_text(request.headers.get("accept", "")):
             return HttpResponse(body=answer.text.encode("utf-8", "replace"))

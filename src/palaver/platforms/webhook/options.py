@@ -19,6 +19,8 @@ CALLER = "caller"
 NOWHERE = "nowhere"
 PER_DELIVERY = "per-delivery"
 _MAX_WAIT_SECONDS = 300.0
+_WAIT_SECONDS = {Scheme.STANDARD: 12.0, Scheme.GITHUB: 8.0, Scheme.STRIPE: 8.0, Scheme.TOKEN: 25.0}
+"""GitHub gives up after 10 seconds and Svix after 15, and count that as a failure. Stripe names no limit."""
 
 
 class Missing(StrEnum):
@@ -53,8 +55,11 @@ class WebhookOptions(BaseModel):
     id: str | None = Field(default=None, description="Field that identifies a delivery.")
     name: str | None = Field(default=None, description="Field with the sender's display name.")
     deliver: str = Field(default=CALLER, description="Where answers go: caller, nowhere, or targets.")
-    wait: float = Field(
-        default=25.0, ge=0, le=_MAX_WAIT_SECONDS, description="Seconds that a caller waits for the answer."
+    wait: float | None = Field(
+        default=None,
+        ge=0,
+        le=_MAX_WAIT_SECONDS,
+        description="Seconds that a caller waits for the answer; default: less than callers of this scheme wait.",
     )
 
     # Out
@@ -115,6 +120,10 @@ class WebhookOptions(BaseModel):
     def is_called(self) -> bool:
         """Whether programs call this account: by default if there is no url."""
         return self.url is None if self.called is None else self.called
+
+    @property
+    def wait_seconds(self) -> float:
+        return _WAIT_SECONDS[self.scheme] if self.wait is None else self.wait
 
     @property
     def takes_messages(self) -> bool:

@@ -3,6 +3,7 @@
 import json
 import re
 import secrets
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qs
@@ -16,6 +17,8 @@ from palaver.protocols import CHANNEL, HttpRequest, Inbound, Label, Labels, Malf
 _DELIVERY_ID = re.compile(r"[!-~]{1,200}")
 _MAX_CONVERSATION_NAME = 200
 _MAX_FORM_FIELDS = 1000
+_SECRET_HEADER = re.compile("authorization|signature|token|secret|api-?key|cookie")
+"""Headers that prove who calls: no template can show them."""
 _FORM = "application/x-www-form-urlencoded"
 _DEFAULT_ID_FIELD = {Scheme.STRIPE: "id"}
 
@@ -28,7 +31,9 @@ def parse_request(platform: str, account: str, options: WebhookOptions, request:
     """Return the message that a request makes. Raises SignatureError or MalformedRequest."""
     secret = options.secret.get_secret_value() if options.secret else ""
     delivery = verify(options.scheme, secret, request.headers, request.body, now)
-    payload = _Payload(options, _read_body(request.headers.get("content-type", ""), request.body, options.scheme))
+    content = _read_body(request.headers.get("content-type", ""), request.body, options.scheme)
+    headers = {name: text for name, text in request.headers.items() if not _SECRET_HEADER.search(name)}
+    payload = _Payload(options, content, headers)
     message_id = payload.message_id(delivery)
     text = payload.text()
     name = payload.name(options.name) if options.name else None
@@ -59,6 +64,7 @@ def parse_request(platform: str, account: str, options: WebhookOptions, request:
 class _Payload:
     options: WebhookOptions
     content: object
+    headers: Mapping[str, str]
 
     def message_id(self, delivery: str | None) -> str:
         field = self.options.id or _DEFAULT_ID_FIELD.get(self.options.scheme)
@@ -85,7 +91,7 @@ class _Payload:
 
     def name(self, field: str) -> str | None:
         """Return the text or whole number in a field."""
-        found = look_up(self.content, parse_path(field))
+        found = look_up(self.content, parse_path(field), self.headers)
         is_name = found is not MISSING and isinstance(found, (str, int)) and not isinstance(found, bool)
         return to_text(found) if is_name else None
 
@@ -97,6 +103,7 @@ class _Payload:
                 required=options.missing is Missing.ERROR,
                 fences=options.fences,
                 max_length=options.longest,
+                headers=self.headers,
             )
         except FieldMissing as missing:
             raise MalformedRequest(f"The payload has no {missing}.") from None

@@ -20,7 +20,7 @@ class Scheme(StrEnum):
     """How callers authenticate."""
 
     STANDARD = "standard"
-    """Standard Webhooks: id, time and body are signed with a base64 key."""
+    """Standard Webhooks: id, time and body are signed with a base64 key. Svix names the headers svix-*."""
     GITHUB = "github"
     """Only the body is signed, so its hash identifies the delivery."""
     STRIPE = "stripe"
@@ -62,8 +62,9 @@ def verify(scheme: Scheme, secret: str, headers: Mapping[str, str], body: bytes,
     key = decode_secret(scheme, secret)
     match scheme:
         case Scheme.STANDARD:
-            message_id, time = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
-            signatures = _fields(headers.get("webhook-signature", ""), " ", "v1,")
+            family = "svix" if "svix-id" in headers and "webhook-id" not in headers else "webhook"
+            message_id, time = headers.get(f"{family}-id", ""), headers.get(f"{family}-timestamp", "")
+            signatures = _fields(headers.get(f"{family}-signature", ""), " ", "v1,")
             _check_signature(_standard_signature(key, message_id, time, body), signatures)
             _check_time(time, now)
             return message_id

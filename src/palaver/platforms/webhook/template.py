@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from palaver.model.label import LABEL_LIMIT
@@ -10,6 +10,8 @@ from palaver.protocols import Label, one_line, value
 
 Path = tuple[str, ...]
 WHOLE_PAYLOAD: Final = "."
+HEADERS: Final = "@headers"
+"""The first step of a path that leads to a header of the request: `@headers.x-github-event`."""
 MISSING: Final = object()
 _NAME = r"[A-Za-z0-9_@$-]+"
 _PATH = re.compile(rf"{_NAME}(?:\.{_NAME})*|\.")
@@ -29,8 +31,10 @@ def parse_path(text: str) -> Path:
     return () if text == WHOLE_PAYLOAD else tuple(text.split("."))
 
 
-def look_up(payload: object, path: Path) -> object:
+def look_up(payload: object, path: Path, headers: Mapping[str, str]) -> object:
     """Return the value at the path; MISSING if there is none or it is null."""
+    if path[:1] == (HEADERS,):
+        return headers.get(".".join(path[1:]).lower(), MISSING)
     found: Any = payload
     for step in path:
         if isinstance(found, dict):
@@ -56,13 +60,21 @@ class Template:
             raise ValueError("fields like {{ build.status }}, with two braces on both sides")
         return cls(tuple(parse_path(piece) if index % 2 else piece for index, piece in enumerate(pieces)))
 
-    def fill(self, payload: object, *, required: bool, fences: bool, max_length: int) -> str:
+    def fill(
+        self,
+        payload: object,
+        *,
+        required: bool,
+        fences: bool,
+        max_length: int,
+        headers: Mapping[str, str] | None = None,
+    ) -> str:
         """Put the values in. A missing one is empty, or raises FieldMissing if fields are `required`."""
 
         def text_of(part: str | Path) -> str:
             if isinstance(part, str):
                 return part
-            found = look_up(payload, part)
+            found = look_up(payload, part, headers or {})
             if found is MISSING and required:
                 raise FieldMissing(".".join(part) or WHOLE_PAYLOAD)
             text = "" if found is MISSING else to_text(found)
