@@ -32,6 +32,10 @@ class Server:
         self.goes_on.set()
         self.calls_us: Callable[[HttpRequest], Awaitable[HttpResponse]] | None = None
         """Who is reached at the address of the webhook."""
+        self.methods: list[str] = []
+        """As they were called, in order."""
+        self.waits = True
+        """Whether a poll waits for news."""
         self.sends = 0
         """How many were begun."""
         self._transports: set[asyncio.Transport] = set()
@@ -52,6 +56,7 @@ class Server:
 
     async def _answer(self, request: web.Request, transport: asyncio.Transport) -> web.StreamResponse:
         method, asked = request.match_info["method"].lower(), await _parameters(request)
+        self.methods.append(request.match_info["method"])
         if request.match_info["token"] != TOKEN:
             return _no(No(401, "Unauthorized"))
         try:
@@ -83,7 +88,7 @@ class Server:
             self._poll.set()
         self._poll = ended = asyncio.Event()
         with suppress(TimeoutError):
-            async with asyncio.timeout(float(asked.get("timeout") or 0)):
+            async with asyncio.timeout(float(asked.get("timeout") or 0) if self.waits else 0):
                 await self._news(asked, ended)
         return self.world.waiting(asked)
 

@@ -205,6 +205,29 @@ async def test_what_cannot_be_read_keeps_nothing_from_us(server: Server, caplog:
     assert "no chat" not in caplog.text
 
 
+async def test_a_server_that_does_not_wait_is_not_asked_without_a_pause(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("palaver.platforms.telegram.adapter._LEAST_POLL_SECONDS", 0.05)
+    server.waits = False
+    began = asyncio.get_running_loop().time()
+    async with running(adapter_of(server), Recorder()):
+        await until(lambda: server.methods.count("getUpdates") == 5)
+    assert asyncio.get_running_loop().time() - began >= 4 * 0.05
+
+
+async def test_methods_are_called_as_they_are_documented(server: Server) -> None:
+    fake, recorder = FakeForum(server), Recorder()
+    adapter = fake.adapter()
+    async with running(adapter, recorder):
+        await fake.say("hello")
+        await recorder.has(1)
+        await adapter.send(to(7, "hi"), idempotency_key="1")
+        await adapter.typing(to(7, ""))
+    assert {"getMe", "deleteWebhook", "getUpdates", "sendMessage", "sendChatAction"} <= set(server.methods)
+    assert not [method for method in server.methods if method.islower()]
+
+
 async def test_asking_confirms_what_is_safe_and_takes_the_webhook_away(server: Server) -> None:
     fake, recorder = FakeForum(server), Recorder()
     server.world.webhook = {"url": "https://elsewhere.example.org"}

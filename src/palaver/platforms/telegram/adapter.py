@@ -5,6 +5,7 @@ import hmac
 import json
 import logging
 import re
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
@@ -45,6 +46,8 @@ from palaver.protocols import (
 log = logging.getLogger(__name__)
 
 _LONG_POLL_SECONDS = 50
+_LEAST_POLL_SECONDS = 1.0
+"""How long a poll without news takes at least: some servers and proxies answer at once instead of waiting."""
 _WEBHOOK_CHECK_SECONDS = 60.0
 _RECENT_ERROR = timedelta(seconds=2 * _WEBHOOK_CHECK_SECONDS)
 """A webhook error older than this is ignored."""
@@ -123,9 +126,14 @@ class TelegramAdapter:
         await receiver.connected()
         offset = 0
         while True:
-            for update in await fetch_updates(bot, offset, _LONG_POLL_SECONDS):
+            began = time.monotonic()
+            updates = await fetch_updates(bot, offset, _LONG_POLL_SECONDS)
+            for update in updates:
                 await self._process(update, await self._own_bot(), receiver)
-                offset = int(update["update_id"]) + 1
+            newest = max((int(update["update_id"]) + 1 for update in updates), default=offset)
+            if newest <= offset:
+                await asyncio.sleep(began + _LEAST_POLL_SECONDS - time.monotonic())
+            offset = max(offset, newest)
 
     async def _serve_webhook(self, bot: Bot, receiver: Receiver) -> None:
         url = f"{self._options.public_url}/in/{self.platform.name}/{quote(self.account, safe='')}"

@@ -113,5 +113,5 @@ async def fetch_updates(bot: Bot, offset: int, wait: int) -> list[dict[str, Any]
     They are returned unparsed, so that an unreadable one does not block the others.
     """
     query = {"offset": offset, "limit": _MAX_UPDATES, "timeout": wait, "allowed_updates": UPDATE_KINDS}
-    # In lower case: getUpdates would call the library's own method, which parses all or none.
-    return await bot.do_api_request("getupdates", query, read_timeout=wait + 10.0)
+    # Sent as getUpdates. Under that name the library wants its own method used, which parses all or none.
+    return await bot.do_api_request("get_Updates", query, read_timeout=wait + 10.0)
