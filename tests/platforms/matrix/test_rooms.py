@@ -11,6 +11,8 @@ from palaver.model.source import DM, GROUP
 from palaver.model.turn import Outbound
 from palaver.platforms.matrix import sync
 from palaver.platforms.matrix.adapter import MatrixAdapter
+from palaver.platforms.matrix.client import decode_login
+from palaver.platforms.matrix.logins import unseal
 from palaver.platforms.matrix.options import Options
 from palaver.protocols.adapter import ChatMoved, PlatformBusy, PlatformDown, PlatformRefused, TargetGone
 from palaver.testkit.recorder import TIMEOUT_SECONDS, Recorder, running
@@ -278,6 +280,30 @@ async def test_a_password_is_used_once_and_a_check_ends_no_log_in(fake: FakeMatr
         await recorder.has(2)
     log_ins = [each for each in fake.proxy.asked if each.endswith("/login")]
     assert len(log_ins) == 3, "one for each check, and one for the account"
+
+
+async def test_a_log_in_with_a_password_is_kept_for_the_next_start(home: Homeserver, tmp_path: Path) -> None:
+    async with fake_matrix(home, tmp_path) as fake:
+        given = {"homeserver": fake.options.homeserver, "user_id": fake.options.user_id, "password": PASSWORD}
+        recorder = Recorder()
+
+        async def is_heard(number: int) -> None:
+            async with running(MatrixAdapter.make(ACCOUNT, Options.model_validate(given)), recorder):
+                await fake.say(f"hello {number}")
+                await recorder.has(number)
+
+        for number in (1, 2, 3):
+            await is_heard(number)
+        log_ins = [each for each in fake.proxy.asked if each.endswith("/login")]
+        assert len(log_ins) == 1
+        kept = await recorder.load_position() or ""
+        login = unseal(decode_login(kept, fake.options.user_id), Options.model_validate(given))
+        assert login
+        assert login.token not in kept
+        other = Options.model_validate({**given, "password": "another password"})
+        assert unseal(decode_login(kept, fake.options.user_id), other) is None
+        home.ask("POST", "/_matrix/client/v3/logout", {}, login.token)
+        await is_heard(4)
 
 
 async def test_a_log_in_that_was_ended_is_refused(home: Homeserver, tmp_path: Path) -> None:

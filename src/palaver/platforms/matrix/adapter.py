@@ -1,12 +1,14 @@
 """The Matrix adapter. It runs the sync itself, so that the position moves only after messages are stored."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.matrix.client import Client, Login, check_extra, open_client
+from palaver.platforms.matrix.client import Client, check_extra, decode_login, open_client
+from palaver.platforms.matrix.logins import Login, seal, unseal
 from palaver.platforms.matrix.media import download
 from palaver.platforms.matrix.options import GUIDE, Options
 from palaver.platforms.matrix.render import MAX_TEXT_BYTES
@@ -37,6 +39,10 @@ class MatrixAdapter:
         self._name = account
         self._options = options
         self._login: Login | None = None
+        self._sealed = ""
+        """The login as it is stored."""
+        self._refused = ""
+        """A stored login that the homeserver has ended."""
         self._undecrypted = Undecrypted()
         self._client: Client | None = None
         self._sender: MessageSender | None = None
@@ -57,8 +63,9 @@ class MatrixAdapter:
         return f"{options.user_id} ({name})" if name else options.user_id
 
     async def run(self, receiver: Receiver) -> None:
+        await self._restore_login(receiver)
         async with self._connect() as client:
-            session = SyncSession(client, self._options, self._name, receiver, self._undecrypted)
+            session = SyncSession(client, self._options, self._name, receiver, self._undecrypted, login=self._sealed)
             try:
                 await session.start()
                 self._client, self._sender = client, session.sender
@@ -100,6 +107,12 @@ class MatrixAdapter:
             raise PlatformDown("There is no connection to the homeserver.")
         return self._sender
 
+    async def _restore_login(self, receiver: Receiver) -> None:
+        """Use the login of an earlier start, unless the homeserver has ended it."""
+        sealed = decode_login(await receiver.load_position(), self._options.user_id)
+        if self._login is None and sealed != self._refused:
+            self._login, self._sealed = await asyncio.to_thread(unseal, sealed, self._options), sealed
+
     @asynccontextmanager
     async def _connect(self) -> AsyncGenerator[Client]:
         """Keep the login for the next connection; log in again once it has expired."""
@@ -107,9 +120,11 @@ class MatrixAdapter:
         try:
             async with open_client(self._name, self._options, login) as client:
                 self._login = Login(device_id=client.device_id or self._options.device_id, token=client.access_token)
+                if self._login != login:
+                    self._sealed = await asyncio.to_thread(seal, self._login, self._options)
                 yield client
         except PlatformRefused as refused:
-            was_in, self._login = login or self._login, None
+            was_in, self._login, self._refused = login or self._login, None, self._sealed
             if was_in and self._options.password:
                 raise PlatformDown("The homeserver has ended our login.") from refused
             raise

@@ -30,8 +30,9 @@ from nio.rooms import MatrixRoom
 
 from palaver.platforms.matrix.errors import EXPIRY_HINT, common_error, request_error, request_errors
 from palaver.platforms.matrix.events import is_valid_id
+from palaver.platforms.matrix.logins import Login
 from palaver.platforms.matrix.options import Options
-from palaver.protocols import BadArgument, PlatformDown, PlatformError, PlatformRefused, value
+from palaver.protocols import BadArgument, PlatformDown, PlatformError, PlatformRefused
 
 
 class Invitation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -47,10 +48,19 @@ Invitations = dict[str, Invitation]
 """By room id, the oldest first."""
 
 
-def encode_position(user_id: str, batch: str, calls: Invitations) -> str:
-    """Encode the stored position: the account, the sync token, and the open invitations."""
+def encode_position(user_id: str, batch: str, calls: Invitations, login: str = "") -> str:
+    """Encode the stored position: the account, the sync token, the open invitations, and the sealed login."""
     text = f"{user_id} {batch}"
-    return f"{text} {msgspec.json.encode([*calls.values()]).decode()}" if calls else text
+    if calls or login:
+        text += f" {msgspec.json.encode([*calls.values()]).decode()}"
+    return f"{text} {login}" if login else text
+
+
+def decode_login(text: str | None, user_id: str) -> str:
+    """Return the sealed login of a stored position; empty if there is none."""
+    whose, _, rest = (text or "").partition(" ")
+    _, bracket, login = rest.rpartition("] ")
+    return login if whose == user_id and bracket else ""
 
 
 def decode_position(text: str | None, user_id: str) -> tuple[str | None, Invitations]:
@@ -60,7 +70,7 @@ def decode_position(text: str | None, user_id: str) -> tuple[str | None, Invitat
         return None, {}
     batch, _, written = rest.partition(" ")
     try:
-        calls = msgspec.json.decode(written or "[]", type=list[Invitation])
+        calls = msgspec.json.decode(written[: written.rfind("]") + 1] or "[]", type=list[Invitation])
     except msgspec.DecodeError:
         calls = []
     return batch, {call.room_id: call for call in calls}
@@ -69,12 +79,6 @@ def decode_position(text: str | None, user_id: str) -> tuple[str | None, Invitat
 _REQUEST_TIMEOUT_SECONDS = 30.0
 _API = "/_matrix/client/v3/"
 _MESSAGE_TYPES = frozenset({"m.room.message", "m.sticker"})
-
-
-@value
-class Login:
-    device_id: str
-    token: str
 
 
 class Client(AsyncClient):

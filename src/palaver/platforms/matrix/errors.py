@@ -91,7 +91,9 @@ def request_errors() -> Generator[None]:
     try:
         yield
     except (aiohttp.ClientError, TimeoutError) as error:
-        raise PlatformDown(f"The homeserver does not respond: {type(error).__name__}") from error
+        raise PlatformDown(
+            "The homeserver does not respond. If that lasts, check the option homeserver and the network."
+        ) from error
 
 
 @contextmanager

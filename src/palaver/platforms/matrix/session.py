@@ -21,10 +21,19 @@ _MAX_INVITATIONS = 100
 
 class SyncSession:
     def __init__(
-        self, client: Client, options: Options, account: str, receiver: Receiver, waiting: Undecrypted
+        self,
+        client: Client,
+        options: Options,
+        account: str,
+        receiver: Receiver,
+        waiting: Undecrypted,
+        *,
+        login: str = "",
     ) -> None:
         self._client = client
         self._options = options
+        self._login = login
+        """The sealed login, kept with the position."""
         self._receiver = receiver
         self._undecrypted = waiting
         self._direct_chats = DirectChats(client)
@@ -72,7 +81,7 @@ class SyncSession:
 
     async def _save(self, position: str) -> None:
         """Save the position if it, or the list of open invitations, has changed."""
-        text = encode_position(self._client.user_id, position, self._invitations)
+        text = encode_position(self._client.user_id, position, self._invitations, self._login)
         if text != self._saved_position:
             await self._receiver.save_position(text)
         self._position, self._saved_position = position, text
