@@ -80,7 +80,7 @@ async def test_the_agent_knows_the_home_channel(tmp_path: Path) -> None:
         await set_home(here, chat, clock)
         await chat.say(alice, "again")
         await chat.hears("again")
-        assert ["its home channel" in request.section for request in agent.requests] == [False, True]
+        assert ["Home channel of" in request.section for request in agent.requests] == [False, True]
 
 
 def news_for(chat: Chat, user: str) -> Outbound:

@@ -45,7 +45,7 @@ async def test_a_home_channel_belongs_to_its_profile(tmp_path: Path) -> None:
         await work.say(work.people[0], "hello")
         await work.hears("hello")
         await here.settled()
-        return ["its home channel" in agent.requests[-1].section for agent in (usual, other)]
+        return ["Home channel of" in agent.requests[-1].section for agent in (usual, other)]
 
     async with running(tmp_path / "p.db", world, agent=Agents(usual, {"work": other}), profiles=(rule,)) as here:
         source = Source(platform="fake", account="bot", chat_id=work.id)

@@ -245,8 +245,8 @@ async def test_search_finds_what_is_the_speakers_own(store_url: str) -> None:
         await hers.hears("Started a new conversation")
         await hers.say(alice, use("search", query="canary", order="best"))
         found = (await hers.hears("search: ")).text
-        assert ", user: the canary sings" in found
-        assert ", user: !tool a canary" in found
+        assert ', user: "the canary sings"' in found
+        assert ', user: "!tool a canary"' in found
         assert ", tool: " not in found  # what a tool gives is said by nobody
         await his.say(bob, use("search", query="canary"))
         assert (await his.hears("search: ")).text == "search: Nothing was found."

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from palaver.model.view import INTERRUPTED, Message, open_calls, open_calls_of_t
 from palaver.platforms.catalog import PLATFORMS
 
 PLAIN = Naming(platform=PLATFORMS["telegram"])
+BERLIN = ZoneInfo("Europe/Berlin")
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
@@ -127,17 +129,37 @@ def test_nothing_said_is_lost(log: list[Entry]) -> None:
 
 @given(logs)
 def test_only_the_gateway_writes_marks(log: list[Entry]) -> None:
-    for message in view(log, PLAIN, shared=True):
-        if message.role is Role.USER:
+    for message in view(log, PLAIN, shared=True, zone=BERLIN):
+        if message.role is not Role.USER:
+            assert OPEN not in message.text + message.reasoning
+        else:
             opened = [mark.split(CLOSE)[0] for mark in message.text.split(OPEN)[1:]]
             who = r"(from|overheard, not said to you, from) (\"|id \"|unknown)"
-            ours = rf"{who}|note: |summary of|end of|\d+ \w+ later|some min"
+            ours = rf"{who}|note: |summary of|end of|\d+ \w+ later|some min|\w+day \d{{4}}-"
             assert all(re.match(ours, mark) for mark in opened)
             assert message.text.count(OPEN) == message.text.count(CLOSE)
 
 
 def say(seq: int, text: str, role: Role = Role.USER, **more: Any) -> Entry:
     return Entry(seq=seq, role=role, text=text, at=more.pop("at", NOON), **more)
+
+
+def test_each_message_of_a_person_says_when_it_was_sent() -> None:
+    sunday = datetime(2026, 3, 29, 0, 30, tzinfo=UTC)
+    log = [
+        say(1, "hi", at=sunday),
+        say(2, "hello", Role.ASSISTANT, at=sunday),
+        say(3, "again", at=sunday + timedelta(hours=1)),
+        say(4, "and", at=sunday + timedelta(days=2)),
+    ]
+    shown = view(log, PLAIN, zone=BERLIN)
+    assert [message.text for message in shown] == [
+        "⟦Sunday 2026-03-29 01:30+01:00⟧ hi",
+        "hello",
+        "⟦Sunday 2026-03-29 03:30+02:00⟧ again\n\n⟦1 day later⟧ ⟦Tuesday 2026-03-31 02:30+02:00⟧ and",
+    ]
+    last = datetime(9999, 12, 31, 23, 59, tzinfo=UTC)
+    assert view([say(1, "hi", at=last)], PLAIN, zone=BERLIN)[0].text == "⟦Friday 9999-12-31 23:59+00:00⟧ hi"
 
 
 def test_a_result_that_comes_late_is_put_behind_its_call() -> None:

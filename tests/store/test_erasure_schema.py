@@ -11,6 +11,7 @@ PLANTED = {
         for column in ("error", "draft", "pending_call", "approvals", "stopped_by")
     },
     ("accounts", "last_error"): ("platform = ?", "telegram"),
+    ("home_channels", "name"): ("address LIKE ?", f'%"chat_id":"{ID}"%'),
     ("inbox", "reason"): ("identity = ?", ANN),
     ("outbox", "error"): ("chat = ?", ID),
     ("outbox", "receipt"): ("chat = ?", ID),

@@ -8,6 +8,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
 from palaver.model.command import Invocation
+from palaver.model.source import DM
 from palaver.store.accounts import AccountHealth
 from palaver.store.store import Store
 
@@ -39,5 +40,7 @@ def _line(health: AccountHealth, zone: ZoneInfo) -> str:
 def set_home(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
     here = replace(context.received.inbound.source, message_id=None)
     profile, by = context.received.key.profile, context.principal.name
-    yield from store.accounts.set_home(profile, here, context.now, by=by)
+    labels = context.received.inbound.labels
+    name = labels.user if here.chat_kind == DM else labels.chat
+    yield from store.accounts.set_home(profile, here, context.now, by=by, name=name)
     return "This chat is now the home channel of its platform."

@@ -1,6 +1,9 @@
 """Labels and markers: how untrusted text reaches a prompt, and the gateway's own words, which it cannot imitate."""
 
+from contextlib import suppress
+from datetime import datetime
 from typing import NoReturn, final
+from zoneinfo import ZoneInfo
 
 from palaver.model.text import one_line
 
@@ -73,3 +76,13 @@ def gap_marker(seconds: float) -> str:
         if count := int(seconds // size):
             return marker(f"{count} {unit}{'s' if count > 1 else ''} later")
     return marker("some minutes later")
+
+
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+def time_marker(at: datetime, zone: ZoneInfo) -> str:
+    """Return a marker with weekday, date and time on the clock of a zone: `Sunday 2026-03-29 09:30+02:00`."""
+    with suppress(OverflowError):  # at the end of the calendar it stays in UTC
+        at = at.astimezone(zone)
+    return marker(f"{_WEEKDAYS[at.weekday()]} {at.isoformat(' ', 'minutes')}")

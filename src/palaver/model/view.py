@@ -19,9 +19,10 @@ from functools import partial
 from itertools import compress, cycle, groupby, takewhile
 from operator import attrgetter, is_, itemgetter
 from typing import NamedTuple, NoReturn
+from zoneinfo import ZoneInfo
 
 from palaver.model.attachment import describe_attachment
-from palaver.model.label import Label, gap_marker, marker, note_marker, quote_label, strip_markers
+from palaver.model.label import Label, gap_marker, marker, note_marker, quote_label, strip_markers, time_marker
 from palaver.model.prompt import Naming
 from palaver.model.transcript import Entry, Role, Sender, ToolCall
 
@@ -57,20 +58,22 @@ def view(
     naming: Naming,
     *,
     shared: bool = False,
+    zone: ZoneInfo | None = None,
     message_ids: bool = False,
     resumed_turn: str | None = None,
 ) -> tuple[Message, ...]:
     """Return what the model sees. `message_ids` adds message ids where ids are not hidden.
 
+    With a `zone`, each message of a person says when it was sent, on the clock of that zone.
     `resumed_turn` names a turn that waited for an approval: its last calls without results stay open, at the end.
     """
     visible = visible_entries(entries)
     last = _last_step(visible, resumed_turn) if resumed_turn else None
     if last is None:
-        return repair(render(visible, naming, shared=shared, message_ids=message_ids))
+        return repair(render(visible, naming, shared=shared, zone=zone, message_ids=message_ids))
     moved = {entry.seq for entry in last}
     ordered = [*(entry for entry in visible if entry.seq not in moved), *last]
-    messages = repair(render(ordered, naming, shared=shared, message_ids=message_ids))
+    messages = repair(render(ordered, naming, shared=shared, zone=zone, message_ids=message_ids))
     answered = _answered(last)
     results = messages[len(messages) - len(answered) :]
     return messages[: -len(answered)] + tuple(compress(results, answered))
@@ -120,7 +123,9 @@ def visible_entries(entries: Iterable[Entry]) -> list[Entry]:
     return sorted(visible, key=_POSITION if has_summary else _SEQ)
 
 
-def render(entries: Sequence[Entry], naming: Naming, *, shared: bool, message_ids: bool) -> list[Message]:
+def render(
+    entries: Sequence[Entry], naming: Naming, *, shared: bool, zone: ZoneInfo | None = None, message_ids: bool = False
+) -> list[Message]:
     """Turn each entry into a message. The gateway's own words are in markers that no other text can contain."""
     messages: list[Message] = []
     render_user_side = _UserSideRenderer(naming, shared=shared, message_ids=message_ids).render
@@ -129,17 +134,26 @@ def render(entries: Sequence[Entry], naming: Naming, *, shared: bool, message_id
         role, at = entry.role, entry.at
         if role is _ASSISTANT:
             blobs = (entry.blob,) if entry.blob else ()
-            messages.append(_message((role, entry.text, entry.calls, "", entry.reasoning, blobs)))
+            text, reasoning = strip_markers(entry.text), strip_markers(entry.reasoning)
+            messages.append(_message((role, text, entry.calls, "", reasoning, blobs)))
         elif role is _TOOL:
             messages.append(_message((role, strip_markers(entry.text), (), entry.answers or "", "", ())))
         elif text := render_user_side(entry):
-            if role is _USER and latest and at - latest >= LONG_GAP:
+            if role is _USER:
                 # From the entries' own times, so that it never changes.
-                text = f"{gap_marker((at - latest).total_seconds())} {text}"
+                text = _when(at, latest, zone) + text
             messages.append(_message((_USER, text, (), "", "", ())))
         if role is not _SUMMARY and (latest is None or at > latest):
             latest = at
     return messages
+
+
+def _when(at: datetime, latest: datetime | None, zone: ZoneInfo | None) -> str:
+    """Return markers with the gap before a message, if it is long, and the time in the zone."""
+    when = f"{time_marker(at, zone)} " if zone else ""
+    if latest and at - latest >= LONG_GAP:
+        when = f"{gap_marker((at - latest).total_seconds())} {when}"
+    return when
 
 
 class _UserSideRenderer:

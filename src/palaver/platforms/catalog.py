@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 
 from palaver.model.platform import Platform, PlatformNote
+from palaver.model.prompt import SEND_MESSAGE
 
 _SLACK = PlatformNote(
     text="You can read channels, look up people and pin messages here with the Slack tools.",
     needs=frozenset({"slack"}),
     otherwise=(
-        "You cannot search channels, look up people or manage messages here: you only see what is sent to you. "
+        "You cannot read channels, look up people or manage messages here: you see only what is sent to you. "
         "Say so instead of promising it."
     ),
 )
@@ -16,7 +17,7 @@ _DISCORD = PlatformNote(
     text="You can act here with the Discord tools; they take the ids given above.",
     needs=frozenset({"discord"}),
     otherwise=(
-        "You cannot read other channels, manage the server or look up members: you only see what is sent to you. "
+        "You cannot read other channels, manage the server or look up members: you see only what is sent to you. "
         "Say so instead of promising it."
     ),
 )
@@ -24,7 +25,11 @@ _DISCORD_MENTIONS = PlatformNote(text="Mention a person by writing <@id> with th
 _IMESSAGE = PlatformNote(
     text="Write short thoughts separated by blank lines; each is sent as a bubble of its own. No Markdown."
 )
-_MATRIX = PlatformNote(text="Stay in this room: you cannot read or write in any other.")
+_MATRIX = PlatformNote(
+    text="Stay in this room: you cannot read any other, and write elsewhere only with `send_message`.",
+    needs=frozenset({SEND_MESSAGE}),
+    otherwise="Stay in this room: you cannot read or write in any other.",
+)
 _YUANBAO = PlatformNote(
     text=(
         "Private messages reach one person; in a group everybody reads along. "

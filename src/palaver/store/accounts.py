@@ -1,9 +1,11 @@
 """Accounts: which worker serves which bot account, how far it has read, and how it is doing."""
 
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from palaver.db.transaction import ACCOUNTS, Lock, Notify, Row, Statements, transaction
 from palaver.model.errors import StaleFence
+from palaver.model.label import Label
 from palaver.model.source import Source, decode_id, encode_id
 from palaver.model.text import one_line
 from palaver.model.turn import Outbound, account_text
@@ -161,20 +163,32 @@ def reset_start_count() -> Statements[None]:
 
 
 @transaction
-def set_home(profile: str, address: Source, now: datetime, *, by: str) -> Statements[None]:
+def set_home(profile: str, address: Source, now: datetime, *, by: str, name: Label | None = None) -> Statements[None]:
     """Set the home channel of a platform, where output without an address goes."""
     yield (
-        "INSERT INTO home_channels (profile, platform, address, set_at, actor) VALUES (?, ?, ?, ?, ?)"
+        "INSERT INTO home_channels (profile, platform, address, set_at, actor, name) VALUES (?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (profile, platform) DO UPDATE SET address = excluded.address, set_at = excluded.set_at,"
-        " actor = excluded.actor",
-        (profile, address.platform, source_text(address), micros(now), by),
+        " actor = excluded.actor, name = excluded.name",
+        (profile, address.platform, source_text(address), micros(now), by, name and name.stored()),
     )
+
+
+class NamedHome(NamedTuple):
+    """A home channel, with the chat's name when it became one."""
+
+    place: Source
+    name: Label | None
+
+
+@transaction
+def list_named_homes(profile: str) -> Statements[list[NamedHome]]:
+    rows = yield "SELECT address, name FROM home_channels WHERE profile = ? ORDER BY platform", (profile,)
+    return [NamedHome(source_of(address), None if name is None else Label(name)) for address, name in rows]
 
 
 @transaction
 def list_homes(profile: str) -> Statements[list[Source]]:
-    rows = yield "SELECT address FROM home_channels WHERE profile = ? ORDER BY platform", (profile,)
-    return [source_of(row[0]) for row in rows]
+    return [home.place for home in (yield from list_named_homes(profile))]
 
 
 @transaction

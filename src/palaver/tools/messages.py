@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from palaver.model.attachment import UNKNOWN_TYPE, NewFile, detect_media_type, format_size
 from palaver.model.errors import InvalidInput
+from palaver.model.prompt import SEND_MESSAGE
 from palaver.model.target import Origin
 from palaver.protocols.tools import Tool, ToolFailed, ToolUse
 
@@ -21,7 +22,7 @@ _HERE = Tool(
     parameters=_schema(["text"], text=_TEXT),
 )
 _MESSAGE = Tool(
-    name="send_message",
+    name=SEND_MESSAGE,
     description="Send a message to another place. A person must approve it first.",
     parameters=_schema(
         ["to", "text"],

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from functools import partial
 from operator import attrgetter
+from zoneinfo import ZoneInfo
 
 from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.engine.context import EngineContext
 from palaver.engine.retry import Timeouts, contain_cancellation, log_error
 from palaver.model.errors import StoreError
 from palaver.model.platform import Platform
@@ -35,6 +37,7 @@ from palaver.protocols.agent import (
     no_new_messages,
 )
 from palaver.store import accounts
+from palaver.store.accounts import NamedHome
 from palaver.store.conversations import attach, transcript
 from palaver.store.queue import turn_control, turns
 from palaver.store.results import Begun, Held
@@ -53,7 +56,7 @@ class TurnSnapshot:
     """What the store knew about a turn when its agent was asked."""
 
     entries: Sequence[Entry]
-    homes: Sequence[Source]
+    homes: Sequence[NamedHome]
     session: Session
     """As it was before the turn."""
     last: Received
@@ -66,8 +69,7 @@ class TurnSnapshot:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestBuilder:
-    platforms: Mapping[str, Platform]
-    """The connected platforms."""
+    ctx: EngineContext
     pseudonyms: Pseudonyms | None = None
     _sections: dict[object, str] = field(default_factory=dict[object, str], init=False, compare=False)
     """Prompt sections by the facts they are made of."""
@@ -79,14 +81,16 @@ class RequestBuilder:
         *,
         new_messages: Callable[[], Awaitable[tuple[str, ...]]] = no_new_messages,
         read_file: Callable[[str], Awaitable[bytes]] = no_file,
+        tools: frozenset[str] = frozenset(),
     ) -> Request:
+        """Return the request. `tools` are the names of the gateway's tools for this turn, which it will get."""
         platform = self._platform(snapshot.last.inbound.source)
         messages = self._view(snapshot, snapshot.entries, str(turn.number) if snapshot.resumes_calls else None)
         return Request(
             session=turn.session,
             turn=turn.number,
             attempt=turn.attempt,
-            section=self._section(snapshot, platform),
+            section=self._section(snapshot, platform, tools),
             messages=messages,
             override=snapshot.session.override,
             approvals=_approvals(turn, snapshot, messages) if snapshot.resumes_calls else {},
@@ -102,7 +106,7 @@ class RequestBuilder:
         latest = max((entry.seq for entry in entries if entry.role in {Role.ASSISTANT, Role.TOOL}), default=0)
         earlier = [entry for entry in entries if entry.seq <= max(known, latest)]
         naming = Naming(platform=self._platform(now.last.inbound.source), pseudonyms=self.pseudonyms)
-        rendered = partial(render, naming=naming, shared=now.shared, message_ids=False)
+        rendered = partial(render, naming=naming, shared=now.shared, zone=self._zone(now))
         return tuple(message.text for message in rendered(entries)[len(rendered(earlier)) :])
 
     def excerpt(self, turn: Turn, snapshot: TurnSnapshot, entries: Sequence[Entry], focus: str = "") -> Excerpt:
@@ -114,33 +118,45 @@ class RequestBuilder:
         self, snapshot: TurnSnapshot, entries: Sequence[Entry], goes_on: str | None = None
     ) -> tuple[Message, ...]:
         naming = Naming(platform=self._platform(snapshot.last.inbound.source), pseudonyms=self.pseudonyms)
-        return view(entries, naming, shared=snapshot.shared, resumed_turn=goes_on)
+        return view(entries, naming, shared=snapshot.shared, zone=self._zone(snapshot), resumed_turn=goes_on)
 
-    def _section(self, snapshot: TurnSnapshot, platform: Platform) -> str:
+    def _section(self, snapshot: TurnSnapshot, platform: Platform, tools: frozenset[str]) -> str:
         """Return the cached prompt section: its facts rarely change from turn to turn."""
         source, labels = snapshot.last.inbound.source, _labels(snapshot, platform)
-        facts = _LASTING_FACTS(source), labels, snapshot.shared, tuple(snapshot.homes)
+        facts = _LASTING_FACTS(source), labels, snapshot.shared, tuple(snapshot.homes), tools, self._zone(snapshot)
         section = self._sections.get(facts)
         if section is None:
             if len(self._sections) >= CACHED_SECTIONS:
                 del self._sections[next(iter(self._sections))]
-            section = self._sections[facts] = context_section(self._situation(snapshot, platform), self.pseudonyms)
+            situation = self._situation(snapshot, platform, tools)
+            section = self._sections[facts] = context_section(situation, self.pseudonyms)
         return section
 
-    def _situation(self, snapshot: TurnSnapshot, platform: Platform) -> Situation:
-        homes = [(self._platform(home), home.chat) for home in snapshot.homes]
+    def _situation(self, snapshot: TurnSnapshot, platform: Platform, tools: frozenset[str]) -> Situation:
+        connected = self.ctx.replies.platforms
         return Situation(
             source=snapshot.last.inbound.source,
             platform=platform,
             labels=_labels(snapshot, platform),
             shared=snapshot.shared,
-            connected=tuple(self.platforms.values()),
-            homes=tuple(HomeChannel(platform=place, chat_id=chat) for place, chat in homes if chat),
+            zone=self._zone(snapshot),
+            connected=tuple(connected.values()),
+            homes=tuple(
+                HomeChannel(platform=connected[home.place.platform], chat_id=home.place.chat, name=home.name)
+                for home in snapshot.homes
+                if home.place.chat and home.place.platform in connected
+            ),
+            tools=tools,
         )
+
+    def _zone(self, snapshot: TurnSnapshot) -> ZoneInfo:
+        return self.ctx.options.zones.find(snapshot.last.inbound.source)
 
     def _platform(self, source: Source) -> Platform:
         """Return the platform, even if it is no longer connected."""
-        return self.platforms.get(source.platform) or Platform(name=source.platform, title=source.platform.title())
+        return self.ctx.replies.platforms.get(source.platform) or Platform(
+            name=source.platform, title=source.platform.title()
+        )
 
 
 def _labels(snapshot: TurnSnapshot, platform: Platform) -> Labels:
@@ -185,7 +201,7 @@ def load_snapshot(turn: Turn, last: Received) -> Statements[TurnSnapshot]:
 
 def _snapshot(turn: Turn, last: Received, session: Session, *, is_alone: bool = False) -> Statements[TurnSnapshot]:
     entries = yield from transcript.load_shown(turn.session_number)
-    homes = yield from accounts.list_homes(turn.key.profile)
+    homes = yield from accounts.list_named_homes(turn.key.profile)
     shared = turn.key.shared or (last.place or turn.key).shared
     if not shared and not is_alone:
         shared = yield from attach.is_shared(session)

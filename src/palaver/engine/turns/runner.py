@@ -22,7 +22,7 @@ from palaver.engine.turns.completion import TurnCompletion, turn_event
 from palaver.engine.turns.quotas import begin_within_quota
 from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopReason, TurnSignals, TypingIndicator
 from palaver.engine.turns.summaries import Compaction, TitleGenerator
-from palaver.engine.turns.tools import TurnTools
+from palaver.engine.turns.tools import TurnTools, turn_toolbox
 from palaver.model.addressing import choose_batch
 from palaver.model.command import runs_alone
 from palaver.model.errors import StaleFence
@@ -241,15 +241,16 @@ class TurnRunner:
         if running.shown is not None:  # an earlier attempt may have used what was approved
             snapshot = replace(snapshot, resumes_calls=False)
         running.shown = snapshot
+        tools = await TurnTools(self.ctx).for_turn(running) if self.ctx.toolsets else {}
         request = self.requests.build(
             running.turn,
             snapshot,
             new_messages=self._new_messages(running),
             read_file=partial(_read_file, self.ctx, running.turn),
+            tools=frozenset(tools),
         )
-        if self.ctx.toolsets or running.offered:
-            toolbox = await TurnTools(self.ctx).toolbox(running, request.approvals)
-            request = replace(request, toolbox=toolbox) if toolbox.tools else request
+        if tools or running.offered:
+            request = replace(request, toolbox=turn_toolbox(self.ctx, running, tools, request.approvals))
         return await agent_run.ask(request)
 
     async def _load(self, running: RunningTurn) -> TurnSnapshot:

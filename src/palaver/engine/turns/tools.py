@@ -31,7 +31,7 @@ from palaver.model.tools import (
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import ClientTool, Outbound, Received, Turn
 from palaver.model.value import value
-from palaver.protocols.tools import NO_TOOLS, Tool, Toolbox, ToolContext, ToolFailed, ToolProblems, Toolset, ToolUse
+from palaver.protocols.tools import Tool, Toolbox, ToolContext, ToolFailed, ToolProblems, Toolset, ToolUse
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.outbox import enqueue_parts
 from palaver.store.queue.turns import append_to_turn
@@ -69,16 +69,10 @@ class TurnTools:
         reporting = (toolset for toolset in self.ctx.toolsets if isinstance(toolset, ToolProblems))
         return {name: problem for toolset in reporting for name, problem in toolset.problems().items()}
 
-    async def toolbox(self, running: RunningTurn, approvals: Mapping[str, bool]) -> Toolbox:
-        """Return the tools of a turn. An approval holds once, for the open call."""
-        offered = running.offered
-        if not self.ctx.toolsets and not offered:
-            return NO_TOOLS
+    async def for_turn(self, running: RunningTurn) -> Mapping[str, tuple[Tool, Toolset]]:
+        """Return the gateway's tools for a turn. A client's tool of the same name takes the place of ours."""
         found = await self.tools(running.role, running.source.platform)
-        if not found and not offered:
-            return NO_TOOLS
-        approved = {call for call, is_approved in approvals.items() if is_approved}
-        return _Toolbox(ctx=self.ctx, running=running, found=found, approved=approved, offered=offered)
+        return {name: tool for name, tool in found.items() if name not in running.offered}
 
     async def _list(self, toolset: Toolset) -> Sequence[Tool]:
         try:
@@ -87,6 +81,17 @@ class TurnTools:
         except Exception as error:  # noqa: BLE001 - the turn continues without these tools
             log_error(log, "tools are missing", error, {"action": "tool.list_failed"})
             return ()
+
+
+def turn_toolbox(
+    ctx: EngineContext,
+    running: RunningTurn,
+    found: Mapping[str, tuple[Tool, Toolset]],
+    approvals: Mapping[str, bool],
+) -> Toolbox:
+    """Return the gateway's and the client's tools for a turn. An approval holds once, for the open call."""
+    approved = {call for call, is_approved in approvals.items() if is_approved}
+    return _Toolbox(ctx=ctx, running=running, found=found, approved=approved, offered=running.offered)
 
 
 def _as_tool(offered: ClientTool) -> Tool:
@@ -101,12 +106,11 @@ class _Toolbox:
     approved: set[str]
     """Ids of approved calls."""
     offered: Mapping[str, ClientTool]
-    """Tools that the client runs. They take precedence over ours of the same name."""
+    """Tools that the client runs."""
 
     @property
     def tools(self) -> Sequence[Tool]:
-        ours = [tool for name, (tool, _) in self.found.items() if name not in self.offered]
-        return [*ours, *map(_as_tool, self.offered.values())]
+        return [*(tool for tool, _ in self.found.values()), *map(_as_tool, self.offered.values())]
 
     async def question(self, call: ToolCall) -> str | None:
         """Return the question to ask first. None also if it is too long to ask: then `use` refuses the call."""
