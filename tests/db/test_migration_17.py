@@ -15,8 +15,7 @@ from tests.store.world import NOON, dm
 @transaction
 def plant() -> Statements[None]:
     yield (
-        "INSERT INTO home_channels (profile, platform, address, set_at, actor)"
-        " VALUES ('main', 'telegram', ?, 1, 'ann')",
+        "INSERT INTO home_channels (profile, platform, address, set_at, actor) VALUES ('main', 'telegram', ?, 1, '')",
         (source_text(dm("7")),),
     )
 

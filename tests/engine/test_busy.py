@@ -182,7 +182,8 @@ async def test_steer_offers_a_message_after_the_next_tool_call_and_writes_it_dow
         agent.go.set()
         await chat.hears("answer to: first")
         await here.settled()
-        assert agent.meanwhile == ["also this"]
+        (meanwhile,) = agent.meanwhile
+        assert meanwhile.endswith("+00:00⟧ also this")
         assert len(agent.requests) == 1
         assert "also this" in await here.texts()
         states = await here.rows("SELECT t.state, i.turn_no FROM inbox i JOIN turns t ON t.no = i.turn_no")
@@ -217,8 +218,8 @@ async def test_what_is_overheard_is_not_passed_on_as_if_it_had_been_said_to_the_
         await group.hears("answer to: answer me")
         await here.settled()
         overheard, said = agent.meanwhile
-        assert overheard.startswith("⟦overheard, not said to you, from ")
-        assert said == "to you"
+        assert "⟧ ⟦overheard, not said to you, from " in overheard
+        assert said.endswith("+00:00⟧ to you")
         assert {"chatter", "to you"} <= set(await here.texts())
 
 

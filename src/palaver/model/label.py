@@ -21,7 +21,7 @@ class Label:
 
     def quoted(self) -> str:
         """Return the only form for prompts: one line, at most 240 characters, in quotes it cannot close."""
-        return '"' + self.plain().replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return _in_quotes(self.plain())
 
     def plain(self) -> str:
         """Return the form for people: one line without invisible characters."""
@@ -48,6 +48,10 @@ class Label:
         raise AssertionError
 
 
+def _in_quotes(line: str) -> str:
+    return '"' + line.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
 OPEN = "⟦"
 CLOSE = "⟧"
 
@@ -64,6 +68,11 @@ def strip_markers(text: str) -> str:
 def quote_label(label: Label) -> str:
     """Quote a label for use inside a marker."""
     return strip_markers(label.quoted())
+
+
+def quote_text(text: str, limit: int) -> str:
+    """Quote somebody's words for use inside a marker, like a label but with another limit."""
+    return strip_markers(_in_quotes(one_line(text, limit)))
 
 
 def note_marker(text: str) -> str:

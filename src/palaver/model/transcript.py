@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from palaver.model.attachment import Attachment
 from palaver.model.label import Label
+from palaver.model.value import value
 
 
 class Role(StrEnum):
@@ -27,6 +28,22 @@ class ToolCall(NamedTuple):
 class Sender(NamedTuple):
     id: str | None = None
     name: Label | None = None
+
+
+QUOTE_LIMIT = 1000
+"""How many characters of a quoted message are kept."""
+
+
+@value
+class Quote:
+    """The message that a message replies to, as the platform showed it."""
+
+    text: str
+    author: str | None = None
+    """The account that wrote it, as `identity_of` returns it."""
+    name: Label | None = None
+    is_ours: bool = False
+    """The gateway's account wrote it."""
 
 
 class Entry(NamedTuple):
@@ -53,6 +70,8 @@ class Entry(NamedTuple):
     """The first and last seq that a summary replaces."""
     files: tuple[Attachment, ...] = ()
     """Files that came with the message or went out with the answer."""
+    quote: Quote | None = None
+    """The message that it replies to."""
     hidden_by: str | None = None
     """The operation that removed it from the view."""
 

@@ -11,6 +11,7 @@ from palaver.model.attachment import Attachment
 from palaver.model.errors import IllegalTransition
 from palaver.model.key import SessionKey
 from palaver.model.source import NO_LABELS, Labels, Source, check_ids, encode_id
+from palaver.model.transcript import Quote
 from palaver.model.value import value
 
 
@@ -139,6 +140,8 @@ class Inbound:
     """It mentions our account or replies to one of our messages. Used on arrival and not stored."""
     reply_to: str | None = None
     """The id of the message in the same chat that it replies to."""
+    quote: Quote | None = None
+    """What it replies to, if the platform shows that."""
     burst: str | None = None
     """The platform's id for several messages sent as one, such as an album."""
     busy: BusyMode | None = None

@@ -22,9 +22,19 @@ from typing import NamedTuple, NoReturn
 from zoneinfo import ZoneInfo
 
 from palaver.model.attachment import describe_attachment
-from palaver.model.label import Label, gap_marker, marker, note_marker, quote_label, strip_markers, time_marker
+from palaver.model.label import (
+    Label,
+    gap_marker,
+    marker,
+    note_marker,
+    quote_label,
+    quote_text,
+    strip_markers,
+    time_marker,
+)
 from palaver.model.prompt import Naming
-from palaver.model.transcript import Entry, Role, Sender, ToolCall
+from palaver.model.source import source_of_identity
+from palaver.model.transcript import QUOTE_LIMIT, Entry, Quote, Role, Sender, ToolCall
 
 LONG_GAP = timedelta(hours=6)
 INTERRUPTED = "(interrupted: no result was recorded, its effect is unknown)"
@@ -174,10 +184,18 @@ class _UserSideRenderer:
             return ""
         if entry.role is _SUMMARY:
             return f"{marker('summary of the earlier conversation')}\n{text}\n{marker('end of summary')}"
+        if entry.quote:
+            text = f"{self._quoted(entry.quote)} {text}"
         if entry.observed:
             who = self._who(entry.sender)
             return f"{marker(f'overheard, not said to you, from {who}')} {text} {marker('end of overheard')}"
         return self._facts(entry) + text if self._has_facts else text
+
+    def _quoted(self, quote: Quote) -> str:
+        """Return a marker with the message that this one replies to."""
+        identity = quote.author and source_of_identity(quote.author).participant
+        who = "you" if quote.is_ours else self._who(Sender(identity, quote.name))
+        return marker(f"in reply to {who}: {quote_text(quote.text, QUOTE_LIMIT)}")
 
     def _facts(self, entry: Entry) -> str:
         """Return markers with the sender and the message id, where the model needs them."""

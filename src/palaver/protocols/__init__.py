@@ -8,6 +8,7 @@ from palaver.model.source import CHANNEL, DM, GROUP, Labels, Source, Trust
 from palaver.model.split import Unit
 from palaver.model.target import Place
 from palaver.model.text import one_line
+from palaver.model.transcript import Quote
 from palaver.model.turn import Choice, Inbound, Outbound, Revision, account_text
 from palaver.model.value import value
 from palaver.protocols.adapter import (
@@ -89,6 +90,7 @@ __all__ = [
     "PlatformDown",
     "PlatformError",
     "PlatformRefused",
+    "Quote",
     "Receiver",
     "Revision",
     "SendRefused",

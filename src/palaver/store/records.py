@@ -18,7 +18,8 @@ from palaver.model.label import Label
 from palaver.model.redact import redact
 from palaver.model.session import Counters, EndReason, ModelOverride, Session
 from palaver.model.source import Labels, Source, decode_id, encode_id
-from palaver.model.transcript import Entry, Role
+from palaver.model.text import one_line
+from palaver.model.transcript import QUOTE_LIMIT, Entry, Quote, Role
 from palaver.model.turn import (
     ANY_FORM,
     AnswerForm,
@@ -233,6 +234,7 @@ SELECT_RECEIVED = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.n
 def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
     rare = {
         "reply_to": inbound.reply_to,
+        "quote": inbound.quote and quote_json(inbound.quote),
         "revision": inbound.revision and asdict(inbound.revision),
         "earlier": inbound.earlier,
         "files": [(file.name.stored(), *file[1:]) for file in inbound.files],
@@ -256,6 +258,11 @@ def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
     )
 
 
+def quote_json(quote: Quote) -> dict[str, object]:
+    text = one_line(quote.text, QUOTE_LIMIT)
+    return {"text": text, "author": quote.author, "name": quote.name and quote.name.stored(), "is_ours": quote.is_ours}
+
+
 class _Written(msgspec.Struct, frozen=True):
     """The form that `inbound_body` writes."""
 
@@ -269,6 +276,7 @@ class _Written(msgspec.Struct, frozen=True):
     role: AccessRole | None
     busy: BusyMode | None = None
     reply_to: str | None = None
+    quote: Quote | None = None
     revision: Revision | None = None
     earlier: tuple[str, ...] = ()
     files: tuple[Attachment, ...] = ()
@@ -286,6 +294,7 @@ class _Written(msgspec.Struct, frozen=True):
             cause=self.cause,
             observed=self.observed,
             reply_to=self.reply_to,
+            quote=self.quote,
             burst=self.burst,
             busy=self.busy,
             revision=self.revision,

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from palaver.model.source import identity_of
 from palaver.protocols import (
     DM,
     Attachment,
@@ -15,6 +17,7 @@ from palaver.protocols import (
     MenuCommand,
     Outbound,
     Platform,
+    Quote,
     Receiver,
     Revision,
     Source,
@@ -139,7 +142,7 @@ class FakeAdapter:
             message_id=message.id,
         )
         title = None if update.kind == DM else Label(update.title)
-        files = enumerate(message.files)
+        files, quoted = enumerate(message.files), message.quoted
         return Inbound(
             source=source,
             text="" if message.deleted else message.text,
@@ -147,6 +150,12 @@ class FakeAdapter:
             labels=Labels(chat=title, user=Label(update.person.name)),
             mentions_us=self.account in message.mentions,
             reply_to=message.reply_to,
+            quote=quoted
+            and Quote(
+                text=quoted.text,
+                author=identity_of(replace(source, user_id=quoted.author)),
+                is_ours=quoted.author == self.account,
+            ),
             burst=message.album,
             files=tuple(
                 Attachment(Label(file.name), file.media_type, file.size, handle=f"{update.chat}/{message.id}/{at}")

@@ -75,6 +75,7 @@ class Chat:
             at=self.clock.now(),
             thread=thread,
             reply_to=reply_to,
+            quoted=answered and replace(answered, quoted=None),
             mentions=tuple(sorted(mentioned)),
             files=files,
             album=album,

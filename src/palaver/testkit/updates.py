@@ -40,6 +40,8 @@ class Message:
     at: datetime
     thread: str | None = None
     reply_to: str | None = None
+    quoted: "Message | None" = None
+    """The message it replies to."""
     mentions: tuple[str, ...] = ()
     """The accounts it mentions, and the author of the message it replies to."""
     key: str | None = None

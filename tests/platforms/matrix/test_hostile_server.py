@@ -178,21 +178,23 @@ async def test_where_it_cannot_be_read_which_chats_are_direct_none_is_written_ov
         assert [each for each in server.asked if "m.direct" in each] == server.asked
 
 
-async def test_whether_a_message_is_ours_is_asked_again_until_it_is_known() -> None:
+async def test_a_quoted_message_is_asked_for_again_until_it_is_known() -> None:
     def reply(_request: web.Request) -> dict[str, Any] | web.Response:
-        return busy() if len(server.asked) == 1 else {"sender": US}
+        return busy() if len(server.asked) == 1 else {"type": "m.room.message", "event_id": "$ours", "sender": US}
 
     async with odd(reply) as server:
         speaks = sender(server)
         with pytest.raises(PlatformBusy):
-            await speaks.is_own_event(ROOM, "$ours")
-        assert await speaks.is_own_event(ROOM, "$ours")
+            await speaks.find_event(ROOM, "$ours")
+        found = await speaks.find_event(ROOM, "$ours")
+        assert found is not None
+        assert found.sender == US
 
 
 @pytest.mark.parametrize("name", ["$\0", "$\ud800", "$" * 70_000])
 async def test_what_cannot_be_an_id_is_not_asked_for(name: str) -> None:
     async with odd(down) as server:
-        assert not await sender(server).is_own_event(ROOM, name)
+        assert await sender(server).find_event(ROOM, name) is None
         assert not server.asked
 
 

@@ -9,6 +9,7 @@ from telegram import Update
 from palaver.model.key import Scope, derive_key
 from palaver.model.label import Label
 from palaver.model.source import CHANNEL, DM, GROUP, Source, Trust
+from palaver.model.transcript import Quote
 from palaver.model.turn import Choice, Inbound, Outbound, Revision
 from palaver.platforms.telegram.parse import ButtonPress, ChatMigrated, NewMessage, OwnBot, parse
 from palaver.platforms.telegram.send import keyboard
@@ -180,6 +181,15 @@ def test_whoever_answers_us_means_us() -> None:
     assert (answer.mentions_us, answer.reply_to) == (True, "3")
     other = said(message(GROUP_CHAT, text="why?", reply_to_message={**ours, "from": ALICE}))
     assert (other.mentions_us, other.reply_to) == (False, "3")
+    assert answer.quote is not None
+    assert answer.quote.is_ours
+    name, author = Label("Alice Doe"), f"telegram:{ALICE['id']}"
+    assert other.quote == Quote(text=ours["text"], author=author, name=name)
+    part = message(
+        GROUP_CHAT, text="why?", reply_to_message={**ours, "from": ALICE}, quote={"text": "a part", "position": 0}
+    )
+    assert said(part).text == "why?"
+    assert said(part).quote == Quote(text="a part", author=author, name=name)
 
 
 def _file(**more: Any) -> Json:

@@ -30,6 +30,7 @@ class EventContext:
     kind: str
     title: str | None
     name: str | None
+    topic: str | None = None
     threads: bool = True
 
 
@@ -56,7 +57,7 @@ def _message(event: Event, content: Content, context: EventContext, *, files: tu
     relation = content.relates_to
     in_thread = relation.rel_type == "m.thread"
     answered = relation.in_reply_to if not (in_thread and relation.is_falling_back) else None
-    text = _caption(content) if files else _text_of(content)
+    text = _caption(content) if files else text_of(content)
     thread = _id(relation.event_id) if in_thread and context.threads else None
     return Inbound(
         source=_source(event, context, event.event_id, thread),
@@ -75,7 +76,7 @@ def _edit(event: Event, context: EventContext) -> Inbound | None:
         return None
     return Inbound(
         source=_source(event, context, original, None),
-        text=_without_our_name(_caption(new) if new.msgtype in _FILES else _text_of(new), new, context),
+        text=_without_our_name(_caption(new) if new.msgtype in _FILES else text_of(new), new, context),
         at=_time_of(event),
         labels=_labels(context),
         revision=Revision(version=event.event_id),
@@ -113,15 +114,20 @@ def _source(event: Event, context: EventContext, message_id: str, thread: str | 
 
 
 def _labels(context: EventContext) -> Labels:
-    title = Label(context.title) if context.title and context.kind != DM else None
-    return Labels(chat=title, user=Label(context.name) if context.name else None)
+    """Return the names. In a direct chat the room's own are left out."""
+    title, topic = (None, None) if context.kind == DM else (context.title, context.topic)
+    return Labels(
+        chat=Label(title) if title else None,
+        user=Label(context.name) if context.name else None,
+        topic=Label(topic) if topic else None,
+    )
 
 
 def _time_of(event: Event) -> datetime:
     return datetime.fromtimestamp(min(max(event.origin_server_ts, 0), _MAX_TIMESTAMP_MS) / 1000, UTC)
 
 
-def _text_of(content: Content) -> str:
+def text_of(content: Content) -> str:
     body = content.body
     if content.relates_to.in_reply_to and body.startswith("> <"):
         body = _FALLBACK.sub("", body, count=1)

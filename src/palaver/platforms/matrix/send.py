@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from nio.events import Event as NioEvent
 from nio.responses import ErrorResponse, Response, RoomSendError, RoomSendResponse
 from nio.rooms import MatrixRoom
 
 from palaver.platforms.matrix.client import Client
 from palaver.platforms.matrix.errors import request_error, request_errors, send_error, send_errors
-from palaver.platforms.matrix.events import parse_content
+from palaver.platforms.matrix.events import Event, parse_content, parse_event
 from palaver.platforms.matrix.media import upload
 from palaver.platforms.matrix.render import Content, edit_content, file_content, message_content
 from palaver.platforms.matrix.rooms import DirectChats, predecessor_of
@@ -74,7 +75,6 @@ def _raise_if_error(answer: Response | ErrorResponse) -> None:
 
 
 _TYPING_MS = 30_000
-_MAX_REMEMBERED_EVENTS = 1000
 _SYNC_WAIT_SECONDS = 1.0
 
 
@@ -83,7 +83,6 @@ class MessageSender:
         self._client = client
         self._direct_chats = direct
         self._room_sender = sender
-        self._ours: dict[str, bool] = {}
         """Whether we sent an event, for recent ones."""
 
     async def send(self, outbound: Outbound, key: str) -> str:
@@ -107,17 +106,16 @@ class MessageSender:
     async def mark_read(self, room_id: str, event_id: str) -> None:
         await self._client.room_read_markers(room_id, event_id, event_id)
 
-    async def is_own_event(self, room_id: str, event_id: str) -> bool:
-        """Return whether we sent the event, even before a restart."""
-        if event_id not in self._ours:
-            found = await self._client.ask("GET", "rooms", room_id, "event", event_id) or {}
-            self._remember(event_id, ours=found.get("sender") == self._client.user_id)
-        return self._ours[event_id]
-
-    def _remember(self, event_id: str, *, ours: bool) -> None:
-        self._ours[event_id] = ours
-        if len(self._ours) > _MAX_REMEMBERED_EVENTS:
-            del self._ours[next(iter(self._ours))]
+    async def find_event(self, room_id: str, event_id: str) -> Event | None:
+        """Return an event of a room, decrypted if we can; None if there is none that we may see."""
+        found = await self._client.ask("GET", "rooms", room_id, "event", event_id)
+        if found is None:
+            return None
+        if found.get("type") == "m.room.encrypted":
+            encrypted = NioEvent.parse_encrypted_event({**found, "room_id": room_id})
+            decrypted = self._client.read(encrypted)
+            found = found if decrypted is None else decrypted.source
+        return parse_event(found)
 
     def _with_reply(self, room_id: str, outbound: Outbound) -> Outbound:
         """In a direct chat, leave out the reply: it is clear what an answer is to."""
@@ -129,7 +127,6 @@ class MessageSender:
         with send_errors():
             answer = await self._room_sender.send(room_id, content, key)
         if isinstance(answer, RoomSendResponse):
-            self._remember(answer.event_id, ours=True)
             return answer.event_id
         problem = send_error(answer)
         if isinstance(problem, TargetGone) and (new := await self._replacement(room_id)):

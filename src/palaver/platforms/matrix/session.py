@@ -4,15 +4,16 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 
+from palaver.model.source import identity_of
 from palaver.platforms.matrix.client import Client, Invitation, Invitations, decode_position, encode_position
 from palaver.platforms.matrix.events import Event, is_valid_id
 from palaver.platforms.matrix.keys import UndecryptableNotices, maintain_keys
 from palaver.platforms.matrix.options import Options
-from palaver.platforms.matrix.parse import parse, trust_of
+from palaver.platforms.matrix.parse import parse, text_of, trust_of
 from palaver.platforms.matrix.rooms import DirectChats, answer_invitation, predecessor_of
 from palaver.platforms.matrix.send import MessageSender, RoomSender
 from palaver.platforms.matrix.sync import BackgroundTasks, Batch, RoomEvent, SyncReader, Undecrypted
-from palaver.protocols import DM, Inbound, Receiver, SystemClock
+from palaver.protocols import Inbound, Quote, Receiver, SystemClock
 
 JOIN_TIMEOUT_SECONDS = 10.0
 """How long a sync waits for joins; after that they continue in the background."""
@@ -96,15 +97,22 @@ class SyncSession:
             return False
         inbound = parse(event, room_event.context)
         if inbound:
-            await self._receiver.receive(await self._with_mention(inbound, room_id), trust_of(event))
+            await self._receiver.receive(await self._with_quote(inbound, room_id), trust_of(event))
         self._undecrypted.pop(event.event_id, None)
         return inbound is not None
 
-    async def _with_mention(self, inbound: Inbound, room_id: str) -> Inbound:
-        """Treat a reply to our message as a mention. In a direct chat it makes no difference."""
-        if inbound.mentions_us or not inbound.reply_to or inbound.source.chat_kind == DM:
+    async def _with_quote(self, inbound: Inbound, room_id: str) -> Inbound:
+        """Add what a message replies to. A reply to our message counts as a mention."""
+        quoted = await self.sender.find_event(room_id, inbound.reply_to) if inbound.reply_to else None
+        if quoted is None:
             return inbound
-        return replace(inbound, mentions_us=await self.sender.is_own_event(room_id, inbound.reply_to))
+        is_ours, text = quoted.sender == self._client.user_id, text_of(quoted.content)
+        author = identity_of(replace(inbound.source, user_id=quoted.sender))
+        return replace(
+            inbound,
+            mentions_us=inbound.mentions_us or is_ours,
+            quote=Quote(text=text, author=author, is_ours=is_ours) if text else None,
+        )
 
     async def _report_move(self, old: str, new: str) -> None:
         await self._direct_chats.copy_to(old, new)

@@ -188,6 +188,7 @@ class SyncReader:
             chat_id=room.room_id,
             kind=GROUP,
             title=room.named_room_name(),
+            topic=room.topic,
             name=_name(room, sender),
             threads=self._threads,
         )

@@ -69,7 +69,7 @@ def describe_content(message: Message) -> Iterator[str]:
         yield f"[forwarded from {_origin(message.forward_origin)}]"
     if message.external_reply:
         yield f"[in reply to {_origin(message.external_reply.origin)} elsewhere]"
-    if message.quote and not (message.text or "").startswith("/"):
+    if message.quote and not message.reply_to_message and not (message.text or "").startswith("/"):
         yield f"[quoting {Label(message.quote.text).quoted()}]"
     yield from _places(message)
     yield from _lists(message)

@@ -1,13 +1,15 @@
 """Turn Telegram updates into messages, button presses and chat migrations."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
 from telegram import CallbackQuery, Chat, Message, MessageEntity, Update, User
 
+from palaver.model.source import identity_of
 from palaver.platforms.telegram.files import attachments_of, describe_content
-from palaver.protocols import CHANNEL, DM, GROUP, Inbound, Label, Labels, Revision, Source, Trust
+from palaver.protocols import CHANNEL, DM, GROUP, Inbound, Label, Labels, Quote, Revision, Source, Trust
 
 PLATFORM = "telegram"
 _KINDS = {"private": DM, "group": GROUP, "supergroup": GROUP, "channel": CHANNEL}
@@ -103,13 +105,15 @@ def _message(message: Message, us: OwnBot, edit: int | None) -> NewMessage | Non
     thread, root = _thread(message), _root(message)
     reply = None if root else message.reply_to_message
     speaker, name = _sender(message)
+    source = _source(message.chat, thread, speaker, str(message.message_id), us)
     inbound = Inbound(
-        source=_source(message.chat, thread, speaker, str(message.message_id), us),
+        source=source,
         text=text,
         at=message.date if edit is None else message.edit_date or message.date,
         labels=_labels(message.chat, name),
         mentions_us=is_ours or _is_sent_by(reply, us),
         reply_to=str(reply.message_id) if reply else None,
+        quote=_quote(message, reply, source, us) if reply else None,
         burst=message.media_group_id,
         files=files,
         # Seconds do not tell two edits apart; the update id does, and stays the same in a repetition.
@@ -118,6 +122,20 @@ def _message(message: Message, us: OwnBot, edit: int | None) -> NewMessage | Non
         else Revision(version=f"{int(message.edit_date.timestamp()) if message.edit_date else 0}.{edit}"),
     )
     return NewMessage(inbound, Trust(is_bot=bool(user and user.is_bot and not message.sender_chat)))
+
+
+def _quote(message: Message, reply: Message, source: Source, us: OwnBot) -> Quote | None:
+    """Return what the message replies to: the part that the sender chose, or all of it."""
+    chosen = message.quote.text if message.quote else reply.text or reply.caption
+    text = chosen or "\n".join(describe_content(reply))
+    author, name = _sender(reply)
+    quote = Quote(
+        text=text,
+        author=identity_of(replace(source, user_id=author)),
+        name=Label(name) if name else None,
+        is_ours=_is_sent_by(reply, us),
+    )
+    return quote if text else None
 
 
 def _source(chat: Chat, thread: str | None, user: str | None, message: str, us: OwnBot) -> Source:

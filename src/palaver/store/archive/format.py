@@ -21,10 +21,10 @@ from msgspec import Meta
 
 from palaver.model.attachment import UNKNOWN_TYPE, Attachment
 from palaver.model.label import Label
-from palaver.model.transcript import Entry, Role, Sender, ToolCall
+from palaver.model.transcript import Entry, Quote, Role, Sender, ToolCall
 from palaver.model.value import value
 from palaver.store.conversations.transcript import SEQS
-from palaver.store.records import json_text
+from palaver.store.records import json_text, quote_json
 
 FORMAT = "palaver-sessions"
 VERSION = 1
@@ -127,6 +127,13 @@ class _ArchivedFile(_Line, kw_only=False):
     problem: str = ""
 
 
+class _ArchivedQuote(_Line):
+    text: str
+    author: str | None = None
+    name: str | None = None
+    is_ours: bool = False
+
+
 class _ArchivedEntry(_Line):
     """An entry. `turn` and `hidden_by` are numbers within the session; hidden by 0 means by an unknown operation."""
 
@@ -145,6 +152,7 @@ class _ArchivedEntry(_Line):
     observed: bool = False
     covers: tuple[_Seq, _Seq] | None = None
     files: tuple[_ArchivedFile, ...] = ()
+    quote: _ArchivedQuote | None = None
     hidden_by: _Ordinal | None = None
 
 
@@ -207,6 +215,8 @@ def _archived(entry: Entry) -> _ArchivedEntry:
     values: dict[str, Any] = entry._asdict()
     values["calls"] = tuple(_ArchivedCall(**call._asdict()) for call in entry.calls)
     values["files"] = tuple(_ArchivedFile(file.name.stored(), *file[1:]) for file in entry.files)
+    if entry.quote is not None:
+        values["quote"] = msgspec.convert(quote_json(entry.quote), _ArchivedQuote)
     if entry.sender is not None:
         name = entry.sender.name
         values["sender"] = _ArchivedSender(id=entry.sender.id, name=name and name.stored())
@@ -234,6 +244,10 @@ def _entry(archived: _ArchivedEntry) -> Entry:
         Attachment(Label(file.name), file.media_type, file.size, file.sha256, file.handle, file.problem)
         for file in archived.files
     )
+    if archived.quote is not None:
+        quote = archived.quote
+        name = None if quote.name is None else Label(quote.name)
+        values["quote"] = Quote(text=quote.text, author=quote.author, name=name, is_ours=quote.is_ours)
     if archived.sender is not None:
         name = archived.sender.name
         values["sender"] = Sender(archived.sender.id, None if name is None else Label(name))

@@ -371,4 +371,4 @@ def _repeat(entry: Entry, command: Received) -> Statements[Inbound]:
         source, labels = here, replace(labels, user=sender.name)
         if sender.id != source.participant:
             source = replace(source, user_id=sender.id, user_id_alt=None)
-    return Inbound(source=source, text=entry.text, at=entry.at, labels=labels, files=entry.files)
+    return Inbound(source=source, text=entry.text, at=entry.at, labels=labels, files=entry.files, quote=entry.quote)

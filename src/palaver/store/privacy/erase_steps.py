@@ -20,7 +20,7 @@ from palaver.store.privacy.digests import Digests
 from palaver.store.privacy.footprint import Footprint
 from palaver.store.queue import outbox
 from palaver.store.queue.inbox import OPEN_TURN, withdraw
-from palaver.store.records import from_json, micros, placeholders
+from palaver.store.records import entries_of, from_json, json_text, micros, placeholders, prepare
 
 FORGOTTEN = "forgotten"
 """Replaces a name."""
@@ -132,6 +132,25 @@ def erase_share(
     # The title may quote them.
     yield "UPDATE sessions SET title = NULL WHERE no = ?", (number,)
     return len(ids)
+
+
+@transaction
+def erase_quotes(footprint: Footprint) -> Statements[int]:
+    """Remove what they said from the replies of others, which quote it."""
+    erased = 0
+    for identity in sorted(footprint.identities):
+        written = f'"author":{json_text(identity)}'.encode()
+        quoting = "WHERE /*pg position(?::bytea in body) --*/ instr(body, ?)\n > 0"
+        entries: list[Row] = yield f"SELECT id, body FROM entries {quoting}", (written,)
+        for id_, body in entries:
+            entry = entries_of([body])[0]._replace(quote=None)
+            yield "UPDATE entries SET body = ? WHERE id = ?", (prepare(entry).placed(entry.seq), id_)
+        messages: list[Row] = yield f"SELECT no, body FROM inbox {quoting}", (written,)
+        for number, body in messages:
+            rest = {name: given for name, given in from_json(body).items() if name != "quote"}
+            yield "UPDATE inbox SET body = ? WHERE no = ?", (json_text(rest).encode(), number)
+        erased += len(entries) + len(messages)
+    return erased
 
 
 def without_person(source: Source) -> Source:

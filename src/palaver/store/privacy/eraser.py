@@ -171,6 +171,7 @@ class ErasurePass:
         await self._erase_messages()
         for session in found.sessions:
             await self._step("entries", erase_steps.erase_session(self.erasure, session, self.digests, self.now))
+        await self._step("rows", erase_steps.erase_quotes(self.footprint))
         await self._step("turns", erase_steps.blank_turns(self.footprint, sorted(found.turns)))
         await self._rename_keys()
         if not self.busy:

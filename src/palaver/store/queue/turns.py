@@ -181,6 +181,7 @@ def _entry(received: Received) -> Entry:
         message_id=inbound.source.message_id,
         observed=inbound.observed,
         files=inbound.files,
+        quote=inbound.quote,
     )
 
 
