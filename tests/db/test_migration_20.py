@@ -1,4 +1,4 @@
-"""Schema 17: a home channel has a name."""
+"""Schema 20: a home channel has a name."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def plant() -> Statements[None]:
 
 async def test_a_home_channel_keeps_its_place_and_gets_a_name(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(opening, "known_migrations", lambda: known_migrations()[:16])
+        patch.setattr(opening, "known_migrations", lambda: known_migrations()[:19])
         async with await open_store(store_url) as old:
             await old.transact(plant())
     async with await open_store(store_url) as store:
