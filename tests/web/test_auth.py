@@ -3,12 +3,14 @@
 import httpx
 import pytest
 
+from palaver.config.model import Config
 from palaver.model.errors import StoreUnavailable
 from palaver.protocols.clock import SystemClock
 from palaver.store.people.api_tokens import Right
 from palaver.web.address import Address
 from palaver.web.tokens import Authenticator, FailureLimiter, issue_token
-from tests.web.conftest import Opened
+from tests.web.conftest import Opened, opened
+from tests.web.test_api import token
 
 HERE = Address(host="127.0.0.1", port=8787, url="http://127.0.0.1:8787")
 AWAY = Address(host="127.0.0.1", port=8787, url="https://palaver.example.org")
@@ -178,3 +180,28 @@ async def test_every_answer_carries_the_policy(window: Opened, path: str) -> Non
     assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "same-origin"
+
+
+async def test_pages_of_named_origins_use_the_api_with_a_token(config: Config) -> None:
+    page = "https://app.example.org"
+    web = config.web.model_copy(update={"origins": frozenset({page})})
+    async with opened(config.model_copy(update={"web": web})) as window, window.visit() as browser:
+        asked = {"origin": page, "access-control-request-method": "POST"}
+        wanted = "authorization, content-type, x-stainless-os"
+        preflight = await browser.options(
+            "/v1/chat/completions", headers={**asked, "access-control-request-headers": wanted}
+        )
+        assert (preflight.status_code, preflight.headers["access-control-allow-origin"]) == (204, page)
+        assert preflight.headers["access-control-allow-headers"] == wanted
+        assert "access-control-allow-credentials" not in preflight.headers
+        headers = {"origin": page, "sec-fetch-site": "cross-site", "accept": "*/*"}
+        body = {"model": "palaver", "messages": [{"role": "user", "content": "hello"}]}
+        key = {"authorization": f"Bearer {await token(window)}"}
+        answer = await browser.post("/v1/chat/completions", headers={**headers, **key}, json=body)
+        assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, page)
+        assert "x-palaver-session" in answer.headers["access-control-expose-headers"]
+        assert (await browser.get("/api/v1/sessions", headers=headers)).status_code == 401, "a login is for our pages"
+        for path, origin in (("/sessions", page), ("/v1/chat/completions", "https://evil.example")):
+            refused = await browser.post(path, headers={**key, "origin": origin}, json=body)
+            assert refused.status_code == 403
+            assert "access-control-allow-origin" not in refused.headers

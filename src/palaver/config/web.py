@@ -35,6 +35,17 @@ def _public_text(url: str | None) -> str:
     return url or _OFF
 
 
+def _origins(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    if value == _OFF:
+        return frozenset[str]()
+    found = frozenset(_public_url(part.strip()) for part in value.split(","))
+    if None in found:
+        raise ValueError(value)
+    return found
+
+
 def _proxies(value: object) -> object:
     if not isinstance(value, str):
         return value
@@ -60,6 +71,14 @@ Proxies = Annotated[
 ]
 
 
+Origins = Annotated[
+    frozenset[str],
+    BeforeValidator(_origins),
+    PlainSerializer(words_text),
+    Syntax("origins of web pages, separated by commas, or off", "https://app.example.org, http://localhost:5173"),
+]
+
+
 class WebConfig(Section):
     enabled: bool = Field(default=True, description="Whether `palaver up` starts the web server.")
     host: Host = Field(default=_LOOPBACK, description="Listen on this address.")
@@ -67,6 +86,9 @@ class WebConfig(Section):
     public_url: PublicUrl = Field(default=None, description="The address that browsers use if there is a proxy.")
     trusted_proxies: Proxies = Field(
         default=frozenset(), description="Trust these proxies to report the caller's address."
+    )
+    origins: Origins = Field(
+        default=frozenset(), description="Web pages from these origins can call `/api` and `/v1` with a token."
     )
 
     @model_validator(mode="after")

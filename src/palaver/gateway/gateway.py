@@ -263,7 +263,7 @@ def _accounts(config: Config) -> list[tuple[str, str, Mapping[str, object]]]:
 
 def _address(config: Config) -> Address:
     web = config.web
-    return Address(host=web.host, port=web.port, url=web.url, trusted_proxies=web.trusted_proxies)
+    return Address(host=web.host, port=web.port, url=web.url, trusted_proxies=web.trusted_proxies, origins=web.origins)
 
 
 def _callbacks(adapters: Sequence[Adapter]) -> dict[tuple[str, str], HttpCallbacks]:

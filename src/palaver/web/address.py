@@ -15,6 +15,8 @@ class Address:
     url: str
     """The URL that browsers use."""
     trusted_proxies: frozenset[str] = frozenset()
+    origins: frozenset[str] = frozenset()
+    """Foreign pages that can use the API with a token."""
 
     def accepts_host(self, host: str) -> bool:
         """Return whether a Host header names this server. This stops DNS rebinding.

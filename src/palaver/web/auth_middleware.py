@@ -17,7 +17,7 @@ from palaver.model.errors import StoreError
 from palaver.web.address import Address
 from palaver.web.bodies import read_at_most, replay_body
 from palaver.web.caller import Caller
-from palaver.web.errors import CALLBACK_PREFIX, INTERNAL_ERROR, error_response, text_response
+from palaver.web.errors import API_PREFIX, CALLBACK_PREFIX, INTERNAL_ERROR, OPENAI_PREFIX, error_response, text_response
 from palaver.web.tokens import Authenticator
 
 log = logging.getLogger(__name__)
@@ -73,9 +73,11 @@ class AuthMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise NotImplementedError(scope["type"])
-        response = _ResponseHeaders(send)
+        headers = Headers(scope=scope)
+        shared = self._shared_origin(scope, headers)
+        response = _ResponseHeaders(send, _cors_headers(shared) if shared else {})
         try:
-            await self._answer(scope, receive, response.send)
+            await self._answer(scope, headers, receive, response.send)
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001 - the last handler before the server
@@ -83,8 +85,13 @@ class AuthMiddleware:
             if not response.has_started:
                 await text_response(scope["path"], 500, INTERNAL_ERROR)(scope, receive, response.send)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope)
+    def _shared_origin(self, scope: Scope, headers: Headers) -> str | None:
+        """Return the origin of a foreign page that can use the API, if the request comes from one."""
+        origin = headers.get("origin")
+        is_api = scope["path"].startswith((API_PREFIX, OPENAI_PREFIX))
+        return origin if is_api and origin in self.address.origins else None
+
+    async def _answer(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
         try:
             refusal = self._check_origin(scope, headers) or await self._authenticate(scope, headers)
             if refusal is None:
@@ -103,6 +110,8 @@ class AuthMiddleware:
         if not self.address.accepts_host(host):
             text = f"This gateway is not served under this name. Use {self.address.url}"
             return text_response(scope["path"], 421, text)
+        if self._shared_origin(scope, headers):
+            return _preflight(headers) if scope["method"] == "OPTIONS" else None
         if scope["method"] in _SAFE_METHODS:
             return None
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
@@ -124,6 +133,8 @@ class AuthMiddleware:
         kind, _, token = headers.get("authorization", "").partition(" ")
         if token:
             return await self.auth.by_token(token.strip()) if kind.lower() == "bearer" else None
+        if self._shared_origin(scope, headers):
+            return None  # a foreign page never acts with a person's login
         secret = login_secret(scope["scheme"], headers, self.address)
         return await self.auth.by_login(secret) if secret else None
 
@@ -156,15 +167,31 @@ def _cookies(headers: Headers) -> Mapping[str, str]:
     return cookie_parser("; ".join(headers.getlist("cookie")))
 
 
+def _cors_headers(origin: str) -> Mapping[str, str]:
+    exposed = "x-palaver-session, x-palaver-message, retry-after, x-should-retry"
+    return {"access-control-allow-origin": origin, "access-control-expose-headers": exposed, "vary": "origin"}
+
+
+def _preflight(headers: Headers) -> Response:
+    """Answer a browser that asks what a foreign page can send. Every request still needs a token."""
+    allowed = {
+        "access-control-allow-methods": "GET, POST, PATCH, DELETE",
+        "access-control-allow-headers": headers.get("access-control-request-headers", ""),
+        "access-control-max-age": "600",
+    }
+    return Response(status_code=204, headers=allowed)
+
+
 class _ResponseHeaders:
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, more: Mapping[str, str]) -> None:
         self._send = send
+        self._headers = {**_HEADERS, **more}
         self.has_started = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.has_started = True
             headers = MutableHeaders(scope=message)
-            for name, value in _HEADERS.items():
+            for name, value in self._headers.items():
                 headers.setdefault(name, value)
         await self._send(message)
