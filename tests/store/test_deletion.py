@@ -287,21 +287,29 @@ async def test_a_rule_needs_a_limit() -> None:
 
 
 async def test_nothing_to_prune_in_an_empty_store(world: World) -> None:
-    for rule in (PruneRule(keep_newest=0), PruneRule(keep_newest=5), PruneRule(ended_before=day(9))):
+    for rule in (PruneRule(keep_newest=0), PruneRule(keep_newest=5), PruneRule(before=day(9))):
         assert (await survey(world, rule)).sessions == 0
         assert await prune(world, rule) == Pruned()
 
 
-async def test_by_age_and_open_ones_never(world: World) -> None:
+async def test_by_age_and_open_ones_by_their_last_use(world: World) -> None:
     made = await ended(world, 4)
     still_open = (await world.exchange("open")).turn.session
-    rule = PruneRule(ended_before=day(2))
+    rule = PruneRule(before=day(2))
     found = await survey(world, rule)
     assert (found.sessions, found.entries, found.oldest, found.newest) == (2, 4, day(0), day(1))
     assert [session.id for session in found.sample] == made[:2]
     assert await left(world) == [*made, still_open]
     assert await prune(world, rule) == Pruned(sessions=2, entries=4)
     assert await left(world) == [*made[2:], still_open]
+    assert (await survey(world, PruneRule(keep_newest=0))).sessions == 2
+    idle = PruneRule(before=world.now + timedelta(seconds=1))
+    assert [session.id for session in (await survey(world, idle)).sample] == [*made[2:], still_open]
+    await world.say("I am back")
+    assert await prune(world, idle) == Pruned(sessions=2, entries=4, busy=1)
+    assert await left(world) == [still_open]
+    await world.begin()
+    assert await prune(world, idle) == Pruned(busy=1)
     await assert_sound(world)
 
 
@@ -310,7 +318,7 @@ async def test_keep_the_newest(world: World) -> None:
     assert await prune(world, PruneRule(keep_newest=5)) == Pruned()
     assert await prune(world, PruneRule(keep_newest=3)) == Pruned(sessions=2, entries=4)
     assert await left(world) == made[2:]
-    assert await prune(world, PruneRule(keep_newest=1, ended_before=day(3))) == Pruned(sessions=1, entries=2)
+    assert await prune(world, PruneRule(keep_newest=1, before=day(3))) == Pruned(sessions=1, entries=2)
     assert await left(world) == made[3:]
     assert await prune(world, PruneRule(keep_newest=0)) == Pruned(sessions=2, entries=4)
     assert await left(world) == []
@@ -351,7 +359,7 @@ async def test_in_small_transactions(
 
 async def test_what_came_to_life_since_the_survey_stays(world: World) -> None:
     made = await ended(world, 3, reason=EndReason.SWITCHED)
-    found = await survey(world, PruneRule(ended_before=day(9)))
+    found = await survey(world, PruneRule(before=world.now))
     await world.exchange("again", source=dm("telegram1"))
     done = await deletion.prune(world.store.database, found, OPERATOR, world.now)
     assert done.sessions == 2
@@ -364,5 +372,5 @@ async def test_one_in_use_is_left_alone_and_counted(world: World) -> None:
     begun = await world.begin()
     assert begun
     await world.store.transact(sessions.end(begun.turn.session_number, EndReason.IDLE, day(-1)))
-    assert await prune(world, PruneRule(ended_before=day(9))) == Pruned(sessions=2, entries=4, busy=1)
+    assert await prune(world, PruneRule(before=day(9))) == Pruned(sessions=2, entries=4, busy=1)
     assert await left(world) == [begun.turn.session]

@@ -183,7 +183,7 @@ async def test_a_route_that_nobody_uses_is_dropped_and_what_was_said_stays(world
     assert undone.session == session.id
 
 
-async def test_what_had_ended_before_its_route_was_dropped_is_not_forgotten_either(world: World) -> None:
+async def test_what_had_before_its_route_was_dropped_is_not_forgotten_either(world: World) -> None:
     session = await open_one(world)
     await world.store.transact(sessions.end(session.number, EndReason.IDLE, world.now))
     world.later(days=91)

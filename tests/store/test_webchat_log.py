@@ -29,7 +29,7 @@ async def _delete(world: World, session: str) -> None:
 async def _prune(world: World, session: str) -> None:
     found = await world.store.read(sessions.get_visible(session, OPERATOR))
     await world.store.transact(sessions.end(found.number, EndReason.IDLE, NOON))
-    survey = await world.store.read(deletion.survey(PruneRule(ended_before=NOON + timedelta(days=1)), OPERATOR))
+    survey = await world.store.read(deletion.survey(PruneRule(before=NOON + timedelta(days=1)), OPERATOR))
     await deletion.prune(world.store.database, survey, OPERATOR, NOON)
 
 

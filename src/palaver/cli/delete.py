@@ -121,9 +121,9 @@ def _report_delete(removed: list[Removed], busy: list[SessionBusy], *, as_json: 
 
 def prune_sessions(
     *,
-    before: Annotated[str, typer.Option("--before", help="Only sessions that ended before this date or time.")] = "",
+    before: Annotated[str, typer.Option("--before", help="Only sessions unused since before this.")] = "",
     older_than: Annotated[
-        str, typer.Option("--older-than", help="Only sessions that ended this long ago, for example 90d.")
+        str, typer.Option("--older-than", help="Only sessions that nobody used for this long, as 90d.")
     ] = "",
     keep: Annotated[
         int | None, typer.Option("--keep", min=0, max=1_000_000_000, help="Keep this many of the newest.")
@@ -136,7 +136,7 @@ def prune_sessions(
     json: Json = False,
 ) -> None:
     rule = PruneRule(
-        ended_before=_limit(before, older_than),
+        before=_limit(before, older_than),
         keep_newest=keep,
         platform=platform or None,
         profile=profile or None,
@@ -174,7 +174,7 @@ def _limit(before: str, older_than: str) -> datetime | None:
 def _print_survey(found: Survey) -> None:
     print_line(f"{counted(found.sessions, 'session')} with {counted(found.entries, 'entry')} would be deleted")
     if found.sample:
-        ended = [ago(each.ended or each.last_active, shared_options.now()) for each in found.sample]
+        ended = [_ended(each) for each in found.sample]
         print_list(
             {"session": "", "title": "bold", "ended": "", "entries": ""},
             [
@@ -184,6 +184,11 @@ def _print_survey(found: Survey) -> None:
         )
     if found.sessions > len(found.sample):
         print_line(f"and {found.sessions - len(found.sample)} more")
+
+
+def _ended(session: Session) -> str:
+    since = ago(session.ended or session.last_active, shared_options.now())
+    return since if session.ended else f"open, last used {since}"
 
 
 def _report_prune(found: Survey, pruned: Pruned, *, as_json: bool) -> None:

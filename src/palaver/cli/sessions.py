@@ -212,5 +212,5 @@ app.command("export", help=help_of("export", "Export sessions to a file: JSONL, 
 )
 app.command("import", help=help_of("import", "Import sessions from a JSONL file."))(export.import_archive)
 app.command("delete", help=help_of("delete", "Delete sessions permanently."))(delete.delete_sessions)
-app.command("prune", help=help_of("prune", "Delete ended sessions by age or number."))(delete.prune_sessions)
+app.command("prune", help=help_of("prune", "Delete sessions by age or number."))(delete.prune_sessions)
 app.command("stats", help=help_of("stats", "Count sessions, entries, turns, tokens and cost."))(delete.show_stats)

@@ -72,6 +72,11 @@ def _check_not_in_use(session: Session) -> Statements[None]:
         raise ProcessRuns(session.id)
 
 
+def _check_nothing_waits(session: Session) -> Statements[None]:
+    if session.ended is None and (yield "SELECT 1 FROM ready_queue WHERE key = ?", (session.key.text,)):
+        raise SessionBusy(session.id)
+
+
 def _remove(session: Session, now: datetime) -> Statements[Removed]:
     number = session.number
     span = (number * SEQS, (number + 1) * SEQS)
@@ -186,16 +191,17 @@ def _bypass_in_undo_log(session: Session, now: datetime) -> Statements[None]:
 
 @value
 class PruneRule:
-    """Which ended sessions to delete; open ones never. Every given field must match."""
+    """Which sessions to delete; open ones only by age. Every given field must match."""
 
-    ended_before: datetime | None = None
+    before: datetime | None = None
+    """Only sessions that ended, or if they are open were last active, before this time."""
     keep_newest: int | None = None
     """Keep this many of the most recently active, regardless of age."""
     platform: str | None = None
     profile: str | None = None
 
     def __post_init__(self) -> None:
-        if self.ended_before is None and self.keep_newest is None:
+        if self.before is None and self.keep_newest is None:
             raise BadArgument(
                 "Choose which sessions to delete.",
                 found="",
@@ -236,15 +242,18 @@ class Pruned:
         )
 
 
-def _ended(rule: PruneRule, principal: Principal) -> Filter:
-    wanted = ListFilter(platform=rule.platform, profile=rule.profile, state=SessionState.ENDED)
-    return session_filter(wanted, principal)
+_OVER_SINCE = "coalesce(s.ended, s.last_active)"
+
+
+def _candidates(rule: PruneRule, principal: Principal) -> Filter:
+    state = SessionState.ENDED if rule.before is None else None
+    return session_filter(ListFilter(platform=rule.platform, profile=rule.profile, state=state), principal)
 
 
 def _prunable(rule: PruneRule, principal: Principal, mark: tuple[int, int] | None) -> Filter:
-    parts = [_ended(rule, principal)]
-    if rule.ended_before is not None:
-        parts.append(Filter("s.ended < ?", (micros(rule.ended_before),)))
+    parts = [_candidates(rule, principal)]
+    if rule.before is not None:
+        parts.append(Filter(f"{_OVER_SINCE} < ?", (micros(rule.before),)))
     if mark is not None:
         parts.append(Filter("(s.last_active, s.no) < (?, ?)", mark))
     return Filter.all(parts)
@@ -258,7 +267,7 @@ def survey(rule: PruneRule, principal: Principal) -> Statements[Survey]:
         return Survey(rule=rule, mark=None, sessions=0, entries=0)
     where = _prunable(rule, principal, mark)
     rows = yield (
-        "SELECT count(*), coalesce(sum(s.next_seq - 1), 0), min(s.ended), max(s.ended)"
+        f"SELECT count(*), coalesce(sum(s.next_seq - 1), 0), min({_OVER_SINCE}), max({_OVER_SINCE})"
         f" FROM sessions s WHERE {where.sql}",
         where.values,
     )
@@ -280,7 +289,7 @@ def _find_cutoff(rule: PruneRule, principal: Principal) -> Statements[tuple[int,
     """Return the oldest session that is kept; None if there are fewer sessions than to keep."""
     if not rule.keep_newest:
         return None
-    fits = _ended(rule, principal)
+    fits = _candidates(rule, principal)
     rows = yield (
         f"SELECT s.last_active, s.no FROM sessions s WHERE {fits.sql}"
         " ORDER BY s.last_active DESC, s.no DESC LIMIT 1 OFFSET ?",
@@ -335,6 +344,7 @@ def _remove_batch(found: Survey, principal: Principal, numbers: Sequence[int], n
     for session in (yield from select_sessions(f"s.{these} AND {where.sql} ORDER BY s.no", *numbers, *where.values)):
         try:
             yield from _check_not_in_use(session)
+            yield from _check_nothing_waits(session)
             removed = yield from _remove(session, now)
             pruned += Pruned(sessions=1, entries=removed.entries)
         except SessionBusy:
