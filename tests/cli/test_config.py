@@ -18,7 +18,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PALAVER_CONFIG", "own.yaml")
     monkeypatch.setenv("WORD", "sesame")
     Path("own.yaml").write_text("busy: steer\nstore: postgresql://me:${WORD}@db/x\n")
-    Path("palaver.yaml").write_text("busy: queue\nlimits: {attempts: 9}\n")
+    Path("palaver.yaml").write_text("titles: true\ntools: {allowed: {search: never}}\n")
     return tmp_path
 
 
@@ -83,14 +83,14 @@ def test_what_counts_and_where_it_comes_from(capsys: pytest.CaptureFixture[str])
     printed = capsys.readouterr().out
     rows = [line.split() for line in printed.splitlines()]
     assert ["busy", "steer", "own.yaml:1"] in rows
-    assert ["limits.attempts", "9", "palaver.yaml:2"] in rows
+    assert ["tools.allowed.search", "never", "palaver.yaml:2"] in rows
     assert ["data_dir", "/data", "PALAVER_HOME"] in rows
     assert ["agent.streams", "false", "default"] in rows
     assert ["store", "postgresql://me:(set)@db/x", "own.yaml:2"] in rows
     assert main(["config", "show", "--json"]) == 0
     shown = capsys.readouterr().out
     settings = {row["field"]: (row["value"], row["from"]) for row in json.loads(shown)["settings"]}
-    assert settings["limits.attempts"] == (9, "palaver.yaml:2")
+    assert settings["titles"] == (True, "palaver.yaml:1")
     assert settings["agent.streams"] == (False, "default")
     assert "sesame" not in printed + shown
 

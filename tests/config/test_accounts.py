@@ -156,7 +156,7 @@ def test_a_bad_hook_says_where_it_is(hook: str, words: str) -> None:
     ("text", "field"),
     [
         ("hooks: [pigeon_post:tell]", "hooks"),
-        ("platforms: {pigeon: {accounts: {home: {folder: /a}}}}", "platforms.pigeon.accounts"),
+        ("platforms: {pigeon: {accounts: {home: {folder: /a}}}}", "platforms"),
     ],
 )
 def test_a_project_brings_neither_accounts_nor_hooks(text: str, field: str) -> None:

@@ -21,6 +21,7 @@ from palaver.engine.options import Options
 from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.key import ChatSelector, GroupScope, ProfileRule, Scope
 from palaver.model.reset import ResetMode, ResetPolicy
+from palaver.model.tools import ApprovalMode
 from palaver.model.turn import BusyMode
 from palaver.platforms.catalog import PLATFORMS
 
@@ -78,7 +79,7 @@ def test_without_palaver_home_the_data_is_where_the_machine_keeps_it(place: Plac
     assert (config.data_dir, config.store) == (Path("/xdg/palaver"), "/xdg/palaver/palaver.db")
 
 
-@pytest.mark.parametrize("text", ["", "\n", "# nothing\n", "---\n", "{}", "~", "\ufeffbusy: queue"])
+@pytest.mark.parametrize("text", ["", "\n", "# nothing\n", "---\n", "{}", "~", "\ufefftitles: true"])
 def test_a_file_may_say_nothing(text: str, place: Place) -> None:
     assert place.load(user=text, project=text) == place.load(user="", project="")
 
@@ -87,22 +88,58 @@ def test_a_file_may_say_nothing(text: str, place: Place) -> None:
 
 
 def test_the_user_wins_over_the_project_field_by_field(place: Place) -> None:
-    config = place.load(
-        user="busy: collect\nlimits: {turn_limit: 1h}\nplatforms: {telegram: {busy: steer}}",
-        project="busy: interrupt\ntimezone: Europe/Berlin\nlimits: {turn_limit: 1s, attempts: 7}\n"
-        "platforms: {telegram: {busy: queue, reset_notices: false}}",
+    project = (
+        "titles: false\nagent: {name: local, instructions: Speak of this project.}\n"
+        "tools: {allowed: {search: never, read_file: never}}"
     )
-    assert config.busy is BusyMode.COLLECT
-    assert config.timezone == ZoneInfo("Europe/Berlin")
-    assert (config.limits.turn_limit, config.limits.attempts) == (timedelta(hours=1), 7)
-    assert config.options().busy.platforms == {"telegram": BusyMode.STEER}
-    assert config.options().reset_notices.platforms == {"telegram": False}
+    config = place.load(user="tools: {allowed: {search: ask}}", project=project)
+    assert (config.titles, config.agent.name) == (False, "local")
+    assert config.agent.facts()["instructions"] == "Speak of this project."
+    assert config.tools.allowed == {"search": ApprovalMode.ASK, "read_file": ApprovalMode.NEVER}
+    config = place.load(user="titles: true\nagent: {name: model, model: 'openai:x'}")
+    assert (config.titles, config.agent.name) == (True, "model")
+    assert config.agent.facts()["instructions"] == "Speak of this project."
+    assert place.load(user="agent: {name: model, model: 'openai:x', instructions: Mine.}").agent.facts()[
+        "instructions"
+    ] == ("Mine.")
+    assert place.load(user="agent: {name: echo, delay: 1s}").agent == EchoAgentConfig(delay=timedelta(seconds=1))
+    assert place.load(user="", PALAVER_AGENT__NAME="echo").agent == EchoAgentConfig()
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("caps: {day: {tokens: 0}}", "caps"),
+        ("profiles: {x: {serves: [{platform: telegram}]}}", "profiles"),
+        ("scope: {group: shared}", "scope"),
+        ("platforms: {telegram: {scope: {dm: shared}}}", "platforms"),
+        ("kinds: {dm: {pairing: true}}", "kinds"),
+        ("limits: {send_patience: 1s}", "limits"),
+        ("pairing: true", "pairing"),
+        ("busy: interrupt", "busy"),
+        ("timezone: UTC", "timezone"),
+        ("acknowledges: false", "acknowledges"),
+        ("log: {level: debug}", "log"),
+        ("metrics: {port: 80}", "metrics"),
+        ("agent: {name: program, command: [rm]}", "agent.name"),
+        ("agent: {base_url: 'https://evil.example'}", "agent.base_url"),
+        ("agent: {instructions_file: /etc/passwd}", "agent.instructions_file"),
+        ("tools: {allowed: {delete: always}}", "tools.allowed.delete"),
+        ("tools: {allowed: {delete: ask}}", "tools.allowed.delete"),
+        ("tools: {guest: all}", "tools.guest"),
+    ],
+)
+def test_a_project_reroutes_weakens_and_spends_nothing(text: str, field: str, place: Place) -> None:
+    mistakes = place.mistakes(user="agent: {name: model, model: 'openai:x'}", project=f"titles: true\n{text}")
+    assert field in [mistake.field for mistake in mistakes]
+    assert all("cannot be set in a project's file" in str(mistake) for mistake in mistakes)
+    assert {str(mistake.position) for mistake in mistakes} == {f"{place.project}:2"}
 
 
 def test_a_list_is_one_value(place: Place) -> None:
     config = place.load(
-        user="profiles: {work: {serves: [{platform: slack}]}}",
-        project="profiles: {work: {serves: [{platform: irc}, {platform: sms}]}}",
+        user="profiles: {work: {serves: [{platform: irc}, {platform: sms}]}}",
+        PALAVER_PROFILES__WORK__SERVES="[{platform: slack}]",
     )
     assert config.options().profiles == (ProfileRule(profile="work", platform="slack"),)
 
@@ -118,7 +155,7 @@ def test_one_file_in_both_places_is_the_users(place: Place) -> None:
 
 
 def test_a_project_lets_nobody_in(place: Place) -> None:
-    mistake = place.mistake(project="busy: queue\ngrants: [{platform: irc, role: owner}]")
+    mistake = place.mistake(project="titles: true\ngrants: [{platform: irc, role: owner}]")
     assert (mistake.position.file, mistake.position.line, mistake.field) == (place.project, 2, "grants")
     assert str(place.user) in mistake.allowed
 
@@ -160,8 +197,8 @@ def test_a_reference_that_leads_nowhere_is_a_mistake(text: str, place: Place) ->
 
 
 def test_a_project_reads_nothing_of_the_environment(place: Place) -> None:
-    mistake = place.mistake(project="timezone: Europe/${WORD}", WORD="sesame")
-    assert (mistake.position.line, mistake.field) == (1, "timezone")
+    mistake = place.mistake(project="titles: ${WORD}", WORD="sesame")
+    assert (mistake.position.line, mistake.field) == (1, "titles")
     assert "sesame" not in str(mistake)
 
 

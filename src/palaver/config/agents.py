@@ -110,6 +110,9 @@ class PluginAgentConfig(Section):
 _ECHO, _MODEL = "echo", "model"
 _LOCAL, _PROGRAM, _HTTP = "local", "program", "http"
 _KINDS = (_ECHO, _MODEL, _LOCAL, _PROGRAM, _HTTP)
+SAFE_AGENTS = frozenset({_ECHO, _LOCAL})
+"""Agents that cost nothing and reach nobody, so that a project's file can choose them."""
+WITH_INSTRUCTIONS = frozenset({_MODEL, _LOCAL})
 
 
 def _check_model_name(name: str) -> str:

@@ -1,7 +1,7 @@
 """Load the configuration: defaults, then the project's file, then your own file, then environment variables."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import islice
@@ -15,12 +15,14 @@ from palaver.config.accounts import (
     platforms_with_accounts,
     read_secret_files,
 )
+from palaver.config.agents import WITH_INSTRUCTIONS
 from palaver.config.errors import MalformedConfig, Mistake
 from palaver.config.model import Config
 from palaver.config.nodes import Node, Position, merge
 from palaver.config.paths import DATABASE, configuration_files, data_directory, exists, expand_home
 from palaver.config.reader import read
 from palaver.config.validation import find_schema_mistakes, find_unknown_names, find_user_only_fields
+from palaver.config.variables import read_variables
 from palaver.model.platform import Platform
 from palaver.model.value import value
 
@@ -62,16 +64,16 @@ def load_with_sources(
 ) -> Loaded:
     defaults = _section(data_dir=(str(data_directory(environ)), ""), store=(DATABASE, ""))
     nodes, mistakes = [defaults], list[Mistake]()
-    for node, found in _files(cwd, environ):
+    variables = read_variables(environ)
+    for node, found in (*_files(cwd, environ, defaults, variables.node), (variables.node, variables.mistakes)):
         named = (
             find_unknown_names(node, {**platforms, **platforms_with_accounts(node, describe_adapter)})
             if platforms
             else ()
         )
-        shapes = islice(find_schema_mistakes(merge(defaults, node)), _MAX_MISTAKES)
-        mistakes += _first_per_field([*found[:_MAX_MISTAKES], *shapes, *islice(named, _MAX_MISTAKES)])
+        mistakes += _first_per_field([*found, *islice(named, _MAX_MISTAKES)])
         nodes.append(node)
-    sources = _with_default_store(reduce(merge, [*nodes, _variables(environ)]))
+    sources = _with_default_store(reduce(merge, nodes))
     done = read_secret_files(sources, describe_adapter)
     mistakes = (
         mistakes
@@ -85,34 +87,54 @@ def load_with_sources(
     return Loaded(config=config, sources=done.node, warnings=tuple(done.warnings))
 
 
-def _files(cwd: Path, environ: Mapping[str, str]) -> Iterator[tuple[Node, list[Mistake]]]:
-    """Yield each file's values and mistakes, the one with the lowest priority first."""
-    files = configuration_files(cwd, environ)
-    is_one = os.path.realpath(files.user) == os.path.realpath(files.project)
-    if exists(files.project) and not is_one:
-        reading = read(files.project, None)
-        yield (
-            _with_absolute_paths(reading.node, files.project.parent),
-            [
-                *reading.mistakes,
-                *find_user_only_fields(reading.node, files.user),
-            ],
-        )
+def _files(cwd: Path, environ: Mapping[str, str], defaults: Node, variables: Node) -> list[tuple[Node, list[Mistake]]]:
+    """Return each file's values and mistakes, the one with the lowest priority first.
+
+    A project's file, like variables, can set a part of the agent, which only the rest makes whole.
+    """
+
+    def shapes(node: Node) -> list[Mistake]:
+        return list(islice(find_schema_mistakes(merge(defaults, node)), _MAX_MISTAKES))
+
+    files, found = configuration_files(cwd, environ), list[tuple[Node, list[Mistake]]]()
+    own = variables
     if files.is_named or exists(files.user):
         reading = read(files.user, environ)
-        yield _with_absolute_paths(reading.node, files.user.parent), reading.mistakes
+        node = _with_absolute_paths(reading.node, files.user.parent)
+        found.append((node, [*reading.mistakes[:_MAX_MISTAKES], *shapes(node)]))
+        own = merge(node, variables)
+    if exists(files.project) and os.path.realpath(files.user) != os.path.realpath(files.project):
+        reading = read(files.project, None)
+        refused = [*reading.mistakes, *find_user_only_fields(reading.node, files.user)][:_MAX_MISTAKES]
+        found.insert(0, (_with_fitting_agent(reading.node, own), [*refused, *shapes(_without_agent(reading.node))]))
+    return found
+
+
+def _with_fitting_agent(project: Node, own: Node) -> Node:
+    """Keep the project's agent only if you have set none, and its instructions only for agents that take some."""
+    agent, chosen = project.at(("agent",)), own.at(("agent", "name"))
+    if agent is None or not isinstance(project.value, dict) or not isinstance(agent.value, dict):
+        return project
+    fields = {name: node for name, node in agent.value.items() if name in {"name", "instructions"}}
+    if own.at(("agent",)):
+        fields.pop("name", None)
+    name = chosen or fields.get("name")
+    if name is None or name.value not in WITH_INSTRUCTIONS:
+        fields.pop("instructions", None)
+    rest = _without_agent(project)
+    return merge(rest, replace(project, value={"agent": replace(agent, value=fields)})) if fields else rest
+
+
+def _without_agent(node: Node) -> Node:
+    if not isinstance(node.value, dict):
+        return node
+    return replace(node, value={name: inner for name, inner in node.value.items() if name != "agent"})
 
 
 def _first_per_field(mistakes: Sequence[Mistake]) -> list[Mistake]:
     """Keep the first mistake of each field, ordered by line."""
     first = {mistake.field: mistake for mistake in reversed(mistakes)}
     return sorted(first.values(), key=lambda mistake: mistake.position.line or 0)
-
-
-def _variables(environ: Mapping[str, str]) -> Node:
-    names = {"data_dir": "PALAVER_HOME", "store": "PALAVER_STORE"}
-    sources = {field: (environ[name], name) for field, name in names.items() if environ.get(name)}
-    return _section(**sources)
 
 
 def _section(**fields: tuple[str, str]) -> Node:

@@ -50,6 +50,21 @@ def parse(file: Path, text: str, environ: Mapping[str, str] | None) -> ParseResu
     return ParseResult(node=node, mistakes=parser.mistakes)
 
 
+def parse_variable(name: str, path: FieldPath, text: str) -> ParseResult:
+    """Parse the value of an environment variable: plain text, or YAML in brackets for a list or a section."""
+    parser = _Parser(file=None, environ={}, variable=name)
+    node = Node(position=parser.position(1), value=text, raw=text)
+    is_prose = path[-1] in _PROSE
+    if is_prose or not text.lstrip().startswith(("[", "{")):
+        parser.is_valid_text(text, path, 1, is_prose=is_prose)
+        return ParseResult(node=node, mistakes=parser.mistakes)
+    try:
+        node = parser.document(_events(text), path) or node
+    except _NotPlainYaml as error:
+        parser.add_mistake(path, error.line, "is not plain YAML:", error.found, _PLAIN_YAML)
+    return ParseResult(node=node, mistakes=parser.mistakes)
+
+
 class _NotPlainYaml(Exception):
     def __init__(self, line: int, found: str) -> None:
         super().__init__(found)
@@ -96,9 +111,13 @@ def _is_null(event: Any) -> bool:  # noqa: ANN401 - the types are not ours
 
 @dataclass(frozen=True, kw_only=True)
 class _Parser:
-    file: Path
+    file: Path | None
     environ: Mapping[str, str] | None
+    variable: str = ""
     mistakes: list[Mistake] = field(default_factory=list[Mistake])
+
+    def position(self, line: int, *, secret: bool = False) -> Position:
+        return Position(file=self.file, line=line if self.file else None, variable=self.variable, secret=secret)
 
     def add_mistake(
         self, path: FieldPath, line: int, problem: str, found: str, allowed: str, *, example: str = EXAMPLE
@@ -106,7 +125,7 @@ class _Parser:
         name = dotted_path(path)
         self.mistakes.append(
             Mistake(
-                position=Position(file=self.file, line=line),
+                position=self.position(line),
                 field=name,
                 problem=f"{name} {problem}" if name else problem,
                 found=found,
@@ -115,12 +134,12 @@ class _Parser:
             )
         )
 
-    def document(self, events: Iterator[Any]) -> Node | None:
+    def document(self, events: Iterator[Any], path: FieldPath = ()) -> Node | None:
         """Return None for an empty document."""
         first = next(events, None)
         if first is None or _is_null(first):
             return None
-        node = self._node(first, events, (), _line(first))
+        node = self._node(first, events, path, _line(first))
         # Read to the end: text after the fields can be a mistake too.
         for _ in events:
             pass
@@ -129,7 +148,7 @@ class _Parser:
     def _node(self, event: Any, events: Iterator[Any], path: FieldPath, line: int) -> Node:  # noqa: ANN401
         if len(path) > _MAX_DEPTH:
             raise _NotPlainYaml(line, "something nested too deep")
-        position = Position(file=self.file, line=line)
+        position = self.position(line)
         if isinstance(event, yaml.MappingStartEvent):
             return Node(position=position, value=self._fields(events, path))
         if isinstance(event, yaml.SequenceStartEvent):
@@ -160,19 +179,19 @@ class _Parser:
                 )
             elif not name:
                 self.add_mistake(path, line, "has a field with an empty name.", "", "any text")
-            elif self._is_valid_text(name, (*path, name[:_MAX_TEXT_CHARS]), line):
+            elif self.is_valid_text(name, (*path, name[:_MAX_TEXT_CHARS]), line):
                 fields[name] = node
         return fields
 
     def _text(self, text: str, path: FieldPath, line: int) -> Node:
         is_prose = path[-1] in _PROSE if path else False
-        text = text if self._is_valid_text(text, path, line, is_prose=is_prose) else ""
+        text = text if self.is_valid_text(text, path, line, is_prose=is_prose) else ""
         secret = "${" in text
         value = self._filled(text, path, line) if secret else text
-        self._is_valid_text(value, path, line, is_prose=is_prose)
-        return Node(position=Position(file=self.file, line=line, secret=secret), value=value, raw=text)
+        self.is_valid_text(value, path, line, is_prose=is_prose)
+        return Node(position=self.position(line, secret=secret), value=value, raw=text)
 
-    def _is_valid_text(self, text: str, path: FieldPath, line: int, *, is_prose: bool = False) -> bool:
+    def is_valid_text(self, text: str, path: FieldPath, line: int, *, is_prose: bool = False) -> bool:
         limit = _MAX_PROSE_CHARS if is_prose else _MAX_TEXT_CHARS
         if len(text) > limit:
             self.add_mistake(path, line, "is too long:", f"{len(text)} characters", f"up to {limit}")

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from palaver.config.agents import SAFE_AGENTS
 from palaver.config.errors import Mistake, mistake_at
 from palaver.config.model import Config
 from palaver.config.nodes import Node, dotted_path
@@ -20,9 +21,8 @@ from palaver.config.types import Syntax, duration_text, words_text
 from palaver.model.access import AccessRole
 from palaver.model.platform import Platform
 from palaver.model.source import STANDARD_KINDS
+from palaver.model.tools import ApprovalMode
 from palaver.model.value import FieldPath
-
-_USER_ONLY = ("agent", "commands", "data_dir", "grants", "hooks", "store", "tools", "web")
 
 
 def find_schema_mistakes(node: Node) -> Iterator[Mistake]:
@@ -85,13 +85,39 @@ def _example(path: FieldPath, value: str | None = None) -> str:
 
 
 def find_user_only_fields(node: Node, users: Path) -> Iterator[Mistake]:
-    """Yield fields that only your own file can set: a downloaded folder must not let strangers in."""
-    accounts = (("platforms", name, "accounts") for name in _fields(node.at(("platforms",))))
-    agents = (("profiles", name, "agent") for name in _fields(node.at(("profiles",))))
-    for path in (*((name,) for name in _USER_ONLY), *accounts, *agents):
-        if found := node.at(path):
+    """Yield what a project's file sets beyond its short list: a downloaded folder must not reroute, weaken or spend."""
+    for path in _leaf_paths(node):
+        found = node.at(path)
+        if found and not _is_for_projects(path, found) and path[0] in Config.model_fields:
             problem, allowed = "{field} cannot be set in a project's file.", f"your own file, {users}"
-            yield mistake_at(found, path, problem, found="in a project's file", allowed=allowed, example=_example(path))
+            yield mistake_at(
+                found, path, problem, found="in a project's file", allowed=allowed, example=_example(path[:1])
+            )
+
+
+def _is_for_projects(path: FieldPath, node: Node) -> bool:
+    match path:
+        case ("agent", "name"):
+            return node.value in SAFE_AGENTS
+        case ("agent", "instructions") | ("titles",):
+            return True
+        case ("tools", "allowed", _):
+            return node.value == ApprovalMode.NEVER.value
+        case _:
+            return False
+
+
+def _leaf_paths(node: Node) -> Iterator[FieldPath]:
+    """Yield the paths of the fields, those inside `agent` and `tools.allowed` one by one."""
+    for name in _fields(node):
+        inner = _fields(node.at((name,))) if name in {"agent", "tools"} else []
+        if not inner:
+            yield (name,)
+        for field in inner:
+            deepest = _fields(node.at((name, field))) if (name, field) == ("tools", "allowed") else []
+            yield from ((name, field, tool) for tool in deepest)
+            if not deepest:
+                yield name, field
 
 
 def find_unknown_names(node: Node, platforms: Mapping[str, Platform]) -> Iterator[Mistake]:
