@@ -72,7 +72,7 @@ async def test_what_is_taken_back_after_a_summary_comes_back_in_its_order(store_
         await chat.hears(texts.compacted(4))
         await here.settled()
         summarised = await here.entries()
-        await chat.say(alice, "/undo 9")
+        await chat.say(alice, "/undo 2")
         await chat.hears("/redo")
         assert [entry.role for entry in await here.entries()] == [Role.SUMMARY]
         await chat.say(alice, "/back")

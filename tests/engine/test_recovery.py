@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.engine import maintenance, retry, texts
+from palaver.engine import retry, texts
 from palaver.model.errors import StoreError
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.view import INTERRUPTED
@@ -18,6 +18,8 @@ from palaver.testkit.platform import FakePlatform, LoopClock
 from tests.engine.agents import Scripted, Slow, noted
 from tests.engine.gateway import MovableClock, running, until
 from tests.engine.trouble import trouble
+
+HOUR = timedelta(hours=1)
 
 
 async def _dies_in_a_tool(request: Request) -> AsyncGenerator[Event]:
@@ -64,8 +66,8 @@ async def test_after_too_many_attempts_the_session_is_suspended_and_the_next_sta
         assert [row[0] for row in rows] == ["suspended"]
         agent.go.set()
         await chat.say(alice, "hello again")
-        await chat.hears("fresh conversation because the last turn could not be finished")
-        await chat.hears("hello again")
+        await chat.hears("answer to")
+        assert [message.text for message in chat.shown if "fresh conversation" in message.text] == [texts.GIVEN_UP]
         assert "the last turn could not be finished" in noted(agent.requests[-1])
         assert "poison" not in noted(agent.requests[-1])
         await chat.say(alice, "/back")
@@ -75,17 +77,34 @@ async def test_after_too_many_attempts_the_session_is_suspended_and_the_next_sta
         assert "poison" in noted(agent.requests[-1])
 
 
-async def test_a_turn_that_was_cut_off_too_long_ago_is_not_taken_up(tmp_path: Path) -> None:
+async def test_after_a_long_outage_one_notice_is_given_and_what_waits_is_answered_with_its_context(
+    store_url: str,
+) -> None:
     world, agent, clock = FakePlatform(), Slow(), MovableClock()
     alice = world.person("alice")
     chat = world.dm(alice)
-    async with running(tmp_path / "p.db", world, agent=agent, clock=clock):
+    agent.go.set()
+    alone = store_url.startswith("sqlite")
+    async with running(store_url, world, agent=agent, clock=clock, alone=alone):
+        await chat.say(alice, "my name is Alice")
+        await chat.hears("answer to")
+        agent.go.clear()
         await chat.say(alice, "hello")
-        await until(lambda: bool(agent.requests))
+        await until(lambda: len(agent.requests) == 2)
+        await chat.say(alice, "what is my name?")
+        await chat.hears("queued")
     clock.later(hours=2)
-    async with running(tmp_path / "p.db", world, agent=agent, clock=clock, worker="w2"):
-        await chat.hears(texts.GIVEN_UP)
-        assert len(agent.requests) == 1
+    agent.go.set()
+    before = len(chat.shown)
+    async with running(store_url, world, agent=agent, clock=clock, worker="w2", alone=alone) as here:
+        await chat.hears("what is my name?")
+        await here.settled()
+        told = [message.text for message in chat.shown[before:] if "queued" not in message.text]
+        assert told[:-1] == [texts.STALE]
+        assert len(agent.requests) == 3
+        assert "my name is Alice" in noted(agent.requests[-1])
+        assert texts.STALE_NOTE in noted(agent.requests[-1])
+        assert await here.rows("SELECT end_reason FROM sessions") == [(None,)]
 
 
 async def test_without_a_window_it_is_taken_up_however_late(tmp_path: Path) -> None:
@@ -101,27 +120,41 @@ async def test_without_a_window_it_is_taken_up_however_late(tmp_path: Path) -> N
         await chat.hears("answer to")
 
 
-async def test_a_gateway_that_keeps_crashing_gives_up_instead_of_resuming(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(maintenance, "PAGE_SIZE", 2)
+async def test_a_gateway_that_keeps_crashing_leaves_interrupted_turns_for_later(tmp_path: Path) -> None:
     world, agent = FakePlatform(), Slow()
-    people = [world.person(f"p{number}") for number in range(5)]
+    people = [world.person(f"p{number}") for number in range(4)]
     chats = [world.dm(person) for person in people]
     for start in (1, 2, 3):
-        async with running(
-            tmp_path / "p.db", world, agent=agent, worker=f"w{start}", concurrent_turns=5, attempts=99
-        ) as here:
-            if start == 1:
-                for person, chat in zip(people, chats, strict=True):
-                    await chat.say(person, "poison")
-            await until(lambda start=start: len(agent.requests) == 5 * start)
+        async with running(tmp_path / "p.db", world, agent=agent, worker=f"w{start}", attempts=99):
+            for person, chat in zip(people, chats, strict=True) if start == 1 else ():
+                await chat.say(person, "hello")
+            await until(lambda start=start: len(agent.requests) == 4 * start)
+    agent.go.set()
     # However many there are, more than may run at once included.
-    async with running(tmp_path / "p.db", world, agent=agent, worker="w4", concurrent_turns=2, attempts=99) as here:
-        for chat in chats:
-            await chat.hears(texts.GIVEN_UP)
-        await here.settled()
-        assert len(agent.requests) == 15
+    async with running(
+        tmp_path / "p.db", world, agent=agent, worker="w4", concurrent_turns=2, attempts=99, crash_window=HOUR
+    ) as here:
+        stranger = world.person("stranger")
+        other = world.dm(stranger)
+        await other.say(stranger, "me too")
+        await other.hears("answer to: me too")
+        assert len(agent.requests) == 13
+        await chats[0].say(people[0], "and?")  # the next message
+        await chats[0].hears("answer to: hello")
+        await chats[0].hears("and?")
+        await chats[1].say(people[1], "/stop")  # a command
+        await chats[1].hears("Stopping.")
+        states = "SELECT state, count(*) FROM turns GROUP BY state ORDER BY state"
+
+        async def others_are_done() -> bool:
+            return await here.rows(states) == [("done", 4), ("interrupted", 2)]
+
+        await until(others_are_done)
+        assert await here.rows("SELECT 1 FROM sessions WHERE ended IS NOT NULL") == []
+        await here.store.transact(here.store.accounts.reset_start_count())
+    async with running(tmp_path / "p.db", world, agent=agent, worker="w5", attempts=99):  # the next calm start
+        for chat in chats[2:]:
+            await chat.hears("answer to: hello")
 
 
 async def test_a_store_that_refuses_now_and_then_is_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

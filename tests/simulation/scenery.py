@@ -141,7 +141,7 @@ def _options(busy: BusyMode, chance: random.Random) -> Options:
         send_limit=timedelta(seconds=chance.choice((5, 10))),
         lease=timedelta(seconds=chance.choice((6, 15))),
         poll=timedelta(seconds=5),
-        crash_limit=chance.choice((3, 100)),
+        crash_limit=100,  # turns that are paused after a crash loop wait for a message, and a play ends without one
         message_limit=chance.choice((10, 400)),
         titles=chance.random() < 0.5,
         resets=ScopedSetting(default=chance.choice((ResetPolicy(), ResetPolicy(mode=ResetMode.IDLE, idle_minutes=1)))),

@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from palaver.db.transaction import TURNS, Statements, transaction
+from palaver.db.transaction import INBOX, TURNS, Statements, transaction
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.worker import DeliveryWorker
 from palaver.engine.retry import retry_outage, retry_until_stored, wait_any
@@ -39,8 +39,8 @@ class Maintenance:
     dispatcher: Dispatcher
     runner: TurnRunner
     deliveries: DeliveryWorker
-    _started_cleanly: bool | None = None
-    """False if interrupted turns seem to crash the gateway; None before that is known."""
+    _paused: Collection[int] | None = None
+    """Turns found at the start that wait for a message or a command; None before that is known."""
     _scanned_until: datetime = EPOCH
     """Sessions that expired before this are ended."""
     _scanned_all_at: datetime = EPOCH
@@ -64,24 +64,19 @@ class Maintenance:
 
     async def recover(self) -> None:
         """Recover turns and sends that have no living owner, at the start and whenever a worker dies."""
-        with self.ctx.store.listen(TURNS) as woken:
+        with self.ctx.store.listen(TURNS) as woken, self.ctx.store.listen(INBOX) as arrived:
             with self.dispatcher.reserved() as task_ended:
                 # Only turns that are found at the start can have caused a crash loop.
-                if self._started_cleanly is None:
-                    self._started_cleanly = await retry_outage(self._is_clean_start)
-                if not self._started_cleanly:
-                    await self._give_up_turns()
-                    self._started_cleanly = True
+                if self._paused is None:
+                    self._paused = await retry_outage(self._find_paused)
                 await self._resume_turns(task_ended)
             while True:
-                await wait_any(woken, timeout=self._heartbeat_seconds)
+                # A message or a command resumes a paused turn.
+                await wait_any(woken, *([arrived] if self._paused else []), timeout=self._heartbeat_seconds)
                 woken.clear()
+                arrived.clear()
                 with self.dispatcher.reserved() as task_ended:
                     await self._resume_turns(task_ended)
-
-    async def _give_up_turns(self) -> None:
-        while await self._recover_turns(PAGE_SIZE, gives_up=True):
-            pass
 
     async def _resume_turns(self, task_ended: asyncio.Event) -> None:
         """Resume all interrupted turns before new ones start, which would take all the room."""
@@ -94,13 +89,13 @@ class Maintenance:
             else:
                 await wait_any(task_ended, timeout=self._heartbeat_seconds)
 
-    async def _recover_turns(self, limit: int, *, gives_up: bool = False) -> int:
+    async def _recover_turns(self, limit: int) -> int:
         turns = await retry_outage(lambda: self._reclaim_turns(limit))
         for turn in turns:
             if turn.attempt > 1:  # a first attempt was created for any worker to start
                 log.warning("recovering a turn", extra={"action": "turn.reclaimed", "turn": turn.number})
                 self.ctx.meter.count("turns_reclaimed")
-            self.dispatcher.start(turn.key, partial(self.runner.resume, turn, gives_up=gives_up))
+            self.dispatcher.start(turn.key, partial(self.runner.resume, turn))
         return len(turns)
 
     async def sweep(self) -> None:
@@ -137,14 +132,16 @@ class Maintenance:
     def _heartbeat_seconds(self) -> float:
         return self.ctx.options.lease.total_seconds() / 3
 
-    async def _is_clean_start(self) -> bool:
+    async def _find_paused(self) -> Collection[int]:
+        """Count this start. After several quick ones, return the interrupted turns: one may crash the gateway."""
         if not self.ctx.alone:  # many gateways have many starts; attempts per turn are still limited
-            return True
-        now = self.ctx.clock.now()
-        starts = await self.ctx.store.transact(self.ctx.store.accounts.count_start(now, self.ctx.options.crash_window))
-        if starts > self.ctx.options.crash_limit:
-            log.error("the gateway keeps crashing; giving up interrupted turns", extra={"action": "crash_loop"})
-        return starts <= self.ctx.options.crash_limit
+            return ()
+        store, now = self.ctx.store, self.ctx.clock.now()
+        starts = await store.transact(store.accounts.count_start(now, self.ctx.options.crash_window))
+        if starts <= self.ctx.options.crash_limit:
+            return ()
+        log.error("the gateway keeps crashing; interrupted turns wait for a message", extra={"action": "crash_loop"})
+        return await store.transact(store.turns.interrupt_all(self.ctx.worker, now))
 
     async def _reclaim_turns(self, limit: int) -> list[Turn]:
         return await self.ctx.store.transact(
@@ -155,6 +152,7 @@ class Maintenance:
                 alone=self.ctx.alone,
                 limit=limit,
                 besides=self.dispatcher.keys,
+                paused=self._paused or (),
             )
         )
 

@@ -21,13 +21,15 @@ REJECTED = (
     "The model does not accept this message, so trying it again will not help. Change it, or leave out its files."
 )
 GIVEN_UP = (
-    "I could not answer your last message: the gateway restarted several times, or too long ago. "
-    "This is a fresh conversation; /back returns to the previous one."
+    "I could not answer your last message: the gateway restarted several times while I tried. "
+    "Your next message starts a fresh conversation; /back returns to this one."
 )
+STALE = "I could not answer your last message: the gateway was away for too long. Please send it again."
 MAY_BE_DUPLICATE = "(may be a duplicate)"
 ASKED_FIRST = "Your message is queued. Answer the open question with /approve or /deny first, or drop it with /stop."
 STOPPED_NOTE = "the user stopped your last answer; what you had said by then is above"
 FAILED_NOTE = "your last answer failed; the user was asked to try again"
+STALE_NOTE = "the gateway was away for too long while you were answering; the user was asked to send the message again"
 TOO_LONG_NOTE = "your last answer was stopped because it took too long"
 CAPPED_NOTE = "the message above was not answered because a usage limit was reached"
 LEFT_NOTE = "the user left without answering your question; nothing was approved"

@@ -109,27 +109,33 @@ class TurnCompletion:
             reply = self.reply(running, f"{text or shown} …") if shown else []
             await self.settle(running, [*entries, self.note(texts.STOPPED_NOTE)], reply)
 
-    async def give_up(self, turn: Turn, source: Source) -> None:
-        """End an interrupted turn that is not resumed, with a notice if one can be stored."""
+    async def give_up(self, turn: Turn, source: Source, *, suspends: bool) -> None:
+        """End an interrupted turn that is not resumed, with a notice if one can be stored.
+
+        With `suspends` its session ends too: the turn itself may be what crashes the gateway.
+        """
         now = self.ctx.clock.now()
-        events = (
-            turn_event(turn, now, EventKind.TURN_FAILED, reason="given up"),
-            turn_event(turn, now, EventKind.SESSION_ENDED, reason=EndReason.SUSPENDED),
-        )
+        events = [turn_event(turn, now, EventKind.TURN_FAILED, reason="given up")]
+        if suspends:
+            events.append(turn_event(turn, now, EventKind.SESSION_ENDED, reason=EndReason.SUSPENDED))
+        notices = self.ctx.replies.to(source, texts.GIVEN_UP if suspends else texts.STALE)
         try:
-            await self._suspend(turn, self.ctx.replies.to(source, texts.GIVEN_UP), events)
+            await self._fail_interrupted(turn, notices, events, suspends=suspends)
         except (StaleFence, StoreUnavailable):
             raise
         except PalaverError as error:
             log_error(log, "a notice was refused", error, {"action": "notice.failed", "turn": turn.number})
-            await self._suspend(turn, [], events)
+            await self._fail_interrupted(turn, [], events, suspends=suspends)
         log.warning("turn given up", extra={"action": "turn.abandoned", "turn": turn.number})
         self.ctx.meter.count("turns_failed")
         self.tell_hooks(lambda: events)
 
-    async def _suspend(self, turn: Turn, notices: Sequence[Outbound], events: Sequence[GatewayEvent]) -> None:
+    async def _fail_interrupted(
+        self, turn: Turn, notices: Sequence[Outbound], events: Sequence[GatewayEvent], *, suspends: bool
+    ) -> None:
         now, error = self.ctx.clock.now(), "cut off, and not taken up again"
-        settle = self.ctx.store.turns.settle(turn, [], notices, now, error=error, ends=EndReason.SUSPENDED)
+        notes, ends = ([], EndReason.SUSPENDED) if suspends else ([self.note(texts.STALE_NOTE)], None)
+        settle = self.ctx.store.turns.settle(turn, notes, notices, now, error=error, ends=ends)
         await self.end(turn, with_events(settle, self.ctx.subscriptions, events), TurnState.FAILED)
 
     async def settle(

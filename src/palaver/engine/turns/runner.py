@@ -104,14 +104,14 @@ class TurnRunner:
 
     # Resume
 
-    async def resume(self, turn: Turn, *, gives_up: bool) -> None:
+    async def resume(self, turn: Turn) -> None:
         """Continue an interrupted turn and tell the agent, or give it up and tell the chat."""
         with TurnSignals(self.ctx.store, turn.key) as signals:
             signals.notify()  # Something may have been said while nobody ran the turn.
             messages = await retry_outage(
                 lambda: self.ctx.store.read(load_with_current_roles(turn, self.ctx.options.grants))
             )
-            is_worth_it = bool(messages) and not gives_up and self._is_worth_resuming(turn)
+            is_worth_it = bool(messages) and self._is_fresh(turn) and self._has_attempts(turn)
             try:
                 request = self.compaction.requested(messages)
                 if request and is_worth_it:
@@ -125,15 +125,18 @@ class TurnRunner:
                     self.completion.tell_hooks(lambda: [turn_event(turn, self.ctx.clock.now(), EventKind.TURN_STARTED)])
                     await self._run(turn, messages, signals)
                 else:
-                    await self.completion.give_up(turn, messages[-1].inbound.source)
+                    source, suspends = messages[-1].inbound.source, not self._has_attempts(turn)
+                    await self.completion.give_up(turn, source, suspends=suspends)
             except StaleFence:
                 self.completion.report_lost(turn)
 
-    def _is_worth_resuming(self, turn: Turn) -> bool:
-        """Tell whether a turn has attempts left and was not interrupted too long ago."""
+    def _is_fresh(self, turn: Turn) -> bool:
+        """Tell whether a turn was not interrupted too long ago."""
         fresh_for, interrupted = self.ctx.options.fresh_for, turn.halted or turn.started
-        is_fresh = fresh_for is None or self.ctx.clock.now() - interrupted <= fresh_for
-        return is_fresh and turn.attempt <= self.ctx.options.attempts
+        return fresh_for is None or self.ctx.clock.now() - interrupted <= fresh_for
+
+    def _has_attempts(self, turn: Turn) -> bool:
+        return turn.attempt <= self.ctx.options.attempts
 
     # Run
 

@@ -36,6 +36,7 @@ from palaver.store.records import (
     Prepared,
     counted,
     micros,
+    placeholders,
     prepare,
     received_of,
     turn_of,
@@ -376,8 +377,11 @@ def reclaim(
     alone: bool = False,
     limit: int = 100,
     besides: Collection[SessionKey] = (),
+    paused: Collection[int] = (),
 ) -> Statements[list[Turn]]:
     """Take over interrupted turns, and running ones whose worker is gone; not those of the keys in `besides`.
+
+    Paused turns are only taken over once a message waits behind them or somebody stops them.
 
     A worker is gone if its lease ran out or, for the only gateway, if it is any other. Such a turn counts as cut off
     at the end of its lease at the latest.
@@ -387,17 +391,34 @@ def reclaim(
         " ELSE halted END WHERE no IN ("
         f" SELECT no FROM turns WHERE state IN {OPEN_TURN} AND (state = 'interrupted' OR (state = 'running'"
         f"  AND (lease_until < ? OR (? = 1 AND worker <> ?)) AND key NOT IN ({', '.join('?' * (1 + len(besides)))})))"
+        f"{_IS_AWAITED.format(placeholders(paused)) if paused else ''}"
         "  ORDER BY +no LIMIT ? /*pg FOR UPDATE SKIP LOCKED*/) RETURNING no",
         (
             *(worker, micros(now + lease)),
             *(micros(now),) * 3,
             *(int(alone), worker),
             *("", *(key.text for key in besides)),
+            *paused,
             limit,
         ),
     )
     numbers = sorted(row[0] for row in rows)
     return (yield from _get_all(numbers))
+
+
+_IS_AWAITED = " AND (no NOT IN ({}) OR stopped_by IS NOT NULL OR key IN (SELECT key FROM ready_queue))"
+
+
+@transaction
+def interrupt_all(worker: str, now: datetime) -> Statements[list[int]]:
+    """Mark the running turns of all other workers as interrupted; return all turns that are interrupted then."""
+    yield (
+        "UPDATE turns SET state = 'interrupted', fence = fence + 1,"
+        " halted = CASE WHEN lease_until < ? THEN lease_until ELSE ? END WHERE state = 'running' AND worker <> ?",
+        (micros(now), micros(now), worker),
+    )
+    rows = yield f"SELECT no FROM turns WHERE state IN {OPEN_TURN} AND state = 'interrupted'", ()
+    return [row[0] for row in rows]
 
 
 def _get_all(numbers: Sequence[int]) -> Statements[list[Turn]]:

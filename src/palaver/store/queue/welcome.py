@@ -42,8 +42,9 @@ def welcome(
     source, notes, notices = last.inbound.source, list[str](), list[str]()
     if opened.opening is Opening.RESET and opened.reason is not None:
         notes.append(reset_note(opened.reason))
-        # Nobody misses an empty conversation.
-        if opened.before_had_words and rules.reset_notices.find(source):
+        # Nobody misses an empty conversation, and a suspended one was announced when its turn failed.
+        is_news = opened.before_had_words and opened.reason is not EndReason.SUSPENDED
+        if is_news and rules.reset_notices.find(source):
             notices.append(reset_notice(opened.reason))
     if opened.is_first_contact:
         notes.append(FIRST_CONTACT_NOTE)
