@@ -36,6 +36,12 @@ class Platform:
     has_mentions: bool = False
     """People can mention an account, so in a group it stays silent unless mentioned."""
     has_threads: bool = False
+    keeps_history: bool = True
+    """What people say while we are not connected comes later. Where it does not, as on IRC, it is lost."""
+    has_message_ids: bool = True
+    """Messages have ids. Without them a message that comes twice is answered twice."""
+    has_names: bool = True
+    """People have display names besides their ids."""
     extra_kinds: tuple[str, ...] = ()
     """Kinds of chat besides the standard ones."""
     for_people: bool = True

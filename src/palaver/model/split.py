@@ -271,6 +271,8 @@ class ReplyPlace:
     source: Source
     unit: Unit = Unit.CODE_POINTS
     room: int = DEFAULT_LIMIT
+    one_line: bool = False
+    """Each line is a message of its own."""
 
     def messages(self, text: str, *, draft: str | None = None, choices: tuple[Choice, ...] = ()) -> list[Outbound]:
         """Return the messages that carry the text. The first replaces a draft, the last has the choices."""
@@ -285,7 +287,8 @@ class ReplyPlace:
     def _pieces(self, text: str) -> list[str]:
         # The rest is in none of the kept pieces: no piece holds more than `room` characters.
         beginning = text[: (MAX_PARTS + 1) * self.room]
-        pieces = [piece.text for piece in split(beginning, self.room, self.unit)]
+        lines = filter(str.strip, beginning.splitlines()) if self.one_line else (beginning,)
+        pieces = [piece.text for line in lines for piece in split(line, self.room, self.unit)]
         if len(pieces) <= MAX_PARTS and beginning == text:
             return pieces
         end = [piece.text for piece in split(CUT, self.room, self.unit)][:MAX_PARTS]
@@ -301,6 +304,7 @@ class ReplyAccount:
     """The longest message."""
     room: int = DEFAULT_LIMIT
     """The longest message to which a mark can still be added if it has to be sent twice."""
+    one_line: bool = False
     for_people: bool = True
     has_places: bool = True
     """People have more than one place on this platform."""
@@ -335,7 +339,7 @@ class ReplyRoutes:
         account = self.account(source)
         if self.is_forwarded(source):
             return account.forwards_to
-        return (ReplyPlace(source=source, unit=account.unit, room=account.room),)
+        return (ReplyPlace(source=source, unit=account.unit, room=account.room, one_line=account.one_line),)
 
     def messages(
         self, source: Source, text: str, *, draft: str | None = None, choices: tuple[Choice, ...] = ()

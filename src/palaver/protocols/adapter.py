@@ -90,6 +90,8 @@ class Limits:
     """Seconds between two updates of an answer that is still growing."""
     group_draft_interval: float | None = None
     """The same in groups and channels; None for no difference."""
+    one_line: bool = False
+    """A message is one line, as on IRC: the gateway sends each line of an answer as a message of its own."""
     repeats_safely: bool = False
     """Sending twice under one idempotency key shows one message."""
     accepts_messages: bool = True

@@ -12,7 +12,16 @@ from palaver.protocols import Adapter, Outbound, PlatformDown, TargetAway
 from palaver.testkit.fake_server import FakeServer, NotPossible
 from palaver.testkit.recorder import TIMEOUT_SECONDS, Recorder, running
 
-__all__ = ["keep_pace", "new_key", "retry_until_connected", "run_adapter", "send", "skip_unless_possible", "to_chat"]
+__all__ = [
+    "keep_pace",
+    "new_key",
+    "retry_until_connected",
+    "run_adapter",
+    "send",
+    "skip_unless_possible",
+    "skip_without_history",
+    "to_chat",
+]
 
 T = TypeVar("T")
 _numbers = count(1)
@@ -72,3 +81,8 @@ async def skip_unless_possible(fault: Awaitable[None]) -> None:
         await fault
     except NotPossible as reason:
         pytest.skip(str(reason))
+
+
+def skip_without_history(fake: FakeServer) -> None:
+    if not fake.adapter().platform.keeps_history:
+        pytest.skip("the platform keeps no history")

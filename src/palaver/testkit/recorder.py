@@ -46,7 +46,10 @@ class Recorder:
     @property
     def texts(self) -> list[str]:
         """The stored messages, each once, as first sent."""
-        return list({inbound.source: inbound.text for inbound in self.received if inbound.revision is None}.values())
+        said = [inbound for inbound in self.received if inbound.revision is None]
+        # Without an id a message cannot be recognised, so each counts.
+        keys = [inbound.source if inbound.source.message_id else number for number, inbound in enumerate(said)]
+        return list({key: inbound.text for key, inbound in zip(keys, said, strict=True)}.values())
 
     @property
     def files(self) -> list[Attachment]:

@@ -52,6 +52,7 @@ class Replies:
             unit=limits.unit,
             limit=limits.text,
             room=_room(limits),
+            one_line=limits.one_line,
             for_people=platform.for_people,
             has_places=platform.place is None,
             forwards_to=self._forwards_to(adapter) if supports(adapter, Forwarding) else (),
@@ -63,7 +64,8 @@ class Replies:
             place = self.place_at(target, MAIN)
             account = place and self.adapter_for(place.platform, place.account)
             if place and account:
-                found.append(ReplyPlace(source=place, unit=account.limits.unit, room=_room(account.limits)))
+                limits = account.limits
+                found.append(ReplyPlace(source=place, unit=limits.unit, room=_room(limits), one_line=limits.one_line))
             else:
                 extra = {"action": "forward.missing", "account": target.platform}
                 log.warning("there is no account of ours to send an answer by", extra=extra)

@@ -45,7 +45,8 @@ class Sender:
     async def _send(self, adapter: Adapter, delivery: Delivery) -> str:
         outbound = delivery.outbound
         if delivery.may_be_duplicate and not outbound.is_news:
-            outbound = replace(outbound, text=f"{outbound.text}\n{texts.MAY_BE_DUPLICATE}")
+            separator = " " if adapter.limits.one_line else "\n"
+            outbound = replace(outbound, text=f"{outbound.text}{separator}{texts.MAY_BE_DUPLICATE}")
         if outbound.file is not None:
             return await self._send_file(adapter, outbound, outbound.file, delivery)
         if outbound.edits is not None and supports(adapter, Editing):
