@@ -9,17 +9,17 @@ from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
 from palaver.engine.intake.revisions import Revisions
-from palaver.engine.options import ChatMoves, Options
+from palaver.engine.options import ChatMoves, Options, follow_move
 from palaver.model.access import Access, AccessRole, Grant, GrantIndex, Verdict, decide_access
 from palaver.model.addressing import Addressing, classify_addressing
 from palaver.model.key import DmScope, SessionKey, Speaker, choose_profile, derive_key
 from palaver.model.people import make_code
 from palaver.model.platform import Platform
 from palaver.model.source import Source, Trust, canonical_id, canonical_source, identity_of, source_of_identity
-from palaver.model.turn import Cause, Inbound, account_text
+from palaver.model.turn import Cause, Inbound, Received, account_text
 from palaver.model.value import value
 from palaver.store.conversations import chat_migration
-from palaver.store.people import aliases, people
+from palaver.store.people import aliases, grants, people
 from palaver.store.people.grants import GrantTable
 from palaver.store.results import BusyNotices
 
@@ -88,9 +88,25 @@ class Rules:
         role = min(access.role, AccessRole.MEMBER) if access.role and trust.talk_only else access.role
         return AdmissionDecision(source, access, role, self.speaker(source, access.role), self)
 
+    def current_role(self, received: Received) -> AccessRole | None:
+        """Return the role that the sender of an accepted message has now, never higher than then; None for none."""
+        source = follow_move(self.canonical(received.inbound.source), self.directory.moves)
+        before = received.role or AccessRole.GUEST
+        now = self.role_of(source)
+        if now is None or now < before:
+            # What the adapter saw of the sender is not stored. Assume the best: the old role limits it anyway.
+            seen = (self._access(source, trust, pairing=False).role for trust in _POSSIBLE_TRUST)
+            now = max((role for role in (now, *seen) if role), default=None)
+        return now and min(now, before)
+
     def role_of(self, source: Source) -> AccessRole | None:
         """Return the role that the identity of a source alone gives."""
         return self._access(source, Trust(), pairing=False).role
+
+    def refusal(self, received: Received) -> str:
+        """Return why the sender of an accepted message has no role now."""
+        source = follow_move(self.canonical(received.inbound.source), self.directory.moves)
+        return self._access(source, Trust(), pairing=False).reason
 
     def _access(self, source: Source, trust: Trust, *, pairing: bool) -> Access:
         """Decide access. A grant to one form of an id holds for all its aliases."""
@@ -121,6 +137,56 @@ class Rules:
         return derive_key(source, self.options.scopes.find(source), speaker)
 
 
+_POSSIBLE_TRUST = (
+    Trust(has_role_grant=True),
+    Trust(via_trusted_relay=True),
+    Trust(has_role_grant=True, via_trusted_relay=True),
+    Trust(is_bot=True),
+)
+
+
+class AccessLost(Exception):
+    """Senders of accepted messages have no access any more."""
+
+    def __init__(self, reasons: Mapping[int, str]) -> None:
+        super().__init__(f"no access: {sorted(reasons)}")
+        self.reasons = reasons
+        """By the number of the message."""
+
+
+class CurrentRights:
+    """What the senders of accepted messages can do now: rights hold when a thing is done."""
+
+    def __init__(self, ctx: EngineContext) -> None:
+        self._ctx = ctx
+        self._cache = GrantCache()
+        self.table = GrantTable()
+        self.directory: Directory | None = None
+        """As intake last loaded them. Only what they grant is believed; before refusing anybody, load them again."""
+
+    @transaction
+    def check(self, messages: Sequence[Received]) -> Statements[list[Received]]:
+        """Return the messages with the roles of now. Raise AccessLost if somebody has none."""
+        current, reasons = yield from self.split(messages)
+        if reasons:
+            raise AccessLost(reasons)
+        return current
+
+    @transaction
+    def split(self, messages: Sequence[Received]) -> Statements[tuple[list[Received], dict[int, str]]]:
+        """Return the messages of those who have access, with the roles of now, and why others have none."""
+        table = yield from grants.load_table(self.table)
+        if table is self.table and self.directory is not None:
+            rules = Rules(self._ctx.options, {}, self.directory, table, self._cache)
+            if all(rules.current_role(each) is each.role for each in messages):
+                return list(messages), {}
+        rules = Rules(self._ctx.options, {}, (yield from load_directory()), table, GrantCache())
+        roles = {each.number: rules.current_role(each) for each in messages}
+        lost = {each.number: rules.refusal(each) for each in messages if roles[each.number] is None}
+        kept = [replace(each, role=roles[each.number]) for each in messages if each.number not in lost]
+        return kept, lost
+
+
 @value(kw_only=False)
 class AdmissionDecision:
     source: Source
@@ -148,15 +214,15 @@ class AcceptResult:
 class Admission:
     """Decides by cached grants, and learns in the accepting transaction whether they are still current."""
 
-    def __init__(self, ctx: EngineContext, revisions: Revisions) -> None:
+    def __init__(self, ctx: EngineContext, revisions: Revisions, rights: CurrentRights) -> None:
         self._ctx = ctx
         self._revisions = revisions
-        self._table = GrantTable()
+        self._rights = rights
         self._cache = GrantCache()
         self._accounts = {name: adapter.platform for name, adapter in ctx.replies.adapters.items()}
 
     def rules(self, directory: Directory) -> Rules:
-        return Rules(self._ctx.options, self._accounts, directory, self._table, self._cache)
+        return Rules(self._ctx.options, self._accounts, directory, self._rights.table, self._cache)
 
     async def accept(
         self, message: Inbound, key: SessionKey, decision: AdmissionDecision, busy_notices: BusyNotices | None
@@ -169,7 +235,7 @@ class Admission:
         lock = None if key.platform and access.verdict is Verdict.PAIR else key
         found = await self._ctx.store.transact(self._ctx.store.grants.run_if_current(decision.rules.table, lock, step))
         if isinstance(found, GrantTable):
-            self._table = found
+            self._rights.table = found
             return None
         if isinstance(found, tuple):
             result = AcceptResult(*found)

@@ -14,6 +14,7 @@ from palaver.engine import texts
 from palaver.engine.attachments import CommandFiles
 from palaver.engine.commands import CommandContext, Commands
 from palaver.engine.context import EngineContext
+from palaver.engine.intake.admission import AccessLost, CurrentRights
 from palaver.engine.intake.revisions import Revisions
 from palaver.engine.intake.roles import role_in_session
 from palaver.engine.retry import contain_cancellation, log_error
@@ -99,6 +100,7 @@ class CommandDispatcher:
         self._parsed: OrderedDict[int, tuple[str, ParsedMessage]] = OrderedDict()
         """By inbox number: the text, which an edit may change, and what was parsed."""
         self.revisions = Revisions(ctx, registry)
+        self.rights = CurrentRights(ctx)
 
     # Parse
 
@@ -137,6 +139,8 @@ class CommandDispatcher:
                 await self._run(received, mentioned, urgent=urgent)
         except StoreUnavailable:
             raise
+        except AccessLost as lost:
+            await self.refuse(lost)
         except ANSWERED_ERRORS as error:
             refused = commands.mention(received, mentioned, commands.answer_only(texts.refusal(error)))
             await self._commit(received, refused, urgent=urgent, failed="it could not be done")
@@ -159,8 +163,9 @@ class CommandDispatcher:
         if parsed.invocation is None:
             return commands.answer_only("")
         ctx, source = self._ctx, received.inbound.source
-        find_principal = ctx.store.people.principal_for(source)
-        principal = await ctx.store.read(find_principal)
+        find_actor = self._actor(received)
+        actor = await ctx.store.read(find_actor)
+        principal, received = actor
         command = CommandContext(
             received=received,
             principal=principal,
@@ -175,8 +180,21 @@ class CommandDispatcher:
             mentioned=mentioned,
         )
         work = await self._commands.perform(parsed.invocation, command)
-        checked = commands.run_if_unchanged(find_principal, principal, work)
+        checked = commands.run_if_unchanged(find_actor, actor, work)
         return commands.mention(received, mentioned, checked)
+
+    @transaction
+    def _actor(self, received: Received) -> Statements[tuple[Principal, Received]]:
+        """Return who gives a command, and the command with the role that they have now."""
+        checked = yield from self.rights.check([received])
+        return (yield from self._ctx.store.people.principal_for(received.inbound.source)), checked[0]
+
+    async def refuse(self, lost: AccessLost) -> None:
+        """Refuse waiting messages whose senders have no access any more."""
+        for number, reason in lost.reasons.items():
+            if await self._ctx.store.transact(self._ctx.store.inbox.refuse(number, reason)):
+                self._ctx.meter.count("messages_refused")
+                log.info("message refused late", extra={"action": "message.refused", "inbox": number})
 
     async def _commit(
         self, received: Received, work: Transaction[str], *, urgent: bool, failed: str | None = None

@@ -98,7 +98,7 @@ class Intake:
     def __init__(self, ctx: EngineContext, commands: CommandDispatcher) -> None:
         self._ctx = ctx
         self._commands = commands
-        self._admission = Admission(ctx, commands.revisions)
+        self._admission = Admission(ctx, commands.revisions, commands.rights)
         self._chats = KeyedLock()
         self._cached: Directory | None = None
         self._changed = asyncio.Event()
@@ -250,5 +250,6 @@ class Intake:
                 self._cached = None
             if self._cached is None:
                 self._cached = await self._ctx.store.read(load_directory())
+                self._commands.rights.directory = self._cached
                 self._ctx.follow_moves(self._cached.moves)
             return self._cached

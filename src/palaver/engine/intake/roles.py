@@ -1,4 +1,4 @@
-"""The role that a sender has now: outside a chat, and in turns that were accepted earlier."""
+"""The role in which somebody acts in a session from outside its chat."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -10,12 +10,10 @@ from palaver.model.access import Access, AccessRole, Grant, Verdict, decide_acce
 from palaver.model.errors import NotAllowed, NotFound
 from palaver.model.session import Principal, Session
 from palaver.model.source import Source, Trust, canonical_source, decode_id, identity_of, source_of_identity
-from palaver.model.turn import Received, Turn
 from palaver.model.value import value
 from palaver.store.conversations import sessions
 from palaver.store.people import aliases, grants
 from palaver.store.people.grants import GrantTable
-from palaver.store.queue import turns
 
 
 @value
@@ -57,23 +55,6 @@ def _acting_source(session: str, principal: Principal) -> Statements[tuple[Sessi
     return found, place
 
 
-@transaction
-def load_with_current_roles(turn: Turn, configured: Sequence[Grant]) -> Statements[list[Received]]:
-    """Return the messages of an earlier turn, with roles lowered to what their senders have now."""
-    checked: list[Received] = []
-    rules = yield from _load_rules(configured)
-    for received in (yield from turns.list_messages(turn)):
-        # What the adapter saw of the sender is not stored. Assume the most: the old role limits it anyway.
-        person = rules.decide(received.inbound.source, _VOUCHED_FOR)
-        bot = rules.decide(received.inbound.source, _BOT)
-        now = max(person.role or AccessRole.GUEST, bot.role or AccessRole.GUEST)
-        checked.append(replace(received, role=min(received.role or AccessRole.GUEST, now)))
-    return checked
-
-
-_UNKNOWN, _VOUCHED_FOR, _BOT = Trust(), Trust(has_role_grant=True, via_trusted_relay=True), Trust(is_bot=True)
-
-
 def _load_rules(configured: Sequence[Grant]) -> Statements["_Rules"]:
     table = yield from grants.load_table(GrantTable())
     return _Rules(configured, table, (yield from aliases.load_all()), GrantCache())
@@ -88,9 +69,9 @@ class _Rules:
     aliases: Mapping[str, Mapping[str, str]]
     cache: GrantCache
 
-    def decide(self, source: Source, trust: Trust = _UNKNOWN) -> Access:
+    def decide(self, source: Source) -> Access:
         known = self.aliases.get(source.platform, {})
         plain = canonical_source(source, known)
         person = self.table.people.get(identity_of(plain) or "")
         candidates = self.cache.index(source.platform, self.configured, self.table, known).candidates(plain, person)
-        return decide_access(plain, trust, candidates, person=person, pairing=False)
+        return decide_access(plain, Trust(), candidates, person=person, pairing=False)

@@ -130,6 +130,14 @@ class TurnCompletion:
         self.ctx.meter.count("turns_failed")
         self.tell_hooks(lambda: events)
 
+    async def end_without_access(self, turn: Turn, reason: str) -> None:
+        """End an interrupted turn for whose senders nothing is done any more. The chat gets no notice."""
+        events = (turn_event(turn, self.ctx.clock.now(), EventKind.TURN_FAILED, reason="no access"),)
+        settle = self.ctx.store.turns.settle(turn, [], [], self.ctx.clock.now(), error=f"not resumed: {reason}")
+        await self.end(turn, with_events(settle, self.ctx.subscriptions, events), TurnState.FAILED)
+        self.ctx.meter.count("turns_failed")
+        self.tell_hooks(lambda: events)
+
     async def _fail_interrupted(
         self, turn: Turn, notices: Sequence[Outbound], events: Sequence[GatewayEvent], *, suspends: bool
     ) -> None:

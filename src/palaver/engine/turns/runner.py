@@ -14,8 +14,8 @@ from palaver.engine.attachments import Attachments
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.drafts import Draft
 from palaver.engine.hooks import PartialAnswer, count_usage
+from palaver.engine.intake.admission import AccessLost, CurrentRights
 from palaver.engine.intake.command_dispatch import CommandDispatcher
-from palaver.engine.intake.roles import load_with_current_roles
 from palaver.engine.retry import backoff, retry_outage, retry_until_stored
 from palaver.engine.turns.agent import AgentRun, Outcome, RequestBuilder, TurnSnapshot, begin_and_load, load_snapshot
 from palaver.engine.turns.completion import TurnCompletion, turn_event
@@ -32,6 +32,7 @@ from palaver.model.transcript import Entry
 from palaver.model.turn import BusyMode, Received, Turn, TurnState
 from palaver.protocols.agent import Failure, FailureKind
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
+from palaver.store.queue import turns
 from palaver.store.queue.outbox import enqueue_events
 from palaver.store.results import Begun, Held, Opening
 
@@ -69,8 +70,11 @@ class TurnRunner:
         """
         # Subscribe before the turn exists, so that no signal to it is missed.
         with TurnSignals(self.ctx.store, key) as signals:
-            with self.ctx.meter.step("begin"):
-                begun, snapshot = await self.ctx.store.transact(begin_and_load(self._begin(key)))
+            try:
+                with self.ctx.meter.step("begin"):
+                    begun, snapshot = await self.ctx.store.transact(begin_and_load(self._begin(key)))
+            except AccessLost as lost:
+                return await self.commands.refuse(lost)
             if isinstance(begun, Held):
                 return await self._advance(begun.head) if begun.until is None else begun.until
             if begun is not None:
@@ -85,6 +89,7 @@ class TurnRunner:
         ctx, options, now = self.ctx, self.ctx.options, self.ctx.clock.now()
         routes = ctx.replies.routes
         begin = ctx.store.turns.begin(key, ctx.worker, now, options.lease, options, routes)
+        begin = _begin_with_rights(begin, self.commands.rights)
         if options.caps.caps or options.caps.roles:
             begin = begin_within_quota(begin, options, routes, now)
         return _begin_with_events(begin, ctx.subscriptions, now) if ctx.subscriptions else begin
@@ -108,13 +113,14 @@ class TurnRunner:
         """Continue an interrupted turn and tell the agent, or give it up and tell the chat."""
         with TurnSignals(self.ctx.store, turn.key) as signals:
             signals.notify()  # Something may have been said while nobody ran the turn.
-            messages = await retry_outage(
-                lambda: self.ctx.store.read(load_with_current_roles(turn, self.ctx.options.grants))
-            )
+            load = _load_with_rights(turn, self.commands.rights)
+            messages, lost = await retry_outage(lambda: self.ctx.store.read(load))
             is_worth_it = bool(messages) and self._is_fresh(turn) and self._has_attempts(turn)
             try:
                 request = self.compaction.requested(messages)
-                if request and is_worth_it:
+                if lost and not messages:
+                    await self.completion.end_without_access(turn, next(iter(lost.values())))
+                elif request and is_worth_it:
                     await self._compact(turn, messages, signals, request)
                 elif request:
                     await self.compaction.give_up(turn, messages)
@@ -264,7 +270,9 @@ class TurnRunner:
         async def new_messages() -> tuple[str, ...]:
             turn_control, now = self.ctx.store.turn_control, self.ctx.clock.now()
             found = await retry_outage(lambda: self.ctx.store.read(turn_control.read_signals(running.turn)))
-            numbers = self._steered(running, found.waiting, now)
+            _, lost = await retry_outage(lambda: self.ctx.store.read(self.commands.rights.split(found.waiting)))
+            waiting = [each for each in found.waiting if each.number not in lost]
+            numbers = self._steered(running, waiting, now)
             if not numbers:
                 return ()
             steer = turn_control.take_waiting(running.turn, numbers, now)
@@ -382,6 +390,22 @@ def begin_events(begun: Begun, now: datetime) -> list[GatewayEvent]:
     is_over_quota = begun.turn.state is TurnState.FAILED
     events.append(event(EventKind.TURN_FAILED, reason="capped") if is_over_quota else event(EventKind.TURN_STARTED))
     return events
+
+
+@transaction
+def _begin_with_rights(
+    begin: Transaction[Begun | Held | None], rights: CurrentRights
+) -> Statements[Begun | Held | None]:
+    """Begin a turn with the roles that the senders have now. Raise AccessLost if one of them has none."""
+    begun = yield from begin
+    return (
+        replace(begun, messages=tuple((yield from rights.check(begun.messages)))) if isinstance(begun, Begun) else begun
+    )
+
+
+@transaction
+def _load_with_rights(turn: Turn, rights: CurrentRights) -> Statements[tuple[list[Received], dict[int, str]]]:
+    return (yield from rights.split((yield from turns.list_messages(turn))))
 
 
 @transaction

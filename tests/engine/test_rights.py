@@ -1,0 +1,83 @@
+"""Rights hold when a thing is done, not only when it was accepted."""
+
+from pathlib import Path
+
+from palaver.engine import texts
+from palaver.model.access import AccessRole, Effect, Grant
+from palaver.testkit.platform import FakePlatform, LoopClock
+from tests.engine.agents import Slow
+from tests.engine.gateway import Bench, running, until
+
+MEMBER = Grant(platform="fake", user_id="p1", role=AccessRole.MEMBER)
+ADMIN = Grant(platform="fake", user_id="p1", role=AccessRole.ADMIN)
+BLOCK = Grant(platform="fake", user_id="p1", effect=Effect.BLOCK)
+BLOCKED = "a grant blocks this sender"
+
+
+async def give(here: Bench, grant: Grant) -> int:
+    return await here.store.transact(here.store.grants.add(grant, LoopClock().now(), by="owner", force=True))
+
+
+async def waiting(here: Bench, count: int) -> None:
+    async def do_wait() -> bool:
+        return await here.store.read(here.store.inbox.count_waiting()) == count
+
+    await until(do_wait)
+
+
+async def test_what_waits_while_its_sender_is_blocked_is_refused(store_url: str) -> None:
+    agent, world = Slow(), FakePlatform()
+    alice = world.person("alice")
+    async with running(store_url, world, agent=agent) as here:
+        chat = world.dm(alice)
+        await chat.say(alice, "one")
+        await until(lambda: len(agent.requests) == 1)
+        await chat.say(alice, "two")
+        await chat.say(alice, "/title mine")
+        await waiting(here, 2)
+        await give(here, BLOCK)
+        agent.go.set()
+        await here.settled()
+        states = await here.rows("SELECT state, reason FROM inbox ORDER BY no")
+        assert [tuple(row) for row in states[1:]] == [("refused", BLOCKED), ("refused", BLOCKED)]
+        assert len(agent.requests) == 1
+        assert "two" not in await here.texts(), "what was refused is not in the conversation"
+
+
+async def test_a_command_that_waited_runs_with_the_role_of_now(tmp_path: Path) -> None:
+    agent, world = Slow(), FakePlatform()
+    alice = world.person("alice")
+    async with running(
+        tmp_path / "p.db", world, agent=agent, grants=(MEMBER,), command_roles={"title": AccessRole.ADMIN}
+    ) as here:
+        number = await give(here, ADMIN)
+        chat = world.dm(alice)
+        await chat.say(alice, "one")
+        await until(lambda: len(agent.requests) == 1)
+        await chat.say(alice, "/title mine")
+        await waiting(here, 1)
+        await here.store.transact(here.store.grants.remove(number, LoopClock().now(), by="owner", force=True))
+        agent.go.set()
+        await chat.hears("admin")
+        assert (await here.rows("SELECT title FROM sessions"))[0][0] != "mine"
+
+
+async def test_a_turn_that_was_cut_off_is_not_resumed_for_somebody_who_lost_access(tmp_path: Path) -> None:
+    agent, world = Slow(), FakePlatform()
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    async with running(tmp_path / "p.db", world, agent=agent) as here:
+        await chat.say(alice, "one")
+        await until(lambda: len(agent.requests) == 1)
+        await give(here, BLOCK)
+    agent.go.set()
+    async with running(tmp_path / "p.db", world, agent=agent, worker="w2") as here:
+
+        async def is_over() -> bool:
+            return bool(await here.rows("SELECT 1 FROM turns WHERE state = 'failed'"))
+
+        await until(is_over)
+        assert (await here.rows("SELECT error FROM turns"))[0][0] == f"not resumed: {BLOCKED}"
+        await here.settled()
+        assert len(agent.requests) == 1
+        assert texts.GIVEN_UP not in [shown.text for shown in chat.shown]
