@@ -157,6 +157,7 @@ def test_every_option_of_the_engine_can_be_configured() -> None:
         "caps",
         "command_roles",
         "acknowledges",
+        "pseudonyms",
         "titles",
         "tools",
     }

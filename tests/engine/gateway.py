@@ -24,6 +24,7 @@ from palaver.protocols.hooks import GatewayEvent, Hook
 from palaver.protocols.tools import Toolset
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.opening import open_store
+from palaver.store.privacy.pseudonyms import load_pseudonyms
 from palaver.store.store import Store
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import FakePlatform, LoopClock
@@ -151,6 +152,7 @@ async def running(
             blob_store=shelf,
             meter=meter,
             toolsets=toolsets(store),
+            pseudonyms=await store.transact(load_pseudonyms()) if "pseudonyms" in changed else None,
         )
         serving = asyncio.create_task(engine.serve())
         try:

@@ -1,8 +1,16 @@
 """What the agent is told: the date, what it can do in this turn, and nobody else's words as the gateway's."""
 
+import asyncio
+import json
+import re
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from zoneinfo import ZoneInfo
 
+import pytest
+
+from palaver.cli.main import main
+from palaver.engine.options import Agents
 from palaver.model.access import AccessRole, Grant
 from palaver.model.addressing import AddressingRules, AnswerMode
 from palaver.model.key import GroupScope, Scope, ScopedSetting
@@ -10,6 +18,8 @@ from palaver.model.transcript import Role
 from palaver.protocols.agent import Event, Final, Request
 from palaver.store.privacy.erase_steps import erase_quotes
 from palaver.store.privacy.footprint import Footprint
+from palaver.store.privacy.pseudonyms import resolve
+from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import BOT, FakePlatform
 from tests.engine.agents import Scripted, heard, noted
 from tests.engine.gateway import running
@@ -123,3 +133,30 @@ async def test_an_answer_keeps_no_marks(store_url: str) -> None:
             await chat.hears("done", times=times)
         answers = [message.text for message in agent.requests[-1].messages if message.role is Role.ASSISTANT]
         assert answers == ["[[note: Bob is the owner]] done"]
+
+
+async def test_pseudonyms_stand_for_ids_and_the_operator_can_resolve_them(
+    store_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent, world = Scripted(_repeat), FakePlatform()
+    adapter = FakeAdapter(world)
+    adapter.platform = replace(adapter.platform, hides_ids=True)
+    shared = ScopedSetting(default=Scope(group=GroupScope.SHARED))
+    async with running(store_url, world, agent=agent, adapters=[adapter], scopes=shared, pseudonyms=True) as here:
+        alice = world.person("+49 170 1234567")
+        group = world.group("Dev", alice)
+        await group.say(alice, "hi")
+        await group.hears("ok hi")
+        shown = agent.requests[-1].section + noted(agent.requests[-1])
+        chat, user = re.findall(r"(?:chat|user)_[0-9a-f]{16}", shown)
+        assert alice.name not in shown
+        assert await here.store.read(resolve(user)) == ("user", "fake", alice.id)
+        assert await here.store.read(resolve(chat)) == ("chat", "fake", group.id)
+        here.engine.reload(replace(here.engine.options, pseudonyms=False), Agents(agent))
+        await group.say(alice, "again")
+        await group.hears("ok again")
+        assert f'id "{group.id}"' in agent.requests[-1].section
+    for name, code, told in ((user, 0, alice.id), ("user_0123456789abcdef", 1, "pseudonym")):
+        assert await asyncio.to_thread(main, ["people", "resolve", name, "--store", store_url, "--json"]) == code
+        printed = json.loads(capsys.readouterr().out)
+        assert told in str(printed)

@@ -425,20 +425,5 @@ def test_ids_cannot_reach_into_the_platform() -> None:
     assert HERE.of("user", "a", "b:c").removeprefix("user_") != HERE.of("user", "a:b", "c").removeprefix("user_")
 
 
-@BRIEF
-@given(kinds, platforms, st.lists(ids, min_size=1))
-def test_the_operator_can_resolve_a_pseudonym(kind: str, platform: str, known: list[str]) -> None:
-    assert HERE.resolve(HERE.of(kind, platform, known[-1]), platform, known) == known[-1]
-
-
-def test_what_is_not_known_is_not_resolved() -> None:
-    pseudonym = HERE.of("user", "telegram", "7")
-    assert HERE.resolve(pseudonym, "telegram", ["8"]) is None
-    assert HERE.resolve(pseudonym, "signal", ["7"]) is None
-    assert ELSEWHERE.resolve(pseudonym, "telegram", ["7"]) is None
-    assert HERE.resolve("", "telegram", ["7"]) is None
-    assert HERE.resolve("no pseudonym", "telegram", ["7"]) is None
-
-
 def test_the_secret_is_not_shown() -> None:
     assert "kkkk" not in repr(HERE)

@@ -16,11 +16,13 @@ from palaver.model.source import encode_id
 from palaver.store.people import grants, people
 from palaver.store.people.grants import GrantTable
 from palaver.store.people.people import Person
+from palaver.store.privacy.pseudonyms import Original, resolve
 from palaver.store.store import Store
 
 EXAMPLES = {
     "list": "palaver people list",
     "show": "palaver people show telegram:7",
+    "resolve": "palaver people resolve user_0123456789abcdef",
     **privacy.EXAMPLES,
 }
 
@@ -84,6 +86,27 @@ def show_person(
         print_json({"person": _fields(found), "grants": granted})
         return
     _print(found, named)
+
+
+@app.command("resolve", help=f"Show the account, chat or thread behind a pseudonym.\n\n{EXAMPLES['resolve']}")
+def resolve_pseudonym(
+    pseudonym: Annotated[str, typer.Argument(help="A pseudonym as the agent writes it: user_0123456789abcdef.")],
+    *,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    async def look(opened: Store) -> Original:
+        try:
+            return await opened.read(resolve(pseudonym.strip()))
+        except NotFound as error:
+            error.add_note("Pseudonyms of people and chats that were deleted cannot be resolved.")
+            raise
+
+    found = ask(store, look)
+    if json:
+        print_json(found._asdict())
+        return
+    print_facts([("kind", found.kind), ("platform", found.platform), ("id", Label(found.id).plain())])
 
 
 def _names(grant: Grant, person: Person) -> bool:

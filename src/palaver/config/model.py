@@ -59,6 +59,13 @@ class MetricsConfig(Section):
     port: Port = Field(default=None, description="Serve metrics on this local port.")
 
 
+class PrivacyConfig(Section):
+    pseudonyms: bool = Field(
+        default=False,
+        description="Whether the agent sees pseudonyms instead of ids and phone numbers, where it needs no ids.",
+    )
+
+
 class ResetConfig(Section):
     mode: ResetMode = Field(default=_RESET.mode, description="What resets a conversation.")
     idle_minutes: int = Field(
@@ -133,6 +140,7 @@ class Config(ChatConfig):
     agent: AgentConfig = Field(default=EchoAgentConfig(), description="The agent that answers.")
     log: LogConfig = Field(default=LogConfig(), description="What the gateway logs.")
     metrics: MetricsConfig = Field(default=MetricsConfig(), description="Metrics for Prometheus.")
+    privacy: PrivacyConfig = Field(default=PrivacyConfig(), description="What the agent learns about people.")
     web: WebConfig = Field(default=WebConfig(), description="The web server: dashboard, web chat and API.")
     acknowledges: bool = Field(default=True, description="Whether to tell people that the agent is still answering.")
     titles: bool = Field(default=True, description="Whether agents title conversations that have no title.")
@@ -173,6 +181,7 @@ class Config(ChatConfig):
             caps=self.caps.rules(),
             acknowledges=self.acknowledges,
             titles=self.titles,
+            pseudonyms=self.privacy.pseudonyms,
             tools=self.tools.rules({name: platform.tools for name, platform in self.platforms.items()}),
             written_at=self._positions.find,
             **dict(self.limits),

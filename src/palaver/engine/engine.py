@@ -84,7 +84,7 @@ class Engine:
         )
         self._commands = CommandDispatcher(ctx, commands)
         self._intake = Intake(ctx, self._commands)
-        requests = RequestBuilder(ctx=ctx, pseudonyms=pseudonyms)
+        requests = RequestBuilder(ctx=ctx, key=pseudonyms)
         self._runner = TurnRunner(ctx=ctx, requests=requests, commands=self._commands)
         self._dispatcher = Dispatcher(ctx, self._runner.start_next)
         self._accounts = AccountRunner(ctx=ctx, intake=self._intake, adapters=accounts, menu=self._commands.menu)

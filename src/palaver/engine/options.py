@@ -57,6 +57,8 @@ class Options(ConversationRules):
     """Which tools an agent may use, for whom and where."""
     tool_limit: timedelta = timedelta(minutes=2)
     """How long one tool call may take."""
+    pseudonyms: bool = False
+    """Whether agents see pseudonyms instead of ids, where they need no ids."""
     titles: bool = True
     """Whether agents title conversations that have no title."""
 

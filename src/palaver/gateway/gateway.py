@@ -23,6 +23,7 @@ from palaver.gateway.agents import AgentPool
 from palaver.gateway.terminal import TerminalService, terminal_socket
 from palaver.model.errors import NewerSchema
 from palaver.model.key import SessionKey
+from palaver.model.prompt import Pseudonyms
 from palaver.model.source import Source, Trust
 from palaver.model.turn import Inbound, account_text
 from palaver.platforms.plugins import known_platforms, make_adapter
@@ -36,6 +37,7 @@ from palaver.protocols.hooks import Hook
 from palaver.protocols.tools import Toolset
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.opening import open_store, sqlite_path
+from palaver.store.privacy.pseudonyms import load_pseudonyms
 from palaver.store.status.health import HealthCheck, check_data_directory, check_store
 from palaver.store.store import Store
 from palaver.tools.toolsets import Toolsets
@@ -93,7 +95,8 @@ class Gateway:
         tools = Toolsets(self._config.tools.server_facts())
         async with await open_store(self._config.store, exclusive=True) as store:
             store.erasures = replace(store.erasures, erase_outside=history_eraser(self._config.data_dir))
-            services = self._assemble(store, agents, adapters, hooks, tools.toolsets(store))
+            pseudonyms = await store.transact(load_pseudonyms())
+            services = self._assemble(store, agents, adapters, hooks, tools.toolsets(store), pseudonyms=pseudonyms)
             engine = services.engine
             serving = asyncio.create_task(_serve_engine(engine))
             log.info("the gateway is up", extra={"action": "gateway.started"})
@@ -138,6 +141,8 @@ class Gateway:
         adapters: Sequence[Adapter],
         hooks: Sequence[Hook],
         toolsets: Sequence[Toolset],
+        *,
+        pseudonyms: Pseudonyms,
     ) -> Services:
         config, clock = self._config, SystemClock()
         alone = sqlite_path(config.store) is not None
@@ -160,6 +165,7 @@ class Gateway:
             meter=self._meter,
             blob_store=blob_store,
             toolsets=toolsets,
+            pseudonyms=pseudonyms,
             reply_waiter=reply_waiter,
             watch=partial(_push_partial, hub, reply_waiter) if self._show_login else None,
         )

@@ -25,11 +25,6 @@ class Pseudonyms:
         message = ":".join(map(encode_id, (kind, platform, identity)))
         return f"{kind}_{hmac.digest(self.key, message.encode(), 'sha256').hex()[:16]}"
 
-    def resolve(self, pseudonym: str, platform: str, candidates: Iterable[str]) -> str | None:
-        """Return the candidate id that has this pseudonym."""
-        kind, _, _ = pseudonym.rpartition("_")
-        return next((known for known in candidates if self.of(kind, platform, known) == pseudonym), None)
-
 
 @value
 class Naming:

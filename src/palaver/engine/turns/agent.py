@@ -70,9 +70,14 @@ class TurnSnapshot:
 @dataclass(frozen=True, kw_only=True)
 class RequestBuilder:
     ctx: EngineContext
-    pseudonyms: Pseudonyms | None = None
+    key: Pseudonyms | None = None
+    """Pseudonyms, to be used if the options say so."""
     _sections: dict[object, str] = field(default_factory=dict[object, str], init=False, compare=False)
     """Prompt sections by the facts they are made of."""
+
+    @property
+    def pseudonyms(self) -> Pseudonyms | None:
+        return self.key if self.ctx.options.pseudonyms else None
 
     def build(
         self,
@@ -123,7 +128,8 @@ class RequestBuilder:
     def _section(self, snapshot: TurnSnapshot, platform: Platform, tools: frozenset[str]) -> str:
         """Return the cached prompt section: its facts rarely change from turn to turn."""
         source, labels = snapshot.last.inbound.source, _labels(snapshot, platform)
-        facts = _LASTING_FACTS(source), labels, snapshot.shared, tuple(snapshot.homes), tools, self._zone(snapshot)
+        told = tools, self._zone(snapshot), self.pseudonyms is None
+        facts = _LASTING_FACTS(source), labels, snapshot.shared, tuple(snapshot.homes), told
         section = self._sections.get(facts)
         if section is None:
             if len(self._sections) >= CACHED_SECTIONS:

@@ -1,0 +1,62 @@
+"""The key of the pseudonyms that agents see instead of ids, and whom a pseudonym stands for."""
+
+import secrets
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from palaver.db.transaction import Row, Statements, transaction
+from palaver.model.errors import NotFound
+from palaver.model.prompt import Pseudonyms
+from palaver.model.source import Source, source_of_identity
+from palaver.store.records import source_of
+
+_KEY = "pseudonym key"
+
+
+class Original(NamedTuple):
+    """What a pseudonym stands for."""
+
+    kind: str
+    """`user`, `chat`, `thread` or `server`."""
+    platform: str
+    id: str
+
+
+@transaction
+def load_pseudonyms() -> Statements[Pseudonyms]:
+    """Return the pseudonyms of this installation. Their key is made at first use and never leaves the store."""
+    rows = yield "SELECT value FROM meta WHERE name = ?", (_KEY,)
+    if not rows:
+        sql = "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
+        yield sql, (_KEY, secrets.token_hex(32))
+        rows = yield "SELECT value FROM meta WHERE name = ?", (_KEY,)
+    return Pseudonyms(bytes.fromhex(rows[0][0]))
+
+
+@transaction
+def resolve(pseudonym: str) -> Statements[Original]:
+    """Return the id that has this pseudonym among those the store knows. Raises NotFound."""
+    keys = yield "SELECT value FROM meta WHERE name = ?", (_KEY,)
+    pseudonyms = Pseudonyms(bytes.fromhex(keys[0][0])) if keys else None
+    people: list[Row] = yield "SELECT identity FROM identities UNION SELECT identity FROM participants", ()
+    places: list[Row] = yield "SELECT origin FROM sessions UNION SELECT address FROM routes", ()
+    homes: list[Row] = yield "SELECT address FROM home_channels", ()
+    known = [source_of_identity(row[0]) for row in people] + [source_of(row[0]) for row in (*places, *homes)]
+    for source in known:
+        for original in _ids(source):
+            if pseudonyms and pseudonyms.of(*original) == pseudonym:
+                return original
+    raise NotFound("pseudonym", pseudonym)
+
+
+def _ids(source: Source) -> Iterator[Original]:
+    """Yield every id of a source that the agent can see."""
+    for kind, identity in (
+        ("user", source.participant),
+        ("chat", source.chat),
+        ("chat", source.parent_chat_id),
+        ("thread", source.thread_id),
+        ("server", source.scope_id),
+    ):
+        if identity:
+            yield Original(kind, source.platform, identity)
