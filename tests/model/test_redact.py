@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from palaver.model.redact import redact
+from palaver.model.redact import _PREFIXES, redact  # pyright: ignore[reportPrivateUsage]
 
 ALNUM = "".join(sorted(set(string.ascii_letters + string.digits) - {"x", "X"}))
 HEX = "0123456789abcdef"
@@ -69,6 +69,15 @@ TOKENS = {
     "tailscale key": made("ts", "key-auth-", chars(17), "-", chars(32)),
     "vault token": made("hv", "s.", chars(24)),
     "age key": made("AGE-SECRET", "-KEY-1", chars(58, string.ascii_uppercase + string.digits)),
+    "azure secret": made(chars(3), "8Q~", chars(34)),
+    "password hash": st.one_of(
+        made("$6$", chars(8), "$", chars(86, ALNUM + "./")),
+        made("$2b$", "12$", chars(53, ALNUM + "./")),
+        made("$y$j9T$", chars(22), "$", chars(43, ALNUM + "./")),
+        made("$1$", chars(8), "$", chars(22, ALNUM + "./")),
+        made("$argon2id$v=19$m=65536,t=3,p=4$", chars(22), "$", chars(43, ALNUM + "+/")),
+    ),
+    "token": made(st.sampled_from(_PREFIXES), "7", chars(24)),
     "jwt": made("ey", "J", chars(20), ".ey", "J", chars(40), ".", chars(43)),
 }
 SHAPED = made(chars(5, string.ascii_letters), chars(3, string.digits), chars(8))
@@ -133,6 +142,23 @@ ASSIGNED = {
     "default login joe password {}": FEW,
     "https://joe:{}@example.com/x": FEW,
     '{{"api_key":"{}"}}': FEW,
+    "aws_session_token = {}==": chars(160, ALNUM + "/+"),
+    "[default]\naws_session_token={}": chars(160, "bcdfghjk/+"),
+    '"SessionToken": "{}="': chars(160, ALNUM + "/+"),
+    "users:\n- user:\n    client-key-data: {}==": chars(200),
+    "root:$6$rounds=5000$salt$" + "{}:19000:0:99999:7:::": chars(86, ALNUM + "./"),
+    "Passwort: {}": FEW,
+    "  Kennwort = {}": SHAPED,
+    "mot de passe : {}": SHAPED,
+    "Contraseña: {}": FEW,
+    "senha={}": FEW,
+    "Wachtwoord: {}": FEW,
+    "hasło: {}": FEW,
+    "Lösenord: {}": FEW,
+    "Пароль: {}": FEW,
+    "密码：{}": SHAPED,
+    "パスワード: {}": FEW,
+    "비밀번호: {}": FEW,
 }
 SURROUNDINGS = st.text(alphabet=" \n\t.,;:()<>\"'é漢a0", max_size=20)
 
@@ -257,6 +283,12 @@ ORDINARY = [
     "use --password or --token - both work",
     "git push -u origin main",
     "bearer bonds were common",
+    "Passwort: falsch",
+    "Das Passwort: siehe Wiki",
+    "Mein Passwort ist lang.",
+    "echo $1 $2 and $6$7",
+    "rubygems_are_kept_in_a_folder and figd_export_of_all_names",
+    "the senhas and contraseñas of others",
 ]
 
 
@@ -352,6 +384,7 @@ def test_what_is_redacted_needs_no_more_redaction(text: str) -> None:
 
 
 HOSTILE = [
+    *("$6$", "$argon2id$", "session_token=", "key-data: ", "aQ~", "A3-", "密", "contrase"),
     *("a", "1", " ", "token=", "eyJ", "://a:", "-----BEGIN PRIVATE KEY-----\n", "--", 'password="', 'password: "a '),
     *("[a]\n", "[a]\npassword = ", "mysql ", "sshpass -p ", "machine a login ", "x-key: ", "cookie: a=", "-u a:"),
     *("M" * 24 + ".", "?token=", "<password>", "Authorization: Bearer ", " " * 999 + "password: x", "\ud800"),

@@ -10,12 +10,18 @@ Every stored text passes through here and nearly none holds a secret, so two che
 import re
 from collections.abc import Iterable, Iterator
 
-_TYPED_NAME = r"(?:pass(?:word|wd|phrase|code)|(?<=[_-])pass|pwd)"
+_TYPED_NAME = (
+    r"(?:pass(?:word|wd|phrase|code|wort)|(?<=[_-])pass|pwd|kennwort|wachtwoord|mot de passe|contrase[ñn]a|senha"
+    r"|has[łl]o|l[öo]senord|[Пп]ароль|密[码碼]|パスワード|비밀번호)"
+)
 _ISSUED_NAME = (
     r"(?:(?:api|access|secret|private|signing|encryption|account|shared|master|auth)[_. -]?key"
     r"|secret|token|credentials?)"
 )
-_TYPED = ("pass", "pwd")  # how a typed name starts
+_TYPED = (  # how a typed name starts
+    *("pass", "pwd", "kennwort", "wachtwoord", "mot de passe", "contrase", "senha", "has", "l\u00f6senord", "losenord"),
+    *("\u043f\u0430\u0440\u043e\u043b\u044c", "密", "パスワード", "비밀번호"),
+)
 _ISSUED = (  # how an issued name starts
     *("api", "access", "secret", "private", "signing", "encryption", "account", "shared", "master", "auth"),
     *("token", "credential"),
@@ -23,7 +29,7 @@ _ISSUED = (  # how an issued name starts
 _LOUD_NAME = r"(?:PASS(?:WORD|WD|PHRASE)?|SECRET|TOKEN|CREDENTIALS?|(?:API|ACCESS|SECRET|PRIVATE|ACCOUNT|AUTH)_?KEY)"
 _HEADER_NAME = r"(?<![\w-])(?:x-[\w-]{0,32}?(?:key|token|secret)|(?:api|access|auth|private|secret)-(?:key|token))"
 _FLAG = r"(?<![\w-])--[\w-]{0,32}?"
-_IS = r"""(?:\\?["'`]\]?)?[ \t]{0,4}(?::=|=>|[:=])[ \t]{0,4}(?!=)"""
+_IS = r"""(?:\\?["'`]\]?)?[ \t]{0,4}(?::=|=>|[:=\uff1a])[ \t]{0,4}(?!=)"""
 _KEY_OF_A_LINE = r"""^[ \t]*+(?:- )?["']?[\w.-]{0,40}?"""
 
 _QUOTED = r"""\\?["'`]((?:(?!\\?["'`])\S){4,}+)(?=\\?["'`]|\Z)"""
@@ -103,6 +109,29 @@ class _Kind:
                 end = found.end()
 
 
+# Formats that begin with a prefix of their own and go on for 20 or more characters, after published lists of secrets.
+_PREFIXES = (
+    *("A3-", "ABSK", "AKCp", "CCIPAT_", "CLOJARS_", "EZAK", "EZTK", "FLWSECK-", "FLWSECK_TEST-", "HRKU-AA", "LTAI"),
+    *("NRAK-", "NRJS-", "PMAK-", "cmVmd", "dG9rO", "dp.pt.", "dp.st.", "dp.ct.", "dp.sa.", "dt0c01.", "duffel_live_"),
+    *(
+        "duffel_test_",
+        "figd_",
+        "fio-u-",
+        "fm1r_",
+        "fm2_",
+        "fo1_",
+        "glc_",
+        "glsa_",
+        "jfrt@",
+        "key_live_",
+        "nvapi-",
+        "oy2",
+    ),
+    *("p8e-", "pat-eu1-", "pat-na1-", "phc_", "phx_", "pnu_", "pscale_oauth_", "pscale_pw_", "pscale_tkn_"),
+    *("pul-", "rdme_", "rk_prod_", "rubygems_", "sbp_", "sgp_", "sha256~", "shippo_live_", "shippo_test_"),
+    *("sk_prod_", "tfp_", "tvly-", "waka_", "xau_", "xkeysib-", "xsmtpsib-", "rnd_"),
+)
+
 # Each of these contains 20 or more letters, digits, `_`, `-`, `+` and `/` in a row: see `_has_long_run`.
 _FORMATS = (
     _Kind("private key", _PEM_KEY, "-----begin "),
@@ -112,6 +141,24 @@ _FORMATS = (
         r"(?<![A-Za-z0-9])(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])",
         *("akia", "asia", "abia", "acca"),
     ),
+    _Kind(
+        "aws session token",
+        r"""(?i:session_?token)["']?[ \t]{0,8}[:=][ \t]{0,8}["']?([A-Za-z0-9/+]{40,}+={0,2})""",
+        *("session_token", "sessiontoken"),
+    ),
+    _Kind("private key", r"""(?i:key-data)["']?:[ \t]{0,8}["']?([A-Za-z0-9+/]{40,}+={0,2})""", "key-data"),
+    _Kind(
+        "password hash",
+        r"(?<![\w$])\$(?:[1567y]|2[abxy]?|gy|apr1|sha1|scrypt|argon2(?:id?|d)|pbkdf2[a-z0-9-]{0,16})"
+        r"\$(?=[^\s:$]{0,64}\$?[./\w=,+$-]{20})[./\w=,+$-]{24,}+",
+        *("$1$", "$2", "$5$", "$6$", "$7$", "$y$", "$gy$", "$apr1$", "$sha1$", "$scrypt$", "$argon2", "$pbkdf2"),
+    ),
+    _Kind(
+        "token",
+        rf"(?<![\w-])(?:{'|'.join(map(re.escape, _PREFIXES))})(?=[\w.+/=~-]{{0,64}}?\d)[\w.+/=~-]{{20,}}+",
+        *map(str.lower, _PREFIXES),
+    ),
+    _Kind("azure secret", r"(?<![\w~.-])[\w~.]{3}\dQ~[\w~.-]{31,34}(?![\w~.-])", "q~", anywhere=True),
     _Kind("aws secret", r"(?i:secret_?access_?key)\W{1,6}([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])", "secret"),
     _Kind("github token", r"gh[pousr]_\w{36,}+|github_pat_\w{22,}+", "gh", "github_pat_"),
     _Kind("gitlab token", r"gl(?:pat|dt|rt|rtr|cbt|ptt|ft|imt|agent|soat|oas|ffct|wt)-[\w-]{20,}+(?:\.\w++)*+", "gl"),
@@ -233,6 +280,7 @@ _PLACEHOLDER = re.compile(
     | str(?:ing)? | secret_?str | bytes | text | char | varchar | int(?:eger)? | number | bool(?:ean)? | any | object
     | none | null | nil | true | false | undefined | unset | required | optional | missing | needed | prompt | todo
     | (?:invalid|incorrect|wrong|valid|expired|changed|updated|forgotten|denied|accepted|rejected|enabled|disabled)[.!]?
+    | falsch\w* | ungültig\w* | erforderlich | vergessen | siehe
     | bearer | basic | digest | authenticat\w+ | include | omit | same-origin
     | (?=.*\s)[^=]*\b(?:pass\w*|token|your|please|enter|must|should|cannot|can't|is|are|too|forgot\w*|required)\b[^=]*
     """,
@@ -242,7 +290,7 @@ _PLACEHOLDER = re.compile(
 
 def redact(text: str) -> str:
     """Replace every recognised secret with a marker such as `[redacted: aws key]`."""
-    if _has_long_run(text):
+    if "$" in text or _has_long_run(text):
         text = _redact_kinds(_FORMATS, text)
     if _has_assignment(text):
         text = _redact_kinds(_NAMED, text)
@@ -259,7 +307,24 @@ def _has_long_run(text: str) -> bool:
 
 _NAME_ENDS = (
     *("word", "sswd", "rase", "code", "pass", "pwd", "key", "oken", "cret", "tial", "ials", "okie", "zation"),
-    *("sig", "ture"),
+    *(
+        "sig",
+        "ture",
+        "wort",
+        "oord",
+        "asse",
+        "seña",
+        "sena",
+        "enha",
+        "asło",
+        "aslo",
+        "nord",
+        "оль",
+        "码",
+        "碼",
+        "ワード",
+        "번호",
+    ),
 )
 _GAPS = ("", r"""["'`\s]""")
 _WIDE_GAPS = (r"""["'`\\\s]["'`\]\s]""", r"""["'`]\]\s""")
@@ -270,6 +335,7 @@ _ASSIGNMENTS = tuple(  # Each pattern begins with a fixed character, which is fo
     (separator, re.compile(pattern))
     for separator, pattern in (
         (":", rf":(?:(?i:{_AFTER_A_NAME})|//[^\s/]{{1,513}}@)"),
+        ("\uff1a", rf"\uff1a(?i:{_AFTER_A_NAME})"),
         ("=", rf"=(?i:{_AFTER_A_NAME})"),
         (">", rf">(?i:{_AFTER_A_NAME})"),
         ("-", r"-(?<![\w-]-)(?:-[A-Za-z]|[pu])"),
