@@ -80,6 +80,32 @@ async def test_the_end_of_a_session_is_told_again_until_the_hook_takes_it(tmp_pa
         assert EventKind.SESSION_ENDED in [happening.kind for happening in here.happened]
 
 
+async def test_a_hook_that_took_the_end_is_not_told_again_because_another_failed(store_url: str) -> None:
+    clock, took, failed = MovableClock(), list[str | None](), list[str | None]()
+
+    async def takes(happening: GatewayEvent) -> None:
+        if happening.kind is EventKind.SESSION_FINALISED:
+            took.append(happening.session)
+
+    async def fails(happening: GatewayEvent) -> None:
+        if happening.kind is EventKind.SESSION_FINALISED:
+            failed.append(happening.session)
+            raise ValueError
+
+    async with running(store_url, clock=clock, resets=IDLE, sweep_every=OFTEN, hooks=(fails, takes)) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        await chat.hears("hello")
+        clock.later(hours=2)
+
+        async def is_finalised() -> bool:
+            return bool(await here.rows("SELECT 1 FROM sessions WHERE finalised IS NOT NULL"))
+
+        await until(is_finalised)
+        assert (len(failed), len(took)) == (3, 1)
+
+
 async def test_a_hook_that_never_takes_it_is_asked_three_times_over_restarts(tmp_path: Path) -> None:
     clock, world = MovableClock(), FakePlatform()
     tries: list[str | None] = []

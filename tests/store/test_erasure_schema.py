@@ -63,6 +63,7 @@ WITHOUT_CONTENT = [
     "pairings.code_hash",
     "pairings.platform",
     "sessions.end_reason",
+    "sessions.finalised_by",
     "sessions.id",
     "sessions.override",
     "sessions.parent",

@@ -11,7 +11,7 @@ from palaver.store.conversations import expiry, history, sessions
 from palaver.store.queue import turn_control, turns
 from palaver.store.results import Opening
 from palaver.store.store import Store
-from tests.store.world import IDLE_HOUR, LEASE, NEVER, NOON, OPERATOR, World, dm, key_of, rules
+from tests.store.world import IDLE_HOUR, LEASE, NOON, OPERATOR, World, dm, key_of, rules
 
 RULE = IDLE_HOUR.reset_rule(dm())
 
@@ -131,10 +131,10 @@ async def owed(world: World) -> list[str]:
 async def test_hooks_are_owed_to_what_has_ended_until_they_were_told(world: World) -> None:
     session = await ended_one(world)
     assert await owed(world) == [session.id]
-    assert await world.store.transact(expiry.count_finalise_try(session, world.now, tries=3))
+    assert await world.store.transact(expiry.count_finalise_try(session, world.now, tries=3)) == set()
     await world.store.transact(expiry.mark_finalised(session, world.now, done=True, tries=3))
     assert await owed(world) == []
-    assert not await world.store.transact(expiry.count_finalise_try(session, world.now, tries=3))
+    assert await world.store.transact(expiry.count_finalise_try(session, world.now, tries=3)) is None
 
 
 @pytest.mark.parametrize("dies", [False, True])
@@ -142,68 +142,18 @@ async def test_hooks_that_fail_are_tried_so_often_and_no_more_also_by_ones_that_
     session = await ended_one(world)
     for _ in range(3):
         assert await owed(world) == [session.id]
-        assert await world.store.transact(expiry.count_finalise_try(session, world.now, tries=3))
+        assert await world.store.transact(expiry.count_finalise_try(session, world.now, tries=3)) == set()
         if not dies:
             await world.store.transact(expiry.mark_finalised(session, world.now, done=False, tries=3))
-    assert not await world.store.transact(expiry.count_finalise_try(session, world.now, tries=3))
+    assert await world.store.transact(expiry.count_finalise_try(session, world.now, tries=3)) is None
     assert await owed(world) == []
 
 
 async def test_what_was_taken_up_again_meanwhile_and_ended_anew_is_owed_its_hooks_anew(world: World) -> None:
     session = await ended_one(world)
-    assert await world.store.transact(expiry.count_finalise_try(session, world.now, tries=3))
+    assert await world.store.transact(expiry.count_finalise_try(session, world.now, tries=3)) == set()
     assert await world.store.transact(history.back(key_of(dm()), world.now, principal=OPERATOR))
     world.later(minutes=1)
     await world.store.transact(sessions.end(session.number, EndReason.IDLE, world.now))
     await world.store.transact(expiry.mark_finalised(session, world.now, done=True, tries=3))
     assert await owed(world) == [session.id]
-
-
-async def drop(world: World) -> int:
-    before = world.now - timedelta(days=90)
-    found = await world.store.read(expiry.list_unused_routes(NOON, before, 10))
-    dropped = [await world.store.transact(expiry.drop_route(key_of(dm()), before, world.now)) for _ in range(2)]
-    assert dropped == [bool(found), False]
-    return len(found)
-
-
-async def test_a_route_that_nobody_uses_is_dropped_and_what_was_said_stays(world: World) -> None:
-    session = await open_one(world)
-    world.later(days=89)
-    assert await drop(world) == 0
-    world.later(days=2)
-    assert await drop(world) == 1
-    assert await world.texts(session.id) == ["hello", "yes"]
-    assert (await world.store.read(sessions.get(session.number))).end_reason is EndReason.EXPIRED
-    opened = await world.store.transact(sessions.open_session(key_of(dm()), dm(), world.now, NEVER.reset_rule(dm())))
-    assert (opened.opening, opened.reason, opened.before) == (Opening.RESET, EndReason.EXPIRED, session.id)
-    assert not opened.is_first_contact
-    undone = await world.store.transact(history.back(key_of(dm()), world.now, principal=OPERATOR))
-    assert undone
-    assert undone.session == session.id
-
-
-async def test_what_had_before_its_route_was_dropped_is_not_forgotten_either(world: World) -> None:
-    session = await open_one(world)
-    await world.store.transact(sessions.end(session.number, EndReason.IDLE, world.now))
-    world.later(days=91)
-    assert await drop(world) == 1
-    undone = await world.store.transact(history.back(key_of(dm()), world.now, principal=OPERATOR))
-    assert undone
-    assert undone.session == session.id
-
-
-async def test_what_somebody_gave_up_does_not_come_back_when_its_route_is_dropped(world: World) -> None:
-    session = await open_one(world)
-    await world.store.transact(sessions.end(session.number, EndReason.RESET, world.now))
-    world.later(days=91)
-    assert await drop(world) == 1
-    opened = await world.store.transact(sessions.open_session(key_of(dm()), dm(), world.now, NEVER.reset_rule(dm())))
-    assert opened.opening is Opening.CREATED
-
-
-async def test_a_conversation_in_a_turn_keeps_its_route(world: World) -> None:
-    await world.say("hello")
-    await world.begin()
-    world.later(days=100)
-    assert await drop(world) == 0

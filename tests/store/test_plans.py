@@ -24,7 +24,6 @@ ASKED = {
     "claim for several": outbox.claim("w1", NOON, LEASE, accounts=["telegram:b", "web:"]),
     "hasten": outbox.make_due_now("telegram", "b", "7", NOON),
     "silent": expiry.list_idle(NOON - timedelta(hours=1), NOON, None, 100),
-    "unused": expiry.list_unused_routes(NOON - timedelta(hours=1), NOON, 100),
     "routed": sessions.routed_session(key_of(dm("9"))),
     "titled": sessions.create(key_of(dm("9")), dm("9"), NOON, title="Plans"),
     "newest": undo_log.latest(key_of(dm("9")), 1, *OperationKind),

@@ -67,9 +67,6 @@ class LimitsConfig(Section):
     lease: Duration = _limit("lease", "Take over the work of a dead worker after this long.", ge=_SECOND, le=_DAY)
     poll: Duration = _limit("poll", "Look for work this often in case a wake-up is missed.", ge=_BLINK, le=_DAY)
     sweep_every: Duration = _limit("sweep_every", "Look for expired conversations this often.", ge=_SECOND, le=_DAY)
-    route_limit: Duration = _limit(
-        "route_limit", "Keep the settings of an unused chat for this long.", ge=_DAY, le=100 * _YEAR
-    )
     crash_window: Duration = _limit(
         "crash_window", "Count starts within this time as one crash loop.", ge=_SECOND, le=_DAY
     )

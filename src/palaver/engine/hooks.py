@@ -3,7 +3,8 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -106,10 +107,10 @@ class Hooks:
     def __init__(
         self, hooks: Sequence[Hook] = (), meter: Meter | None = None, watch: PartialAnswerListener | None = None
     ) -> None:
-        self._hooks = tuple(hooks)
+        self._hooks = dict(zip(_hook_names(hooks), hooks, strict=True))
         self.watch = watch
         self._meter = meter or NoMeter()
-        self._tasks: set[asyncio.Task[bool]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def are_registered(self) -> bool:
@@ -118,19 +119,24 @@ class Hooks:
     def tell(self, event: GatewayEvent) -> None:
         """Call the hooks in the background, so that a slow one delays nothing."""
         if self._hooks:
-            task = asyncio.create_task(self.call_all(event))
+            task = asyncio.create_task(self._call_all(event))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def call_all(self, event: GatewayEvent) -> bool:
-        """Call the hooks and return whether all succeeded."""
-        return all([await self._call(hook, event) for hook in self._hooks])
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self._hooks)
 
-    async def _call(self, hook: Hook, event: GatewayEvent) -> bool:
+    async def _call_all(self, event: GatewayEvent) -> None:
+        for name in self._hooks:
+            await self.call(name, event)
+
+    async def call(self, name: str, event: GatewayEvent) -> bool:
+        """Call one hook and return whether it succeeded."""
         try:
             async with asyncio.timeout(HOOK_TIMEOUT_SECONDS):
                 with contain_cancellation():
-                    await hook(event)
+                    await self._hooks[name](event)
         except Exception as error:  # noqa: BLE001 - no error of a hook may reach the engine
             log_error(log, "a hook failed", error, {"action": "hook.failed", "kind": event.kind.value})
             self._meter.count("hooks_failed")
@@ -143,6 +149,18 @@ class Hooks:
     def abandon(self) -> None:
         for task in self._tasks:
             task.cancel()
+
+
+def _hook_names(hooks: Iterable[Hook]) -> list[str]:
+    """Name each hook as the configuration does, with a number if another has the same name."""
+    seen: Counter[str] = Counter()
+    names: list[str] = []
+    for hook in hooks:
+        path: str = getattr(hook, "__qualname__", type(hook).__qualname__)
+        name = f"{hook.__module__}:{path}"
+        seen[name] += 1
+        names.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
+    return names
 
 
 def load_hook(name: str) -> Hook:

@@ -44,8 +44,6 @@ class Maintenance:
     _scanned_until: datetime = EPOCH
     """Sessions that expired before this are ended."""
     _scanned_all_at: datetime = EPOCH
-    _routes_dropped_until: datetime = EPOCH
-    """Routes last used before this are dropped."""
 
     async def serve_heartbeat(self) -> None:
         """Extend leases and report levels, until cancelled."""
@@ -99,7 +97,7 @@ class Maintenance:
         return len(turns)
 
     async def sweep(self) -> None:
-        """End expired sessions, finalise ended ones, drop routes, forget people and sum up usage, until cancelled."""
+        """End expired sessions, finalise ended ones, forget people and sum up usage, until cancelled."""
         with self.ctx.store.listen(ERASURES) as asked:
             while True:
                 asked.clear()
@@ -108,7 +106,6 @@ class Maintenance:
                     for step in (
                         self._end_expired,
                         self._finalise,
-                        self._drop_routes,
                         self._delete_sent_codes,
                         self._sum_up_usage,
                     ):
@@ -195,17 +192,6 @@ class Maintenance:
             log.info("session expired", extra={"action": "session.expired", "session": session.id})
             self.ctx.hooks.tell(_event(EventKind.SESSION_ENDED, session, now, reason))
 
-    async def _drop_routes(self) -> None:
-        now, endings = self.ctx.clock.now(), self.ctx.store.expiry
-        before = now - self.ctx.options.route_limit
-        while page := await self.ctx.store.read(
-            endings.list_unused_routes(self._routes_dropped_until, before, PAGE_SIZE)
-        ):
-            for key, _ in page:
-                await self.ctx.store.transact(endings.drop_route(key, before, now))
-            self._routes_dropped_until = page[-1][1]
-        self._routes_dropped_until = before
-
     async def _delete_sent_codes(self) -> None:
         await self.ctx.store.transact(self.ctx.store.pairing.wipe_sent_codes())
 
@@ -232,16 +218,20 @@ class Maintenance:
                 return
             now = self.ctx.clock.now()
             event = _event(EventKind.SESSION_FINALISED, session, now, session.end_reason)
-            tries = self.ctx.store.expiry.count_finalise_try(session, now, tries=FINALISE_TRIES)
+            store, hooks = self.ctx.store, self.ctx.hooks
+            tries = store.expiry.count_finalise_try(session, now, tries=FINALISE_TRIES)
             # Use a fixed time, so that the event is sent once although hooks may be called again.
             ended = replace(event, at=session.ended or now)
-            if not await self.ctx.store.transact(with_events(tries, self.ctx.subscriptions, [ended])):
+            told = await store.transact(with_events(tries, self.ctx.subscriptions, [ended]))
+            if told is None:
                 continue
-            is_done = await self.ctx.hooks.call_all(event)
-            finalise = self.ctx.store.expiry.mark_finalised(
-                session, self.ctx.clock.now(), done=is_done, tries=FINALISE_TRIES
-            )
-            await self.ctx.store.transact(finalise)
+            for name in hooks.names - told:
+                if await hooks.call(name, event):
+                    told |= {name}
+                    await store.transact(store.expiry.record_finalised_by(session, told))
+            done = hooks.names <= told
+            finalise = store.expiry.mark_finalised(session, self.ctx.clock.now(), done=done, tries=FINALISE_TRIES)
+            await store.transact(finalise)
 
 
 @transaction

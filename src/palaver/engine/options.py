@@ -88,7 +88,6 @@ class Options(ConversationRules):
     poll: timedelta = timedelta(seconds=5)
     """How often to look for work even without a notification."""
     sweep_every: timedelta = timedelta(minutes=1)
-    route_limit: timedelta = timedelta(days=90)
     crash_window: timedelta = timedelta(minutes=5)
     """Starts within this time of each other count as one crash loop."""
     crash_limit: int = 3

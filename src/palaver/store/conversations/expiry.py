@@ -1,15 +1,14 @@
-"""Expired sessions, finalise hooks of ended ones, and unused routes."""
+"""Expired sessions, and finalise hooks of ended ones."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from palaver.db.transaction import Lock, Statements, transaction
-from palaver.model.key import SessionKey
 from palaver.model.reset import ResetRule
 from palaver.model.session import EndReason, Session
 from palaver.store.conversations.sessions import end, open_by_key, reset_reason
 from palaver.store.conversations.visibility import select_sessions
-from palaver.store.queue.inbox import OPEN_TURN
-from palaver.store.records import instant, micros
+from palaver.store.records import from_json, json_text, micros
 
 
 @transaction
@@ -43,16 +42,29 @@ def list_unfinalised(limit: int) -> Statements[list[Session]]:
 
 
 @transaction
-def count_finalise_try(session: Session, now: datetime, *, tries: int) -> Statements[bool]:
-    """Count a try before the hooks run, so that a crash counts too. False if they are not to run."""
+def count_finalise_try(session: Session, now: datetime, *, tries: int) -> Statements[frozenset[str] | None]:
+    """Count a try before the hooks run, so that a crash counts too. Return the hooks that succeeded before.
+
+    Return None if none is to run.
+    """
     rows = yield (
         f"UPDATE sessions SET finalise_tries = finalise_tries + 1 WHERE {_THIS_ENDING} AND finalise_tries < ?"
-        " RETURNING no",
+        " RETURNING finalised_by",
         (*_ending(session), tries),
     )
     if not rows:
         yield from mark_finalised(session, now, done=False, tries=tries)
-    return bool(rows)
+        return None
+    return frozenset(from_json(rows[0][0] or "[]"))
+
+
+@transaction
+def record_finalised_by(session: Session, hooks: Iterable[str]) -> Statements[None]:
+    """Record which hooks succeeded: they are not called again for this ending."""
+    yield (
+        f"UPDATE sessions SET finalised_by = ? WHERE {_THIS_ENDING}",
+        (json_text(sorted(hooks)), *_ending(session)),
+    )
 
 
 @transaction
@@ -70,35 +82,3 @@ _THIS_ENDING = "no = ? AND ended = ? AND finalised IS NULL"
 
 def _ending(session: Session) -> tuple[int, int | None]:
     return session.number, session.ended and micros(session.ended)
-
-
-_IN_NO_TURN = f"NOT EXISTS (SELECT 1 FROM turns t WHERE t.key = r.key AND t.state IN {OPEN_TURN})"
-
-
-@transaction
-def list_unused_routes(since: datetime, until: datetime, limit: int) -> Statements[list[tuple[SessionKey, datetime]]]:
-    """List keys whose routed session was last used between these times, with that time, oldest first."""
-    rows = yield (
-        "SELECT r.key, s.last_active FROM sessions s JOIN routes r ON r.session_no = s.no"
-        f" WHERE s.last_active >= ? AND s.last_active < ? AND {_IN_NO_TURN} ORDER BY s.last_active, s.no LIMIT ?",
-        (micros(since), micros(until), limit),
-    )
-    return [(SessionKey.parse(key), instant(active)) for key, active in rows]
-
-
-@transaction
-def drop_route(key: SessionKey, before: datetime, now: datetime) -> Statements[bool]:
-    """Delete the route of a conversation that nobody used since then; its transcript stays."""
-    yield Lock(key.text)
-    # Checked under the lock: a message may have come meanwhile.
-    rows = yield (
-        "DELETE FROM routes WHERE key IN (SELECT r.key FROM routes r JOIN sessions s ON s.no = r.session_no"
-        f" WHERE r.key = ? AND s.last_active < ? AND {_IN_NO_TURN}) RETURNING session_no",
-        (key.text, micros(before)),
-    )
-    for (number,) in rows:
-        yield (
-            "UPDATE sessions SET ended = ?, end_reason = ? WHERE no = ? AND key = ? AND ended IS NULL",
-            (micros(now), EndReason.EXPIRED.value, number, key.text),
-        )
-    return bool(rows)

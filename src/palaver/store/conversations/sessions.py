@@ -265,8 +265,8 @@ def end(number: int, reason: EndReason, now: datetime) -> Statements[None]:
 def reopen(number: int, key: SessionKey, now: datetime, *, human: bool = True) -> Statements[None]:
     """Reopen a session. Returning counts as human activity, or the next message would find it idle."""
     yield (
-        "UPDATE sessions SET ended = NULL, end_reason = NULL, finalised = NULL, finalise_tries = 0, key = ?,"
-        " profile = ? WHERE no = ?",
+        "UPDATE sessions SET ended = NULL, end_reason = NULL, finalised = NULL, finalise_tries = 0,"
+        " finalised_by = NULL, key = ?, profile = ? WHERE no = ?",
         (key.text, key.profile, number),
     )
     yield from touch(number, now, human=human)
