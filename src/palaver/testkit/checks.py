@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from palaver.protocols import Label, Limits, PlatformBusy, PlatformDown, SendUnclear, TargetGone
+from palaver.protocols import Adapter, Label, Limits, PlatformBusy, PlatformDown, SendUnclear, TargetGone
 from palaver.testkit.capability_checks import CapabilityChecks
 from palaver.testkit.driver import keep_pace, run_adapter, send, skip_unless_possible, skip_without_history, to_chat
 from palaver.testkit.fake_server import FakeServer, Shown, WithEdits, WithMessageIds
@@ -36,9 +36,9 @@ class AdapterConformance(CapabilityChecks):
     hostile: Sequence[str] = _HOSTILE
     """Texts and names that must arrive unchanged. Remove only what the platform itself forbids."""
 
-    def _hostile_texts(self, fake: FakeServer) -> list[str]:
+    def _hostile_texts(self, adapter: Adapter) -> list[str]:
         """Where a message is one line, nobody can say two."""
-        one_line = fake.adapter().limits.one_line
+        one_line = adapter.limits.one_line
         return [text for text in self.hostile if not (one_line and len(text.splitlines()) > 1)]
 
     # Incoming messages
@@ -72,8 +72,8 @@ class AdapterConformance(CapabilityChecks):
         assert recorder.texts == [f"number {number}" for number in range(5)]
 
     async def test_hostile_texts_come_in_unharmed(self, fake: FakeServer) -> None:
-        async with run_adapter(fake) as (_, recorder):
-            texts = self._hostile_texts(fake)
+        async with run_adapter(fake) as (adapter, recorder):
+            texts = self._hostile_texts(adapter)
             for text in texts:
                 await fake.say(text)
             await recorder.has(len(texts))
@@ -200,7 +200,7 @@ class AdapterConformance(CapabilityChecks):
 
     async def test_hostile_texts_go_out_unharmed(self, fake: FakeServer) -> None:
         async with run_adapter(fake) as (adapter, _):
-            texts = self._hostile_texts(fake)
+            texts = self._hostile_texts(adapter)
             for text in texts:
                 await send(adapter, fake, text)
         assert [shown.text for shown in await fake.shown()] == texts
