@@ -70,7 +70,7 @@ def test_a_chat_is_attached_to_a_conversation_of_another(place: Place) -> None:
     assert done.stdout.splitlines()[-1] == "You said: from the second"
     assert "2 turns" in place.run("chat", "-m", "/status").stdout
     why = place.run("explain", "key", "--platform", "terminal", "--chat", "second").stdout
-    assert why.splitlines()[-1].startswith("goes to  agent:main:terminal:dm:main (this chat is attached to it")
+    assert "\ngoes to  agent:main:terminal:dm:main (this chat is attached to it" in why
     assert "goes to" not in place.run("explain", "key", "--platform", "terminal", "--chat", "main").stdout
     for chat in ("main", "second"):
         done = place.run("chat", "--chat", chat, "--attach", "Plans", "-m", "again")

@@ -1,13 +1,21 @@
 """`palaver explain` from the outside: what it prints, and how it refuses."""
 
+import asyncio
 import json
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from palaver import __version__
+from palaver.cli import shared_options
 from palaver.cli.main import main
+from palaver.model.source import Source
+from palaver.store.opening import open_store
+from palaver.store.people import aliases
+from tests.store.world import NOON, World, dm
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +32,7 @@ def test_a_store_that_cannot_be_asked_keeps_nothing_from_being_explained(
     assert main(["explain", "key", "--platform", "telegram", "--chat", "7"]) == 0
     printed = capsys.readouterr()
     assert printed.out.startswith("agent:main:telegram:dm:7\n")
-    assert printed.err.startswith("Cannot tell whether this chat is attached to another conversation: ")
+    assert "The store cannot be read, so this is what holds without it: " in printed.err
 
 
 def explain(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
@@ -56,7 +64,7 @@ def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_key_json_has_key_parts_and_shared(capsys: pytest.CaptureFixture[str]) -> None:
     found = explain(capsys, "key", "--platform", "telegram", "--kind", "group", "--chat", "-100", "--user", "7")
-    assert found.keys() == {"key", "parts", "shared", "attached_to"}
+    assert found.keys() == {"key", "parts", "shared", "attached_to", "rules", "then"}
     assert found["attached_to"] is None
     assert found["key"] == "agent:main:telegram:group:-100:user:7"
     assert found["shared"] is False
@@ -76,9 +84,9 @@ def test_every_option_reaches_the_key(capsys: pytest.CaptureFixture[str]) -> Non
     )
     assert key(capsys, "--chat", "1", "--account", "b", "--profile", "p") == "agent:p:telegram:dm:1:account:b"
     assert key(capsys, "--chat", "1", "--server", "s") == "agent:main:telegram:dm:1:scope:s"
-    assert key(capsys, "--chat", "1", "--dm-scope", "shared") == "agent:main::dm"
-    assert key(capsys, "--chat", "1", "--dm-scope", "shared", "--no-owner") == "agent:main:telegram:dm:1"
-    assert key(capsys, "--chat", "1", "--dm-scope", "per-person", "--person", "p1") == "agent:main::dm::person:p1"
+    assert key(capsys, "--chat", "1", "--dm-scope", "shared") == "agent:main:telegram:dm:1"
+    owner = explain(capsys, "key", "--platform", "terminal", "--chat", "main", "--dm-scope", "shared")
+    assert owner["key"] == "agent:main::dm"
 
 
 def test_key_for_people_shows_the_rules(capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,15 +137,15 @@ def test_reset_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_target_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert explain(capsys, "target", "telegram:-100:42,local,slack,origin,all") == {
-        "targets": [
-            {"kind": "place", "platform": "telegram", "chat": "-100", "thread": "42"},
-            {"kind": "local"},
-            {"kind": "home", "platform": "slack"},
-            {"kind": "origin"},
-            {"kind": "all"},
-        ]
-    }
+    found = explain(capsys, "target", "telegram:-100:42,local,slack,origin,all")["targets"]
+    assert [each.pop("places") for each in found] == [[]] * 5
+    assert found == [
+        {"kind": "place", "platform": "telegram", "chat": "-100", "thread": "42"},
+        {"kind": "local"},
+        {"kind": "home", "platform": "slack"},
+        {"kind": "origin"},
+        {"kind": "all"},
+    ]
 
 
 def test_schedule_json_gives_the_next_five(capsys: pytest.CaptureFixture[str]) -> None:
@@ -215,8 +223,10 @@ def test_hostile_input_is_harmless(capsys: pytest.CaptureFixture[str], hostile: 
         sentence = refusal(capsys, "explain", *args)
         assert "\x1b" not in sentence
         assert len(sentence) < 1000
-    assert main(["explain", "key", "--platform", "web", "--chat", hostile]) == 0
-    assert "\x1b" not in capsys.readouterr().out
+    assert main(["explain", "key", "--platform", "web", "--chat", hostile]) == (2 if len(hostile) > 2048 else 0)
+    printed = capsys.readouterr()
+    assert "\x1b" not in printed.out
+    assert len(printed.err) < 1000
 
 
 def test_the_rules_of_the_configuration_choose_the_profile(
@@ -228,7 +238,133 @@ def test_the_rules_of_the_configuration_choose_the_profile(
     for more, profile in (
         (["--account", "office"], "work"),
         (["--account", "helper"], "main"),
-        (["--account", "office", "--profile", "main"], "main"),
+        (["--account", "office", "--profile", "main"], "work"),
+        (["--account", "office", "--profile", "own"], "own"),
     ):
         assert main([*asked, *more]) == 0
         assert capsys.readouterr().out.startswith(f"agent:{profile}:telegram")
+
+
+CONFIGURATION = """
+scope: {group: shared}
+timezone: Asia/Tokyo
+reset:
+  mode: idle
+  idle_minutes: 60
+platforms:
+  telegram:
+    accounts: {main: {token: "1:a"}}
+    scope:
+      dm: shared
+    chats:
+      "-100":
+        scope:
+          group: per-user
+        attention: {answers: everything}
+        pairing: false
+profiles:
+  work:
+    serves:
+      - {platform: telegram, chat_id: "-200"}
+grants:
+  - {platform: telegram, user_id: "7", role: owner}
+"""
+
+
+@pytest.fixture
+def configured(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A configuration, and a store in which user 7 had an answer in session `answered` at noon."""
+    file = home / "mine.yaml"
+    file.write_text(CONFIGURATION.lstrip())
+    monkeypatch.setenv("PALAVER_CONFIG", str(file))
+    monkeypatch.setattr(shared_options, "now", lambda: NOON + timedelta(minutes=30))
+    asyncio.run(_fill(home / "palaver.db"))
+    return file
+
+
+async def _fill(file: Path) -> None:
+    async with await open_store(str(file)) as store:
+        await World(store).exchange("hello", source=replace(dm("7"), account="main"))
+        await store.transact(aliases.learn("telegram", "+7", "7", NOON))
+        home = Source(platform="telegram", account="main", chat_kind="group", chat_id="-300")
+        await store.transact(store.accounts.set_home("main", home, NOON, by="test"))
+
+
+def at(file: Path, text: str) -> str:
+    lines = file.read_text().splitlines()
+    return f"{file}:{next(number for number, line in enumerate(lines, 1) if text in line)}"
+
+
+def rules(found: Any) -> dict[str, tuple[str, str]]:
+    return {rule["name"]: (rule["value"], rule["where"]) for rule in found["rules"]}
+
+
+def test_scope_profile_and_alias_come_from_configuration_and_store(
+    configured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("key", "--platform", "telegram", "--user", "8", "--kind", "group", "--chat")
+    own = explain(capsys, *asked, "-100")
+    assert own["key"] == "agent:main:telegram:group:-100:user:8:account:main"
+    assert rules(own) == {
+        "profile": ("main", "default"),
+        "scope.group": ("per-user", at(configured, "group: per-user")),
+    }
+    routed = explain(capsys, *asked, "-200")
+    assert routed["key"] == "agent:work:telegram:group:-200:account:main"
+    assert rules(routed)["profile"] == ("work", at(configured, "-200"))
+    assert rules(routed)["scope.group"] == ("shared", at(configured, "{group: shared}"))
+    owner = explain(capsys, "key", "--platform", "telegram", "--user", "+7", "--chat", "+7")
+    assert owner["key"] == "agent:main::dm"
+    assert rules(owner)["scope.dm"] == ("shared", at(configured, "dm: shared"))
+    assert explain(capsys, "route", "--platform", "telegram", "--kind", "group", "--chat", "-200")["profile"] == "work"
+
+
+def test_access_is_what_the_gateway_decides(configured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    group = ("--kind", "group", "--chat")
+    owner = explain(capsys, "access", "telegram:+7", *group, "-100")
+    assert (owner["verdict"], owner["role"], owner["heard"]) == ("allow", "owner", "addressed")
+    assert rules(owner)["grant"] == ("allow user 7, telegram, as owner", at(configured, "role: owner"))
+    assert rules(owner)["attention.answers"] == ("everything", at(configured, "answers:"))
+    assert explain(capsys, "access", "telegram:7", *group, "-5")["heard"] == "ignored"
+    assert explain(capsys, "access", "telegram:8")["verdict"] == "pair"
+    refused = explain(capsys, "access", "telegram:8", "--chat", "-100")
+    assert (refused["verdict"], rules(refused)["pairing"]) == ("refuse", ("no", at(configured, "pairing: false")))
+    # Nobody reads what is sent to the API, so nobody there gets a code.
+    assert explain(capsys, "access", "api:8")["verdict"] == "refuse"
+
+
+@pytest.mark.usefixtures("configured")
+def test_a_message_and_a_session_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    found = explain(capsys, "key", "in:1")
+    assert (found["key"], found["then"]["key"]) == ("agent:main::dm", "agent:main:telegram:dm:7:account:main")
+    session = found["then"]["session"]
+    for name in ("m1", session):
+        assert explain(capsys, "key", name)["key"] == found["key"]
+    assert explain(capsys, "access", "in:1")["role"] == "owner"
+    assert main(["explain", "access", session]) == 0
+    assert "When in:1 arrived" in capsys.readouterr().out
+    assert main(["explain", "key", "in:99"]) == 1
+    assert "in:99" in capsys.readouterr().err
+
+
+def test_a_reset_is_explained_from_policy_zone_and_store(configured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    configured.write_text(configured.read_text().replace("      dm: shared", "      dm: per-chat"))
+    asked = ("reset", "--platform", "telegram", "--chat", "7", "--user", "7")
+    found = explain(capsys, *asked)
+    assert (found["reset"], found["opening"], found["next"]) == (None, "reused", "2026-03-01T22:00:00+09:00")
+    assert rules(found)["reset.idle_minutes"] == ("60", at(configured, "idle_minutes"))
+    later = explain(capsys, *asked, "--now", "2026-03-01T13:00:00Z")
+    assert (later["reset"], later["opening"]) == ("idle", "reset")
+    assert explain(capsys, "reset", "in:1", "--now", "2026-03-01T13:00:00Z")["reset"] == "idle"
+    held = explain(capsys, *asked, "--now", "2026-03-01T13:00:00Z", "--policy", "never")
+    assert (held["reset"], rules(held)["reset.mode"]) == (None, ("never", "this command"))
+    spoken = ("--last-active", "2026-03-01T12:00:00Z", "--now", "2026-03-01T13:00:00Z")
+    assert explain(capsys, "reset", *spoken)["boundary"] == "2026-03-01T22:00:00+09:00"
+
+
+@pytest.mark.usefixtures("configured")
+def test_targets_lead_to_home_channels_and_accounts_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    found = explain(capsys, "target", "telegram,telegram:5,slack:C1,origin,all", "--message", "in:1")["targets"]
+    chats = [[place["chat_id"] for place in each["places"]] for each in found]
+    assert chats == [["-300"], ["5"], [], ["7"], ["-300"]]
+    assert found[1]["places"][0]["account"] == "main"

@@ -1,47 +1,57 @@
-"""`palaver explain`: show how Palaver decides about keys, access, resets, targets and schedules."""
+"""`palaver explain`: show how Palaver decides about keys, routes, access, resets, targets and schedules.
+
+The gateway's own functions decide, on the configuration and the store in use.
+"""
 
 import os
+import re
+from collections.abc import Collection
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
+from zoneinfo import ZoneInfo
 
 import typer
 
-from palaver.cli.output import print_facts, print_heading, print_json, print_note, print_rows
-from palaver.cli.shared_options import Json, StoreOption, ask, store_url
-from palaver.config.loader import load
-from palaver.engine.options import Options, follow_moves
-from palaver.model.access import Access, Verdict, decide_access, describe_grant_place, describe_grantee, parse_identity
-from palaver.model.addressing import Addressing, classify_addressing
-from palaver.model.errors import BadArgument, StoreError, UnknownPlatform
-from palaver.model.key import (
-    DmScope,
-    GroupScope,
-    KeyExplanation,
-    Scope,
-    SessionKey,
-    Speaker,
-    choose_profile,
-    explain_key,
+from palaver.cli import shared_options
+from palaver.cli.explain_subject import (
+    Account,
+    Chat,
+    Kind,
+    Message,
+    Parent,
+    PlatformName,
+    Result,
+    Server,
+    TargetExplanation,
+    Thread,
+    User,
+    UserAlt,
+    explained,
+    explained_targets,
+    source_by_hand,
 )
+from palaver.cli.output import pick, print_facts, print_heading, print_json, print_line, print_note, print_rows
+from palaver.cli.shared_options import Json, StoreOption
+from palaver.config.loader import load
+from palaver.engine.explain import AppliedRule, Explanation
+from palaver.engine.options import Options
+from palaver.model.access import Verdict, parse_identity
+from palaver.model.addressing import Addressing
+from palaver.model.key import DmScope, GroupScope, ScopedSetting
 from palaver.model.local_time import format_instant, parse_instant, parse_zone
-from palaver.model.platform import Platform
-from palaver.model.reset import ResetDecision, ResetMode, ResetPolicy, decide_reset
+from palaver.model.reset import ResetDecision, ResetMode, decide_reset
 from palaver.model.schedule import next_occurrences, parse_schedule
-from palaver.model.source import DM, MAIN, STANDARD_KINDS, Source, Trust, identity_of
-from palaver.model.target import All, Home, Local, Origin, Place, Target, parse_targets
-from palaver.model.turn import Inbound
-from palaver.platforms.catalog import PLATFORMS
+from palaver.model.source import DM, MAIN, Source, Trust
+from palaver.model.target import All, Home, Local, Origin, Place, Target
+from palaver.model.turn import InboxState
 from palaver.platforms.plugins import known_platforms
-from palaver.store.conversations import chat_migration
-from palaver.store.conversations.attach import conversation_of
-from palaver.store.opening import sqlite_path
-from palaver.store.people import grants
-from palaver.store.people.grants import GrantTable
+from palaver.store.results import Opening
 
 EXAMPLES = {
     "key": "palaver explain key --platform telegram --kind group --chat -100 --user 7",
+    "route": "palaver explain route in:42",
     "reset": "palaver explain reset --policy daily --zone Europe/Berlin --last-active 2026-03-29T01:30:00+01:00",
     "target": 'palaver explain target "telegram:-100:42,local"',
     "access": "palaver explain access telegram:7 --kind group --chat -100",
@@ -54,93 +64,108 @@ app = typer.Typer(help="Explain how Palaver decides.", rich_markup_mode=None)
 _MINUS = {"ignore_unknown_options": True}
 
 
-def _platform(name: str) -> Platform:
-    if name.strip().lower() not in PLATFORMS:
-        raise UnknownPlatform(name, PLATFORMS, EXAMPLES["key"])
-    return PLATFORMS[name.strip().lower()]
+def _rule_fields(rules: tuple[AppliedRule, ...]) -> list[dict[str, object]]:
+    return [pick(rule, "name value field where") for rule in rules]
 
 
-def _kind(name: str, platform: Platform) -> str:
-    kinds = (*STANDARD_KINDS, *platform.extra_kinds)
-    if name not in kinds:
-        raise BadArgument("--kind cannot be", found=name, allowed=", ".join(kinds), example=EXAMPLES["key"])
-    return name
+def _print_rules(rules: tuple[AppliedRule, ...]) -> None:
+    print_line("")
+    rows = [(rule.name, rule.value, f"{rule.where} ({rule.field})" if rule.field else rule.where) for rule in rules]
+    print_rows(("rule", "value", "set in"), rows)
 
 
-def _chat(chat: str, kind: str) -> str:
-    if not chat and kind != DM:
-        raise BadArgument(
-            f"A {kind} has a chat id, --chat cannot be", found=chat, allowed="any text", example=EXAMPLES["key"]
-        )
-    return chat
+def _then(result: Result) -> dict[str, object] | None:
+    """Return what was decided when the message arrived."""
+    received, turn = result.subject.received, result.subject.turn
+    if received is None:
+        return None
+    return {
+        **pick(received, "number state received key place reason"),
+        "role": received.role and received.role.text,
+        "session": turn and turn.turn.session,
+        "reset": turn and turn.reset,
+    }
+
+
+def _print_then(result: Result) -> None:
+    then = _then(result)
+    if then is None:
+        return
+    if then["state"] is InboxState.REFUSED:
+        fate = f"refused: {then['reason']}"
+    else:
+        fate = f"accepted as {then['role']}" if then["role"] else "accepted"
+    print_line("")
+    facts = [("key", str(then["key"])), ("access", fate)]
+    if then["session"]:
+        fresh = f", started fresh ({then['reset']})" if then["reset"] else ""
+        facts.append(("session", f"{then['session']}{fresh}"))
+    print_heading(f"When in:{then['number']} arrived")
+    print_facts(facts)
 
 
 @app.command(help=f"Show which conversation a message belongs to, and why.\n\n{EXAMPLES['key']}")
 def key(
-    platform: Annotated[str, typer.Option(help="telegram, discord, …")],
-    kind: Annotated[str, typer.Option(help="dm, group, channel or thread.")] = DM,
-    chat: Annotated[str, typer.Option(help="Chat id; empty means none.")] = "",
-    thread: Annotated[str, typer.Option(help="Thread id.")] = "",
-    user: Annotated[str, typer.Option(help="User id.")] = "",
-    user_alt: Annotated[str, typer.Option(help="Stable second user id (Signal UUID, Feishu union id).")] = "",
-    server: Annotated[str, typer.Option(help="Guild, workspace or server id.")] = "",
-    account: Annotated[str, typer.Option(help="Your bot account.")] = "",
-    profile: Annotated[str | None, typer.Option(help="Use this profile instead of the configured one.")] = None,
-    person: Annotated[str, typer.Option(help="The linked person behind the user, for --dm-scope per-person.")] = "",
-    owner: Annotated[bool, typer.Option(help="Whether the user is the owner, for --dm-scope shared.")] = True,
-    dm_scope: Annotated[DmScope, typer.Option(help="Which direct chats are one conversation.")] = DmScope.PER_CHAT,
-    group_scope: Annotated[GroupScope, typer.Option(help="Who shares a group.")] = GroupScope.PER_USER,
-    thread_scope: Annotated[GroupScope, typer.Option(help="Who shares a thread.")] = GroupScope.SHARED,
+    message: Message = "",
+    platform: PlatformName = "",
+    kind: Kind = DM,
+    chat: Chat = "",
+    thread: Thread = "",
+    parent: Parent = "",
+    user: User = "",
+    user_alt: UserAlt = "",
+    server: Server = "",
+    account: Account = "",
+    profile: Annotated[str | None, typer.Option(help="The profile that the sender asks for.")] = None,
+    dm_scope: Annotated[DmScope | None, typer.Option(help="Instead of the configured scope of direct chats.")] = None,
+    group_scope: Annotated[GroupScope | None, typer.Option(help="Instead of the configured scope of groups.")] = None,
+    thread_scope: Annotated[GroupScope | None, typer.Option(help="Instead of the configured scope of threads.")] = None,
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    known = _platform(platform)
-    source = Source(
-        platform=known.name,
-        chat_kind=_kind(kind, known),
-        chat_id=_chat(chat, kind),
-        thread_id=thread,
-        user_id=user,
-        user_id_alt=user_alt,
-        scope_id=server,
-        account=account,
-        profile=MAIN if profile is None else profile,
-    )
-    source = _routed(source) if profile is None else source
-    scope = Scope(dm=dm_scope, group=group_scope, thread=thread_scope)
-    explanation = explain_key(source, scope, Speaker(person or None, owner))
-    _print_key(explanation, _attached_to(explanation.key, store), as_json=json)
+    def by_hand() -> Source:
+        return source_by_hand(
+            platform,
+            kind,
+            chat=chat,
+            thread=thread,
+            parent=parent,
+            user=user,
+            user_alt=user_alt,
+            server=server,
+            account=account,
+            profile=MAIN if profile is None else profile,
+        )
 
+    scopes = {"dm": dm_scope, "group": group_scope, "thread": thread_scope}
+    given = {name: scope for name, scope in scopes.items() if scope is not None}
 
-def _routed(source: Source) -> Source:
-    """Return the source with the profile that the configuration chooses."""
-    return replace(source, profile=choose_profile(source, load(Path.cwd(), os.environ).options().profiles))
+    def change(options: Options) -> Options:
+        changed = options.scopes.map(lambda scope: replace(scope, **given)) if given else options.scopes
+        return replace(options, scopes=changed)
 
-
-def _attached_to(place: SessionKey, store: str | None) -> SessionKey | None:
-    """Return the conversation that this chat is attached to, if a store knows one."""
-    file = sqlite_path(store_url(store))
-    if file and not file.exists():
-        return None
-    try:
-        led = ask(store, lambda opened: opened.read(conversation_of(place)))
-    except StoreError as error:
-        print_note(f"Cannot tell whether this chat is attached to another conversation: {error}.")
-        return None
-    return None if led == place else led
-
-
-def _print_key(explanation: KeyExplanation, attached_to: SessionKey | None, *, as_json: bool) -> None:
-    found, sharing, parts = explanation
-    if as_json:
+    result = explained(store, message, by_hand, mention=True, change=change)
+    explanation = result.explanation
+    found, sharing, parts = explanation.key
+    attached_to = explanation.conversation if explanation.conversation != found else None
+    rules = (*explanation.profile_rules, *_replaced(explanation.key_rules, {f"scope.{name}" for name in given}))
+    if json:
         fields = {"key": found.text, "parts": [part._asdict() for part in parts], "shared": found.shared}
-        print_json({**fields, "attached_to": attached_to and attached_to.text})
+        attached = attached_to and attached_to.text
+        print_json({**fields, "attached_to": attached, "rules": _rule_fields(rules), "then": _then(result)})
         return
     print_heading(found.text)
     print_rows(("part", "value", "rule"), [(part.name, part.value, part.rule) for part in parts])
     print_facts([("shared", f"{'yes' if found.shared else 'no'} ({sharing.value})")])
     if attached_to:
         print_facts([("goes to", f"{attached_to.text} (this chat is attached to it; /detach leaves it)")])
+    _print_rules(rules)
+    _print_then(result)
+
+
+def _replaced(rules: tuple[AppliedRule, ...], given: Collection[str]) -> tuple[AppliedRule, ...]:
+    """Return the rules without the positions of those that an option replaces."""
+    return tuple(replace(rule, field="", where="this command") if rule.name in given else rule for rule in rules)
 
 
 _VERDICTS = {Verdict.ALLOW: "has access", Verdict.REFUSE: "refused", Verdict.PAIR: "gets a pairing code"}
@@ -153,12 +178,14 @@ _ADDRESSING = {
 
 @app.command("access", help=f"Show whether somebody has access somewhere, and why.\n\n{EXAMPLES['access']}")
 def explain_access(
-    who: Annotated[str, typer.Argument(help="The sender, for example telegram:7.")],
+    who: Annotated[str, typer.Argument(help="The sender, for example telegram:7; or a message (in:42) or a session.")],
     *,
-    kind: Annotated[str, typer.Option(help="Chat kind: dm, group, channel or thread.")] = DM,
-    chat: Annotated[str, typer.Option(help="Chat id.")] = "",
-    server: Annotated[str, typer.Option(help="Guild, workspace or server id.")] = "",
-    account: Annotated[str, typer.Option(help="Your bot account.")] = "",
+    kind: Kind = DM,
+    chat: Chat = "",
+    thread: Thread = "",
+    parent: Parent = "",
+    server: Server = "",
+    account: Account = "",
     text: Annotated[str, typer.Option(help="The text they send.")] = "",
     mention: Annotated[bool, typer.Option("--mention", help="They mention the bot or reply to it.")] = False,
     bot: Annotated[bool, typer.Option("--bot", help="The sender is a bot.")] = False,
@@ -169,87 +196,214 @@ def explain_access(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    platform, user = parse_identity(who, known_platforms())
-    source = Source(
-        platform=platform,
-        chat_kind=kind,
-        chat_id=chat or (user if kind == DM else None),
-        scope_id=server,
-        account=account,
-        user_id=user,
-    )
+    def by_hand() -> Source:
+        platform, user = parse_identity(who, known_platforms())
+        where = chat or (user if kind == DM else "")
+        return source_by_hand(
+            platform, kind, chat=where, thread=thread, parent=parent, user=user, server=server, account=account
+        )
+
     trust = Trust(is_bot=bot, has_role_grant=platform_role, via_trusted_relay=relay)
-    moved = ask(store, lambda opened: opened.read(chat_migration.moved()), {})
-    options = follow_moves(load(Path(), os.environ).options(), moved)
-    table = ask(store, lambda opened: opened.read(grants.load_table(GrantTable())), GrantTable())
-    access = _access(source, trust, options, table)
-    heard = _heard(source, text, options, mention=mention)
+    is_sender = ":" in who and not re.fullmatch(r"(in|turn|out):-?\d+", who.strip())
+    result = explained(store, "" if is_sender else who, by_hand, text=text, mention=mention, trust=trust)
+    explanation = result.explanation
+    access, heard = explanation.admission.access, explanation.decision.addressing
     if json:
         grant = access.grant.to_json() if access.grant else None
         fields = {"verdict": access.verdict, "reason": access.reason, "grant": grant, "heard": heard}
-        print_json({**fields, "role": access.role.text if access.role else None})
+        rules = _rule_fields(explanation.access_rules)
+        print_json({**fields, "role": access.role and access.role.text, "rules": rules, "then": _then(result)})
         return
     print_heading(_VERDICTS[access.verdict])
-    decisive = (
-        [("grant", f"{describe_grantee(access.grant)}, {describe_grant_place(access.grant)}")] if access.grant else []
-    )
-    print_facts([("because", access.reason), *decisive, ("message", _ADDRESSING[heard])])
+    print_facts([("because", access.reason), ("message", _ADDRESSING[heard])])
+    _print_rules(explanation.access_rules)
+    _print_then(result)
 
 
-def _access(source: Source, trust: Trust, options: Options, table: GrantTable) -> Access:
-    return decide_access(
-        source,
-        trust,
-        (*options.grants, *table.grants.values()),
-        person=table.people.get(identity_of(source) or ""),
-        pairing=options.pairing.find(source),
-    )
-
-
-def _heard(source: Source, text: str, options: Options, *, mention: bool) -> Addressing:
-    inbound = Inbound(source=source, text=text or "…", at=datetime(1970, 1, 1, tzinfo=UTC), mentions_us=mention)
-    known = PLATFORMS.get(source.platform)
-    has_mentions = known is not None and known.has_mentions
-    return classify_addressing(inbound, options.attention.find(source), has_mentions=has_mentions, commands=False)
-
-
-@app.command(help=f"Show whether a conversation resets, and when.\n\n{EXAMPLES['reset']}")
-def reset(
-    last_active: Annotated[str, typer.Option(help="When a person last spoke: ISO 8601 with an offset.")],
-    policy: Annotated[ResetMode, typer.Option(help="What ends a conversation.")] = ResetMode.NEVER,
-    idle_minutes: Annotated[int, typer.Option(help="Minutes without a person speaking.")] = 1440,
-    at_hour: Annotated[int, typer.Option(help="Local hour of the daily reset.")] = 4,
-    zone_name: Annotated[str, typer.Option("--zone", help="IANA time zone.")] = "UTC",
-    now: Annotated[str, typer.Option(help="ISO 8601 with an offset; the present if not given.")] = "",
+@app.command(help=f"Show which profile answers a message, and in which session.\n\n{EXAMPLES['route']}")
+def route(
+    message: Message = "",
+    platform: PlatformName = "",
+    kind: Kind = DM,
+    chat: Chat = "",
+    thread: Thread = "",
+    parent: Parent = "",
+    user: User = "",
+    user_alt: UserAlt = "",
+    server: Server = "",
+    account: Account = "",
+    store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    rules = ResetPolicy(mode=policy, idle_minutes=idle_minutes, at_hour=at_hour)
-    spoken, present = parse_instant(last_active), _instant_or_now(now)
-    if present < spoken:
-        print_note(f"The present, {format_instant(present)}, is before --last-active: no time has passed yet.")
-    decision = decide_reset(rules, spoken, present, parse_zone(zone_name))
-    _print_reset(decision, zone_name, as_json=json)
+    def by_hand() -> Source:
+        return source_by_hand(
+            platform,
+            kind,
+            chat=chat,
+            thread=thread,
+            parent=parent,
+            user=user,
+            user_alt=user_alt,
+            server=server,
+            account=account,
+        )
+
+    result = explained(store, message, by_hand, mention=True)
+    explanation = result.explanation
+    profile, opening = explanation.conversation.profile, explanation.opening
+    own = result.config.profiles.get(profile)
+    agent = (own if own and "agent" in own.model_fields_set else result.config).agent.name
+    session = opening.session.id if opening.session else None
+    if json:
+        fields = {"profile": profile, "agent": agent, "key": explanation.conversation.text, "opening": opening.opening}
+        rules = _rule_fields(explanation.profile_rules)
+        print_json({**fields, "session": session, "rules": rules, "then": _then(result)})
+        return
+    print_heading(f"profile {profile}")
+    facts = [("agent", agent), ("conversation", explanation.conversation.text), ("session", _opens(explanation))]
+    print_facts(facts)
+    _print_rules(explanation.profile_rules)
+    _print_then(result)
 
 
-def _print_reset(decision: ResetDecision, zone_name: str, *, as_json: bool) -> None:
-    boundary, following = _iso(decision.boundary, zone_name), _iso(decision.next, zone_name)
+def _opens(explanation: Explanation) -> str:
+    opening, session = explanation.opening, explanation.opening.session
+    if session is None:
+        return "a new one"
+    if opening.opening is Opening.RESET:
+        return f"a new one after {session.id} ({opening.reason})"
+    return f"{session.id}, which ended, is opened again" if opening.opening is Opening.REOPENED else session.id
+
+
+@app.command(help=f"Show whether a conversation starts fresh with the next message, and why.\n\n{EXAMPLES['reset']}")
+def reset(
+    message: Message = "",
+    platform: PlatformName = "",
+    kind: Kind = DM,
+    chat: Chat = "",
+    thread: Thread = "",
+    parent: Parent = "",
+    user: User = "",
+    server: Server = "",
+    account: Account = "",
+    last_active: Annotated[str, typer.Option(help="When a person last spoke: ISO 8601 with an offset.")] = "",
+    policy: Annotated[ResetMode | None, typer.Option(help="Instead of the configured policy.")] = None,
+    idle_minutes: Annotated[int | None, typer.Option(help="Minutes without a person speaking.")] = None,
+    at_hour: Annotated[int | None, typer.Option(help="Local hour of the daily reset.")] = None,
+    zone_name: Annotated[str, typer.Option("--zone", help="IANA time zone instead of the configured one.")] = "",
+    now: Annotated[str, typer.Option(help="ISO 8601 with an offset; the present if not given.")] = "",
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    def by_hand() -> Source:
+        return source_by_hand(
+            platform, kind, chat=chat, thread=thread, parent=parent, user=user, server=server, account=account
+        )
+
+    changed = {"mode": policy, "idle_minutes": idle_minutes, "at_hour": at_hour}
+    given = {name: value for name, value in changed.items() if value is not None}
+    zone = parse_zone(zone_name) if zone_name else None
+
+    def change(options: Options) -> Options:
+        resets = options.resets.map(lambda found: replace(found, **given)) if given else options.resets
+        return replace(options, resets=resets, zones=ScopedSetting(default=zone) if zone else options.zones)
+
+    present = _instant_or_now(now)
+    if last_active and not message and not platform:
+        rule = change(load(Path.cwd(), os.environ).options())
+        spoken = parse_instant(last_active)
+        if present < spoken:
+            print_note(f"The present, {format_instant(present)}, is before --last-active: no time has passed yet.")
+        where = rule.zones.default
+        _print_decision(decide_reset(rule.resets.default, spoken, present, where), where, as_json=json)
+        return
+    result = explained(store, message, by_hand, mention=True, change=change, now=present)
+    names = {f"reset.{name}" for name in given} | ({"timezone"} if zone else set[str]())
+    _print_reset(result, _replaced(result.explanation.reset_rules, names), json=json)
+
+
+def _print_reset(result: Result, rules: tuple[AppliedRule, ...], *, json: bool) -> None:
+    explanation = result.explanation
+    opening, zone = explanation.opening, explanation.reset_rule.zone
+    if json:
+        fields = _decision_fields(replace(explanation.reset, reason=opening.reason), zone)
+        session = opening.session and {"id": opening.session.id, "last_human": opening.session.last_human}
+        shown = {"opening": opening.opening, "session": session, "rules": _rule_fields(rules)}
+        print_json({**fields, **shown, "then": _then(result)})
+        return
+    if opening.session is None:
+        print_heading("starts a conversation: there is none yet")
+    else:
+        print_heading(f"starts fresh: {opening.reason}" if opening.reason else "continues")
+        held = explanation.reset.reason and not opening.reason
+        facts = [("session", _opens(explanation)), ("last message", _iso(opening.session.last_human, zone) or "")]
+        print_facts([*facts, *_boundaries(explanation.reset, zone)])
+        if held:
+            print_facts([("held back", "a turn or a background process is still running")])
+    _print_rules(rules)
+    _print_then(result)
+
+
+def _print_decision(decision: ResetDecision, zone: ZoneInfo, *, as_json: bool) -> None:
     if as_json:
-        print_json({"reset": decision.reason, "boundary": boundary, "next": following})
+        print_json(_decision_fields(decision, zone))
         return
     print_heading(f"starts fresh: {decision.reason}" if decision.reason else "continues")
-    print_facts([("boundary crossed", boundary or "none"), ("next boundary", following or "never")])
+    print_facts(_boundaries(decision, zone))
+
+
+def _decision_fields(decision: ResetDecision, zone: ZoneInfo) -> dict[str, object]:
+    return {
+        "reset": decision.reason,
+        "boundary": _iso(decision.boundary, zone),
+        "next": _iso(decision.next, zone),
+    }
+
+
+def _boundaries(decision: ResetDecision, zone: ZoneInfo) -> list[tuple[str, str]]:
+    boundary, following = _iso(decision.boundary, zone), _iso(decision.next, zone)
+    return [("boundary crossed", boundary or "none"), ("next boundary", following or "never")]
 
 
 @app.command(context_settings=_MINUS, help=f"Show where a delivery target leads.\n\n{EXAMPLES['target']}")
 def target(
     text: Annotated[str, typer.Argument(help="origin, local, all, platform, platform:chat[:thread], or a list.")],
+    *,
+    message: Annotated[str, typer.Option("--message", help="The message that origin stands for.")] = "",
+    profile: Annotated[str, typer.Option(help="The profile whose home channels are used.")] = MAIN,
+    store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    targets = parse_targets(text, PLATFORMS)
+    targets = explained_targets(text, store, message, profile)
     if json:
-        print_json({"targets": [_target_fields(each) for each in targets]})
+        print_json({"targets": [{**_target_fields(each.target), "places": _places(each)} for each in targets]})
         return
-    print_rows(("target", "leads to"), [(each.text, _target_words(each)) for each in targets])
+    rows = [(each.target.text, _target_words(each.target), _goes_to(each)) for each in targets]
+    print_rows(("target", "leads to", "now"), rows)
+
+
+def _places(explained: TargetExplanation) -> list[dict[str, str]]:
+    return [place.to_json() for place in explained.places]
+
+
+def _goes_to(explained: TargetExplanation) -> str:
+    if explained.places:
+        return ", ".join(_place_words(place) for place in explained.places)
+    match explained.target:
+        case Origin():
+            return "name a message with --message"
+        case Local():
+            return "nothing can be sent there"
+        case Place(platform=platform):
+            return f"no account on {platform} can send there"
+        case Home() | All():
+            return "no home channel; send /sethome in a chat"
+
+
+def _place_words(place: Source) -> str:
+    account = f" by {place.account}" if place.account else ""
+    thread = f", thread {place.thread_id}" if place.thread_id else ""
+    return f"{place.platform} chat {place.chat or place.participant}{thread}{account}"
 
 
 def _target_fields(target: Target) -> dict[str, str | None]:
@@ -280,13 +434,14 @@ def _target_words(target: Target) -> str:
 @app.command(context_settings=_MINUS, help=f"Show the next five times of a schedule.\n\n{EXAMPLES['schedule']}")
 def schedule(
     text: Annotated[str, typer.Argument(help="30m, 2h (once), every 2h, five-field cron, or an ISO time.")],
-    zone_name: Annotated[str, typer.Option("--zone", help="IANA time zone.")] = "UTC",
+    zone_name: Annotated[str, typer.Option("--zone", help="IANA time zone. Default: the configured one.")] = "",
     now: Annotated[str, typer.Option(help="ISO 8601 with an offset; the present if not given.")] = "",
     json: Json = False,
 ) -> None:
     moment = _instant_or_now(now)
-    parsed = parse_schedule(text, parse_zone(zone_name), moment)
-    times = [_iso(time, zone_name) or "" for time in next_occurrences(parsed, moment, 5)]
+    zone = parse_zone(zone_name) if zone_name else load(Path.cwd(), os.environ).timezone
+    parsed = parse_schedule(text, zone, moment)
+    times = [_iso(time, zone) or "" for time in next_occurrences(parsed, moment, 5)]
     if json:
         print_json({"schedule": parsed.text, "description": parsed.describe(), "next": times})
         return
@@ -295,8 +450,8 @@ def schedule(
 
 
 def _instant_or_now(text: str) -> datetime:
-    return parse_instant(text) if text else datetime.now(UTC)
+    return parse_instant(text) if text else shared_options.now()
 
 
-def _iso(moment: datetime | None, zone_name: str) -> str | None:
-    return moment and moment.astimezone(parse_zone(zone_name)).isoformat()
+def _iso(moment: datetime | None, zone: ZoneInfo) -> str | None:
+    return moment and moment.astimezone(zone).isoformat()

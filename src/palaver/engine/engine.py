@@ -12,6 +12,7 @@ from palaver.engine.commands import Commands
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.replies import Replies
 from palaver.engine.delivery.worker import DeliveryWorker
+from palaver.engine.explain import Explanation, explain
 from palaver.engine.hooks import Hooks, Meter, NoMeter, PartialAnswerListener
 from palaver.engine.intake.command_dispatch import CommandDispatcher
 from palaver.engine.intake.receiver import Intake
@@ -164,6 +165,18 @@ class Engine:
     async def place_of(self, source: Source) -> SessionKey:
         """Return the key of the chat itself, even while it is attached to another conversation."""
         return await self._intake.place_of(source)
+
+    async def explain(self, inbound: Inbound, trust: Trust) -> Explanation:
+        """Return what would be decided about a message now, and by which rules. Nothing is accepted."""
+        explained = explain(
+            inbound,
+            trust,
+            self._ctx.clock.now(),
+            options=self._ctx.options,
+            accounts=self._intake.accounts,
+            commands=self._commands.table,
+        )
+        return await self._ctx.store.read(explained)
 
     # Receive
 

@@ -11,7 +11,7 @@ followed by named parts, each id percent-encoded:
     agent:main::dm                                      the owner, on every platform
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from enum import Enum, StrEnum
 from functools import lru_cache
@@ -279,6 +279,16 @@ class ScopedSetting(Generic[T]):
         yield self.default
         for layer in (self.chats, self.platforms, self.kinds, self.profiles):
             yield from layer.values()
+
+    def map(self, change: Callable[[T], T]) -> "ScopedSetting[T]":
+        """Return the setting with every value changed."""
+        return ScopedSetting(
+            default=change(self.default),
+            chats={chat: change(value) for chat, value in self.chats.items()},
+            platforms={name: change(value) for name, value in self.platforms.items()},
+            kinds={name: change(value) for name, value in self.kinds.items()},
+            profiles={name: change(value) for name, value in self.profiles.items()},
+        )
 
     def find(self, source: Source) -> T:
         """Return the narrowest value for a source. A chat's value also holds in its threads without their own."""

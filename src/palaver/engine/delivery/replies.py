@@ -6,11 +6,11 @@ from dataclasses import replace
 from functools import cached_property
 
 from palaver.engine import texts
+from palaver.engine.delivery.targets import TargetRules
 from palaver.model.attachment import Attachment
 from palaver.model.platform import Platform
 from palaver.model.source import MAIN, Source
 from palaver.model.split import ReplyAccount, ReplyPlace, ReplyRoutes, split
-from palaver.model.target import Place
 from palaver.model.turn import Choice, Outbound, account_text, outbound_to
 from palaver.protocols.adapter import Adapter, Limits
 from palaver.protocols.capabilities import Forwarding, Uploading, supports
@@ -21,8 +21,6 @@ READABLE_PARTS = 8
 """Send a longer answer as a file."""
 PREVIEW_CHARACTERS = 600
 """How much of an answer in a file is shown in the chat."""
-_ELSEWHERE = "group"
-"""Nothing is known of a place but its address."""
 
 
 class Replies:
@@ -61,7 +59,7 @@ class Replies:
     def _forwards_to(self, adapter: Forwarding) -> tuple[ReplyPlace, ...]:
         found: list[ReplyPlace] = []
         for target in adapter.forwards_to():
-            place = self.place_at(target, MAIN)
+            place = TargetRules(accounts=self.senders, profile=MAIN).place_at(target)
             account = place and self.adapter_for(place.platform, place.account)
             if place and account:
                 limits = account.limits
@@ -74,26 +72,14 @@ class Replies:
     def takes_files(self, source: Source) -> bool:
         return supports(self.adapter_for(source.platform, source.account), Uploading)
 
-    def place_at(self, target: Place, profile: str, near: Source | None = None) -> Source | None:
-        """By the bot that is spoken to, if it is on that platform, else by the first there is; None without one."""
-        platform, accounts = self.platforms.get(target.platform), self.accounts(target.platform)
-        if platform is None or (platform.accounts_are_chats and not self._takes(target)):
-            return None
-        is_near = near is not None and near.platform == target.platform
-        account = target.chat if platform.accounts_are_chats else near.account if near and is_near else accounts[0]
-        return Source(
-            platform=target.platform,
-            account=account,
-            chat_kind=_ELSEWHERE,
-            chat_id=target.chat,
-            thread_id=target.thread,
-            profile=profile,
-        )
-
-    def _takes(self, account: Place) -> bool:
-        """Whether something can be sent to an account that is a chat itself."""
-        adapter = self.adapter_for(account.platform, account.chat)
-        return adapter is not None and adapter.limits.accepts_messages
+    @cached_property
+    def senders(self) -> Mapping[str, Platform]:
+        """The platforms of the accounts that can send, by the text of each account."""
+        return {
+            name: adapter.platform
+            for name, adapter in self.adapters.items()
+            if adapter.limits.accepts_messages or not adapter.platform.accounts_are_chats
+        }
 
     def files(self, source: Source, files: Sequence[Attachment]) -> list[Outbound]:
         """Return a message for each file. Where it cannot be sent, say so and where it is."""

@@ -219,10 +219,10 @@ class Admission:
         self._revisions = revisions
         self._rights = rights
         self._cache = GrantCache()
-        self._accounts = {name: adapter.platform for name, adapter in ctx.replies.adapters.items()}
+        self.accounts = {name: adapter.platform for name, adapter in ctx.replies.adapters.items()}
 
     def rules(self, directory: Directory) -> Rules:
-        return Rules(self._ctx.options, self._accounts, directory, self._rights.table, self._cache)
+        return Rules(self._ctx.options, self.accounts, directory, self._rights.table, self._cache)
 
     async def accept(
         self, message: Inbound, key: SessionKey, decision: AdmissionDecision, busy_notices: BusyNotices | None

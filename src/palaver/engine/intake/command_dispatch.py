@@ -102,6 +102,10 @@ class CommandDispatcher:
         self.revisions = Revisions(ctx, registry)
         self.rights = CurrentRights(ctx)
 
+    @property
+    def table(self) -> Mapping[str, Command]:
+        return self._commands.table
+
     # Parse
 
     def parse(self, inbound: Inbound) -> ParsedMessage:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -18,6 +18,7 @@ from palaver.engine.retry import log_error, retry_outage, wait_any
 from palaver.model.addressing import Addressing
 from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.model.key import SessionKey
+from palaver.model.platform import Platform
 from palaver.model.session import Principal
 from palaver.model.source import Source, Trust
 from palaver.model.turn import BusyMode, Cause, Inbound, account_text
@@ -115,6 +116,10 @@ class Intake:
     async def load(self) -> None:
         """Load what keys depend on, and point the options to chats under their current ids."""
         await self._directory()
+
+    @property
+    def accounts(self) -> Mapping[str, Platform]:
+        return self._admission.accounts
 
     # Receive
 

@@ -12,13 +12,14 @@ from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.engine.attachments import Attachments
 from palaver.engine.context import EngineContext
+from palaver.engine.delivery.targets import TargetRules
 from palaver.engine.retry import contain_cancellation, log_error, retry_outage
 from palaver.engine.turns.running import RunningTurn
 from palaver.model.access import AccessRole
 from palaver.model.attachment import NewFile
 from palaver.model.errors import BadArgument, InvalidInput, NotFound, StoreError, StoreUnavailable
 from palaver.model.source import Source
-from palaver.model.target import All, Home, Local, Origin, Place, Target, parse_targets
+from palaver.model.target import parse_targets
 from palaver.model.text import one_line
 from palaver.model.tools import (
     MAX_QUESTION_LENGTH,
@@ -231,30 +232,21 @@ class _TurnServices:
         homes = await retry_outage(
             lambda: self.ctx.store.read(self.ctx.store.accounts.list_homes(self.turn.key.profile))
         )
-        found = [place for target in named for place in self._places(target, homes)]
+        rules = TargetRules(
+            accounts=self.ctx.replies.senders, profile=self.turn.key.profile, homes=homes, origin=self.origin
+        )
+        found: list[Source] = []
+        for target in named:
+            places = rules.places(target)
+            if not places:
+                raise BadArgument(
+                    "Nothing can be sent to",
+                    found=target.text,
+                    allowed="origin, platforms that have a home channel, <platform>:<chat>[:<thread>]",
+                    example="origin",
+                )
+            found += places
         return list({place.address: place for place in found}.values())
-
-    def _places(self, target: Target, homes: Sequence[Source]) -> list[Source]:
-        match target:
-            case Origin():
-                return [replace(self.origin, message_id=None)]
-            case Home(platform=platform):
-                places = [home for home in homes if home.platform == platform]
-            case All():
-                places = [home for home in homes if home.platform in self.ctx.replies.platforms]
-            case Place():
-                place = self.ctx.replies.place_at(target, self.turn.key.profile, self.origin)
-                places = [place] if place else []
-            case Local():
-                places = []
-        if not places:
-            raise BadArgument(
-                "Nothing can be sent to",
-                found=target.text,
-                allowed="origin, platforms that have a home channel, <platform>:<chat>[:<thread>]",
-                example="origin",
-            )
-        return places
 
     async def send(self, places: Sequence[Source], text: str, files: Sequence[NewFile] = (), *, once: str) -> bool:
         stored = await Attachments(self.ctx).store_all(files)

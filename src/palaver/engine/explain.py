@@ -1,0 +1,184 @@
+"""Explain what the gateway decides about a message, with the functions that decide it and the rules by name."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import cast
+
+from palaver.db.transaction import Statements, transaction
+from palaver.engine.intake.admission import AdmissionDecision, GrantCache, Rules, load_directory
+from palaver.engine.intake.command_dispatch import parse_message
+from palaver.engine.intake.receiver import Decision, decide
+from palaver.engine.options import Options, follow_move, follow_moves
+from palaver.model.access import describe_grant_place, describe_grantee
+from palaver.model.command import Command
+from palaver.model.key import (
+    KeyExplanation,
+    SessionKey,
+    choose_profile_rule,
+    explain_key,
+)
+from palaver.model.platform import Platform
+from palaver.model.reset import ResetDecision, ResetMode, ResetRule, decide_reset
+from palaver.model.source import DM, MAIN, THREAD, Source, Trust, canonical_source
+from palaver.model.turn import Inbound
+from palaver.model.value import FieldPath, value
+from palaver.store.conversations import attach, sessions
+from palaver.store.conversations.sessions import OpeningPlan
+from palaver.store.people import grants
+from palaver.store.people.grants import GrantTable
+
+DEFAULT = "default"
+
+
+@value
+class AppliedRule:
+    """A setting or grant that took part in a decision."""
+
+    name: str
+    """What it decides: `scope.group`, `grant`."""
+    value: str
+    field: str = ""
+    """The field of the configuration that has it."""
+    where: str = DEFAULT
+    """File and line, a variable, or `default`."""
+
+
+@value
+class Explanation:
+    """What happens to a message if it arrives now."""
+
+    decision: Decision
+    admission: AdmissionDecision
+    """For a message that is not for us: what would be decided if it were."""
+    key: KeyExplanation
+    """The conversation of the chat."""
+    conversation: SessionKey
+    """The same, or the one that the chat is attached to."""
+    opening: OpeningPlan
+    reset: ResetDecision
+    """By the clock alone: a running turn also keeps a conversation open."""
+    reset_rule: ResetRule
+    profile_rules: tuple[AppliedRule, ...]
+    key_rules: tuple[AppliedRule, ...]
+    access_rules: tuple[AppliedRule, ...]
+    reset_rules: tuple[AppliedRule, ...]
+
+
+@transaction
+def explain(
+    inbound: Inbound,
+    trust: Trust,
+    now: datetime,
+    *,
+    options: Options,
+    accounts: Mapping[str, Platform],
+    commands: Mapping[str, Command],
+) -> Statements[Explanation]:
+    """Decide about a message as the gateway would now, and name the rules."""
+    directory = yield from load_directory()
+    table = yield from grants.load_table(GrantTable())
+    rules = Rules(follow_moves(options, directory.moves), accounts, directory, table, GrantCache())
+    decision = decide(rules, inbound, parse_message(inbound, commands), trust)
+    source = decision.message.source
+    current = replace(decision.message, source=follow_move(source, directory.moves))
+    admission = decision.admission or rules.decide(current, trust)
+    placed = admission.source
+    key = explain_key(placed, rules.options.scopes.find(placed), admission.speaker)
+    conversation = yield from attach.conversation_of(key.key)
+    rule = rules.options.reset_rule(source)
+    opening = yield from sessions.plan_opening(conversation, source, now, rule)
+    last_human = opening.session.last_human if opening.session else now
+    named = _NamedRules(rules, placed)
+    return Explanation(
+        decision=decision,
+        admission=admission,
+        key=key,
+        conversation=conversation,
+        opening=opening,
+        reset=decide_reset(rule.policy, last_human, now, rule.zone),
+        reset_rule=rule,
+        profile_rules=tuple(named.profile(inbound.source)),
+        key_rules=tuple(named.key()),
+        access_rules=tuple(named.access(admission)),
+        reset_rules=tuple(_NamedRules(rules, source).reset()),
+    )
+
+
+@value(kw_only=False)
+class _NamedRules:
+    """Names the rules that apply to a source."""
+
+    rules: Rules
+    source: Source
+
+    def profile(self, asked: Source) -> Iterator[AppliedRule]:
+        plain = canonical_source(asked, self.rules.directory.aliases_of(asked))
+        rule = choose_profile_rule(plain, self.rules.options.profiles)
+        if rule is not None:
+            yield self._at("profile", rule.profile, rule.origin)
+        else:
+            where = DEFAULT if plain.profile == MAIN else "the sender asked for it"
+            yield AppliedRule(name="profile", value=plain.profile, where=where)
+
+    def key(self) -> Iterator[AppliedRule]:
+        kind = self.source.chat_kind
+        name = "dm" if kind == DM else "thread" if self.source.thread_id or kind == THREAD else "group"
+        yield self._setting("scope", self.rules.options.scopes.locate(self.source), name)
+
+    def access(self, admission: AdmissionDecision) -> Iterator[AppliedRule]:
+        options, grant = self.rules.options, admission.access.grant
+        if grant is not None:
+            whom = f"{grant.effect} {describe_grantee(grant)}, {describe_grant_place(grant)}"
+            yield self._grant(f"{whom}, as {grant.role.text}", grant.origin)
+        elif self.source.chat_kind == DM:
+            yield self._setting("pairing", options.pairing.locate(self.source))
+        if self.source.chat_kind != DM:
+            for name in ("answers", "wake_words", "observes"):
+                yield self._setting("attention", options.attention.locate(self.source), name)
+
+    def reset(self) -> Iterator[AppliedRule]:
+        options = self.rules.options
+        mode = options.resets.find(self.source).mode
+        yield self._setting("reset", options.resets.locate(self.source), "mode")
+        if mode in {ResetMode.IDLE, ResetMode.BOTH}:
+            yield self._setting("reset", options.resets.locate(self.source), "idle_minutes")
+        if mode in {ResetMode.DAILY, ResetMode.BOTH}:
+            yield self._setting("reset", options.resets.locate(self.source), "at_hour")
+            yield self._setting("timezone", options.zones.locate(self.source))
+
+    def _setting(self, name: str, located: tuple[FieldPath, object], part: str = "") -> AppliedRule:
+        """Name a setting. A part that a narrower section leaves out is the one of the whole configuration."""
+        section, found = located
+        path: FieldPath = (name, part) if part else (name,)
+        text = getattr(found, part) if part else found
+        named = ".".join(map(str, path))
+        sections = [*self._sections(section), ()] if part else self._sections(section)
+        for outer in sections:
+            if self.rules.options.written_at((*outer, *path)):
+                return self._at(named, _text(text), (*outer, *path))
+        return AppliedRule(name=named, value=_text(text))
+
+    def _sections(self, section: FieldPath) -> list[FieldPath]:
+        """Return the section of a chat under its current id and those it had before."""
+        moves = self.rules.directory.moves
+        chats = [old for chats in moves.values() for old, new in chats.items() if section[-1:] == (new,)]
+        return [section, *((*section[:-1], chat) for chat in chats)]
+
+    def _grant(self, text: str, origin: FieldPath) -> AppliedRule:
+        if origin[:1] == ("grant",):
+            return AppliedRule(name="grant", value=text, where=f"grant {origin[1]} of palaver grants list")
+        return self._at("grant", text, origin)
+
+    def _at(self, name: str, text: str, path: FieldPath) -> AppliedRule:
+        field = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+        where = self.rules.options.written_at(path) if path else "built in"
+        return AppliedRule(name=name, value=text, field=field, where=where or DEFAULT)
+
+
+def _text(found: object) -> str:
+    if isinstance(found, bool):
+        return "yes" if found else "no"
+    if isinstance(found, frozenset):
+        return ", ".join(sorted(map(str, cast("frozenset[str]", found)))) or "none"
+    return str(getattr(found, "value", found))
