@@ -233,7 +233,7 @@ def test_the_rules_of_the_configuration_choose_the_profile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "palaver.yaml").write_text("profiles: {work: {serves: [{platform: telegram, account: office}]}}")
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PALAVER_CONFIG", str(tmp_path / "palaver.yaml"))
     asked = ["explain", "key", "--platform", "telegram", "--chat", "7"]
     for more, profile in (
         (["--account", "office"], "work"),
