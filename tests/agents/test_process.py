@@ -100,6 +100,7 @@ async def test_what_a_turn_is_given() -> None:
         "turn": 7,
         "attempt": 1,
         "section": "## Where you are\n",
+        "situation": None,
         "messages": [
             {"role": "user", "text": "hi\u2028there"},
             {

@@ -1,16 +1,23 @@
 """Programs as agents in a gateway: on its own event loop, and behind its engine."""
 
 import asyncio
+import json
+from dataclasses import replace
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import psutil
 
 from palaver.agents.external import ExternalAgent
 from palaver.cli.loop import run
+from palaver.engine.options import Agents
 from palaver.model.access import AccessRole, Grant
+from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.transcript import Role
 from palaver.protocols.agent import Failure, Final, TextDelta
-from palaver.testkit.platform import FakePlatform
+from palaver.store.privacy.pseudonyms import resolve
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.platform import BOT, FakePlatform
 from palaver.tools.messages import MessageTools
 from tests.agents.helpers import asked, events, program
 from tests.engine.gateway import running
@@ -63,6 +70,61 @@ while True:
         say(type="tool_called", id=name, calls=[call])
         say(type="approval_needed", id=name, call=call, question="May I open the door?")
 """
+
+
+TELLS = """
+while True:
+    line = hear()
+    if line["type"] == "answer":
+        say(type="final", id=line["id"], text=json.dumps(line["situation"]))
+"""
+
+
+async def test_a_program_gets_the_situation_as_structure(tmp_path: Path) -> None:
+    world, agent = FakePlatform(), ExternalAgent(program(TELLS))
+    adapter = FakeAdapter(world)
+    scopes, zones = ScopedSetting(default=Scope(group=GroupScope.SHARED)), ScopedSetting(default=ZoneInfo("Asia/Tokyo"))
+    ann, bob = world.person("ann"), world.person("bob")
+    group = world.group('Dev" ⟦x⟧', ann, bob)
+    async with running(
+        tmp_path / "p.db", world, agent=agent, adapters=[adapter], scopes=scopes, zones=zones, pseudonyms=False
+    ) as here:
+        await group.say(bob, "hi")
+        await group.hears("{")
+        said = await group.say(ann, "where are we?")
+        told = json.loads((await group.hears("{", times=2)).text)
+        assert told.pop("source") == {
+            "platform": "fake",
+            "account": BOT,
+            "chat_kind": "group",
+            "chat_id": group.id,
+            "user_id": ann.id,
+            "message_id": said.id,
+            "profile": "main",
+        }
+        assert told.pop("started").startswith("2026-01-01T14:")
+        assert told.pop("at") == said.at.astimezone(ZoneInfo("Asia/Tokyo")).isoformat(timespec="seconds")
+        assert told == {
+            "key": f"agent:main:fake:group:{group.id}:account:{BOT}",
+            "labels": {"chat": 'Dev" ⟦x⟧', "user": "ann"},
+            "shared": True,
+            "zone": "Asia/Tokyo",
+            "participants": [{"id": bob.id, "name": "bob"}, {"id": ann.id, "name": "ann"}],
+        }
+        adapter.platform = replace(adapter.platform, hides_ids=True)
+        here.engine.reload(replace(here.engine.options, pseudonyms=True), Agents(agent))
+        await group.say(ann, "and now?")
+        hidden = json.loads((await group.hears("{", times=3)).text)
+        assert "message_id" not in hidden["source"]
+        for name, original in (
+            (hidden["key"], f"agent:main:fake:group:{group.id}:account:{BOT}"),
+            (hidden["source"]["chat_id"], group.id),
+            (hidden["source"]["user_id"], ann.id),
+            (hidden["participants"][0]["id"], bob.id),
+        ):
+            assert name != original
+            assert (await here.store.read(resolve(name))).id == original
+    await agent.close()
 
 
 LIES = """

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from palaver.model.prompt import TurnFacts
 from palaver.model.turn import ANY_FORM, AnswerForm
 from palaver.model.view import Message
 from palaver.protocols.agent import Excerpt, FailureKind, Request
@@ -180,6 +181,24 @@ class WireTool(msgspec.Struct, frozen=True):
     asks: bool
 
 
+class WireParticipant(msgspec.Struct, frozen=True):
+    id: str | None
+    name: str | None
+
+
+class WireSituation(msgspec.Struct, frozen=True):
+    """Where the conversation is, who takes part and when. Names come from strangers."""
+
+    key: str
+    source: Mapping[str, str]
+    labels: Mapping[str, str]
+    shared: bool
+    started: str
+    at: str
+    zone: str
+    participants: tuple[WireParticipant, ...]
+
+
 class _Request(_Line, frozen=True, kw_only=True):
     protocol: int = PROTOCOL
     session: str
@@ -191,6 +210,7 @@ class Answer(_Request, frozen=True, kw_only=True, tag="answer"):
     turn: int
     attempt: int
     section: str
+    situation: WireSituation | None
     approvals: Mapping[str, bool]
     tools: tuple[WireTool, ...]
     form: Mapping[str, Any] | None = None
@@ -254,6 +274,7 @@ def answer_request(request: Request) -> Answer:
         turn=request.turn,
         attempt=request.attempt,
         section=request.section,
+        situation=_situation(request.facts()),
         approvals=request.approvals,
         tools=tuple(tools),
         form=None if request.form == ANY_FORM else _form(request.form),
@@ -263,6 +284,19 @@ def answer_request(request: Request) -> Answer:
 def _form(form: AnswerForm) -> dict[str, Any]:
     schema = None if form.schema is None else json.loads(form.schema)
     return {"schema": schema, "stop": form.stop, "must_call": form.must_call}
+
+
+def _situation(facts: TurnFacts | None) -> WireSituation | None:
+    return facts and WireSituation(
+        key=facts.key,
+        source=facts.source,
+        labels=facts.labels,
+        shared=facts.shared,
+        started=facts.started.isoformat(timespec="seconds"),
+        at=facts.at.isoformat(timespec="seconds"),
+        zone=facts.zone,
+        participants=tuple(WireParticipant(*each) for each in facts.participants),
+    )
 
 
 def summarise_request(passage: Excerpt) -> Summarise:

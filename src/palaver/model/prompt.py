@@ -5,8 +5,9 @@ The section has the same bytes as long as the facts stay the same. Ids are hidde
 
 import hmac
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
+from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from palaver.model.label import CLOSE, OPEN, Label, quote_label
@@ -45,11 +46,14 @@ class Naming:
         display_name = self.name(name, (identity, *others))
         if not identity:
             return display_name or "unknown"
-        if self.pseudonyms is None or not self.platform.hides_ids:
-            shown_id = quote_label(Label(identity))
-        else:
-            shown_id = self.pseudonyms.of(kind, self.platform.name, identity)
+        shown_id = self.shown_id(kind, identity) if self.hides_ids else quote_label(Label(identity))
         return f"{display_name} (id {shown_id})" if display_name else f"id {shown_id}"
+
+    def shown_id(self, kind: str, identity: str) -> str:
+        """Return the id, or its pseudonym where ids are hidden."""
+        if self.pseudonyms is None or not self.platform.hides_ids:
+            return identity
+        return self.pseudonyms.of(kind, self.platform.name, identity)
 
     def sender(self, sender: Sender | None) -> str:
         """Return the short name for a message's marker, with the id if mentions need it or there is no name."""
@@ -176,3 +180,62 @@ def _surroundings(situation: Situation, pseudonyms: Pseudonyms | None) -> Iterat
         yield f"- `{SEND_MESSAGE}` can send to: {', '.join(targets)}, or `platform:chat[:thread]`"
     if situation.zone:
         yield f"- Time zone: {situation.zone.key}"
+
+
+@value
+class TurnFacts:
+    """The situation of one turn as structure, for agents that are programs. Ids are hidden as in the section."""
+
+    key: str
+    """The conversation."""
+    source: Mapping[str, str]
+    """Where the last message came from, by the names of the fields of a `Source`."""
+    labels: Mapping[str, str]
+    """The names of the chat, its topic and the sender. They come from strangers."""
+    shared: bool
+    started: datetime
+    """When the conversation began."""
+    at: datetime
+    """When the last message was sent, like `started` on the clock of the chat's zone."""
+    zone: str
+    participants: tuple[tuple[str | None, str | None], ...]
+    """Id and name of everybody who speaks in what the agent sees."""
+
+
+def turn_facts(
+    situation: Situation, key: str, moments: tuple[datetime, datetime], senders: Iterable[Sender], naming: Naming
+) -> TurnFacts:
+    """Return the facts; `moments` are when the conversation began and when the last message was sent."""
+    zone, ids = situation.zone or ZoneInfo("UTC"), _hidden_ids(situation)
+    started, at = (moment.astimezone(zone) for moment in moments)
+    labels = {name: getattr(situation.labels, name) for name in situation.labels.to_json()}
+    people = dict.fromkeys(
+        (
+            naming.shown_id("user", sender.id) if sender.id else None,
+            sender.name.plain() if sender.name and naming.name(sender.name, (sender.id,)) else None,
+        )
+        for sender in senders
+    )
+    return TurnFacts(
+        key=naming.shown_id("key", key),
+        source=_shown_source(situation.source, naming) if naming.hides_ids else situation.source.to_json(),
+        labels={name: label.plain() for name, label in labels.items() if naming.name(label, ids)},
+        shared=situation.shared,
+        started=started,
+        at=at,
+        zone=zone.key,
+        participants=tuple(people),
+    )
+
+
+def _shown_source(source: Source, naming: Naming) -> dict[str, str]:
+    """Return the source with a pseudonym for each id, and without the message id."""
+    ids = {
+        "chat_id": ("chat", source.chat),
+        "parent_chat_id": ("chat", source.parent_chat_id),
+        "thread_id": ("thread", source.thread_id),
+        "scope_id": ("server", source.scope_id),
+        "user_id": ("user", source.participant),
+    }
+    plain = {name: given for name, given in source.to_json().items() if not name.endswith(("_id", "_id_alt"))}
+    return plain | {name: naming.shown_id(kind, given) for name, (kind, given) in ids.items() if given}

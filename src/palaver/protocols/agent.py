@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from palaver.model.attachment import NewFile
 from palaver.model.errors import NotFound
+from palaver.model.prompt import TurnFacts
 from palaver.model.session import ModelOverride
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import ANY_FORM, AnswerForm, Usage
@@ -47,6 +48,10 @@ async def no_file(name: str) -> bytes:
     raise NotFound("file", name)
 
 
+def no_facts() -> TurnFacts | None:
+    return None
+
+
 @value
 class Request:
     """Everything an agent gets to answer one turn. It learns about the turn in no other way."""
@@ -65,6 +70,8 @@ class Request:
     """Call it after tools have run: it returns, and stores, what people said to the agent since."""
     read_file: Callable[[str], Awaitable[bytes]] = no_file
     """Return the content of a file by the id in its marker. Raises NotFound for any other id."""
+    facts: Callable[[], TurnFacts | None] = no_facts
+    """Return where the conversation is, who takes part and when, for an agent that wants it as structure."""
     toolbox: Toolbox = NO_TOOLS
     """The gateway's tools for this turn."""
     form: AnswerForm = ANY_FORM

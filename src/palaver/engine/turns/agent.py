@@ -13,7 +13,7 @@ from palaver.engine.context import EngineContext
 from palaver.engine.retry import Timeouts, contain_cancellation, log_error
 from palaver.model.errors import StoreError
 from palaver.model.platform import Platform
-from palaver.model.prompt import HomeChannel, Naming, Pseudonyms, Situation, context_section
+from palaver.model.prompt import HomeChannel, Naming, Pseudonyms, Situation, TurnFacts, context_section, turn_facts
 from palaver.model.session import Session
 from palaver.model.source import Labels, Source
 from palaver.model.transcript import Entry, Role, ToolCall
@@ -101,8 +101,17 @@ class RequestBuilder:
             approvals=_approvals(turn, snapshot, messages) if snapshot.resumes_calls else {},
             new_messages=new_messages,
             read_file=read_file,
+            facts=partial(self._facts, turn, snapshot, tools),
             form=snapshot.last.inbound.form,
         )
+
+    def _facts(self, turn: Turn, snapshot: TurnSnapshot, tools: frozenset[str]) -> TurnFacts:
+        inbound = snapshot.last.inbound
+        platform = self._platform(inbound.source)
+        situation = replace(self._situation(snapshot, platform, tools), labels=inbound.labels)
+        senders = [entry.sender for entry in visible_entries(snapshot.entries) if entry.sender]
+        moments, naming = (snapshot.session.started, inbound.at), Naming(platform=platform, pseudonyms=self.pseudonyms)
+        return turn_facts(situation, turn.key.text, moments, senders, naming)
 
     def texts_since(self, before: TurnSnapshot, now: TurnSnapshot) -> tuple[str, ...]:
         """Return what people said since the agent got a snapshot, in the form in which the next request has it."""

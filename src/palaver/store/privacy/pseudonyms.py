@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from palaver.db.transaction import Row, Statements, transaction
@@ -17,7 +18,7 @@ class Original(NamedTuple):
     """What a pseudonym stands for."""
 
     kind: str
-    """`user`, `chat`, `thread` or `server`."""
+    """`user`, `chat`, `thread`, `server`, or `key` of a conversation."""
     platform: str
     id: str
 
@@ -41,11 +42,16 @@ def resolve(pseudonym: str) -> Statements[Original]:
     people: list[Row] = yield "SELECT identity FROM identities UNION SELECT identity FROM participants", ()
     places: list[Row] = yield "SELECT origin FROM sessions UNION SELECT address FROM routes", ()
     homes: list[Row] = yield "SELECT address FROM home_channels", ()
+    keys_of_chats: list[Row] = yield "SELECT DISTINCT key FROM sessions", ()
     known = [source_of_identity(row[0]) for row in people] + [source_of(row[0]) for row in (*places, *homes)]
-    for source in known:
-        for original in _ids(source):
-            if pseudonyms and pseudonyms.of(*original) == pseudonym:
-                return original
+    platforms = sorted({source.platform for source in known})
+    originals = chain(
+        chain.from_iterable(map(_ids, known)),
+        (Original("key", platform, key) for (key,) in keys_of_chats for platform in platforms),
+    )
+    for original in originals if pseudonyms else ():
+        if pseudonyms.of(*original) == pseudonym:
+            return original
     raise NotFound("pseudonym", pseudonym)
 
 
