@@ -121,7 +121,9 @@ def _report_delete(removed: list[Removed], busy: list[SessionBusy], *, as_json: 
 
 def prune_sessions(
     *,
-    before: Annotated[str, typer.Option("--before", help="Only sessions unused since before this.")] = "",
+    before: Annotated[
+        str, typer.Option("--before", help="Only sessions that nobody used since this date or time.")
+    ] = "",
     older_than: Annotated[
         str, typer.Option("--older-than", help="Only sessions that nobody used for this long, as 90d.")
     ] = "",
