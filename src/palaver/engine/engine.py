@@ -5,6 +5,7 @@ import logging
 import random
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 
 from palaver.engine.accounts import AccountHealth, AccountRunner
 from palaver.engine.attachments import Attachments
@@ -166,12 +167,16 @@ class Engine:
         """Return the key of the chat itself, even while it is attached to another conversation."""
         return await self._intake.place_of(source)
 
-    async def explain(self, inbound: Inbound, trust: Trust) -> Explanation:
+    def first_account(self, platform: str) -> str | None:
+        """Return the first of our accounts on a platform."""
+        return next(iter(self._ctx.replies.accounts(platform)), None)
+
+    async def explain(self, inbound: Inbound, trust: Trust, now: datetime | None = None) -> Explanation:
         """Return what would be decided about a message now, and by which rules. Nothing is accepted."""
         explained = explain(
             inbound,
             trust,
-            self._ctx.clock.now(),
+            now or self._ctx.clock.now(),
             options=self._ctx.options,
             accounts=self._intake.accounts,
             commands=self._commands.table,

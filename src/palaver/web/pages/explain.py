@@ -6,19 +6,16 @@ from zoneinfo import ZoneInfo
 
 from starlette.responses import Response
 
+from palaver.engine.explain import Explanation
 from palaver.model.errors import BadArgument, InvalidInput, NotFound, UnknownPlatform
-from palaver.model.key import KeyExplanation, Scope, Speaker, choose_profile, explain_key
 from palaver.model.local_time import parse_instant, parse_zone
 from palaver.model.reset import ResetDecision, ResetMode, ResetPolicy, decide_reset
-from palaver.model.source import DM, MAIN, STANDARD_KINDS, Source
+from palaver.model.source import DM, MAIN, STANDARD_KINDS, Source, Trust
+from palaver.model.turn import Inbound
 from palaver.web.pages.common import parse_number, query_value, show_page
 from palaver.web.routes import WebRequest, page
-from palaver.web.services import Services
 
-_KEY_FIELDS = (
-    *("platform", "kind", "chat", "thread", "user", "user_alt", "server", "account", "person"),
-    *("profile", "owner"),
-)
+_KEY_FIELDS = ("platform", "kind", "chat", "thread", "user", "user_alt", "server", "account", "profile")
 _RESET_FIELDS = ("session", "policy", "idle_minutes", "at_hour", "zone", "last_active", "now")
 _MAX_FIELD_LENGTH = 500
 
@@ -26,10 +23,10 @@ _MAX_FIELD_LENGTH = 500
 @page("/explain", owner_only=True)
 async def explain(request: WebRequest) -> Response:
     fields = {name: query_value(request, name)[:_MAX_FIELD_LENGTH] for name in (*_KEY_FIELDS, *_RESET_FIELDS)}
-    result: dict[str, object] = {"key": None, "scope": None, "reset": None, "problem": "", "rule": None}
+    result: dict[str, object] = {"message": None, "reset": None, "problem": "", "rule": None}
     try:
         if fields["platform"]:
-            result["key"], result["scope"] = _explain_key(request.services, fields)
+            result["message"] = await _explain_message(request, fields)
         elif fields["session"] or fields["last_active"]:
             result["reset"], result["rule"] = await _explain_reset(request, fields)
     except (InvalidInput, NotFound) as error:
@@ -45,9 +42,9 @@ async def explain(request: WebRequest) -> Response:
     )
 
 
-def _explain_key(services: Services, fields: dict[str, str]) -> tuple[KeyExplanation, Scope]:
-    """Apply the rules of the current configuration."""
-    platform, kind = fields["platform"].lower(), fields["kind"] or DM
+async def _explain_message(request: WebRequest, fields: dict[str, str]) -> Explanation:
+    """Decide as the gateway would if this message arrived now."""
+    services, platform, kind = request.services, fields["platform"].lower(), fields["kind"] or DM
     if platform not in services.platforms:
         raise UnknownPlatform(platform, services.platforms)
     if kind != DM and not fields["chat"]:
@@ -60,13 +57,14 @@ def _explain_key(services: Services, fields: dict[str, str]) -> tuple[KeyExplana
         user_id=fields["user"],
         user_id_alt=fields["user_alt"],
         scope_id=fields["server"],
-        account=fields["account"],
+        account=fields["account"] or services.engine.first_account(platform),
         profile=fields["profile"] or MAIN,
     )
-    options = services.engine.options
-    source = replace(source, profile=choose_profile(source, options.profiles))
-    scope = options.scopes.find(source)
-    return explain_key(source, scope, Speaker(fields["person"] or None, bool(fields["owner"]))), scope
+    return await services.engine.explain(_message(source, request.now), Trust())
+
+
+def _message(source: Source, now: datetime) -> Inbound:
+    return Inbound(source=source, text="…", at=now, mentions_us=True)
 
 
 async def _explain_reset(
@@ -76,15 +74,16 @@ async def _explain_reset(
     now = parse_instant(fields["now"]) if fields["now"] else request.now
     if fields["session"]:
         session = await request.read(lambda who: request.store.sessions.find(fields["session"], who))
-        rule = request.services.engine.options.reset_rule(session.origin)
-        policy, there, last_human = rule.policy, rule.zone, session.last_human
-    else:
-        policy = ResetPolicy(
-            mode=_mode(fields["policy"]),
-            idle_minutes=_number(fields["idle_minutes"], 1440),
-            at_hour=_number(fields["at_hour"], 4),
-        )
-        there, last_human = parse_zone(fields["zone"] or "UTC"), parse_instant(fields["last_active"])
+        explained = await request.services.engine.explain(_message(session.origin, now), Trust(), now)
+        rule, last_human = explained.reset_rule, session.last_human
+        reason = explained.opening.reason if explained.opening.session == session else explained.reset.reason
+        return replace(explained.reset, reason=reason), (rule.policy, rule.zone, last_human)
+    policy = ResetPolicy(
+        mode=_mode(fields["policy"]),
+        idle_minutes=_number(fields["idle_minutes"], 1440),
+        at_hour=_number(fields["at_hour"], 4),
+    )
+    there, last_human = parse_zone(fields["zone"] or "UTC"), parse_instant(fields["last_active"])
     return decide_reset(policy, last_human, now, there), (policy, there, last_human)
 
 
