@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palaver.model.label import Label
-from palaver.model.source import GROUP
+from palaver.model.source import GROUP, Labels
 from palaver.model.turn import Inbound, Revision
 from palaver.platforms.matrix.events import parse_event
 from palaver.platforms.matrix.parse import EventContext, parse, trust_of
@@ -22,6 +22,7 @@ SCENE = EventContext(
     kind=GROUP,
     title="Dev",
     name="alice",
+    topic="releases",
 )
 
 
@@ -63,7 +64,7 @@ def test_a_message_has_its_ids_its_time_and_its_names_as_labels() -> None:
         "message_id": "$one",
     }
     assert inbound.at == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
-    assert (inbound.labels.chat, inbound.labels.user) == (Label("Dev"), Label("alice"))
+    assert inbound.labels == Labels(chat=Label("Dev"), user=Label("alice"), topic=Label("releases"))
     assert not inbound.mentions_us
 
 

@@ -187,6 +187,10 @@ async def test_who_answers_us_means_us_also_after_a_restart(fake: FakeMatrix) ->
             await fake.answer(event_id, "an answer")
         await recorder.has(2)
     assert [each.mentions_us for each in recorder.received] == [True, False]
+    ours, other = (each.quote for each in recorder.received)
+    assert ours is not None
+    assert (ours.text, ours.is_ours) == ("a question", True)
+    assert other is None or not other.is_ours
 
 
 async def test_a_position_that_the_homeserver_does_not_know_is_given_up(fake: FakeMatrix) -> None:

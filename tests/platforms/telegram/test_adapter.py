@@ -312,6 +312,34 @@ async def test_only_whoever_knows_the_secret_is_heard(server: Server) -> None:
     assert TOKEN not in secret
 
 
+async def test_messages_of_a_topic_have_its_name_once_it_was_told(server: Server) -> None:
+    adapter, recorder = adapter_of(server, **WEBHOOK), Recorder()
+    forum = {"id": -1001, "type": "supergroup", "title": "F", "is_forum": True}
+    usual = {"date": 1, "chat": forum, "from": ALICE, "message_thread_id": 77, "is_topic_message": True}
+    root = {**usual, "message_id": 77, "forum_topic_created": {"name": "Boats", "icon_color": 1}}
+    messages = [
+        {**usual, "message_id": 78, "text": "unknown", "reply_to_message": {**usual, "message_id": 70, "text": "x"}},
+        {**usual, "message_id": 79, "text": "first", "reply_to_message": root},
+        {**usual, "message_id": 80, "text": "reply", "reply_to_message": {**usual, "message_id": 79, "text": "x"}},
+        {**usual, "message_id": 81, "forum_topic_edited": {"name": "Ships"}},
+        {**usual, "message_id": 82, "text": "renamed", "reply_to_message": root},
+        {**usual, "message_id": 83, "message_thread_id": 90, "text": "elsewhere"},
+    ]
+    async with running(adapter, recorder):
+        await until(lambda: bool(server.world.webhook["url"]))
+        for number, message in enumerate(messages):
+            body = json.dumps({"update_id": number, "message": message}).encode()
+            assert (await adapter.handle_callback(call(server, body=body), recorder)).status == 200
+    topics = [each.labels.topic and each.labels.topic.plain() for each in recorder.received]
+    assert list(zip(recorder.texts, topics, strict=True)) == [
+        ("unknown", None),
+        ("first", "Boats"),
+        ("reply", "Boats"),
+        ("renamed", "Ships"),
+        ("elsewhere", None),
+    ]
+
+
 async def test_any_worker_may_be_called_and_says_so_when_it_cannot_tell_who_it_is(server: Server) -> None:
     serves, other = adapter_of(server, **WEBHOOK), adapter_of(server, **WEBHOOK)
     message = server.world.says(server.world.chats[-5], ALICE, "/new@helper_bot")

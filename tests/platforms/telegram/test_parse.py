@@ -184,7 +184,7 @@ def test_whoever_answers_us_means_us() -> None:
     assert answer.quote is not None
     assert answer.quote.is_ours
     name, author = Label("Alice Doe"), f"telegram:{ALICE['id']}"
-    assert other.quote == Quote(text=ours["text"], author=author, name=name)
+    assert other.quote == Quote(text="hi", author=author, name=name)
     part = message(
         GROUP_CHAT, text="why?", reply_to_message={**ours, "from": ALICE}, quote={"text": "a part", "position": 0}
     )

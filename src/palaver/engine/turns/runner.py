@@ -22,7 +22,7 @@ from palaver.engine.turns.completion import TurnCompletion, turn_event
 from palaver.engine.turns.quotas import begin_within_quota
 from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopReason, TurnSignals, TypingIndicator
 from palaver.engine.turns.summaries import Compaction, TitleGenerator
-from palaver.engine.turns.tools import TurnTools, turn_toolbox
+from palaver.engine.turns.tools import NO_TURN_TOOLS, TurnTools, turn_toolbox
 from palaver.model.addressing import choose_batch
 from palaver.model.command import runs_alone
 from palaver.model.errors import StaleFence
@@ -250,7 +250,7 @@ class TurnRunner:
         if running.shown is not None:  # an earlier attempt may have used what was approved
             snapshot = replace(snapshot, resumes_calls=False)
         running.shown = snapshot
-        tools = await TurnTools(self.ctx).for_turn(running) if self.ctx.toolsets else {}
+        tools = await TurnTools(self.ctx).for_turn(running) if self.ctx.toolsets else NO_TURN_TOOLS
         request = self.requests.build(
             running.turn,
             snapshot,

@@ -44,6 +44,9 @@ RESULT_CHARACTERS = 32_000
 NAME_CHARACTERS = 64
 
 
+NO_TURN_TOOLS: Mapping[str, tuple[Tool, Toolset]] = {}
+
+
 @value(kw_only=False)
 class TurnTools:
     ctx: EngineContext

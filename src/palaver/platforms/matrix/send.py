@@ -112,7 +112,7 @@ class MessageSender:
         if found is None:
             return None
         if found.get("type") == "m.room.encrypted":
-            encrypted = NioEvent.parse_encrypted_event({**found, "room_id": room_id})
+            encrypted = NioEvent.parse_encrypted_event({**found, "room_id": room_id})  # pyright: ignore[reportUnknownMemberType]
             decrypted = self._client.read(encrypted)
             found = found if decrypted is None else decrypted.source
         return parse_event(found)

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
@@ -22,13 +23,23 @@ from palaver.platforms.telegram.client import UPDATE_KINDS, BotConnection, fetch
 from palaver.platforms.telegram.errors import ApiError, connection_error, send_error
 from palaver.platforms.telegram.files import TOO_LARGE_TO_FETCH
 from palaver.platforms.telegram.options import GUIDE, Mode, TelegramOptions
-from palaver.platforms.telegram.parse import ButtonPress, ChatMigrated, NewMessage, OwnBot, parse
+from palaver.platforms.telegram.parse import (
+    ButtonPress,
+    ChatMigrated,
+    NewMessage,
+    OwnBot,
+    TopicName,
+    parse,
+    topic_name,
+)
 from palaver.platforms.telegram.send import MAX_TEXT, edit_text, send_text, send_upload, thread
 from palaver.protocols import (
     Attachment,
     Clock,
     HttpRequest,
     HttpResponse,
+    Inbound,
+    Label,
     Limits,
     MenuCommand,
     Outbound,
@@ -61,6 +72,7 @@ _MAX_COMMANDS = 100
 _MAX_HELP = 256
 _MAX_TOPIC_NAME = 128
 _MAX_REASON = 200
+_MAX_TOPICS = 10_000
 
 
 class TelegramAdapter:
@@ -82,6 +94,8 @@ class TelegramAdapter:
         self._clock = clock or SystemClock()
         self._open: BotConnection | None = None
         self._known_bot: OwnBot | None = None
+        self._topics: dict[tuple[str, str], str] = {}
+        """The names of forum topics, as far as updates told them, by chat and thread."""
         self._webhook_failing = False
         """At the last check, Telegram had updates for us and could not deliver them."""
 
@@ -183,7 +197,9 @@ class TelegramAdapter:
     async def _process(self, update: Mapping[str, Any], us: OwnBot, receiver: Receiver) -> None:
         """Store the update, or ignore it."""
         try:
-            event = parse(Update.de_json(dict(update), None), us, self._clock.now())
+            received = Update.de_json(dict(update), None)
+            event = parse(received, us, self._clock.now())
+            self._remember_topic(topic_name(received))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             # Skip it: it would come again and again and block everything behind it.
             log.warning(
@@ -192,14 +208,26 @@ class TelegramAdapter:
             return
         match event:
             case NewMessage():
-                await receiver.receive(event.inbound, event.trust)
+                await receiver.receive(self._with_topic(event.inbound), event.trust)
             case ButtonPress():
-                await receiver.receive(event.inbound, event.trust)
+                await receiver.receive(self._with_topic(event.inbound), event.trust)
                 await self._acknowledge_press(event)
             case ChatMigrated():
                 await receiver.chat_moved(event.old, event.new)
             case None:
                 pass
+
+    def _remember_topic(self, topic: TopicName | None) -> None:
+        if topic is None:
+            return
+        place = topic.chat_id, topic.thread_id
+        self._topics[place] = topic.name if topic.is_new else self._topics.pop(place, topic.name)
+        if len(self._topics) > _MAX_TOPICS:
+            del self._topics[next(iter(self._topics))]
+
+    def _with_topic(self, inbound: Inbound) -> Inbound:
+        name = self._topics.get((inbound.source.chat_id or "", inbound.source.thread_id or ""))
+        return replace(inbound, labels=replace(inbound.labels, topic=Label(name))) if name else inbound
 
     async def _acknowledge_press(self, pressed: ButtonPress) -> None:
         """Confirm the press. In a group the buttons stay: somebody else may have to press."""

@@ -66,6 +66,29 @@ def parse(update: Update, us: OwnBot, now: datetime) -> NewMessage | ButtonPress
     return None
 
 
+class TopicName(NamedTuple):
+    chat_id: str
+    thread_id: str
+    name: str
+    is_new: bool
+    """It replaces an earlier name."""
+
+
+def topic_name(update: Update) -> TopicName | None:
+    """Return the name of a forum's topic, if the update has it.
+
+    Updates have it when the topic is made or renamed, and with messages that reply to nothing, which bring the
+    topic's first message.
+    """
+    message = update.message or update.edited_message
+    if message is None or not message.message_thread_id:
+        return None
+    renamed, root = message.forum_topic_edited, message.reply_to_message
+    created = message.forum_topic_created or (root.forum_topic_created if root else None)
+    name = renamed.name if renamed else created.name if created else None
+    return TopicName(str(message.chat.id), str(message.message_thread_id), name, bool(renamed)) if name else None
+
+
 def _button_press(query: CallbackQuery, us: OwnBot, now: datetime) -> ButtonPress | None:
     message = query.message
     if message is None or not query.data:
@@ -151,7 +174,7 @@ def _source(chat: Chat, thread: str | None, user: str | None, message: str, us: 
 
 
 def _labels(chat: Chat, user: str | None) -> Labels:
-    """Leave out the topic name: replies and button presses do not have it, and a chat needs one name."""
+    """Return the names. The adapter adds the topic's, which only some messages bring."""
     return Labels(chat=Label(chat.title) if chat.title else None, user=Label(user) if user else None)
 
 

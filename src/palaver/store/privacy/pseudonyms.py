@@ -49,10 +49,10 @@ def resolve(pseudonym: str) -> Statements[Original]:
         chain.from_iterable(map(_ids, known)),
         (Original("key", platform, key) for (key,) in keys_of_chats for platform in platforms),
     )
-    for original in originals if pseudonyms else ():
-        if pseudonyms.of(*original) == pseudonym:
-            return original
-    raise NotFound("pseudonym", pseudonym)
+    found = next((each for each in originals if pseudonyms and pseudonyms.of(*each) == pseudonym), None)
+    if found is None:
+        raise NotFound("pseudonym", pseudonym)
+    return found
 
 
 def _ids(source: Source) -> Iterator[Original]:
