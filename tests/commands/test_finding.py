@@ -1,16 +1,19 @@
 """Conversations found again: by list, name and words, and only by those who may see them."""
 
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import GroupScope, Scope, ScopedSetting
+from palaver.store.people.grants import ChangeKind
 from tests.commands.talk import talking
 from tests.engine.gateway import MovableClock
 
 SHARED = ScopedSetting(default=Scope(group=GroupScope.SHARED))
 PER_USER = ScopedSetting(default=Scope(group=GroupScope.PER_USER))
+OWNERS = (Grant(platform="fake", role=AccessRole.OWNER),)
 ADMINS = (Grant(platform="fake", role=AccessRole.ADMIN),)
 
 
@@ -162,27 +165,39 @@ async def test_nobody_finds_what_others_have_said(store_url: str) -> None:
             told = await bob.ask(text)
             assert "canary" not in told.replace(text, "")
             assert "“" not in told
-        assert "role admin" in await bob.ask("/resume --all Secret")
-        assert "role admin" in await bob.ask("/sessions --all")
+        assert "role owner" in await bob.ask("/resume --all Secret")
+        assert "role owner" in await bob.ask("/sessions --all")
 
 
-async def test_an_admin_goes_on_from_anybodys_conversation_without_taking_it_away(store_url: str) -> None:
-    async with talking(store_url, grants=ADMINS) as alice:
+async def test_the_owner_goes_on_from_anybodys_conversation_without_taking_it_away(store_url: str) -> None:
+    async with talking(store_url, grants=OWNERS) as alice:
         await alice.ask("/new Plans")
         await alice.say("about plans")
         session = await alice.session()
-        admin = alice.beside("admin")
-        assert "no conversations" in await admin.ask("/sessions")
-        assert "Plans" in await admin.ask("/sessions --all")
-        assert "a branch of “Plans”" in await admin.ask("/resume Plans --all")
-        await admin.say("an admin was here")
+        owner = alice.beside("owner")
+        assert "no conversations" in await owner.ask("/sessions")
+        assert "Plans" in await owner.ask("/sessions --all")
+        assert "a branch of “Plans”" in await owner.ask("/resume Plans --all")
+        await owner.say("an owner was here")
         assert (await alice.session()).id == session.id
-        assert await alice.ask("/search admin") == "Nothing found."
+        assert await alice.ask("/search owner") == "Nothing found."
+        log = await alice.here.store.read(alice.here.store.grants.list_changes(9))
+        assert [(each.kind, dict(each.details)) for each in log] == [
+            (ChangeKind.READ_ALL, {"command": "/sessions"}),
+            (ChangeKind.READ_ALL, {"command": "/resume", "session": session.id}),
+        ]
+
+
+async def test_an_admin_does_not_read_everybodys_conversations(tmp_path: Path) -> None:
+    async with talking(str(tmp_path / "p.db"), grants=ADMINS) as admin:
+        for text in ("/sessions --all", "/resume --all"):
+            assert "role owner" in await admin.ask(text)
+        assert await admin.here.store.read(admin.here.store.grants.list_changes(9)) == []
 
 
 @pytest.mark.parametrize("scopes", [SHARED, PER_USER])
 async def test_in_a_group_nothing_private_is_read_out(store_url: str, scopes: ScopedSetting[Scope]) -> None:
-    async with talking(store_url, scopes=scopes, grants=ADMINS) as alice:
+    async with talking(store_url, scopes=scopes, grants=OWNERS) as alice:
         await alice.ask("/new Private")
         await alice.say("canary")
         private = await alice.session()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
+from palaver.model.access import AccessRole
 from palaver.model.key import SessionKey
 from tests.leaks.town import Place, Somebody, Spot, Town
 
@@ -203,7 +204,7 @@ class Oracle:
 
     def _privately(self, spot: Spot) -> set[str]:
         circle = self.circle(spot.people[0].identity)
-        if self.town.nosy and any(self.town.who(each).is_admin for each in circle):
+        if self.town.nosy and any(self.town.who(each).role is AccessRole.OWNER for each in circle):
             return set(self.speaker)
         profile = spot.profile
         words = {word for word, who in self.speaker.items() if who in circle and self.profile[word] == profile}

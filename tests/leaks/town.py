@@ -125,7 +125,7 @@ class Town:
         self.dm_scope = chance.choice(list(DmScope))
         self.threads_alone = chance.random() < 0.3
         self.nosy = chance.random() < 0.25
-        """Admins say `--all`: then they may see everything."""
+        """The owner says `--all`: then they may see everything."""
         self.people = [
             *(self._somebody("fake", name) for name in ("ann", "ben", "cy", "dee", "gus", "eve")),
             *(self._somebody("other", name) for name in ("bob", "fay", "hal")),

@@ -143,6 +143,7 @@ _DID = {
     ChangeKind.APPROVED: "approved",
     ChangeKind.DENIED: "denied",
     ChangeKind.WRONG_CODE: "entered a wrong code",
+    ChangeKind.READ_ALL: "read all conversations",
     ChangeKind.MOVED: "moved a chat to another id",
 }
 
@@ -152,4 +153,6 @@ def _what(change: Change) -> str:
     before = f" (before: {said.pop('before')})" if "before" in said else ""
     if change.kind in {ChangeKind.GRANTED, ChangeKind.REVOKED}:
         return ", ".join(f"{name} {value}" for name, value in said.items()) + before
+    if change.kind is ChangeKind.READ_ALL:
+        return " ".join(said.values())
     return " as ".join(filter(None, (change.identity if change.identity != change.by else "", said.get("role", ""))))

@@ -139,6 +139,10 @@ def _role(context: CommandContext) -> AccessRole:
     return context.received.role or AccessRole.GUEST
 
 
+def is_owner(context: CommandContext) -> bool:
+    return _role(context) is AccessRole.OWNER
+
+
 def is_admin(context: CommandContext) -> bool:
     return _role(context) >= AccessRole.ADMIN
 

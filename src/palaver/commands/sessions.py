@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 
 from palaver.commands.formatting import counted, format_time, in_quotes, session_name, session_phrase
-from palaver.commands.registry import CommandGroup, direct_chat_only, is_admin
+from palaver.commands.registry import CommandGroup, direct_chat_only, is_owner
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.engine.commands import CommandContext
+from palaver.model.access import AccessRole
 from palaver.model.command import Arg, ArgKind, Invocation
 from palaver.model.errors import BadArgument, NotAllowed
 from palaver.model.session import Principal, Session
 from palaver.model.source import DM
 from palaver.model.transcript import start_of_last_turns
+from palaver.store.people.grants import ChangeKind
 from palaver.store.results import Preview
 from palaver.store.store import Store
 
@@ -80,7 +82,7 @@ _MAX_PAGES = _MAX_NUMBERED // _PAGE_SIZE
 
 @commands.add(
     "sessions",
-    "List your recent conversations, ten per page. Admins can list everybody's with --all",
+    "List your recent conversations, ten per page. The owner can list everybody's with --all",
     "/sessions 2",
     Arg(name=_PAGE, kind=ArgKind.NUMBER),
     _ALL,
@@ -90,6 +92,7 @@ _MAX_PAGES = _MAX_NUMBERED // _PAGE_SIZE
 def sessions(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
     page = min(max(invocation.numbers.get(_PAGE, 1), 1), _MAX_PAGES)
     recent = yield from store.session_list.recent_sessions(_reader(invocation, context), page * _PAGE_SIZE + 1)
+    yield from _log_reading(store, invocation, context)
     if not recent:
         return "You have no conversations yet. Send a message to start one."
     shown = list(enumerate(recent, 1))[(page - 1) * _PAGE_SIZE : page * _PAGE_SIZE]
@@ -119,9 +122,11 @@ def resume(store: Store, invocation: Invocation, context: CommandContext) -> Sta
         more = _more(1, invocation) if len(titled) > _PAGE_SIZE or len(recent) == _MAX_NUMBERED else ()
         shown = ((at, each.session) for at, each in titled[:_PAGE_SIZE])
         yield from store.inbox.record_listing(context.received.number, shown)
+        yield from _log_reading(store, invocation, context)
         return "\n".join((_listing(titled[:_PAGE_SIZE], invocation, context), *more))
     wanted = yield from store.sessions.find((yield from _find_session(store, context, which, recent)), reader)
     context.mentioned.append(wanted)
+    yield from _log_reading(store, invocation, context, wanted)
     if context.is_in(wanted):
         return f"This is {session_phrase(wanted)} already: what you write goes on with it."
     yield from drop_pending_question(store, context)
@@ -135,15 +140,24 @@ _NO_TITLES = (
 
 
 def _reader(invocation: Invocation, context: CommandContext) -> Principal:
-    """Return whose conversations to list: for an admin in a direct chat, everybody's."""
+    """Return whose conversations to list: for the owner in a direct chat, everybody's."""
     if _ALL.name not in invocation.flags:
         return context.audience
     name = f"/{invocation.command.name} --all"
-    if not is_admin(context):
-        raise NotAllowed(name, "admin")
+    if not is_owner(context):
+        raise NotAllowed(name, AccessRole.OWNER.text)
     if context.is_overheard:
         raise direct_chat_only(name, "a group")
     return Principal.operator()
+
+
+def _log_reading(
+    store: Store, invocation: Invocation, context: CommandContext, session: Session | None = None
+) -> Statements[None]:
+    """Record in the access log that the owner looks at what others said."""
+    if _ALL.name in invocation.flags:
+        details = {"command": f"/{invocation.command.name}"} | ({"session": session.id} if session else {})
+        yield from store.grants.record(ChangeKind.READ_ALL, context.now, context.principal.name, None, details)
 
 
 def _find_session(store: Store, context: CommandContext, which: str, recent: Sequence[Preview]) -> Statements[str]:

@@ -28,6 +28,8 @@ class ChangeKind(StrEnum):
     WRONG_CODE = "wrong-code"
     LINKED = "linked"
     UNLINKED = "unlinked"
+    READ_ALL = "read-all"
+    """The owner listed everybody's conversations, or went on from one of them."""
     MOVED = "moved"
     """A chat has a new id, and its grants name that."""
 
