@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from pathlib import Path
 
 from palaver.engine import texts
 from palaver.model.access import AccessRole, Grant
@@ -41,6 +42,21 @@ async def test_a_stranger_is_let_in_and_answered(store_url: str) -> None:
         await chat.hears("and now")
         assert [message.text for message in chat.shown].count(texts.PAIRED) == 1
         assert "approved" in chat.shown[1].text
+
+
+async def test_a_pairing_holds_for_the_account_it_was_asked_at(tmp_path: Path) -> None:
+    world, clock = FakePlatform(), MovableClock()
+    adapters = [FakeAdapter(world), FakeAdapter(world, "second")]
+    async with running(tmp_path / "p.db", world, adapters=adapters, clock=clock, grants=()) as here:
+        alice = world.person("alice")
+        chat, elsewhere = world.dm(alice), world.dm(alice, account="second")
+        await chat.say(alice, "first words")
+        code = CODE.search((await chat.hears("Your code is")).text)
+        assert code
+        assert await approve(here, code[0], clock)
+        await chat.hears("first words")
+        await elsewhere.say(alice, "here too?")
+        await elsewhere.hears("Your code is")
 
 
 async def test_a_code_is_nowhere_once_it_was_said(store_url: str) -> None:

@@ -186,8 +186,14 @@ def approve(code: str, role: AccessRole, now: datetime, *, by: str, notice: str)
 
 
 def _grant(source: Source, effect: Effect = Effect.ALLOW, role: AccessRole = AccessRole.MEMBER) -> Grant:
+    """Return a grant that allows at the account where they asked, or blocks at every account."""
     return Grant(
-        effect=effect, role=role, platform=source.platform, scope_id=source.scope_id, user_id=source.participant
+        effect=effect,
+        role=role,
+        platform=source.platform,
+        account=source.account if effect is Effect.ALLOW else None,
+        scope_id=source.scope_id,
+        user_id=source.participant,
     )
 
 
