@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from palaver.model.access import AccessRole, Grant
 from palaver.model.platform import Platform
 from palaver.protocols.adapter import Adapter, Limits
-from palaver.store.queue.welcome import NO_HOME
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
 from palaver.testkit.platform import FakePlatform
@@ -38,7 +37,7 @@ class Two:
         said = await chat.say(person, text, thread=thread)
 
         def answers() -> list[str]:
-            return [each.text for each in chat.shown if each.reply_to == said.id and each.text != NO_HOME]
+            return [each.text for each in chat.shown if each.reply_to == said.id]
 
         await until(lambda: bool(answers()), within=10)
         return answers()[0]

@@ -67,7 +67,7 @@ async def test_what_was_said_earlier_is_summarised_and_comes_back_byte_for_byte(
         assert "one" in agent.passages[0].messages[0].text
         await here.settled()
         shown = await here.entries()
-        assert [entry.role for entry in shown if entry.position < 7] == [Role.SUMMARY]
+        assert [entry.role for entry in shown if entry.position < 6] == [Role.SUMMARY]
         assert [entry for entry in await audit(here) if entry.role is not Role.SUMMARY][-4:] == before[-4:]
         assert len(await audit(here)) == len(before) + 1
         await talk(chat, alice, "five")
@@ -83,7 +83,7 @@ async def test_what_was_said_earlier_is_summarised_and_comes_back_byte_for_byte(
 
 async def test_a_long_conversation_is_summarised_by_itself_and_again(store_url: str) -> None:
     agent = ready(Condensing())
-    async with running(store_url, agent=agent, message_limit=9) as here:
+    async with running(store_url, agent=agent, message_limit=8) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await talk(chat, alice, "one", "two", "three", "four")
@@ -121,6 +121,22 @@ async def test_what_a_summary_uses_counts_for_whoever_made_it_necessary_and_is_n
         assert set(spent) == {"fake:p1", "fake:p2"}
         assert spent["fake:p2"] == UsageTotal(turns=1, input_tokens=1001, output_tokens=101)
         assert await here.rows("SELECT turns FROM sessions") == [(4,)]
+
+
+async def test_an_automatic_summary_that_fails_is_told_once(store_url: str) -> None:
+    clock = MovableClock()
+    agent = ready(Condensing(gist=lambda _: ""))
+    async with running(store_url, agent=agent, message_limit=8, clock=clock) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await talk(chat, alice, "one", "two", "three", "four")
+        await chat.hears("summarising it failed: the summary would be empty. I will try again later.")
+        await here.settled()
+        clock.later(hours=2)
+        await talk(chat, alice, "five")
+        await until(lambda: len(agent.passages) == 2)
+        await here.settled()
+        assert len([message for message in chat.shown if "summarising it failed" in message.text]) == 1
 
 
 async def _is_compacted(here: Bench) -> bool:
@@ -167,7 +183,7 @@ async def test_nobody_waits_for_a_summary_that_nobody_has_asked_for(store_url: s
 @pytest.mark.parametrize("asked", [True, False])
 async def test_nothing_else_happens_in_a_conversation_while_it_is_summarised(store_url: str, asked: bool) -> None:
     agent = Condensing()
-    async with running(store_url, agent=agent, message_limit=400 if asked else 9) as here:
+    async with running(store_url, agent=agent, message_limit=400 if asked else 8) as here:
         alice, bob = here.world.person("alice"), here.world.person("bob")
         chat, other = here.world.dm(alice), here.world.dm(bob)
         await talk(chat, alice, "one", "two", "three", "four")
@@ -299,7 +315,7 @@ async def test_a_newer_message_takes_its_place_where_that_is_the_custom(tmp_path
 
 @pytest.mark.parametrize("asked", [True, False])
 async def test_after_a_crash_what_was_asked_for_is_done_and_the_rest_goes_on(store_url: str, asked: bool) -> None:
-    world, agent, limit = FakePlatform(), Condensing(), 400 if asked else 7
+    world, agent, limit = FakePlatform(), Condensing(), 400 if asked else 6
     alice = world.person("alice")
     chat = world.dm(alice)
     async with running(store_url, world, agent=agent, message_limit=limit) as here:

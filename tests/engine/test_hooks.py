@@ -7,17 +7,14 @@ from pathlib import Path
 import pytest
 
 from palaver.engine import hooks
-from palaver.model.access import AccessRole, Grant
 from palaver.model.key import ScopedSetting
 from palaver.model.reset import ResetMode, ResetPolicy
-from palaver.model.source import Source
 from palaver.protocols.hooks import EventKind, GatewayEvent
-from palaver.store.queue.welcome import FIRST_CONTACT_NOTE, NO_HOME, NO_HOME_NOTE
+from palaver.store.queue.welcome import FIRST_CONTACT_NOTE
 from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, MovableClock, running, until
 from tests.store.conftest import fresh_store
-from tests.store.world import NOON
 
 IDLE = ScopedSetting(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
 OFTEN = timedelta(seconds=0.02)
@@ -172,41 +169,6 @@ async def test_a_person_who_speaks_for_the_first_time_is_noted_once(store_url: s
             await chat.say(alice, text)
         await chat.hears("again")
         assert [FIRST_CONTACT_NOTE in noted(request) for request in agent.requests] == [True, False]
-
-
-async def test_a_missing_home_channel_is_noted_at_first_contact_until_there_is_one(tmp_path: Path) -> None:
-    agent = Slow()
-    agent.go.set()
-    async with running(tmp_path / "p.db", agent=agent) as here:
-        alice, bob = here.world.person("alice"), here.world.person("bob")
-        first, second = here.world.dm(alice), here.world.dm(bob)
-        await first.say(alice, "hello")
-        await first.hears("hello")
-        home = Source(platform="fake", account="bot", chat_id=first.id)
-        await here.store.transact(here.store.accounts.set_home("main", home, NOON, by="alice"))
-        await second.say(bob, "me too")
-        await second.hears("me too")
-        assert [NO_HOME_NOTE in noted(request) for request in agent.requests] == [True, False]
-
-
-async def test_who_may_set_the_home_channel_is_told_once_that_there_is_none(store_url: str) -> None:
-    grants = (
-        Grant(platform="fake", role=AccessRole.MEMBER),
-        Grant(platform="fake", user_id="p1", role=AccessRole.ADMIN),
-    )
-    async with running(store_url, grants=grants) as here:
-        admin, bob = here.world.person("ann"), here.world.person("bob")
-        first, second = here.world.dm(admin), here.world.dm(bob)
-        await first.say(admin, "hello")
-        await first.hears(NO_HOME)
-        for text in ("/new", "again"):
-            await first.say(admin, text)
-        await first.hears("You said: again")
-        await second.say(bob, "me too")
-        await second.hears("You said: me too")
-        await here.settled()
-        assert [message.text for message in first.shown].count(NO_HOME) == 1
-        assert NO_HOME not in [message.text for message in second.shown]
 
 
 async def test_somebody_new_in_a_conversation_that_exists_is_noted_too(tmp_path: Path) -> None:

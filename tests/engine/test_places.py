@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from palaver.model.access import AccessRole, Grant
 from palaver.model.key import Scope, derive_key
 from palaver.model.source import Source
 from palaver.model.turn import Outbound
@@ -37,6 +38,29 @@ async def test_a_chat_that_is_gone_is_remembered_and_told_to_the_owner_once(stor
         assert await gone(here) == 1
         states = await here.rows("SELECT state FROM outbox WHERE id > 0")
         assert [row[0] for row in states] == ["dead"] * 3
+
+
+async def test_without_a_home_the_owner_is_told_where_they_wrote_last_and_home_is_mentioned_once(
+    store_url: str,
+) -> None:
+    grants = (
+        Grant(platform="fake", role=AccessRole.MEMBER),
+        Grant(platform="fake", user_id="p1", role=AccessRole.OWNER),
+    )
+    async with running(store_url, grants=grants, acknowledges=False) as here:
+        owner, alice, bob = (here.world.person(name) for name in ("owner", "alice", "bob"))
+        window = here.world.dm(owner)
+        await window.say(owner, "hello")
+        await window.hears("You said: hello")
+        await here.settled()
+        assert not any("home" in message.text for message in window.shown)  # no lecture before or after an answer
+        for person in (alice, bob):
+            chat = here.world.dm(person)
+            chat.gone = True
+            await chat.say(person, "one")
+            await window.hears(f"fake:{chat.id} can no longer be delivered")
+        await here.settled()
+        assert len([message for message in window.shown if "/sethome" in message.text]) == 1
 
 
 async def test_a_chat_that_is_back_is_told_again_when_it_goes_again(store_url: str) -> None:

@@ -33,6 +33,7 @@ STALE_NOTE = "the gateway was away for too long while you were answering; the us
 TOO_LONG_NOTE = "your last answer was stopped because it took too long"
 CAPPED_NOTE = "the message above was not answered because a usage limit was reached"
 LEFT_NOTE = "the user left without answering your question; nothing was approved"
+NO_HOME = "There is no home channel for such notices yet. Send /sethome in the chat that should receive them."
 PAIRED = "You are approved. I am answering what you wrote."
 
 
@@ -71,6 +72,13 @@ def compacted(entries: int) -> str:
 
 def not_compacted(why: str) -> str:
     return f"Nothing was summarised: {why}."
+
+
+def not_compacted_alone(why: str) -> str:
+    return (
+        f"This conversation gets too long for the model, and summarising it failed: {why}. I will try again later. "
+        "/compress tries now; /new starts fresh."
+    )
 
 
 def went_back(hidden: int) -> str:

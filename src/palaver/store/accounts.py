@@ -4,13 +4,24 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from palaver.db.transaction import ACCOUNTS, Lock, Notify, Row, Statements, transaction
+from palaver.model.access import AccessRole
 from palaver.model.errors import StaleFence
 from palaver.model.label import Label
-from palaver.model.source import Source, decode_id, encode_id
+from palaver.model.source import DM, Source, decode_id, encode_id
 from palaver.model.text import one_line
 from palaver.model.turn import Outbound, account_text
 from palaver.model.value import value
-from palaver.store.records import chat_columns, from_json, instant_or_none, json_text, micros, source_of, source_text
+from palaver.store.records import (
+    SELECT_RECEIVED,
+    chat_columns,
+    from_json,
+    instant_or_none,
+    json_text,
+    micros,
+    received_of,
+    source_of,
+    source_text,
+)
 
 GATEWAY = "gateway"
 """Platform name under which gateways agree who does maintenance."""
@@ -202,6 +213,29 @@ def list_all_homes() -> Statements[list[Source]]:
 def get_home(profile: str, platform: str) -> Statements[Source | None]:
     rows = yield "SELECT address FROM home_channels WHERE profile = ? AND platform = ?", (profile, platform)
     return source_of(rows[0][0]) if rows else None
+
+
+_RECENT_MESSAGES = 500
+
+
+@transaction
+def last_owner_chat(*, besides: Outbound) -> Statements[Source | None]:
+    """Return the direct chat that an owner wrote in last, among recent messages; not the target of this message."""
+    target = (besides.platform, besides.account, besides.scope_id, besides.chat_id)
+    rows = yield f"{SELECT_RECEIVED} WHERE length(i.body) > 0 ORDER BY i.no DESC LIMIT ?", (_RECENT_MESSAGES,)
+    for received in map(received_of, rows):
+        source = received.inbound.source
+        is_owner = received.role is AccessRole.OWNER and source.chat_kind == DM
+        if is_owner and source.address[:-1] != target:
+            return source
+    return None
+
+
+@transaction
+def take_home_hint() -> Statements[bool]:
+    """Return whether home channels were not mentioned before. They are from now on."""
+    rows = yield "INSERT INTO meta (name, value) VALUES ('home_hint', '1') ON CONFLICT DO NOTHING RETURNING name", ()
+    return bool(rows)
 
 
 @transaction

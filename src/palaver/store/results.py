@@ -35,8 +35,6 @@ class Opened:
     """The sender is the only participant, and no other chat is attached."""
     is_first_contact: bool = False
     """The sender never took part in a session of this profile before."""
-    lacks_home: bool = False
-    """The platform has no home channel. Set at a first contact only."""
 
 
 @value

@@ -70,8 +70,12 @@ def settle_gone(
     if outbound.is_news or (yield from accounts.mark_chat_gone(outbound, now, error)):
         gone = outbound.account if outbound.is_news else outbound.chat_id
         notice = texts.gone_notice(f"{outbound.platform}:{gone}")
-        _, others = yield from _homes(outbound)
-        yield from _notify_first(others, notice, SendCause(CauseKind.CHAT_GONE, delivery.number), routes, now)
+        cause = SendCause(CauseKind.CHAT_GONE, delivery.number)
+        homes, others = yield from _homes(outbound)
+        if homes:
+            yield from _notify_first(others, notice, cause, routes, now)
+        else:
+            yield from _notify_owner(outbound, notice, cause, routes, now)
     return True
 
 
@@ -97,7 +101,20 @@ def _follow_up(delivery: Delivery, state: OutboxState, routes: ReplyRoutes, now:
             texts.unclear_notice(f"out:{delivery.number}"),
             SendCause(CauseKind.UNCLEAR, f"{now:%Y-%m-%dT%H}"),
         )
-        yield from _notify_first(others or homes, notice, cause, routes, now)
+        if homes:
+            yield from _notify_first(others or homes, notice, cause, routes, now)
+        else:
+            yield from _notify_owner(delivery.outbound, notice, cause, routes, now)
+
+
+def _notify_owner(
+    outbound: Outbound, text: str, cause: SendCause, routes: ReplyRoutes, now: datetime
+) -> Statements[None]:
+    """Without a home channel, notify the owner where they wrote last, and mention home channels once."""
+    chat = yield from accounts.last_owner_chat(besides=outbound)
+    if chat is not None:
+        hint = f" {texts.NO_HOME}" if (yield from accounts.take_home_hint()) else ""
+        yield from outbox.enqueue(routes.messages(chat, f"{text}{hint}")[0], cause, now)
 
 
 def _homes(outbound: Outbound) -> Statements[tuple[list[Source], list[Source]]]:

@@ -23,7 +23,7 @@ from palaver.model.key import SessionKey
 from palaver.model.quotas import QuotaReached
 from palaver.model.session import Principal
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Received, Turn, TurnState
+from palaver.model.turn import Outbound, Received, Turn, TurnState
 from palaver.model.value import value
 from palaver.protocols.agent import Excerpt, GeneratedText, Summarising, Titling
 from palaver.protocols.capabilities import supports
@@ -40,6 +40,8 @@ AUTOMATIC = "compaction"
 KEPT_EXCHANGES = 2
 """Exchanges that are never summarised. If the model refuses a conversation as too long, only the last one is kept."""
 RETRY_AFTER = timedelta(hours=1)
+REMEMBER_FAILURE = timedelta(days=1)
+"""How long not to tell again that a conversation cannot be summarised."""
 STOPPED = "it was stopped"
 TOOK_TOO_LONG = "it took too long"
 OVER_QUOTA = "a usage limit is reached, see /usage"
@@ -156,10 +158,14 @@ class Compaction:
     async def _fail(self, running: RunningTurn, request: CompactionRequest, why: str) -> None:
         """Record why there is no summary, and try again later."""
         now, turn = self.ctx.clock.now(), running.turn
-        replies = self.completion.reply(running, texts.not_compacted(why)) if request.is_asked else []
+        replies: list[Outbound] = []
+        if request.is_asked:
+            replies = self.completion.reply(running, texts.not_compacted(why))
+        elif running.messages and why != STOPPED and turn.session not in self._not_before:
+            replies = self.completion.reply(running, texts.not_compacted_alone(why))
         settle = self.ctx.store.turns.settle(turn, [], replies, now, usage=running.usage, error=why)
         await self.completion.end(turn, _all(settle, self.ctx.store.usage.uncount_turn(turn)), TurnState.FAILED)
-        pending = {session: until for session, until in self._not_before.items() if until > now}
+        pending = {session: until for session, until in self._not_before.items() if until > now - REMEMBER_FAILURE}
         self._not_before = {**pending, turn.session: now + RETRY_AFTER}
         log.info("nothing was summarised: %s", why, extra={"action": "compaction.skipped", "turn": turn.number})
 

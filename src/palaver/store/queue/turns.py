@@ -1,7 +1,6 @@
 """Turns: claimed by one worker, written under a fence, settled in one transaction."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 from palaver.db.transaction import INBOX, TURNS, Lock, Notify, Row, Statements, Transaction, transaction
@@ -13,7 +12,6 @@ from palaver.model.source import identity_of
 from palaver.model.split import ReplyRoutes
 from palaver.model.transcript import Entry, Role, Sender
 from palaver.model.turn import Cause, Outbound, Received, Turn, TurnState, Usage, advance
-from palaver.store.accounts import get_home
 from palaver.store.conversations.sessions import end, join, open_by_key, open_locked, touch
 from palaver.store.conversations.transcript import SEQS, append
 from palaver.store.conversations.visibility import get
@@ -99,7 +97,6 @@ def _begin(
     opened = yield from open_locked(key, source, now, rules.reset_rule(source), sent=messages[0].received, human=human)
     if opened.is_first_contact:
         yield from meet_sender(messages[-1])
-        opened = replace(opened, lacks_home=(yield from get_home(key.profile, source.platform)) is None)
     rows = yield (
         "INSERT INTO turns (key, session_no, state, worker, lease_until, started, identity)"
         " VALUES (?, ?, 'running', ?, ?, ?, ?) RETURNING no",

@@ -1,6 +1,5 @@
 """Welcome: what a newly opened conversation says to the agent and to the chat."""
 
-from palaver.model.access import AccessRole
 from palaver.model.addressing import ConversationRules
 from palaver.model.session import EndReason
 from palaver.model.split import ReplyRoutes
@@ -8,14 +7,6 @@ from palaver.model.turn import Outbound, Received
 from palaver.store.results import Opened, Opening
 
 FIRST_CONTACT_NOTE = "this person is talking to you for the first time"
-NO_HOME = (
-    "This platform has no home channel yet, so messages without an address have nowhere to go. "
-    "Send /sethome in the chat that should receive them."
-)
-NO_HOME_NOTE = (
-    "this platform has no home channel, so output without an address has nowhere to go; "
-    "an admin can send /sethome in the chat that should receive it"
-)
 _REASONS = {
     EndReason.IDLE: "nobody wrote for a while",
     EndReason.DAILY: "a new day began",
@@ -48,10 +39,6 @@ def welcome(
             notices.append(reset_notice(opened.reason))
     if opened.is_first_contact:
         notes.append(FIRST_CONTACT_NOTE)
-    if opened.lacks_home and routes.has_places(source):
-        notes.append(NO_HOME_NOTE)
-        if (last.role or AccessRole.GUEST) >= AccessRole.ADMIN:
-            notices.append(NO_HOME)
     if not routes.reaches_people(source):
         notices = []
     return notes, [part for text in notices for part in routes.messages(source, text)]
