@@ -69,6 +69,10 @@ TOKENS = {
     "tailscale key": made("ts", "key-auth-", chars(17), "-", chars(32)),
     "vault token": made("hv", "s.", chars(24)),
     "age key": made("AGE-SECRET", "-KEY-1", chars(58, string.ascii_uppercase + string.digits)),
+    "airtable token": made("pa", "t", chars(14), ".", chars(64, HEX)),
+    "cloudflare key": made("v1.0", "-", chars(24, HEX), "-", chars(146, HEX)),
+    "terraform token": made(chars(14), ".atlas", "v1.", chars(67)),
+    "teams webhook": made("webhook.office", ".com/webhookb2/", chars(36), "@", chars(36)),
     "azure secret": made(chars(3), "8Q~", chars(34)),
     "password hash": st.one_of(
         made("$6$", chars(8), "$", chars(86, ALNUM + "./")),

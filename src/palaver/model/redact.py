@@ -111,6 +111,18 @@ class _Kind:
 
 # Formats that begin with a prefix of their own and go on for 20 or more characters, after published lists of secrets.
 _PREFIXES = (
+    *(
+        "API-",
+        "EAAA",
+        "bedrock-api-key-",
+        "eyJrIjoi",
+        "ico-",
+        "ops_eyJ",
+        "pat.",
+        "s-s4t2",
+        "tk-us-",
+        "_gitlab_session=",
+    ),
     *("A3-", "ABSK", "AKCp", "CCIPAT_", "CLOJARS_", "EZAK", "EZTK", "FLWSECK-", "FLWSECK_TEST-", "HRKU-AA", "LTAI"),
     *("NRAK-", "NRJS-", "PMAK-", "cmVmd", "dG9rO", "dp.pt.", "dp.st.", "dp.ct.", "dp.sa.", "dt0c01.", "duffel_live_"),
     *(
@@ -138,8 +150,8 @@ _FORMATS = (
     _Kind("jwt", r"(?<![\w-])eyJ[\w-]{17,}+(?:\.[\w-]*+){2,4}", "eyj"),
     _Kind(
         "aws key",
-        r"(?<![A-Za-z0-9])(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])",
-        *("akia", "asia", "abia", "acca"),
+        r"(?<![A-Za-z0-9])(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])",
+        *("a3t", "akia", "asia", "abia", "acca"),
     ),
     _Kind(
         "aws session token",
@@ -187,8 +199,13 @@ _FORMATS = (
     _Kind("google token", r"ya29\.[\w-]{20,}+|(?<![\w/])1//0[\w-]{30,}+", "ya29.", "1//0"),
     _Kind("stripe key", r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,}+|whsec_[A-Za-z0-9+/=]{24,}+", "sk_", "rk_", "whsec_"),
     _Kind("square token", r"sq0[a-z]{3}-[\w-]{22,}+", "sq0"),
-    _Kind("twilio key", r"(?<![A-Za-z0-9])SK[0-9a-f]{32}(?![A-Za-z0-9])", "sk"),
-    _Kind("sendgrid key", r"SG\.[\w-]{16,32}\.[\w-]{32,64}", "sg."),
+    _Kind("airtable token", r"(?<!\w)pat\w{14}\.[0-9a-f]{64}", "pat"),
+    _Kind("cloudflare key", r"(?<!\w)v1\.0-[0-9a-f]{24}-[0-9a-f]{146}", "v1.0-"),
+    _Kind("terraform token", r"\.atlasv1\.([\w=-]{60,}+)", ".atlasv1."),
+    _Kind("meta token", r"(?<!\w)\d{15,16}\|([\w-]{27})(?![\w-])", "|", anywhere=True),
+    _Kind("teams webhook", r"webhook\.office\.com/webhookb2/([\w@/-]{36,}+)", "webhook.office.com/"),
+    _Kind("twilio key", r"(?<![A-Za-z0-9])SK[0-9a-fA-F]{32}(?![A-Za-z0-9])", "sk"),
+    _Kind("sendgrid key", r"SG\.(?:[\w-]{16,32}\.[\w-]{32,64}|[\w=.-]{66})", "sg."),
     _Kind("mailgun key", r"(?<![\w-])key-[0-9a-f]{32}(?![A-Za-z0-9])", "key-"),
     _Kind("mailchimp key", r"(?<![A-Za-z0-9])[0-9a-f]{32}-us\d{1,2}(?![A-Za-z0-9])", "-us", anywhere=True),
     _Kind("npm token", r"npm_[A-Za-z0-9]{36,}+", "npm_"),
