@@ -57,6 +57,28 @@ async def test_in_a_group_only_who_addresses_the_agent_is_answered(store_url: st
         await chat.hears("in private")
 
 
+async def test_where_clients_keep_the_slash_another_sign_begins_a_command(store_url: str) -> None:
+    world = FakePlatform()
+    keeping = Platform(name="fake", title="Fake platform", has_mentions=True, keeps_slash=True)
+    async with running(store_url, world, adapters=[FakeAdapter(world, platform=keeping)]) as here:
+        alice = world.person("alice")
+        chat, group = world.dm(alice), world.group("friends", alice)
+        await chat.say(alice, " !Title Plans")
+        await chat.hears("No conversation is open here")
+        await chat.say(alice, "!nothing of ours")
+        await chat.hears("!nothing of ours")
+        await group.say(alice, "!status")
+        await group.hears("You have no conversation here yet")
+        await group.say(alice, "!important")
+        await here.settled()
+        assert len(group.shown) == 1
+    other = FakePlatform()
+    async with running(store_url, other, adapters=[adapter(other)]):
+        bob = other.person("bob")
+        await other.dm(bob).say(bob, "!status")
+        await other.dm(bob).hears("!status")
+
+
 async def test_a_chat_may_be_free_and_a_kind_observed(store_url: str) -> None:
     world, agent = FakePlatform(), Slow()
     agent.go.set()

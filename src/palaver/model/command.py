@@ -124,6 +124,13 @@ def parse_command(text: str, table: Mapping[str, Command], bot: str | None = Non
     return _invocation(table[name], found["rest"] or "")
 
 
+def with_slash(text: str, table: Mapping[str, Command]) -> str:
+    """Return `!help` as `/help`; leave text alone that is no known command."""
+    command = f"/{text.strip().removeprefix('!')}"
+    found = _SHAPE.fullmatch(command) if text.strip().startswith("!") else None
+    return command if found and found["name"].lower() in table else text
+
+
 def is_command(inbound: Inbound) -> bool:
     """Tell whether a message is a command, valid or not.
 

@@ -36,6 +36,8 @@ class Platform:
     has_mentions: bool = False
     """People can mention an account, so in a group it stays silent unless mentioned."""
     has_threads: bool = False
+    keeps_slash: bool = False
+    """Its clients keep `/` for themselves, so `!help` is `/help` here."""
     keeps_history: bool = True
     """What people say while we are not connected comes later. Where it does not, as on IRC, it is lost."""
     has_message_ids: bool = True

@@ -20,7 +20,7 @@ from palaver.engine.intake.roles import role_in_session
 from palaver.engine.retry import contain_cancellation, log_error
 from palaver.engine.turns.tools import TurnTools
 from palaver.model.access import AccessRole, Grant
-from palaver.model.command import Command, Invocation, is_command, parse_command
+from palaver.model.command import Command, Invocation, is_command, parse_command, with_slash
 from palaver.model.errors import (
     BadArgument,
     InvalidInput,
@@ -107,6 +107,9 @@ class CommandDispatcher:
         return self._commands.table
 
     # Parse
+
+    def with_slash(self, inbound: Inbound) -> Inbound:
+        return replace(inbound, text=with_slash(inbound.text, self._commands.table))
 
     def parse(self, inbound: Inbound) -> ParsedMessage:
         return parse_message(inbound, self._commands.table)

@@ -143,6 +143,8 @@ class Intake:
 
     async def _accept(self, inbound: Inbound, trust: Trust) -> tuple[int, ParsedMessage] | None:
         """Return the number of the accepted message and what it invokes; None if there is nothing more to do."""
+        if self._admission.keeps_slash(inbound.source):
+            inbound = self._commands.with_slash(inbound)
         invoked = self._commands.parse(inbound)
         while True:
             directory = await self._directory()
