@@ -27,7 +27,7 @@ def loaded(here: Path, **variables: str) -> Loaded:
 
 def test_every_setting_can_be_a_variable(here: Path) -> None:
     plain = loaded(here)
-    settings = [each for each in effective_settings(plain) if each.value is not None]
+    settings = list(effective_settings(plain))
     names = {each.field: f"PALAVER_{each.field.upper().replace('.', '__')}" for each in settings}
     variables = {names[each.field]: format_value(each.value) for each in settings}
     changed = loaded(here, **variables)

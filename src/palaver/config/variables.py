@@ -36,6 +36,6 @@ def _setting(name: str) -> FieldPath:
     """Return the field that a variable sets; empty if it is no setting, as many programs share one environment."""
     if not name.startswith(_PREFIX) or name in _NOT_SETTINGS:
         return ()
-    path = tuple(part.lower() if part.isupper() else part for part in name.removeprefix(_PREFIX).split(_SEPARATOR))
-    is_setting = len(path) > 1 or get_close_matches(path[0], Config.model_fields, n=1, cutoff=_SIMILAR)
-    return path if is_setting else ()
+    first, *rest = (part.lower() if part.isupper() else part for part in name.removeprefix(_PREFIX).split(_SEPARATOR))
+    is_setting = rest or get_close_matches(first, Config.model_fields, n=1, cutoff=_SIMILAR)
+    return (first, *rest) if is_setting else ()
