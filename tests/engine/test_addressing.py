@@ -72,11 +72,6 @@ async def test_where_clients_keep_the_slash_another_sign_begins_a_command(store_
         await group.say(alice, "!important")
         await here.settled()
         assert len(group.shown) == 1
-    other = FakePlatform()
-    async with running(store_url, other, adapters=[adapter(other)]):
-        bob = other.person("bob")
-        await other.dm(bob).say(bob, "!status")
-        await other.dm(bob).hears("!status")
 
 
 async def test_a_chat_may_be_free_and_a_kind_observed(store_url: str) -> None:
