@@ -179,7 +179,7 @@ async def test_the_stream_helper_gives_a_message_to_send_again(config: Config) -
         for words in ("two", "three"):
             async with ai.chat.completions.stream(model="palaver", messages=messages) as stream:
                 answer = (await stream.get_final_completion()).choices[0].message
-                sessions.append(stream._response.headers["x-palaver-session"])
+                sessions.append(cast("Any", stream)._response.headers["x-palaver-session"])
             assert answer.role == "assistant"
             messages += [cast("ChatCompletionMessageParam", answer.to_dict()), user(words)]
         assert sessions == [sessions[0]] * 2

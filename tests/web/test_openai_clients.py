@@ -116,7 +116,7 @@ def clock(city: str) -> str:
 
 async def test_langchain_talks_streams_and_uses_tools(ai: openai.AsyncOpenAI) -> None:
     for uses_responses in (False, True):
-        chat = _langchain(ai, use_responses_api=uses_responses)
+        chat: Any = _langchain(ai, use_responses_api=uses_responses)
         heard = await chat.ainvoke(f"hello {uses_responses}")
         assert _text(heard) == f"You said: hello {uses_responses}"
         pieces = [_text(piece) async for piece in chat.astream(f"a b c {uses_responses}")]
@@ -135,7 +135,7 @@ async def test_langchain_gets_schemas(tmp_path: Path) -> None:
     script = Says(text=said), Says(text=said), Says(calls=(Call("Trip", said),))
     async with modelled(tmp_path, *script) as (ai, _):
         for uses_responses, method in ((False, "json_schema"), (True, "json_schema"), (False, "function_calling")):
-            chat = _langchain(ai, use_responses_api=uses_responses)
+            chat: Any = _langchain(ai, use_responses_api=uses_responses)
             planned = await chat.with_structured_output(Trip, method=method).ainvoke(f"plan {method} {uses_responses}")
             assert planned == Trip(where="Rome", days=3)
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import openai
 import pytest
@@ -96,16 +96,17 @@ async def _json(ai: openai.AsyncOpenAI, *, stream: bool) -> None:
 
 async def test_a_tool_that_is_demanded_is_called_first(tmp_path: Path) -> None:
     async with modelled(tmp_path, Says(calls=(Call("weather"),)), Says(text="Sunny.")) as (ai, provider):
-        messages = list(HELLO)
+        messages: list[Any] = list(HELLO)
+        create = cast("Any", ai.chat.completions.create)
         asked: dict[str, Any] = {"model": "palaver", "tools": [WEATHER], "tool_choice": "required"}
-        called = (await ai.chat.completions.create(messages=messages, **asked)).choices[0].message
+        called = (await create(messages=messages, **asked)).choices[0].message
         assert called.tool_calls
         assert provider.requests[-1]["tool_choice"]["function"] == {"name": "weather"}
         messages += [
-            {"role": "assistant", "tool_calls": [{"id": called.tool_calls[0].id, "type": "function"}]},  # type: ignore[list-item]
+            {"role": "assistant", "tool_calls": [{"id": called.tool_calls[0].id, "type": "function"}]},
             {"role": "tool", "tool_call_id": called.tool_calls[0].id, "content": "sun"},
         ]
-        answer = await ai.chat.completions.create(messages=messages, **asked)
+        answer = await create(messages=messages, **asked)
         assert answer.choices[0].message.content == "Sunny."
         assert provider.requests[-1]["tool_choice"] == "auto"
 
@@ -115,7 +116,7 @@ async def test_an_answer_ends_at_a_stop(tmp_path: Path) -> None:
     async with modelled(tmp_path) as (ai, provider):
         for streams in (False, True):
             provider.then(Says(text="one two END three"), Says(text="more"))
-            messages = list(HELLO)
+            messages: list[Any] = list(HELLO)
             told = await ai.chat.completions.create(
                 model="palaver", messages=messages, stop=["ENDE", "END"], stream=streams
             )

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import openai
 import pytest
@@ -39,7 +39,8 @@ async def ai(window: Opened) -> AsyncIterator[openai.AsyncOpenAI]:
 
 async def ask(ai: openai.AsyncOpenAI, words: Any, **more: Any) -> tuple[Any, str]:
     """The response, and its session."""
-    raw = await ai.responses.with_raw_response.create(model="palaver", input=words, **more)
+    create = cast("Any", ai.responses.with_raw_response.create)
+    raw = await create(model="palaver", input=words, **more)
     return raw.parse(), raw.headers["x-palaver-session"]
 
 
@@ -101,7 +102,7 @@ async def test_responses_stream(ai: openai.AsyncOpenAI) -> None:
     async with ai.responses.stream(model="palaver", input="a b c") as stream:
         events = [event async for event in stream]
         whole = await stream.get_final_response()
-        assert stream._response.headers["x-palaver-session"]
+        assert cast("Any", stream)._response.headers["x-palaver-session"]
     assert whole.output_text == "You said: a b c"
     assert [event.sequence_number for event in events] == list(range(len(events)))
     kinds = [event.type for event in events]

@@ -42,7 +42,7 @@ class ResponseWriter:
             events += self._event("response.created", response=response)
             events += self._event("response.in_progress", response=response)
         if more and not self._sent:
-            item = {**self._message("", "in_progress"), "content": []}
+            item: dict[str, Any] = {**self._message("", "in_progress"), "content": []}
             events += self._event("response.output_item.added", output_index=0, item=item)
             events += self._event("response.content_part.added", **self._place(), part=_text_part(""))
         self._sent += more
