@@ -286,6 +286,18 @@ async def test_a_password_is_used_once_and_a_check_ends_no_log_in(fake: FakeMatr
     assert len(log_ins) == 3, "one for each check, and one for the account"
 
 
+async def test_keys_that_cannot_be_kept_or_read_are_told_with_what_to_do(fake: FakeMatrix, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / f"{ACCOUNT}.db").write_text("no database, but long enough to be looked at" * 100)
+    given = {"homeserver": fake.options.homeserver, "user_id": fake.options.user_id}
+    for keys, words in (("file/keys", "Let the gateway write there"), ("keys", "Restore the folder from a backup")):
+        options = {**given, "access_token": fake.stage.bot.token, "keys": str(tmp_path / keys)}
+        with pytest.raises(PlatformRefused, match=words) as refused:
+            await MatrixAdapter.make(ACCOUNT, Options.model_validate(options)).run(Recorder())
+        assert "Error" not in str(refused.value)
+
+
 async def test_a_log_in_with_a_password_is_kept_for_the_next_start(home: Homeserver, tmp_path: Path) -> None:
     async with fake_matrix(home, tmp_path) as fake:
         given = {"homeserver": fake.options.homeserver, "user_id": fake.options.user_id, "password": PASSWORD}

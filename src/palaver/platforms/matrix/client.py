@@ -1,8 +1,8 @@
 """nio's client, logged in with our options and hardened against malformed events."""
 
 import json
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -206,15 +206,37 @@ def check_extra(options: Options) -> None:
 @asynccontextmanager
 async def open_client(account: str, options: Options, login: Login | None = None) -> AsyncGenerator[Client]:
     """Yield a logged-in client; reuse an earlier login if there is one."""
-    client = _client(account, options)
     try:
-        with request_errors():
+        client = _client(account, options)
+    except OSError as error:
+        raise PlatformRefused(
+            f"The folder {options.keys} for keys cannot be written: {error.strerror}. Let the gateway write there, or"
+            " change the option keys."
+        ) from error
+    try:
+        with request_errors(), _key_errors(options):
             await _log_in(client, options, login)
         yield client
     finally:
         await client.close()
         if client.store:
             client.store.database.close()
+
+
+@contextmanager
+def _key_errors(options: Options) -> Generator[None]:
+    """Say what to do about keys that cannot be read: the libraries that read them raise errors of their own."""
+    try:
+        yield
+    except (PlatformError, aiohttp.ClientError, TimeoutError):
+        raise
+    except Exception as error:
+        if options.keys is None:
+            raise
+        raise PlatformRefused(
+            f"The keys in {options.keys} cannot be read. Restore the folder from a backup, or move it away: then the"
+            " bot makes new keys and cannot read older messages."
+        ) from error
 
 
 def _client(account: str, options: Options) -> Client:
