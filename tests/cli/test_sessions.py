@@ -20,6 +20,7 @@ from palaver.cli import shared_options
 from palaver.cli.main import main
 from palaver.cli.shared_options import store_url as chosen_url
 from palaver.cli.transcripts import print_entries, print_hits, print_previews
+from palaver.commands.formatting import ago
 from palaver.model.errors import StoreUnavailable
 from palaver.model.label import Label
 from palaver.model.transcript import Role, Sender, ToolCall
@@ -747,7 +748,7 @@ async def _holiday() -> Any:
     ],
 )
 def test_times_for_people(distance: timedelta, words: str) -> None:
-    assert shared_options.ago(NOW - distance, NOW) == words
+    assert ago(NOW - distance, NOW) == words
 
 
 # Help

@@ -160,6 +160,7 @@ def test_every_option_of_the_engine_can_be_configured() -> None:
         "pseudonyms",
         "titles",
         "tools",
+        "written_at",
     }
     assert {option.name for option in fields(Options)} == set_by_the_rest | set(limits.LimitsConfig.model_fields)
 

@@ -180,7 +180,7 @@ async def test_a_handoff_that_a_crash_cut_off_arrives_once(store_url: str, monke
     fake, other = FakePlatform(), FakePlatform(repeats_safely=True)
     stuck = asyncio.Event()
 
-    arrival = DeliveryWorker._arrival
+    arrival = DeliveryWorker._arrival  # pyright: ignore[reportPrivateUsage]
 
     async def never(self: DeliveryWorker, announced: Outbound, receipt: str, now: datetime) -> Transaction[None] | None:
         if announced.handoff is not None:

@@ -68,6 +68,7 @@ def test_all_is_true_and_every_module_says_what_it_is() -> None:
 PURE = {
     "bisect",
     "collections",
+    "contextlib",
     "cronsim",
     "dataclasses",
     "datetime",

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import field, fields, replace
 from enum import IntEnum, StrEnum
 from operator import itemgetter
+from typing import TypedDict
 
 from palaver.model.errors import BadArgument, UnknownPlatform
 from palaver.model.source import DM, Source, Trust, decode_id, encode_id
@@ -219,7 +220,13 @@ GRANTEE_FORMS = f"platform:ID, a whole platform, person:ID, or {EVERYBODY}"
 _PERSON = "person:"
 
 
-def parse_grantee(text: str, known: Collection[str]) -> dict[str, str]:
+class GranteeFields(TypedDict, total=False):
+    person: str
+    platform: str
+    user_id: str
+
+
+def parse_grantee(text: str, known: Collection[str]) -> GranteeFields:
     """Return the fields of a grant for a grantee such as `telegram:7`; `known` are the platforms."""
     text = text.strip()
     if text == EVERYBODY:

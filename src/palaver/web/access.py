@@ -30,13 +30,22 @@ async def deny_stranger(request: WebRequest, name: str, *, blocks: bool) -> Stra
 
 
 async def add_grant(
-    request: WebRequest, to: str, role: AccessRole, *, blocks: bool, **place: str | None
+    request: WebRequest,
+    to: str,
+    role: AccessRole,
+    *,
+    blocks: bool,
+    chat_id: str | None = None,
+    scope_id: str | None = None,
+    account: str | None = None,
 ) -> tuple[int, Grant]:
     grant = Grant(
         effect=Effect.BLOCK if blocks else Effect.ALLOW,
         role=role,
         basis=Basis.IDENTITY,
-        **place,
+        chat_id=chat_id,
+        scope_id=scope_id,
+        account=account,
         **parse_grantee(to, request.services.platforms),
     )
     number = await request.write(lambda who: request.store.grants.add(grant, request.now, by=who.name))

@@ -28,7 +28,7 @@ _WRONG_CODE = "This code is wrong, expired or already used."
 
 @page("/events")
 async def events(request: WebRequest) -> Response:
-    return event_stream(request)
+    return event_stream(request.http, request.caller, request.services.hub, request.services.auth)
 
 
 @page("/metrics", owner_only=True)

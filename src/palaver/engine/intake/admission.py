@@ -222,7 +222,7 @@ class Admission:
         self.accounts = {name: adapter.platform for name, adapter in ctx.replies.adapters.items()}
 
     def keeps_slash(self, source: Source) -> bool:
-        platform = self._accounts.get(account_text(source.platform, source.account))
+        platform = self.accounts.get(account_text(source.platform, source.account))
         return platform is not None and platform.keeps_slash
 
     def rules(self, directory: Directory) -> Rules:

@@ -18,15 +18,13 @@ _MAX_REMEMBERED = 500
 
 
 class Screen(Protocol):
-    """What shows messages to a person."""
+    """What shows messages to a person. A screen overrides what it has a place for."""
 
     def welcome(self, welcome: wire.Welcome) -> None:
         """The gateway accepted us, for the first time or again."""
-        ...
 
     def lost(self) -> None:
         """The gateway has gone away."""
-        ...
 
     def show(self, message: str, text: str, *, growing: bool) -> None:
         """Show a message, or the new state of an unfinished one."""
@@ -34,9 +32,9 @@ class Screen(Protocol):
 
     def heard(self, text: str) -> None:
         """Show what somebody said at another terminal."""
-        ...
 
-    def typing(self) -> None: ...
+    def typing(self) -> None:
+        """The agent is at work."""
 
 
 class GatewayFailing(PalaverError):

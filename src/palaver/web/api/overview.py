@@ -89,7 +89,7 @@ class _EventsQuery(Schema, frozen=True, kw_only=True):
 )
 async def stream_events(request: WebRequest, query: _EventsQuery) -> Response:
     del query  # checked here, read from the HTTP request
-    return event_stream(request)
+    return event_stream(request.http, request.caller, request.services.hub, request.services.auth)
 
 
 ENDPOINTS = (get_me, list_platforms, get_usage, stream_events)
