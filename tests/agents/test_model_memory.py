@@ -133,7 +133,7 @@ async def test_what_is_refused_either_way_is_a_failure_and_nothing_is_learned_fr
         before = Message(Role.USER, "look up"), assistant(called), Message(Role.TOOL, "blue", (), "call_1")
         last = (await events(agent, request("why", *before)))[-1]
         assert isinstance(last, Failure)
-        assert last.kind is FailureKind.FATAL
+        assert last.kind is FailureKind.REJECTED
         await events(agent, request("why not", *before))
     assert provider.requests[-1]["messages"][1]["content"][0]["type"] == "thinking"
 

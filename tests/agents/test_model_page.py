@@ -56,7 +56,8 @@ def test_a_project_cannot_say_who_answers(tmp_path: Path) -> None:
     (tmp_path / "palaver.yaml").write_text(f"agent: {model}\nprofiles: {{a: {{agent: {model}}}}}")
     with pytest.raises(MalformedConfig) as caught:
         load(tmp_path, {})
-    assert [mistake.field for mistake in caught.value.mistakes] == ["agent", "profiles.a.agent"]
+    fields = [mistake.field for mistake in caught.value.mistakes]
+    assert fields == ["agent.base_url", "agent.model", "agent.name", "profiles"]
     assert all(mistake.found == "in a project's file" for mistake in caught.value.mistakes)
 
 

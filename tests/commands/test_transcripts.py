@@ -96,7 +96,7 @@ async def test_retry_answers_the_last_message_again_on_a_sibling(store_url: str)
         assert (sibling.id != first.id, sibling.parent) == (True, first.id)
         assert await alice.view() == before
         request = alice.agent.requests[-1]
-        assert [message.text for message in request.messages if message.role is Role.USER][-1] == "two"
+        assert [message.text for message in request.messages if message.role is Role.USER][-1].endswith("⟧ two")
         assert (await alice.chat.hears("answer to: two", times=2)).reply_to == alice.chat.said[1].id
         assert "Undid the last" in await alice.ask("/back")
         assert ((await alice.session()).id, await alice.view()) == (first.id, before)

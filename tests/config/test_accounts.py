@@ -90,7 +90,7 @@ def test_a_mistake_in_an_option_says_where_it_is(options: str, field: str, words
         ),
         ("webhook: {accounts: {a: {}}}", "a does not work with 'no options'. Use a secret for callers"),
         ("webhook: {accounts: {a: {}}}", "for example palaver setup webhook"),
-        ("webhook: {accounts: {a: {url: 'https://e.org', wait: soon}}}", "Use a number, for example wait: 25.0"),
+        ("webhook: {accounts: {a: {url: 'https://e.org', wait: soon}}}", "Use a number, for example wait: 25"),
         ("matrix: {accounts: {a: {user_id: '@a:e'}}}", "for example homeserver: https://matrix.example.org"),
         ("matrix: {accounts: {a: {access_token: '${NONE}'}}}", "that is not set: 'NONE'. Use a variable that is set"),
         ("matrix: {accounts: {a: {access_token: '${NONE}'}}}", "for example export NONE=…"),

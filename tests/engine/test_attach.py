@@ -281,7 +281,7 @@ async def test_the_trace_of_a_message_says_where_it_went_and_why(
         trace = (await two.here.store.read(find_traces(f"in:{numbers[0][0]}", OPERATOR)))[0]
     assert trace.messages[0].place == f"agent:main:fake:dm:{second.id}:account:bot"
     print_trace(trace, LoopClock().now(), content=False)
-    assert f"which its place agent:main:fake:dm:{second.id}:account:bot is attached to" in _unwrapped(capsys)
+    assert f"its chat agent:main:fake:dm:{second.id}:account:bot is attached to it" in _unwrapped(capsys)
 
 
 def _unwrapped(capsys: pytest.CaptureFixture[str]) -> str:

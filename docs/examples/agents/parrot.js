@@ -12,8 +12,9 @@ const ask = (turn, line) => new Promise((heard) => {
 });
 
 async function answer(request, turn) {
-  // Before it may stand what the gateway has to say.
-  const said = request.messages.findLast((message) => message.role === "user").text.split("\n\n").at(-1);
+  // In ⟦brackets⟧ stands what the gateway has to say, such as the time.
+  const last = request.messages.findLast((message) => message.role === "user");
+  const said = last.text.replace(/⟦[^⟧]*⟧/g, "").trim();
   const [order, ...rest] = said.split(" ");
   let text = `Polly says: ${said}`;
   if (order === "!look" && request.tools.some((tool) => tool.name === "search")) {

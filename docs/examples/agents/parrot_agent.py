@@ -1,5 +1,6 @@
 """An agent that a package brings: says back what it heard, as often as it is told to."""  # noqa: INP001
 
+import re
 from collections.abc import AsyncGenerator
 
 from pydantic import BaseModel, Field
@@ -22,6 +23,6 @@ class Parrot:
         return cls(options.times)
 
     async def answer(self, request: Request) -> AsyncGenerator[Event]:
-        # Before it may stand what the gateway has to say.
-        heard = request.messages[-1].text.rpartition("\n\n")[2]
+        # In ⟦brackets⟧ stands what the gateway has to say, such as the time.
+        heard = re.sub("⟦[^⟧]*⟧", "", request.messages[-1].text).strip()
         yield Final(text=" ".join([f"{heard}!"] * self._times))

@@ -40,7 +40,7 @@ _NOTE = re.compile(f"{OPEN}note: [^{CLOSE}]*{CLOSE}")
 _NOT_ADDRESSED = re.compile(
     f"{OPEN}overheard[^{CLOSE}]*{CLOSE}.*?{OPEN}end of overheard{CLOSE}"
     f"|{OPEN}summary of[^{CLOSE}]*{CLOSE}.*?{_SUMMARY_END}"
-    f"|{OPEN}[^{CLOSE}]*{CLOSE}",
+    f"|{OPEN}[^{CLOSE}]*{CLOSE} ?",
     re.DOTALL,
 )
 

@@ -284,7 +284,7 @@ class AccountRunner:
             except PlatformBusy as error:
                 why, at_least = str(error), error.after
             except PlatformError as error:
-                why = redact(str(error)) or describe_error(error)
+                why = describe_error(error)
             except Exception as error:  # noqa: BLE001 - restart an adapter after any error
                 why = f"the adapter broke: {describe_error(error)}"
             lasted = health.connected_since and self.ctx.clock.now() - health.connected_since

@@ -24,6 +24,11 @@ def one_line(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1].rstrip() + _ELLIPSIS
 
 
+def without_invisible(text: str) -> str:
+    """Return `text` with its line breaks and without invisible characters."""
+    return text if _is_plain(text) else "".join(c for c in text if c == "\n" or not _is_invisible(c))
+
+
 def escape_invisible(text: str) -> str:
     """Write invisible characters and unusual spaces as escapes, on one line, so that different texts look different."""
     if _is_plain(text):

@@ -114,13 +114,14 @@ class AnswerForm:
     """The agent first calls one of these tools."""
 
     def cut(self, text: str, *, is_growing: bool = False) -> str:
-        """Return the text up to the first stop. While it grows, leave out an end that can become one."""
-        for stop in self.stop:
-            text = text.partition(stop)[0]
-        if is_growing:
-            begun = (n for stop in self.stop for n in range(len(stop) - 1, 0, -1) if text.endswith(stop[:n]))
-            text = text[: len(text) - max(begun, default=0)]
-        return text
+        """Return the text up to the stop that is complete first. While it grows, leave out an end that can become one."""
+        found = [(start + len(stop), start) for stop in self.stop if (start := text.find(stop)) >= 0]
+        if found:
+            return text[: min(found)[1]]
+        if not is_growing:
+            return text
+        begun = (n for stop in self.stop for n in range(len(stop) - 1, 0, -1) if text.endswith(stop[:n]))
+        return text[: len(text) - max(begun, default=0)]
 
 
 ANY_FORM = AnswerForm()

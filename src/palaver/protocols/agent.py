@@ -35,6 +35,7 @@ __all__ = [
     "ToolCalled",
     "ToolReturned",
     "UsageReport",
+    "no_facts",
     "no_file",
     "no_new_messages",
 ]

@@ -118,8 +118,8 @@ class TurnCompletion:
         events = [turn_event(turn, now, EventKind.TURN_FAILED, reason="given up")]
         if suspends:
             events.append(turn_event(turn, now, EventKind.SESSION_ENDED, reason=EndReason.SUSPENDED))
-        notices = self.ctx.replies.to(source, texts.GIVEN_UP if suspends else texts.STALE)
         try:
+            notices = self.ctx.replies.to(source, texts.GIVEN_UP if suspends else texts.STALE)
             await self._fail_interrupted(turn, notices, events, suspends=suspends)
         except (StaleFence, StoreUnavailable):
             raise

@@ -59,6 +59,7 @@ class WebhookOptions(BaseModel):
         default=None,
         ge=0,
         le=_MAX_WAIT_SECONDS,
+        examples=[25],
         description="Seconds that a caller waits for the answer; default: less than callers of this scheme wait.",
     )
 
