@@ -114,7 +114,7 @@ class AnswerForm:
     """The agent first calls one of these tools."""
 
     def cut(self, text: str, *, is_growing: bool = False) -> str:
-        """Return the text up to the stop that is complete first. While it grows, leave out an end that can become one."""
+        """Return the text up to the first complete stop. While it grows, leave out an end that can become one."""
         found = [(start + len(stop), start) for stop in self.stop if (start := text.find(stop)) >= 0]
         if found:
             return text[: min(found)[1]]
