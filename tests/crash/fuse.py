@@ -12,6 +12,7 @@ from palaver.model.source import Source, Trust
 from palaver.model.turn import Inbound, Outbound
 from palaver.protocols.adapter import Adapter, AnswerStatus, Receiver
 from palaver.protocols.agent import Event, Request
+from palaver.store.queue import commands
 from palaver.store.store import Store
 
 __all__ = ["STEPS", "Fuse", "FusedAgent", "FusedStore", "fuse_adapter"]
@@ -106,6 +107,7 @@ class FusedStore(Store):
         self._fuse = fuse
         for group in ("inbox", "turns", "outbox", "accounts"):
             setattr(self, group, _Group(getattr(store, group), fuse))
+        commands.run_command = _Group(commands, fuse).run_command  # in a process of its own
 
     async def transact(self, work: Transaction[T]) -> T:
         done: list[str] = []
