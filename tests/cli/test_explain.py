@@ -77,7 +77,7 @@ def test_every_option_reaches_the_key(capsys: pytest.CaptureFixture[str]) -> Non
     assert key(capsys, "--chat", "123") == "agent:main:telegram:dm:123"
     assert key(capsys, "--chat", "", "--user", "7") == "agent:main:telegram:dm::user:7"
     assert key(capsys, "--chat", "1", "--thread", "2") == "agent:main:telegram:dm:1:thread:2"
-    assert key(capsys, *group, "--user", "7", "--user-alt", "U") == "agent:main:telegram:group:-100:user:U"
+    assert key(capsys, *group, "--user", "7", "--user-alt", "U") == "agent:main:telegram:group:-100:user:alt%3AU"
     assert key(capsys, *group, "--user", "7", "--group-scope", "shared") == "agent:main:telegram:group:-100"
     assert key(capsys, *group, "--thread", "4", "--user", "7", "--thread-scope", "per-user") == (
         "agent:main:telegram:group:-100:thread:4:user:7"

@@ -16,6 +16,7 @@ from palaver.engine.intake.admission import GrantCache
 from palaver.model.access import AccessRole, Effect, Grant, decide_access
 from palaver.model.key import ScopedSetting
 from palaver.model.source import Source, Trust, canonical_id, canonical_source
+from palaver.model.turn import Inbound
 from palaver.store.opening import open_store
 from palaver.store.people.grants import GrantTable
 from palaver.store.store import Store
@@ -251,3 +252,26 @@ async def test_one_person_with_two_ids_has_one_conversation(tmp_path: Path) -> N
         await group.hears("two")
         assert len({request.session for request in agent.requests}) == 1
         assert len(await here.rows("SELECT DISTINCT identity FROM participants")) == 1
+
+
+async def test_a_nick_is_never_taken_for_an_account_of_that_name(tmp_path: Path) -> None:
+    """KEY-5: neither in grants, nor in keys, nor in what they can read."""
+    world, clock = FakePlatform(), MovableClock()
+    mouth = Mouth(world, clock)
+    grants = (Grant(platform="fake", user_id="alt:alice", role=AccessRole.OWNER), Grant(platform="fake"))
+    async with running(tmp_path / "p.db", world, adapters=[mouth], clock=clock, grants=grants) as here:
+        chat, receiver = world.group("Dev"), await mouth.receiver()
+        place = Source(platform="fake", account="bot", chat_kind="group", chat_id=chat.id, user_id="alice")
+        account = replace(place, user_id="guest42", user_id_alt="alice")
+        for number, (source, text) in enumerate(
+            [(account, "my plan"), (account, "/whoami"), (place, "/whoami"), (place, "/search plan")]
+        ):
+            said = Inbound(source=replace(source, message_id=str(number)), text=text, at=clock.now(), mentions_us=True)
+            await receiver.receive(said, Trust())
+            await here.settled()
+        answers = [message.text for message in chat.shown]
+        assert "You are fake:alt%3Aalice here, with the role owner" in answers[1]
+        assert "You are fake:alice here, with the role member" in answers[2]
+        assert "my plan" not in answers[3]
+        keys = await here.rows("SELECT DISTINCT key FROM inbox ORDER BY key")
+        assert [row[0].partition(":user:")[2] for row in keys] == ["alice:account:bot", "alt%3Aalice:account:bot"]

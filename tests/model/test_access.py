@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.model.access import AccessRole, Basis, Effect, Grant, GrantIndex, Verdict, decide_access
+from palaver.model.access import AccessRole, Basis, Effect, Grant, GrantIndex, Verdict, decide_access, parse_grantee
 from palaver.model.errors import BadArgument
 from palaver.model.source import Source, Trust
 from tests.strategies import THOROUGH, close_sources, trusts
@@ -180,10 +180,18 @@ def test_the_highest_role_counts() -> None:
     assert "admin" in access.reason
 
 
-def test_a_grant_for_a_user_holds_for_the_alternate_id_too() -> None:
-    known = Grant(platform="signal", user_id="uuid")
-    moved = Source(platform="signal", user_id="+49", user_id_alt="uuid")
-    assert decide_access(moved, NO_TRUST, [known]).verdict is Verdict.ALLOW
+def test_a_grant_names_a_user_id_or_an_alternate_id_and_never_both() -> None:
+    def allows(who: str, **ids: str) -> bool:
+        grant = Grant(**parse_grantee(who, {"irc"}))
+        return decide_access(Source(platform="irc", **ids), NO_TRUST, [grant]).verdict is Verdict.ALLOW
+
+    assert allows("irc:alice", user_id="alice")
+    assert allows("irc:alice", user_id="alice", user_id_alt="somebody"), "a grant by hand names the user id"
+    assert not allows("irc:alice", user_id="mallory", user_id_alt="alice")
+    assert allows("irc:alt:alice", user_id="guest42", user_id_alt="alice")
+    assert not allows("irc:alt:alice", user_id="alice")
+    assert not allows("irc:alt:alice", user_id="alt:alice"), "anybody can take a nick with a prefix"
+    assert allows("irc:id:alt:alice", user_id="alt:alice")
 
 
 def test_a_grant_for_a_chat_holds_in_its_threads() -> None:

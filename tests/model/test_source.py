@@ -2,7 +2,7 @@ import json
 from dataclasses import fields, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from palaver.model.errors import MalformedSource, UnknownPlatform
@@ -16,6 +16,11 @@ from palaver.model.source import (
     check_ids,
     decode_id,
     encode_id,
+    identity_text,
+    parse_participant,
+    participant_text,
+    source_of_identity,
+    with_participant,
 )
 from palaver.platforms.catalog import PLATFORMS
 from tests.strategies import BRIEF, THOROUGH, ids, labels, sources, texts
@@ -119,9 +124,22 @@ def test_what_every_source_has_cannot_be_empty(name: str) -> None:
 
 
 def test_the_participant_is_the_alternate_id_where_there_is_one() -> None:
-    assert Source(platform="signal", user_id="+49", user_id_alt="uuid").participant == "uuid"
+    assert Source(platform="signal", user_id="+49", user_id_alt="uuid").participant == "alt:uuid"
     assert Source(platform="signal", user_id="+49", user_id_alt="").participant == "+49"
     assert Source(platform="signal").participant is None
+
+
+@THOROUGH
+@given(ids, ids, st.sampled_from(("", "alt:", "id:", "id:alt:")))
+def test_a_user_id_is_never_taken_for_an_alternate_id(one: str, other: str, prefix: str) -> None:
+    assume(one != "" and other != "")
+    user, account = participant_text(prefix + one), participant_text("nick", other)
+    assert user != account
+    assert user is not None
+    assert account is not None
+    assert (parse_participant(user), parse_participant(account)) == ((prefix + one, None), (None, other))
+    assert source_of_identity(identity_text("irc", account)) == Source(platform="irc", user_id_alt=other)
+    assert with_participant(Source(platform="irc", user_id="x", user_id_alt="y"), user).names == (user,)
 
 
 def test_a_chat_is_known_by_its_alternate_id_where_it_has_no_other() -> None:

@@ -43,7 +43,7 @@ from palaver.model.key import DmScope, GroupScope, ScopedSetting
 from palaver.model.local_time import format_instant, parse_instant, parse_zone
 from palaver.model.reset import ResetDecision, ResetMode, decide_reset
 from palaver.model.schedule import next_occurrences, parse_schedule
-from palaver.model.source import DM, MAIN, Source, Trust
+from palaver.model.source import DM, MAIN, Source, Trust, parse_participant, with_participant
 from palaver.model.target import All, Home, Local, Origin, Place, Target
 from palaver.model.turn import InboxState
 from palaver.platforms.plugins import known_platforms
@@ -197,11 +197,13 @@ def explain_access(
     json: Json = False,
 ) -> None:
     def by_hand() -> Source:
-        platform, user = parse_identity(who, known_platforms())
+        platform, participant = parse_identity(who, known_platforms())
+        user = parse_participant(participant)[0] or ""
         where = chat or (user if kind == DM else "")
-        return source_by_hand(
-            platform, kind, chat=where, thread=thread, parent=parent, user=user, server=server, account=account
+        described = source_by_hand(
+            platform, kind, chat=where, thread=thread, parent=parent, server=server, account=account
         )
+        return with_participant(described, participant)
 
     trust = Trust(is_bot=bot, has_role_grant=platform_role, via_trusted_relay=relay)
     is_sender = ":" in who and not re.fullmatch(r"(in|turn|out):-?\d+", who.strip())

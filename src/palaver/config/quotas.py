@@ -83,7 +83,7 @@ class GrantConfig(Section):
     account: MaybeName = Field(default=None, description="Only for this bot account.")
     scope_id: MaybeName = Field(default=None, description="Only on this server or workspace.")
     chat_id: MaybeName = Field(default=None, description="Only in this chat and its threads.")
-    user_id: MaybeName = Field(default=None, description="Only this user.")
+    user_id: MaybeName = Field(default=None, description="Only this user id, or alternate id written as alt:ID.")
     person: MaybeName = Field(default=None, description="Only this person, on every account linked to them.")
 
     @model_validator(mode="after")

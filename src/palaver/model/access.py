@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import TypedDict
 
 from palaver.model.errors import BadArgument, UnknownPlatform
-from palaver.model.source import DM, Source, Trust, decode_id, encode_id
+from palaver.model.source import DM, Source, Trust, decode_id, identity_text, parse_participant, participant_text
 from palaver.model.value import FieldPath, value
 
 
@@ -65,6 +65,7 @@ class Grant:
     """The server, on platforms whose ids are per server. A grant without it matches on every server."""
     chat_id: str | None = None
     user_id: str | None = None
+    """A user id, or an alternate id as `alt:ID`: `participant_text` tells the two apart."""
     person: str | None = None
     """A person's id: the grant matches every account linked to that person."""
     origin: FieldPath = field(default=(), compare=False)
@@ -90,7 +91,7 @@ class Grant:
             and self.account in {None, source.account}
             and self.scope_id in {None, source.scope_id}
             and self.chat_id in {None, source.chat, source.parent_chat_id}
-            and self.user_id in {None, source.user_id, source.user_id_alt}
+            and self.user_id in {None, *source.names}
             and self.person in {None, person}
             and _meets(self.basis, trust)
             # Only a grant for bots admits a bot; a block applies to bots and people alike.
@@ -134,8 +135,7 @@ def _buckets_for(source: Source, person: str | None) -> set[tuple[str | None, ..
     platform = source.platform
     return {
         ("person", person),
-        ("user", platform, source.user_id),
-        ("user", platform, source.user_id_alt),
+        *(("user", platform, name) for name in source.names),
         ("chat", platform, source.chat),
         ("chat", platform, source.parent_chat_id),
         ("platform", platform),
@@ -240,17 +240,17 @@ def parse_grantee(text: str, known: Collection[str]) -> GranteeFields:
 
 
 def parse_identity(text: str, known: Collection[str]) -> tuple[str, str]:
-    """Return the platform and the user id in `telegram:7` or `matrix:@ann:example.org`."""
+    """Return the platform and the participant in `telegram:7`, `matrix:@ann:example.org` or `irc:alt:ann`."""
     platform, _, user = text.strip().partition(":")
     if not user:
         raise BadArgument("{found} has no user id", found=text, allowed=GRANTEE_FORMS, example="telegram:7")
-    return _platform(platform, known), decode_id(user)
+    return _platform(platform, known), participant_text(*parse_participant(decode_id(user))) or ""
 
 
 def normalize_identity(text: str, known: Collection[str]) -> str:
     """Return the identity in its stored form."""
     platform, user = parse_identity(text, known)
-    return f"{platform}:{encode_id(user)}"
+    return identity_text(platform, user)
 
 
 def _platform(name: str, known: Collection[str]) -> str:

@@ -7,6 +7,7 @@ followed by named parts, each id percent-encoded:
     agent:main:telegram:group:-100:thread:42            a topic, shared by its participants
     agent:main:telegram:group:-100:user:7               one participant of a group
     agent:main:telegram:dm::user:7                      a direct message without a chat id
+    agent:main:irc:group:%23dev:user:alt%3Aann          one participant, known by an alternate id
     agent:main::dm::person:p1                           one person, on every platform
     agent:main::dm                                      the owner, on every platform
 """
@@ -36,6 +37,8 @@ class SessionKey(NamedTuple):
     user: str = ""
     person: str = ""
     account: str = ""
+    alt_chat: str = ""
+    """The alternate id of a chat that has no other."""
 
     @property
     def shared(self) -> bool:
@@ -54,7 +57,7 @@ class SessionKey(NamedTuple):
         return _parse(text)
 
 
-_NAMED = ("scope", "thread", "user", "person", "account")
+_NAMED = ("scope", "thread", "user", "person", "account", "alt_chat")
 
 
 # Cached: every step of a message formats or parses the key of its conversation.
@@ -165,12 +168,13 @@ def _key(source: Source, speaker: Speaker, sharing: Sharing) -> SessionKey:
         source.profile,
         source.platform,
         source.chat_kind,
-        source.chat or "",
+        source.chat_id or "",
         source.scope_id or "",
         source.thread_id or "",
         (source.participant or "") if sharing in _PER_USER else "",
         "",
         source.account or "",
+        "" if source.chat_id else source.chat or "",
     )
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, replace
+from enum import StrEnum
 from operator import attrgetter
 from typing import NamedTuple
 from urllib.parse import quote, unquote
@@ -47,6 +48,27 @@ def check_ids(owner: str, *ids: str | None) -> None:
         )
 
 
+_ALTERNATE, _PLAIN_ID = "alt:", "id:"
+
+
+def participant_text(user_id: str | None, alternate: str | None = None) -> str | None:
+    """Return who somebody is: `7` for a user id, `alt:7` for an alternate id, which wins.
+
+    Both are strangers' text, so the two name spaces are told apart by a prefix that no user id can have: one that
+    begins with such a prefix gets `id:` in front.
+    """
+    if alternate:
+        return f"{_ALTERNATE}{alternate}"
+    return f"{_PLAIN_ID}{user_id}" if user_id and user_id.startswith((_ALTERNATE, _PLAIN_ID)) else user_id or None
+
+
+def parse_participant(text: str) -> tuple[str | None, str | None]:
+    """Return the user id and the alternate id of a participant's text: one of them."""
+    if text.startswith(_ALTERNATE) and text != _ALTERNATE:
+        return None, text.removeprefix(_ALTERNATE)
+    return text.removeprefix(_PLAIN_ID) or text, None
+
+
 DM = "dm"
 GROUP = "group"
 CHANNEL = "channel"
@@ -55,6 +77,20 @@ STANDARD_KINDS = (DM, GROUP, CHANNEL, THREAD)
 MAIN = "main"
 
 _MAX_ID_BITS = 128
+
+
+class AddresseeKind(StrEnum):
+    """Which id of a source an answer is addressed to."""
+
+    CHAT = "chat"
+    ALT_CHAT = "alt-chat"
+    USER = "user"
+    ALT_USER = "alt-user"
+
+
+class Addressee(NamedTuple):
+    kind: AddresseeKind
+    id: str
 
 
 @value
@@ -85,8 +121,14 @@ class Source:
 
     @property
     def participant(self) -> str | None:
-        """Who sent it: the stable alternative id if there is one, else the user id."""
-        return self.user_id_alt or self.user_id
+        """Who sent it, as `participant_text` writes it: the alternate id if there is one, else the user id."""
+        return participant_text(self.user_id, self.user_id_alt)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return what a grant can call the sender: the user id, and the alternate id in its own name space."""
+        found = participant_text(self.user_id), participant_text(None, self.user_id_alt)
+        return tuple(name for name in found if name)
 
     @property
     def chat(self) -> str | None:
@@ -94,9 +136,18 @@ class Source:
         return self.chat_id or (self.chat_id_alt if self.chat_kind != DM else None)
 
     @property
-    def address(self) -> tuple[str | None, ...]:
-        """Where an answer goes. A direct chat without an id is reached through its person."""
-        return self.platform, self.account, self.scope_id, self.chat or self.participant, self.thread_id
+    def addressee(self) -> Addressee:
+        """The chat an answer goes to. A direct chat without an id is reached through its person."""
+        if self.chat:
+            return Addressee(AddresseeKind.CHAT if self.chat_id else AddresseeKind.ALT_CHAT, self.chat)
+        if self.user_id_alt:
+            return Addressee(AddresseeKind.ALT_USER, self.user_id_alt)
+        return Addressee(AddresseeKind.USER if self.user_id else AddresseeKind.CHAT, self.user_id or "")
+
+    @property
+    def address(self) -> tuple[str | Addressee | None, ...]:
+        """Where an answer goes."""
+        return self.platform, self.account, self.scope_id, self.addressee, self.thread_id
 
     def to_json(self) -> dict[str, str]:
         return {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
@@ -140,7 +191,7 @@ class MessageAddress(NamedTuple):
     chat: str = ""
     alt_chat: str = ""
     chat_user: str = ""
-    """The person of a chat that has no id of its own."""
+    """The participant of a chat that has no id of its own."""
     server: str = ""
     platform: str = ""
     account: str = ""
@@ -191,15 +242,24 @@ NO_LABELS = Labels()
 
 def identity_of(source: Source) -> str | None:
     """Return the account that a message came from, as text: `telegram:7`."""
-    if source.participant is None:
-        return None
-    return f"{source.platform}:{encode_id(source.participant)}"
+    participant = source.participant
+    return None if participant is None else identity_text(source.platform, participant)
+
+
+def identity_text(platform: str, participant: str) -> str:
+    return f"{platform}:{encode_id(participant)}"
 
 
 def source_of_identity(identity: str, profile: str = MAIN) -> Source:
     """Return a source for an account of which only the identity is known."""
     platform, _, participant = identity.partition(":")
-    return Source(platform=platform, user_id=decode_id(participant), profile=profile)
+    return with_participant(Source(platform=platform, profile=profile), decode_id(participant))
+
+
+def with_participant(source: Source, participant: str | None) -> Source:
+    """Return the source with another sender."""
+    user_id, alternate = parse_participant(participant) if participant else (None, None)
+    return replace(source, user_id=user_id, user_id_alt=alternate)
 
 
 def canonical_id(identity: str, aliases: Mapping[str, str]) -> str:
@@ -218,10 +278,17 @@ def _alias_path(identity: str, aliases: Mapping[str, str]) -> Iterable[str]:
 
 
 def canonical_source(source: Source, aliases: Mapping[str, str]) -> Source:
-    """Replace people's ids with their canonical ids. A direct chat's id is a person's; a group's is not."""
+    """Replace people's ids with their canonical ids. A direct chat's id is a person's; a group's is not.
+
+    An alternate id has no other forms: it is stable.
+    """
     if not aliases:
         return source
-    people = {"user_id": source.user_id, "user_id_alt": source.user_id_alt}
+    people = {"user_id": source.user_id}
     if source.chat_kind == DM:
         people["chat_id"] = source.chat_id
-    return replace(source, **{name: canonical_id(value, aliases) for name, value in people.items() if value})
+    return replace(source, **{name: _canonical_user(value, aliases) for name, value in people.items() if value})
+
+
+def _canonical_user(user_id: str, aliases: Mapping[str, str]) -> str | None:
+    return parse_participant(canonical_id(participant_text(user_id) or "", aliases))[0]

@@ -10,7 +10,7 @@ from palaver.model.access import AccessRole
 from palaver.model.attachment import Attachment
 from palaver.model.errors import IllegalTransition
 from palaver.model.key import SessionKey
-from palaver.model.source import NO_LABELS, Labels, Source, check_ids, encode_id
+from palaver.model.source import NO_LABELS, Addressee, AddresseeKind, Labels, Source, check_ids, encode_id
 from palaver.model.transcript import Quote
 from palaver.model.value import value
 
@@ -163,7 +163,7 @@ class Inbound:
         """Raise MalformedSource if the ids are too long to identify its conversation or itself."""
         source, version = self.source, self.revision.version if self.revision else None
         check_ids("conversation", source.chat, source.scope_id, source.thread_id, source.participant)
-        check_ids("message", source.scope_id, source.chat or source.participant, source.message_id, version)
+        check_ids("message", source.scope_id, source.addressee.id, source.message_id, version)
 
     @property
     def has_all_files(self) -> bool:
@@ -275,6 +275,8 @@ class Outbound:
     platform: str
     chat_id: str
     text: str
+    addressee: AddresseeKind = AddresseeKind.CHAT
+    """What `chat_id` is. Only for a source without a chat id it is another of its ids."""
     account: str | None = None
     scope_id: str | None = None
     """The server or workspace of the chat, on platforms where a chat id is only unique inside one."""
@@ -295,14 +297,21 @@ class Outbound:
     is_news: bool = False
     """It reports an event; its own delivery is not reported as one."""
 
+    @property
+    def chat(self) -> tuple[str | Addressee | None, ...]:
+        """Return where it goes, without the thread, as in `Source.address`."""
+        return self.platform, self.account, self.scope_id, Addressee(self.addressee, self.chat_id)
+
 
 def outbound_to(source: Source, text: str, *, reply_to: str | None = None, edits: str | None = None) -> Outbound:
     """Return a message to where an answer to the source goes."""
+    addressee = source.addressee
     return Outbound(
         platform=source.platform,
         account=source.account,
         scope_id=source.scope_id,
-        chat_id=source.chat or source.participant or "",
+        chat_id=addressee.id,
+        addressee=addressee.kind,
         thread_id=source.thread_id,
         text=text,
         reply_to=reply_to,

@@ -4,7 +4,7 @@ from palaver.model.attachment import Attachment, NewFile, format_size
 from palaver.model.errors import BadArgument, InvalidInput, MalformedSource, StoreUnavailable
 from palaver.model.label import Label
 from palaver.model.platform import Platform
-from palaver.model.source import CHANNEL, DM, GROUP, Labels, Source, Trust
+from palaver.model.source import CHANNEL, DM, GROUP, AddresseeKind, Labels, Source, Trust
 from palaver.model.split import Unit
 from palaver.model.target import Place
 from palaver.model.text import one_line
@@ -54,6 +54,7 @@ __all__ = [
     "DM",
     "GROUP",
     "Adapter",
+    "AddresseeKind",
     "AnswerStatus",
     "Attachment",
     "BadArgument",

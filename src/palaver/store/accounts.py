@@ -221,12 +221,11 @@ _RECENT_MESSAGES = 500
 @transaction
 def last_owner_chat(*, besides: Outbound) -> Statements[Source | None]:
     """Return the direct chat that an owner wrote in last, among recent messages; not the target of this message."""
-    target = (besides.platform, besides.account, besides.scope_id, besides.chat_id)
     rows = yield f"{SELECT_RECEIVED} WHERE length(i.body) > 0 ORDER BY i.no DESC LIMIT ?", (_RECENT_MESSAGES,)
     for received in map(received_of, rows):
         source = received.inbound.source
         is_owner = received.role is AccessRole.OWNER and source.chat_kind == DM
-        if is_owner and source.address[:-1] != target:
+        if is_owner and source.address[:-1] != besides.chat:
             return source
     return None
 

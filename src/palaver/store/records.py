@@ -17,7 +17,7 @@ from palaver.model.key import SessionKey
 from palaver.model.label import Label
 from palaver.model.redact import redact
 from palaver.model.session import Counters, EndReason, ModelOverride, Session
-from palaver.model.source import Labels, Source, decode_id, encode_id
+from palaver.model.source import AddresseeKind, Labels, Source, decode_id, encode_id
 from palaver.model.text import one_line
 from palaver.model.transcript import QUOTE_LIMIT, Entry, Quote, Role
 from palaver.model.turn import (
@@ -374,7 +374,12 @@ def outbound_body(outbound: Outbound) -> bytes:
 def chat_columns(outbound: Outbound) -> tuple[str, str, str]:
     """Return account, server and chat: messages to one chat are sent one after the other."""
     account = account_text(outbound.platform, outbound.account)
-    return account, encode_id(outbound.scope_id or ""), encode_id(outbound.chat_id)
+    return account, encode_id(outbound.scope_id or ""), addressee_column(outbound.addressee, outbound.chat_id)
+
+
+def addressee_column(kind: AddresseeKind, id_: str) -> str:
+    """Return the text for a chat: its encoded id, or another id after its kind and a colon, which no encoded id has."""
+    return encode_id(id_) if kind is AddresseeKind.CHAT else f"{kind.value}:{encode_id(id_)}"
 
 
 _outbound_form = msgspec.json.Decoder(Outbound, dec_hook=_label_in)
@@ -400,6 +405,6 @@ def delivery_of(row: Row, *, is_gone: bool = False) -> Delivery:
 
 def _sent_to(outbound: Outbound, chat: str) -> Outbound:
     """Address it to the chat's present id. Messages of the old chat cannot be answered or edited there."""
-    if encode_id(outbound.chat_id) == chat:
+    if addressee_column(outbound.addressee, outbound.chat_id) == chat:
         return outbound
-    return replace(outbound, chat_id=decode_id(chat), reply_to=None, edits=None)
+    return replace(outbound, chat_id=decode_id(chat), addressee=AddresseeKind.CHAT, reply_to=None, edits=None)

@@ -2,7 +2,7 @@
 
 from palaver.db.transaction import Statements, transaction
 from palaver.model.session import Principal
-from palaver.model.source import decode_id
+from palaver.model.source import source_of_identity
 from palaver.model.value import value
 from palaver.store.people.api_tokens import Credential, Right
 from palaver.store.store import Store
@@ -24,8 +24,8 @@ class Caller:
     @property
     def web_user(self) -> str | None:
         """Their user id in the web chat; None if their identity is on another platform."""
-        platform, _, user = self.identity.partition(":")
-        return decode_id(user) if platform == "web" else None
+        source = source_of_identity(self.identity)
+        return source.user_id if source.platform == "web" else None
 
     @property
     def is_owner(self) -> bool:

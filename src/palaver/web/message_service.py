@@ -16,7 +16,7 @@ from palaver.model.attachment import Attachment
 from palaver.model.errors import BadArgument, NotFound, StoreUnavailable
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
-from palaver.model.source import Source, Trust, decode_id, encode_id
+from palaver.model.source import Source, Trust, encode_id, source_of_identity
 from palaver.model.turn import ANY_FORM, AnswerForm, BusyMode, ClientTool, Inbound, InboxState, Received, outbound_to
 from palaver.model.value import value
 from palaver.store.people.api_tokens import Right
@@ -48,14 +48,14 @@ class MessageService:
         identity = self.request.caller.key.identity
         if identity is None:
             return OWNER
-        platform, _, name = identity.partition(":")
-        if platform != _PLATFORM:
+        source = source_of_identity(identity)
+        if source.platform != _PLATFORM or source.user_id is None:
             raise HTTPException(
                 403,
                 f"This token reads for {identity} and cannot send. Use a token of the owner, or one made with"
                 " --as api:NAME, for example: palaver web tokens create robot --as api:robot",
             )
-        return decode_id(name)
+        return source.user_id
 
     def source(self, conversation: str, message: str | None = None) -> Source:
         """Return the source of a named conversation. The user is part of the chat id, so names never collide."""

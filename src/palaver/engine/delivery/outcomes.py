@@ -120,8 +120,7 @@ def _notify_owner(
 def _homes(outbound: Outbound) -> Statements[tuple[list[Source], list[Source]]]:
     """Return all home channels, and those that are not the target of this message."""
     homes = yield from accounts.list_all_homes()
-    target = (outbound.platform, outbound.account, outbound.scope_id, outbound.chat_id)
-    return list(homes), [home for home in homes if home.address[:-1] != target]
+    return list(homes), [home for home in homes if home.address[:-1] != outbound.chat]
 
 
 def _notify_first(

@@ -132,9 +132,7 @@ class Intake:
         account = account_text(source.platform, source.account)
         try:
             # An adapter may hand over several messages at once. Accept those of one chat in the order they came.
-            accepted = await self._chats.run(
-                f"{account} {source.chat or source.participant}", lambda: self._accept(inbound, trust)
-            )
+            accepted = await self._chats.run(f"{account} {source.addressee}", lambda: self._accept(inbound, trust))
         except StoreError as error:
             log_error(log, "a message could not be stored", error, {"action": "message.not_stored", "account": account})
             raise

@@ -9,7 +9,15 @@ from palaver.engine.intake.admission import GrantCache
 from palaver.model.access import Access, AccessRole, Grant, Verdict, decide_access
 from palaver.model.errors import NotAllowed, NotFound
 from palaver.model.session import Principal, Session
-from palaver.model.source import Source, Trust, canonical_source, decode_id, identity_of, source_of_identity
+from palaver.model.source import (
+    Source,
+    Trust,
+    canonical_source,
+    decode_id,
+    identity_of,
+    source_of_identity,
+    with_participant,
+)
 from palaver.model.value import value
 from palaver.store.conversations import sessions
 from palaver.store.people import aliases, grants
@@ -36,7 +44,7 @@ def role_in_session(session: str, principal: Principal, configured: Sequence[Gra
         role = AccessRole.OWNER if principal.sees_all else None
     else:
         origin, rules = source_of_identity(principal.speaks_as), (yield from _load_rules(configured))
-        here, there = rules.decide(source if source.user_id else origin), rules.decide(origin)
+        here, there = rules.decide(source if source.participant else origin), rules.decide(origin)
         role = None if there.verdict is Verdict.REFUSE and there.grant else here.role
     if role is None:
         raise NotAllowed("Taking part in this conversation", AccessRole.GUEST.text)
@@ -45,10 +53,10 @@ def role_in_session(session: str, principal: Principal, configured: Sequence[Gra
 
 def _acting_source(session: str, principal: Principal) -> Statements[tuple[Session, Source]]:
     found = yield from sessions.get_visible(session, principal)
-    origin, place = found.origin, replace(found.origin, user_id=None, user_id_alt=None, message_id=None)
+    origin, place = found.origin, replace(with_participant(found.origin, None), message_id=None)
     mine = [name.partition(":")[2] for name in principal.identities if name.partition(":")[0] == origin.platform]
     if mine:
-        return found, replace(place, user_id=decode_id(min(mine)))
+        return found, with_participant(place, decode_id(min(mine)))
     with suppress(NotFound):
         yield from sessions.get_visible(session, Principal.speaking(origin))
         return found, replace(origin, message_id=None) if principal.sees_all else place

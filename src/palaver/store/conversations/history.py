@@ -8,7 +8,7 @@ from palaver.model.access import AccessRole
 from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
 from palaver.model.session import EndReason, Principal, Session
-from palaver.model.source import Source, identity_of, message_address
+from palaver.model.source import Source, identity_of, message_address, with_participant
 from palaver.model.transcript import Entry, Sender, is_addressed_to_agent, start_of_last_turns
 from palaver.model.turn import Inbound, Received, outbound_to
 from palaver.store.conversations import undo_log
@@ -370,5 +370,5 @@ def _repeat(entry: Entry, command: Received) -> Statements[Inbound]:
     if any(str(turn) == entry.turn for (turn,) in mine):
         source, labels = here, replace(labels, user=sender.name)
         if sender.id != source.participant:
-            source = replace(source, user_id=sender.id, user_id_alt=None)
+            source = with_participant(source, sender.id)
     return Inbound(source=source, text=entry.text, at=entry.at, labels=labels, files=entry.files, quote=entry.quote)

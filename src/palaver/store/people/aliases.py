@@ -5,7 +5,16 @@ from datetime import datetime
 
 from palaver.db.transaction import PEOPLE, Lock, Notify, Statements, transaction
 from palaver.model.key import SessionKey
-from palaver.model.source import DM, MessageAddress, canonical_id, decode_id, encode_id
+from palaver.model.source import (
+    DM,
+    MessageAddress,
+    canonical_id,
+    decode_id,
+    encode_id,
+    identity_text,
+    parse_participant,
+    participant_text,
+)
 from palaver.store.conversations.chat_migration import rekey
 from palaver.store.people.grants import ChangeKind, record
 from palaver.store.people.links import merge
@@ -29,6 +38,7 @@ def load_all() -> Statements[Mapping[str, Mapping[str, str]]]:
 @transaction
 def learn(platform: str, alias: str, known_as: str, now: datetime) -> Statements[bool]:
     yield Lock(f"aliases of {platform}")
+    alias, known_as = participant_text(alias) or "", participant_text(known_as) or ""
     before = yield from load_for(platform)
     if before.get(alias) == known_as:
         return False
@@ -46,7 +56,7 @@ def learn(platform: str, alias: str, known_as: str, now: datetime) -> Statements
 
 def _rename_identity(platform: str, old: str, new: str, now: datetime) -> Statements[None]:
     """Move the conversations and the person stored under one id to another."""
-    was, is_now = f"{platform}:{encode_id(old)}", f"{platform}:{encode_id(new)}"
+    was, is_now = identity_text(platform, old), identity_text(platform, new)
     rows = yield (
         "SELECT s.key FROM participants p JOIN sessions s ON s.no = p.session_no WHERE p.identity IN (?, ?)"
         " UNION SELECT key FROM ready_queue ORDER BY key",
@@ -74,7 +84,8 @@ def _renamed(key: SessionKey, platform: str, old: str, new: str) -> SessionKey:
     """Return the key with the new id. A direct chat is a person; ids of groups are not rewritten."""
     if key.platform != platform:
         return key
-    chat = new if key.kind == DM and key.chat == old else key.chat
+    (was, _), (is_now, _) = parse_participant(old), parse_participant(new)
+    chat = is_now or "" if key.kind == DM and key.chat == was else key.chat
     return key._replace(chat=chat, user=new if key.user == old else key.user)
 
 

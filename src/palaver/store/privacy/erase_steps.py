@@ -8,7 +8,7 @@ from palaver.db.transaction import Lock, Row, Statements, Value, transaction
 from palaver.model.errors import SessionBusy
 from palaver.model.key import SessionKey
 from palaver.model.session import EndReason, Principal, Session
-from palaver.model.source import DM, Source
+from palaver.model.source import DM, Source, with_participant
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Delivery, Received
 from palaver.store.conversations import deletion
@@ -155,7 +155,7 @@ def erase_quotes(footprint: Footprint) -> Statements[int]:
 
 def without_person(source: Source) -> Source:
     """Remove the sender; for a direct chat, the chat too."""
-    plain = replace(source, user_id=None, user_id_alt=None, message_id=None)
+    plain = replace(with_participant(source, None), message_id=None)
     return replace(plain, chat_id=None, chat_id_alt=None) if source.chat_kind == DM else plain
 
 

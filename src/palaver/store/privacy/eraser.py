@@ -16,7 +16,7 @@ from palaver.store.privacy import erase_steps, names
 from palaver.store.privacy.digests import LOWEST_NUMBER, Digests
 from palaver.store.privacy.footprint import (
     Footprint,
-    chat_filter,
+    chat_filters,
     commands_mentioning,
     find_share,
     handoffs_of,
@@ -66,7 +66,7 @@ async def find_person_data(database: Database, footprint: Footprint) -> PersonDa
 
 
 def _chats(source: Source) -> set[tuple[str, str]]:
-    return {(source.platform, chat) for chat in (source.chat_id, source.participant) if chat}
+    return {(source.platform, chat) for chat in (source.chat_id, source.user_id) if chat}
 
 
 async def messages_of(database: Database, footprint: Footprint) -> AsyncIterator[Received]:
@@ -103,8 +103,7 @@ async def deliveries_of(database: Database, found: PersonData) -> list[Delivery]
 
 
 def _delivery_filters(found: PersonData) -> Iterator[Filter]:
-    for platform, chat in sorted(found.footprint.chats):
-        yield chat_filter(platform, chat)
+    yield from chat_filters(found.footprint)
     for turns in _chunks(sorted(found.turns)):
         yield Filter(f"id IN ({_REPLIES_OF} t.no IN ({placeholders(turns)}))", tuple(turns))
     yield from _cause_filters(OF_MESSAGE, found.messages)

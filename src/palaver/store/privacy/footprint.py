@@ -1,19 +1,28 @@
 """The footprint of a person: the names under which the store knows them, and what belongs to them."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
-from palaver.model.source import DM, Source, canonical_id, decode_id, encode_id, identity_of
+from palaver.model.source import (
+    DM,
+    Source,
+    canonical_id,
+    decode_id,
+    encode_id,
+    identity_of,
+    identity_text,
+    source_of_identity,
+)
 from palaver.model.transcript import Entry, Role
 from palaver.model.value import value
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import Filter
 from palaver.store.people.aliases import load_all as load_all_aliases
-from palaver.store.records import entries_of, from_json, json_text, placeholders
+from palaver.store.records import addressee_column, entries_of, from_json, json_text, placeholders
 
 
 @value
@@ -44,7 +53,7 @@ class Footprint:
         )
 
     def ids(self, platforms: Collection[str]) -> frozenset[str]:
-        """Return their user ids on these platforms."""
+        """Return who they are on these platforms, as `participant_text` writes it."""
         pairs = (identity.split(":", 1) for identity in self.identities)
         return frozenset(decode_id(id_) for platform, id_ in pairs if platform in platforms)
 
@@ -60,7 +69,7 @@ class Footprint:
         if key.person:
             return key.person in self.people
         if key.user:
-            return f"{key.platform}:{encode_id(key.user)}" in self.identities
+            return identity_text(key.platform, key.user) in self.identities
         return key.kind == DM and (key.platform, key.chat) in self.chats
 
 
@@ -100,7 +109,7 @@ def _with_aliases(identities: set[str]) -> Statements[set[str]]:
         ids = Footprint(identities=frozenset(identities)).ids({platform})
         canonical_ids = {canonical_id(each, aliases) for each in ids}
         forms = {*aliases, *aliases.values()}
-        found |= {f"{platform}:{encode_id(form)}" for form in forms if canonical_id(form, aliases) in canonical_ids}
+        found |= {identity_text(platform, form) for form in forms if canonical_id(form, aliases) in canonical_ids}
     return found
 
 
@@ -152,10 +161,14 @@ def handoffs_of(footprint: Footprint) -> Statements[list[int]]:
     return [row[0] for row in rows]
 
 
-def chat_filter(platform: str, chat: str, column: str = "chat") -> Filter:
-    """Return the condition on rows about a chat of any of our accounts on the platform."""
-    prefix = f"{platform}:"
-    return Filter(f"{column} = ? AND substr(account, 1, ?) = ?", (encode_id(chat), len(prefix), prefix))
+def chat_filters(footprint: Footprint, column: str = "chat") -> Iterator[Filter]:
+    """Yield the conditions on rows about their chats, and about chats without an id, at any of our accounts."""
+    chats = {(platform, encode_id(chat)) for platform, chat in footprint.chats}
+    people = map(source_of_identity, footprint.identities)
+    chats |= {(source.platform, addressee_column(*source.addressee)) for source in people}
+    for platform, chat in sorted(chats):
+        prefix = f"{platform}:"
+        yield Filter(f"{column} = ? AND substr(account, 1, ?) = ?", (chat, len(prefix), prefix))
 
 
 @transaction

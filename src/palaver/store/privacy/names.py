@@ -14,7 +14,7 @@ from palaver.store.people.grants import ChangeKind
 from palaver.store.people.usage import anonymize
 from palaver.store.privacy.digests import Digests, text_columns
 from palaver.store.privacy.erase_steps import BLANK_OPERATION, FORGOTTEN, record_digests, without_person
-from palaver.store.privacy.footprint import Footprint, chat_filter
+from palaver.store.privacy.footprint import Footprint, chat_filters
 from palaver.store.records import from_json, micros, placeholders, source_of, source_text
 
 IDENTITY_COLUMNS = (
@@ -121,9 +121,8 @@ def erase_names(
 
 
 def _erase_chats(footprint: Footprint) -> Statements[None]:
-    for platform, chat in sorted(footprint.chats):
-        for table, column in (("gone_chats", "chat"), ("chat_moves", "chat"), ("chat_moves", "new_chat")):
-            about = chat_filter(platform, chat, column)
+    for table, column in (("gone_chats", "chat"), ("chat_moves", "chat"), ("chat_moves", "new_chat")):
+        for about in chat_filters(footprint, column):
             yield f"DELETE FROM {table} WHERE {about.sql}", about.values
 
 
