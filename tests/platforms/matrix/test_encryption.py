@@ -9,6 +9,8 @@ import pytest
 
 from palaver.model.attachment import Attachment, NewFile
 from palaver.model.label import Label
+from palaver.model.redact import redact
+from palaver.model.text import one_line
 from palaver.platforms.matrix.adapter import MatrixAdapter
 from palaver.protocols.adapter import PlatformDown, SendRefused
 from palaver.testkit.recorder import TIMEOUT_SECONDS, Recorder, running
@@ -73,6 +75,20 @@ async def test_words_and_files_go_both_ways_and_after_a_restart(fake: FakeMatrix
     assert [shown.text for shown in await fake.shown()] == ["it is **us**", "here it is", _FILE.name]
     assert await fake.shown_files() == [_FILE]
     assert await kinds(fake) == {"m.room.encrypted"}
+
+
+async def test_the_check_shows_the_fingerprint_that_other_clients_show(fake: FakeMatrix) -> None:
+    adapter, bot = fake.adapter(), fake.stage.bot
+    assert "fingerprint" not in await adapter.check()
+    async with running(adapter, Recorder()):
+        await fake.is_heard()
+        await fake.person.looks()
+        shown = await adapter.check()
+    client = fake.person.client
+    seen = client.device_store[bot.user_id][bot.device_id].ed25519
+    whole, _, fingerprint = shown.partition(", fingerprint ")
+    assert (whole.endswith(f", device {bot.device_id}"), fingerprint.replace(" ", "")) == (True, seen)
+    assert fingerprint in one_line(redact(shown), 300), "what the command line does with it"
 
 
 @pytest.mark.parametrize("step", ["/joined_members", "/keys/query", "/keys/claim", "/sendToDevice/m.room.encrypted"])

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.matrix.client import Client, check_extra, decode_login, open_client
+from palaver.platforms.matrix.client import Client, check_extra, decode_login, open_client, stored_fingerprint
 from palaver.platforms.matrix.logins import Login, seal, unseal
 from palaver.platforms.matrix.media import download
 from palaver.platforms.matrix.options import GUIDE, Options
@@ -57,10 +57,16 @@ class MatrixAdapter:
         options = self._options.model_copy(update={"device_id": f"{self._options.device_id}_CHECK", "keys": None})
         async with open_client(self._name, options) as client:
             profile = await client.ask("GET", "profile", client.user_id) or {}
+            device = self._options.device_id if options.password else client.device_id or ""
             if options.password:
                 await client.ask("POST", "logout", body={})
         name = Label(str(profile.get("displayname") or "")).plain()
-        return f"{options.user_id} ({name})" if name else options.user_id
+        fingerprint = await asyncio.to_thread(stored_fingerprint, self._name, self._options, device)
+        return (
+            options.user_id
+            + (f" ({name})" if name else "")
+            + (f", device {device}, fingerprint {fingerprint}" if fingerprint else "")
+        )
 
     async def run(self, receiver: Receiver) -> None:
         await self._restore_login(receiver)

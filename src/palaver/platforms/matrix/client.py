@@ -1,6 +1,7 @@
 """nio's client, logged in with our options and hardened against malformed events."""
 
 import json
+import re
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -239,11 +240,28 @@ def _key_errors(options: Options) -> Generator[None]:
         ) from error
 
 
+def stored_fingerprint(account: str, options: Options, device_id: str) -> str | None:
+    """Return the fingerprint of the device's keys in the key folder, as other clients show it; None if it has none."""
+    name = _key_file(account)
+    if options.keys is None or not (options.keys / name).exists():
+        return None
+    with _key_errors(options):
+        keys = store.SqliteStore(options.user_id, device_id, str(options.keys), AsyncClientConfig().pickle_key, name)
+        try:
+            device = keys.load_account()
+        finally:
+            keys.database.close()
+    return " ".join(re.findall(".{1,4}", device.identity_keys["ed25519"])) if device else None
+
+
+def _key_file(account: str) -> str:
+    return f"{quote(account, safe='')}.db"
+
+
 def _client(account: str, options: Options) -> Client:
     config: dict[str, Any] = {"max_limit_exceeded": 0, "max_timeouts": 0, "request_timeout": _REQUEST_TIMEOUT_SECONDS}
-    folder = options.keys
+    folder, name = options.keys, _key_file(account)
     if folder:
-        name = f"{quote(account, safe='')}.db"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (folder / name).touch(mode=0o600)
         config |= {"store": store.SqliteStore, "store_name": name}
