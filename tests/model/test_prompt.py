@@ -267,7 +267,7 @@ def told(source: Source, labels: Labels, naming: Naming, *, shared: bool) -> str
     ],
 )
 def test_a_name_that_gives_away_any_id_of_the_sender_is_replaced(name: str) -> None:
-    pseudonym = KEY.of("user", "signal", UUID)
+    pseudonym = KEY.of("user", "signal", f"alt:{UUID}")
     said = told(ANN, Labels(user=Label(name)), HIDING, shared=False)
     assert f"- Person: id {pseudonym}\n" in said
     assert f"⟦from id {pseudonym}⟧" in said
@@ -278,7 +278,7 @@ def test_a_name_that_gives_away_any_id_of_the_sender_is_replaced(name: str) -> N
 @pytest.mark.parametrize("name", ["Ann", "Ann 42", "R2-D2", "Ann 2026", "agent 007 of 2026"])
 def test_other_names_stay(name: str) -> None:
     said = told(ANN, Labels(user=Label(name)), HIDING, shared=False)
-    assert f'- Person: "{name}" (id {KEY.of("user", "signal", UUID)})\n' in said
+    assert f'- Person: "{name}" (id {KEY.of("user", "signal", f"alt:{UUID}")})\n' in said
     assert f'⟦from "{name}"⟧' in said
 
 
@@ -303,6 +303,7 @@ def test_a_name_is_compared_with_every_id_of_the_source(field: str) -> None:
 def test_a_very_short_id_hides_only_the_very_same_name() -> None:
     assert HIDING.name_and_id("user", "7", Label("R7")).startswith('"R7"')
     assert '"7"' not in HIDING.name_and_id("user", "7", Label("7"))
+    assert '"7"' not in HIDING.sender(Sender("alt:7", Label("7"))), "an alternate id is hidden too"
 
 
 @pytest.mark.parametrize("naming", [OPEN, Naming(platform=PLATFORMS["discord"], pseudonyms=KEY)])

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from palaver.model.label import CLOSE, OPEN, Label, quote_label
 from palaver.model.platform import Platform
-from palaver.model.source import DM, NO_LABELS, Labels, Source, encode_id
+from palaver.model.source import DM, NO_LABELS, Labels, Source, encode_id, parse_participant
 from palaver.model.transcript import Sender
 from palaver.model.value import value
 
@@ -87,7 +87,8 @@ _MIN_PARTIAL_MATCH = 5  # A shorter id is in many names by chance.
 def _reveals_id(name: str, ids: Iterable[str | None]) -> bool:
     if _NUMBER_OR_ADDRESS.search(name):
         return True
-    name, folded = name.casefold(), {identity.casefold() for identity in ids if identity}
+    forms = (form for identity in ids if identity for form in (identity, *parse_participant(identity)) if form)
+    name, folded = name.casefold(), {form.casefold() for form in forms}
     return name in folded or any(identity in name for identity in folded if len(identity) >= _MIN_PARTIAL_MATCH)
 
 
