@@ -148,6 +148,7 @@ def test_every_option_of_the_engine_can_be_configured() -> None:
         "resets",
         "zones",
         "busy",
+        "questions",
         "reset_notices",
         "revisions",
         "attention",

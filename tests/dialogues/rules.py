@@ -9,7 +9,7 @@ from palaver.model.key import DmScope, GroupScope, Scope, ScopedSetting
 from palaver.model.quotas import Quota, QuotaKind, QuotaRules
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.revision import RevisionPolicy
-from palaver.model.turn import BusyMode
+from palaver.model.turn import BusyMode, QuestionMode
 from tests.dialogues.script import Dialogue
 
 __all__ = ["rules"]
@@ -41,6 +41,7 @@ def rules(dialogue: Dialogue) -> dict[str, object]:
 _TOGETHER = {"dms", "groups", "answers", "wake", "streams"}
 _RULES: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "busy": ("busy", lambda value: ScopedSetting(default=BusyMode(value))),
+    "questions": ("questions", lambda value: ScopedSetting(default=QuestionMode(value))),
     "resets": ("resets", lambda value: ScopedSetting(default=ResetPolicy(mode=ResetMode(value)))),
     "notices": ("reset_notices", lambda value: ScopedSetting(default=value == "yes")),
     "revisions": ("revisions", lambda value: ScopedSetting(default=RevisionPolicy(value))),

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from palaver.commands.formatting import trace_steps
 from palaver.engine import texts
 from palaver.model.access import AccessRole, Grant
+from palaver.model.key import ScopedSetting
 from palaver.model.transcript import ToolCall
-from palaver.model.view import INTERRUPTED, open_calls
+from palaver.model.turn import QuestionMode
+from palaver.model.view import INTERRUPTED, NOT_RUN, open_calls
 from palaver.protocols.adapter import Limits
 from palaver.protocols.agent import (
     ApprovalNeeded,
@@ -23,9 +26,11 @@ from palaver.protocols.agent import (
     ToolReturned,
 )
 from palaver.store.status.invariants import violations
+from palaver.store.status.trace import find_traces
 from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Scripted, heard, noted
-from tests.engine.gateway import Bench, NoPauses, running
+from tests.engine.gateway import OPERATOR, Bench, NoPauses, running, until
+from tests.store.world import NOON
 
 SLOW = timedelta(minutes=5)
 
@@ -192,7 +197,7 @@ async def test_nobody_has_to_answer(store_url: str, command: str) -> None:
         chat = here.world.dm(alice)
         await chat.say(alice, "go")
         await chat.hears("May I?")
-        await chat.say(alice, "hello?")
+        await chat.say(alice, "/queue hello?")
         await chat.say(alice, command)
         await chat.hears(
             "The open question there was denied." if command == "/new" else "The open question was denied."
@@ -209,7 +214,8 @@ async def test_nobody_has_to_answer(store_url: str, command: str) -> None:
 
 
 async def test_whoever_goes_on_talking_is_told_once_what_is_waited_for(store_url: str) -> None:
-    async with running(store_url) as here:
+    waits = ScopedSetting(default=QuestionMode.WAIT)
+    async with running(store_url, questions=waits) as here:
         alice, bob = here.world.person("alice"), here.world.person("bob")
         chat, other = here.world.dm(alice), here.world.dm(bob)
         await chat.say(alice, "!approve it")
@@ -226,6 +232,79 @@ async def test_whoever_goes_on_talking_is_told_once_what_is_waited_for(store_url
         await here.settled()
         assert [message.text for message in chat.shown].count(texts.ASKED_FIRST) == 1
         assert await here.store.read(violations()) == []
+
+
+async def test_a_message_withdraws_the_question_and_is_answered(store_url: str) -> None:
+    async def asks(request: Request) -> AsyncGenerator[Event]:
+        if heard(request).startswith("look"):
+            yield ToolCalled(calls=CALLS)
+            yield ToolReturned(call="done", text="result of done")
+            yield ApprovalNeeded(call=CALLS[1], question=f"May I {heard(request)}?")
+        else:
+            yield Final(text=f"answer to: {heard(request)}")
+
+    agent = Scripted(asks)
+    async with running(store_url, agent=agent, lease=SLOW, poll=SLOW) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "look here")
+        question = await chat.hears("May I look here?")
+        await chat.say(alice, "never mind")
+        await chat.hears("answer to: never mind")
+        await here.settled()
+        assert [message.text for message in chat.shown][1:] == [texts.WITHDRAWN, "answer to: never mind"]
+        assert await states(here) == ["failed", "done"]
+        step = ["result of done", NOT_RUN, NOT_RUN, texts.WITHDRAWN_NOTE, "never mind"]
+        assert (await here.texts())[-len(step) - 1 : -1] == step, "the calls are closed as not run"
+        assert INTERRUPTED not in [message.text for message in agent.requests[-1].messages]
+        for answer in ("/approve", "/deny", question.choices[0].says):
+            await chat.say(alice, answer)
+            await chat.hears("That question was withdrawn when another message came. Nothing was approved.")
+        asked, answered = [
+            [step.sentence for step in trace_steps(trace, NOON)]
+            for name in ("turn:1", "in:2")
+            for trace in await here.store.read(find_traces(name, OPERATOR))
+        ]
+        assert "its question was withdrawn by in:2" in asked
+        assert f"queued notice that the question was withdrawn to fake chat {chat.id}" in asked
+        assert "withdrew the question of turn:1" in answered
+        await chat.say(alice, "look there")
+        await chat.hears("May I look there?")
+        await chat.say(alice, "/deny")
+        await chat.say(alice, "/approve")
+        await chat.hears("There is nothing to approve.")
+        assert await here.store.read(violations()) == []
+
+
+async def test_only_a_message_that_comes_after_a_question_withdraws_it(store_url: str) -> None:
+    go = asyncio.Event()
+
+    async def asks(request: Request) -> AsyncGenerator[Event]:
+        if heard(request) == "go":
+            await go.wait()
+            yield ApprovalNeeded(call=CALLS[0], question="May I?")
+        else:
+            yield Final(text=f"answer to: {heard(request)}")
+
+    agent = Scripted(asks)
+    async with running(store_url, agent=agent) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "go")
+        await until(lambda: bool(agent.requests))
+        await chat.say(alice, "and then?")
+        await chat.hears("Still answering. Your message is queued.")
+        go.set()
+        await chat.hears("May I?")
+        for waits in ("/status", "/title Holidays", "/queue later"):
+            await chat.say(alice, waits)
+        await chat.hears(texts.ASKED_FIRST)
+        assert await states(here) == ["parked"]
+        await chat.say(alice, "never mind")
+        await chat.hears("answer to: never mind")
+        await here.settled()
+        answers = [message.text for message in chat.shown if message.text.startswith("answer")]
+        assert answers == ["answer to: and then?", "answer to: later", "answer to: never mind"]
 
 
 async def test_only_whoever_was_asked_or_an_admin_may_allow_it(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
 from palaver.config.quotas import CapsConfig
 from palaver.model.session import Principal, Session
+from palaver.model.turn import QuestionMode
 from palaver.store.people.api_tokens import Right
 from tests.web.conftest import Opened, opened
 from tests.web.test_api import PEOPLE, program, token
@@ -307,6 +308,9 @@ async def test_words_are_no_commands_and_questions_are_told(window: Opened, ai: 
     assert (await ask(ai, [user("/whoami")]))[0] == "You said: /whoami"
     answer, _ = await ask(ai, [user("!approve this")], user="me")
     assert "May I use the echo tool for: this" in answer
+    assert (await ask(ai, [user("/approve")], user="me"))[0] == "You said: /approve", "it withdraws the question"
+    window.gateway.reload(window.config.model_copy(update={"questions": QuestionMode.WAIT}))
+    await ask(ai, [user("!approve that")], user="me")
     for words in ("meanwhile", "/approve"):
         with pytest.raises(openai.ConflictError, match="/approve"):
             await ask(ai, [user(words)], user="me")

@@ -97,7 +97,7 @@ def _arrival_fields(arrival: InboundTrace, *, content: bool) -> dict[str, object
         "said": inbound and inbound.at,
         "source": inbound and inbound.source.to_json(),
         "role": arrival.role and arrival.role.text,
-        **pick(arrival, "reason behind_turn behind"),
+        **pick(arrival, "reason behind_turn behind withdrew"),
     }
     if inbound and inbound.revision:
         fields["changes"] = "deletion" if inbound.revision.deleted else "edit"
@@ -107,7 +107,7 @@ def _arrival_fields(arrival: InboundTrace, *, content: bool) -> dict[str, object
 def _run_fields(run: TurnTrace, *, content: bool) -> dict[str, object]:
     return {
         **pick(run.turn, "number session state attempt worker lease_until started halted"),
-        **pick(run, "ended stop reset session_before"),
+        **pick(run, "ended stop withdrawn_by reset session_before"),
         "error": run.turn.error,
         **pick(run.usage, "model input_tokens output_tokens cached_tokens cost_micros unpriced_tokens prompt_tokens"),
         "entries": [pick(entry, "seq role at text" if content else "seq role at") for entry in run.entries],

@@ -89,6 +89,7 @@ _PURPOSE = {
     "paired": "notice that access was approved",
     "busy": "notice that the agent is still answering",
     "parked": "notice that the turn waits for approval",
+    "withdrawn": "notice that the question was withdrawn",
     "halt": "question",
     "tool": "message that the agent sends with a tool",
     "welcome": "notice about the new conversation",
@@ -154,6 +155,8 @@ def _arrival_steps(arrival: InboundTrace) -> Iterator[Step]:
     yield Step(at, name, f"received from {sender}{message}{chat}{observed}{let_in}", text=inbound.text)
     if arrival.place:
         yield Step(at, name, f"went to {arrival.key}: its chat {arrival.place} is attached to it", exact=False)
+    if arrival.withdrew:
+        yield Step(at, name, f"withdrew the question of turn:{arrival.withdrew}", exact=False)
     if arrival.state is InboxState.REFUSED:
         yield Step(at, name, f"refused: {arrival.reason}", Tone.BAD)
     elif arrival.state is InboxState.WAITING:
@@ -183,6 +186,9 @@ def _run_steps(run: TurnTrace, present: datetime) -> Iterator[Step]:
         yield Step(turn.halted, name, "was interrupted or parked", Tone.OPEN)
     if run.stop:
         yield Step(run.ended or turn.started, name, f"was asked to stop by {run.stop}", Tone.OPEN, exact=False)
+    if run.withdrawn_by:
+        withdrawn = f"its question was withdrawn by in:{run.withdrawn_by}"
+        yield Step(run.ended or turn.started, name, withdrawn, Tone.OPEN, exact=False)
     attempt = f"at attempt {turn.attempt}{_by(turn.worker)}"
     spent = f"; {run.usage.input_tokens} tokens in, {run.usage.output_tokens} out" if run.usage.model else ""
     tone = _TONES.get(turn.state, Tone.OPEN)

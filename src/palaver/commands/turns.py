@@ -41,6 +41,7 @@ BUSY_MODE_COMMANDS = tuple(
 )
 _UNDECIDED = {
     Decision.NOTHING: "There is nothing to approve.",
+    Decision.WITHDRAWN: "That question was withdrawn when another message came. Nothing was approved.",
     Decision.OTHER: "The question has changed. Read it and answer again.",
 }
 

@@ -30,7 +30,7 @@ from palaver.model.key import ChatSelector, DmScope, GroupScope, Scope, ScopedSe
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.revision import RevisionPolicy
 from palaver.model.tools import ALL_TOOLS
-from palaver.model.turn import BusyMode
+from palaver.model.turn import BusyMode, QuestionMode
 
 T = TypeVar("T")
 _RESET = ResetPolicy()
@@ -100,6 +100,9 @@ class ChatConfig(Section):
 
     timezone: Zone = Field(default=ZoneInfo("UTC"), description="The time zone for daily resets and displayed times.")
     busy: BusyMode = Field(default=BusyMode.QUEUE, description="What to do with messages that arrive during a turn.")
+    questions: QuestionMode = Field(
+        default=QuestionMode.WITHDRAW, description="What a message does while the agent waits for an approval."
+    )
     reset: ResetConfig = Field(default=ResetConfig(), description="When conversations reset.")
     reset_notices: bool = Field(default=True, description="Whether to tell a chat that its conversation was reset.")
     revisions: RevisionPolicy = Field(
@@ -171,6 +174,7 @@ class Config(ChatConfig):
             resets=self._layers("reset", lambda place: replace(self._reset(), **_chosen(place.reset))),
             zones=self._layers("timezone", lambda place: place.timezone),
             busy=self._layers("busy", lambda place: place.busy),
+            questions=self._layers("questions", lambda place: place.questions),
             reset_notices=self._layers("reset_notices", lambda place: place.reset_notices),
             revisions=self._layers("revisions", lambda place: place.revisions),
             attention=self._layers("attention", lambda place: replace(self._attention(), **_chosen(place.attention))),

@@ -13,7 +13,7 @@ from palaver.model.reset import ResetPolicy, ResetRule
 from palaver.model.source import DM, Source
 from palaver.model.split import ReplyRoutes
 from palaver.model.text import one_line
-from palaver.model.turn import BusyMode, Cause, Inbound, Received
+from palaver.model.turn import BusyMode, Cause, Inbound, QuestionMode, Received
 from palaver.model.value import value
 
 
@@ -115,6 +115,7 @@ class ConversationRules:
     resets: ScopedSetting[ResetPolicy] = field(default_factory=lambda: ScopedSetting(default=ResetPolicy()))
     zones: ScopedSetting[ZoneInfo] = field(default_factory=lambda: ScopedSetting(default=ZoneInfo("UTC")))
     busy: ScopedSetting[BusyMode] = field(default_factory=lambda: ScopedSetting(default=BusyMode.QUEUE))
+    questions: ScopedSetting[QuestionMode] = field(default_factory=lambda: ScopedSetting(default=QuestionMode.WITHDRAW))
     reset_notices: ScopedSetting[bool] = field(default_factory=lambda: ScopedSetting(default=True))
     attention: ScopedSetting[AddressingRules] = field(default_factory=lambda: ScopedSetting(default=AddressingRules()))
     burst_window: timedelta = timedelta(seconds=1)
@@ -122,6 +123,10 @@ class ConversationRules:
     def busy_mode(self, inbound: Inbound) -> BusyMode:
         """Return the busy mode that the sender chose, or the chat's."""
         return inbound.busy or self.busy.find(inbound.source)
+
+    def withdraws_question(self, inbound: Inbound) -> bool:
+        """Tell whether a message to the agent withdraws the question of a parked turn. One with a busy mode waits."""
+        return inbound.busy is None and self.questions.find(inbound.source) is QuestionMode.WITHDRAW
 
     def is_undecided(self, inbound: Inbound) -> bool:
         return is_undecided(inbound, self.attention.find(inbound.source))

@@ -82,6 +82,15 @@ class BusyMode(StrEnum):
     """Show the message to the agent after its next tool call; else like `collect`."""
 
 
+class QuestionMode(StrEnum):
+    """What a message does in a conversation whose turn waits for an approval."""
+
+    WITHDRAW = "withdraw"
+    """Withdraw the question and answer the message."""
+    WAIT = "wait"
+    """Wait until the question is answered."""
+
+
 @value
 class Revision:
     """An edit or deletion of an earlier message. An edit changes the text, never the files."""

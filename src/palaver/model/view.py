@@ -38,6 +38,7 @@ from palaver.model.transcript import QUOTE_LIMIT, Entry, Quote, Role, Sender, To
 
 LONG_GAP = timedelta(hours=6)
 INTERRUPTED = "(interrupted: no result was recorded, its effect is unknown)"
+NOT_RUN = "(not run: nobody approved it)"
 _NO_OUTPUT = "(no output)"
 # Bound once: this runs for every entry, and looking up an enum member costs more than comparing it.
 _USER, _ASSISTANT, _TOOL, _NOTE, _SUMMARY = Role.USER, Role.ASSISTANT, Role.TOOL, Role.NOTE, Role.SUMMARY

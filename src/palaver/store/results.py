@@ -1,8 +1,10 @@
 """Results: the values that transactions of the queue return and take."""
 
+from collections.abc import Callable
 from datetime import datetime
 from enum import Enum, StrEnum
 
+from palaver.db.transaction import Transaction
 from palaver.model.key import SessionKey
 from palaver.model.session import EndReason, Session
 from palaver.model.split import ReplyPlace
@@ -58,10 +60,13 @@ class Held:
 class BusyNotices:
     """What to say, once for each open turn, about a new message that has to wait for it."""
 
-    place: ReplyPlace
-    running: str
+    place: ReplyPlace | None
+    """None for a sender who reads no notices."""
+    running: str | None
     parked: str | None = None
     """While the turn waits for an approval."""
+    withdraw: Callable[[SessionKey, int, datetime], Transaction[None]] | None = None
+    """Ends such a turn, so that the message of this number need not wait for it."""
 
 
 @value
@@ -124,6 +129,8 @@ class Decision(Enum):
     """No turn asks anything."""
     OTHER = "other"
     """The turn asks something else by now."""
+    WITHDRAWN = "withdrawn"
+    """A message withdrew the question."""
 
 
 class OperationKind(StrEnum):

@@ -167,14 +167,22 @@ class Intake:
         options, routes = self._ctx.options, self._ctx.replies.routes
         if message.cause is not Cause.HUMAN or message.observed or parsed.is_urgent:
             return None
-        if not options.acknowledges or not routes.reaches_people(message.source):
-            return None
+        place = routes.places(message.source)[0] if routes.reaches_people(message.source) else None
+        withdraw = None
+        if not parsed.is_command and options.withdraws_question(message):
+            withdraw = partial(
+                self._ctx.store.turn_control.withdraw_question,
+                note=texts.WITHDRAWN_NOTE,
+                notice=texts.WITHDRAWN,
+                place=place,
+            )
         mode = options.busy_mode(message)
         is_queued_command = parsed.is_command and mode is not BusyMode.INTERRUPT
         return BusyNotices(
-            place=routes.places(message.source)[0],
+            place=place if options.acknowledges else None,
             running=texts.COMMAND_QUEUED if is_queued_command else texts.BUSY_NOTICES[mode],
             parked=None if parsed.is_command else texts.ASKED_FIRST,
+            withdraw=withdraw,
         )
 
     # Commands that do not wait for the turn

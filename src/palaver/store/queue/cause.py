@@ -11,6 +11,8 @@ class CauseKind(StrEnum):
     """A message came while a turn was running."""
     PARKED = "parked"
     """A message came while a turn waited for an approval."""
+    WITHDRAWN = "withdrawn"
+    """A message came while a turn waited for an approval, and withdrew the question."""
     HALT = "halt"
     """A turn asks for an approval, or was interrupted. The detail is the turn's fence."""
     TOOL = "tool"
@@ -37,7 +39,7 @@ class CauseKind(StrEnum):
 
 K = CauseKind
 # What the id of a cause refers to: a row of `turns`, `inbox`, `sessions` (by its public id) or `operations`.
-OF_TURN = frozenset({K.BUSY, K.PARKED, K.HALT, K.TOOL, K.DELIVERED})
+OF_TURN = frozenset({K.BUSY, K.PARKED, K.WITHDRAWN, K.HALT, K.TOOL, K.DELIVERED})
 OF_MESSAGE = frozenset({K.COMMAND, K.REVISION, K.PAIRING_CODE, K.PAIRED})
 OF_SESSION = frozenset({K.WELCOME, K.EVENT})
 OF_OPERATION = frozenset({K.HANDOFF, K.HANDOFF_RECALLED, K.HANDOFF_DONE, K.HANDOFF_FAILED, K.UNDONE})

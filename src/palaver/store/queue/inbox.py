@@ -11,7 +11,7 @@ from palaver.model.addressing import address_whole_bursts, in_same_burst
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
 from palaver.model.source import MessageAddress, identity_of, message_address
-from palaver.model.turn import Cause, Inbound, InboxState, Received, TurnState
+from palaver.model.turn import Cause, Inbound, InboxState, Received
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.records import INBOX_COLUMNS, SELECT_RECEIVED, inbound_body, micros, received_of
@@ -19,6 +19,8 @@ from palaver.store.results import BusyNotices
 
 OPEN_TURN = "('running', 'parked', 'interrupted')"
 """The states of a turn that is not over: its conversation cannot start another."""
+_ASKS = "state = 'parked' AND pending_call IS NOT NULL"
+"""Of a turn: it waits for an approval. A parked turn without a pending call waits for its client."""
 _NEXT_POSITION = "(SELECT coalesce(max(position), 0) + 1 FROM ready_queue)"
 _MOVE_TO_END = f"UPDATE ready_queue SET position = {_NEXT_POSITION} WHERE key = ?"
 _REMOVE_IF_EMPTY = (
@@ -119,7 +121,8 @@ def accept(
     """Store a message; return its number, or None for a redelivery. Acknowledge the platform only after this.
 
     `key` is that of its place; where that is attached to another conversation, the message goes there. A turn that is
-    open in the conversation is notified, and the matching one of `busy_notices` is sent once for each such turn. A
+    open in the conversation is notified, and the matching one of `busy_notices` is sent once for each such turn; one
+    that waits for an approval ends if the message withdraws its question. A
     message that `/retry` sends once more is not a redelivery of the first.
     """
     address = message_address(inbound.source)
@@ -152,7 +155,9 @@ def accept(
     if not refused:
         key = yield from _follow_attachment(number, led, key)
         yield from add_ready(key)
-        is_changed = yield from _notify_open_turn(key, now, busy_notices, _NO_ADDRESS if retry else address)
+        is_changed = yield from _notify_open_turn(
+            key, now, busy_notices, _NO_ADDRESS if retry else address, message=number
+        )
         yield _NOTIFY_INBOX
         if is_changed:
             yield from _apply_early_edit(number, inbound, role)
@@ -211,19 +216,27 @@ def move_message(received: Received, place: SessionKey) -> Statements[None]:
 
 
 def _notify_open_turn(
-    key: SessionKey, now: datetime, notices: BusyNotices | None = None, address: MessageAddress = _NO_ADDRESS
+    key: SessionKey,
+    now: datetime,
+    notices: BusyNotices | None = None,
+    address: MessageAddress = _NO_ADDRESS,
+    *,
+    message: int = 0,
 ) -> Statements[bool]:
     """Notify an open turn. Return whether edits of the message with that address came before it."""
     found = yield (
-        f"SELECT no, state FROM turns WHERE key = ? AND state IN {OPEN_TURN} AND state <> 'interrupted'"
+        f"SELECT no, CASE WHEN {_ASKS} THEN 'asks' ELSE state END FROM turns"
+        f" WHERE key = ? AND state IN {OPEN_TURN} AND state <> 'interrupted'"
         f" UNION ALL SELECT no, NULL FROM inbox WHERE {SAME_MESSAGE} AND version <> ''",
         (key.text, *address),
     )
-    busy = [(number, state == TurnState.PARKED.value) for number, state in found if state]
-    for number, is_parked in busy:
+    busy = [(number, state == "asks") for number, state in found if state]
+    for number, asks in busy:
         yield Notify(key_topic(key))
-        if notices and (text := notices.parked if is_parked else notices.running):
-            kind = CauseKind.PARKED if is_parked else CauseKind.BUSY
+        if notices and notices.withdraw and asks:
+            yield from notices.withdraw(key, message, now)
+        elif notices and notices.place and (text := notices.parked if asks else notices.running):
+            kind = CauseKind.PARKED if asks else CauseKind.BUSY
             yield from outbox.enqueue(notices.place.messages(text)[0], SendCause(kind, number), now)
     return len(busy) < len(found)
 

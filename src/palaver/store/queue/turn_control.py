@@ -9,12 +9,16 @@ from palaver.model.errors import NotAllowed, StoreError
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal
 from palaver.model.source import Source
+from palaver.model.split import ReplyPlace
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Received, Turn, TurnState, outbound_to, question_id
+from palaver.model.view import NOT_RUN, open_calls_of_turn
 from palaver.store.conversations.sessions import join, touch
+from palaver.store.conversations.transcript import load_shown
 from palaver.store.conversations.visibility import visible_to
 from palaver.store.people.people import meet_sender
-from palaver.store.queue.cause import CauseKind
+from palaver.store.queue import outbox
+from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.inbox import OPEN_TURN, RUNNING, assign_to_turn, read_waiting
 from palaver.store.queue.turns import halt, list_messages, resume, settle, write_messages
 from palaver.store.records import SESSION_COLUMNS, chat_columns, from_json, instant, json_text, micros, session_of
@@ -66,7 +70,7 @@ def answer_question(
         (asks,),
     )
     if not rows:
-        return Decision.NOTHING
+        return Decision.WITHDRAWN if (yield from _was_withdrawn(asks, question)) else Decision.NOTHING
     number, asked, known, identity, fence, halted = rows[0]
     is_late = question is None and said is not None and halted is not None and micros(said) < halted
     if is_late or question not in {None, question_id(number, fence)}:
@@ -88,17 +92,28 @@ def answer_question(
 
 
 def _key_of_question(place: Source | None, question: str | None) -> Statements[str | None]:
-    """Return the key of the conversation whose turn asks this, if it was shown in this place."""
+    """Return the key of the conversation whose turn asked this, if it was shown in this place."""
     named = _QUESTION.fullmatch(question or "")
     if place is None or named is None:
         return None
     turn, fence = map(int, named.groups())
     rows = yield (
         "SELECT t.key FROM turns t JOIN outbox o ON o.cause_kind = ? AND o.cause_id = ? AND o.cause_detail = ?"
-        " WHERE t.no = ? AND t.fence = ? AND o.account = ? AND o.server = ? AND o.chat = ? LIMIT 1",
-        (CauseKind.HALT.value, str(turn), str(fence), turn, fence, *chat_columns(outbound_to(place, ""))),
+        " WHERE t.no = ? AND o.account = ? AND o.server = ? AND o.chat = ? LIMIT 1",
+        (CauseKind.HALT.value, str(turn), str(fence), turn, *chat_columns(outbound_to(place, ""))),
     )
     return rows[0][0] if rows else None
+
+
+def _was_withdrawn(key: str, question: str | None) -> Statements[bool]:
+    """Tell whether a message withdrew this question, or the last one that was asked in the open session."""
+    named = _QUESTION.fullmatch(question or "")
+    rows = yield (
+        "SELECT withdrawn_by FROM turns WHERE session_no = (SELECT no FROM sessions WHERE key = ? AND ended IS NULL)"
+        " AND (no = ? OR (? = 0 AND (pending_call IS NOT NULL OR approvals IS NOT NULL))) ORDER BY no DESC LIMIT 1",
+        (key, *(int(named[1]) if named else 0,) * 2),
+    )
+    return bool(rows) and rows[0][0] is not None
 
 
 def _resume_parked(number: int, now: datetime) -> Statements[Turn]:
@@ -111,13 +126,43 @@ def _resume_parked(number: int, now: datetime) -> Statements[Turn]:
 @transaction
 def abandon_parked(key: SessionKey, now: datetime, *, note: str, error: str, by: str | None = None) -> Statements[bool]:
     """End a parked turn without an approval. Return False if there is none."""
+    return (yield from _abandon(key, now, note, error, by)) is not None
+
+
+@transaction
+def withdraw_question(
+    key: SessionKey, message: int, now: datetime, *, note: str, notice: str, place: ReplyPlace | None = None
+) -> Statements[None]:
+    """End a turn that waits for an approval, because a message came instead of one; say so in the message's place."""
+    number = yield from _abandon(key, now, note, f"in:{message} came instead of an answer", None)
+    if number is not None:
+        yield "UPDATE turns SET withdrawn_by = ? WHERE no = ?", (message, number)
+        notices = place.messages(notice) if place else []
+        yield from outbox.enqueue_parts(notices, SendCause(CauseKind.WITHDRAWN, number), now)
+
+
+def _abandon(key: SessionKey, now: datetime, note: str, error: str, by: str | None) -> Statements[int | None]:
     yield Lock(key.text)
-    rows = yield f"SELECT no FROM turns WHERE key = ? AND {_PARKED}", (key.text,)
-    if rows:
-        turn = yield from _resume_parked(rows[0][0], now)
-        entry = Entry(seq=0, role=Role.NOTE, at=now, text=note)
-        yield from settle(turn, [entry], [], now, error=error, stopped_by=by)
-    return bool(rows)
+    rows = yield f"SELECT no, pending_call FROM turns WHERE key = ? AND {_PARKED}", (key.text,)
+    if not rows:
+        return None
+    number, asked = rows[0]
+    turn = yield from _resume_parked(number, now)
+    # A client may have run the calls that it was asked to run.
+    closed = (yield from _close_calls(turn, now)) if asked else []
+    entries = [*closed, Entry(seq=0, role=Role.NOTE, at=now, text=note)]
+    yield from settle(turn, entries, [], now, error=error, stopped_by=by)
+    return number
+
+
+def _close_calls(turn: Turn, now: datetime) -> Statements[list[Entry]]:
+    """Return results which say that the calls of the last step did not run: a turn asks before it runs them."""
+    entries = yield from load_shown(turn.session_number, turn=turn.number)
+    # After a note that the turn was cut off, open calls are those of before, and may have run.
+    if not entries or entries[-1].role not in {Role.ASSISTANT, Role.TOOL}:
+        return []
+    calls = open_calls_of_turn(entries, str(turn.number))
+    return [Entry(seq=0, role=Role.TOOL, at=now, text=NOT_RUN, answers=call.id) for call in calls]
 
 
 @transaction

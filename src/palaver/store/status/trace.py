@@ -60,6 +60,8 @@ class InboundTrace:
     """While it waits: the turn that has to end first."""
     behind: int = 0
     """While it waits: how many messages come before it."""
+    withdrew: int | None = None
+    """The turn whose question it withdrew."""
 
 
 @value
@@ -69,6 +71,8 @@ class TurnTrace:
     stop: str | None
     """Who asked it to stop, and when."""
     usage: Usage
+    withdrawn_by: int | None = None
+    """The message that withdrew its question."""
     entries: tuple[Entry, ...] = ()
     reset: EndReason | None = None
     """Why its message started a fresh session, unless a person asked for that."""
@@ -264,17 +268,19 @@ def visible_turn(number: int, principal: Principal) -> Statements[TurnTrace | No
     """Return a turn without its entries, or None unless the principal may see its session."""
     seen = visible_to(principal)
     rows = yield (
-        f"SELECT {TURN_COLUMNS}, t.ended, t.stopped_by, t.stopped_at, {', '.join(f't.{name}' for name in _USAGE)}"
+        f"SELECT {TURN_COLUMNS}, t.ended, t.stopped_by, t.stopped_at, t.withdrawn_by,"
+        f" {', '.join(f't.{name}' for name in _USAGE)}"
         f" FROM turns t JOIN sessions s ON s.no = t.session_no WHERE t.no = ? AND {seen.sql}",
         (number, *seen.values),
     )
     if not rows:
         return None
-    *columns, ended, by, at = rows[0][: -len(_USAGE)]
+    *columns, ended, by, at, withdrawn_by = rows[0][: -len(_USAGE)]
     return TurnTrace(
         turn=turn_of(tuple(columns)),
         ended=instant_or_none(ended),
         stop=stop_text(by, at),
+        withdrawn_by=withdrawn_by,
         usage=Usage(**dict(zip(_USAGE, rows[0][-len(_USAGE) :], strict=True))),
     )
 
@@ -333,9 +339,11 @@ def _inbound_where(condition: str, values: Sequence[Value]) -> Statements[list[I
         f"{SELECT_RECEIVED} WHERE {condition} ORDER BY i.no",
         tuple(values),
     )
+    numbers = tuple(row[0] for row in rows)
+    withdrawn = yield f"SELECT withdrawn_by, no FROM turns WHERE withdrawn_by IN ({placeholders(numbers)})", numbers
     found: list[InboundTrace] = []
     for row in rows:
-        message = inbound_trace(row)
+        message = replace(inbound_trace(row), withdrew=dict(withdrawn).get(row[0]))
         found.append((yield from _with_position(message)) if message.state is InboxState.WAITING else message)
     return found
 
