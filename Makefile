@@ -9,6 +9,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests wait for disks, servers and processes more than they compute.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 
+# They make thousands of small databases: in memory, where there is room.
+SCRATCH ?= $(shell df -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 {print "/dev/shm"}')
+
 .DEFAULT_GOAL := help
 .PHONY: help run test check crash bench fmt clean
 
@@ -18,8 +21,8 @@ help: ## show what can be done
 run: $(VENV)/.run ## the gateway with its web window, and a conversation in the terminal, or in a pipe
 	@$(BIN)/palaver chat --window
 
-test: $(VENV)/.dev ## all tests
-	@$(BIN)/python -m pytest -n $(WORKERS)
+test: $(VENV)/.dev ## all tests; ARGS="tests/store -x" for some
+	@$(if $(SCRATCH),TMPDIR=$(SCRATCH)) $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 check: $(VENV)/.dev ## format, lint, types, imports, docs
 	$(BIN)/ruff format --check .

@@ -9,6 +9,7 @@ Every stored text passes through here and nearly none holds a secret, so two che
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 
 _TYPED_NAME = (
     r"(?:pass(?:word|wd|phrase|code|wort)|(?<=[_-])pass|pwd|kennwort|wachtwoord|mot de passe|contrase[ñn]a|senha"
@@ -89,11 +90,16 @@ class _Kind:
         certain: bool = False,
     ) -> None:
         self.marker = f"[redacted: {name}]"
-        self.pattern = re.compile(pattern, re.ASCII | re.MULTILINE)
+        self._pattern = pattern
         self.words = words
         self.anywhere = anywhere
         self.where = where
         self.certain = certain
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Compiled on first use: most programs redact little, and there are many."""
+        return re.compile(self._pattern, re.ASCII | re.MULTILINE)
 
     def matches(self, text: str, folded: str, words: Iterable[str]) -> Iterator[re.Match[str]]:
         """Yield each match from left to right; `folded` is the text in lower case, `words` are those it contains."""
