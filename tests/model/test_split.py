@@ -8,6 +8,21 @@ from hypothesis import strategies as st
 from palaver.model.errors import BadArgument
 from palaver.model.split import Piece, Unit, split
 from palaver.model.text import can_cut
+from palaver.platforms.markdown import Block as MarkdownBlock
+from palaver.platforms.markdown import (
+    Code,
+    CodeBlock,
+    Heading,
+    Inline,
+    Link,
+    List,
+    Paragraph,
+    Quote,
+    Styled,
+    Table,
+    Text,
+    parse_markdown,
+)
 
 UNITS = st.sampled_from(Unit)
 MARKS = ["\n", "\n\n", "\r\n", "```", "```py\n", "~~~\n", "````", "|", "| a | b |\n", "|---|---|\n", "-", " ", "    "]
@@ -138,12 +153,112 @@ def test_tables_are_whole_or_cut_between_rows_under_their_header(
             assert all(re.fullmatch(r"\|.*\|", line) for line in lines if "|" in line)
 
 
+Shown = list[tuple[str, frozenset[str]]]
+
+
+def inline(inside: tuple[Inline, ...], styles: frozenset[str]) -> Shown:
+    shown: Shown = []
+    for each in inside:
+        match each:
+            case Text():
+                shown += [(char, styles) for char in each.text if not char.isspace()]
+            case Code():
+                shown += [(char, styles | {"code"}) for char in each.text if not char.isspace()]
+            case Styled():
+                shown += inline(each.inside, styles | {each.style.value})
+            case Link():
+                shown += inline(each.inside, styles | {each.url})
+    return shown
+
+
+def rendered(blocks: tuple[MarkdownBlock, ...], styles: frozenset[str] = frozenset()) -> Shown:
+    """Every character that people see, with its styles."""
+    shown: Shown = []
+    for block in blocks:
+        match block:
+            case CodeBlock():
+                shown += [(char, styles | {"block"}) for char in block.text if not char.isspace()]
+            case Quote():
+                shown += rendered(block.blocks, styles | {"quote"})
+            case List():
+                for item in block.items:
+                    shown += rendered(item, styles)
+            case Paragraph() | Heading():
+                shown += inline(block.inside, styles)
+            case Table():
+                shown += [each for row in block.rows for cell in row for each in inline(cell, styles)]
+            case _:
+                pass
+    return shown
+
+
+PLAIN = st.lists(st.sampled_from(["word", "two", "漢字", "done.", "a.b", "(so)", "x" * 30]), min_size=1, max_size=12)
+LINES = PLAIN.map(" ".join)
+SPACED = st.tuples(PLAIN, st.sampled_from([" ", " ", "\n"])).map(lambda pair: pair[1].join(pair[0]))
+
+
+def wrap(inner: st.SearchStrategy[str], *marks: str) -> st.SearchStrategy[str]:
+    return st.tuples(SPACED, st.sampled_from(marks), inner, SPACED).map(
+        lambda each: f"{each[1]}{each[0]} {each[2]} {each[3]}{each[1]}"
+    )
+
+
+OUTER = ("**", "_", "~~")
+TICKED = st.tuples(st.sampled_from(["`", "``"]), LINES).map(lambda each: each[0] + each[1] + each[0])
+RUNNING = st.lists(
+    st.one_of(SPACED, TICKED, wrap(TICKED, *OUTER), wrap(wrap(SPACED, "*", "__"), *OUTER)), min_size=1, max_size=4
+).map(" ".join)
+FENCED = st.tuples(st.sampled_from(["```", "```py", "~~~"]), st.lists(LINES, max_size=12)).map(
+    lambda each: "\n".join([each[0], *each[1], each[0][:3]])
+)
+
+
+def indent(text: str, first: str, rest: str) -> str:
+    return first + text.replace("\n", f"\n{rest}")
+
+
+IN_ITEM = st.tuples(
+    SPACED, FENCED, st.sampled_from([("- ", 2), ("1. ", 3), ("-   ", 4), ("10. ", 4), ("1.   ", 5)]), st.booleans()
+).map(
+    lambda each: (
+        each[2][0]
+        + indent(each[0] + ("\n\n" if each[3] else "\n") + each[1], "", " " * each[2][1])
+        + "\n"
+        + indent(each[0], each[2][0], " " * each[2][1])
+    )
+)
+NESTED = IN_ITEM.map(lambda text: "- outer\n\n" + indent(text, "  ", "  "))
+QUOTED = st.one_of(FENCED, RUNNING, IN_ITEM).map(lambda text: indent(text, "> ", "> "))
+MARKDOWN = st.lists(st.one_of(RUNNING, FENCED, IN_ITEM, NESTED, QUOTED), min_size=1, max_size=4).map("\n\n".join)
+
+
+@given(MARKDOWN, st.integers(100, 400))
+def test_pieces_look_like_the_whole(text: str, limit: int) -> None:
+    pieces = split(text, limit)
+    check_joined(pieces, text)
+    assert all(len(piece.text) <= limit for piece in pieces)
+    assert [each for piece in pieces for each in rendered(parse_markdown(piece.text))] == rendered(parse_markdown(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("**one two three four five six**", ["**one two three four** ", "**five six**"]),
+        ("_one **two three four five six**_", ["_one **two three four**_", " _**five six**_"]),
+        ("`one two three four five six`", ["`one two three four` ", "`five six`"]),
+        ("> one two three four five six", ["> one two three four ", "> five six"]),
+    ],
+)
+def test_emphasis_code_and_quotes_are_closed_and_reopened(text: str, expected: list[str]) -> None:
+    assert [piece.text for piece in split(text, 24)] == expected
+
+
 def test_nothing_to_say_is_no_piece() -> None:
     assert split("", 10) == ()
 
 
 def test_what_fits_is_one_piece() -> None:
-    assert split("hello **world**", 15) == (Piece(prefix="", body="hello **world**", suffix=""),)
+    assert split("hello **world**", 15) == (Piece(body="hello **world**", text="hello **world**"),)
 
 
 @pytest.mark.parametrize(
@@ -169,8 +284,8 @@ def test_a_cut_fence_is_closed_and_reopened_with_its_info_string() -> None:
     code = "".join(f"line {n}\n" for n in range(10))
     first, *_, last = split(f"Look:\n\n```python title=x\n{code}```\nDone.", 60)
     assert first.text.startswith("Look:\n\n```python title=x\nline 0\n")
-    assert first.suffix == "```"
-    assert last.prefix == "```python title=x\n"
+    assert first.text == f"{first.body}```"
+    assert last.text == f"```python title=x\n{last.body}"
     assert last.body.endswith("line 9\n```\nDone.")
 
 
@@ -190,11 +305,11 @@ def test_a_long_line_of_code_is_cut_inside_the_fence() -> None:
 
 
 def test_a_header_too_large_to_repeat_is_not_repeated() -> None:
-    assert {piece.prefix for piece in split(f"|{'a' * 40}|\n|---|\n" + "|b|\n" * 20, 50)} == {""}
+    assert all(piece.text == piece.body for piece in split(f"|{'a' * 40}|\n|---|\n" + "|b|\n" * 20, 50))
 
 
 def test_an_info_string_too_long_to_repeat_is_dropped() -> None:
-    assert split(f"```{'a' * 30}\n" + "b\n" * 40, 50)[-1].prefix == "```\n"
+    assert split(f"```{'a' * 30}\n" + "b\n" * 40, 50)[-1].text.startswith("```\nb")
 
 
 def test_surrogate_pairs_stay_whole_in_utf16() -> None:
@@ -213,7 +328,22 @@ def test_a_limit_that_cannot_hold_any_character_is_refused(unit: Unit, least: in
 
 
 @pytest.mark.parametrize(
-    "scrap", ["`", "\n", "a", "```\n~~~\n", "\u0301", "\U0001f1ea", "|", "|a|\n|-|\n", " ", "👩‍👧"]
+    "scrap",
+    [
+        "`",
+        "\n",
+        "a",
+        "```\n~~~\n",
+        "\u0301",
+        "\U0001f1ea",
+        "|",
+        "|a|\n|-|\n",
+        " ",
+        "👩‍👧",
+        "**a *b_ `",
+        "> ```\n",
+        "- ",
+    ],
 )
 def test_a_megabyte_of_hostile_text_is_split(scrap: str) -> None:
     text = scrap * (1_000_000 // len(scrap.encode()))

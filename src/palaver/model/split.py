@@ -1,12 +1,13 @@
 """Splitting: cut a long text into messages, keeping code fences and tables readable, and address them."""
 
 import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from enum import Enum
 
 from palaver.model.errors import BadArgument
+from palaver.model.markup import Block, Markup
 from palaver.model.source import Source
 from palaver.model.text import can_cut, last_cut
 from palaver.model.turn import Choice, Outbound, account_text, outbound_to
@@ -17,24 +18,13 @@ _LINE = re.compile(r"\n")
 _SENTENCE = re.compile(r"""[.!?…]["'”’)\]*_]*\s+|[。！？；][」』”’）]*""")  # noqa: RUF001
 _SPACE = re.compile(r"\s+")
 _WORD = re.compile(r"\S+")
-_CODE_OR_LINK = re.compile(r"(?<!`)(`+)(?!`)[^`\n]+\1|!?\[[^\[\]\n]*\]\([^()\s]*\)")
+_LINK = re.compile(r"!?\[[^\[\]\n]*\]\([^()\s]*\)")
 
-_FENCE_LIKE = re.compile(r" {0,3}(?:`{3}|~{3})")
-_FENCE_LINE = re.compile(r"^ {0,3}(?P<fence>`{3,}+|~{3,}+)(?P<info>[^\n]*)\n?", re.MULTILINE)
-_OPENING = re.compile(
-    r"""
-    ^(?:
-      (?P<indent>[ ]{0,3}+)(?P<fence>`{3,}+(?=[^`\n]*+$)|~{3,}+)(?P<info>[^\n]*+)\n?
-    |
-      (?P<head>
-        [^|\n]*+\|[^\n]*+\n                                                        # | a | b |
-        (?=[^|\n]*+\|)[ \t]*+\|?[ \t]*+:?-++:?[ \t]*+(?:\|[ \t]*+:?-++:?[ \t]*+)*+\|?[ \t\r]*+(?:\n|\Z)
-      )
-      (?P<rows>(?:(?![ ]{0,3}(?:`{3}|~{3}))[^|\n]*+\|[^\n]*+(?:\n|\Z))*+)
-    )
-    """,
-    re.MULTILINE | re.VERBOSE,
-)
+_FENCE_LIKE = re.compile(r"[ \t>]*+(?:(?:[-+*]|\d{1,9}[.)])[ ]+)*+(?:`{3}|~{3})")
+_QUOTE = re.compile(r"(?:[ ]{0,3}>[ ]?)*+")
+_MARGIN = re.compile(r"[\s>]*+")
+_BLANK_LINES = re.compile(r"(?:[ \t]*+\n)*+")
+_SPACES = re.compile(r"\s*+")
 
 
 class Unit(Enum):
@@ -59,15 +49,10 @@ class Unit(Enum):
 
 @value
 class Piece:
-    """A part of the text, with a prefix and suffix that reopen and close the block it was cut from."""
+    """A part of a text, and the message that carries it: it reopens and closes what the cuts fall into."""
 
-    prefix: str
     body: str
-    suffix: str
-
-    @property
-    def text(self) -> str:
-        return self.prefix + self.body + self.suffix
+    text: str
 
 
 def split(text: str, limit: int, unit: Unit = Unit.CODE_POINTS) -> tuple[Piece, ...]:
@@ -81,86 +66,80 @@ def split(text: str, limit: int, unit: Unit = Unit.CODE_POINTS) -> tuple[Piece, 
             "The limit {found} is too small", found=f"{limit} {unit.value}", allowed=allowed, example="4096"
         )
     if unit.measure(text) <= limit and not _FRAME.search(text):
-        return (Piece(prefix="", body=text, suffix=""),) if text else ()
-    blocks = tuple(_blocks(text, lambda frame: unit.measure(frame) <= limit // 2))
-    pieces = tuple(_Splitter(text, limit, unit, blocks).pieces())
+        return (Piece(body=text, text=text),) if text else ()
+    pieces = tuple(_Splitter(text, limit, unit).pieces())
     return tuple(piece for piece in pieces if not piece.text.isspace()) or pieces[:1]
 
 
 _FRAME = re.compile(r"```|~~~|\|")  # Every fence or table contains one of these.
 
 
-@value
-class _Block:
-    """A code fence or a table. Every cut inside repeats its frame; the best cuts lie between `body` and `last`."""
-
-    start: int
-    body: int
-    last: int
-    end: int
-    prefix: str
-    closer: str
-
-    def closing(self, body: str) -> str:
-        return self.closer.removeprefix("\n") if body.endswith("\n") else self.closer
-
-
-def _blocks(text: str, fits: Callable[[str], bool]) -> Iterator[_Block]:
-    at = 0
-    while opening := _OPENING.search(text, at):
-        block = _fence(opening, fits) if opening["fence"] else _table(opening, fits)
-        yield block
-        at = block.end
-
-
-def _fence(opening: re.Match[str], fits: Callable[[str], bool]) -> _Block:
-    text, bare = opening.string, opening["indent"] + opening["fence"]
-    lines = _FENCE_LINE.finditer(text, opening.end())
-    closings = (line for line in lines if line["fence"].startswith(opening["fence"]) and not line["info"].strip())
-    closing = next(closings, None)
-    # An unclosed fence extends past the end of the text, so that the last piece is closed too.
-    last, end = closing.span() if closing else (len(text) + 1, len(text) + 1)
-    openers = (f"{bare}{opening['info'].rstrip()}\n", f"{bare}\n")
-    prefix = next((opener for opener in openers if fits(f"{opener}\n{bare}")), "")
-    closer = f"\n{bare}" if prefix else ""
-    return _Block(start=opening.start(), body=opening.end(), last=last, end=end, prefix=prefix, closer=closer)
-
-
-def _table(opening: re.Match[str], fits: Callable[[str], bool]) -> _Block:
-    head, end = opening["head"], opening.end()
-    prefix = head if fits(head) else ""
-    return _Block(start=opening.start(), body=opening.end("head"), last=end, end=end, prefix=prefix, closer="")
-
-
 class _Splitter:
-    def __init__(self, text: str, limit: int, unit: Unit, blocks: tuple[_Block, ...]) -> None:
+    def __init__(self, text: str, limit: int, unit: Unit) -> None:
         self._text = text
         self._limit = limit
         self._measure = unit.measure
-        self._blocks = blocks
-        self._starts = [block.start for block in blocks]
+        self._markup = Markup(text, lambda frame: unit.measure(frame) <= limit // 2)
 
     def pieces(self) -> Iterator[Piece]:
         cuts = [0, *self._cuts()]
         return map(self._piece, cuts, cuts[1:])
 
     def _piece(self, start: int, end: int) -> Piece:
-        opened, cut = self._block_around(start), self._block_around(end)
         body = self._text[start:end]
-        return Piece(prefix=opened.prefix if opened else "", body=body, suffix=cut.closing(body) if cut else "")
+        cut = self._markup.block_around(end)
+        # A reopened list item must not begin with a blank line: it would end there.
+        words = start + next(_BLANK_LINES.finditer(body)).end()
+        begin = words if self._markup.item_opening(words) else start
+        text = self._prefix(begin) + self._mark(begin, end) + (cut.closing(body) if cut else "")
+        return Piece(body=body, text=text)
+
+    def _mark(self, start: int, end: int) -> str:
+        """Return a part of the text with the marks that the cuts fall between reopened and closed."""
+        body = self._text[start:end]
+        margin = _MARGIN if self._begins_line(start) else _SPACES
+        # Marks count only directly before and after words.
+        first, last = next(margin.finditer(body)).end(), len(body.rstrip())
+        if first >= last:
+            return body
+        opened, cut = "".join(self._marks(start)), "".join(reversed(self._marks(end)))
+        return body[:first] + opened + body[first:last] + cut + body[last:]
+
+    def _marks(self, index: int) -> tuple[str, ...]:
+        marks = self._markup.open_marks(index)
+        return marks if self._measure("".join(marks)) <= self._limit // 8 else ()
+
+    def _prefix(self, start: int) -> str:
+        """Return what a piece that begins here begins with: the frame of a block, or of a list item or quote."""
+        block, begins_line = self._markup.block_around(start), self._begins_line(start)
+        if block:
+            return block.prefix + ("" if begins_line else block.margin)
+        if begins_line:
+            lead = self._markup.item_opening(start)
+        else:
+            line = self._text.rfind("\n", 0, start) + 1
+            lead = next(_QUOTE.finditer(self._text, line, start))[0]
+        return lead if self._measure(lead) <= self._limit // 8 else ""
+
+    def _begins_line(self, index: int) -> bool:
+        return not index or self._text[index - 1] == "\n"
 
     def _cuts(self) -> Iterator[int]:
         end = 0
         while end < len(self._text):
-            block = self._block_around(end)
-            end = self._end(end, self._limit - self._measure(block.prefix if block else ""))
+            start, room = end, self._limit - self._measure(self._prefix(end))
+            end = self._end(start, room)
+            while (excess := self._measure(self._piece(start, end).text) - self._limit) > 0:
+                room -= excess
+                end = self._end(start, room)
+            end = (not self._markup.item_opening(start) and self._markup.first_orphan(start, end)) or end
             yield end
 
     def _end(self, start: int, room: int) -> int:
         stop = self._reach(start, room)
         if stop == len(self._text) and self._measure(self._piece(start, stop).text) <= self._limit:
             return stop
-        block = self._block_around(stop)
+        block = self._markup.block_around(stop)
         if block and block.start > start and self._fits_in_one(block):
             return block.start
         if block:
@@ -178,26 +157,19 @@ class _Splitter:
         size = range(end - start)
         return start + bisect_right(size, room, key=lambda n: self._measure(self._text[start : start + n])) - 1
 
-    def _block_before(self, index: int) -> _Block | None:
-        position = bisect_left(self._starts, index)
-        return self._blocks[position - 1] if position else None
-
-    def _block_around(self, index: int) -> _Block | None:
-        block = self._block_before(index)
-        return block if block and index < block.end else None
-
-    def _fits_in_one(self, block: _Block) -> bool:
+    def _fits_in_one(self, block: Block) -> bool:
         if block.end - block.start > self._limit + 1:
             return False
         closer = block.closer if block.end > len(self._text) else ""
-        return self._measure(self._text[block.start : block.end] + closer) <= self._limit
+        frame = self._prefix(block.start) + closer
+        return self._measure(self._text[block.start : block.end] + frame) <= self._limit
 
     def _before_fence_line(self, start: int, stop: int) -> int:
         """Move a cut before a line that looks like a fence, because half of it could become one."""
         line = self._text.rfind("\n", start, stop) + 1
         return line if line > start and _FENCE_LIKE.match(self._text, line) else stop
 
-    def _cut_in_block(self, block: _Block, start: int, stop: int) -> int:
+    def _cut_in_block(self, block: Block, start: int, stop: int) -> int:
         floor, top = max(start, block.body) + 1, min(stop, block.last - 1)
         half = (start + stop) // 2
         cut = self._last(_PARAGRAPH, max(floor, half), top) or self._last(_LINE, floor, top)
@@ -206,14 +178,14 @@ class _Splitter:
         return self._cut_at_word(start + 1, top if top > start else stop, start)
 
     def _cut_in_prose(self, start: int, stop: int) -> int:
-        block = self._block_before(stop)
+        block = self._markup.block_before(stop)
         floor = max(start + 1, block.end if block else 0)
         late = max(floor, (start + stop) // 2)
         return (
             self._last(_PARAGRAPH, late, stop)
             or self._last(_LINE, late, stop)
             or self._last(_SENTENCE, late, stop)
-            or self._last_outside_code(late, stop)
+            or self._last_outside_marks(late, stop)
             or self._cut_at_word(floor, stop, start)
         )
 
@@ -228,8 +200,8 @@ class _Splitter:
     def _fits_word(self, start: int) -> bool:
         """Return whether the word that starts here fits into a piece that starts here."""
         word = _WORD.match(self._text, start, start + self._limit + 1)
-        block = self._block_around(start)
-        frame = block.prefix + block.closer if block else ""
+        block = self._markup.block_around(start)
+        frame = block.prefix + block.margin + block.closer if block else ""
         return word is None or self._measure(frame + word[0]) <= self._limit
 
     def _cut_in_word(self, start: int, stop: int) -> int:
@@ -237,22 +209,25 @@ class _Splitter:
         if self._starts_fence(cut):
             run = len(self._text[start:cut].rstrip(" `~"))
             cut = last_cut(self._text, start, start + run - 1)
+        while cut > start and self._markup.is_inside_mark(cut):
+            cut = last_cut(self._text, start, cut - 1)
         return cut if cut > start else stop
 
     def _last(self, boundary: re.Pattern[str], floor: int, stop: int) -> int | None:
         ends = [match.end() for match in boundary.finditer(self._text, floor - 1, stop)]
         return next(filter(self._is_clean, reversed(ends)), None)
 
-    def _last_outside_code(self, floor: int, stop: int) -> int | None:
-        """Return the last space in `floor..stop`, on one line, that is outside inline code and links."""
+    def _last_outside_marks(self, floor: int, stop: int) -> int | None:
+        """Return the last space in `floor..stop`, on one line, that is outside emphasis, inline code and links."""
         near = max(0, floor - self._limit)
         line = max(near, self._text.rfind("\n", near, floor) + 1)
-        masked = _CODE_OR_LINK.sub(lambda span: "x" * len(span[0]), self._text[line : stop + self._limit])
+        masked = _LINK.sub(lambda span: "x" * len(span[0]), self._text[line : stop + self._limit])
         ends = [line + match.end() for match in _SPACE.finditer(masked, floor - 1 - line, stop - line)]
-        return next(filter(self._is_clean, reversed(ends)), None)
+        return next((end for end in reversed(ends) if self._is_clean(end) and not self._marks(end)), None)
 
     def _is_clean(self, index: int) -> bool:
-        return can_cut(self._text, index) and not self._starts_fence(index)
+        is_torn = self._markup.is_inside_mark(index) or self._starts_fence(index)
+        return can_cut(self._text, index) and not is_torn
 
     def _starts_fence(self, index: int) -> bool:
         """Return whether the rest of the line, cut here, would read as a fence."""
