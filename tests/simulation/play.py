@@ -13,7 +13,7 @@ from palaver.store.status.invariants import violations
 from palaver.testkit.faults import Faults
 from tests.simulation.database import SharedDatabase, nobody
 from tests.simulation.gateways import Gateway
-from tests.simulation.loop import Process, VirtualLoop, run
+from tests.simulation.loop import PROCESS, Process, VirtualLoop, run
 from tests.simulation.scenery import draw_lines, draw_scenery
 from tests.simulation.trace import Trace
 from tests.simulation.verdict import Books
@@ -35,6 +35,8 @@ class Ending:
         self.said = 0
         self.kills = 0
         self.seconds = 0.0
+        self.paused: set[str] = set()
+        """The gateways that found themselves in a crash loop, and left interrupted turns to the next calm start."""
 
     @property
     def complaint(self) -> str:
@@ -44,13 +46,16 @@ class Ending:
 
 
 class _Ear(logging.Handler):
-    """Hears of exceptions that nobody foresaw: the engine goes on after them, but they are mistakes."""
+    """Hears of crash loops, and of exceptions that nobody foresaw: the engine survives them, but they are mistakes."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__()
         self._ending = ending
 
     def emit(self, record: logging.LogRecord) -> None:
+        process = PROCESS.get()
+        if process and getattr(record, "action", "") == "crash_loop":
+            self._ending.paused.add(process.name)
         text = record.getMessage()
         error = re.search(r": (\w+)", text) if str(getattr(record, "action", "")).endswith(".error") else None
         if error and error[1] not in _WELL_KNOWN:
@@ -196,16 +201,29 @@ class Play:
         self._scenery.world.injector.faults = Faults()
 
     async def _rest(self) -> None:
-        """Until every trouble is over and nothing is left to do."""
+        """Until every trouble is over and nothing is left to do. Turns that are paused go on with a calm start."""
+        await self._settle()
+        if self._is_paused:
+            await asyncio.sleep(self._scenery.options.crash_window.total_seconds())
+            await self._restart()
+            await self._settle()
+            if self._is_paused:
+                raise AssertionError("it takes a calm start for a crash loop")
+
+    @property
+    def _is_paused(self) -> bool:
+        return any(gateway.process.name in self._ending.paused for gateway in self._gateways)
+
+    async def _settle(self) -> None:
         loop = asyncio.get_running_loop()
         books = Books(self._database, self._scenery)
-        while self._changing or books.undone():
+        while self._changing or books.undone(is_paused=self._is_paused):
             if loop.time() > PATIENCE:
                 raise AssertionError(f"it does not come to rest: {self._changing or books.undone()}")
             await asyncio.sleep(5)
         # Whatever comes late comes now.
         await asyncio.sleep(40)
-        if undone := books.undone():
+        if undone := books.undone(is_paused=self._is_paused):
             raise AssertionError(f"it does not stay at rest: {undone}")
 
     async def _answer(self, asked: Sequence[Received]) -> None:

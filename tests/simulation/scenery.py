@@ -9,7 +9,7 @@ from palaver.engine.options import Options
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.reset import ResetMode, ResetPolicy
-from palaver.model.turn import BusyMode
+from palaver.model.turn import BusyMode, QuestionMode
 from palaver.protocols.adapter import Limits
 from palaver.testkit.chat import Chat
 from palaver.testkit.faults import Faults
@@ -141,9 +141,9 @@ def _options(busy: BusyMode, chance: random.Random) -> Options:
         send_limit=timedelta(seconds=chance.choice((5, 10))),
         lease=timedelta(seconds=chance.choice((6, 15))),
         poll=timedelta(seconds=5),
-        crash_limit=100,  # turns that are paused after a crash loop wait for a message, and a play ends without one
         message_limit=chance.choice((10, 400)),
         titles=chance.random() < 0.5,
         resets=ScopedSetting(default=chance.choice((ResetPolicy(), ResetPolicy(mode=ResetMode.IDLE, idle_minutes=1)))),
         sweep_every=timedelta(seconds=20),
+        questions=ScopedSetting(default=chance.choice(tuple(QuestionMode))),
     )

@@ -9,6 +9,7 @@ import pytest
 from palaver.db.transaction import Statements, Value, transaction
 from palaver.model.source import MessageAddress, Source
 from palaver.model.turn import Delivery, OutboxState
+from palaver.store import accounts
 from palaver.store.queue import inbox, outbox, turns
 from tests.simulation import play
 
@@ -45,6 +46,16 @@ def test_without_the_mark_of_duplicates(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(outbox, "resolve_unclear", forget)
     assert any("marked" in problem for problem in complaints())
+
+
+def test_without_a_calm_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    @transaction
+    def count_start(*_: object) -> Statements[int]:
+        yield from ()
+        return 99
+
+    monkeypatch.setattr(accounts, "count_start", count_start)
+    assert any("a calm start" in problem for problem in complaints())
 
 
 def test_without_order_in_a_chat(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from palaver.engine.texts import MAY_BE_DUPLICATE
+from palaver.engine.texts import MAY_BE_DUPLICATE, not_compacted_alone
 from palaver.model.transcript import Role
 from palaver.model.turn import BusyMode, Delivery, Inbound, InboxState, OutboxState, Received
 from palaver.store.conversations.history import ABANDONED
@@ -19,6 +19,9 @@ from tests.simulation.scenery import Scenery
 __all__ = ["Books"]
 
 _TOKEN = re.compile(r"\bm\d+\b")
+_OPEN_TURNS = "SELECT count(*) FROM turns WHERE state NOT IN ('done', 'failed', 'parked')"
+_PAUSED = "(state = 'interrupted' AND stopped_by IS NULL AND key NOT IN (SELECT key FROM ready_queue))"
+_NOT_SUMMARISED = not_compacted_alone("").partition(":")[0]
 _DROPPED = "an answer"
 """How the reason ends for which a turn was dropped that asked for something: the command that did it is answered."""
 
@@ -40,12 +43,16 @@ class Books:
         self._scenery = scenery
         self._chats = scenery.world.chats
 
-    def undone(self) -> list[str]:
-        """What still has to be done before anything can be judged."""
+    def undone(self, *, is_paused: bool = False) -> list[str]:
+        """What still has to be done before anything can be judged.
+
+        A gateway in a crash loop `is_paused`: interrupted turns wait for a message, a command or a calm start.
+        """
+        open_turns = f"{_OPEN_TURNS} AND NOT {_PAUSED}" if is_paused else _OPEN_TURNS
         counts = {
             "unacknowledged": sum(len(self._scenery.world.unacknowledged(name)) for name in self._scenery.accounts),
             "waiting": sum(self._keeps_waiting(each) for each in self._at_the_moment()),
-            "open turns": self._count("SELECT count(*) FROM turns WHERE state NOT IN ('done', 'failed', 'parked')"),
+            "open turns": self._count(open_turns),
             "owed": self._count("SELECT count(*) FROM outbox WHERE state IN ('due', 'claimed')"),
             "never accepted": len(list(self._not_accepted())),
         }
@@ -102,6 +109,15 @@ class Books:
         for received in self._received:
             if received.turn is not None:
                 found[received.turn].append(received)
+        return found
+
+    @cached_property
+    def _answers(self) -> dict[int, list[Received]]:
+        """What each turn answers; a summary that nobody asked for, what the turn before it in its session does."""
+        found: dict[int, list[Received]] = {}
+        latest: dict[int, list[Received]] = {}
+        for number, session in self._rows("SELECT no, session_no FROM turns ORDER BY no"):
+            found[number] = latest[session] = self._by_turn.get(number) or latest.get(session, [])
         return found
 
     @cached_property
@@ -189,8 +205,9 @@ class Books:
             said[received.key.text] |= set(_TOKEN.findall(received.inbound.text))
         for number, state, stop, error in self._rows("SELECT no, state, stopped_by, error FROM turns ORDER BY no"):
             messages = self._by_turn.get(number, [])
-            if not messages:  # then the conversation was to be summarised, and nobody is told
-                yield from (f"turn {number} says {text}" for text in [replies[number]] if text)
+            if not messages:  # then the conversation was to be summarised, and only a failure is told
+                told = replies[number]
+                yield from (f"turn {number} says {told}" for _ in told[:1] if not told.startswith(_NOT_SUMMARISED))
                 continue
             leaked = set(_TOKEN.findall(replies[number])) - said[messages[0].key.text]
             if leaked:
@@ -233,7 +250,7 @@ class Books:
                 ):
                     yield f"delivery {delivery.number} was shown in {chat.id} {message.thread}"
             if delivery.turn is not None:
-                last = _Place.of(self._by_turn[delivery.turn][-1].inbound)
+                last = _Place.of(self._answers[delivery.turn][-1].inbound)
                 if last != _Place(outbound.account, outbound.chat_id, outbound.thread_id):
                     yield f"delivery {delivery.number} goes to {outbound.chat_id}, not to {last}"
         known = {delivery.idempotency_key for delivery in self._deliveries}
@@ -249,7 +266,7 @@ class Books:
             # What got lost on its way may come at any time.
             if delivery.turn is None or place is None or delivery.may_be_duplicate:
                 continue
-            key = self._by_turn[delivery.turn][-1].key.text
+            key = self._answers[delivery.turn][-1].key.text
             before, number = latest.get(key, (-1, 0))
             if place < before:
                 yield f"delivery {delivery.number} was shown before {number}"
