@@ -92,6 +92,16 @@ def test_a_grant_is_added_explained_changed_and_taken_back(call: Call) -> None:
     assert [each["kind"] for each in call("grants", "log")["changes"]] == ["granted", "granted", "revoked"]
 
 
+def test_a_grant_for_groups_only_holds_in_groups_and_is_explained(call: Call) -> None:
+    added = call("grants", "add", "telegram", "--kind", "group", "--role", "guest", plain=True)
+    assert added == "Grant 1: everybody, telegram, in groups only, as guest.\n"
+    assert call("explain", "access", "telegram:7")["verdict"] == "pair"
+    explained = call("explain", "access", "telegram:7", "--kind", "group", "--chat", "-100")
+    assert (explained["verdict"], explained["role"], explained["grant"]["kind"]) == ("allow", "guest", "group")
+    assert explained["rules"][0]["value"] == "allow everybody, telegram, in groups only, as guest"
+    assert [each["kind"] for each in call("grants", "list")["grants"]] == ["group"]
+
+
 def test_the_last_owner_is_kept_unless_it_is_forced(call: Call) -> None:
     number = call("grants", "add", "telegram:7", "--role", "owner")["number"]
     assert "the last owner of the gateway" in call("grants", "remove", str(number), code=1)["error"]

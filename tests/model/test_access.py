@@ -4,7 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.model.access import AccessRole, Basis, Effect, Grant, GrantIndex, Verdict, decide_access, parse_grantee
+from palaver.model.access import (
+    AccessRole,
+    Basis,
+    ChatKind,
+    Effect,
+    Grant,
+    GrantIndex,
+    Verdict,
+    decide_access,
+    parse_grantee,
+)
 from palaver.model.errors import BadArgument
 from palaver.model.source import Source, Trust
 from tests.strategies import THOROUGH, close_sources, trusts
@@ -20,6 +30,7 @@ grants = st.builds(
     platform=st.sampled_from(("telegram", "discord")),
     account=some_id,
     scope_id=some_id,
+    kind=st.sampled_from((None, None, *ChatKind)),
     chat_id=some_id,
     user_id=some_id,
 )
@@ -192,6 +203,16 @@ def test_a_grant_names_a_user_id_or_an_alternate_id_and_never_both() -> None:
     assert not allows("irc:alt:alice", user_id="alice")
     assert not allows("irc:alt:alice", user_id="alt:alice"), "anybody can take a nick with a prefix"
     assert allows("irc:id:alt:alice", user_id="alt:alice")
+
+
+def test_a_grant_holds_in_groups_only_or_in_direct_chats_only() -> None:
+    def allows(kind: ChatKind, chat_kind: str) -> bool:
+        grant = Grant(platform="telegram", kind=kind)
+        return decide_access(replace(ALICE, chat_kind=chat_kind), NO_TRUST, [grant]).verdict is Verdict.ALLOW
+
+    kinds = ("dm", "group", "channel", "thread", "forum")
+    assert [kind for kind in kinds if allows(ChatKind.DM, kind)] == ["dm"]
+    assert [kind for kind in kinds if allows(ChatKind.GROUP, kind)] == ["group", "channel", "thread", "forum"]
 
 
 def test_a_grant_for_a_chat_holds_in_its_threads() -> None:

@@ -12,7 +12,7 @@ from palaver.db.transaction import Row, Statements, Transaction, transaction
 from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.errors import LockedOut
 from palaver.model.label import Label
-from palaver.model.people import MAX_KEPT_MESSAGES, Reception
+from palaver.model.people import MAX_KEPT_MESSAGES, MAX_NEW_STRANGERS, Reception
 from palaver.model.session import Principal
 from palaver.model.source import Labels, Source
 from palaver.model.turn import Inbound, Outbound, OutboxState
@@ -148,11 +148,11 @@ async def test_what_was_kept_comes_back_with_its_role(store: Store) -> None:
 async def test_strangers_cannot_fill_the_inbox_with_words(store: Store) -> None:
     for number in range(MAX_KEPT_MESSAGES + 5):
         await ask(store, "7", f"m{number} xylophone")
-    for user in ("8", "9", "10", "11"):
-        await ask(store, user, "xylophone too")
+    for user in range(8, 10 + MAX_NEW_STRANGERS):
+        await ask(store, str(user), "xylophone too")
     texts = await store.read(rows("SELECT body FROM inbox"))
-    assert sum(b"xylophone" in row[0] for row in texts) == MAX_KEPT_MESSAGES + 2
-    assert len(await owed(store)) == 3
+    assert sum(b"xylophone" in row[0] for row in texts) == MAX_KEPT_MESSAGES + MAX_NEW_STRANGERS - 1
+    assert len(await owed(store)) == MAX_NEW_STRANGERS
     assert set(await states(store)) == {"refused"}
 
 
@@ -206,9 +206,32 @@ async def test_two_who_approve_at_once_let_in_once(store: Store) -> None:
     assert await states(store) == ["waiting"]
 
 
-async def test_a_hundred_at_once_get_three_codes(store: Store) -> None:
-    await asyncio.gather(*(ask(store, str(user)) for user in range(40)))
-    assert len(await store.read(pairing.list_pending(NOON))) == 3
+async def test_many_at_once_get_so_many_codes_and_others_theirs_ten_minutes_later(store: Store) -> None:
+    crowd = [str(user) for user in range(MAX_NEW_STRANGERS + 10)]
+    await asyncio.gather(*(ask(store, user) for user in crowd))
+    lucky = [each.source.user_id or "" for each in await store.read(pairing.list_pending(NOON))]
+    assert len(lucky) == MAX_NEW_STRANGERS
+    assert (await ask(store, "honest") or (0, ""))[1] == Reception.TOO_MANY.value
+    elsewhere = replace(dm("honest", message_id="1"), account="second")
+    inbound = Inbound(source=elsewhere, text="hi", at=NOON)
+    asked = await store.transact(pairing.request(inbound, key_of(elsewhere), NOON, code=OTHER, answer=()))
+    assert (asked or (0, ""))[1] == Reception.CODE.value, "each account has its own limit"
+    later = NOON + 10 * MINUTE
+    await asyncio.gather(*(ask(store, user, "again", now=later) for user in lucky))
+    assert (await ask(store, "honest", "again", now=later) or (0, ""))[1] == Reception.CODE.value
+
+
+async def test_one_person_waits_at_two_accounts_and_each_request_is_decided_alone(store: Store) -> None:
+    for account, code in ((None, CODE), ("second", OTHER)):
+        source = replace(dm("7", message_id="1"), account=account)
+        inbound = Inbound(source=source, text=f"to {account}", at=NOON)
+        await store.transact(pairing.request(inbound, key_of(source), NOON, code=code, answer=()))
+    assert [each.source.account for each in await store.read(pairing.list_pending(NOON))] == [None, "second"]
+    assert await approve(store, OTHER)
+    assert [each.source.account for each in await store.read(pairing.list_pending(NOON))] == [None]
+    assert await states(store) == ["refused", "waiting"]
+    assert await approve(store, CODE)
+    assert await states(store) == ["waiting", "waiting"]
 
 
 async def test_where_users_differ_from_server_to_server_so_does_the_grant(store: Store) -> None:

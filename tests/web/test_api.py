@@ -209,6 +209,9 @@ async def test_people_grants_and_pairing_are_the_owners(window: Opened, owner: h
     made = await owner.post("/grants", json={"to": "telegram:7", "role": "admin"})
     assert (made.status_code, made.json()["grant"]["role"]) == (201, "admin")
     assert made.json() in (await owner.get("/grants")).json()["grants"]
+    groups = await owner.post("/grants", json={"to": "telegram", "kind": "group"})
+    assert groups.json()["grant"]["kind"] == "group"
+    assert (await owner.post("/grants", json={"to": "telegram", "kind": "crowd"})).status_code == 400
     gone = await owner.delete(f"/grants/{made.json()['number']}")
     assert gone.json() == made.json()
     assert (await owner.delete(f"/grants/{made.json()['number']}")).status_code == 404

@@ -205,6 +205,10 @@ async def test_grants_are_given_taken_back_and_audited(client: httpx.AsyncClient
     wrong = await client.post("/people/grants", data={"who": "nowhere:7"}, headers={"accept": "*/*"})
     assert wrong.status_code == 400
     assert "Unknown platform" in wrong.json()["error"]
+    groups = await client.post("/people/grants", data={"who": "telegram", "kind": "group"})
+    assert groups.text == "Added grant 2: everybody, telegram, in groups only, as member."
+    crowd = await client.post("/people/grants", data={"who": "telegram", "kind": "crowd"}, headers={"accept": "*/*"})
+    assert (crowd.status_code, "dm, group" in crowd.json()["error"]) == (400, True)
     taken = await client.post("/people/grants/1/remove")
     assert "Revoked" in taken.text
     assert (await client.post("/people/grants/1/remove")).status_code == 404

@@ -17,6 +17,7 @@ from palaver.model.access import (
     GRANTEE_FORMS,
     AccessRole,
     Basis,
+    ChatKind,
     Effect,
     Grant,
     describe_grant_place,
@@ -70,6 +71,9 @@ def add_grant(
     role: Annotated[str, typer.Option(help="Role: guest, member, admin or owner.")] = AccessRole.MEMBER.text,
     block: Annotated[bool, typer.Option("--block", help="Block them instead. A block wins over every grant.")] = False,
     basis: Annotated[Basis, typer.Option(help="How they are identified.")] = Basis.IDENTITY,
+    kind: Annotated[
+        ChatKind | None, typer.Option(help="Only in direct chats, or only in groups, channels and threads.")
+    ] = None,
     chat: Annotated[str, typer.Option(help="Only in this chat and its threads.")] = "",
     server: Annotated[str, typer.Option(help="Only on this server or workspace.")] = "",
     account: Annotated[str, typer.Option(help="Only for this bot account.")] = "",
@@ -81,6 +85,7 @@ def add_grant(
         effect=Effect.BLOCK if block else Effect.ALLOW,
         role=AccessRole.parse(role),
         basis=basis,
+        kind=kind,
         chat_id=chat or None,
         scope_id=server or None,
         account=account or None,

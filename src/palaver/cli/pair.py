@@ -38,9 +38,16 @@ def list_strangers(*, store: StoreOption = None, json: Json = False) -> None:
     elif waiting:
         now = shared_options.now()
         print_rows(
-            ("who", "called", "asked", "code ends", "messages"),
+            ("who", "called", "at", "asked", "code ends", "messages"),
             [
-                (each.identity, _name(each), ago(each.asked, now), ago(each.expires, now), str(each.kept))
+                (
+                    each.identity,
+                    _name(each),
+                    each.source.account or each.source.platform,
+                    ago(each.asked, now),
+                    ago(each.expires, now),
+                    str(each.kept),
+                )
                 for each in waiting
             ],
         )
@@ -110,5 +117,5 @@ def _called(stranger: Stranger) -> str:
 
 
 def _fields(stranger: Stranger) -> dict[str, object]:
-    name, source = _name(stranger) or None, pick(stranger.source, "platform chat")
+    name, source = _name(stranger) or None, pick(stranger.source, "platform account chat")
     return {**pick(stranger, "identity asked expires"), "name": name, **source, "messages": stranger.kept}

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 from palaver.commands.builtin import BUILTIN_NAMES
 from palaver.commands.plugins import GROUP
 from palaver.config.types import MaybeName, Money, Role, Section, Syntax, Tokens, as_pydantic_error
-from palaver.model.access import AccessRole, Basis, Effect, Grant
+from palaver.model.access import AccessRole, Basis, ChatKind, Effect, Grant
 from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.key import ProfileRule
 from palaver.model.quotas import UNLIMITED, Quota, QuotaKind, QuotaRules
@@ -82,6 +82,9 @@ class GrantConfig(Section):
     platform: MaybeName = Field(default=None, description="Only on this platform.")
     account: MaybeName = Field(default=None, description="Only for this bot account.")
     scope_id: MaybeName = Field(default=None, description="Only on this server or workspace.")
+    kind: Annotated[ChatKind | None, Syntax(", ".join(ChatKind), "group")] = Field(
+        default=None, description="Only in direct chats (dm), or only in groups, channels and threads (group)."
+    )
     chat_id: MaybeName = Field(default=None, description="Only in this chat and its threads.")
     user_id: MaybeName = Field(default=None, description="Only this user id, or alternate id written as alt:ID.")
     person: MaybeName = Field(default=None, description="Only this person, on every account linked to them.")

@@ -46,6 +46,19 @@ class Basis(StrEnum):
     BOT = "bot"
 
 
+class ChatKind(StrEnum):
+    """In which chats a grant holds: in direct chats, or in all others, which are groups, channels and threads."""
+
+    DM = "dm"
+    GROUP = "group"
+
+    @classmethod
+    def parse(cls, text: str) -> "ChatKind":
+        if text not in set(cls):
+            raise BadArgument("A grant cannot hold only in", found=text, allowed=", ".join(cls), example="group")
+        return cls(text)
+
+
 class Verdict(StrEnum):
     ALLOW = "allow"
     REFUSE = "refuse"
@@ -63,6 +76,7 @@ class Grant:
     account: str | None = None
     scope_id: str | None = None
     """The server, on platforms whose ids are per server. A grant without it matches on every server."""
+    kind: ChatKind | None = None
     chat_id: str | None = None
     user_id: str | None = None
     """A user id, or an alternate id as `alt:ID`: `participant_text` tells the two apart."""
@@ -90,6 +104,7 @@ class Grant:
             self.platform in {None, source.platform}
             and self.account in {None, source.account}
             and self.scope_id in {None, source.scope_id}
+            and self.kind in {None, ChatKind.DM if source.chat_kind == DM else ChatKind.GROUP}
             and self.chat_id in {None, source.chat, source.parent_chat_id}
             and self.user_id in {None, *source.names}
             and self.person in {None, person}
@@ -266,6 +281,9 @@ _BASIS_TEXTS = {
 }
 
 
+_KIND_TEXTS = {ChatKind.DM: "in direct chats only", ChatKind.GROUP: "in groups only"}
+
+
 def describe_grantee(grant: Grant) -> str:
     named = f"user {grant.user_id}" if grant.user_id else f"person {grant.person}" if grant.person else ""
     return ", ".join(filter(None, (named, _BASIS_TEXTS.get(grant.basis)))) or EVERYBODY
@@ -273,5 +291,7 @@ def describe_grantee(grant: Grant) -> str:
 
 def describe_grant_place(grant: Grant) -> str:
     parts = (("account", grant.account), ("server", grant.scope_id), ("chat", grant.chat_id))
-    place = ", ".join([grant.platform or "everywhere", *(f"{name} {value}" for name, value in parts if value)])
+    named = (f"{name} {value}" for name, value in parts if value)
+    kind = () if grant.kind is None else (_KIND_TEXTS[grant.kind],)
+    place = ", ".join([grant.platform or "everywhere", *kind, *named])
     return f"{place} (blocked)" if grant.effect is Effect.BLOCK else place

@@ -47,8 +47,11 @@ def code_hash(code: str, salt: str) -> str:
 CODE_LIFETIME = timedelta(hours=1)
 REQUEST_INTERVAL = timedelta(minutes=10)
 """How long a stranger who got a code waits for the next one."""
-MAX_PENDING = 3
-"""Strangers with a valid code on one platform at the same time."""
+MAX_NEW_STRANGERS = 30
+"""Strangers who get their first code at one account within `REQUEST_INTERVAL`.
+
+Those who ask again do not count. So a number of throwaway accounts holds up others once and not for good.
+"""
 MAX_KEPT_MESSAGES = 10
 """Messages of one stranger that are kept until they are approved."""
 MAX_FAILURES = 5
@@ -57,9 +60,11 @@ LOCKOUT = timedelta(hours=1)
 
 @value
 class PairingRequest:
-    """A stranger's last request for access."""
+    """A stranger's last request for access at one of our accounts."""
 
     identity: str
+    first: datetime
+    """When they first asked."""
     at: datetime
     expires: datetime
     kept: int = 0
@@ -71,7 +76,7 @@ class Reception(StrEnum):
     CODE = "a stranger: got a code; the message waits until the owner approves it"
     WAITS = "a stranger: the message waits until the owner approves their code"
     TOO_OFTEN = "a stranger: asked for access only a short while ago"
-    TOO_MANY = "a stranger: too many others wait for access on this platform"
+    TOO_MANY = "a stranger: too many others have just asked this account for access"
 
     @property
     def keeps(self) -> bool:
@@ -80,14 +85,14 @@ class Reception(StrEnum):
 
 
 def receive_stranger(identity: str, requests: Iterable[PairingRequest], now: datetime) -> Reception:
-    """Decide about a stranger's message, given all requests on their platform."""
+    """Decide about a stranger's message, given all requests at the account they write to."""
     known = {request.identity: request for request in requests}
-    mine = known.pop(identity, None)
+    mine = known.get(identity)
     # abs(): a clock that was set back must not keep anyone waiting.
     if mine and abs(now - mine.at) < REQUEST_INTERVAL:
         return Reception.WAITS if now < mine.expires and mine.kept < MAX_KEPT_MESSAGES else Reception.TOO_OFTEN
-    pending = [each for each in known.values() if each.at - REQUEST_INTERVAL < now < each.expires]
-    return Reception.CODE if len(pending) < MAX_PENDING else Reception.TOO_MANY
+    new = [each for each in known.values() if abs(now - each.first) < REQUEST_INTERVAL]
+    return Reception.CODE if mine or len(new) < MAX_NEW_STRANGERS else Reception.TOO_MANY
 
 
 def locked_until(failures: Sequence[datetime]) -> datetime | None:

@@ -1,7 +1,7 @@
 """Change who can use the gateway: decide on pairing requests, add and revoke grants."""
 
 from palaver.engine import texts
-from palaver.model.access import AccessRole, Basis, Effect, Grant, parse_grantee
+from palaver.model.access import AccessRole, Basis, ChatKind, Effect, Grant, parse_grantee
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.people import parse_code
 from palaver.store.people.grants import Stranger
@@ -35,6 +35,7 @@ async def add_grant(
     role: AccessRole,
     *,
     blocks: bool,
+    kind: ChatKind | None = None,
     chat_id: str | None = None,
     scope_id: str | None = None,
     account: str | None = None,
@@ -43,6 +44,7 @@ async def add_grant(
         effect=Effect.BLOCK if blocks else Effect.ALLOW,
         role=role,
         basis=Basis.IDENTITY,
+        kind=kind,
         chat_id=chat_id,
         scope_id=scope_id,
         account=account,

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from palaver.db.transaction import PEOPLE, Lock, Notify, Row, Statements, Transaction, transaction
-from palaver.model.access import AccessRole, Basis, Effect, Grant, keeps_an_owner, replaced_grants
+from palaver.model.access import AccessRole, Basis, ChatKind, Effect, Grant, keeps_an_owner, replaced_grants
 from palaver.model.errors import LastOwner
 from palaver.model.key import SessionKey
 from palaver.model.label import Label
@@ -69,7 +69,7 @@ class Stranger:
     """How many of their messages wait."""
 
 
-_COLUMNS = "effect, role, basis, platform, account, scope_id, chat_id, user_id, person"
+_COLUMNS = "effect, role, basis, platform, kind, account, scope_id, chat_id, user_id, person"
 _GRANTS_LOCK = Lock("grants")
 """Held so that changes are numbered in the order they are committed."""
 
@@ -122,12 +122,13 @@ def add(grant: Grant, now: datetime, *, by: str, force: bool = False) -> Stateme
     for number in before.keys() - after.keys():
         yield "DELETE FROM grants WHERE no = ?", (number,)
     rows = yield (
-        f"INSERT INTO grants ({_COLUMNS}, created, actor) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING no",
+        f"INSERT INTO grants ({_COLUMNS}, created, actor) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING no",
         (
             grant.effect.value,
             grant.role.text,
             grant.basis.value,
             grant.platform,
+            grant.kind and grant.kind.value,
             *(text and encode_id(text) for text in (grant.account, grant.scope_id, grant.chat_id, grant.user_id)),
             grant.person,
             micros(now),
@@ -193,13 +194,14 @@ def list_changes(limit: int) -> Statements[list[Change]]:
 
 
 def _grant(row: Row) -> Grant:
-    number, effect, role, basis, platform, *ids, person = row
+    number, effect, role, basis, platform, kind, *ids, person = row
     account, scope, chat, user = (text and decode_id(text) for text in ids)
     return Grant(
         effect=Effect(effect),
         role=AccessRole[role.upper()],
         basis=Basis(basis),
         platform=platform,
+        kind=kind and ChatKind(kind),
         account=account,
         scope_id=scope,
         chat_id=chat,

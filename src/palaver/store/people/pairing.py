@@ -21,7 +21,7 @@ from palaver.model.people import (
     receive_stranger,
 )
 from palaver.model.source import Source, identity_of, message_address
-from palaver.model.turn import Inbound, Outbound, OutboxState, Received, outbound_to
+from palaver.model.turn import Inbound, Outbound, OutboxState, Received, account_text, outbound_to
 from palaver.store.people import grants
 from palaver.store.people.grants import ChangeKind, Stranger
 from palaver.store.queue import inbox, outbox
@@ -55,8 +55,9 @@ def request(
     answer: Sequence[Outbound],
 ) -> Statements[tuple[int, str] | None]:
     identity = identity_of(inbound.source) or ""
+    account = account_text(inbound.source.platform, inbound.source.account)
     yield _PAIRING_LOCK
-    reception = receive_stranger(identity, (yield from _requests(inbound.source.platform)), now)
+    reception = receive_stranger(identity, (yield from _requests(account)), now)
     # A message that will not be answered is stored without its text.
     message = inbound if reception.keeps else replace(inbound, text="")
     number = yield from inbox.accept(message, key, now, refused=reception.value)
@@ -64,11 +65,11 @@ def request(
         return None
     if reception is Reception.CODE:
         cause = SendCause(CauseKind.PAIRING_CODE, number)
-        yield from _store_code(identity, inbound.source.platform, number, code, now)
+        yield from _store_code(identity, account, number, code, now)
         yield from outbox.enqueue_parts(answer, cause, now)
         yield from wipe_after_send(cause)
     elif reception.keeps:
-        yield "UPDATE pairings SET kept = kept + 1 WHERE identity = ?", (identity,)
+        yield "UPDATE pairings SET kept = kept + 1 WHERE identity = ? AND account = ?", (identity, account)
     return number, reception.value
 
 
@@ -107,23 +108,24 @@ def wipe_sent_codes() -> Statements[int]:
     return len(sent)
 
 
-def _requests(platform: str) -> Statements[list[PairingRequest]]:
-    rows = yield "SELECT identity, requested, expires, kept FROM pairings WHERE platform = ?", (platform,)
+def _requests(account: str) -> Statements[list[PairingRequest]]:
+    sql = "SELECT identity, first_requested, requested, expires, kept FROM pairings WHERE account = ?"
+    rows = yield sql, (account,)
     return [
-        PairingRequest(identity=identity, at=instant(asked), expires=instant(expires), kept=kept)
-        for identity, asked, expires, kept in rows
+        PairingRequest(identity=identity, first=instant(first), at=instant(asked), expires=instant(expires), kept=kept)
+        for identity, first, asked, expires, kept in rows
     ]
 
 
-def _store_code(identity: str, platform: str, number: int, code: str, now: datetime) -> Statements[None]:
+def _store_code(identity: str, account: str, number: int, code: str, now: datetime) -> Statements[None]:
     """Store a code in place of an earlier one, and drop expired requests."""
     moment = micros(now)
     yield "DELETE FROM pairings WHERE expires <= ? AND requested <= ?", (moment, micros(now - REQUEST_INTERVAL))
     yield (
-        "INSERT INTO pairings (identity, platform, code_hash, requested, expires, inbox_no, kept)"
-        " VALUES (?, ?, ?, ?, ?, ?, 1) ON CONFLICT (identity) DO UPDATE SET code_hash = excluded.code_hash,"
+        "INSERT INTO pairings (identity, account, code_hash, first_requested, requested, expires, inbox_no, kept)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, 1) ON CONFLICT (identity, account) DO UPDATE SET code_hash = excluded.code_hash,"
         " requested = excluded.requested, expires = excluded.expires, kept = pairings.kept + 1",
-        (identity, platform, code_hash(code, identity), moment, micros(now + CODE_LIFETIME), number),
+        (identity, account, code_hash(code, account), moment, moment, micros(now + CODE_LIFETIME), number),
     )
     yield from grants.record(ChangeKind.ASKED, now, identity, identity)
 
@@ -137,22 +139,24 @@ class _Waiting(NamedTuple):
     """A request that can still be approved."""
 
     stranger: Stranger
+    account: str
+    """The account they asked at."""
     code_hash: str
     first: Received
 
 
 def _waiting(now: datetime) -> Statements[list[_Waiting]]:
     rows = yield (
-        f"SELECT p.identity, p.code_hash, p.requested, p.expires, p.kept, {INBOX_COLUMNS} FROM pairings p"
+        f"SELECT p.identity, p.account, p.code_hash, p.requested, p.expires, p.kept, {INBOX_COLUMNS} FROM pairings p"
         " JOIN inbox i ON i.no = p.inbox_no LEFT JOIN turns t ON t.no = i.turn_no"
-        " WHERE p.expires > ? AND length(i.body) > 0 ORDER BY p.requested, p.identity",
+        " WHERE p.expires > ? AND length(i.body) > 0 ORDER BY p.requested, p.identity, p.account",
         (micros(now),),
     )
     return [_waiting_of(row) for row in rows]
 
 
 def _waiting_of(row: Row) -> _Waiting:
-    identity, hashed, asked, expires, kept, *columns = row
+    identity, account, hashed, asked, expires, kept, *columns = row
     first = received_of(tuple(columns))
     stranger = Stranger(
         identity=identity,
@@ -162,22 +166,22 @@ def _waiting_of(row: Row) -> _Waiting:
         expires=instant(expires),
         kept=kept,
     )
-    return _Waiting(stranger, hashed, first)
+    return _Waiting(stranger, account, hashed, first)
 
 
 @transaction
 def approve(code: str, role: AccessRole, now: datetime, *, by: str, notice: str) -> Statements[Stranger | None]:
     yield _PAIRING_LOCK
     yield from _check_not_locked_out(by, now)
-    waiting = [each for each in (yield from _waiting(now)) if _matches(code, each)]
+    waiting = _with_code(code, (yield from _waiting(now)))
     if not waiting:
         yield from grants.record(ChangeKind.WRONG_CODE, now, by, None)
         return None
-    stranger, _, first = waiting[0]
+    stranger, account, _, first = waiting[0]
     source = stranger.source
     yield from grants.add(_grant(source, role=role), now, by=by)
     yield from grants.record(ChangeKind.APPROVED, now, by, stranger.identity, {"role": role.text})
-    yield "DELETE FROM pairings WHERE identity = ?", (stranger.identity,)
+    yield "DELETE FROM pairings WHERE identity = ? AND account = ?", (stranger.identity, account)
     yield from outbox.enqueue(
         outbound_to(source, notice, reply_to=source.message_id), SendCause(CauseKind.PAIRED, first.number), now
     )
@@ -225,8 +229,10 @@ def _was_deleted(inbound: Inbound) -> Statements[bool]:
     return any(each.revision and each.revision.deleted and identity_of(each.source) in authors for each in changes)
 
 
-def _matches(code: str, waiting: _Waiting) -> bool:
-    return hmac.compare_digest(code_hash(code, waiting.stranger.identity), waiting.code_hash)
+def _with_code(code: str, waiting: Sequence[_Waiting]) -> list[_Waiting]:
+    # One hash for each account, not for each stranger: it is slow, and strangers can be many.
+    hashes = {account: code_hash(code, account) for account in {each.account for each in waiting}}
+    return [each for each in waiting if hmac.compare_digest(hashes[each.account], each.code_hash)]
 
 
 def _check_not_locked_out(by: str, now: datetime) -> Statements[None]:
@@ -242,14 +248,18 @@ def _check_not_locked_out(by: str, now: datetime) -> Statements[None]:
 
 @transaction
 def deny(name: str, now: datetime, *, by: str, blocks: bool = False) -> Statements[Stranger | None]:
+    """Deny the request with a code, or all requests of an identity."""
     yield _PAIRING_LOCK
     waiting = yield from _waiting(now)
-    named = [each for each in waiting if each.stranger.identity == name or _matches(name, each)]
+    named = [each for each in waiting if each.stranger.identity == name] or _with_code(name, waiting)
     if not named:
         return None
     stranger = named[0].stranger
     # The row stays for a while, so that they cannot ask again at once.
-    yield "UPDATE pairings SET expires = ? WHERE identity = ?", (micros(now), stranger.identity)
+    yield (
+        "UPDATE pairings SET expires = ? WHERE identity = ? AND account = ?",
+        [(micros(now), each.stranger.identity, each.account) for each in named],
+    )
     yield from grants.record(ChangeKind.DENIED, now, by, stranger.identity)
     if blocks:
         yield from grants.add(_grant(stranger.source, Effect.BLOCK), now, by=by)

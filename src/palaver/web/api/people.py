@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from palaver.model.access import AccessRole
+from palaver.model.access import AccessRole, ChatKind
 from palaver.store.people.api_tokens import Right
 from palaver.store.people.grants import GrantTable, Stranger
 from palaver.store.people.people import Person
@@ -63,6 +63,8 @@ async def get_person(request: WebRequest) -> PersonSchema:
 
 class StrangerSchema(Schema, frozen=True, kw_only=True):
     identity: str
+    account: str | None
+    """The bot account they asked at."""
     name: str | None
     asked: Timestamp
     expires: Timestamp
@@ -75,7 +77,7 @@ class StrangersSchema(Schema, frozen=True, kw_only=True):
 
 
 def _stranger_schema(stranger: Stranger) -> StrangerSchema:
-    return fill(StrangerSchema, stranger, waiting=stranger.kept)
+    return fill(StrangerSchema, stranger, account=stranger.source.account, waiting=stranger.kept)
 
 
 @_owner_endpoint("GET", "/pairing", summary="List pairing requests")
@@ -133,6 +135,8 @@ class NewGrantSchema(Schema, frozen=True, kw_only=True):
     to: _Text
     """telegram:7, a whole platform, person:ID, or everybody."""
     role: str = AccessRole.MEMBER.text
+    kind: ChatKind | None = None
+    """Only in direct chats, or only in groups, channels and threads."""
     chat: _Text | None = None
     block: bool = False
 
@@ -142,7 +146,7 @@ class NewGrantSchema(Schema, frozen=True, kw_only=True):
 )
 async def add_grant(request: WebRequest, body: NewGrantSchema) -> GrantSchema:
     role = AccessRole.parse(body.role)
-    number, grant = await access.add_grant(request, body.to, role, blocks=body.block, chat_id=body.chat)
+    number, grant = await access.add_grant(request, body.to, role, blocks=body.block, kind=body.kind, chat_id=body.chat)
     return GrantSchema(number=number, grant=grant.to_json())
 
 

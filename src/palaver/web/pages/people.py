@@ -3,7 +3,15 @@
 from starlette.responses import Response
 
 from palaver.db.transaction import Statements, transaction
-from palaver.model.access import GRANTEE_FORMS, AccessRole, Effect, Grant, describe_grant_place, describe_grantee
+from palaver.model.access import (
+    GRANTEE_FORMS,
+    AccessRole,
+    ChatKind,
+    Effect,
+    Grant,
+    describe_grant_place,
+    describe_grantee,
+)
 from palaver.model.session import Principal
 from palaver.model.text import one_line
 from palaver.store.people.grants import Change, GrantTable, Stranger
@@ -65,7 +73,8 @@ async def grant(request: WebRequest) -> Response:
     places = {"chat_id": "chat", "scope_id": "server", "account": "account"}
     place = {name: form.get(field) or None for name, field in places.items()}
     blocks = bool(form.get("block"))
-    number, added = await add_grant(request, form.get("who", ""), _role(form), blocks=blocks, **place)
+    kind = ChatKind.parse(form["kind"]) if form.get("kind") else None
+    number, added = await add_grant(request, form.get("who", ""), _role(form), blocks=blocks, kind=kind, **place)
     return _answer(request, f"Added grant {number}: {_describe(added)}.")
 
 
