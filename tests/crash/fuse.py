@@ -148,6 +148,9 @@ class _FusedInlet:
     async def chat_moved(self, old: str, new: str) -> None:
         await self.receiver.chat_moved(old, new)
 
+    async def is_owner(self, user_id: str) -> bool:
+        return await self.receiver.is_owner(user_id)
+
     async def wait_for_answer(self, source: Source, timeout: float) -> AnswerStatus | None:  # noqa: ASYNC109
         return await self.receiver.wait_for_answer(source, timeout)
 

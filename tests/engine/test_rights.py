@@ -4,6 +4,8 @@ from pathlib import Path
 
 from palaver.engine import texts
 from palaver.model.access import AccessRole, Effect, Grant
+from palaver.protocols.adapter import Receiver
+from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import FakePlatform, LoopClock
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, running, until
@@ -81,3 +83,21 @@ async def test_a_turn_that_was_cut_off_is_not_resumed_for_somebody_who_lost_acce
         await here.settled()
         assert len(agent.requests) == 1
         assert texts.GIVEN_UP not in [shown.text for shown in chat.shown]
+
+
+class Listener(FakeAdapter):
+    async def run(self, receiver: Receiver) -> None:
+        self.receiver = receiver
+        await super().run(receiver)
+
+
+async def test_an_adapter_learns_who_is_an_owner_now(tmp_path: Path) -> None:
+    world = FakePlatform()
+    adapter = Listener(world)
+    async with running(tmp_path / "p.db", world, adapters=[adapter], grants=(MEMBER,)) as here:
+        await until(lambda: hasattr(adapter, "receiver"))
+        assert not await adapter.receiver.is_owner("p1")
+        number = await give(here, Grant(platform="fake", user_id="p1", role=AccessRole.OWNER))
+        assert [await adapter.receiver.is_owner(each) for each in ("p1", "p2")] == [True, False]
+        await here.store.transact(here.store.grants.remove(number, LoopClock().now(), by="owner", force=True))
+        assert not await adapter.receiver.is_owner("p1")

@@ -18,6 +18,7 @@ EXTRAS = {
     "db/postgres.py": ("postgres",),
     "gateway/prometheus.py": ("metrics",),
     "platforms/markdown.py": ("matrix", "matrix-encryption", "telegram"),
+    "platforms/matrix/verification.py": ("matrix-encryption",),
     "platforms/matrix": ("matrix", "matrix-encryption"),
     "platforms/telegram": ("telegram",),
     "platforms/webhook/send.py": ("http",),

@@ -58,6 +58,9 @@ class Changing:
     async def chat_returned(self, chat_id: str) -> None:
         await self._receiver.chat_returned(chat_id)
 
+    async def is_owner(self, user_id: str) -> bool:
+        return await self._receiver.is_owner(user_id)
+
     async def wait_for_answer(self, source: Source, timeout: float) -> AnswerStatus | None:  # noqa: ASYNC109
         return await self._receiver.wait_for_answer(source, timeout)
 

@@ -92,6 +92,9 @@ class AccountReceiver:
         now = self.ctx.clock.now()
         await self.ctx.store.transact(self.ctx.store.outbox.make_due_now(self.platform, self.account, chat_id, now))
 
+    async def is_owner(self, user_id: str) -> bool:
+        return await self.intake.is_owner(Source(platform=self.platform, account=self.account, user_id=user_id))
+
     async def wait_for_answer(self, source: Source, timeout: float) -> AnswerStatus | None:  # noqa: ASYNC109
         own = replace(source, platform=self.platform, account=self.account)
         own = replace(own, profile=(await self.intake.key_of(own)).profile)

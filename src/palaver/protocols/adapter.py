@@ -151,6 +151,10 @@ class Receiver(Protocol):
         """
         ...
 
+    async def is_owner(self, user_id: str) -> bool:
+        """Return whether this id on the platform is an owner's."""
+        ...
+
     async def wait_for_answer(self, source: Source, timeout: float) -> AnswerStatus | None:  # noqa: ASYNC109
         """Return the answer to a message of this account once it is settled, or its state after `timeout` seconds.
 

@@ -35,6 +35,8 @@ class Recorder:
         """What was handed over, stored or not."""
         self.moves: list[tuple[str, str]] = []
         """Old and new ids of chats, each time they were reported."""
+        self.owners: set[str] = set()
+        """User ids that are an owner's."""
         self.failures = 0
         """How many of the next messages it fails to store."""
         self.writes = asyncio.Event()
@@ -93,6 +95,9 @@ class Recorder:
     async def chat_moved(self, old: str, new: str) -> None:
         self.moves.append((old, new))
         self._notify()
+
+    async def is_owner(self, user_id: str) -> bool:
+        return user_id in self.owners
 
     async def wait_for_answer(self, source: Source, timeout: float) -> AnswerStatus | None:  # noqa: ASYNC109
         """Return None: nobody answers here."""

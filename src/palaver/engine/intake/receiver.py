@@ -15,6 +15,7 @@ from palaver.engine.intake.admission import Admission, AdmissionDecision, Direct
 from palaver.engine.intake.command_dispatch import NOT_A_COMMAND, CommandDispatcher, ParsedMessage
 from palaver.engine.options import follow_move
 from palaver.engine.retry import log_error, retry_outage, wait_any
+from palaver.model.access import AccessRole
 from palaver.model.addressing import Addressing
 from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.model.key import SessionKey
@@ -252,6 +253,12 @@ class Intake:
         rules = self._admission.rules(await self._directory())
         placed = follow_move(rules.canonical(source), rules.directory.moves)
         return rules.key(placed, rules.speaker(placed, rules.role_of(placed)))
+
+    async def is_owner(self, source: Source) -> bool:
+        """Return whether the identity of a source alone makes its sender an owner now."""
+        rules = self._admission.rules(await self._directory())
+        table = await self._ctx.store.read(self._ctx.store.grants.load_table(rules.table))
+        return replace(rules, table=table).role_of(rules.canonical(source)) is AccessRole.OWNER
 
     async def _directory(self) -> Directory:
         if self._cached is not None and not self._changed.is_set():

@@ -12,7 +12,7 @@ import msgspec
 from nio import AsyncClient, AsyncClientConfig, store
 from nio.api import Api
 from nio.crypto import ENCRYPTION_ENABLED
-from nio.events import BadEventType, Event, MegolmEvent, ToDeviceEvent, UnknownEvent
+from nio.events import BadEventType, Event, KeyVerificationEvent, MegolmEvent, ToDeviceEvent, UnknownEvent
 from nio.exceptions import LocalProtocolError
 from nio.responses import (
     ErrorResponse,
@@ -86,6 +86,8 @@ class Client(AsyncClient):
     """Encrypted content is untrusted: if nio fails on it, the event stays unread."""
 
     def _handle_decrypt_to_device(self, to_device_event: ToDeviceEvent) -> ToDeviceEvent | None:
+        if isinstance(to_device_event, KeyVerificationEvent):
+            return None  # ours to answer, see `verification`
         try:
             return super()._handle_decrypt_to_device(to_device_event)
         except Exception:  # noqa: BLE001 - untrusted input

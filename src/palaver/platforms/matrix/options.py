@@ -47,6 +47,7 @@ GUIDE = SetupGuide(
 
 Scope = Literal["room", "thread"]
 Invites = Literal["everybody", "server", "nobody"] | tuple[str, ...]
+Verifiers = Literal["owner"] | tuple[str, ...]
 
 _USER = re.compile(r"@[^:\s]+:\S+")
 
@@ -83,6 +84,8 @@ class Options(BaseModel):
     """The folder for the keys of encrypted rooms; without it we cannot read them."""
     invites: Invites = "server"
     """Whose invitations to accept: everybody's, our homeserver's, nobody's, or those of listed people and servers."""
+    verifiers: Verifiers = "owner"
+    """Who can verify our device with emoji: an owner, or the listed people."""
     scope: Scope = "thread"
     """Whether a thread is its own conversation or belongs to that of its room."""
 

@@ -13,7 +13,7 @@ from palaver.platforms.matrix.parse import parse, text_of, trust_of
 from palaver.platforms.matrix.rooms import DirectChats, answer_invitation, predecessor_of
 from palaver.platforms.matrix.send import MessageSender, RoomSender
 from palaver.platforms.matrix.sync import BackgroundTasks, Batch, RoomEvent, SyncReader, Undecrypted
-from palaver.protocols import Inbound, Quote, Receiver, SystemClock
+from palaver.protocols import Inbound, Quote, Receiver, SystemClock, account_text
 
 JOIN_TIMEOUT_SECONDS = 10.0
 """How long a sync waits for joins; after that they continue in the background."""
@@ -47,6 +47,12 @@ class SyncSession:
         self._next: Batch
         self.sender = MessageSender(client, self._direct_chats, sender)
         self.tasks = BackgroundTasks()
+        self._verifications = None
+        if client.olm:
+            from palaver.platforms.matrix.verification import Verifications  # noqa: PLC0415 - an extra
+
+            name, fingerprint = account_text("matrix", account), client.olm.account.identity_keys["ed25519"]
+            self._verifications = Verifications(client, fingerprint, SystemClock(), name, self._may_verify)
 
     async def start(self) -> None:
         """Sync once to learn our rooms. Without a stored position, start with new messages."""
@@ -64,7 +70,13 @@ class SyncSession:
     async def _sync(self) -> Batch:
         batch = await self._reader.batch(self._position)
         await maintain_keys(self._client)
+        if self._verifications:
+            await self._verifications.answer()
         return batch
+
+    async def _may_verify(self, user_id: str) -> bool:
+        people = self._options.verifiers
+        return await self._receiver.is_owner(user_id) if people == "owner" else user_id in people
 
     async def _process(self, batch: Batch) -> None:
         """Hand over a batch, then save the position; if anything cannot be stored, the whole batch comes again."""
