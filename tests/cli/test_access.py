@@ -66,7 +66,7 @@ def test_who_waits_is_listed_and_let_in_by_the_code(call: Call, stranger: str) -
 def test_wrong_codes_are_refused_in_words_and_then_not_looked_at(call: Call, stranger: str) -> None:
     assert "8 of the characters" in call("pair", "approve", "nonsense", code=2)["error"]
     for _ in range(5):
-        assert "Nobody asks for access as 'KMNPQRTU'" in call("pair", "approve", "KMNPQRTU", code=2)["error"]
+        assert "Nobody is asking for access as 'KMNPQRTU'" in call("pair", "approve", "KMNPQRTU", code=2)["error"]
     assert "Too many wrong codes" in call("pair", "approve", CODE, code=1)["error"]
     assert "Unknown role 'king'" in call("pair", "approve", CODE, "--role", "king", code=2)["error"]
     assert call("pair", "deny", stranger)["denied"]["identity"] == stranger
@@ -128,11 +128,11 @@ def test_everybody_a_platform_and_a_person_can_be_named(call: Call) -> None:
     ("command", "nothing"),
     [
         ("people list", "There are no people yet."),
-        ("people receipts", "Nothing was deleted for a person yet."),
-        ("pair list", "Nobody asks for access."),
-        ("grants list", "No grants were added. Grants without a number come from the configuration."),
+        ("people receipts", "No person has been deleted yet."),
+        ("pair list", "Nobody is asking for access."),
+        ("grants list", "No grants have been added. Grants without a number come from the configuration."),
         ("grants log", "Nothing was changed yet."),
-        ("usage", "Nothing was used in this time."),
+        ("usage", "No usage in this period."),
         ("sessions list", "There are no such sessions."),
     ],
 )
@@ -141,6 +141,6 @@ def test_where_there_is_no_store_each_command_says_what_it_has_none_of(
 ) -> None:
     file = tmp_path / "none.db"
     assert main([*command.split(), "--store", str(file)]) == 0
-    made = f"There is no store yet. {file} is created by the first conversation or an import."
+    made = f"There is no store yet. The first conversation or an import creates {file}."
     assert capsys.readouterr().err == f"{nothing} {made}\n"
     assert not file.exists()

@@ -83,7 +83,7 @@ def test_what_was_meant_for_another_conversation_is_not_said_in_this_one(place: 
     for words in (("-m", "secret"), ()):
         done = place.run("chat", "--attach", which, *words, says="secret\n")
         assert (done.returncode, answers(done.stdout)) == (2, [])
-        assert done.stderr == f"palaver: the chat could not be attached to '{which}', so nothing was said\n"
+        assert done.stderr == f"palaver: the chat could not be attached to '{which}', so nothing was sent\n"
     assert turns(place) == []
     assert "command failed" in place.run("trace", "in:1").stdout
 

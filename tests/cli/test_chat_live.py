@@ -136,7 +136,7 @@ def test_who_cannot_be_attached_is_told_so_and_says_nothing(place: Place) -> Non
     here = Terminal(place, "--attach", "nowhere")
     try:
         here.shows("There is no conversation 'nowhere'")
-        here.shows("so nothing was said")
+        here.shows("so nothing was sent")
         assert here.process.wait(PATIENCE) == 2
     finally:
         here.close()

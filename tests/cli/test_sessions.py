@@ -244,9 +244,9 @@ def test_show_a_part(filled: Palaver, args: list[str], expected: list[int]) -> N
 @pytest.mark.parametrize(
     ("args", "notes"),
     [
-        ([], ["2 entries are hidden, being undone or summarised: --all shows all."]),
+        ([], ["2 entries are hidden (undone or summarised): --all shows all."]),
         (["--after", "4", "--limit", "3"], ["1 entry is not shown: --limit 0 shows all."]),
-        (["--after", "3"], ["1 entry is hidden, being undone or summarised: --all shows all."]),
+        (["--after", "3"], ["1 entry is hidden (undone or summarised): --all shows all."]),
         (["--all"], []),
         (["--all", "--limit", "6"], ["2 entries are not shown: --limit 0 shows all."]),
     ],

@@ -138,7 +138,9 @@ async def test_search_finds_words_with_where_and_when(store_url: str) -> None:
         assert "user: a trip to Rügen with 二字" in lines[1]
         assert len(lines) == 2
         await alice.ask("/new")
-        assert (await alice.ask("/search rugen")).endswith(f"/resume {plans.id} goes on with the first elsewhere.")
+        assert (await alice.ask("/search rugen")).endswith(
+            f"/resume {plans.id} continues the first other conversation."
+        )
         await alice.ask("/back")
         assert "Found 2 times" in await alice.ask("/search 二")
         assert await alice.ask("/search nothing") == "Nothing found."

@@ -53,11 +53,14 @@ async def test_the_chosen_model_reaches_the_agent_over_restarts_and_ends_with_th
 @pytest.mark.parametrize(
     ("said", "heard"),
     [
-        ("/model", "answered with the agent's usual model. You can choose default, acme/small, acme/big, zenith/big."),
+        (
+            "/model",
+            "answered with the agent's default model. You can choose default, acme/small, acme/big, zenith/big.",
+        ),
         ("/model zenith/big", "answered with zenith/big."),
         ("/model big", "Several models are called 'big'. Use default, acme/small, acme/big, zenith/big"),
         ("/model \u202ehuge", "This agent has no model called '\\u202ehuge'"),
-        ("/model DEFAULT", "answered with the agent's usual model. It applies from your next message, until /new."),
+        ("/model DEFAULT", "answered with the agent's default model. It applies from your next message, until /new."),
         ("/model a b", "does not take 'b'"),
     ],
 )

@@ -127,7 +127,7 @@ async def test_help_lists_what_a_role_may_use_group_by_group() -> None:
         "More:",
         "/look: look at it",
         "",
-        "Send /help and a name for details.",
+        "Send /help and a command name for details.",
     ]
     assert "/sethome" not in await said(_helping(), "/help", AccessRole.MEMBER)
     guest = await said(_helping(), "/help", AccessRole.GUEST)

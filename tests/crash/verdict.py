@@ -20,7 +20,7 @@ from palaver.testkit.updates import Message
 __all__ = ["Room", "Verdict", "judge", "line", "quiet", "token"]
 
 _TOKEN = re.compile(r"\bc\d+-\d+\b")
-_GIVEN_UP = "cut off, and not taken up again"
+_GIVEN_UP = "interrupted and not resumed"
 _ENDS = frozenset({"delivered", "unclear"})
 
 

@@ -52,7 +52,7 @@ async def test_a_bot_is_refused_unless_a_grant_names_bots(tmp_path: Path) -> Non
         chat = here.world.dm(robot)
         await chat.say(robot, "beep")
         await here.settled()
-        assert await inbox(here) == [("refused", "the sender is a bot and no grant names bots")]
+        assert await inbox(here) == [("refused", "the sender is a bot and no grant covers bots")]
 
 
 async def test_a_message_is_decided_without_a_look_at_everybody_elses_grants(

@@ -259,7 +259,7 @@ async def test_a_message_withdraws_the_question_and_is_answered(store_url: str) 
         assert INTERRUPTED not in [message.text for message in agent.requests[-1].messages]
         for answer in ("/approve", "/deny", question.choices[0].says):
             await chat.say(alice, answer)
-            await chat.hears("That question was withdrawn when another message came. Nothing was approved.")
+            await chat.hears("That question was withdrawn when another message arrived. Nothing was approved.")
         asked, answered = [
             [step.sentence for step in trace_steps(trace, NOON)]
             for name in ("turn:1", "in:2")

@@ -457,7 +457,7 @@ async def test_a_question_that_waits_for_permission_is_not_summarised(tmp_path: 
         await chat.say(alice, "go")
         await chat.hears("May I?")
         await chat.say(alice, "/compress")
-        await chat.hears("Nothing was summarised: the agent waits for permission, /approve or /deny.")
+        await chat.hears("Nothing was summarised: the agent is waiting for /approve or /deny.")
         assert (await turns(here))[0][0] == "parked"
 
 

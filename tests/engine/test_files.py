@@ -113,7 +113,7 @@ async def test_a_platform_that_does_not_give_a_file_is_asked_again_and_then_the_
         here.world.injector.script.append(SendFault.BUSY)
         await chat.say(alice, "look", files=(CAT,))
         await chat.hears("turn 1")
-        assert "not available: the platform did not give it" in noted(agent.requests[0])
+        assert "not available: the platform did not deliver it" in noted(agent.requests[0])
 
 
 class Stingy(FakeAdapter):
@@ -174,7 +174,7 @@ async def test_a_file_is_given_up_when_it_was_asked_for_in_vain_for_too_long(tmp
         await until(lambda: stingy.tries > 2)
         clock.later(minutes=11)
         await chat.hears("turn 1")
-        assert "not available: the platform did not give it" in noted(agent.requests[0])
+        assert "not available: the platform did not deliver it" in noted(agent.requests[0])
 
 
 async def test_no_file_is_given_up_before_its_account_is_connected(tmp_path: Path, stingy: Stingy) -> None:
@@ -210,7 +210,7 @@ async def test_an_adapter_that_breaks_over_a_file_holds_up_no_conversation(
         alice, chat = place(here)
         await chat.say(alice, "look", files=(CAT,))
         await chat.hears("turn 1")
-        assert "not available: the platform did not give it" in noted(agent.requests[0])
+        assert "not available: the platform did not deliver it" in noted(agent.requests[0])
 
 
 class Wordy(FakeAdapter):

@@ -21,7 +21,7 @@ async def test_people_are_shown_what_a_member_may_use_as_help_lists_it(tmp_path:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "/help")
-        listed = (await chat.hears("Send /help and a name for details.")).text.splitlines()
+        listed = (await chat.hears("Send /help and a command name for details.")).text.splitlines()
         lines = [f"/{line.name}: {line.help}" for line in here.world.menus[BOT]]
         said = [line for line in listed if line.startswith("/") and ":" in line]
         assert [line.partition(":")[0].split(",")[0] for line in said] == [line.partition(":")[0] for line in lines]

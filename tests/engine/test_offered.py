@@ -84,4 +84,6 @@ async def test_what_nobody_has_used_has_no_result(store_url: str) -> None:
     async with running(store_url, agent=Scripted(uses_at_once)) as here:
         await say(here)
         await here.settled()
-        assert (await here.texts())[-1].startswith("The client has to run this tool itself, and has not.; There is no")
+        assert (await here.texts())[-1].startswith(
+            "The client has to run this tool itself, and has not done so.; There is no"
+        )

@@ -73,7 +73,7 @@ async def test_a_moment_without_the_store_breaks_no_turn_and_forgets_nobody_who_
             monkeypatch, here.store, how, phrase, StoreUnavailable("it is not known whether it happened"), done=done
         )
         go.set()
-        await group.hears("Not everybody in this conversation may use this tool.")
+        await group.hears("Not everybody in this conversation can use this tool.")
         assert happened()
         assert len(told) == 1
         assert "two" in told[0]

@@ -95,7 +95,7 @@ async def test_whoever_waits_for_permission_does_not_wait_for_an_answer(config: 
                 await alice.say("and then?")
             assert paper.texts == [
                 "May I use the echo tool for: this\nReply /approve or /deny.",
-                "My question is withdrawn and nothing was approved. I am answering your message now.",
+                "I withdrew my question, and nothing was approved. I am answering your message now.",
                 "You said: and then?",
             ]
 

@@ -103,7 +103,7 @@ async def test_a_change_that_overtakes_its_message_counts_when_that_comes(world:
     assert early
     assert early.reason == "the original message has not arrived"
     number = await world.say("helo", id_="m1")
-    assert (await row(world, early.number)).reason == f"it came before in:{number}, and counts"
+    assert (await row(world, early.number)).reason == f"it arrived before in:{number} and applies"
     found = await row(world, number or 0)
     if text is None:
         assert (found.state, found.inbound.text) == (InboxState.DONE, "helo")

@@ -261,7 +261,7 @@ async def test_light_and_dark_follow_the_system_until_somebody_chooses(shared: O
     await page.wait_for_url(f"{shared.url}/")
     paper = "getComputedStyle(document.body).backgroundColor"
     dark = await page.evaluate(paper)
-    await page.get_by_role("button", name="Switch light and dark").click()
+    await page.get_by_role("button", name="Switch between light and dark").click()
     light = await page.evaluate(paper)
     assert light != dark
     await page.goto(f"{shared.url}/usage")

@@ -76,9 +76,9 @@ async def test_a_login_that_is_used_lives_on_but_not_for_ever(store: Store) -> N
 
 @pytest.mark.parametrize("nobody", ["", "telegram:", ":7", "7"])
 async def test_a_key_for_nobody_is_no_key_of_the_owners(store: Store, nobody: str) -> None:
-    with pytest.raises(InvalidInput, match="A key cannot be for"):
+    with pytest.raises(InvalidInput, match="A login or token cannot be for"):
         await issue_link(store, "http://x", NOON, identity=nobody)
-    with pytest.raises(InvalidInput, match="A key cannot be for"):
+    with pytest.raises(InvalidInput, match="A login or token cannot be for"):
         await issue_token(store, NOON, name="x", identity=nobody)
     made = await store.transact(store.api_tokens.add(hash_secret("old"), CredentialKind.TOKEN, NOON, identity=nobody))
     caller = Caller(key=made)

@@ -269,7 +269,7 @@ class ExternalAgent:
 
     async def summarise(self, passage: Excerpt) -> GeneratedText:
         if not self._hello.summarises:
-            raise AgentError(FailureKind.FATAL, "the agent did not say that it summarises")
+            raise AgentError(FailureKind.FATAL, "the agent does not offer summaries")
         return await self._generate(summarise_request(passage))
 
     async def title(self, passage: Excerpt) -> GeneratedText:

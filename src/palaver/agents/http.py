@@ -73,7 +73,7 @@ class _HttpCall:
                     yield line
             if len(self._replies) == replies:
                 raise AgentError(FailureKind.TRANSIENT, "the answer ended before it was complete")
-        raise AgentError(FailureKind.FATAL, f"it asked back {_MAX_POSTS} times in one turn")
+        raise AgentError(FailureKind.FATAL, f"it asked for a reply {_MAX_POSTS} times in one turn")
 
     async def _post(self) -> AsyncGenerator[FromAgent]:
         request = self._request

@@ -110,7 +110,7 @@ def local_agent(model: LocalModel, environ: Mapping[str, str]) -> ExternalAgent:
         raise BadArgument(
             "The local agent needs the package {found}, which is not installed",
             found="xllamacpp",
-            allowed="the extra local and a model",
+            allowed="the local extra and a model",
             fix=f"Run {_COMMANDS}",
             example="pip install 'palaver[local]'",
         )

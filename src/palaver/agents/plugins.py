@@ -35,7 +35,7 @@ def import_extra(module: str, user: str, extra: str) -> Any:  # noqa: ANN401 - a
         raise InvalidInput(
             f"{user} the package {{found}}, which is not installed",
             found=missing.name or str(missing),
-            allowed=f"the extra {extra}",
+            allowed=f"the {extra} extra",
             fix=f"Run {command}",
             example=command,
         ) from missing

@@ -71,7 +71,7 @@ class AccountDraft:
             self.fields[option], self.options[option] = f"${{{said}}}", os.environ[said]
         elif said in os.environ or VARIABLE.fullmatch(said) or not said.isprintable():
             raise BadArgument(
-                "This is neither a set variable nor a usable secret.",
+                "This is neither a usable secret nor a variable that is set.",
                 found="",
                 allowed=f"a secret, a variable that is set, or --set {option}{FILE}=FILE",
                 example="TELEGRAM_TOKEN",

@@ -42,12 +42,12 @@ Window = Annotated[bool, typer.Option("--window", help="Also open the web window
 
 class _NotAttached(PalaverError):
     def __init__(self, which: str) -> None:
-        super().__init__(f"the chat could not be attached to {quoted(which)}, so nothing was said")
+        super().__init__(f"the chat could not be attached to {quoted(which)}, so nothing was sent")
 
 
 @app.command(
-    help="Talk to the agent. Where a gateway runs it is used, else one is started for as long as you talk. In a pipe"
-    f" every line is answered.\n\n{EXAMPLES['chat']}"
+    help="Talk to the agent. Use the running gateway, or start one for as long as you talk. In a pipe,"
+    f" answer every line.\n\n{EXAMPLES['chat']}"
 )
 def chat(
     *,
@@ -81,7 +81,7 @@ def _name(chat: str, profile: str, config: Config) -> str:
         raise BadArgument("--profile cannot be", found=profile, allowed=", ".join(known), example=MAIN)
     name = chat if profile == MAIN else f"{profile}/{chat}"
     if not chat or "/" in chat or len(name) > _LONGEST_NAME:
-        allowed = f"1 to {_LONGEST_NAME} characters, those of the profile counted, without /"
+        allowed = f"1 to {_LONGEST_NAME} characters, including the profile, without /"
         raise BadArgument("--chat cannot be", found=chat, allowed=allowed, example="work")
     return name
 

@@ -122,10 +122,10 @@ def _report_delete(removed: list[Removed], busy: list[SessionBusy], *, as_json: 
 def prune_sessions(
     *,
     before: Annotated[
-        str, typer.Option("--before", help="Only sessions that nobody used since this date or time.")
+        str, typer.Option("--before", help="Only sessions that nobody has used since this date or time.")
     ] = "",
     older_than: Annotated[
-        str, typer.Option("--older-than", help="Only sessions that nobody used for this long, as 90d.")
+        str, typer.Option("--older-than", help="Only sessions that nobody has used for this long, such as 90d.")
     ] = "",
     keep: Annotated[
         int | None, typer.Option("--keep", min=0, max=1_000_000_000, help="Keep this many of the newest.")
@@ -223,7 +223,7 @@ _USUAL = {_Span.DAY: "30d", _Span.WEEK: "12w"}
 
 def show_stats(
     *,
-    by: Annotated[_Span, typer.Option("--by", help="Group by day or week of the start.")] = _Span.DAY,
+    by: Annotated[_Span, typer.Option("--by", help="Group by the day or week they started.")] = _Span.DAY,
     since: Annotated[str, typer.Option("--since", help="Start with this day or week. Default: 30d or 12w.")] = "",
     zone_name: ZoneName = "UTC",
     store: StoreOption = None,

@@ -37,7 +37,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 _FIX = "fix it in the configuration; palaver config check shows the line"
 
-_ASK_AGAIN = "fix what it says, then run palaver doctor again; --no-test asks no agent"
+_ASK_AGAIN = "fix what it reports, then run palaver doctor again; --no-test skips the agents"
 
 NoTest = Annotated[bool, typer.Option("--no-test", help="Do not ask the agents a question.")]
 Rebuild = Annotated[bool, typer.Option("--rebuild-search", help="Rebuild the search index.")]

@@ -117,9 +117,9 @@ def key(
     server: Server = "",
     account: Account = "",
     profile: Annotated[str | None, typer.Option(help="The profile that the sender asks for.")] = None,
-    dm_scope: Annotated[DmScope | None, typer.Option(help="Instead of the configured scope of direct chats.")] = None,
-    group_scope: Annotated[GroupScope | None, typer.Option(help="Instead of the configured scope of groups.")] = None,
-    thread_scope: Annotated[GroupScope | None, typer.Option(help="Instead of the configured scope of threads.")] = None,
+    dm_scope: Annotated[DmScope | None, typer.Option(help="Override the configured scope of direct chats.")] = None,
+    group_scope: Annotated[GroupScope | None, typer.Option(help="Override the configured scope of groups.")] = None,
+    thread_scope: Annotated[GroupScope | None, typer.Option(help="Override the configured scope of threads.")] = None,
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
@@ -274,7 +274,7 @@ def _opens(explanation: Explanation) -> str:
         return "a new one"
     if opening.opening is Opening.RESET:
         return f"a new one after {session.id} ({opening.reason})"
-    return f"{session.id}, which ended, is opened again" if opening.opening is Opening.REOPENED else session.id
+    return f"{session.id}, which ended, is reopened" if opening.opening is Opening.REOPENED else session.id
 
 
 @app.command(help=f"Show whether a conversation starts fresh with the next message, and why.\n\n{EXAMPLES['reset']}")
@@ -288,12 +288,12 @@ def reset(
     user: User = "",
     server: Server = "",
     account: Account = "",
-    last_active: Annotated[str, typer.Option(help="When a person last spoke: ISO 8601 with an offset.")] = "",
-    policy: Annotated[ResetMode | None, typer.Option(help="Instead of the configured policy.")] = None,
-    idle_minutes: Annotated[int | None, typer.Option(help="Minutes without a person speaking.")] = None,
+    last_active: Annotated[str, typer.Option(help="When a person last wrote: ISO 8601 with an offset.")] = "",
+    policy: Annotated[ResetMode | None, typer.Option(help="Override the configured policy.")] = None,
+    idle_minutes: Annotated[int | None, typer.Option(help="Minutes without a message from a person.")] = None,
     at_hour: Annotated[int | None, typer.Option(help="Local hour of the daily reset.")] = None,
-    zone_name: Annotated[str, typer.Option("--zone", help="IANA time zone instead of the configured one.")] = "",
-    now: Annotated[str, typer.Option(help="ISO 8601 with an offset; the present if not given.")] = "",
+    zone_name: Annotated[str, typer.Option("--zone", help="Override the configured time zone (IANA name).")] = "",
+    now: Annotated[str, typer.Option(help="ISO 8601 with an offset. Default: now.")] = "",
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
@@ -315,7 +315,7 @@ def reset(
         rule = change(load(Path.cwd(), os.environ).options())
         spoken = parse_instant(last_active)
         if present < spoken:
-            print_note(f"The present, {format_instant(present)}, is before --last-active: no time has passed yet.")
+            print_note(f"It is {format_instant(present)}, before --last-active, so no time has passed.")
         where = rule.zones.default
         _print_decision(decide_reset(rule.resets.default, spoken, present, where), where, as_json=json)
         return
@@ -437,7 +437,7 @@ def _target_words(target: Target) -> str:
 def schedule(
     text: Annotated[str, typer.Argument(help="30m, 2h (once), every 2h, five-field cron, or an ISO time.")],
     zone_name: Annotated[str, typer.Option("--zone", help="IANA time zone. Default: the configured one.")] = "",
-    now: Annotated[str, typer.Option(help="ISO 8601 with an offset; the present if not given.")] = "",
+    now: Annotated[str, typer.Option(help="ISO 8601 with an offset. Default: now.")] = "",
     json: Json = False,
 ) -> None:
     moment = _instant_or_now(now)

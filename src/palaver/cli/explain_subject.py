@@ -97,7 +97,9 @@ def source_by_hand(
     if kind not in kinds:
         raise BadArgument("--kind cannot be", found=kind, allowed=", ".join(kinds), example=_EXAMPLE)
     if not chat and kind != DM:
-        raise BadArgument(f"A {kind} has a chat id, --chat cannot be", found=chat, allowed="any text", example=_EXAMPLE)
+        raise BadArgument(
+            f"A {kind} needs a chat id: --chat cannot be", found=chat, allowed="any text", example=_EXAMPLE
+        )
     return Source(
         platform=name,
         chat_kind=kind,
@@ -159,7 +161,7 @@ def _with_any_store(store: str | None, work: Callable[[Store], Awaitable[T]], *,
         except StoreError as error:
             if required:
                 raise
-            print_note(f"The store cannot be read, so this is what holds without it: {error}.")
+            print_note(f"The store cannot be read, so this is the result without it: {error}.")
     with tempfile.TemporaryDirectory() as folder:
         return ask(str(Path(folder) / "empty.db"), work, make=True)
 
@@ -168,7 +170,7 @@ async def _find(store: Store, name: str) -> Subject:
     try:
         traces = await store.read(find_traces(name, OPERATOR, limit=1))
     except NotFound as error:
-        error.add_note("Use in:42, a message id of a platform, or a session")
+        error.add_note("Use in:42, a platform's message id, or a session")
         raise
     for trace in reversed(traces):
         numbered = re.fullmatch(r"in:(\d+)", name.strip())

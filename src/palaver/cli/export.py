@@ -125,7 +125,7 @@ def _form_of(output: str) -> ExportFormat:
     suffix = Path(output).suffix.lower()
     if output and suffix not in _SUFFIXES:
         raise BadArgument(
-            "Unknown file name ending",
+            "Unknown file extension",
             found=suffix,
             allowed=f"{', '.join(_SUFFIXES)}, or any with --format",
             example=EXAMPLES["export"],
@@ -186,7 +186,7 @@ def cannot_use(file: str, error: OSError, example: str) -> BadArgument:
 def import_archive(
     file: Annotated[str, typer.Argument(help="A JSONL file from an export, or - for standard input.")],
     *,
-    as_copy: Annotated[bool, typer.Option("--as-copy", help="Import as a copy if the id exists already.")] = False,
+    as_copy: Annotated[bool, typer.Option("--as-copy", help="Import as a copy if the id already exists.")] = False,
     store: StoreOption = None,
     json: Json = False,
 ) -> None:

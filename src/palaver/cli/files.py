@@ -24,7 +24,7 @@ Id = Annotated[str, typer.Argument(metavar="FILE", help="The file id, as the age
 Output = Annotated[str, typer.Option("--output", "-o", help="Save to this path; without it, only describe the file.")]
 
 
-@app.command(help=f"Describe a file of a message or an answer, or save it.\n\n{EXAMPLES['file']}")
+@app.command(help=f"Describe a file from a message or an answer, or save it.\n\n{EXAMPLES['file']}")
 def file(name: Id, *, output: Output = "", force: Force = False, store: StoreOption = None, json: Json = False) -> None:
     found = ask(store, lambda opened: opened.read(attachments.find(name, OPERATOR)))
     place = BlobStore(load(Path(), os.environ).data_dir / "files").place(found.sha256 or "")

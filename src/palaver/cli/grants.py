@@ -39,16 +39,16 @@ EXAMPLES = {
 
 app = typer.Typer(help="List and change who has access.", rich_markup_mode=None)
 
-Force = Annotated[bool, typer.Option("--force", help="Allow it even if it removes the last owner.")]
+Force = Annotated[bool, typer.Option("--force", help="Proceed even if this removes the last owner.")]
 
 
-@app.command("list", help=f"List all grants. Those of the configuration have no number.\n\n{EXAMPLES['list']}")
+@app.command("list", help=f"List all grants. Those from the configuration have no number.\n\n{EXAMPLES['list']}")
 def list_grants(*, store: StoreOption = None, json: Json = False) -> None:
     table = ask(
         store,
         lambda opened: opened.read(grants.load_table(GrantTable())),
         GrantTable(),
-        nothing="No grants were added. Grants without a number come from the configuration.",
+        nothing="No grants have been added. Grants without a number come from the configuration.",
     )
     fixed = load(Path(), os.environ).options().grants
     if json:
@@ -127,7 +127,7 @@ app.command("explain", help=f"Show whether somebody has access somewhere, and wh
 
 @app.command("log", help=f"Show who changed access and when, newest last.\n\n{EXAMPLES['log']}")
 def show_log(*, limit: Limit = 50, store: StoreOption = None, json: Json = False) -> None:
-    changes = ask(store, lambda opened: opened.read(grants.list_changes(limit)), [], nothing="Nothing was changed yet.")
+    changes = ask(store, lambda opened: opened.read(grants.list_changes(limit)), [], nothing="Nothing has changed yet.")
     if json:
         print_json({"changes": [asdict(change) for change in changes]})
         return

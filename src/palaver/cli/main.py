@@ -44,8 +44,8 @@ _GROUPS = {
     "up": LazyGroup("up", "palaver.cli.up", "Run the gateway in the foreground."),
     "explain": LazyGroup("explain", "palaver.cli.explain", "Explain how Palaver decides."),
     "sessions": LazyGroup("sessions", "palaver.cli.sessions", "List, search, export and delete conversations."),
-    "usage": LazyGroup("usage", "palaver.cli.usage", "Show used turns, tokens and cost."),
-    "people": LazyGroup("people", "palaver.cli.people", "List, link, export and delete people."),
+    "usage": LazyGroup("usage", "palaver.cli.usage", "Show turns, tokens and cost."),
+    "people": LazyGroup("people", "palaver.cli.people", "List, export and delete people."),
     "pair": LazyGroup("pair", "palaver.cli.pair", "Approve or deny strangers who ask for access."),
     "grants": LazyGroup("grants", "palaver.cli.grants", "List and change who has access."),
     "platforms": LazyGroup("platforms", "palaver.cli.platforms", "Show which accounts are connected."),
@@ -194,7 +194,7 @@ def _example(args: Sequence[str]) -> str:
 def _allowed(context: typer.Context | None) -> str:
     """Return the subcommands, or else the options, of the called command."""
     if context is None:
-        return "the options of --help"
+        return "the options that --help lists"
     commands: Mapping[str, object] = getattr(context.command, "commands", {})
     options = [param.opts[0] for param in context.command.params]
     return ", ".join(sorted(commands) or options) or "only --help"

@@ -67,9 +67,9 @@ def _library() -> Sequence[Any]:
         return import_module("mcp.server.stdio").stdio_server, import_module("palaver.web.mcp.server").make_server
     except ModuleNotFoundError as missing:
         raise BadArgument(
-            "This needs a missing package:",
+            "A package is missing:",
             found=missing.name or str(missing),
-            allowed="what palaver's extras mcp and web bring",
+            allowed="palaver's mcp and web extras",
             example="pip install 'palaver[mcp,web]'",
         ) from missing
 

@@ -31,14 +31,14 @@ def list_strangers(*, store: StoreOption = None, json: Json = False) -> None:
         store,
         lambda opened: opened.read(pairing.list_pending(shared_options.now())),
         [],
-        nothing="Nobody asks for access.",
+        nothing="Nobody is asking for access.",
     )
     if json:
         print_json({"waiting": [_fields(each) for each in waiting]})
     elif waiting:
         now = shared_options.now()
         print_rows(
-            ("who", "called", "at", "asked", "code ends", "messages"),
+            ("who", "called", "at", "asked", "code expires", "messages"),
             [
                 (
                     each.identity,
@@ -69,7 +69,7 @@ def approve_code(
     )
     if stranger is None:
         raise _nobody(code)
-    done = f"Approved {_called(stranger)} as {given.text}. {counted(stranger.kept, 'message')} waited."
+    done = f"Approved {_called(stranger)} as {given.text}, with {counted(stranger.kept, 'message')} waiting."
     print_result({"approved": _fields(stranger), "role": given.text}, done, as_json=json)
 
 
@@ -100,7 +100,7 @@ def _code_or_identity(text: str) -> str:
 
 def _nobody(found: str) -> BadArgument:
     return BadArgument(
-        "Nobody asks for access as",
+        "Nobody is asking for access as",
         found=found,
         allowed="a code from the last hour, or an account",
         example=EXAMPLES["list"],

@@ -25,7 +25,7 @@ EXAMPLES = {"platforms": "palaver platforms", "check": "palaver platforms check 
 app = typer.Typer(help=f"Show which accounts are connected.\n\n{EXAMPLES['platforms']}", rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(metavar="[NAME]", help="A platform or an account, for example telegram:helper.")]
-_RETRYING = "the platform rejected the gateway before; it retries, at once on SIGHUP"
+_RETRYING = "the platform rejected the gateway, which keeps retrying; SIGHUP retries at once"
 _ENABLE_WEB = "enable the web server: web: {enabled: true}"
 
 

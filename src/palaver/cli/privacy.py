@@ -74,7 +74,7 @@ def forget_person(
     person: Name,
     *,
     keep_access: Annotated[
-        bool, typer.Option("--keep-access", help="Keep their access: they can go on as a new person.")
+        bool, typer.Option("--keep-access", help="Keep their access: they can continue as a new person.")
     ] = False,
     dry_run: DryRun = False,
     receipt: Annotated[
@@ -150,11 +150,11 @@ def _report(
             print_note(f"A backup still holds the old data: {one_line(backup, 300)}")
     if not outcome.done:
         unfinished = SessionBusy(", ".join(outcome.busy[:3])) if outcome.busy else StoreError(_MORE)
-        unfinished.add_note("What could be deleted is deleted. Run this again for the rest.")
+        unfinished.add_note("Everything that could be deleted now is gone. Run this again for the rest.")
         raise unfinished
 
 
-_MORE = "New messages of theirs arrived while this ran."
+_MORE = "New messages from them arrived while this ran."
 
 
 # Receipts
@@ -183,7 +183,7 @@ def list_receipts(
     if number is not None:
         ask(store, lambda opened: _write_receipt(opened, number, output, force=force))
         return
-    found = ask(store, lambda opened: opened.read(erasures()), [], nothing="Nothing was deleted for a person yet.")
+    found = ask(store, lambda opened: opened.read(erasures()), [], nothing="No person has been deleted yet.")
     if json:
         names = ("erasure", "asked", "ended", "by")
         print_json({"erasures": [dict(zip(names, each, strict=True)) for each in found]})
@@ -244,7 +244,7 @@ def _print_verdict(receipt: Receipt, verdict: Verification, *, as_json: bool) ->
     if verdict.holds:
         print_line(f"All {counted(sum(receipt.counts.values()), 'row')} that were deleted are gone.")
     else:
-        strays = [f"{counted(verdict.strays, 'entry')} of the search index"] if verdict.strays else []
+        strays = [f"{counted(verdict.strays, 'entry')} in the search index"] if verdict.strays else []
         print_line(f"Deleted data is back: {', '.join((*verdict.back[:10], *strays))}")
     if verdict.named:
         print_note(f"The person has come back: {', '.join(verdict.named)}")

@@ -52,7 +52,7 @@ async def _problem(agent: Agent) -> str:
         async with asyncio.timeout(_ANSWER_TIMEOUT_S):
             return await _first_outcome(agent.answer(_QUESTION))
     except TimeoutError:
-        return f"nothing came in {_ANSWER_TIMEOUT_S:.0f} seconds"
+        return f"no answer in {_ANSWER_TIMEOUT_S:.0f} seconds"
     finally:
         if isinstance(agent, Closable):
             await agent.close()

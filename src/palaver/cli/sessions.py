@@ -137,7 +137,7 @@ def show_session(
         return
     print_session(found, shared_options.now())
     _tell_left_out(len(entries) - len(shown), "not shown: --limit 0 shows all")
-    _tell_left_out(len(written) - len(entries), "hidden, being undone or summarised: --all shows all")
+    _tell_left_out(len(written) - len(entries), "hidden (undone or summarised): --all shows all")
     print_entries(shown)
 
 
@@ -152,7 +152,7 @@ def search_words(
     *,
     platform: Platform = "",
     person: Annotated[
-        str, typer.Option(help="Only messages of this account, for example telegram:7.", callback=identity)
+        str, typer.Option(help="Only messages from this account, for example telegram:7.", callback=identity)
     ] = "",
     role: Annotated[
         list[Role] | None,
@@ -188,7 +188,7 @@ def search_words(
     print_hits(hits, shared_options.now())
 
 
-@app.command("rename", help=help_of("rename", "Rename a session. A taken title gets a number."))
+@app.command("rename", help=help_of("rename", "Rename a session. If the title is taken, add a number."))
 def rename_session(
     session: Name,
     title: Annotated[str, typer.Argument(help="The new title, at most 100 characters.")],

@@ -115,7 +115,7 @@ def setup(
         _write_account(file, before, draft, owner)
         _report_account(file, draft, owner, json=json)
         return
-    _confirm_replace(file, "chooses the agent", there=has_value(before, ("agent",)), yes=yes)
+    _confirm_replace(file, "sets the agent", there=has_value(before, ("agent",)), yes=yes)
     if agent == _MODEL and not model:
         allowed = "--model provider:model"
         raise BadArgument("--agent model needs --model.", found="", allowed=allowed, example=EXAMPLES["setup"])
@@ -152,7 +152,7 @@ def _ask_plan() -> Plan:
     plan = ask_for(f"Which agent answers? {_ANSWERS}:", _LOCAL, _parse_agent)
     if plan.agent == _MODEL:
         usual = next((name for name in _usual_variables(plan.provider) if os.environ.get(name)), "")
-        question = f"The key for {plan.provider}, not shown while you type, or the variable that holds it:"
+        question = f"The key for {plan.provider} (hidden while you type), or the variable that holds it:"
         plan = ask_for(question, usual, lambda said: _take_key(plan, said), secret=True)
     return replace(plan, timezone=ask_for("Your time zone?", zone_here(), lambda said: parse_zone(said).key))
 
@@ -172,7 +172,7 @@ def _take_key(plan: Plan, said: str) -> Plan:
         return _with_key(plan, said, "")
     if said in os.environ or VARIABLE.fullmatch(said) or not (said.isascii() and said.isprintable()):
         raise BadArgument(
-            "This is neither a set variable nor a usable key.",
+            "This is neither a usable key nor a variable that is set.",
             found="",
             allowed="a key, a variable that is set, or --key-file",
             example="OPENAI_API_KEY",
@@ -219,7 +219,7 @@ def _confirm_replace(file: Path, what: str, *, there: bool, yes: bool) -> None:
         return
     if not is_interactive():
         raise BadArgument(f"{file} already {what}.", found="", allowed="--yes to replace it", example="--yes")
-    if not confirmed(f"{file} already {what}. Replace that?"):
+    if not confirmed(f"{file} already {what}. Replace it?"):
         raise Cancelled
 
 
@@ -264,8 +264,8 @@ def _report_account(file: Path, draft: AccountDraft, owner: str, *, json: bool) 
     if draft.guide.after:
         print_line(draft.guide.after.replace("{account}", draft.account))
     if draft.guide.owner_prompt:
-        later = "write to it, and it gives you a code for: palaver pair approve CODE --role owner"
-        print_line(f"{draft.platform}:{owner} is its owner." if owner else f"To be its owner, {later}")
+        later = "write to it and use the code it gives you: palaver pair approve CODE --role owner"
+        print_line(f"{draft.platform}:{owner} is its owner." if owner else f"To become its owner, {later}")
     print_line("Next: run palaver up, or restart the gateway if it is running.")
 
 

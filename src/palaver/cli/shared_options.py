@@ -94,7 +94,7 @@ def ask(
         if nothing and found == absent:
             print_note(nothing)
         return found
-    why = f"There is no store yet. {file} is created by the first conversation or an import"
+    why = f"There is no store yet. The first conversation or an import creates {file}"
     if absent is None:
         raise StoreError(why)
     print_note(f"{f'{nothing} ' if nothing else ''}{why}.")

@@ -67,7 +67,7 @@ async def _settle(store: Store, message: str, *, delivered: bool, again: bool) -
     kind, _, text = message.partition(":")
     if delivered == again or kind != "out" or not text.removeprefix("-").isdecimal():
         raise BadArgument(
-            "You can settle one send in one way, not",
+            "Choose one send and one outcome, not",
             found=message if delivered != again else "--delivered --again",
             allowed="out:N with --delivered or --again",
             example="palaver trace out:7168 --delivered",

@@ -37,7 +37,7 @@ def show_usage(
         store,
         lambda opened: opened.read(usage.totals_by(by, OPERATOR, since=first, until=last, zone=where)),
         {},
-        nothing="Nothing was used in this time.",
+        nothing="No usage in this period.",
     )
     if json:
         print_json({by.value: [{by.value: str(name), **asdict(spent)} for name, spent in found.items()]})

@@ -88,14 +88,14 @@ _PURPOSE = {
     "pair": "pairing code",
     "paired": "notice that access was approved",
     "busy": "notice that the agent is still answering",
-    "parked": "notice that the turn waits for approval",
+    "parked": "notice that the turn is waiting for approval",
     "withdrawn": "notice that the question was withdrawn",
     "halt": "question",
     "tool": "message that the agent sends with a tool",
     "welcome": "notice about the new conversation",
     "revision": "notice about a deleted message",
     "gone": "notice about a chat that is gone",
-    "handoff": "announcement of a conversation that is handed off",
+    "handoff": "announcement of a conversation that was handed off",
     "handed-off": "notice that a conversation was handed off",
     "not-handed-off": "notice that a conversation could not be handed off",
     "recalled": "notice that a handoff was cancelled",
@@ -166,7 +166,7 @@ def _arrival_steps(arrival: InboundTrace) -> Iterator[Step]:
 def _as_what(inbound: Inbound) -> str:
     if inbound.revision is None:
         return "with newer text as" if inbound.earlier else "as"
-    return "as the deletion of" if inbound.revision.deleted else "as a change of"
+    return "as the deletion of" if inbound.revision.deleted else "as an edit of"
 
 
 def _waits_for(arrival: InboundTrace) -> str:
@@ -189,7 +189,7 @@ def _run_steps(run: TurnTrace, present: datetime) -> Iterator[Step]:
     if run.withdrawn_by:
         withdrawn = f"its question was withdrawn by in:{run.withdrawn_by}"
         yield Step(run.ended or turn.started, name, withdrawn, Tone.OPEN, exact=False)
-    attempt = f"at attempt {turn.attempt}{_by(turn.worker)}"
+    attempt = f"on attempt {turn.attempt}{_by(turn.worker)}"
     spent = f"; {run.usage.input_tokens} tokens in, {run.usage.output_tokens} out" if run.usage.model else ""
     tone = _TONES.get(turn.state, Tone.OPEN)
     outcome = f"{turn.state.value} {attempt}{_words(turn.error)}{spent}{_lease(run)}"

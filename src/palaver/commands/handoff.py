@@ -21,7 +21,7 @@ commands = CommandGroup("conversations")
 
 @commands.add(
     "attach",
-    "Join a conversation in another chat from here, by title or id. /detach leaves it",
+    "Join a conversation from another chat here, by title or id. /detach leaves it",
     "/attach Holiday plans",
     Arg(name="which", kind=ArgKind.REST, required=True),
     YES,
@@ -38,7 +38,7 @@ def attach(store: Store, invocation: Invocation, context: CommandContext) -> Sta
     has_others = yield from store.attach.has_other_speakers(found, context.principal)
     reads_along = source.chat_kind != DM
     if reads_along and has_others and not is_admin(context):
-        raise NotAllowed("Opening a conversation of several people to a whole chat", "admin")
+        raise NotAllowed("Opening a conversation between several people to a whole chat", "admin")
     if reads_along and YES.name not in invocation.flags:
         return texts.attach_question(in_quotes(invocation.words["which"]), place_is_shared=place.shared)
     yield from drop_pending_question(store, context)
@@ -111,4 +111,4 @@ def _require_own_conversation(
     has_others = yield from store.attach.has_other_speakers(session, context.principal)
     is_own = home.chat_kind == DM and identity_of(home) in context.principal.identities
     if has_others or not is_own:
-        raise NotAllowed("Handing off what others have said, or to a chat that others read,", "admin")
+        raise NotAllowed("Handing off what others said, or handing off to a chat that others read,", "admin")

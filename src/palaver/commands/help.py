@@ -39,7 +39,7 @@ def list_commands(table: Mapping[str, Command], role: AccessRole) -> str:
     lines: list[str] = []
     for group, commands in allowed(table, role).items():
         lines += [f"{group.capitalize()}:", *(f"{spellings(command)}: {command.help}" for command in commands), ""]
-    return "\n".join([*lines, "Send /help and a name for details."])
+    return "\n".join([*lines, "Send /help and a command name for details."])
 
 
 def explain(table: Mapping[str, Command], name: str) -> str:
@@ -56,6 +56,6 @@ def _facts(command: Command) -> list[str]:
         f"Also: {_with_slashes(*command.aliases)}": bool(command.aliases),
         "Acts at once, even during an answer.": command.urgent,
         "Shows what it would do. Add --yes to do it.": command.confirms,
-        f"Needs the role {command.role.name.lower()}.": command.role > AccessRole.MEMBER,
+        f"Needs the {command.role.name.lower()} role.": command.role > AccessRole.MEMBER,
     }
     return [fact for fact, holds in facts.items() if holds]

@@ -61,14 +61,14 @@ def _chosen(name: str, offered: Sequence[ModelOverride]) -> ModelOverride:
 
 
 def _describe_model(override: ModelOverride | None) -> str:
-    model = "the agent's usual model" if override is None else _name(override)
-    return f"This conversation is answered with {model}."
+    model = "the agent's default model" if override is None else _name(override)
+    return f"This conversation uses {model}."
 
 
 def _choices(offered: Sequence[ModelOverride]) -> str:
     if not offered:
         return "The agent offers no other model."
-    return f"You can choose {_names(offered)}. /model {_DEFAULT} returns to the usual one."
+    return f"You can choose {_names(offered)}. /model {_DEFAULT} returns to the agent's default."
 
 
 def _names(offered: Sequence[ModelOverride]) -> str:
@@ -82,7 +82,7 @@ def _name(model: ModelOverride) -> str:
 
 @commands.add(
     "usage",
-    "Show what this conversation has used, and what you used today and this month",
+    "Show what this conversation has used, and what you have used today and this month",
     "/usage",
     urgent=True,
     group="people",

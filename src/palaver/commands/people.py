@@ -29,7 +29,7 @@ _NOT_LINKED = "This account is not linked. Send /link for a code to enter from y
 
 @commands.add(
     "unlink",
-    "Undo the last link of your accounts, or unlink one account. Each returns to its own conversation",
+    "Undo the last link between your accounts, or unlink one account. Each returns to its own conversation",
     "/unlink telegram:7",
     Arg(name="account", kind=ArgKind.REST),
 )
@@ -46,7 +46,7 @@ def unlink(store: Store, invocation: Invocation, context: CommandContext) -> Sta
     unlink = store.links.unlink if account else store.links.unlink_last
     unlinked = yield from unlink(account or by, context.now, by=by)
     if unlinked.is_busy:
-        return "Stopping the answer in the conversation you share. Send that again when it has stopped."
+        return "Stopping the answer in the conversation you share. Send /unlink again when it has stopped."
     context.mentioned.extend(unlinked.common)
     yield from _notify_unlinked(store, context, unlinked, addresses)
     return _unlinked(unlinked)
@@ -84,7 +84,7 @@ def _unlinked(unlinked: Unlinked) -> str:
     lines = ["These are different people now, each back in their own conversation:", *people]
     if unlinked.common:
         names = ", ".join(f"{session_phrase(session)} (/resume {session.id})" for session in unlinked.common)
-        lines.append(f"What you wrote together has ended and stays readable for all who took part: {names}.")
+        lines.append(f"What you shared has ended, and everybody who took part can still read it: {names}.")
     return "\n".join(lines)
 
 
@@ -97,7 +97,7 @@ def require_direct_chat(invocation: Invocation, context: CommandContext) -> None
 
 def _describe_caller(context: CommandContext) -> str:
     role = (context.received.role or AccessRole.GUEST).text
-    return f"You are {context.principal.name} here, with the role {role}."
+    return f"You are {context.principal.name} here, with the {role} role."
 
 
 def _describe_person(person: Person) -> list[str]:
@@ -141,7 +141,7 @@ def _offer(store: Store, context: CommandContext, code: str, hashed: str) -> Sta
     yield from store.pairing.wipe_after_send(SendCause(CauseKind.COMMAND, context.received.number))
     minutes = int(OFFER_LIFETIME.total_seconds() // 60)
     return (
-        f"Your code is {code}. Say /link {code} from your other account within {minutes} minutes.\n"
+        f"Your code is {code}. Send /link {code} from your other account within {minutes} minutes.\n"
         "Keep it to yourself: a linked account can read your conversations."
     )
 
@@ -162,13 +162,13 @@ def _agree(store: Store, context: CommandContext) -> Statements[str]:
     if offer is None:
         return "There is nothing to confirm. Send /link for a code to enter from your other account."
     if offer.changed:
-        yield from _notify_other(store, context, offer, f"Asked again: {_question(offer.theirs, offer.mine)}")
+        yield from _notify_other(store, context, offer, f"Please answer again: {_question(offer.theirs, offer.mine)}")
         return f"The other account has changed since you were asked. {_question(offer.mine, offer.theirs)}"
     if offer.linked:
         session = yield from _continue_last(store, context, offer)
         yield from _notify_other(store, context, offer, _describe_link(offer.mine, session))
         return _describe_link(offer.theirs, session)
-    return "You agreed. The link is made when the other account sends /link yes too."
+    return "You agreed. The accounts are linked when the other one sends /link yes too."
 
 
 def _continue_last(store: Store, context: CommandContext, offer: Offer) -> Statements[Session | None]:
@@ -199,7 +199,7 @@ def _notify_other(store: Store, context: CommandContext, offer: Offer, text: str
 
 def _question(mine: Party, theirs: Party) -> str:
     return (
-        f"This account, {mine.identity}, would be one person with {format_identities(theirs.identities)}: "
+        f"This would make this account, {mine.identity}, one person with {format_identities(theirs.identities)}: "
         "each could read and continue the other's conversations. "
         "People choose the names in quotes themselves; they prove nothing.\n"
         "Send /link yes to agree or /link no to refuse. The other account must agree too."
@@ -207,7 +207,7 @@ def _question(mine: Party, theirs: Party) -> str:
 
 
 def _describe_link(theirs: Party, session: Session | None) -> str:
-    goes_on = f" Both chats go on with {session_phrase(session)}, the conversation used last." if session else ""
+    goes_on = f" Both chats continue {session_phrase(session)}, the conversation used last." if session else ""
     return (
         f"This account and {format_identities(theirs.identities)} are one person now.{goes_on} "
         "/whoami lists your accounts, /unlink undoes the link."
@@ -221,8 +221,8 @@ def preview(store: Store, _invocation: Invocation, context: CommandContext) -> S
     accounts = ", ".join(sorted(context.principal.identities))
     alone, with_others = counted(own, "conversation"), counted(shared, "conversation")
     return (
-        f"This permanently deletes everything about {accounts}: {alone} of yours alone, what you said in "
-        f"{with_others} with others and the answers to it, your links and your access. "
+        f"This permanently deletes everything about {accounts}: {alone} that nobody else joined, what you said in "
+        f"{with_others} with others and the answers to that, your links and your access. "
         "What others said stays. You cannot undo this."
     )
 

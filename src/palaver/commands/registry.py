@@ -132,7 +132,7 @@ async def _start(handle: Handle, invocation: Invocation, context: CommandContext
 def _with_confirmation(preview: Transaction[str], context: CommandContext) -> Statements[str]:
     text = yield from preview
     again = one_line(context.received.inbound.text, _MAX_ECHO_CHARS)
-    return f"{text}\nNothing is done yet. To confirm, send: {again} --yes"
+    return f"{text}\nNothing has changed yet. To confirm, send: {again} --yes"
 
 
 def _role(context: CommandContext) -> AccessRole:

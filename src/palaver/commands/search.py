@@ -86,12 +86,12 @@ def _found(hits: Sequence[Hit], context: CommandContext, order: Order) -> str:
         f"{session_name(hit.session)}, {format_time(hit.entry.at, context.zone)}, {hit.entry.role}: {hit.snippet}"
         for hit in shown
     ]
-    many = f"The {order.value} {_MAX_HITS} that were found:"
-    head = many if len(hits) > _MAX_HITS else f"Found {counted(len(hits), 'time')}:"
+    many = f"The {order.value} {_MAX_HITS} results:"
+    head = many if len(hits) > _MAX_HITS else f"Found {counted(len(hits), 'result')}:"
     # By id: several conversations can share a title.
     others = [hit.session.id for hit in shown if not context.is_in(hit.session)]
     return "\n".join(
-        [head, *lines, *(f"/resume {session} goes on with the first elsewhere." for session in others[:1])]
+        [head, *lines, *(f"/resume {session} continues the first other conversation." for session in others[:1])]
     )
 
 

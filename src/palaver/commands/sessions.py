@@ -128,13 +128,13 @@ def resume(store: Store, invocation: Invocation, context: CommandContext) -> Sta
     context.mentioned.append(wanted)
     yield from _log_reading(store, invocation, context, wanted)
     if context.is_in(wanted):
-        return f"This is {session_phrase(wanted)} already: what you write goes on with it."
+        return f"You are already in {session_phrase(wanted)}. What you write continues it."
     yield from drop_pending_question(store, context)
     return (yield from _switch_or_branch(store, context, reader, wanted))
 
 
 _NO_TITLES = (
-    "There are no earlier conversations with a title; /title Holiday plans gives one to this conversation, "
+    "There are no earlier conversations with a title; /title Holiday plans gives this conversation one, "
     "/sessions lists those without."
 )
 
@@ -184,7 +184,7 @@ def _switch_or_branch(store: Store, context: CommandContext, reader: Principal, 
     # Never move a group's conversation: on its way back it would take private messages along.
     if wanted.key == key or (is_own and wanted.key.kind == DM):
         resumed = yield from store.sessions.switch(key, source, wanted.id, reader, context.now, by=by)
-        return f"This is {session_phrase(resumed)} again. /back returns to where you were."
+        return f"Resumed {session_phrase(resumed)}. /back returns to where you were."
     child = yield from store.history.branch(key, source, reader, context.now, by=by, from_session=wanted.id)
     where = "in its group" if is_own else "with the others who take part in it"
     branch = f"{session_phrase(child)}, a branch of {session_phrase(wanted)}"
@@ -206,7 +206,7 @@ def _listing(numbered: Sequence[tuple[int, Preview]], invocation: Invocation, co
     flag = _flags(invocation)
     lines = [f"{number}. {_line(each, context)}" for number, each in numbered]
     others = [number for number, each in numbered if not context.is_in(each.session)]
-    return "\n".join([*lines, *(f"/resume {number}{flag} goes on with number {number}." for number in others[:1])])
+    return "\n".join([*lines, *(f"/resume {number}{flag} continues number {number}." for number in others[:1])])
 
 
 def _line(preview: Preview, context: CommandContext) -> str:
@@ -221,7 +221,7 @@ _NOTHING_OPEN = "No conversation is open here. Send a message to start one, or /
 
 @commands.add(
     "branch",
-    "Continue in a new conversation from here, from the message you reply to, or from some messages back",
+    "Continue in a new conversation from here, from the message you reply to, or from a few messages back",
     "/branch Another idea --at 2",
     Arg(name="title", kind=ArgKind.REST),
     Arg(name="at", kind=ArgKind.COUNT),
@@ -240,7 +240,7 @@ def branch(store: Store, invocation: Invocation, context: CommandContext) -> Sta
         key, source, context.principal, context.now, by=by, title=title, at_seq=at_seq
     )
     return (
-        f"This is {session_phrase(child)}, a branch of {session_phrase(current)}; both go on by themselves. "
+        f"This is {session_phrase(child)}, a branch of {session_phrase(current)}; from now on they are separate. "
         "/back returns to the other one."
     )
 
@@ -262,7 +262,7 @@ def title(store: Store, invocation: Invocation, context: CommandContext) -> Stat
         return _describe_title(current.title)
     renamed = yield from store.sessions.rename(current.id, wanted, context.principal)
     before = f" It was called {in_quotes(current.title)} before." if current.title else ""
-    return f"This conversation is called {in_quotes(session_name(renamed))} now.{before}"
+    return f"This conversation is now called {in_quotes(session_name(renamed))}.{before}"
 
 
 def _describe_title(title: str | None) -> str:

@@ -97,5 +97,5 @@ def compress(store: Store, _invocation: Invocation, context: CommandContext) -> 
         raise NothingToCompact(texts.not_compacted("there is no conversation here yet"))
     yield from store.sessions.get_visible(session.id, context.principal)
     if (yield from store.turns.reserve(received.key, context.now, received)) is None:
-        raise NothingToCompact(texts.not_compacted("the agent waits for permission, /approve or /deny"))
+        raise NothingToCompact(texts.not_compacted("the agent is waiting for /approve or /deny"))
     return ""

@@ -40,15 +40,15 @@ BUSY_MODE_COMMANDS = tuple(
     for mode, (line, example) in _BUSY_MODES.items()
 )
 _UNDECIDED = {
-    Decision.NOTHING: "There is nothing to approve.",
-    Decision.WITHDRAWN: "That question was withdrawn when another message came. Nothing was approved.",
+    Decision.NOTHING: "There is nothing to approve or deny.",
+    Decision.WITHDRAWN: "That question was withdrawn when another message arrived. Nothing was approved.",
     Decision.OTHER: "The question has changed. Read it and answer again.",
 }
 
 
 @commands.add(
     "stop",
-    "Stop the current answer. /stop all also drops the messages that wait",
+    "Stop the current answer. /stop all also drops the queued messages",
     "/stop all",
     Arg(name="scope", choices=("all",)),
     urgent=True,
@@ -128,7 +128,7 @@ def _describe_activity(seen: Status, zone: tzinfo) -> str:
     if seen.waits_for_client:
         return "waiting for a tool that the client runs"
     since = seen.running_since
-    return f"at work since {since.astimezone(zone):%H:%M:%S %Z}" if since else "idle"
+    return f"working since {since.astimezone(zone):%H:%M:%S %Z}" if since else "idle"
 
 
 def _counts(counters: Counters) -> str:

@@ -29,7 +29,7 @@ def web_address(text: str) -> str:
 
 
 class ProgramAgentConfig(Section):
-    name: Literal["program"] = Field(default="program", description="A program that speaks lines of JSON.")
+    name: Literal["program"] = Field(default="program", description="A program that speaks JSON lines.")
     command: Annotated[
         tuple[str, ...], Field(min_length=1), Syntax("a list: the program, then its arguments", '["node", "agent.js"]')
     ] = Field(description="Run this program.")
@@ -48,7 +48,7 @@ class ProgramAgentConfig(Section):
 
 
 class HttpAgentConfig(Section):
-    name: Literal["http"] = Field(default="http", description="An address that accepts lines of JSON.")
+    name: Literal["http"] = Field(default="http", description="An address that accepts JSON lines.")
     url: Annotated[str, AfterValidator(web_address), Syntax("a web address", "https://agents.example.org/answer")] = (
         Field(repr=False, description="Post requests to this address.")
     )
@@ -60,7 +60,7 @@ class HttpAgentConfig(Section):
         default=timedelta(minutes=2),
         ge=timedelta(seconds=1),
         le=timedelta(days=1),
-        description="Fail when the agent is silent this long.",
+        description="Fail when the agent is silent for this long.",
     )
 
     def facts(self) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class ModelAgentConfig(Section):
         default=timedelta(minutes=2),
         ge=timedelta(seconds=1),
         le=timedelta(days=1),
-        description="Fail when the provider is silent this long.",
+        description="Fail when the provider is silent for this long.",
     )
     rounds: int = Field(
         default=40, ge=1, le=1_000, description="Allow at most this many rounds of tool calls per turn."

@@ -20,16 +20,16 @@ def _limit(name: str, description: str, **bounds: Any) -> Any:  # noqa: ANN401 -
 class LimitsConfig(Section):
     concurrent_turns: int = _limit("concurrent_turns", "Run at most this many turns at once.", ge=1, le=10_000)
     burst_window: Duration = _limit(
-        "burst_window", "Wait this long for further messages sent in one go.", ge=_NONE, le=_DAY
+        "burst_window", "Wait this long for more messages sent in a row.", ge=_NONE, le=_DAY
     )
     quiet_limit: Duration = _limit(
-        "quiet_limit", "Stop a turn when its agent is silent this long.", ge=_SECOND, le=_YEAR
+        "quiet_limit", "Stop a turn when its agent is silent for this long.", ge=_SECOND, le=_YEAR
     )
     turn_limit: Duration = _limit("turn_limit", "Stop a turn after this long.", ge=_SECOND, le=_YEAR)
-    attempts: int = _limit("attempts", "Start a turn at most this often, counting restarts.", ge=1, le=100)
+    attempts: int = _limit("attempts", "Start a turn at most this many times, including restarts.", ge=1, le=100)
     fresh_for: Forever = _limit("fresh_for", "Resume an interrupted turn only within this time.")
     agent_tries: int = _limit(
-        "agent_tries", "Ask an agent at most this often when its failures look temporary.", ge=1, le=100
+        "agent_tries", "Ask an agent at most this many times when its failures look temporary.", ge=1, le=100
     )
     drain_limit: Duration = _limit(
         "drain_limit", "Let running turns finish for this long when the gateway stops.", ge=_NONE, le=_DAY
@@ -53,14 +53,14 @@ class LimitsConfig(Section):
         "send_patience", "Give up on a message after retrying for this long.", ge=_SECOND, le=_YEAR
     )
     repeat_after: Duration = _limit(
-        "repeat_after", "Repeat a send that may have arrived after this long, with a mark.", ge=_NONE, le=_DAY
+        "repeat_after", "After this long, repeat a send that may have arrived, with a mark.", ge=_NONE, le=_DAY
     )
     file_size: int = _limit("file_size", "Accept files up to this many bytes.", ge=0, le=1_000_000_000)
     files_per_message: int = _limit("files_per_message", "Accept at most this many files per message.", ge=0, le=1_000)
     fetch_limit: Duration = _limit("fetch_limit", "Stop fetching a file after this long.", ge=_SECOND, le=_DAY)
     fetch_patience: Duration = _limit(
         "fetch_patience",
-        "Let a message wait this long for files that its platform does not deliver.",
+        "Let a message wait this long for files that its platform has not delivered.",
         ge=_NONE,
         le=_DAY,
     )

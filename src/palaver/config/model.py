@@ -101,7 +101,7 @@ class ChatConfig(Section):
     timezone: Zone = Field(default=ZoneInfo("UTC"), description="The time zone for daily resets and displayed times.")
     busy: BusyMode = Field(default=BusyMode.QUEUE, description="What to do with messages that arrive during a turn.")
     questions: QuestionMode = Field(
-        default=QuestionMode.WITHDRAW, description="What a message does while the agent waits for an approval."
+        default=QuestionMode.WITHDRAW, description="What a message does while the agent is waiting for approval."
     )
     reset: ResetConfig = Field(default=ResetConfig(), description="When conversations reset.")
     reset_notices: bool = Field(default=True, description="Whether to tell a chat that its conversation was reset.")

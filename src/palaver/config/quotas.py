@@ -41,10 +41,10 @@ class MeasureConfig(Section):
 
 
 class CapsConfig(MeasureConfig):
-    owner: MeasureConfig = Field(default=MeasureConfig(), description="Differences for owners.")
-    admin: MeasureConfig = Field(default=MeasureConfig(), description="Differences for admins.")
-    member: MeasureConfig = Field(default=MeasureConfig(), description="Differences for members.")
-    guest: MeasureConfig = Field(default=MeasureConfig(), description="Differences for guests.")
+    owner: MeasureConfig = Field(default=MeasureConfig(), description="Overrides for owners.")
+    admin: MeasureConfig = Field(default=MeasureConfig(), description="Overrides for admins.")
+    member: MeasureConfig = Field(default=MeasureConfig(), description="Overrides for members.")
+    guest: MeasureConfig = Field(default=MeasureConfig(), description="Overrides for guests.")
 
     def rules(self) -> QuotaRules:
         usual = self.caps({})

@@ -44,7 +44,7 @@ def parse(file: Path, text: str, environ: Mapping[str, str] | None) -> ParseResu
         node = empty
     if not isinstance(node.value, dict):
         parser.add_mistake(
-            (), node.position.line or 1, "A configuration is fields with values, not", node.kind, _PLAIN_YAML
+            (), node.position.line or 1, "A configuration consists of fields with values, not", node.kind, _PLAIN_YAML
         )
         node = empty
     return ParseResult(node=node, mistakes=parser.mistakes)
@@ -147,7 +147,7 @@ class _Parser:
 
     def _node(self, event: Any, events: Iterator[Any], path: FieldPath, line: int) -> Node:  # noqa: ANN401
         if len(path) > _MAX_DEPTH:
-            raise _NotPlainYaml(line, "something nested too deep")
+            raise _NotPlainYaml(line, "something nested too deeply")
         position = self.position(line)
         if isinstance(event, yaml.MappingStartEvent):
             return Node(position=position, value=self._fields(events, path))
@@ -169,13 +169,13 @@ class _Parser:
         while not isinstance(key := next(events), yaml.MappingEndEvent):
             line = _line(key)
             if not isinstance(key, yaml.ScalarEvent):
-                raise _NotPlainYaml(line, "a name that is no text")
+                raise _NotPlainYaml(line, "a name that is not text")
             name: str = key.value
             inner = (*path, name)
             node = self._node(next(events), events, inner, line)
             if name in fields:
                 self.add_mistake(
-                    inner, line, f"is set twice, first in line {fields[name].position.line}.", name, "it once"
+                    inner, line, f"is set twice, first on line {fields[name].position.line}.", name, "it once"
                 )
             elif not name:
                 self.add_mistake(path, line, "has a field with an empty name.", "", "any text")

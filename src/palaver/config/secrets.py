@@ -82,7 +82,7 @@ def read_secret(place: Path) -> str:
     """Return the secret in a file; raise BadArgument if it cannot be read."""
     found = _read(place)
     if isinstance(found, str):
-        allowed = "a file that you can read with only the secret in it"
+        allowed = "a file that you can read and that contains only the secret"
         raise BadArgument(
             f"Cannot read a secret from {place}: it {found}.", found=found, allowed=allowed, example="~/.secrets/token"
         )
@@ -122,7 +122,7 @@ def _read(place: Path) -> bytes | str:
     """Return the content of a file, or what is wrong with it."""
     try:
         if not place.is_file():
-            return f"is {'no file' if place.exists() else 'not there'}"
+            return f"is {'not a file' if place.exists() else 'missing'}"
         with place.open("rb") as stream:
             content = stream.read(_MAX_SECRET_BYTES + 1)
     except (OSError, ValueError) as error:
@@ -138,6 +138,6 @@ def _permission_warning(place: Path) -> list[str]:
 
 
 def _mistake(node: Node, path: FieldPath, option: str, found: str) -> Mistake:
-    allowed = f"a file that you can read with only the {option} in it, instead of {option}"
+    allowed = f"a file that you can read and that contains only the {option}, instead of {option}"
     example = f"{path[-1]}: ~/.secrets/{path[1]}"
     return mistake_at(node, path, "{field} cannot be", found=found, allowed=allowed, example=example)

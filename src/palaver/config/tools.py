@@ -51,7 +51,7 @@ Headers = Annotated[
     Mapping[str, SecretStr],
     Syntax("a section of headers and values", "{Authorization: 'Bearer ${AGENT_TOKEN}'}"),
 ]
-Words = Annotated[tuple[str, ...], Syntax("a list of texts", '["serve"]')]
+Words = Annotated[tuple[str, ...], Syntax("a list of strings", '["serve"]')]
 Leaves = Annotated[
     Mapping[Annotated[str, AfterValidator(_pattern)], ApprovalMode],
     Syntax(f"a section of tools, * standing for anything, each with one of {', '.join(ApprovalMode)}", "{search: ask}"),
@@ -117,7 +117,7 @@ class ToolsConfig(Section):
                     BadArgument(
                         "a server cannot be called",
                         found=name,
-                        allowed="up to 20 small letters, digits and hyphens",
+                        allowed="up to 20 lowercase letters, digits and hyphens",
                         example="notes",
                     )
                 )

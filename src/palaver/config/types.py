@@ -170,7 +170,7 @@ Forever = Annotated[
     Annotated[timedelta, Field(ge=timedelta(seconds=1))] | None,
     _text(_duration_or_forever),
     PlainSerializer(_forever_text),
-    Syntax(f"{_A_TIME.allowed}, from 1s on, or {_FOREVER}", _FOREVER),
+    Syntax(f"{_A_TIME.allowed}, from 1s up, or {_FOREVER}", _FOREVER),
 ]
 Port = Annotated[
     Annotated[int, Field(ge=1, le=65535)] | None,
@@ -182,7 +182,7 @@ Tokens = Annotated[
     Annotated[int, Field(ge=0, le=10**15)] | None,
     _text(_or_off),
     PlainSerializer(_off_text),
-    Syntax(f"a whole number, from 0 on, or {_OFF}", "200000"),
+    Syntax(f"a whole number, from 0 up, or {_OFF}", "200000"),
 ]
 Money = Annotated[
     int | None, _text(_money), PlainSerializer(_money_text), Syntax(f"an amount of money, or {_OFF}", "2.50")

@@ -247,7 +247,7 @@ def _range(metadata: Sequence[object]) -> str:
     high = next((part.le for part in metadata if isinstance(part, Le)), None)
     if low is None:
         return ""
-    return f", from {format_value(low)} " + ("on" if high is None else f"to {format_value(high)}")
+    return f", from {format_value(low)} " + ("up" if high is None else f"to {format_value(high)}")
 
 
 def format_value(value: object) -> str:

@@ -97,7 +97,7 @@ class WebConfig(Section):
         if self.enabled and not ipaddress.ip_address(self.host).is_loopback and self.public_url is None:
             raise as_pydantic_error(
                 BadArgument(
-                    "an address that others reach needs a public_url, not",
+                    "an address that others can reach needs a public_url:",
                     found=self.host,
                     allowed="127.0.0.1 or ::1, or a public_url beside it",
                     example=f"{{host: {self.host}, public_url: {_PUBLIC}}}",

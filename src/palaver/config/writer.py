@@ -81,7 +81,7 @@ def _unwritable(found: str) -> BadArgument:
     return BadArgument(
         "Palaver cannot edit a file written",
         found=found,
-        allowed="a field in each line",
+        allowed="one field per line",
         example="busy: queue",
     )
 

@@ -122,7 +122,7 @@ async def _refuse_transaction_pooler(url: str) -> None:
         first.terminate()
     if ours != {process} or other == process:
         raise StoreError(
-            "a connection pooler in transaction mode stands before PostgreSQL, but Palaver needs its own connections:"
+            "PostgreSQL is behind a connection pooler in transaction mode, but Palaver needs its own connections:"
             " connect to PostgreSQL itself, or set pool_mode = session in the pooler"
         )
 
@@ -338,7 +338,7 @@ async def _commit(connection: Connection, topics: Iterable[str]) -> None:
     try:
         await connection.execute("".join(map(_notify, topics)) + "COMMIT;")
     except _LOST as error:
-        raise StoreUnavailable("PostgreSQL was lost during a commit: it is not known whether it happened") from error
+        raise StoreUnavailable("PostgreSQL was lost during a commit, which may or may not have happened") from error
 
 
 def _notify(topic: str) -> str:

@@ -93,7 +93,7 @@ def fail_statement(steps: Statements[T], error: Exception) -> NoReturn:
         pass
     else:
         steps.close()
-    raise StoreError("a transaction went on after one of its statements had failed") from error
+    raise StoreError("a transaction continued after one of its statements had failed") from error
 
 
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"

@@ -49,7 +49,7 @@ class Attachments:
             except _TryLater:
                 return self.ctx.clock.now() + RETRY_AFTER
             skipped = [
-                _fail(file, f"only {self._max_files} are taken") for file in received.inbound.files[self._max_files :]
+                _fail(file, f"only {self._max_files} are allowed") for file in received.inbound.files[self._max_files :]
             ]
             await retry_until_stored(self.ctx.store, self.ctx.store.attachments.set_files(received, [*files, *skipped]))
             self.ctx.download_failing_since.pop(received.number, None)
@@ -66,7 +66,7 @@ class Attachments:
         source, limit = received.inbound.source, self.ctx.options.file_size
         adapter = self.ctx.replies.adapter_for(source.platform, source.account)
         if not supports(adapter, Downloading):
-            return _fail(file, "files are not taken here")
+            return _fail(file, "files are not accepted here")
         if (file.size or 0) > limit:
             return _fail(file, f"it is larger than {format_size(limit)}")
         try:
@@ -80,7 +80,7 @@ class Attachments:
             log_error(
                 log, "a file could not be downloaded", error, {"action": "files.rejected", "inbox": received.number}
             )
-        return _fail(file, "the platform did not give it")
+        return _fail(file, "the platform did not deliver it")
 
     def _may_retry(self, received: Received, error: Exception) -> bool:
         """Count from the first failed try: before that, the message may have waited for other things."""
@@ -93,7 +93,7 @@ class Attachments:
     async def _store(self, file: Attachment, chunks: AsyncIterator[bytes]) -> Attachment:
         limit = self.ctx.options.file_size
         if self.ctx.blob_store is None:
-            return _fail(file, "files are not kept here")
+            return _fail(file, "files are not stored here")
         try:
             kept = await self.ctx.blob_store.keep(chunks, limit)
         except TooLarge:
@@ -102,7 +102,7 @@ class Attachments:
             raise
         except OSError as error:
             log_error(log, "a file could not be stored", error, {"action": "files.not_stored"})
-            return _fail(file, "it could not be kept")
+            return _fail(file, "it could not be stored")
         return file._replace(
             sha256=kept.sha256, size=kept.size, media_type=detect_media_type(kept.head, file.media_type), problem=""
         )

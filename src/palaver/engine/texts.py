@@ -16,7 +16,7 @@ OVERFLOW = (
     "This conversation is too long to answer, and summarising it failed. "
     "/new starts a fresh one; /back returns to this one."
 )
-RATE_LIMITED = "The model gets too many requests at the moment. Please try again in a few minutes."
+RATE_LIMITED = "The model is getting too many requests right now. Please try again in a few minutes."
 REJECTED = (
     "The model does not accept this message, so trying it again will not help. Change it, or leave out its files."
 )
@@ -27,7 +27,7 @@ GIVEN_UP = (
 STALE = "I could not answer your last message: the gateway was away for too long. Please send it again."
 MAY_BE_DUPLICATE = "(may be a duplicate)"
 ASKED_FIRST = "Your message is queued. Answer the open question with /approve or /deny first, or drop it with /stop."
-WITHDRAWN = "My question is withdrawn and nothing was approved. I am answering your message now."
+WITHDRAWN = "I withdrew my question, and nothing was approved. I am answering your message now."
 WITHDRAWN_NOTE = "the user sent another message instead of answering your question; nothing was approved"
 STOPPED_NOTE = "the user stopped your last answer; what you had said by then is above"
 FAILED_NOTE = "your last answer failed; the user was asked to try again"
@@ -59,7 +59,7 @@ def cut_off_note(attempt: int) -> str:
 
 BUSY_NOTICES = {
     BusyMode.QUEUE: "Still answering. Your message is queued.",
-    BusyMode.COLLECT: "Still answering. I will answer what you write until then together.",
+    BusyMode.COLLECT: "Still answering. I will answer everything you send until then together.",
     BusyMode.INTERRUPT: "Stopping to read your message.",
     BusyMode.STEER: (
         "Still answering. Your message joins this answer if it has another step; otherwise it comes next."
@@ -78,8 +78,8 @@ def not_compacted(why: str) -> str:
 
 def not_compacted_alone(why: str) -> str:
     return (
-        f"This conversation gets too long for the model, and summarising it failed: {why}. I will try again later. "
-        "/compress tries now; /new starts fresh."
+        f"This conversation is getting too long for the model, and summarising it failed: {why}. I will retry later. "
+        "/compress tries again now; /new starts fresh."
     )
 
 
@@ -109,7 +109,7 @@ def unclear_notice(message: str) -> str:
 _MEASURES = {
     QuotaKind.PERSON_DAY: "your daily limit",
     QuotaKind.PERSON_MONTH: "your monthly limit",
-    QuotaKind.SESSION: "the limit of one conversation",
+    QuotaKind.SESSION: "the limit for one conversation",
     QuotaKind.DAY: "the daily limit for everybody together",
 }
 
@@ -153,8 +153,8 @@ def _again(reached: QuotaReached, zone: ZoneInfo) -> str:
 def pairing_code(code: str) -> str:
     return (
         f"I do not know you yet. Your code is {code}. Give it to the owner of this gateway, who approves you with "
-        f"palaver pair approve {code}\nIt is valid for one hour, and only your newest code counts. "
-        "What you write until then waits."
+        f"palaver pair approve {code}\nIt is valid for one hour, and only your newest code works. "
+        "I will keep what you write until then."
     )
 
 
@@ -169,13 +169,13 @@ def refusal(error: PalaverError) -> str:
 RECALLED = "This conversation was moved back to where it came from."
 RETURNED = "The conversation you handed off is back. If another one is open here by now, /resume lists it."
 PARTED = (
-    "This chat is no longer attached, because that conversation was left for another. You have your own here again."
+    "This chat is no longer attached: the other chat switched to another conversation. You have your own here again."
 )
 
 
 def attach_question(name: str, *, place_is_shared: bool) -> str:
     """Ask before a conversation is opened to everybody in a chat."""
-    people = "takes part and can read all of it" if place_is_shared else "reads along"
+    people = "takes part and can read all of it" if place_is_shared else "can read it"
     return (
         f"If you attach this chat to {name}, everybody here {people}. Nothing has changed yet. To confirm, add --yes."
     )
@@ -183,8 +183,8 @@ def attach_question(name: str, *, place_is_shared: bool) -> str:
 
 def attached(name: str, *, reads_along: bool, has_others: bool) -> str:
     others = " Others take part and can read what you write here." if has_others else ""
-    readers = " Everybody here reads along." if reads_along else ""
-    return f"This chat now continues {name}.{others}{readers} /detach ends this."
+    readers = " Everybody here can read it." if reads_along else ""
+    return f"This chat now continues {name}.{others}{readers} /detach leaves it."
 
 
 def handing_off(platform: str, *, reads_along: bool) -> str:

@@ -97,7 +97,7 @@ def price_warnings(config: Config) -> list[str]:
             agent = build_agent(choice)
             models |= dict.fromkeys(agent.unpriced_models() if isinstance(agent, Priced) else ())
     return [
-        f"The price of {model} is unknown, so the limits on cost in caps stop after its first answer. "
+        f"The price of {model} is unknown, so the cost limits in caps are reached after its first answer. "
         "Add its price to the file named in prices, or limit tokens instead."
         for model in models
     ]

@@ -24,7 +24,7 @@ def open_meter(port: int | None, *, web: bool = False) -> Generator[Meter]:
         raise BadArgument(
             "Metrics need prometheus-client:",
             found="not installed",
-            allowed="pip install 'palaver[metrics]', or no port for metrics",
+            allowed="pip install 'palaver[metrics]', or no metrics port",
             example="pip install 'palaver[metrics]'",
         ) from error
     meter = PrometheusMeter()

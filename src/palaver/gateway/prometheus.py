@@ -84,7 +84,7 @@ def serve_metrics(meter: PrometheusMeter, port: int) -> Generator[int]:
         server, thread = start_http_server(port, addr="127.0.0.1", registry=meter.registry)
     except OSError as error:
         raise BadArgument(
-            "The metrics cannot be served on port", found=str(port), allowed="a port nobody uses", example="9464"
+            "The metrics cannot be served on port", found=str(port), allowed="a free port", example="9464"
         ) from error
     try:
         yield server.server_port

@@ -69,7 +69,7 @@ class TerminalService:
                 if outcome := await self._store.read(message_status.final_outcome(source)):
                     return Settled(id=source.message_id or "", refused=outcome.refused, failed=outcome.failed)
             if self._store.refused_for(since) > WRITE_REFUSAL_SECONDS:
-                raise StoreUnavailable("the store has not let the gateway write for a while, perhaps its disk is full")
+                raise StoreUnavailable("the store has refused writes for a while; its disk may be full")
             with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await changed.wait()

@@ -180,7 +180,7 @@ def decide_access(
         best = max(matching, key=lambda grant: grant.role)
         return Access(
             verdict=Verdict.ALLOW,
-            reason=f"a grant to this {best.basis.value} gives the role {best.role.text}",
+            reason=f"a grant to this {best.basis.value} gives the {best.role.text} role",
             role=best.role,
             grant=best,
         )
@@ -189,7 +189,7 @@ def decide_access(
 
 def _decide_stranger(source: Source, trust: Trust, *, pairing: bool) -> Access:
     if trust.is_bot:
-        return _refuse("the sender is a bot and no grant names bots")
+        return _refuse("the sender is a bot and no grant covers bots")
     if source.chat_kind != DM:
         return _refuse("no grant matches, and strangers in groups get no answer")
     if source.participant is None:

@@ -67,7 +67,7 @@ class Command:
     def __post_init__(self) -> None:
         for name in (self.name, *self.aliases):
             if not _NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is not a command name: use small letters, digits, - and _")
+                raise ValueError(f"{name!r} is not a command name: use lowercase letters, digits, - and _")
 
     @property
     def confirms(self) -> bool:
@@ -240,7 +240,7 @@ def _check(command: Command, arg: Arg, value: str) -> None:
         if arg.required:
             raise _bad(command, f"needs <{arg.name}>.", "")
     elif not value and arg.kind is ArgKind.OPTION:
-        raise _bad(command, f"needs a word after --{arg.name}.", "")
+        raise _bad(command, f"needs a value after --{arg.name}.", "")
     elif arg.kind in _NUMBERS and not (value.isascii() and value.isdigit()):
         raise _bad(command, f"needs a whole number for {arg.name}, not", value)
     elif arg.choices and value not in arg.choices:

@@ -193,11 +193,11 @@ class KeyExplanation(NamedTuple):
 
 
 _RULES = {
-    "profile": "each profile is its own name space",
+    "profile": "each profile is its own namespace",
     "platform": "platforms never share a chat",
     "kind": "the kind of chat, as the platform reports it",
     "chat": "chats never share a conversation",
-    "scope": "a chat id is only unique inside its server or workspace",
+    "scope": "a chat id is only unique within its server or workspace",
     "thread": "each thread is its own conversation",
     "account": "each bot account has its own conversations",
 }

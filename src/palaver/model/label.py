@@ -84,7 +84,7 @@ def gap_marker(seconds: float) -> str:
     for unit, size in (("year", 31_536_000), ("month", 2_592_000), ("day", 86_400), ("hour", 3_600)):
         if count := int(seconds // size):
             return marker(f"{count} {unit}{'s' if count > 1 else ''} later")
-    return marker("some minutes later")
+    return marker("minutes later")
 
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")

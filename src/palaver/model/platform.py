@@ -65,7 +65,7 @@ class Platform:
             raise BadArgument(
                 "A platform cannot be named {found}",
                 found=self.name,
-                allowed=f"lower-case letters, digits and _, but not {', '.join(sorted(RESERVED_NAMES))}",
+                allowed=f"lowercase letters, digits and _, but not {', '.join(sorted(RESERVED_NAMES))}",
                 example="telegram",
             )
 

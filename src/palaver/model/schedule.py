@@ -185,7 +185,7 @@ def _parse(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
 def _length(text: str) -> timedelta:
     match = _LENGTH.fullmatch(text)
     if match is None:
-        raise _malformed("{found} is not a length of time", text)
+        raise _malformed("{found} is not a duration", text)
     try:
         length = timedelta(**{unit: int(count) for unit, count in match.groupdict(default="0").items()})
     except OverflowError:
@@ -205,7 +205,7 @@ def _check_length(length: timedelta, found: str) -> None:
     if length > _TEN_YEARS:
         raise _malformed("{found} is longer than 3650d", found)
     if length < _SECOND or length % _SECOND:
-        raise _malformed("{found} is not 1s or more in whole seconds", found)
+        raise _malformed("{found} is not 1s or more, in whole seconds", found)
 
 
 def _counts(length: timedelta) -> list[tuple[str, int]]:

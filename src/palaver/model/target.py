@@ -79,7 +79,7 @@ def _parse(word: str, platforms: Mapping[str, Platform]) -> Target:
     if not colon and name in _WORDS:
         return _WORDS[name]
     if name not in platforms:
-        allowed = f"{_FORMS}, with a platform of {', '.join(sorted(platforms))}"
+        allowed = f"{_FORMS}, where the platform is one of {', '.join(sorted(platforms))}"
         raise BadArgument("Unknown target", found=word, allowed=allowed, example=_EXAMPLE)
     return _place(word, platforms[name], place) if colon else Home(name)
 

@@ -121,7 +121,7 @@ class ToolUse:
         """Return a required text argument. Raises ToolFailed if it is missing."""
         argument = self.arguments.get(name)
         if not isinstance(argument, str) or not argument.strip():
-            raise ToolFailed(f"The argument {name} must be a non-empty text.")
+            raise ToolFailed(f"The argument {name} must be non-empty text.")
         return argument
 
 

@@ -109,7 +109,7 @@ def _not_opened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
     if is_transient(error):
         return StoreUnavailable(problem)
     return StoreError(
-        f"{problem}. Use a file of Palaver's, or a new one where you can write, for example sqlite:///palaver.db"
+        f"{problem}. Use a Palaver database, or a new file where you can write, for example sqlite:///palaver.db"
     )
 
 
@@ -123,7 +123,7 @@ def _refuse_foreign_file(path: Path) -> None:
     finally:
         db.close()
     if tables and "meta" not in tables:
-        raise StoreError(f"{path} is a database of another program: choose another file")
+        raise StoreError(f"{path} is another program's database: choose another file")
 
 
 def _refuse_read_only(path: Path) -> None:
@@ -133,7 +133,7 @@ def _refuse_read_only(path: Path) -> None:
         if not is_writable(each):
             kind = "folder" if each.is_dir() else "file"
             raise StoreError(
-                f"the {kind} {each} may only be read, but a gateway writes its database there: allow it, "
+                f"the {kind} {each} is read-only, but a gateway writes its database there: make it writable, "
                 "or use another data directory"
             )
 

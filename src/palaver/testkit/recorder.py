@@ -76,7 +76,7 @@ class Recorder:
             return
         if self.failures:
             self.failures -= 1
-            raise StoreUnavailable("The recorder was told to fail.")
+            raise StoreUnavailable("The recorder is set to fail.")
         await self.writes.wait()
         self.received.append(inbound)
         self.trusts.append(trust)

@@ -227,7 +227,7 @@ class McpServer:
         except TimeoutError as error:
             if not await _responds(client):
                 raise self._failed(error) from error
-            raise ToolFailed(f"The server {self.name} took too long. Its effect is unknown.") from error
+            raise ToolFailed(f"The server {self.name} took too long. The effect of the call is unknown.") from error
         except _CONNECTION_ERRORS as error:
             raise self._failed(error) from error
         except ValueError as error:

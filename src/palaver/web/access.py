@@ -16,7 +16,7 @@ async def approve_stranger(request: WebRequest, text: str, role: AccessRole) -> 
     stranger = await request.write(lambda who: approve(code, role, request.now, by=who.name, notice=texts.PAIRED))
     if stranger is None:
         allowed = "the code a stranger got within the last hour"
-        raise BadArgument("Nobody is waiting with the code", found=text, allowed=allowed, example="K7QM3XPR")
+        raise BadArgument("Nobody is asking for access with the code", found=text, allowed=allowed, example="K7QM3XPR")
     return stranger
 
 

@@ -150,7 +150,7 @@ class AuthMiddleware:
             receive = replay_body(body, receive)
         if token is not None and hmac.compare_digest(token.encode(), caller.csrf.encode()):
             return receive, None
-        return receive, text_response(scope["path"], 403, "This form is too old. Reload the page.")
+        return receive, text_response(scope["path"], 403, "This form has expired. Reload the page.")
 
 
 def _login_required(scope: Scope, headers: Headers) -> Response:

@@ -52,7 +52,7 @@ class MessageService:
         if source.platform != _PLATFORM or source.user_id is None:
             raise HTTPException(
                 403,
-                f"This token reads for {identity} and cannot send. Use a token of the owner, or one made with"
+                f"This token reads for {identity} and cannot send. Use a token of the owner's, or one made with"
                 " --as api:NAME, for example: palaver web tokens create robot --as api:robot",
             )
         return source.user_id

@@ -78,7 +78,7 @@ async def _announce(
 async def _login_hint(services: Services, *, is_logged: bool) -> str:
     url, now = services.address.url, services.clock.now()
     if is_logged and await has_any_key(services.store, now):
-        return f"The web interface is at {url}. Run `palaver web link` to log in a browser."
+        return f"The web interface is at {url}. Run `palaver web link` to log in from a browser."
     link = await issue_link(services.store, url, now)
     return f"Open {link} in a browser. The link works once, within an hour."
 

@@ -74,7 +74,7 @@ def _check_identity(identity: str | None) -> None:
     """Refuse an empty name: None means the owner, and nothing else can."""
     if identity is not None and not all(identity.partition(":")):
         raise BadArgument(
-            "A key cannot be for", found=identity, allowed="a platform and a user id", example="telegram:7"
+            "A login or token cannot be for", found=identity, allowed="a platform and a user id", example="telegram:7"
         )
 
 

@@ -56,7 +56,7 @@ class Costs:
             raise InvalidInput(
                 "The price file cannot be read ({found})",
                 found=type(error).__name__,
-                allowed="models, each with input, output and optionally cached_input for a million tokens",
+                allowed="models, each with input, output and optionally cached_input per million tokens",
                 example='"openai:gpt-5-mini": {input: 0.25, output: 2}',
             ) from error
 

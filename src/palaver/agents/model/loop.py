@@ -136,7 +136,7 @@ class ModelCall:
 
 NOT_APPROVED = "A person did not approve this."
 _MALFORMED = "The arguments are not a JSON object, so the tool did not run. Call it again with a JSON object."
-_TOO_MANY_ROUNDS = Failure(kind=FailureKind.FATAL, detail="the model kept calling tools without an answer")
+_TOO_MANY_ROUNDS = Failure(kind=FailureKind.FATAL, detail="the model kept calling tools without answering")
 _EMPTY = Failure(kind=FailureKind.TRANSIENT, detail="the model gave an empty answer")
 _NO_ANSWER = Failure(kind=FailureKind.FATAL, detail="the model gave no answer: it was cut short or filtered")
 

@@ -224,11 +224,13 @@ class CommandDispatcher:
         """
         invocation = parse_command(text, self._commands.table)
         if invocation is None:
-            raise UnknownCommand("This is no command:", found=text, allowed="/help lists them", example="/undo")
+            raise UnknownCommand(
+                "This is not a command:", found=text, allowed="a command that /help lists", example="/undo"
+            )
         if not invocation.command.remote:
             name = f"/{invocation.command.name}"
-            allowed = "here, what is about the conversation itself, such as /undo, /retry, /branch, /model and /stop"
-            raise BadArgument("Only in the chat itself can be said", found=name, allowed=allowed, example="/undo")
+            allowed = "commands about the conversation itself, such as /undo, /retry, /branch, /model and /stop"
+            raise BadArgument("{found} works only in the chat itself", found=name, allowed=allowed, example="/undo")
         while True:
             with suppress(commands.Outdated):
                 return await self._run_outside_chat(invocation, text, session, principal)

@@ -287,7 +287,7 @@ class AgentRun:
                 if event.call.id not in self._open_calls:
                     await self._handle(ToolCalled(calls=(event.call,)))
                 elif event.call != self._open_calls[event.call.id]:
-                    return Failure(kind=FailureKind.FATAL, detail="the agent asked about another call than it had made")
+                    return Failure(kind=FailureKind.FATAL, detail="the agent asked about a different call than it made")
             if isinstance(event, Outcome):
                 return event
             await self._handle(event)

@@ -141,7 +141,7 @@ class TurnCompletion:
     async def _fail_interrupted(
         self, turn: Turn, notices: Sequence[Outbound], events: Sequence[GatewayEvent], *, suspends: bool
     ) -> None:
-        now, error = self.ctx.clock.now(), "cut off, and not taken up again"
+        now, error = self.ctx.clock.now(), "interrupted and not resumed"
         notes, ends = ([], EndReason.SUSPENDED) if suspends else ([self.note(texts.STALE_NOTE)], None)
         settle = self.ctx.store.turns.settle(turn, notes, notices, now, error=error, ends=ends)
         await self.end(turn, with_events(settle, self.ctx.subscriptions, events), TurnState.FAILED)

@@ -102,7 +102,7 @@ class StopReason(StrEnum):
 
     ASKED = "somebody asked for it"
     NEWER = "a newer message takes its place"
-    DRAIN = "the gateway shuts down"
+    DRAIN = "the gateway is shutting down"
     LOST = "another worker has taken it over"
 
 
@@ -197,7 +197,7 @@ class RunningTurn:
             return
         extra = {"action": "agent.unresponsive", "turn": self.turn.number}
         task.cancel()
-        task.add_done_callback(partial(log_task_error, log, "the agent failed while it was stopped", extra))
+        task.add_done_callback(partial(log_task_error, log, "the agent failed while being stopped", extra))
         await asyncio.wait({task}, timeout=CANCEL_TIMEOUT_SECONDS)
         if not task.done():
             meter.count("agents_left")

@@ -155,19 +155,19 @@ class _Toolbox:
 
     async def _check_and_run(self, call: ToolCall) -> str:
         if call.name in self.offered:
-            raise ToolFailed("The client has to run this tool itself, and has not.")
+            raise ToolFailed("The client has to run this tool itself, and has not done so.")
         if call.name not in self.found:
             raise ToolFailed(f"There is no tool called {call.name[:100]}. Available tools: {', '.join(self.found)}.")
         use = self._tool_use(call)
         if use is None:
             raise ToolFailed("The arguments must be one JSON object.")
         if self._approval_mode(call) is ApprovalMode.NEVER:
-            raise ToolFailed("Not everybody in this conversation may use this tool.")
+            raise ToolFailed("Not everybody in this conversation can use this tool.")
         question = None if call.id in self.approved else await self._full_question(call)
         if question and len(question) > MAX_QUESTION_LENGTH:
             raise ToolFailed(
                 "Shorten the arguments or split the call: a person has to approve it, and its question has"
-                f" {len(question)} characters of at most {MAX_QUESTION_LENGTH}."
+                f" {len(question)} characters; at most {MAX_QUESTION_LENGTH} are allowed."
             )
         if question:
             raise ToolFailed("A person has to approve this call first.")

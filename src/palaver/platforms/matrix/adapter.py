@@ -132,7 +132,7 @@ class MatrixAdapter:
         except PlatformRefused as refused:
             was_in, self._login, self._refused = login or self._login, None, self._sealed
             if was_in and self._options.password:
-                raise PlatformDown("The homeserver has ended our login.") from refused
+                raise PlatformDown("The homeserver has logged us out.") from refused
             raise
 
     @asynccontextmanager

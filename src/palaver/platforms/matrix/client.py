@@ -198,9 +198,9 @@ def check_extra(options: Options) -> None:
     """Raise BadArgument if keys are configured and encryption is not installed."""
     if options.keys and not ENCRYPTION_ENABLED:
         raise BadArgument(
-            "The option keys needs the extra matrix-encryption.",
+            "The keys option needs the matrix-encryption extra.",
             found="matrix-nio without encryption",
-            allowed="the extra matrix-encryption, or no option keys",
+            allowed="the matrix-encryption extra, or no keys option",
             example="pip install 'palaver[matrix-encryption]'",
             fix="Install it: pip install 'palaver[matrix-encryption]'",
         )
@@ -214,7 +214,7 @@ async def open_client(account: str, options: Options, login: Login | None = None
     except OSError as error:
         raise PlatformRefused(
             f"The folder {options.keys} for keys cannot be written: {error.strerror}. Let the gateway write there, or"
-            " change the option keys."
+            " change the keys option."
         ) from error
     try:
         with request_errors(), _key_errors(options):
@@ -298,4 +298,4 @@ def _login_error(answer: ErrorResponse, options: Options, means: str) -> Platfor
             " Log in with another client to check the account, and configure a new one."
             + (f" {EXPIRY_HINT}" if options.access_token else "")
         )
-    return common_error(answer) or PlatformDown(f"The login at {options.homeserver} failed: {code}")
+    return common_error(answer) or PlatformDown(f"The login to {options.homeserver} failed: {code}")

@@ -92,7 +92,7 @@ def request_errors() -> Generator[None]:
         yield
     except (aiohttp.ClientError, TimeoutError) as error:
         raise PlatformDown(
-            "The homeserver does not respond. If that lasts, check the option homeserver and the network."
+            "The homeserver does not respond. If that lasts, check the homeserver option and the network."
         ) from error
 
 

@@ -34,7 +34,7 @@ async def download(client: Client, handle: str) -> AsyncIterator[bytes]:
         keyed = msgspec.json.decode(handle, type=EncryptedFile)
         decryptor = _Decryptor(keyed)
     except (msgspec.DecodeError, KeyError, ValueError) as error:
-        raise SendRefused("The message describes the file wrongly.") from error
+        raise SendRefused("The message describes the file incorrectly.") from error
     async for piece in _download(client, keyed.url):
         yield decryptor.decrypt(piece)
     decryptor.check()

@@ -36,8 +36,8 @@ GUIDE = SetupGuide(
         *([_KEYS] if ENCRYPTION_ENABLED else []),
     ],
     after=(
-        "Invite it into a room, or start a direct chat with it. By default it accepts invitations from its own "
-        "homeserver only; change that with the option invites."
+        "Invite it to a room, or start a direct chat with it. By default it accepts invitations from its own "
+        "homeserver only; change that with the invites option."
     ),
     owner_prompt="Your own Matrix id, for example @you:example.org?",
     owner_pattern=r"@[^:\s]+:\S+",

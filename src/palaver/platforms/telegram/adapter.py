@@ -168,7 +168,7 @@ class TelegramAdapter:
 
     def _check_webhook(self, found: WebhookInfo, url: str) -> None:
         if found.url != url:
-            raise PlatformDown("Somebody has set another webhook, or polls this bot.")
+            raise PlatformDown("Somebody has set another webhook, or is polling this bot.")
         if not found.last_error_date or self._clock.now() - found.last_error_date >= _RECENT_ERROR:
             return
         why = one_line(found.last_error_message or "", _MAX_REASON)

@@ -21,8 +21,7 @@ from palaver.protocols import (
 _WRONG_TOKEN = "Telegram does not know this token. Get the right one from @BotFather (/mybots, API Token)."  # noqa: S105
 _WRONG_ADDRESS = "There is no Bot API at this address. Correct api_url, or remove it to use Telegram's own."
 _TWO_READERS = (
-    "Another gateway or a webhook already reads the messages of this bot. Stop it, or make a second bot with "
-    "@BotFather."
+    "Another gateway or a webhook already receives this bot's messages. Stop it, or make a second bot with @BotFather."
 )
 # Nothing was sent before these errors.
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)

@@ -9,7 +9,7 @@ from telegram import MessageOriginHiddenUser as HiddenOrigin
 from palaver.protocols import Attachment, Label, format_size
 
 MAX_FETCHED_BYTES = 20_000_000
-TOO_LARGE_TO_FETCH = f"Telegram gives bots no files larger than {format_size(MAX_FETCHED_BYTES)}"
+TOO_LARGE_TO_FETCH = f"Telegram does not give bots files larger than {format_size(MAX_FETCHED_BYTES)}"
 # Default names and types.
 _MEDIA = {
     "animation": ("animation.mp4", "video/mp4"),

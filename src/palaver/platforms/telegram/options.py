@@ -64,7 +64,7 @@ class TelegramOptions(BaseModel):
     @classmethod
     def _check_secret(cls, secret: SecretStr | None) -> SecretStr | None:
         if secret and not _SECRET.fullmatch(secret.get_secret_value()):
-            raise ValueError("1 to 256 of A-Z a-z 0-9 _ -, like kitchen-door-42")
+            raise ValueError("1 to 256 characters from A-Z a-z 0-9 _ -, like kitchen-door-42")
         return secret
 
     @field_validator("public_url", "api_url")

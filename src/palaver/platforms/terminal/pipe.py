@@ -46,7 +46,7 @@ async def say_one(client: Client, message: str, errors: TextIO) -> bool:
         return True
     settled = await client.say(message)
     if settled.refused:
-        errors.write(f"palaver: not let in: {settled.refused}\n")
+        errors.write(f"palaver: refused: {settled.refused}\n")
     return not (settled.refused or settled.failed)
 
 

@@ -129,8 +129,8 @@ class WebAdapter(ApiAdapter):
     ) -> Source:
         """Accept a message; it is stored when this returns. The same message id is the same message."""
         if not 1 <= len(message) <= _MAX_ID_LENGTH or len(text) > MAX_TEXT_LENGTH:
-            allowed = f"at most {MAX_TEXT_LENGTH} characters, under an id of 1 to {_MAX_ID_LENGTH}"
-            found = f"{len(text)} characters, under an id of {len(message)}"
+            allowed = f"at most {MAX_TEXT_LENGTH} characters, with an id of 1 to {_MAX_ID_LENGTH}"
+            found = f"{len(text)} characters, with an id of {len(message)}"
             raise BadArgument("A message cannot have", found=found, allowed=allowed, example="hello")
         source = self.source(user, chat, message)
         labels = Labels(user=Label(name)) if name else Labels()
@@ -150,7 +150,7 @@ class WebAdapter(ApiAdapter):
     async def keep(self, name: str, media_type: str, chunks: AsyncIterator[bytes], limit: int) -> Attachment:
         """Store a file for the next message."""
         if self._shelf is None:
-            raise BadArgument("This gateway takes no files, not even", found=name, allowed="text", example="hello")
+            raise BadArgument("This gateway does not accept files:", found=name, allowed="text", example="hello")
         kept = await self._shelf.keep(chunks, limit)
         return Attachment(Label(name), media_type, kept.size, handle=kept.sha256)
 

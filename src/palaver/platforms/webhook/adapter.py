@@ -132,9 +132,9 @@ def _poster(options: WebhookOptions):  # noqa: ANN202 - its module needs an extr
         from palaver.platforms.webhook.send import Poster  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         raise BadArgument(
-            "Posting to a url needs the extra http.",
+            "Posting to a url needs the http extra.",
             found=str(error.name),
-            allowed="the extra http",
+            allowed="the http extra",
             example="pip install 'palaver[http]'",
             fix="Install it: pip install 'palaver[http]'",
         ) from error

@@ -57,7 +57,7 @@ class Template:
         """Parse `Build {{ build.status }}`. Raises ValueError for unbalanced braces."""
         pieces = _FIELD.split(text)
         if any("{{" in words or "}}" in words for words in pieces[::2]):
-            raise ValueError("fields like {{ build.status }}, with two braces on both sides")
+            raise ValueError("fields like {{ build.status }}, with two braces on each side")
         return cls(tuple(parse_path(piece) if index % 2 else piece for index, piece in enumerate(pieces)))
 
     def fill(

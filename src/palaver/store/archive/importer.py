@@ -31,7 +31,7 @@ from palaver.store.people.usage import add as add_usage
 from palaver.store.records import USAGE_COLUMNS, entries_of, file_digests, json_text, micros, placeholders, prepare
 
 _WORKER = "import"
-_OTHER_CONTENT = "a session with this id but other content exists here; use --as-copy to import it beside that"
+_OTHER_CONTENT = "a session with this id but different content exists here; use --as-copy to import it as a copy"
 
 
 class ImportOutcome(StrEnum):

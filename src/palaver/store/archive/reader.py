@@ -141,7 +141,7 @@ class _Reader:
 def _check_entry(entry: Entry, current: SessionRecord) -> None:
     session, last = current.session, current.entries[-1].seq if current.entries else 0
     if not last < entry.seq < session.next_seq:
-        raise ValueError(f"entry {entry.seq} does not follow {last} below {session.next_seq}")
+        raise ValueError(f"entry {entry.seq} does not come after {last} and before {session.next_seq}")
     if entry.turn is not None and not 0 < int(entry.turn) <= len(session.turns):
         raise ValueError(f"entry {entry.seq} belongs to turn {entry.turn}, which is missing")
     if int(entry.hidden_by or 0) > len(session.operations):
@@ -228,4 +228,4 @@ def _check_storable(*texts: str) -> None:
     """Refuse NUL and half surrogates."""
     for text in texts:
         if "\0" in text or text.encode(errors="ignore").decode() != text:
-            raise ValueError("a text contains NUL or half a surrogate")
+            raise ValueError("a text contains NUL or a lone surrogate")

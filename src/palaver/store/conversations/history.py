@@ -32,7 +32,7 @@ from palaver.store.queue.revisions import undo_revision
 from palaver.store.records import REPLIES, chat_columns, entries_of, from_json, micros, placeholders
 from palaver.store.results import OperationKind, Undone
 
-ABANDONED = "the conversation was left for another before this was answered"
+ABANDONED = "somebody switched to another conversation before this was answered"
 
 
 @transaction

@@ -87,10 +87,10 @@ def _check_not_locked_out(identity: str, now: datetime) -> Statements[None]:
 def _check_different_people(one: str, other: str, now: datetime) -> Statements[None]:
     if (yield from person_of(one, now)) == (yield from person_of(other, now)):
         raise BadArgument(
-            "This code is your own, entered as",
+            "You entered your own code as",
             found=other,
-            allowed="an account of yours that is not linked yet",
-            example="the same command, in a direct chat of your other account",
+            allowed="it from an account of yours that is not linked yet",
+            example="by sending the same command in a direct chat from that account",
         )
 
 

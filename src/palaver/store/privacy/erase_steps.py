@@ -87,7 +87,7 @@ def erase_messages(erasure: int, messages: Sequence[Received], digests: Digests)
     last = yield "SELECT max(no) FROM inbox", ()
     gone: list[int] = []
     for message in messages:
-        yield from withdraw(message.number, "its sender was erased")
+        yield from withdraw(message.number, "its sender was deleted")
         empty = _EMPTY_MESSAGE, (SessionKey(message.key.profile, person=FORGOTTEN).text, b"")
         away, values = empty if message.number == last[0][0] else ("DELETE FROM inbox", ())
         rows = yield (

@@ -256,10 +256,10 @@ def _apply_early_edit(number: int, inbound: Inbound, role: AccessRole | None) ->
     changes = (each for each in map(received_of, rows) if identity_of(each.inbound.source) in authors)
     for change in changes:
         if change.inbound.revision and change.inbound.revision.deleted:
-            yield from withdraw(number, "it was deleted before it came")
+            yield from withdraw(number, "it was deleted before it arrived")
         else:
             yield from replace_text(number, inbound, change.inbound.text, role)
-        yield "UPDATE inbox SET reason = ? WHERE no = ?", (f"it came before in:{number}, and counts", change.number)
+        yield "UPDATE inbox SET reason = ? WHERE no = ?", (f"it arrived before in:{number} and applies", change.number)
         return
 
 
@@ -448,7 +448,7 @@ def settle_overheard(received: Received) -> Statements[None]:
     for part in [each for each in waiting if each.number == received.number]:
         parts = [each for each in (*waiting, *map(received_of, rows)) if in_same_burst(each, part)]
         if all(each.inbound.observed for each in parts):
-            yield from withdraw(part.number, "it was said to others")
+            yield from withdraw(part.number, "it was for others")
             body = b""
         else:
             body = inbound_body(replace(part.inbound, observed=False), part.role)

@@ -39,8 +39,8 @@ from palaver.store.records import (
 )
 from palaver.store.results import OperationKind
 
-_SUPERSEDED = "a newer edit of the message came first"
-_NOT_SHOWN = "the message is no longer in this conversation; the agent gets a note of the edit"
+_SUPERSEDED = "a newer edit of the message arrived first"
+_NOT_SHOWN = "the message is no longer in this conversation; the agent gets a note about the edit"
 
 
 @transaction
@@ -246,7 +246,7 @@ def rewind_to(received: Received, now: datetime, notices: Sequence[Outbound], *,
         return None
     yield from _hide(entries, session, inbound, now)
     if inbound.revision and inbound.revision.deleted:
-        yield from withdraw(received.number, "the message and what followed it are not shown any more")
+        yield from withdraw(received.number, "the message and what followed it are no longer shown")
         yield from outbox.enqueue_parts(notices, SendCause(CauseKind.REVISION, received.number), now)
     else:
         yield from replace_text(received.number, replace(inbound, text=first.text), inbound.text, received.role)

@@ -119,7 +119,7 @@ def _was_withdrawn(key: str, question: str | None) -> Statements[bool]:
 def _resume_parked(number: int, now: datetime) -> Statements[Turn]:
     turn = yield from resume(number, "nobody", now, timedelta())
     if turn is None:
-        raise StoreError("a parked turn was taken up while its conversation was held")
+        raise StoreError("a parked turn was resumed while its conversation was locked")
     return turn
 
 
@@ -134,7 +134,7 @@ def withdraw_question(
     key: SessionKey, message: int, now: datetime, *, note: str, notice: str, place: ReplyPlace | None = None
 ) -> Statements[None]:
     """End a turn that waits for an approval, because a message came instead of one; say so in the message's place."""
-    number = yield from _abandon(key, now, note, f"in:{message} came instead of an answer", None)
+    number = yield from _abandon(key, now, note, f"in:{message} arrived instead of an answer", None)
     if number is not None:
         yield "UPDATE turns SET withdrawn_by = ? WHERE no = ?", (message, number)
         notices = place.messages(notice) if place else []

@@ -141,7 +141,7 @@ class SqliteIndex:
         except (sqlite3.DatabaseError, OSError) as error:
             self._close()
             if not _is_corrupt(error):
-                raise StoreUnavailable(f"the search index {self._path} is not usable now: {error}") from error
+                raise StoreUnavailable(f"the search index {self._path} cannot be used right now: {error}") from error
             self._clear()
             raise IndexLost(str(error)) from error
 

@@ -104,11 +104,7 @@ def recovery_steps(path: Path) -> str:
 def check_data_directory(path: Path) -> list[HealthCheck]:
     """HealthCheck that a SQLite file can be opened and written at this path, before trying it."""
     folder = unreadable_folder(path)
-    return (
-        [_disk(path), _writable(path)]
-        if folder is None
-        else [_bad_directory(f"{folder} cannot be entered by this user")]
-    )
+    return [_disk(path), _writable(path)] if folder is None else [_bad_directory(f"this user cannot enter {folder}")]
 
 
 def unreadable_folder(path: Path) -> Path | None:
@@ -123,7 +119,7 @@ def _disk(path: Path) -> HealthCheck:
     return HealthCheck(
         name="disk",
         ok=free > max(_MIN_FREE_BYTES, size // 4),
-        found=f"{free // 1_000_000} MB free, the database has {size // 1_000_000} MB",
+        found=f"{free // 1_000_000} MB free, the database takes {size // 1_000_000} MB",
         fix="free some space, or delete old sessions with: palaver sessions prune",
     )
 
@@ -173,7 +169,7 @@ async def _gateways(store: Store, now: datetime) -> HealthCheck:
     served = sorted(f"{account} by {worker}" for worker, _, account in found if _may_be_alive(worker))
     waiting, due = await store.read(inbox.count_waiting()), await store.read(outbox.count_due())
     who = f"serving {', '.join(served)}" if served else "no gateway is running"
-    return HealthCheck(name="gateways", ok=True, found=f"{who}; {waiting} messages waiting, {due} sends due")
+    return HealthCheck(name="gateways", ok=True, found=f"{who}; messages waiting: {waiting}, sends due: {due}")
 
 
 def _may_be_alive(worker: str) -> bool:
@@ -201,7 +197,7 @@ async def _accounts(store: Store, now: datetime) -> HealthCheck:
         name="accounts",
         ok=not refused,
         found="; ".join(errors) or f"{connected} connected, none refused",
-        fix=f"fix what the error names, then run: palaver platforms check {refused[0].name if refused else ''}",
+        fix=f"fix what the error describes, then run: palaver platforms check {refused[0].name if refused else ''}",
     )
 
 
@@ -219,7 +215,7 @@ async def _clock(store: Store, now: datetime) -> HealthCheck:
         name="clock",
         ok=newest is None,
         found="no time is in the future" if newest is None else f"a time is in the future: {newest:%Y-%m-%d %H:%M} UTC",
-        fix="set the clocks of all machines, or wait: future times delay resets, sends and takeovers",
+        fix="correct the clocks of all machines, or wait: future times delay resets, sends and takeovers",
     )
 
 
@@ -235,7 +231,7 @@ async def _attachments(store: Store, blobs: BlobStore) -> HealthCheck:
         found=f"{missing} missing, {len(broken) - missing} damaged, such as {such}"
         if broken
         else f"{len(names)} {'file' if len(names) == 1 else 'files'}, complete and unchanged",
-        fix="restore the folder files in the data directory from a backup, or import an export with: "
+        fix="restore the files folder in the data directory from a backup, or import an export with: "
         "palaver sessions import",
     )
 

@@ -128,7 +128,7 @@ DEADLINES = (
         "while a gateway runs, no message waits longer than ten minutes unless a turn is open before it",
         f"SELECT 'in:' || i.no FROM inbox i WHERE i.state = 'waiting' AND i.received + {10 * _MINUTE_MICROS} < ?"
         f" AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.key = i.key AND t.state IN {OPEN_TURN}) AND {_GATEWAY_RUNS}",
-        "raise the number of turns at once if the gateway is overloaded; otherwise " + _RESTART,
+        "raise limits.concurrent_turns if the gateway is overloaded; otherwise " + _RESTART,
     ),
     Invariant(
         "P1",
@@ -157,7 +157,7 @@ DEADLINES = (
         "P2",
         "no send is unclear",
         "SELECT 'out:' || id FROM outbox WHERE state = 'unclear'",
-        "look into the chat, then run palaver trace out:N --delivered if it arrived, or palaver trace out:N --again",
+        "check the chat, then run palaver trace out:N --delivered if it arrived, or palaver trace out:N --again",
     ),
 )
 """What must be done in time while a gateway runs, or needs a person."""

@@ -92,5 +92,5 @@ def _position(xid: str, pos: int) -> str:
 def _parse_position(position: str) -> tuple[str, int]:
     found = _POSITION.fullmatch(position)
     if not found:
-        raise BadArgument("A position cannot be", found=position, allowed="one that was given before", example=START)
+        raise BadArgument("A position cannot be", found=position, allowed="one that you received before", example=START)
     return found[1], int(found[2])

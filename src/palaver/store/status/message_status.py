@@ -129,7 +129,7 @@ def load_reply(number: int, principal: Principal) -> Statements[Reply]:
 
 def _failure_notice(received: Received) -> tuple[str, ...]:
     """Return what the chat was told, for callers that read no chat."""
-    return (f"This message is not answered: {received.reason}.",) if received.state is InboxState.FAILED else ()
+    return (f"This message will not be answered: {received.reason}.",) if received.state is InboxState.FAILED else ()
 
 
 def _notices_of_turn(turn: Turn) -> Statements[tuple[str, ...]]:

@@ -108,7 +108,7 @@ def _cursor(last: Session) -> str:
 def _behind(cursor: str, active: str) -> Filter:
     found = _CURSOR.fullmatch(cursor)
     if found is None:
-        allowed = "the cursor of the page before"
+        allowed = "the cursor of the previous page"
         raise BadArgument("This is not a cursor:", found=cursor, allowed=allowed, example="647494a9b2000-2a")
     return Filter(f"({active}, s.no) < (?, ?)", (int(found[1], 16), int(found[2], 16)))
 

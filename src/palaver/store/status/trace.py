@@ -37,7 +37,7 @@ from palaver.store.records import (
     turn_of,
 )
 
-NAMES = "in:42, turn:7, out:7168, a message id of a platform, telegram:CHAT:MESSAGE, or a session"
+NAMES = "in:42, turn:7, out:7168, a platform's message id, telegram:CHAT:MESSAGE, or a session"
 """What `find_traces` accepts."""
 
 

@@ -68,7 +68,7 @@ def make_document(endpoints: Sequence[Endpoint], version: str, url: str) -> dict
 
 
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
-    scope = f"Needs the scope {endpoint.scope}" if endpoint.needs else "Needs any token"
+    scope = f"Needs the {endpoint.scope} scope" if endpoint.needs else "Needs any token"
     operation: dict[str, Any] = {
         "operationId": _operation_id(endpoint),
         "summary": endpoint.summary,

@@ -69,7 +69,7 @@ async def list_turns(request: WebRequest, query: _TurnsQuery) -> TurnsSchema:
     return await _list(request, query)
 
 
-@endpoint("GET", "/approvals", summary="List turns that wait for approval")
+@endpoint("GET", "/approvals", summary="List turns that are waiting for approval")
 async def list_approvals(request: WebRequest, query: _TurnsQuery) -> TurnsSchema:
     return await _list(request, query, TurnState.PARKED)
 

@@ -146,7 +146,7 @@ async def _submit_results(finder: ConversationFinder) -> Received:
             return received
     call = next(iter(finder.chat.results))
     raise BadArgument(
-        "Nothing waits for a result of the call", found=call, allowed="the last calls", fix="", example=""
+        "Nothing is waiting for a result of the call", found=call, allowed="the last calls", fix="", example=""
     )
 
 

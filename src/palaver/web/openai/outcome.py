@@ -41,7 +41,7 @@ def outcome_of(reply: Reply, services: Services) -> Outcome:
     """Return the answer; raise HTTPException if there is an error instead."""
     turn = reply.turn
     # A client sends text that anybody can have written, so it gives no commands: say where they work.
-    elsewhere = f"Do so at {services.address.url}/turns, commands do not work here."
+    elsewhere = f"Do so at {services.address.url}/turns: commands do not work here."
     if reply.received.state is InboxState.WAITING:
         raise HTTPException(409, f"{texts.ASKED_FIRST} {elsewhere}", headers=_NO_RETRY)
     if turn is None and reply.received.state is InboxState.FAILED:
@@ -71,9 +71,9 @@ def _check_form(outcome: Outcome, reply: Reply) -> None:
     """Raise 500 if the agent ignored what the client demands: programs can do so, and some models do."""
     form, problem = reply.received.inbound.form, None
     if form.must_call and not any(call.name in form.must_call for entry in reply.entries for call in entry.calls):
-        problem = "The agent called no tool, though tool_choice demands it."
+        problem = "The agent called no tool, though tool_choice requires it."
     if form.schema is not None and not outcome.calls and not _is_json(outcome.content):
-        problem = "The agent did not answer in the JSON that response_format demands."
+        problem = "The agent did not answer in the JSON that response_format requires."
     if problem:
         raise OpenAIError(500, problem, "agent_failed", _NO_RETRY)
 

@@ -164,7 +164,7 @@ def _encoded_files(request: CompletionRequest) -> Iterator[str]:
 def check_length(what: str, length: int, most: int = MAX_TEXT_LENGTH, unit: str = "characters") -> None:
     """Raise TooLarge if a part of the request is too long."""
     if length > most:
-        raise TooLarge(f"{what} can have {most:,} {unit}, not {length:,}.")
+        raise TooLarge(f"{what} can have at most {most:,} {unit}, not {length:,}.")
 
 
 def invalid(problem: str, found: str, allowed: str = "a model and messages", example: str = "") -> BadArgument:
@@ -193,7 +193,7 @@ def read_chat(request: CompletionRequest) -> ChatInput:
     text = "\n\n".join(map(_text_of, from_user))
     check_length("The message", len(text))
     check_length("All instructions together", len(system))
-    check_length("All results of tools together", sum(map(len, results.values())))
+    check_length("All tool results together", sum(map(len, results.values())))
     return ChatInput(
         system=system,
         history=tuple(_merge_turns(history)),
@@ -212,7 +212,7 @@ def _check_options(request: CompletionRequest) -> None:
         ("n cannot be", str(request.n), "1", request.n in {None, 1}),
         ("tool_choice cannot be", choice, choices, choice in {"None", "auto", "none", "required"}),
         ("tool_choice cannot be", choice, "auto, since there are no tools", request.tools or choice != "required"),
-        ("stop cannot be", str(stops), f"at most {_MAX_STOPS} texts", len(stops) <= _MAX_STOPS and all(stops)),
+        ("stop cannot be", str(stops), f"at most {_MAX_STOPS} strings", len(stops) <= _MAX_STOPS and all(stops)),
     )
     for problem, found, allowed, is_right in wrong:
         if not is_right:

@@ -227,7 +227,7 @@
       const { largest, limit, most } = compose.dataset;
       const large = [...files.files].find((file) => file.size > Number(largest));
       if (large) return `${large.name.slice(0, 100)} is larger than ${limit}.`;
-      return files.files.length > Number(most) ? `A message can have ${most} files, not ${files.files.length}.` : "";
+      return files.files.length > Number(most) ? `A message can have at most ${most} files, not ${files.files.length}.` : "";
     }
 
     function change() {
@@ -246,7 +246,7 @@
       const answer = await fetch(compose.action, { method: "POST", body, headers: { "x-csrf-token": csrf || "" } }).catch(() => null);
       if (!answer || answer.status > 501) {
         const isSame = body.get("id") === compose.elements.id.value;
-        problem.textContent = isSame ? "Not connected. Your message is sent when the gateway is back." : "Not connected. Nothing was sent yet.";
+        problem.textContent = isSame ? "Not connected. Your message will be sent when the gateway is back." : "Not connected. Nothing was sent yet.";
         if (isSame) { saveDraft(true); retryTimer = setTimeout(send, 2000); }
         return;
       }
