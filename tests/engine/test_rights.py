@@ -1,14 +1,22 @@
 """Rights hold when a thing is done, not only when it was accepted."""
 
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 
 from palaver.engine import texts
-from palaver.model.access import AccessRole, Effect, Grant
+from palaver.model.access import AccessRole, Basis, Effect, Grant
+from palaver.model.key import ScopedSetting
+from palaver.model.transcript import ToolCall
+from palaver.model.turn import BusyMode
 from palaver.protocols.adapter import Receiver
+from palaver.protocols.agent import Event, Final, Request
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import FakePlatform, LoopClock
-from tests.engine.agents import Slow
+from tests.engine.agents import Scripted, Slow
 from tests.engine.gateway import Bench, running, until
+from tests.engine.test_tools import Lever
 
 MEMBER = Grant(platform="fake", user_id="p1", role=AccessRole.MEMBER)
 ADMIN = Grant(platform="fake", user_id="p1", role=AccessRole.ADMIN)
@@ -101,3 +109,52 @@ async def test_an_adapter_learns_who_is_an_owner_now(tmp_path: Path) -> None:
         assert [await adapter.receiver.is_owner(each) for each in ("p1", "p2")] == [True, False]
         await here.store.transact(here.store.grants.remove(number, LoopClock().now(), by="owner", force=True))
         assert not await adapter.receiver.is_owner("p1")
+
+
+async def test_a_grant_to_bots_or_roles_does_not_speak_for_somebody_else(store_url: str) -> None:
+    others = tuple(Grant(basis=basis) for basis in (Basis.BOT, Basis.RELAY, Basis.PLATFORM_ROLE))
+    agent, world = Slow(), FakePlatform()
+    alice, robot = world.person("alice"), world.person("robot", is_bot=True)
+    async with running(store_url, world, agent=agent, grants=others) as here:
+        number = await give(here, MEMBER)
+        chat, room = world.dm(alice), world.dm(robot)
+        await chat.say(alice, "one")
+        await room.say(robot, "beep")
+        await until(lambda: len(agent.requests) == 2)
+        await chat.say(alice, "two")
+        await room.say(robot, "boop")
+        await waiting(here, 2)
+        await here.store.transact(here.store.grants.remove(number, LoopClock().now(), by="owner", force=True))
+        agent.go.set()
+        await room.hears("answer to: boop")
+        await here.settled()
+        states = await here.rows("SELECT state, reason FROM inbox ORDER BY no")
+        assert tuple(states[2]) == ("refused", "no grant matches and pairing is off")
+        assert "two" not in await here.texts()
+
+
+async def test_a_message_that_joins_a_turn_has_the_role_of_now(tmp_path: Path) -> None:
+    async def pulls(request: Request) -> AsyncGenerator[Event]:
+        await go.wait()
+        assert await request.new_messages()
+        yield Final(text=await request.toolbox.use(ToolCall(id="c", name="lever")))
+
+    go, agent, world, lever = asyncio.Event(), Scripted(pulls), FakePlatform(), Lever()
+    alice = world.person("alice")
+    async with running(
+        tmp_path / "p.db",
+        world,
+        agent=agent,
+        grants=(MEMBER,),
+        busy=ScopedSetting(default=BusyMode.STEER),
+        toolsets=lambda _: (lever,),
+    ) as here:
+        number = await give(here, replace(MEMBER, role=AccessRole.OWNER))
+        chat = world.dm(alice)
+        await chat.say(alice, "one")
+        await until(lambda: len(agent.requests) == 1)
+        await chat.say(alice, "two")
+        await waiting(here, 1)
+        await here.store.transact(here.store.grants.remove(number, LoopClock().now(), by="owner", force=True))
+        go.set()
+        await chat.hears("Not everybody in this conversation may use this tool")

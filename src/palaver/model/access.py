@@ -122,6 +122,19 @@ def _meets(basis: Basis, trust: Trust) -> bool:
     return basis is Basis.IDENTITY or seen[basis]
 
 
+def trust_for(basis: Basis) -> Trust:
+    """Return the least that an adapter must see about a sender for a grant of this basis to match."""
+    return _LEAST_TRUST[basis]
+
+
+_LEAST_TRUST = {
+    Basis.IDENTITY: Trust(),
+    Basis.PLATFORM_ROLE: Trust(has_role_grant=True),
+    Basis.RELAY: Trust(via_trusted_relay=True),
+    Basis.BOT: Trust(is_bot=True),
+}
+
+
 class GrantIndex:
     """Grants in order, indexed by their narrowest selector, so that few are checked for each sender."""
 
@@ -166,6 +179,10 @@ class Access:
     reason: str
     role: AccessRole | None = None
     grant: Grant | None = None
+
+    @property
+    def basis(self) -> Basis:
+        return self.grant.basis if self.grant else Basis.IDENTITY
 
 
 def decide_access(

@@ -6,7 +6,7 @@ from enum import Enum, StrEnum
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-from palaver.model.access import AccessRole
+from palaver.model.access import AccessRole, Basis
 from palaver.model.attachment import Attachment
 from palaver.model.errors import IllegalTransition
 from palaver.model.key import SessionKey
@@ -198,6 +198,8 @@ class Received:
     reason: str | None = None
     role: AccessRole | None = None
     """The sender's role when it was accepted."""
+    basis: Basis = Basis.IDENTITY
+    """The basis of the grant that admitted the sender."""
     place: SessionKey | None = None
     """The key of the chat it came from, if that chat is attached to this conversation."""
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from palaver.db.transaction import Row
-from palaver.model.access import AccessRole
+from palaver.model.access import AccessRole, Basis
 from palaver.model.attachment import Attachment
 from palaver.model.key import SessionKey
 from palaver.model.label import Label
@@ -231,8 +231,9 @@ INBOX_COLUMNS = "i.no, i.key, i.state, i.received, i.turn_no, i.reason, i.body, 
 SELECT_RECEIVED = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
 
 
-def inbound_body(inbound: Inbound, role: AccessRole | None = None) -> bytes:
+def inbound_body(inbound: Inbound, role: AccessRole | None = None, basis: Basis = Basis.IDENTITY) -> bytes:
     rare = {
+        "basis": None if basis is Basis.IDENTITY else basis,
         "reply_to": inbound.reply_to,
         "quote": inbound.quote and quote_json(inbound.quote),
         "revision": inbound.revision and asdict(inbound.revision),
@@ -274,6 +275,7 @@ class _Written(msgspec.Struct, frozen=True):
     observed: bool
     burst: str | None
     role: AccessRole | None
+    basis: Basis = Basis.IDENTITY
     busy: BusyMode | None = None
     reply_to: str | None = None
     quote: Quote | None = None
@@ -321,6 +323,7 @@ def received_of(row: Row) -> Received:
         turn=turn,
         reason=reason or turn_error,
         role=written.role,
+        basis=written.basis,
         place=place and SessionKey.parse(place),
     )
 

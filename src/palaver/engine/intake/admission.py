@@ -10,7 +10,7 @@ from palaver.engine import texts
 from palaver.engine.context import EngineContext
 from palaver.engine.intake.revisions import Revisions
 from palaver.engine.options import ChatMoves, Options, follow_move
-from palaver.model.access import Access, AccessRole, Grant, GrantIndex, Verdict, decide_access
+from palaver.model.access import Access, AccessRole, Grant, GrantIndex, Verdict, decide_access, trust_for
 from palaver.model.addressing import Addressing, classify_addressing
 from palaver.model.key import DmScope, SessionKey, Speaker, choose_profile, derive_key
 from palaver.model.people import make_code
@@ -91,13 +91,9 @@ class Rules:
     def current_role(self, received: Received) -> AccessRole | None:
         """Return the role that the sender of an accepted message has now, never higher than then; None for none."""
         source = follow_move(self.canonical(received.inbound.source), self.directory.moves)
-        before = received.role or AccessRole.GUEST
-        now = self.role_of(source)
-        if now is None or now < before:
-            # What the adapter saw of the sender is not stored. Assume the best: the old role limits it anyway.
-            seen = (self._access(source, trust, pairing=False).role for trust in _POSSIBLE_TRUST)
-            now = max((role for role in (now, *seen) if role), default=None)
-        return now and min(now, before)
+        # What the adapter saw of the sender is not stored, only which basis of a grant was decisive.
+        now = self._access(source, trust_for(received.basis), pairing=False).role
+        return now and min(now, received.role or AccessRole.GUEST)
 
     def role_of(self, source: Source) -> AccessRole | None:
         """Return the role that the identity of a source alone gives."""
@@ -106,7 +102,7 @@ class Rules:
     def refusal(self, received: Received) -> str:
         """Return why the sender of an accepted message has no role now."""
         source = follow_move(self.canonical(received.inbound.source), self.directory.moves)
-        return self._access(source, Trust(), pairing=False).reason
+        return self._access(source, trust_for(received.basis), pairing=False).reason
 
     def _access(self, source: Source, trust: Trust, *, pairing: bool) -> Access:
         """Decide access. A grant to one form of an id holds for all its aliases."""
@@ -135,14 +131,6 @@ class Rules:
 
     def key(self, source: Source, speaker: Speaker) -> SessionKey:
         return derive_key(source, self.options.scopes.find(source), speaker)
-
-
-_POSSIBLE_TRUST = (
-    Trust(has_role_grant=True),
-    Trust(via_trusted_relay=True),
-    Trust(has_role_grant=True, via_trusted_relay=True),
-    Trust(is_bot=True),
-)
 
 
 class AccessLost(Exception):
@@ -263,7 +251,7 @@ class Admission:
         if access.verdict is Verdict.REFUSE:
             # Store no content of refused senders, only that they tried.
             return store.inbox.accept(replace(message, text=""), key, now, refused=access.reason)
-        return store.inbox.accept(message, key, now, role=decision.role, busy_notices=busy_notices)
+        return store.inbox.accept(message, key, now, role=decision.role, basis=access.basis, busy_notices=busy_notices)
 
     def _report(self, result: AcceptResult, key: SessionKey) -> None:
         if result.is_ignored:

@@ -37,6 +37,7 @@ class Revisions:
             now,
             self._policy(message),
             role=access.role,
+            basis=access.basis,
             refused=refused,
             expected=expected,
         )

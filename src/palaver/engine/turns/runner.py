@@ -32,7 +32,7 @@ from palaver.model.transcript import Entry
 from palaver.model.turn import BusyMode, Received, Turn, TurnState
 from palaver.protocols.agent import Failure, FailureKind
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
-from palaver.store.queue import turns
+from palaver.store.queue import turn_control, turns
 from palaver.store.queue.outbox import enqueue_events
 from palaver.store.results import Begun, Held, Opening
 
@@ -268,14 +268,13 @@ class TurnRunner:
 
     def _new_messages(self, running: RunningTurn) -> Callable[[], Awaitable[tuple[str, ...]]]:
         async def new_messages() -> tuple[str, ...]:
-            turn_control, now = self.ctx.store.turn_control, self.ctx.clock.now()
+            now = self.ctx.clock.now()
             found = await retry_outage(lambda: self.ctx.store.read(turn_control.read_signals(running.turn)))
-            _, lost = await retry_outage(lambda: self.ctx.store.read(self.commands.rights.split(found.waiting)))
-            waiting = [each for each in found.waiting if each.number not in lost]
-            numbers = self._steered(running, waiting, now)
+            numbers = self._steered(running, found.waiting, now)
             if not numbers:
                 return ()
-            steer = turn_control.take_waiting(running.turn, numbers, now)
+            joining = [each for each in found.waiting if each.number in numbers]
+            steer = _take_with_rights(running.turn, joining, now, self.commands.rights)
             running.add_steered(await retry_until_stored(self.ctx.store, steer))
             before, running.shown = running.shown, await self._load(running)
             return self.requests.texts_since(before or running.shown, running.shown)
@@ -406,6 +405,17 @@ def _begin_with_rights(
 @transaction
 def _load_with_rights(turn: Turn, rights: CurrentRights) -> Statements[tuple[list[Received], dict[int, str]]]:
     return (yield from rights.split((yield from turns.list_messages(turn))))
+
+
+@transaction
+def _take_with_rights(
+    turn: Turn, joining: Sequence[Received], now: datetime, rights: CurrentRights
+) -> Statements[list[Received]]:
+    """Add messages to the running turn, with the roles that their senders have now; others keep waiting."""
+    current, _ = yield from rights.split(joining)
+    roles = {each.number: each.role for each in current}
+    messages = yield from turn_control.take_waiting(turn, roles, now)
+    return [replace(each, role=roles.get(each.number, each.role)) for each in messages]
 
 
 @transaction

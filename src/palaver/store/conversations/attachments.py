@@ -35,7 +35,7 @@ def set_files(received: Received, files: Sequence[Attachment]) -> Statements[Non
         (received.number,),
     )
     for current in map(received_of, rows):
-        body = inbound_body(replace(current.inbound, files=tuple(files)), current.role)
+        body = inbound_body(replace(current.inbound, files=tuple(files)), current.role, current.basis)
         yield "UPDATE inbox SET body = ? WHERE no = ?", (body, current.number)
         yield from add_refs("in", {current.number: file_digests(files)})
     yield Notify(INBOX)

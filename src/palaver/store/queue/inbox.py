@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from palaver.db.transaction import INBOX, Lock, Notify, Row, Statements, Value, key_topic, transaction
-from palaver.model.access import AccessRole
+from palaver.model.access import AccessRole, Basis
 from palaver.model.addressing import address_whole_bursts, in_same_burst
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
@@ -114,6 +114,7 @@ def accept(
     now: datetime,
     *,
     role: AccessRole | None = None,
+    basis: Basis = Basis.IDENTITY,
     refused: str | None = None,
     busy_notices: BusyNotices | None = None,
     retry: Retry | None = None,
@@ -146,7 +147,7 @@ def accept(
             refused,
             identity_of(inbound.source),
             retry.session if retry else 0,
-            inbound_body(inbound, role),
+            inbound_body(inbound, role, basis),
         ),
     )
     if not rows:
@@ -160,7 +161,7 @@ def accept(
         )
         yield _NOTIFY_INBOX
         if is_changed:
-            yield from _apply_early_edit(number, inbound, role)
+            yield from _apply_early_edit(number, inbound, role, basis)
     return number
 
 
@@ -244,7 +245,7 @@ def _notify_open_turn(
 _MAX_EARLY_EDITS = 16
 
 
-def _apply_early_edit(number: int, inbound: Inbound, role: AccessRole | None) -> Statements[None]:
+def _apply_early_edit(number: int, inbound: Inbound, role: AccessRole | None, basis: Basis) -> Statements[None]:
     """Apply the last edit by its author that came before the message."""
     rows = yield (
         f"{SELECT_RECEIVED}"
@@ -258,16 +259,16 @@ def _apply_early_edit(number: int, inbound: Inbound, role: AccessRole | None) ->
         if change.inbound.revision and change.inbound.revision.deleted:
             yield from withdraw(number, "it was deleted before it arrived")
         else:
-            yield from replace_text(number, inbound, change.inbound.text, role)
+            yield from replace_text(number, inbound, change.inbound.text, role, basis)
         yield "UPDATE inbox SET reason = ? WHERE no = ?", (f"it arrived before in:{number} and applies", change.number)
         return
 
 
 @transaction
-def replace_text(number: int, inbound: Inbound, text: str, role: AccessRole | None) -> Statements[None]:
+def replace_text(number: int, inbound: Inbound, text: str, role: AccessRole | None, basis: Basis) -> Statements[None]:
     """Change the text of a waiting message; the earlier text stays with it."""
     changed = replace(inbound, text=text, earlier=(*inbound.earlier, inbound.text), revision=None)
-    yield "UPDATE inbox SET body = ? WHERE no = ? AND state = 'waiting'", (inbound_body(changed, role), number)
+    yield "UPDATE inbox SET body = ? WHERE no = ? AND state = 'waiting'", (inbound_body(changed, role, basis), number)
 
 
 @transaction
@@ -451,6 +452,6 @@ def settle_overheard(received: Received) -> Statements[None]:
             yield from withdraw(part.number, "it was for others")
             body = b""
         else:
-            body = inbound_body(replace(part.inbound, observed=False), part.role)
+            body = inbound_body(replace(part.inbound, observed=False), part.role, part.basis)
         yield "UPDATE inbox SET body = ? WHERE no = ?", (body, part.number)
     yield Notify(INBOX)

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from palaver.db.transaction import INBOX, Lock, Notify, Statements, Value, transaction
-from palaver.model.access import AccessRole
+from palaver.model.access import AccessRole, Basis
 from palaver.model.key import SessionKey
 from palaver.model.revision import RevisionAction, RevisionDecision, RevisionPolicy, decide_revision, revision_note
 from palaver.model.session import Session
@@ -51,6 +51,7 @@ def accept_revision(
     policy: RevisionPolicy,
     *,
     role: AccessRole | None = None,
+    basis: Basis = Basis.IDENTITY,
     refused: str | None = None,
     expected: bool = True,
 ) -> Statements[int | None]:
@@ -69,7 +70,7 @@ def accept_revision(
         if refused
         else decide_revision(inbound, original, latest, policy)
     )
-    number = yield from _insert(inbound, place, now, role, ruling)
+    number = yield from _insert(inbound_body(inbound, role, basis), inbound, place, now, ruling)
     if number is not None:
         yield from _apply(ruling.course, number, inbound, original, place, now)
     return number
@@ -79,7 +80,7 @@ _STATES = {RevisionAction.REFUSE: InboxState.REFUSED, RevisionAction.RERUN: Inbo
 
 
 def _insert(
-    inbound: Inbound, key: SessionKey, now: datetime, role: AccessRole | None, ruling: RevisionDecision
+    body: bytes, inbound: Inbound, key: SessionKey, now: datetime, ruling: RevisionDecision
 ) -> Statements[int | None]:
     address = message_address(inbound.source)
     version = encode_id(inbound.revision.version) if inbound.revision else ""
@@ -97,7 +98,7 @@ def _insert(
             micros(now),
             reason,
             identity_of(inbound.source),
-            inbound_body(inbound, role),
+            body,
         ),
     )
     return rows[0][0] if rows else None
@@ -135,7 +136,7 @@ def _apply(
         yield from _supersede(inbound, number)
     match course:
         case RevisionAction.REPLACE if original:
-            yield from replace_text(original.number, original.inbound, inbound.text, original.role)
+            yield from replace_text(original.number, original.inbound, inbound.text, original.role, original.basis)
         case RevisionAction.WITHDRAW if original:
             yield from withdraw(original.number, "it was deleted before it was answered")
         case RevisionAction.NOTE:
@@ -249,7 +250,8 @@ def rewind_to(received: Received, now: datetime, notices: Sequence[Outbound], *,
         yield from withdraw(received.number, "the message and what followed it are no longer shown")
         yield from outbox.enqueue_parts(notices, SendCause(CauseKind.REVISION, received.number), now)
     else:
-        yield from replace_text(received.number, replace(inbound, text=first.text), inbound.text, received.role)
+        before = replace(inbound, text=first.text)
+        yield from replace_text(received.number, before, inbound.text, received.role, received.basis)
     return True
 
 
