@@ -2,16 +2,21 @@
 
 import logging
 import random
+import re
 import string
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
+from palaver.commands.formatting import trace_steps
 from palaver.model.source import GROUP, MAX_IDS_BYTES, Source, Trust
-from palaver.model.turn import Inbound, Revision
+from palaver.model.turn import Inbound, InboxState, Revision
+from palaver.store.status.invariants import violations
+from palaver.store.status.overview import list_inbound
+from palaver.store.status.trace import find_traces
 from palaver.testkit.platform import FakePlatform, LoopClock
-from tests.engine.gateway import running
+from tests.engine.gateway import OPERATOR, running
 from tests.engine.mouth import Mouth
 
 NOW = datetime(2026, 3, 29, 12, tzinfo=UTC)
@@ -39,7 +44,7 @@ UNFIT = [
 ]
 
 
-async def test_what_no_index_can_hold_is_dropped_and_logged_and_the_next_message_is_answered(
+async def test_what_no_index_can_hold_is_refused_with_a_reason_and_the_next_message_is_answered(
     store_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = FakePlatform()
@@ -47,14 +52,24 @@ async def test_what_no_index_can_hold_is_dropped_and_logged_and_the_next_message
     async with running(store_url, world, adapters=[mouth]) as here:
         chat, receiver = world.group("Dev"), await mouth.receiver()
         with caplog.at_level(logging.WARNING):
-            for inbound in UNFIT:
+            for inbound in (*UNFIT, *UNFIT):
                 await receiver.receive(inbound, Trust())
             await receiver.link_alias(LONG, "p1")
             await receiver.chat_moved("c9", LONG)
         unfit = [each for each in caplog.records if getattr(each, "action", None) == "message.ids_too_long"]
         assert len(unfit) == len(UNFIT) + 2
         assert LONG not in caplog.text
-        assert await here.rows("SELECT 1 FROM inbox") == []
+        told = await here.store.read(list_inbound(OPERATOR, states=[InboxState.REFUSED]))
+        assert len(told) == len(UNFIT), "each once"
+        for each in told:
+            assert each.reason
+            assert re.fullmatch(r"the ids of a (message|conversation) are too long: \d+ bytes", each.reason)
+            (found,) = await here.store.read(find_traces(f"in:{each.number}", OPERATOR))
+            assert f"refused: {each.reason}" in [step.sentence for step in trace_steps(found, NOW)]
+        assert b"hello" not in b"".join(bytes(row[0]) for row in await here.rows("SELECT body FROM inbox"))
+        (by_id,) = await here.store.read(find_traces("長" * 600, OPERATOR))
+        assert by_id.messages[0].state is InboxState.REFUSED
+        assert await here.store.read(violations()) == []
         await receiver.receive(said(PLAIN), Trust())
         await chat.hears("You said: hello")
 

@@ -19,6 +19,7 @@ from palaver.model.source import (
     identity_text,
     parse_participant,
     participant_text,
+    shorten_id,
     source_of_identity,
     with_participant,
 )
@@ -194,3 +195,11 @@ def test_ids_are_as_long_as_they_are_written(width: str) -> None:
         MalformedSource, match=r"ids of a message are too long: \d+ bytes\. Use at most \d+ bytes together"
     ):
         check_ids("message", width * most, "", width)
+
+
+@given(st.lists(st.text(max_size=900), min_size=6, max_size=6))
+def test_shortened_ids_can_be_stored_and_stay_different(ids: list[str]) -> None:
+    short = [shorten_id(each) for each in ids]
+    check_ids("message", *short)
+    assert len(set(short)) == len(set(ids))
+    assert [shorten_id(each) for each in short] == short

@@ -59,12 +59,15 @@ class AccountReceiver:
             with self.ctx.meter.step("accept"):
                 await self.intake.receive(inbound, trust)
         except MalformedSource as error:
-            self._skip(error)
+            reason = f"{error.problem[:1].lower()}{error.problem[1:].removesuffix('.')}"
+            if (number := await self.intake.refuse(inbound, reason)) is not None:
+                self._skip(error, number)
 
-    def _skip(self, error: MalformedSource) -> None:
-        """Skip what can never be stored, so that it does not block what comes after it."""
+    def _skip(self, error: MalformedSource, number: int | None = None) -> None:
+        """Report what can never be stored as it is. It must not block what comes after it."""
         self.ctx.meter.count("messages_refused")
-        extra = {"action": "message.ids_too_long", "account": account_text(self.platform, self.account)}
+        account = account_text(self.platform, self.account)
+        extra = {"action": "message.ids_too_long", "account": account, "inbox": number}
         log.warning("skipped an update with invalid ids: %s", error, extra=extra)
 
     async def load_position(self) -> str | None:

@@ -1,5 +1,6 @@
 """Sources: who sent a message from where, what the adapter saw about them, and their untrusted display names."""
 
+import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, replace
@@ -46,6 +47,19 @@ def check_ids(owner: str, *ids: str | None) -> None:
             allowed=f"at most {MAX_IDS_BYTES} bytes together, percent-encoded.",
             example="!room:example.org",
         )
+
+
+_LONG_ID_BYTES = 256
+_KEPT_CHARACTERS = 16
+
+
+def shorten_id(value: str) -> str:
+    """Return the id, or if it is long its beginning and a hash: six such ids can always be stored together."""
+    return value if len(encode_id(value)) <= _LONG_ID_BYTES else _hashed(value, value)
+
+
+def _hashed(value: str, unique: str) -> str:
+    return f"{value[:_KEPT_CHARACTERS]}…{hashlib.sha256(unique.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
 _ALTERNATE, _PLAIN_ID = "alt:", "id:"
@@ -148,6 +162,14 @@ class Source:
     def address(self) -> tuple[str | Addressee | None, ...]:
         """Where an answer goes."""
         return self.platform, self.account, self.scope_id, self.addressee, self.thread_id
+
+    def shortened(self) -> "Source":
+        """Return it under shortened ids. It is never taken for a message whose ids can be stored."""
+        ids = self.to_json()
+        short = {name: shorten_id(text) for name, text in ids.items()}
+        if self.message_id and short["message_id"] == self.message_id and short != ids:
+            short["message_id"] = _hashed(self.message_id, repr(ids))
+        return replace(self, **short)
 
     def to_json(self) -> dict[str, str]:
         return {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}

@@ -1,6 +1,7 @@
 """Turns: inbound messages, the turn that answers them, the messages it owes, and the steps of their life cycles."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from enum import Enum, StrEnum
 from functools import lru_cache
@@ -10,7 +11,7 @@ from palaver.model.access import AccessRole, Basis
 from palaver.model.attachment import Attachment
 from palaver.model.errors import IllegalTransition
 from palaver.model.key import SessionKey
-from palaver.model.source import NO_LABELS, Addressee, AddresseeKind, Labels, Source, check_ids, encode_id
+from palaver.model.source import NO_LABELS, Addressee, AddresseeKind, Labels, Source, check_ids, encode_id, shorten_id
 from palaver.model.transcript import Quote
 from palaver.model.value import value
 
@@ -173,6 +174,18 @@ class Inbound:
         source, version = self.source, self.revision.version if self.revision else None
         check_ids("conversation", source.chat, source.scope_id, source.thread_id, source.participant)
         check_ids("message", source.scope_id, source.addressee.id, source.message_id, version)
+
+    def shortened(self) -> "Inbound":
+        """Return it without content, under ids that `check_ids` accepts, to record that it was refused."""
+        revision = self.revision and replace(self.revision, version=shorten_id(self.revision.version))
+        return Inbound(
+            source=self.source.shortened(),
+            text="",
+            at=self.at,
+            cause=self.cause,
+            observed=self.observed,
+            revision=revision,
+        )
 
     @property
     def has_all_files(self) -> bool:

@@ -123,7 +123,7 @@ class Receiver(Protocol):
         """Store a message durably. Acknowledge it to the platform only after this returns; if it raises, do not.
 
         Calls can overlap: messages of one conversation keep the order of the calls. A message whose ids are too long
-        to store (`Inbound.check_ids`) is dropped and need not come again.
+        to store (`Inbound.check_ids`) is refused, which is recorded, and need not come again.
         """
         ...
 

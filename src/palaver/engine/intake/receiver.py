@@ -20,6 +20,7 @@ from palaver.model.addressing import Addressing
 from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.model.key import SessionKey
 from palaver.model.platform import Platform
+from palaver.model.revision import RevisionPolicy
 from palaver.model.session import Principal
 from palaver.model.source import Source, Trust
 from palaver.model.turn import BusyMode, Cause, Inbound, account_text
@@ -162,6 +163,18 @@ class Intake:
                 return result.number, parsed
             # Somebody was linked, unlinked or granted something since the directory was loaded.
             self._cached = None
+
+    async def refuse(self, inbound: Inbound, reason: str) -> int | None:
+        """Store a message whose ids are too long, without its content and under shortened ids, as refused.
+
+        Return its number, or None for a redelivery.
+        """
+        message, now = inbound.shortened(), self._ctx.clock.now()
+        store, key = self._ctx.store, await self.place_of(message.source)
+        if message.revision is None:
+            return await store.transact(store.inbox.accept(message, key, now, refused=reason))
+        ignore = RevisionPolicy.IGNORE
+        return await store.transact(store.revisions.accept_revision(message, key, now, ignore, refused=reason))
 
     def _busy_notices(self, message: Inbound, parsed: ParsedMessage) -> BusyNotices | None:
         """Return what to answer if a turn is open. Urgent commands wait for none, other commands for no approval."""

@@ -10,7 +10,7 @@ from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.session import EndReason, Principal, Session
-from palaver.model.source import MessageAddress, decode_id, encode_id
+from palaver.model.source import MessageAddress, decode_id, encode_id, shorten_id
 from palaver.model.transcript import Entry
 from palaver.model.turn import Delivery, Inbound, InboxState, Turn, Usage
 from palaver.model.value import value
@@ -158,6 +158,8 @@ def _anchors_named(name: str) -> Statements[list[_Anchor]]:
     parts = name.rsplit(":", _MAX_COLONS)
     endings = [":".join(parts[start:]) for start in range(len(parts))]
     received = yield from _received_with_id(name, endings)
+    if not received and (refused := shorten_id(name)) != name:
+        received = yield from _received_with_id(refused, [refused])
     sent = yield from _sent_with_id(name, endings)
     return [*(_Anchor("in", number) for number in received), *(_Anchor("out", number) for number in sent)]
 
