@@ -1,14 +1,16 @@
 """Accounts on two platforms become one person by the yes of both, talk in one conversation, and part again."""
 
 import re
+from pathlib import Path
 
+from palaver.db.transaction import Statements, transaction
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import DmScope, Scope, ScopedSetting
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
-from palaver.testkit.platform import FakePlatform
+from palaver.testkit.platform import BOT, FakePlatform
 from palaver.testkit.updates import Person
-from tests.engine.gateway import MovableClock, running
+from tests.engine.gateway import MovableClock, running, until
 from tests.engine.mouth import Mouth
 from tests.engine.places import OTHER, Two, between
 from tests.store.conftest import fresh_store
@@ -115,6 +117,29 @@ async def test_linked_accounts_go_on_with_the_conversation_used_last_until_they_
         assert "from there" in await two.ask(one, alice, "/search there")
         assert "Nothing" in await two.ask(one, alice, "/search own")
         assert "a branch of" in await two.ask(other, bob, f"/resume {common}")
+
+
+@transaction
+def drop_messages() -> Statements[None]:
+    """As retention does."""
+    yield "UPDATE inbox SET body = ? WHERE state = 'done'", (b"",)
+
+
+async def test_both_sides_hear_of_an_unlink_also_if_one_has_talked_in_groups_since(tmp_path: Path) -> None:
+    async with between(str(tmp_path / "p.db")) as two:
+        one, alice, other, bob = people(two)
+        await two.ask(one, alice, "hello")
+        await linked(two, one, alice, other, bob)
+        group = two.fake.group("Dev")
+        for number in range(55):
+            await group.say(alice, f"number {number}", mentions=(BOT,))
+        await group.hears("You said: number 54")
+        assert "different people now" in await two.ask(other, bob, "/unlink")
+        assert "each back in their own conversation" in (await one.hears("other:p1 unlinked your accounts")).text
+        await linked(two, one, alice, other, bob)
+        await two.here.store.transact(drop_messages())
+        await two.ask(other, bob, "/unlink")
+        await until(lambda: sum("other:p1 unlinked your accounts" in each.text for each in one.shown) == 2)
 
 
 async def test_what_somebody_resumed_through_a_link_ends_for_them_with_the_link(store_url: str) -> None:

@@ -12,7 +12,7 @@ from palaver.model.source import DM, Source, identity_of
 from palaver.model.turn import Received
 from palaver.model.value import value
 from palaver.store.conversations.sessions import new_id
-from palaver.store.records import SELECT_RECEIVED, instant, micros, received_of
+from palaver.store.records import SELECT_RECEIVED, instant, micros, received_of, source_of
 
 
 @value
@@ -161,20 +161,28 @@ def _label(name: str | None) -> Label | None:
     return Label(name) if name else None
 
 
-_RECENT_MESSAGES = 50
+_RECENT = 50
 
 
 @transaction
 def direct_addresses(identities: Iterable[str]) -> Statements[dict[str, Source]]:
-    """Return the direct chat that each of these identities wrote in last, if one is found among recent messages."""
+    """Return the direct chat that each of these identities wrote in last, as far as one is known."""
     found: dict[str, Source] = {}
     for identity in sorted(identities):
-        rows = yield (
-            f"{SELECT_RECEIVED} WHERE i.identity = ? AND length(i.body) > 0 ORDER BY i.no DESC LIMIT ?",
-            (identity, _RECENT_MESSAGES),
+        messages = yield (
+            f"{SELECT_RECEIVED} WHERE i.identity = ? AND length(i.body) > 0"
+            " AND coalesce(i.place, i.key) || ':' LIKE '%:dm:%' ORDER BY i.no DESC LIMIT ?",
+            (identity, _RECENT),
         )
-        sources = (received_of(row).inbound.source for row in rows)
-        direct = next((source for source in sources if source.chat_kind == DM), None)
+        # Retention deletes messages before sessions.
+        sessions = yield (
+            "SELECT s.origin FROM participants p JOIN sessions s ON s.no = p.session_no WHERE p.identity = ?"
+            " ORDER BY s.no DESC LIMIT ?",
+            (identity, _RECENT),
+        )
+        sources = (*(received_of(row).inbound.source for row in messages), *(source_of(row[0]) for row in sessions))
+        theirs = (source for source in sources if source.chat_kind == DM and identity_of(source) == identity)
+        direct = next(theirs, None)
         if direct:
             found[identity] = direct
     return found
