@@ -157,4 +157,4 @@ async def test_a_message_that_joins_a_turn_has_the_role_of_now(tmp_path: Path) -
         await waiting(here, 1)
         await here.store.transact(here.store.grants.remove(number, LoopClock().now(), by="owner", force=True))
         go.set()
-        await chat.hears("Not everybody in this conversation may use this tool")
+        await chat.hears("Not everybody in this conversation")

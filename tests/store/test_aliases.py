@@ -1,14 +1,17 @@
 """Several forms of one id are one: what was known under one form goes on under another."""
 
+from dataclasses import replace
+
 import pytest
 
 from palaver.model.session import Principal
 from palaver.model.source import Source, canonical_id, canonical_source
 from palaver.store.conversations import sessions
 from palaver.store.people import aliases, links, people
-from palaver.store.queue import turns
+from palaver.store.queue import inbox, turns
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
+from tests.store.test_attach import rows
 from tests.store.world import NOON, OPERATOR, World, answer, dm, group, key_of
 
 OLD, NEW = dm("old"), dm("new")
@@ -86,6 +89,29 @@ async def test_a_message_that_comes_again_under_another_id_is_the_same(store: St
     assert await world.say("once", OLD, id_="m")
     await learn(store, "old", "new")
     assert await world.say("once", NEW, id_="m") is None
+
+
+async def test_a_chat_without_an_id_is_that_of_its_person_under_every_id(store: Store) -> None:
+    world = World(store)
+    old, new = replace(OLD, chat_id=None), replace(NEW, chat_id=None)
+    assert await world.say("once", old, id_="m")
+    await world.begin(old)
+    assert await world.say("twice", old, id_="both")
+    assert await world.say("twice", new, id_="both"), "nobody knows yet that the two are one"
+    await learn(store, "old", "new")
+    assert await world.say("once", new, id_="m") is None
+    senders = await store.read(rows("SELECT DISTINCT identity FROM inbox"))
+    assert [tuple(row) for row in senders] == [("telegram:new",)]
+    assert await store.read(violations()) == []
+
+
+async def test_a_command_that_comes_again_under_another_id_is_the_same(store: Store) -> None:
+    world = World(store)
+    number = await world.say("/help", OLD, id_="m")
+    assert number
+    await store.transact(inbox.withdraw(number, "answered"))
+    await learn(store, "old", "new")
+    assert await world.say("/help", NEW, id_="m") is None
 
 
 async def test_where_both_have_a_conversation_neither_is_lost(store: Store) -> None:

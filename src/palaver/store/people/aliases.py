@@ -59,8 +59,9 @@ def _rename_identity(platform: str, old: str, new: str, now: datetime) -> Statem
     was, is_now = identity_text(platform, old), identity_text(platform, new)
     rows = yield (
         "SELECT s.key FROM participants p JOIN sessions s ON s.no = p.session_no WHERE p.identity IN (?, ?)"
+        " UNION SELECT coalesce(place, key) FROM inbox WHERE identity = ?"
         " UNION SELECT key FROM ready_queue ORDER BY key",
-        (was, is_now),
+        (was, is_now, was),
     )
     for key in map(SessionKey.parse, (row[0] for row in rows)):
         renamed = _renamed(key, platform, old, new)
@@ -68,6 +69,7 @@ def _rename_identity(platform: str, old: str, new: str, now: datetime) -> Statem
             yield from rekey(key, renamed)
         if renamed.chat != key.chat:
             yield from _rename_chat(key, renamed)
+    yield from _rename_sender(was, is_now, encode_id(old), encode_id(new))
     yield (
         "INSERT INTO participants (identity, session_no, left_at) SELECT ?, session_no, left_at FROM participants"
         " WHERE identity = ? ON CONFLICT (identity, session_no) DO NOTHING",
@@ -91,12 +93,26 @@ def _renamed(key: SessionKey, platform: str, old: str, new: str) -> SessionKey:
 
 def _rename_chat(old: SessionKey, new: SessionKey) -> Statements[None]:
     """Recognise a message delivered under one id when it comes again under the other."""
-    others = " AND ".join(f"i.{column} = inbox.{column}" for column in _BESIDES_CHAT)
     yield (
         "UPDATE inbox SET chat = ? WHERE chat = ? AND server = ? AND platform = ? AND account = ?"
-        f" AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.chat = ? AND {others})",
+        f" AND {_is_free('chat')}",
         (*map(encode_id, (new.chat, old.chat, old.scope, old.platform, old.account, new.chat)),),
     )
 
 
-_BESIDES_CHAT = (*(name for name in MessageAddress._fields if name != "chat"), "version", "retried_in")
+def _rename_sender(was: str, is_now: str, old: str, new: str) -> Statements[None]:
+    """Do the same in direct chats without an id, which the sender stands for."""
+    yield (
+        f"UPDATE inbox SET chat_user = ? WHERE identity = ? AND chat_user = ? AND {_is_free('chat_user')}",
+        (new, was, old, new),
+    )
+    yield "UPDATE inbox SET identity = ? WHERE identity = ?", (is_now, was)
+
+
+def _is_free(column: str) -> str:
+    """Return the condition that no other message has the address that a row gets with a new value of the column."""
+    others = " AND ".join(f"i.{name} = inbox.{name}" for name in _UNIQUE if name != column)
+    return f"NOT EXISTS (SELECT 1 FROM inbox i WHERE i.{column} = ? AND {others})"
+
+
+_UNIQUE = (*MessageAddress._fields, "version", "retried_in")
