@@ -38,6 +38,8 @@ class Says:
     """The connection is lost after so many pieces."""
     stops_after: int | None = None
     """It ends without a word after so many pieces, as if that were all."""
+    waits_for: asyncio.Event | None = None
+    """It says nothing before this is set."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,6 +124,8 @@ class Provider:
             case Page():
                 return await _whole(writer, 200, step.content, {"content-type": step.content_type})
             case Says():
+                if step.waits_for:
+                    await step.waits_for.wait()
                 return await _stream(writer, step, _anthropic(step) if anthropic else _openai(step))
 
 

@@ -2,10 +2,12 @@
 
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.model.transcript import Entry, Role, ToolCall
+from palaver.web.errors import OpenAIError
 from palaver.web.openai.conversations import HistoryMatch, conversation_name, fold_history, match_history
 from palaver.web.openai.outcome import StreamedText
 from palaver.web.openai.schema import ChatMessage
@@ -71,10 +73,20 @@ def test_pieces_of_an_answer_are_the_answer(segments: list[str], data: st.DataOb
     assert told + grown.rest(content) == content
 
 
-def test_who_begins_anew_is_heard_to_the_end() -> None:
+def test_what_is_streamed_is_the_beginning_of_the_answer() -> None:
     grown = StreamedText()
-    assert grown.more(["Hel"]) == "Hel"
-    assert grown.rest("Good day") == "\n\nGood day"
-    late = StreamedText()
-    assert late.more(["the end"]) == "the end"
-    assert late.rest("before\n\nthe end of it") == " of it"
+    assert [grown.more([text]) for text in ("Hel", "H", "Hello")] == ["Hel", "", "lo"], "an agent that repeats itself"
+    assert grown.rest("Hello there") == " there"
+    grown = StreamedText()
+    assert [grown.more([text]) for text in ("Hel", "G", "Good day")] == ["Hel", "", ""]
+    with pytest.raises(OpenAIError, match="started its answer over"):
+        grown.rest("Good day")
+    trimmed = StreamedText()
+    assert (trimmed.more(["Hello\n"]), trimmed.rest("Hello")) == ("Hello\n", "")
+
+
+def test_json_is_streamed_without_what_was_said_before_it() -> None:
+    grown, said = StreamedText(is_json=True), "Let me check"
+    grows = [[said], [said, '{"days"'], [said, '{"days": 3}']]
+    assert [grown.more(segments) for segments in grows] == ["", '{"days"', ": 3}"]
+    assert not grown.rest('{"days": 3}')

@@ -1,5 +1,6 @@
 """Chat completions before a real model: what a client asks of the answer reaches the provider, and errors come back."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from pydantic import BaseModel, SecretStr
 from palaver.config.agents import ModelAgentConfig
 from palaver.config.limits import LimitsConfig
 from palaver.config.model import Config
+from palaver.engine.turns import runner
 from tests.agents.fake_provider import Call, Provider, Refuses, Says, Step, providing
 from tests.agents.model_helpers import KEY, MODEL
 from tests.web.conftest import opened
@@ -31,10 +33,10 @@ class Trip(BaseModel):
 
 
 @asynccontextmanager
-async def modelled(folder: Path, *script: Step) -> AsyncGenerator[tuple[openai.AsyncOpenAI, Provider]]:
+async def modelled(folder: Path, *script: Step, tries: int = 1) -> AsyncGenerator[tuple[openai.AsyncOpenAI, Provider]]:
     async with providing(*script) as provider:
         agent = ModelAgentConfig(model=MODEL, key=SecretStr(KEY), base_url=provider.openai)
-        limits = LimitsConfig(agent_tries=1)
+        limits = LimitsConfig(agent_tries=tries)
         config = Config(data_dir=folder, store=str(folder / "palaver.db"), agent=agent, limits=limits, titles=False)
         async with opened(config) as window:
             url = f"{window.url}/v1"
@@ -130,3 +132,55 @@ async def test_an_answer_ends_at_a_stop(tmp_path: Path) -> None:
             await ai.chat.completions.create(model="palaver", messages=messages)
             *_, first, second, third = [message["content"] for message in provider.requests[-1]["messages"]]
             assert ("hello" in first, second, "go on" in third) == (True, text, True)
+
+
+async def test_what_is_streamed_is_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a tool before the JSON that the client demands, and when the model breaks off and is asked again.
+
+    A stream whose text turns out not to be the answer ends with an error.
+    """
+    monkeypatch.setattr(runner, "backoff", lambda *_, **__: 0.0)
+    checks = Says(text="Let me check.", calls=(Call("search", '{"query": "Rome"}'),))
+    breaks_off, json = Says(text="Hello there.", cut_after=2), '{"where": "Rome", "days": 3}'
+    async with modelled(tmp_path, tries=2) as (ai, provider):
+        for stream in (_stream_chat, _stream_response):
+            heard = asyncio.Event()
+            for script, as_json, answer in (
+                ([checks, Says(text=json)], True, json),
+                ([checks, Says(text="Three days.", waits_for=heard)], False, "Let me check.\n\nThree days."),
+                ([breaks_off, Says(text="Hello there.", waits_for=heard)], False, "Hello there."),
+            ):
+                heard.clear()
+                provider.then(*script)
+                assert await stream(ai, heard, as_json=as_json) == answer
+            heard.clear()
+            provider.then(breaks_off, Says(text="Good day.", waits_for=heard))
+            assert "started its answer over" in await stream(ai, heard, as_json=False)
+            assert not provider.script
+
+
+async def _stream_chat(ai: openai.AsyncOpenAI, heard: asyncio.Event, *, as_json: bool) -> str:
+    more: dict[str, Any] = {"response_format": {"type": "json_object"}} if as_json else {}
+    chunks = await cast("Any", ai.chat.completions.create)(model="palaver", messages=HELLO, stream=True, **more)
+    grown = ""
+    try:
+        async for chunk in chunks:
+            grown += chunk.choices[0].delta.content or ""
+            heard.set()
+    except openai.APIError as error:
+        return error.message
+    return grown
+
+
+async def _stream_response(ai: openai.AsyncOpenAI, heard: asyncio.Event, *, as_json: bool) -> str:
+    more: dict[str, Any] = {"text": {"format": {"type": "json_object"}}} if as_json else {}
+    events = await cast("Any", ai.responses.create)(model="palaver", input="hello", stream=True, **more)
+    grown = ""
+    async for event in events:
+        if event.type == "response.output_text.delta":
+            grown += event.delta
+            heard.set()
+        if event.type == "error":
+            return event.message
+        assert event.type != "response.completed" or event.response.output[0].content[0].text == grown
+    return grown

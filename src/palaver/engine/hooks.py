@@ -25,6 +25,8 @@ class PartialAnswer:
     session: str
     turn: int
     text: str
+    earlier: tuple[str, ...] = ()
+    """What the agent said before, each time it used a tool. What a client that runs tools has already is left out."""
 
 
 PartialAnswerListener = Callable[[PartialAnswer], None]

@@ -66,8 +66,8 @@ class ReplyWaiter:
         self._pending: set[PendingReply] = set()
         self._added = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
-        self._partial: OrderedDict[int, list[str]] = OrderedDict()
-        """By turn: the texts of its agent so far, one for each time it began to speak."""
+        self._partial: OrderedDict[int, PartialAnswer] = OrderedDict()
+        """By turn: what its agent has said so far."""
 
     @contextmanager
     def waiting(self, number: int) -> Generator[PendingReply]:
@@ -87,17 +87,14 @@ class ReplyWaiter:
                 self._partial.clear()
 
     def partial_texts(self, pending: PendingReply) -> list[str]:
-        """Return what the agent has said so far, if it runs in this process."""
-        return self._partial.get(pending.turn or 0, [])
+        """Return what the agent has said so far, if it runs in this process: one text for each time it spoke."""
+        answer = self._partial.get(pending.turn or 0)
+        return [*answer.earlier, answer.text] if answer else []
 
     def add_partial(self, answer: PartialAnswer) -> None:
         if not self._pending:
             return
-        texts = self._partial.setdefault(answer.turn, [""])
-        if answer.text.startswith(texts[-1]):
-            texts[-1] = answer.text
-        else:
-            texts.append(answer.text)
+        self._partial[answer.turn] = answer
         while len(self._partial) > MAX_TURNS:
             self._partial.popitem(last=False)
         for pending in self._pending:

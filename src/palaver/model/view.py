@@ -13,7 +13,7 @@ Only a turn that resumes after an approval has calls without results: those of i
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import compress, cycle, groupby, takewhile
@@ -96,6 +96,14 @@ def open_calls_of_turn(entries: Iterable[Entry], turn: str) -> tuple[ToolCall, .
     if last is None:
         return ()
     return tuple(call for call, is_answered in zip(last[0].calls, _answered(last), strict=True) if not is_answered)
+
+
+def answer_texts(entries: Sequence[Entry], client_tools: Collection[str]) -> list[str]:
+    """Return what the agent said in a turn since the client gave its last tool result: the client has the rest."""
+    theirs = {call.id for entry in entries for call in entry.calls if call.name in client_tools}
+    given = [place for place, entry in enumerate(entries) if entry.answers in theirs]
+    new = entries[given[-1] + 1 :] if given else entries
+    return [entry.text for entry in new if entry.role is _ASSISTANT and entry.text.strip()]
 
 
 def open_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:

@@ -238,6 +238,8 @@ class AgentRun:
     usage: Usage = field(default_factory=Usage)
     text: str = ""
     """The answer so far."""
+    said: list[str] = field(default_factory=list[str])
+    """What the agent said before, each time it used a tool."""
     has_called: bool = False
     """The agent called a tool since the turn started, so earlier approvals are for other calls."""
     _open_calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
@@ -313,6 +315,7 @@ class AgentRun:
                 self.usage = self.usage.plus(usage)
             case ToolCalled():
                 self.text = ""
+                self.said.append(event.text)
                 self.has_called = True
                 self._open_calls = {call.id: call for call in event.calls}
                 await self.write(

@@ -30,6 +30,7 @@ from palaver.model.key import SessionKey
 from palaver.model.source import DM
 from palaver.model.transcript import Entry
 from palaver.model.turn import BusyMode, Received, Turn, TurnState
+from palaver.model.view import answer_texts
 from palaver.protocols.agent import Failure, FailureKind
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
 from palaver.store.queue import turn_control, turns
@@ -250,6 +251,8 @@ class TurnRunner:
         if running.shown is not None:  # an earlier attempt may have used what was approved
             snapshot = replace(snapshot, resumes_calls=False)
         running.shown = snapshot
+        of_turn = [entry for entry in snapshot.entries if entry.turn == str(running.turn.number)]
+        agent_run.said = answer_texts(of_turn, running.offered)
         tools = await TurnTools(self.ctx).for_turn(running) if self.ctx.toolsets else NO_TURN_TOOLS
         request = self.requests.build(
             running.turn,
@@ -305,7 +308,9 @@ class TurnRunner:
             if running.is_over:
                 return
             if watch := self.ctx.hooks.watch:
-                watch(PartialAnswer(session=running.turn.session, turn=running.turn.number, text=text))
+                said = running.agent_run.said if running.agent_run else ()
+                turn = running.turn
+                watch(PartialAnswer(session=turn.session, turn=turn.number, text=text, earlier=tuple(said)))
             if running.draft is None:
                 running.draft = self._draft(running)
             if running.draft is not None:

@@ -195,7 +195,8 @@ class _Answer:
         )
 
     async def _chunks(self) -> AsyncIterator[bytes]:
-        writer, text, has_started = self.writer, StreamedText(), False
+        text = StreamedText(is_json=self.received.inbound.form.schema is not None)
+        writer, has_started = self.writer, False
         try:
             with self.services.waiting.waiting(self.received.number) as waiter:
                 async for more in self._growth(waiter, text):
@@ -204,12 +205,13 @@ class _Answer:
             await self.service.check_revoked()
             reply = await self.service.reply(self.received.number)
             outcome = outcome_of(reply, self.services)
+            rest = text.rest(outcome.content)
         except (PalaverError, HTTPException) as error:
             if not has_started:
                 raise
             yield writer.failure(openai_problem(status_of(error), error_text(error), error_code(error)))
             return
-        if (rest := text.rest(outcome.content)) or not has_started:
+        if rest or not has_started:
             yield writer.text(rest, is_first=not has_started)
         for chunk in writer.ending(outcome, reply):
             yield chunk

@@ -9,9 +9,10 @@ from starlette.exceptions import HTTPException
 
 from palaver.engine import texts
 from palaver.model.quotas import QuotaKind, period_end
-from palaver.model.transcript import Entry, Role, ToolCall
+from palaver.model.transcript import ToolCall
 from palaver.model.turn import InboxState, Turn, TurnState
 from palaver.model.value import value
+from palaver.model.view import answer_texts
 from palaver.protocols.agent import FailureKind
 from palaver.store.status.message_status import Reply
 from palaver.web.errors import OpenAIError
@@ -51,20 +52,12 @@ def outcome_of(reply: Reply, services: Services) -> Outcome:
     if turn is None or (reply.is_parked and not reply.pending_tool_calls):
         notices = [*reply.notices, elsewhere] if reply.is_parked else reply.notices
         return Outcome(content=_PARAGRAPH.join(notices))
-    answers = [entry.text for entry in _new(reply) if entry.role is Role.ASSISTANT and entry.text.strip()]
+    answers = answer_texts(reply.entries, {tool.name for tool in reply.received.inbound.client_tools})
     if reply.received.inbound.form.schema is not None:
         answers = answers[-1:]
     outcome = Outcome(content=_PARAGRAPH.join(answers), calls=reply.pending_tool_calls)
     _check_form(outcome, reply)
     return outcome
-
-
-def _new(reply: Reply) -> Sequence[Entry]:
-    """Return what was said since the client gave its last tool result: it has the rest already."""
-    offered = {tool.name for tool in reply.received.inbound.client_tools}
-    theirs = {call.id for entry in reply.entries for call in entry.calls if call.name in offered}
-    given = [place for place, entry in enumerate(reply.entries) if entry.answers in theirs]
-    return reply.entries[given[-1] + 1 :] if given else reply.entries
 
 
 def _check_form(outcome: Outcome, reply: Reply) -> None:
@@ -98,20 +91,34 @@ def _failure(reply: Reply, turn: Turn, services: Services) -> HTTPException:
     return HTTPException(429, text, headers={**_NO_RETRY, **retry_after})
 
 
-@dataclass(slots=True)
-class StreamedText:
-    """What was already streamed of a growing answer."""
+_RESTARTED = (
+    "The agent started its answer over, so the text so far is not the answer. Send the request again. With the same"
+    " Idempotency-Key you get the answer that is stored."
+)
 
+
+@dataclass(kw_only=True, slots=True)
+class StreamedText:
+    """What was already streamed of a growing answer. A client cannot take it back."""
+
+    is_json: bool = False
+    """The answer is the JSON that the agent says last, not what it says before it uses a tool."""
     sent: str = ""
 
     def more(self, segments: Sequence[str]) -> str:
-        """Return what is new. The agent begins a segment each time it starts to speak."""
-        text = _PARAGRAPH.join(filter(str.strip, segments))
+        """Return what is new, unless the agent said something else before. It starts a segment after each tool."""
+        said = [segment for segment in segments if segment.strip()]
+        if self.is_json:
+            said = [segment for segment in said[-1:] if segment.lstrip()[0] in "{["]
+        text = _PARAGRAPH.join(said)
         new = text[len(self.sent) :] if text.startswith(self.sent) else ""
         self.sent += new
         return new
 
     def rest(self, content: str) -> str:
-        """Return what is missing at the end: the whole content if the agent began anew."""
-        _, known, rest = content.partition(self.sent) if self.sent else ("", " ", content)
-        return rest if known else f"{_PARAGRAPH}{content}"
+        """Return what is missing at the end. Raises 500 if what was streamed is not the beginning of the answer."""
+        if content.startswith(self.sent):
+            return content[len(self.sent) :]
+        if content.rstrip() == self.sent.rstrip():
+            return ""
+        raise OpenAIError(500, _RESTARTED, "answer_restarted", _NO_RETRY)
