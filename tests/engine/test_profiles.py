@@ -3,11 +3,14 @@
 from pathlib import Path
 
 from palaver.engine.options import Agents
+from palaver.model.access import AccessRole, Grant
 from palaver.model.key import ProfileRule
 from palaver.model.source import Source
+from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.chat import Chat
 from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow
-from tests.engine.gateway import Bench, options, running
+from tests.engine.gateway import Bench, options, running, until
 from tests.store.world import NOON
 
 
@@ -64,3 +67,36 @@ async def test_another_agent_answers_after_a_reload(tmp_path: Path) -> None:
         await chat.say(alice, "two")
         await chat.hears("two")
         assert [len(agent.requests) for agent in (before, after)] == [1, 1]
+
+
+async def test_only_the_owner_reaches_into_another_profile(tmp_path: Path) -> None:
+    """As docs/profiles.md says."""
+    world = FakePlatform()
+    alice, bob, carol = (world.person(name) for name in ("alice", "bob", "carol"))
+    home, work = world.dm(alice), world.dm(alice, account="second")
+    rule = ProfileRule(profile="work", platform="fake", account="second")
+    grants = tuple(
+        Grant(platform="fake", user_id=person.id, role=role)
+        for person, role in ((alice, AccessRole.OWNER), (bob, AccessRole.MEMBER), (carol, AccessRole.ADMIN))
+    )
+    adapters = [FakeAdapter(world), FakeAdapter(world, "second")]
+    async with running(tmp_path / "p.db", world, adapters=adapters, profiles=(rule,), grants=grants) as here:
+
+        async def ask(chat: Chat, text: str) -> str:
+            said = await chat.say(chat.people[0], text)
+            await until(lambda: any(each.reply_to == said.id for each in chat.shown))
+            return next(each.text for each in chat.shown if each.reply_to == said.id)
+
+        await ask(home, "/new Mine")
+        await ask(world.dm(bob), "/new His")
+        assert "no " in await ask(work, "/resume Mine")
+        for refused in (world.dm(carol), world.dm(bob)):
+            assert "owner" in await ask(refused, "/resume Mine --all")
+        assert "Resumed “Mine”" in await ask(work, "/resume Mine --all")
+        profile = "SELECT profile FROM sessions WHERE title = 'Mine'"
+        assert await here.rows(profile) == [("work",)]
+        await ask(work, "/back")
+        assert await here.rows(profile) == [("main",)]
+        assert "a branch of “His”" in await ask(work, "/resume His --all")
+        uses = await here.rows("SELECT actor FROM access_log WHERE kind = 'read-all'")
+        assert [row[0] for row in uses] == [f"fake:{alice.id}"] * 2
