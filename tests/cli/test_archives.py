@@ -93,6 +93,11 @@ def test_files_and_usage_come_back(palaver: Place, tmp_path: Path) -> None:
         used = json.loads(palaver("usage", "--by", "person", "--since", "2026-01-01", "--json", home="two"))
         assert used == {"person": [{"person": "telegram:7", "turns": 1, **COUNTS}]}
         palaver("sessions", "import", archive, home="two")
+    for home in ("one", "two"):
+        palaver("sessions", "delete", SESSION, "--yes", home=home)
+        assert palaver("sessions", "import", archive, home=home) == "1 imported\n"
+        used = json.loads(palaver("usage", "--by", "person", "--since", "2026-01-01", "--json", home=home))
+        assert used == {"person": [{"person": "telegram:7", "turns": 1, **COUNTS}]}, "it was not used again"
 
 
 def test_a_missing_file_comes_back_with_an_import_and_a_false_one_is_refused(palaver: Place, tmp_path: Path) -> None:

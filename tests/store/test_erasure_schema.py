@@ -28,6 +28,7 @@ WITHOUT_CONTENT = [
     "attachments.kind",
     "attachments.sha256",
     "chat_moves.account",
+    "deleted_sessions.id",
     "entries.role",
     "erased_digests.digest",
     "erased_digests.kind",

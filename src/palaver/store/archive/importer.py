@@ -204,7 +204,9 @@ def _insert_turns(number: int, session: ArchivedSession) -> Statements[list[int]
 
 
 def _add_usage(record: SessionRecord) -> Statements[None]:
-    """Count what was used for the people who used it. A copy was not used again."""
+    """Count what was used for the people who used it. A copy was not used again, and what was deleted still counts."""
+    if (yield "SELECT 1 FROM deleted_sessions WHERE id = ?", (record.session.id,)):
+        return
     answering = {entry.turn for entry in record.entries}
     for ordinal, turn in enumerate(record.session.turns, 1):
         if turn.identity is not None:

@@ -92,6 +92,8 @@ def _remove(session: Session, now: datetime) -> Statements[Removed]:
     for table in ("participants", "routes", "operations", "processes", "mentions"):
         yield f"DELETE FROM {table} WHERE session_no = ?", (number,)
     yield "DELETE FROM sessions WHERE no = ?", (number,)
+    if turns:  # Their usage stays in the sums.
+        yield "INSERT INTO deleted_sessions (id) VALUES (?) ON CONFLICT DO NOTHING", (session.id,)
     yield from write_journal("delete", number, 1, max(session.counters.entries, 1))
     return Removed(session=session, entries=entries[0][0], turns=len(turns), files=files)
 
