@@ -8,16 +8,18 @@ from pathlib import Path
 from palaver.engine import texts
 from palaver.model.access import AccessRole, Basis, Effect, Grant
 from palaver.model.key import ScopedSetting
+from palaver.model.revision import RevisionPolicy
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import BusyMode
 from palaver.protocols.adapter import Receiver
 from palaver.protocols.agent import Event, Final, Request
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import FakePlatform, LoopClock
-from tests.engine.agents import Scripted, Slow
+from tests.engine.agents import Scripted, Slow, heard
 from tests.engine.gateway import Bench, running, until
 from tests.engine.test_tools import Lever
 
+RERUN = ScopedSetting(default=RevisionPolicy.RERUN)
 MEMBER = Grant(platform="fake", user_id="p1", role=AccessRole.MEMBER)
 ADMIN = Grant(platform="fake", user_id="p1", role=AccessRole.ADMIN)
 BLOCK = Grant(platform="fake", user_id="p1", effect=Effect.BLOCK)
@@ -91,6 +93,46 @@ async def test_a_turn_that_was_cut_off_is_not_resumed_for_somebody_who_lost_acce
         await here.settled()
         assert len(agent.requests) == 1
         assert texts.GIVEN_UP not in [shown.text for shown in chat.shown]
+
+
+async def test_an_edit_that_waits_while_its_sender_is_blocked_takes_nothing_back(store_url: str) -> None:
+    agent, world = Slow(), FakePlatform()
+    alice = world.person("alice")
+    async with running(store_url, world, agent=agent, revisions=RERUN) as here:
+        chat = world.dm(alice)
+        agent.go.set()
+        first = await chat.say(alice, "one")
+        await chat.hears("answer to: one")
+        agent.go.clear()
+        await chat.say(alice, "two")
+        await until(lambda: len(agent.requests) == 2)
+        await chat.edit(alice, first, "uno")
+        await waiting(here, 1)
+        await give(here, BLOCK)
+        agent.go.set()
+        await here.settled()
+        (edit,) = await here.rows("SELECT state, reason FROM inbox WHERE version <> ''")
+        assert tuple(edit) == ("refused", BLOCKED)
+        said = [entry.text for entry in await here.entries() if entry.role in {"user", "assistant"}]
+        assert said == ["one", "answer to: one", "two", "answer to: two"]
+
+
+async def test_an_edited_message_runs_with_the_role_of_now(store_url: str) -> None:
+    async def pulls(request: Request) -> AsyncGenerator[Event]:
+        yield Final(text=f"{heard(request)}: {[tool.name for tool in request.toolbox.tools]}")
+
+    world, agent = FakePlatform(), Scripted(pulls)
+    alice = world.person("alice")
+    async with running(
+        store_url, world, agent=agent, revisions=RERUN, grants=(MEMBER,), toolsets=lambda _: (Lever(),)
+    ) as here:
+        number = await give(here, replace(MEMBER, role=AccessRole.OWNER))
+        chat = world.dm(alice)
+        first = await chat.say(alice, "one")
+        await chat.hears("one: ['lever']")
+        await here.store.transact(here.store.grants.remove(number, LoopClock().now(), by="owner", force=True))
+        await chat.edit(alice, first, "uno")
+        await chat.hears("uno: []")
 
 
 class Listener(FakeAdapter):

@@ -138,7 +138,7 @@ class CommandDispatcher:
     async def run(self, received: Received, *, urgent: bool = False) -> None:
         """Run a command and owe its answer in one transaction. Answer with the reason if it cannot be done."""
         if received.inbound.revision is not None:
-            await self.revisions.go_back(received)
+            await self._go_back(received)
             return
         mentioned = list[Session]()
         try:
@@ -157,6 +157,12 @@ class CommandDispatcher:
             await self._commit(received, sorry, urgent=urgent, failed="it broke")
         finally:
             self._parsed.pop(received.number, None)
+
+    async def _go_back(self, received: Received) -> None:
+        try:
+            await self.revisions.go_back(received, self.rights.check([received]))
+        except AccessLost as lost:
+            await self.refuse(lost)
 
     async def _run(self, received: Received, mentioned: list[Session], *, urgent: bool) -> None:
         while True:

@@ -1,10 +1,12 @@
 """Edited and deleted messages: accept them by the chat's policy, and go back when one was already answered."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import TypeVar
 
-from palaver.db.transaction import Transaction
+from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.commands import Commands
 from palaver.engine.context import EngineContext
@@ -17,6 +19,8 @@ from palaver.model.turn import Inbound, Received
 from palaver.model.value import value
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @value(kw_only=False)
@@ -53,13 +57,25 @@ class Revisions:
         except InvalidInput:
             return True
 
-    async def go_back(self, received: Received) -> None:
-        """Take the conversation back to before a message that was deleted or edited after its answer."""
+    async def go_back(self, received: Received, check: Transaction[object]) -> None:
+        """Take the conversation back to before a message that was deleted or edited after its answer.
+
+        `check` raises if the sender can do nothing any more. A deletion that does not say who made it has no sender.
+        """
+        checks = [check] if received.inbound.source.participant is not None else []
         store, done = self.ctx.store, None
         while done is None:
             hides = await store.read(store.revisions.count_rewound(received))
             notices = self.ctx.replies.to(received.inbound.source, texts.went_back(hides))
             now = self.ctx.clock.now()
-            done = await store.transact(store.revisions.rewind_to(received, now, notices, hides=hides))
+            rewind = store.revisions.rewind_to(received, now, notices, hides=hides)
+            done = await store.transact(_run_checked(checks, rewind))
         if done:
             log.info("went back to a changed message", extra={"action": "message.revised", "inbox": received.number})
+
+
+@transaction
+def _run_checked(checks: Sequence[Transaction[object]], step: Transaction[T]) -> Statements[T]:
+    for check in checks:
+        yield from check
+    return (yield from step)
