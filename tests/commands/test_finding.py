@@ -30,7 +30,7 @@ async def test_sessions_lists_what_has_a_title_and_what_has_none(store_url: str)
         assert first.endswith("UTC, here): “about plans”")
         assert second.startswith("2. untitled (20")
         assert second.endswith("UTC): “before work”")
-        assert end == "/resume 2 goes on with number 2."
+        assert end == "/resume 2 continues number 2."
 
 
 async def test_resume_lists_the_titled_ones_under_the_same_numbers(store_url: str) -> None:
@@ -40,7 +40,7 @@ async def test_resume_lists_the_titled_ones_under_the_same_numbers(store_url: st
         await alice.ask("/new")
         await alice.say("something else")
         listed = (await alice.ask("/resume")).splitlines()
-        assert [line.split(" (")[0] for line in listed] == ["2. Plans", "/resume 2 goes on with number 2."]
+        assert [line.split(" (")[0] for line in listed] == ["2. Plans", "/resume 2 continues number 2."]
         assert "This is “Plans” again" in await alice.ask("/resume 2")
 
 
@@ -56,7 +56,7 @@ async def test_a_list_that_goes_on_says_so(store_url: str) -> None:
             "11. Number 2",
             "12. Number 1",
             "13. untitled",
-            "/resume 11 goes on with number 11.",
+            "/resume 11 continues number 11.",
         ]
         assert (await alice.ask("/sessions 3")) == "There is no page 3: there are 13 conversations."
         titled = (await alice.ask("/resume")).splitlines()
@@ -133,7 +133,7 @@ async def test_search_finds_words_with_where_and_when(store_url: str) -> None:
         await alice.say("a trip to Rügen with 二字")
         plans = await alice.session()
         head, *lines = (await alice.ask("/search rugen")).splitlines()
-        assert head == "Found 2 times:"
+        assert head == "Found 2 results:"
         assert all(line.startswith("Plans, 20") for line in lines[:2])
         assert "user: a trip to Rügen with 二字" in lines[1]
         assert len(lines) == 2
@@ -142,7 +142,7 @@ async def test_search_finds_words_with_where_and_when(store_url: str) -> None:
             f"/resume {plans.id} continues the first other conversation."
         )
         await alice.ask("/back")
-        assert "Found 2 times" in await alice.ask("/search 二")
+        assert "Found 2 results" in await alice.ask("/search 二")
         assert await alice.ask("/search nothing") == "Nothing found."
         assert "no word to search for" in await alice.ask("/search !?")
         assert "needs <words>" in await alice.ask("/search")

@@ -36,7 +36,7 @@ async def test_the_chosen_model_reaches_the_agent_over_restarts_and_ends_with_th
     chat = world.dm(alice)
     async with running(store_url, world, agent=agent) as here:
         await chat.say(alice, "/model small")
-        await chat.hears("This conversation is answered with acme/small.")
+        await chat.hears("This conversation uses acme/small.")
         await chat.say(alice, "one")
         await chat.hears("answer to: one")
         await here.settled()
@@ -55,12 +55,12 @@ async def test_the_chosen_model_reaches_the_agent_over_restarts_and_ends_with_th
     [
         (
             "/model",
-            "answered with the agent's default model. You can choose default, acme/small, acme/big, zenith/big.",
+            "uses the agent's default model. You can choose default, acme/small, acme/big, zenith/big.",
         ),
         ("/model zenith/big", "answered with zenith/big."),
         ("/model big", "Several models are called 'big'. Use default, acme/small, acme/big, zenith/big"),
         ("/model \u202ehuge", "This agent has no model called '\\u202ehuge'"),
-        ("/model DEFAULT", "answered with the agent's default model. It applies from your next message, until /new."),
+        ("/model DEFAULT", "uses the agent's default model. It applies from your next message, until /new."),
         ("/model a b", "does not take 'b'"),
     ],
 )
@@ -105,4 +105,4 @@ async def test_platforms_are_for_admins_who_see_what_is_connected(tmp_path: Path
         await mine.say(alice, "/platforms")
         await mine.hears("fake:bot: connected since ")
         await other.say(bob, "/platforms")
-        await other.hears("needs the role admin")
+        await other.hears("needs the admin role")

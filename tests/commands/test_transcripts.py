@@ -178,7 +178,7 @@ async def test_a_conversation_is_called_something(store_url: str) -> None:
             == "This conversation is called “Trip to Rome”. /title Holiday plans gives it another title."
         )
         told = await alice.ask("/title Rome")
-        assert told == "This conversation is called “Rome” now. It was called “Trip to Rome” before."
+        assert told == "This conversation is now called “Rome”. It was called “Trip to Rome” before."
         await alice.ask("/new Rome")
         await alice.say("hello")
         assert "“Rome #2”" in await alice.ask("/title")

@@ -111,7 +111,7 @@ async def test_a_question_has_buttons_that_answer_it_and_no_other(store_url: str
         await chat.say(alice, "/deny")
         await chat.hears("thank you")
         await chat.press(alice, second, "Approve")  # when it was decided by words
-        await chat.hears("There is nothing to approve.")
+        await chat.hears("There is nothing to approve or deny.")
         await here.settled()
         assert "later refused" in await here.texts()
 
@@ -130,7 +130,7 @@ async def test_who_presses_a_button_may_no_more_than_who_says_it(tmp_path: Path)
         question = await group.hears("May I")
         await group.press(eve, question, "Approve")
         await group.press(bob, question, "Approve")
-        await group.hears("needs the role admin")
+        await group.hears("needs the admin role")
         assert await states(here) == ["parked"]
         assert len(await here.rows("SELECT 1 FROM inbox WHERE state = 'refused'")) == 1
         await group.press(carol, question, "Approve")
@@ -149,7 +149,7 @@ async def test_a_question_is_answered_where_it_was_shown_also_outside_of_its_con
         await group.say(alice, "!approve it", thread="5")
         allow, deny = (await group.hears("May I")).choices
         await elsewhere.say(carol, allow.says)
-        await elsewhere.hears("There is nothing to approve.")
+        await elsewhere.hears("There is nothing to approve or deny.")
         for refused in (allow, deny):
             await group.say(bob, refused.says)
             await group.hears("somebody else's request needs the role")
@@ -272,7 +272,7 @@ async def test_a_message_withdraws_the_question_and_is_answered(store_url: str) 
         await chat.hears("May I look there?")
         await chat.say(alice, "/deny")
         await chat.say(alice, "/approve")
-        await chat.hears("There is nothing to approve.")
+        await chat.hears("There is nothing to approve or deny.")
         assert await here.store.read(violations()) == []
 
 
@@ -319,7 +319,7 @@ async def test_only_whoever_was_asked_or_an_admin_may_allow_it(tmp_path: Path) -
         await group.say(alice, "!approve it", thread="5")
         await group.hears("May I")
         await group.say(bob, "/approve", thread="5")
-        await group.hears("needs the role admin")
+        await group.hears("needs the admin role")
         assert await states(here) == ["parked"]
         await group.say(carol, "/approve", thread="5")
         await group.hears("You said: it")
@@ -331,7 +331,7 @@ async def test_where_nothing_was_asked_nothing_is_allowed(tmp_path: Path, comman
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, command)
-        await chat.hears("There is nothing to approve.")
+        await chat.hears("There is nothing to approve or deny.")
 
 
 CALLS = tuple(ToolCall(id=name, name="look") for name in ("done", "asked", "later"))

@@ -44,7 +44,7 @@ async def test_both_sides_are_told_exactly_whom_they_would_be_linked_with_and_sa
         one, alice, other, bob = people(two)
         code = await code_of(two, one, alice)
         told = await two.ask(other, bob, f"/link {code[:4].lower()}-{code[4:]}")
-        assert 'This account, other:p1, would be one person with fake:p1 ("alice")' in told
+        assert 'This would make this account, other:p1, one person with fake:p1 ("alice")' in told
         assert NAMED in (await one.hears("Your code was entered")).text
         assert "You agreed" in await two.ask(other, bob, "/link yes")
         assert "is not linked" in await two.ask(other, bob, "/whoami")
@@ -103,7 +103,7 @@ async def test_linked_accounts_go_on_with_the_conversation_used_last_until_they_
         await two.ask(other, bob, "/new Birds")
         await two.ask(other, bob, "used last")
         await linked(two, one, alice, other, bob)
-        assert "Both chats go on with “Birds”" in (await one.hears("are one person now")).text
+        assert "Both chats continue “Birds”" in (await one.hears("are one person now")).text
         assert await two.ask(one, alice, "from here") == "You said: from here"
         assert await two.ask(other, bob, "from there") == "You said: from there"
         common = await two.session_of("used last")

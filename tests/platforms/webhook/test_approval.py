@@ -23,7 +23,7 @@ async def test_an_admin_of_the_chat_that_answers_go_to_allows_it_there(tmp_path:
         question = await chat.hears("May I")
         for choice in ("Approve", "Deny"):
             await chat.press(bob, question, choice)
-            await chat.hears("somebody else's request needs the role admin")
+            await chat.hears("somebody else's request needs the admin role")
         await chat.press(alice, question, "Approve")
         await chat.hears("You said: deploy")
 
