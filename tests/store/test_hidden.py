@@ -81,6 +81,16 @@ async def test_what_is_shown_again_is_read_again(world: World) -> None:
     assert await world.texts(session) == ["words " * 50] * 6 + ["hello", "yes"]
 
 
+async def test_an_answer_belongs_to_its_turn_until_it_is_undone(world: World) -> None:
+    words = "words " * 50
+    begun = await world.exchange(words, reply=words)
+    await summarise(world, begun.turn.session)
+    read = message_status.load_reply(begun.messages[0].number, OPERATOR)
+    assert [entry.text for entry in (await world.store.read(read)).entries] == [words, words]
+    assert await world.store.transact(transcript.undo(KEY, 1, world.now, principal=OPERATOR))
+    assert (await world.store.read(read)).entries == ()
+
+
 async def test_what_is_said_after_everything_was_undone_is_read(world: World) -> None:
     begun = await world.exchange("one")
     await world.exchange("two")

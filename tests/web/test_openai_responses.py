@@ -13,7 +13,7 @@ from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
 from tests.agents.fake_provider import Says
 from tests.web.conftest import Opened
-from tests.web.test_api import PEOPLE
+from tests.web.test_api import PEOPLE, program, say
 from tests.web.test_openai import client, said
 from tests.web.test_openai_models import Trip, modelled
 
@@ -64,6 +64,25 @@ async def test_a_response_follows_another(window: Opened, ai: openai.AsyncOpenAI
             await ask(other_person, "x", previous_response_id=one.id)
         with pytest.raises(openai.NotFoundError):
             await other_person.responses.retrieve(one.id)
+
+
+async def test_an_answer_that_a_summary_covers_is_still_there(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    long = "w" * 1000
+    one, session = await ask(ai, f"one {long}")
+    newest = one
+    for text in ("two", "three", "four"):
+        newest, _ = await ask(ai, f"{text} {long}", previous_response_id=newest.id)
+    async with program(window) as owner:
+        told = await say(owner, "/compress", session=session)
+        assert one.output_text not in await said(window, session), told
+        assert (await ai.responses.retrieve(one.id)).output_text == one.output_text
+        number = one.id.split("_")[2]
+        assert (await owner.get(f"/messages/in:{number}")).json()["answer"] == one.output_text
+    again, branch = await ask(ai, "two, but otherwise", previous_response_id=one.id)
+    assert (await said(window, branch))[1:] == [one.output_text, "two, but otherwise", again.output_text]
+    assert branch != session
+    five, branch = await ask(ai, "five", previous_response_id=newest.id)
+    assert (await said(window, branch))[-2:] == ["five", five.output_text]
 
 
 async def test_a_history_of_items_is_a_conversation(window: Opened, ai: openai.AsyncOpenAI) -> None:

@@ -38,6 +38,18 @@ def load_shown(session_number: int, *, turn: int | None = None) -> Statements[li
 
 
 @transaction
+def load_turn(session_number: int, turn: int) -> Statements[list[Entry]]:
+    """Load the entries of a turn: those that a summary covers too, but nothing that was undone."""
+    shown = yield from load_shown(session_number, turn=turn)
+    rows = yield (
+        "SELECT e.body FROM entries e JOIN operations o ON o.no = e.hidden_by AND o.kind = 'compaction'"
+        f" WHERE e.turn_no = ? AND e.hidden_by IS NOT NULL AND e.id / {SEQS} = ?",
+        (turn, session_number),
+    )
+    return sorted([*entries_of(row[0] for row in rows), *shown], key=lambda entry: entry.seq)
+
+
+@transaction
 def load_visible(session: str, principal: Principal) -> Statements[list[Entry]]:
     found = yield from get_visible(session, principal)
     return (yield from load_shown(found.number))

@@ -14,7 +14,7 @@ from palaver.model.turn import InboxState, Received, Turn, TurnState, Usage, out
 from palaver.model.value import value
 from palaver.model.view import open_calls_of_turn
 from palaver.store.conversations.sessions import open_by_key
-from palaver.store.conversations.transcript import SEQS, load_shown
+from palaver.store.conversations.transcript import SEQS, load_turn
 from palaver.store.conversations.visibility import Filter, get_visible, messages_visible_to, visible_to
 from palaver.store.queue.cause import CauseKind
 from palaver.store.queue.inbox import OPEN_TURN, ORIGINAL, SAME_MESSAGE, get_message
@@ -57,7 +57,7 @@ class Reply:
     ended: datetime | None = None
     usage: Usage = field(default_factory=Usage)
     entries: tuple[Entry, ...] = ()
-    """The visible entries of the turn, in order."""
+    """The entries of the turn, in order, without what was undone. Those that a summary covers belong to it too."""
     notices: tuple[str, ...] = ()
     """Replies outside the transcript: the answer to a command, a question of the turn, why it failed."""
 
@@ -122,7 +122,7 @@ def load_reply(number: int, principal: Principal) -> Statements[Reply]:
         turn=turn,
         ended=found.ended,
         usage=found.usage,
-        entries=tuple((yield from load_shown(turn.session_number, turn=turn.number))),
+        entries=tuple((yield from load_turn(turn.session_number, turn.number))),
         notices=(yield from _notices_of_turn(turn)),
     )
 

@@ -122,8 +122,8 @@ class ConversationFinder:
         sessions = yield from store.message_status.sessions_by_key([place], principal)
         current = next((session for session in sessions if session.ended is None), None)
         if current is not None and current.id == parent:
-            entries = yield from store.transcript.load_visible(parent, principal)
-            later = any(entry.seq > last and entry.role in {Role.USER, Role.ASSISTANT} for entry in entries)
+            entries = yield from store.transcript.load_all(parent, principal)
+            later = any(seq > last for _, seq in _spoken(entries))
             if not later or (yield from store.overview.list_open_turns(principal, 1, parent)):
                 return
         yield from store.history.branch(
