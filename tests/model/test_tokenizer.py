@@ -68,11 +68,35 @@ def test_runs_are_indexed_as_characters_and_pairs() -> None:
         ("foo/bar", [Clause(("foo", "bar"))]),
         ("天气 字*", [Clause(("天气",)), Clause(("字",))]),
         ('a "unclosed phrase', [Clause(("a",)), Clause(("unclosed", "phrase"))]),
-        ('x AND NOT "" ( ^ : -', [Clause(("x",)), Clause(("and",)), Clause(("not",))]),
+        ('x AND NOT "" ( ^ : -', [Clause(("x",)), Clause(("not",))]),
+        ("OR x OR", [Clause(("or",)), Clause(("x",)), Clause(("or",))]),
+        ('"x" "OR" y', [Clause(("x",)), Clause(("or",)), Clause(("y",))]),
     ],
 )
 def test_queries(query: str, clauses: list[Clause]) -> None:
-    assert list(parse_query(query).clauses) == clauses
+    parsed = parse_query(query)
+    assert list(parsed.clauses) == clauses
+    assert not parsed.excluded
+
+
+@pytest.mark.parametrize(
+    ("query", "groups", "excluded"),
+    [
+        ("cats OR dogs", [["cats", "dogs"]], []),
+        ("red cats OR dogs OR 天气 AND now", [["red"], ["cats", "dogs", "天气"], ["now"]], []),
+        ("cats -dogs", [["cats"]], ["dogs"]),
+        ('NOT dogs cats -"big birds" utf-8', [["cats"], ["utf 8"]], ["dogs", "big birds"]),
+    ],
+)
+def test_or_and_not_are_parsed(query: str, groups: list[list[str]], excluded: list[str]) -> None:
+    parsed = parse_query(query)
+    assert [[" ".join(clause.words) for clause in group] for group in parsed.groups] == groups
+    assert [" ".join(clause.words) for clause in parsed.excluded] == excluded
+
+
+def test_a_query_that_only_leaves_out_is_refused() -> None:
+    with pytest.raises(BadArgument, match="no word to search for"):
+        parse_query("-dogs NOT cats")
 
 
 @pytest.mark.parametrize("query", ["", "  ", '""', "*", "!?", "\x00", "\ud800", "─", '"' * 100_000])

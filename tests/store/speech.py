@@ -33,7 +33,7 @@ async def tell(world: World, text: str, *replies: str | Entry, source: Source | 
 
 
 async def texts(store: Store, query: str, principal: Principal = OPERATOR, **more: Any) -> list[str]:
-    return [hit.entry.text for hit in await store.search.find(query, principal, **more)]
+    return [hit.entry.text for hit in await store.search.find(query, principal, **more) if hit.entry]
 
 
 def marked(hit: Hit) -> list[str]:

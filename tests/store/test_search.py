@@ -219,6 +219,7 @@ async def test_snippet_and_marks(world: World) -> None:
     assert marked(hit) == ["Brown", "fox"]
     assert len(hit.snippet) <= 170
     assert hit.snippet[0] == hit.snippet[-1] == "…"
+    assert hit.entry
     assert hit.entry.text == text
     (hit,) = await world.store.search.find("fox", OPERATOR)
     assert marked(hit) == ["fox"]
@@ -339,3 +340,29 @@ async def test_deleted_is_not_found(world: World) -> None:
     await world.store.transact(deletion.delete(gone.turn.session, OPERATOR, world.now))
     assert await texts(world.store, "banana") == ["banana of the other"]
     assert await texts(world.store, "gone") == []
+
+
+# Titles
+
+
+async def test_titles_are_found_before_what_was_said(world: World) -> None:
+    first = await tell(world, "where shall we go?", "to the sea", source=dm("1"))
+    await tell(world, "the sea is blue", "so is the sky", source=dm("2"))
+    await world.store.transact(sessions.rename(first.turn.session, "Café by the Sea", OPERATOR))
+
+    async def found(query: str, principal: Principal = OPERATOR, **only: Any) -> list[tuple[str, str]]:
+        hits = await world.store.search.find(query, principal, filter=SearchFilter(**only))
+        return [(hit.found_in, hit.snippet) for hit in hits]
+
+    title = ("title", "Café by the Sea")
+    for query in ("cafe", "caf*", '"by the sea"', "hotel OR cafe", "cafe NOT hotel"):
+        assert await found(query) == [title], query
+    assert await found("sea") == [title, ("user", "the sea is blue"), ("assistant", "to the sea")]
+    assert await found("sea -cafe") == [("user", "the sea is blue"), ("assistant", "to the sea")]
+    assert await found("cafe", Principal(identities=frozenset({"telegram:2"}))) == []
+    assert await found("cafe", Principal(identities=frozenset({"telegram:1"}))) == [title]
+    assert await found("cafe", platform="discord") == []
+    assert await found("cafe", roles=frozenset({Role.USER})) == []
+    assert await found("cafe", since=world.now + timedelta(days=1)) == []
+    hits = await world.store.search.find("cafe", OPERATOR, neighbours=2)
+    assert [(marked(hit), hit.entry, hit.at) for hit in hits] == [(["Café"], None, hits[0].session.last_active)]

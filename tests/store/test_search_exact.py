@@ -78,8 +78,11 @@ def _naive(query: str, text: str) -> bool:
             return True
         return any(_stands(clause, words, at) for at in range(len(words)))
 
-    clauses = parse_query(query).clauses
-    return any(all(holds(clause, text[start:end]) for clause in clauses) for start, end in split_pages(text))
+    parsed = parse_query(query)
+    pages = [text[start:end] for start, end in split_pages(text)]
+    if any(holds(clause, page) for clause in parsed.excluded for page in pages):
+        return False
+    return any(all(any(holds(clause, page) for clause in group) for group in parsed.groups) for page in pages)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -105,7 +108,8 @@ async def test_finds_exactly_what_a_plain_look_finds(world: World, seed: int, mo
         if step % 17 == 5:
             await world.store.search.catch_up()
     for _ in range(40):
-        query = " ".join(chance.choices(_QUERIES, k=chance.choice((1, 1, 2, 3))))
+        operator = chance.choice((" ", " ", " OR ", " NOT ", " -"))
+        query = operator.join(chance.choices(_QUERIES, k=chance.choice((1, 1, 2, 3))))
         principal = chance.choice([OPERATOR, *(_of(source) for source in sources)])
         expected = sorted([text for text in await _seen_by(world.store, principal) if _naive(query, text)])
         for order in Order:

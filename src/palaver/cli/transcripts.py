@@ -63,7 +63,7 @@ def hit_fields(hit: Hit) -> dict[str, object]:
     return {
         "session": hit.session.id,
         "title": hit.session.title,
-        "entry": entry_fields(hit.entry),
+        "entry": hit.entry and entry_fields(hit.entry),
         "snippet": hit.snippet,
         "marks": [list(mark) for mark in hit.marks],
         "before": [entry_fields(entry) for entry in hit.before],
@@ -139,10 +139,12 @@ def print_hits(hits: Iterable[Hit], present: datetime) -> None:
         if position:
             print_text(("", ""))
         where = f" · {hit.session.id}" if hit.session.title else ""
-        when = f" · entry {hit.entry.seq} · {ago(hit.entry.at, present)}"
+        place = f"entry {hit.entry.seq}" if hit.entry else hit.found_in
+        when = f" · {place} · {ago(hit.at, present)}"
         print_text((name_of(hit.session), "bold"), (where + when, "dim"))
         _print_neighbours(hit.before)
-        print_text((f"{speaker(hit.entry)}: ", _STYLES[hit.entry.role]), *_highlighted(hit))
+        said = (f"{speaker(hit.entry)}: ", _STYLES[hit.entry.role]) if hit.entry else ("title: ", "dim")
+        print_text(said, *_highlighted(hit))
         _print_neighbours(hit.after)
 
 

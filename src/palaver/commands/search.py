@@ -28,8 +28,9 @@ _MAX_HITS = 10
 
 @commands.add(
     "search",
-    'Search your conversations. Put "phrases" in quotes, end a word with * to match its start, rank with --best',
-    '/search invoice "second reminder" pay* --from me --since 30d',
+    'Search your conversations and their titles. Put "phrases" in quotes, end a word with * to match its start, use OR,'
+    " leave out a -word, rank with --best",
+    '/search invoice OR bill "second reminder" pay* -draft --since 30d',
     Arg(name="words", kind=ArgKind.REST, required=True),
     Arg(name="from", kind=ArgKind.OPTION, hint="me or an account"),
     Arg(name="role", kind=ArgKind.OPTION, choices=tuple(role.value for role in _ROLES)),
@@ -83,7 +84,7 @@ def _found(hits: Sequence[Hit], context: CommandContext, order: Order) -> str:
         return "Nothing found."
     shown = hits[:_MAX_HITS]
     lines = [
-        f"{session_name(hit.session)}, {format_time(hit.entry.at, context.zone)}, {hit.entry.role}: {hit.snippet}"
+        f"{session_name(hit.session)}, {format_time(hit.at, context.zone)}, {hit.found_in}: {hit.snippet}"
         for hit in shown
     ]
     many = f"The {order.value} {_MAX_HITS} results:"

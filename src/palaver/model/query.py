@@ -1,4 +1,4 @@
-"""Search queries: parse words, phrases and prefixes, and find where they match in a text."""
+"""Search queries: parse words, phrases, prefixes, OR and NOT, and find where they match in a text."""
 
 import re
 from bisect import bisect_left, bisect_right
@@ -19,11 +19,15 @@ from palaver.model.tokenizer import (
 from palaver.model.value import value
 
 _CHUNK = re.compile(r"\S+")
+_NO_LETTERS = re.compile(r"[\W_]+")
 _MAX_QUERY_LENGTH = 2000
 _MAX_CLAUSES = 16
 _MAX_MATCHES = 200
 _QUOTES = '"\u201c\u201d\u201e\u00ab\u00bb'
-_CLAUSE = re.compile(rf"[{_QUOTES}]([^{_QUOTES}]*)(?:[{_QUOTES}]|$)|([^\s{_QUOTES}]+)")
+_CLAUSE = re.compile(
+    rf"(?P<minus>(?<!\S)-(?=[^\s-]))?(?:[{_QUOTES}](?P<phrase>[^{_QUOTES}]*)(?:[{_QUOTES}]|$)|(?P<word>[^\s{_QUOTES}]+))"
+)
+_AND, _OR, _NOT = "AND", "OR", "NOT"
 
 
 @value(kw_only=False)
@@ -56,15 +60,34 @@ class Clause:
 
 @value(kw_only=False)
 class Query:
-    """Every clause must be found."""
+    """One clause of every group must be found, and none of the excluded ones."""
 
-    clauses: tuple[Clause, ...]
+    groups: tuple[tuple[Clause, ...], ...]
+    excluded: tuple[Clause, ...] = ()
+
+    @property
+    def clauses(self) -> tuple[Clause, ...]:
+        """All clauses that can be found."""
+        return tuple(chain.from_iterable(self.groups))
 
     def find_spans(self, text: str) -> list[Span]:
-        """Return where the query's words match in the text; nothing unless every clause does."""
+        """Return where the query's words match in the text; nothing unless one clause of every group does."""
         searched = _SearchedText(text)
-        found = [searched.find_clause(clause) for clause in self.clauses]
+        found = [[span for clause in group for span in searched.find_clause(clause)] for group in self.groups]
         return _merge_spans(sorted(span for spans in found for span in spans)) if all(found) else []
+
+    def may_match(self, text: str) -> bool:
+        """Tell quickly whether an ASCII text can match at all."""
+        letters = _NO_LETTERS.sub("", text.lower())
+        return not text.isascii() or all(
+            any("".join(clause.words) in letters for clause in group) for group in self.groups
+        )
+
+    def excludes(self, text: str) -> bool:
+        if not self.excluded:
+            return False
+        searched = _SearchedText(text)
+        return any(searched.find_clause(clause) for clause in self.excluded)
 
 
 class _SearchedText:
@@ -144,17 +167,35 @@ def _merge_spans(spans: list[Span]) -> list[Span]:
 
 
 def parse_query(text: str) -> Query:
-    """Parse words that must all match, "phrases" in quotes, and words that end in a star as prefixes."""
-    parts = _CLAUSE.finditer(text[:_MAX_QUERY_LENGTH])
-    clauses = [clause for part in parts if (clause := _parse_clause(part[1] or part[2] or ""))]
-    if not clauses:
+    """Parse words that must all match, "phrases" in quotes, words that end in a star as prefixes, OR and NOT."""
+    parts = [
+        (part, clause)
+        for part in _CLAUSE.finditer(text[:_MAX_QUERY_LENGTH])
+        if (clause := _parse_clause(part["phrase"] or part["word"] or ""))
+    ][:_MAX_CLAUSES]
+    groups: list[tuple[Clause, ...]] = []
+    excluded: list[Clause] = []
+    operators: set[str] = set()
+    for part, clause in parts:
+        # Without words on both sides, an operator is a word.
+        if (word := part["word"]) in {_AND, _OR, _NOT} and (groups or word == _NOT) and part is not parts[-1][0]:
+            operators.add(word)
+            continue
+        if part["minus"] or _NOT in operators:
+            excluded.append(clause)
+        elif _OR in operators and groups:
+            groups[-1] = (*groups[-1], clause)
+        else:
+            groups.append((clause,))
+        operators.clear()
+    if not groups:
         raise BadArgument(
             "There is no word to search for in {found}",
             found=text[:_MAX_QUERY_LENGTH],
-            allowed='words, "phrases in quotes" and pre* for any ending',
-            example='invoice "second reminder" pay*',
+            allowed='words, "phrases in quotes", pre* for any ending, a OR b, and -word to leave out',
+            example='invoice OR bill "second reminder" pay* -draft',
         )
-    return Query(tuple(clauses[:_MAX_CLAUSES]))
+    return Query(tuple(groups), tuple(excluded))
 
 
 def _parse_clause(text: str) -> Clause | None:

@@ -7,7 +7,7 @@ from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.session import Principal, Session
 from palaver.model.transcript import Entry
 from palaver.store.conversations.transcript import SEQS
-from palaver.store.conversations.visibility import get_visible, visible_to
+from palaver.store.conversations.visibility import Filter, get_visible, visible_to
 from palaver.store.records import SESSION_COLUMNS, entries_of, placeholders, session_of
 from palaver.store.search.index import Document, make_documents
 
@@ -123,6 +123,27 @@ def participant_sessions(principal: Principal, session: str | None) -> Statement
         names,
     )
     return [row[0] for row in rows] if len(rows) <= MAX_SCOPE_SESSIONS else None
+
+
+@transaction
+def visible_titles(
+    principal: Principal, platform: str | None, since: int | None, until: int | None, limit: int
+) -> Statements[list[tuple[int, str]]]:
+    """Return number and title of the sessions that the principal can see, newest first."""
+    limits = {"s.platform = ?": platform, "s.last_active >= ?": since, "s.last_active < ?": until}
+    given = [Filter(sql, (value,)) for sql, value in limits.items() if value is not None]
+    where = Filter.all([Filter("s.title IS NOT NULL"), visible_to(principal), *given])
+    rows = yield (
+        f"SELECT s.no, s.title FROM sessions s WHERE {where.sql} ORDER BY s.no DESC LIMIT ?",
+        (*where.values, limit),
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+@transaction
+def load_sessions(numbers: Sequence[int]) -> Statements[dict[int, Session]]:
+    rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.no IN ({placeholders(numbers)})", tuple(numbers)
+    return {session.number: session for session in map(session_of, rows)}
 
 
 @transaction

@@ -64,17 +64,25 @@ class Tag(StrEnum):
 # Queries
 
 
+class Option(NamedTuple):
+    terms: tuple[str, ...]
+    prefix: bool = False
+    """The last term matches as a prefix."""
+
+
 class Condition(NamedTuple):
     """Met by all terms of one option; if there are needles, the body must also contain one of them."""
 
-    options: tuple[tuple[str, ...], ...]
-    prefix: bool = False
-    """The last term of each option matches as a prefix."""
+    options: tuple[Option, ...]
     needles: tuple[str, ...] = ()
+
+    @property
+    def prefix(self) -> bool:
+        return any(option.prefix for option in self.options)
 
 
 def any_of(terms: Iterable[str]) -> Condition:
-    return Condition(tuple((term,) for term in terms))
+    return Condition(tuple(Option((term,)) for term in terms))
 
 
 class TermSyntax(NamedTuple):
@@ -89,9 +97,9 @@ class TermSyntax(NamedTuple):
         return self.both.join(f"({self.either.join(self._options(each))})" for each in conditions)
 
     def _options(self, condition: Condition) -> Iterator[str]:
-        for terms in condition.options:
-            words = self.both.join(f"{self.quote}{term}{self.quote}" for term in terms)
-            yield f"({words}{self.prefix if condition.prefix else ''})"
+        for option in condition.options:
+            words = self.both.join(f"{self.quote}{term}{self.quote}" for term in option.terms)
+            yield f"({words}{self.prefix if option.prefix else ''})"
 
 
 class IndexQuery(NamedTuple):
@@ -104,6 +112,8 @@ class IndexQuery(NamedTuple):
     until: int | None
     bodies: bool
     """Whether to return the beginning of each body, for ranking."""
+    excluded: tuple[str, ...] = ()
+    """The body must contain none of these."""
 
 
 def needle_filters(query: IndexQuery, contains: str) -> Iterator[Filter]:
@@ -111,6 +121,8 @@ def needle_filters(query: IndexQuery, contains: str) -> Iterator[Filter]:
     for condition in query.conditions:
         if condition.needles:
             yield Filter(f"({' OR '.join([contains] * len(condition.needles))})", condition.needles)
+    for needle in query.excluded:
+        yield Filter(f"NOT ({contains})", (needle,))
 
 
 class Candidate(NamedTuple):

@@ -106,7 +106,7 @@ _SYNTAX = TermSyntax(" & ", " | ", "'", ":*")
 
 
 def _is_short(condition: Condition) -> bool:
-    return condition.prefix and len(condition.options) == 1 and len("".join(condition.options[0])) < _SHORT_PREFIX
+    return condition.prefix and len(condition.options) == 1 and len("".join(condition.options[0].terms)) < _SHORT_PREFIX
 
 
 T = TypeVar("T")

@@ -2,17 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from palaver.db.transaction import JOURNAL, Database
 from palaver.model.errors import StoreError
 from palaver.model.query import Clause, Query, parse_query
 from palaver.model.session import Principal, Session
-from palaver.model.tokenizer import split_pages
+from palaver.model.tokenizer import Span, split_pages
 from palaver.model.transcript import Entry, Role
 from palaver.model.value import value
 from palaver.store.records import micros
@@ -20,8 +21,10 @@ from palaver.store.search.entries import (
     count_existing,
     load_entries,
     load_neighbours,
+    load_sessions,
     participant_sessions,
     visible_entries,
+    visible_titles,
 )
 from palaver.store.search.index import (
     Candidate,
@@ -29,6 +32,7 @@ from palaver.store.search.index import (
     Index,
     IndexLost,
     IndexQuery,
+    Option,
     Tag,
     any_of,
 )
@@ -59,13 +63,22 @@ class SearchFilter:
 @value
 class Hit:
     session: Session
-    entry: Entry
+    entry: Entry | None
+    """None if the title of the session matches."""
     snippet: str
-    """One line of the entry around the first match."""
+    """One line of the entry, or of the title, around the first match."""
     marks: tuple[tuple[int, int], ...] = ()
     """Start and end of each match in the snippet."""
     before: tuple[Entry, ...] = ()
     after: tuple[Entry, ...] = ()
+
+    @property
+    def at(self) -> datetime:
+        return self.entry.at if self.entry else self.session.last_active
+
+    @property
+    def found_in(self) -> str:
+        return self.entry.role.value if self.entry else "title"
 
 
 T = TypeVar("T")
@@ -76,6 +89,10 @@ SCANNED_CANDIDATES = 1000
 """After so many candidates that the principal may not see, fewer are ranked together."""
 SPARE_CANDIDATES = 8
 MAX_CHUNK = 1000
+COMPARED_TITLES = 5000
+"""How many titles are compared with a query, newest first."""
+MAX_TITLES = 5
+"""Titles come before what was said, but leave room for it."""
 ATTEMPTS = 4
 QUIET_SECONDS = 1.0
 """Index in the background once nothing was written for this long."""
@@ -105,7 +122,8 @@ class Search:
 
         async def attempt() -> list[Hit]:
             await self._index.catch_up(purge=False)
-            return await self._find(asked, principal, filter, order, limit, neighbours)
+            hits = await self._find(asked, principal, filter, order, limit, neighbours)
+            return [*await self._find_titles(asked, principal, filter, limit), *hits][:limit]
 
         return await _retry_if_lost(attempt)
 
@@ -145,11 +163,25 @@ class Search:
         pools = self._pools(query, None if confined else principal, size) if best else self._chunks(query, size)
         async for pool in pools:
             ranked = rank(asked, pool) if best else pool
-            await self._load(found, ranked, principal, limit, step=size if best else MAX_CHUNK)
+            await self._load(found, asked, ranked, principal, limit, step=size if best else MAX_CHUNK)
             if len(found) >= limit:
                 break
         hits = await asyncio.to_thread(lambda: [_hit(asked, each) for each in list(found.values())[:limit]])
         return [await self._with_neighbours(hit, neighbours) for hit in hits] if neighbours > 0 else hits
+
+    async def _find_titles(self, asked: Query, principal: Principal, filters: SearchFilter, limit: int) -> list[Hit]:
+        """Return the newest sessions with a matching title, unless the filter asks for what somebody said."""
+        if filters.people or filters.session or not (filters.roles or SPOKEN_ROLES) >= SPOKEN_ROLES:
+            return []
+        since, until = (moment and micros(moment) for moment in (filters.since, filters.until))
+        titles = await self._database.read(visible_titles(principal, filters.platform, since, until, COMPARED_TITLES))
+        found = await asyncio.to_thread(lambda: list(islice(_matching(asked, titles), min(limit, MAX_TITLES))))
+        sessions = await self._database.read(load_sessions([number for number, _, _ in found])) if found else {}
+        return [
+            Hit(session=sessions[number], entry=None, snippet=title, marks=marks)
+            for number, title, marks in found
+            if number in sessions
+        ]
 
     async def _scope(self, principal: Principal, session: str | None) -> list[int] | None:
         if principal.sees_all and session is None:
@@ -193,6 +225,7 @@ class Search:
     async def _load(
         self,
         found: dict[int, "_Found"],
+        asked: Query,
         candidates: Sequence[Candidate],
         principal: Principal,
         limit: int,
@@ -204,12 +237,15 @@ class Search:
             some = [each for each in candidates[start : start + step] if each.entry not in found]
             loaded = await self._database.read(load_entries([each.entry for each in some], principal))
             for candidate in some:
-                if candidate.entry in loaded:
+                # Each page of an entry is a document of its own: another one can contain what is excluded.
+                if candidate.entry in loaded and not asked.excludes(loaded[candidate.entry][1].text):
                     found.setdefault(candidate.entry, _Found(candidate, *loaded[candidate.entry]))
             if len(found) >= limit:
                 return
 
     async def _with_neighbours(self, hit: Hit, count: int) -> Hit:
+        if hit.entry is None:
+            return hit
         before, after = await self._database.read(load_neighbours(hit.session.number, hit.entry.seq, count))
         return replace(hit, before=before, after=after)
 
@@ -238,6 +274,13 @@ def _hit(query: Query, found: _Found) -> Hit:
     return Hit(session=found.session, entry=found.entry, snippet=snippet, marks=marks)
 
 
+def _matching(query: Query, titles: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str, tuple[Span, ...]]]:
+    for number, title in titles:
+        marks = tuple(query.find_spans(title)) if query.may_match(title) else ()
+        if marks and not query.excludes(title):
+            yield number, title, marks
+
+
 async def _retry_if_lost(step: Callable[[], Awaitable[T]]) -> T:
     cause: IndexLost | None = None
     for _ in range(ATTEMPTS):
@@ -264,18 +307,25 @@ def _index_query(query: Query, filters: SearchFilter, sessions: Sequence[int] | 
     people = [Tag.PERSON.term(person) for person in sorted(filters.people)]
     tags = (any_of(group) for group in (roles, platforms, people) if group)
     return IndexQuery(
-        (*map(_condition, query.clauses), *tags),
+        (*map(_condition, query.groups), *tags),
         None if sessions is None else tuple(sessions),
         None if filters.since is None else micros(filters.since),
         None if filters.until is None else micros(filters.until),
         bodies,
+        tuple(needle for clause in query.excluded for needle in _needles(clause)),
     )
 
 
-def _condition(clause: Clause) -> Condition:
-    single = clause.whole or (clause.words[0] if clause.prefix and len(clause.words) == 1 else "")
+def _condition(group: Sequence[Clause]) -> Condition:
+    options = [Option(terms, each.prefix) for each in group for terms in (each.terms, (each.whole,)) if any(terms)]
+    alone = len(group) == 1 and not group[0].phrase and not group[0].prefix
+    # The terms of a single word decide alone.
+    return Condition(tuple(options), () if alone else tuple(needle for each in group for needle in _needles(each)))
+
+
+def _needles(clause: Clause) -> tuple[str, ...]:
+    """Return what a body contains exactly if it has the clause: one of these."""
+    single = clause.whole or (clause.words[0] if len(clause.words) == 1 else "")
     ends = ("", "") if clause.prefix else (" ", "|")
     singles = (f" {single}{ends[0]}", f"|{single}{ends[1]}") if single else ()
-    needles = dict.fromkeys((*((clause.phrase,) if clause.phrase else ()), *singles))
-    options = (clause.terms, (clause.whole,)) if clause.whole else (clause.terms,)
-    return Condition(options, clause.prefix, tuple(needles))
+    return tuple(dict.fromkeys((clause.needle, *singles)))

@@ -327,7 +327,7 @@ def find_candidates(db: sqlite3.Connection, query: IndexQuery, after: Candidate 
         found = _select(db, columns, near, post_filters, limit)
         if len(found) >= limit or not floor:
             return found
-        exact.append(max(prefixes, key=lambda condition: sum(map(len, condition.options[0]))))
+        exact.append(max(prefixes, key=lambda condition: sum(map(len, condition.options[0].terms))))
     return _select(db, columns, _document_numbers(exact, bounds), post_filters, limit)
 
 

@@ -140,7 +140,8 @@ class _SearchQuery(Schema, frozen=True, kw_only=True):
 
 class HitSchema(Schema, frozen=True, kw_only=True):
     session: SessionSchema
-    entry: EntrySchema
+    entry: EntrySchema | None
+    """Null if the title of the session matches."""
     snippet: str
     marks: Sequence[tuple[int, int]]
     """Start and end of each match in the snippet."""
@@ -163,7 +164,10 @@ async def search(request: WebRequest, query: _SearchQuery) -> HitsSchema:
     principal = await request.principal()
     hits = await request.store.search.find(query.q, principal, filter=wanted, order=query.order, limit=query.limit)
     return HitsSchema(
-        hits=[fill(HitSchema, hit, session=session_schema(hit.session), entry=entry_schema(hit.entry)) for hit in hits]
+        hits=[
+            fill(HitSchema, hit, session=session_schema(hit.session), entry=hit.entry and entry_schema(hit.entry))
+            for hit in hits
+        ]
     )
 
 
