@@ -32,6 +32,7 @@ class Says:
     signature: str = ""
     input_tokens: int = 10
     output_tokens: int = 5
+    cached_tokens: int = 0
     stop: str | None = None
     """Why it ended, where it is not what follows from the rest."""
     cut_after: int | None = None
@@ -174,7 +175,12 @@ def _openai(step: Says) -> Iterator[str]:
             yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
     yield chunk({}, step.stop or ("tool_calls" if step.calls else "stop"))
     total = step.input_tokens + step.output_tokens
-    usage = {"prompt_tokens": step.input_tokens, "completion_tokens": step.output_tokens, "total_tokens": total}
+    usage = {
+        "prompt_tokens": step.input_tokens,
+        "completion_tokens": step.output_tokens,
+        "total_tokens": total,
+        "prompt_tokens_details": {"cached_tokens": step.cached_tokens},
+    }
     yield f"data: {json.dumps({**common, 'choices': [], 'usage': usage})}\n\n"
     yield "data: [DONE]\n\n"
 

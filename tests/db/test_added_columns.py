@@ -1,4 +1,4 @@
-"""Schemas 17, 18, 21 and 22 each add a column: rows of the version before stay as they are, with nothing in it."""
+"""Schemas 17, 18, 21, 22 and 25 each add a column: rows of the version before stay as they are, with nothing in it."""
 
 from typing import NamedTuple
 
@@ -45,6 +45,12 @@ ADDED = (
         f"INSERT INTO turns {_TURN} ('b', 1, 'parked', 'w', 1, 1, 'c')",
         "SELECT key, state, pending_call, withdrawn_by FROM turns WHERE key = 'b'",
         ("b", "parked", "c", None),
+    ),
+    Added(
+        25,
+        f"INSERT INTO turns {_TURN} ('d', 1, 'failed', 'w', 1, 1, NULL)",
+        "SELECT key, state, retry_at FROM turns WHERE key = 'd'",
+        ("d", "failed", None),
     ),
 )
 

@@ -70,6 +70,28 @@ async def test_what_the_provider_refuses_is_told_as_openai_does(tmp_path: Path) 
         assert answer.choices[0].message.content == "Hello yourself."
 
 
+async def test_the_provider_s_wait_and_cached_tokens_are_passed_on(tmp_path: Path) -> None:
+    async with modelled(tmp_path) as (ai, provider):
+        for status, kind in ((429, openai.RateLimitError), (503, openai.InternalServerError)):
+            for more in ({}, {"stream": True}):
+                provider.then(Refuses(status=status, headers={"retry-after": "120"}))
+                with pytest.raises(kind) as told:
+                    await ai.chat.completions.create(model="palaver", messages=HELLO, **dict[str, Any](more))
+                assert 0 < int(told.value.response.headers["retry-after"]) <= 120
+        provider.then(Refuses(status=429))
+        with pytest.raises(openai.RateLimitError) as told:
+            await ai.responses.create(model="palaver", input="hello")
+        assert "retry-after" not in told.value.response.headers
+        provider.then(Says(text="Hi.", input_tokens=10, cached_tokens=7))
+        answer = await ai.chat.completions.create(model="palaver", messages=HELLO)
+        assert answer.usage and answer.usage.prompt_tokens_details  # noqa: PT018
+        assert answer.usage.prompt_tokens_details.cached_tokens == 7
+        provider.then(Says(text="Hi.", input_tokens=10, cached_tokens=6))
+        response = await ai.responses.create(model="palaver", input="hello again")
+        assert response.usage
+        assert response.usage.input_tokens_details.cached_tokens == 6
+
+
 async def test_an_answer_follows_the_schema(tmp_path: Path) -> None:
     async with modelled(tmp_path, Says(text='{"where": "Rome", "days": 3}')) as (ai, provider):
         answer = await ai.chat.completions.parse(model="palaver", messages=HELLO, response_format=Trip)

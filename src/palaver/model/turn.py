@@ -240,6 +240,8 @@ class Turn:
     """The quota that a failed turn exceeded."""
     failure: str | None = None
     """The kind of failure that its agent reported."""
+    retry_at: datetime | None = None
+    """When the provider that failed it takes requests again, if it said so."""
 
     @property
     def question_id(self) -> str:

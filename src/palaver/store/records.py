@@ -333,13 +333,13 @@ _STATE_BY_TURN = {TurnState.DONE.value: InboxState.DONE, TurnState.FAILED.value:
 
 TURN_COLUMNS = (
     "t.no, t.key, s.id, t.state, t.attempt, t.fence, t.worker, t.lease_until, t.started, t.error, t.session_no,"
-    " t.halted, t.draft, t.quota, t.failure"
+    " t.halted, t.draft, t.quota, t.failure, t.retry_at"
 )
 
 
 def turn_of(row: Row) -> Turn:
     no, key, session, state, attempt, fence, worker, lease, started, error, session_no, halted, *rest = row
-    draft, quota, failure = rest
+    draft, quota, failure, retry_at = rest
     return Turn(
         number=no,
         key=SessionKey.parse(key),
@@ -356,6 +356,7 @@ def turn_of(row: Row) -> Turn:
         draft=draft,
         quota=quota,
         failure=failure,
+        retry_at=instant_or_none(retry_at),
     )
 
 

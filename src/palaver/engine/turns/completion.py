@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from palaver.db.transaction import Transaction
 from palaver.engine import texts
@@ -157,8 +157,9 @@ class TurnCompletion:
         turn, now, error = running.turn, self.ctx.clock.now(), failure.detail if failure else None
         kind, reason = (EventKind.TURN_FAILED, failure.kind.value) if failure else (EventKind.TURN_FINISHED, None)
         events = [turn_event(turn, now, kind, reason=reason)]
+        retry_at = now + timedelta(seconds=failure.after) if failure and failure.after else None
         settle = self.ctx.store.turns.settle(
-            turn, entries, replies, now, usage=running.usage, error=error, failure=reason
+            turn, entries, replies, now, usage=running.usage, error=error, failure=reason, retry_at=retry_at
         )
         with self.ctx.meter.step("settle"):
             step = with_events(settle, self.ctx.subscriptions, events) if self.ctx.subscriptions else settle

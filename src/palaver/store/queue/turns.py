@@ -240,16 +240,26 @@ def settle(
     error: str | None = None,
     quota: str | None = None,
     failure: str | None = None,
+    retry_at: datetime | None = None,
     stopped_by: str | None = None,
     ends: EndReason | None = None,
 ) -> Transaction[int]:
     """End a turn: write its last entries and usage, and enqueue its replies.
 
     With `ends` its session ends too, and the next message starts fresh. `quota` names the one that the turn was over,
-    `failure` the kind of its agent's failure.
+    `failure` the kind of its agent's failure, `retry_at` when the provider takes requests again.
     """
     prepared = [prepare(entry, turn.number) for entry in entries]
-    return _settle(turn, prepared, replies, now, usage or _NO_USAGE, error, ends, (quota, failure, stopped_by))
+    return _settle(
+        turn,
+        prepared,
+        replies,
+        now,
+        usage or _NO_USAGE,
+        error,
+        ends,
+        (quota, failure, retry_at and micros(retry_at), stopped_by),
+    )
 
 
 @transaction
@@ -261,7 +271,7 @@ def _settle(
     spent: Usage,
     error: str | None,
     ends: EndReason | None,
-    why: tuple[str | None, str | None, str | None],
+    why: tuple[str | None, str | None, int | None, str | None],
 ) -> Statements[int]:
     state = advance(turn.state, TurnState.FAILED if error else TurnState.DONE)
     first_seq = yield from _write(turn, entries, spent, turns=1)
@@ -271,7 +281,7 @@ def _settle(
     )
     if any(why):
         yield (
-            "UPDATE turns SET quota = ?, failure = ?, stopped_by = coalesce(?, stopped_by) WHERE no = ?",
+            "UPDATE turns SET quota = ?, failure = ?, retry_at = ?, stopped_by = coalesce(?, stopped_by) WHERE no = ?",
             (*why, turn.number),
         )
     if ends is not None:

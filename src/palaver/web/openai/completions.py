@@ -64,7 +64,12 @@ def _calls(outcome: Outcome) -> list[dict[str, Any]]:
     ]
 
 
-def _usage(reply: Reply) -> dict[str, int]:
+def _usage(reply: Reply) -> dict[str, Any]:
     used = reply.usage
     total = used.input_tokens + used.output_tokens
-    return {"prompt_tokens": used.input_tokens, "completion_tokens": used.output_tokens, "total_tokens": total}
+    return {
+        "prompt_tokens": used.input_tokens,
+        "completion_tokens": used.output_tokens,
+        "total_tokens": total,
+        "prompt_tokens_details": {"cached_tokens": used.cached_tokens},
+    }

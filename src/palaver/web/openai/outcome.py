@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from starlette.exceptions import HTTPException
 
@@ -84,11 +85,16 @@ def _failure(reply: Reply, turn: Turn, services: Services) -> HTTPException:
     if turn.quota is None:
         status, code = _FAILURES.get(turn.failure or "", (500, "agent_failed"))
         text = _TOO_LONG if turn.failure == FailureKind.OVERFLOW else text
-        return OpenAIError(status, text, code, _NO_RETRY)
+        return OpenAIError(status, text, code, _NO_RETRY | _retry_after(turn.retry_at, services))
     source, now = reply.received.inbound.source, services.clock.now()
     free = period_end(QuotaKind(turn.quota), now, services.engine.options.zones.find(source))
-    retry_after = {"retry-after": str(math.ceil((free - now).total_seconds()))} if free else {}
-    return HTTPException(429, text, headers={**_NO_RETRY, **retry_after})
+    return HTTPException(429, text, headers=_NO_RETRY | _retry_after(free, services))
+
+
+def _retry_after(free: datetime | None, services: Services) -> dict[str, str]:
+    """Return the header that says how long to wait: until a provider or a quota allows more."""
+    seconds = math.ceil((free - services.clock.now()).total_seconds()) if free else 0
+    return {"retry-after": str(seconds)} if seconds > 0 else {}
 
 
 _RESTARTED = (

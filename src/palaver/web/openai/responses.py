@@ -137,7 +137,7 @@ def _usage(reply: Reply) -> dict[str, Any]:
     used = reply.usage
     return {
         "input_tokens": used.input_tokens,
-        "input_tokens_details": {"cached_tokens": 0},
+        "input_tokens_details": {"cached_tokens": used.cached_tokens},
         "output_tokens": used.output_tokens,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": used.input_tokens + used.output_tokens,
