@@ -4,8 +4,10 @@ from pathlib import Path
 
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import Scope, derive_key
+from palaver.model.platform import Platform
 from palaver.model.source import Source
 from palaver.model.turn import Outbound
+from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
 from palaver.testkit.faults import SendFault
 from palaver.testkit.platform import FakePlatform
@@ -91,6 +93,35 @@ async def test_a_home_that_is_gone_itself_is_not_told(tmp_path: Path) -> None:
         await home.say(owner, "hello")
         await here.settled()
         assert home.shown == []
+
+
+async def test_when_the_only_home_is_gone_the_owner_is_told_where_they_can_read_it(store_url: str) -> None:
+    """Not where a program reads, and in a window only if there is no other chat."""
+    grants = (
+        Grant(role=AccessRole.MEMBER),
+        *(Grant(platform=name, user_id="p1", role=AccessRole.OWNER) for name in ("fake", "window", "program")),
+    )
+    world, clock = FakePlatform(), MovableClock()
+    window = FakeAdapter(world, account="w", platform=Platform(name="window", title="Window", place="window"))
+    program = FakeAdapter(world, account="p", platform=Platform(name="program", title="Program", for_people=False))
+    adapters = [FakeAdapter(world), window, program]
+    async with running(store_url, world, clock=clock, grants=grants, adapters=adapters, acknowledges=False) as here:
+        owner, alice = world.person("owner"), world.person("alice")
+        chat, own, other = (world.dm(owner, account=name) for name in ("bot", "w", "p"))
+        home = world.group("home", alice)
+        await set_home(here, home, clock)
+        home.gone = True
+        for place in (chat, own, other):
+            await place.say(owner, "hello")
+            await here.settled()
+        await home.say(alice, "anybody?")
+        await chat.hears(f"fake:{home.id} can no longer be delivered")
+        assert not any("/sethome" in message.text for message in chat.shown), "there is a home channel"
+        await here.settled()
+        here.world.injector.script.append(SendFault.GONE)
+        await chat.say(owner, "hello?")
+        await own.hears(f"fake:{chat.id} can no longer be delivered")
+        assert len(other.shown) == 1
 
 
 async def test_the_agent_knows_the_home_channel(tmp_path: Path) -> None:

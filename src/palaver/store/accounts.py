@@ -1,24 +1,27 @@
 """Accounts: which worker serves which bot account, how far it has read, and how it is doing."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from palaver.db.transaction import ACCOUNTS, Lock, Notify, Row, Statements, transaction
-from palaver.model.access import AccessRole
+from palaver.model.access import AccessRole, Grant, decide_access
 from palaver.model.errors import StaleFence
 from palaver.model.label import Label
-from palaver.model.source import DM, Source, decode_id, encode_id
+from palaver.model.source import DM, Source, Trust, decode_id, encode_id, identity_of, identity_text
+from palaver.model.split import ReplyRoutes
 from palaver.model.text import one_line
-from palaver.model.turn import Outbound, account_text
+from palaver.model.turn import Outbound, account_text, outbound_to
 from palaver.model.value import value
+from palaver.store.conversations.visibility import Filter
+from palaver.store.people.grants import GrantTable, load_table
 from palaver.store.records import (
-    SELECT_RECEIVED,
     chat_columns,
     from_json,
     instant_or_none,
     json_text,
     micros,
-    received_of,
+    placeholders,
     source_of,
     source_text,
 )
@@ -215,19 +218,46 @@ def get_home(profile: str, platform: str) -> Statements[Source | None]:
     return source_of(rows[0][0]) if rows else None
 
 
-_RECENT_MESSAGES = 500
+_RECENT_CHATS = 50
 
 
 @transaction
-def last_owner_chat(*, besides: Outbound) -> Statements[Source | None]:
-    """Return the direct chat that an owner wrote in last, among recent messages; not the target of this message."""
-    rows = yield f"{SELECT_RECEIVED} WHERE length(i.body) > 0 ORDER BY i.no DESC LIMIT ?", (_RECENT_MESSAGES,)
-    for received in map(received_of, rows):
-        source = received.inbound.source
-        is_owner = received.role is AccessRole.OWNER and source.chat_kind == DM
-        if is_owner and source.address[:-1] != besides.chat:
+def last_owner_chat(
+    configured: Sequence[Grant], routes: ReplyRoutes, *, besides: Outbound
+) -> Statements[Source | None]:
+    """Return the direct chat that an owner used last and can be reached in; a terminal or web window only if no other.
+
+    `configured` are the grants beside the stored ones. The target of the message `besides` is left out.
+    """
+    table = yield from load_table(GrantTable())
+    grants = [*configured, *table.grants.values()]
+    owners = [_identities_of(grant, table) for grant in grants if grant.role is AccessRole.OWNER]
+    rows = yield (
+        "SELECT s.origin FROM participants p JOIN sessions s ON s.no = p.session_no"
+        f" WHERE {' OR '.join(each.sql for each in owners) or '1 = 0'}"
+        " ORDER BY s.last_human DESC, s.no DESC LIMIT ?",
+        (*(value for each in owners for value in each.values), _RECENT_CHATS),
+    )
+    chats = [source for (text,) in rows if (source := source_of(text)).chat_kind == DM]
+    reached = [each for each in chats if routes.reaches_people(each) and each.address[:-1] != besides.chat]
+    for source in sorted(reached, key=lambda each: not routes.has_places(each)):
+        person = table.people.get(identity_of(source) or "")
+        access = decide_access(source, Trust(), grants, person=person, pairing=False)
+        if access.role is AccessRole.OWNER and not (yield from is_chat_gone(outbound_to(source, ""))):
             return source
     return None
+
+
+def _identities_of(grant: Grant, table: GrantTable) -> Filter:
+    """Match the identities that a grant names, as far as it names any."""
+    if grant.person is not None:
+        names = tuple(name for name, person in table.people.items() if person == grant.person)
+        return Filter(f"p.identity IN ({placeholders(names)})", names)
+    if grant.platform is None:
+        return Filter("1 = 1")
+    if grant.user_id is None:
+        return Filter("(p.identity >= ? AND p.identity < ?)", (f"{grant.platform}:", f"{grant.platform};"))
+    return Filter("p.identity = ?", (identity_text(grant.platform, grant.user_id),))
 
 
 @transaction
@@ -245,6 +275,12 @@ def mark_chat_gone(outbound: Outbound, now: datetime, error: str) -> Statements[
         " RETURNING since",
         (*chat_columns(outbound), micros(now), error),
     )
+    return bool(rows)
+
+
+@transaction
+def is_chat_gone(outbound: Outbound) -> Statements[bool]:
+    rows = yield "SELECT 1 FROM gone_chats WHERE account = ? AND server = ? AND chat = ?", chat_columns(outbound)
     return bool(rows)
 
 

@@ -5,11 +5,13 @@ from datetime import datetime
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
+from palaver.model.access import Grant
 from palaver.model.key import SessionKey
 from palaver.model.source import Source
 from palaver.model.split import ReplyRoutes
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Delivery, Outbound, OutboxState, outbound_to, resolve_unclear
+from palaver.model.value import value
 from palaver.store import accounts
 from palaver.store.conversations import handoff, transcript
 from palaver.store.queue import outbox
@@ -48,83 +50,78 @@ def _cancel_handoff(announced: Outbound, now: datetime) -> Statements[None]:
 # Failures
 
 
+@value(kw_only=False)
+class Reporting:
+    """What decides where failures are reported."""
+
+    routes: ReplyRoutes
+    grants: Sequence[Grant]
+    """The configured ones."""
+
+
 @transaction
 def settle_failed(
-    delivery: Delivery, settle: Transaction[OutboxState], routes: ReplyRoutes, now: datetime
+    delivery: Delivery, settle: Transaction[OutboxState], reporting: Reporting, now: datetime
 ) -> Statements[OutboxState]:
     """Settle a send and do what follows from its state."""
     state = yield from settle
-    yield from _follow_up(delivery, state, routes, now)
+    yield from _follow_up(delivery, state, reporting, now)
     return state
 
 
 @transaction
 def settle_gone(
-    delivery: Delivery, settle: Transaction[OutboxState], error: str, routes: ReplyRoutes, now: datetime
+    delivery: Delivery, settle: Transaction[OutboxState], error: str, reporting: Reporting, now: datetime
 ) -> Statements[bool]:
     """Settle a send to a chat that is gone. Return False if the chat only has a new id."""
     outbound = delivery.outbound
-    if (yield from settle_failed(delivery, settle, routes, now)) is not OutboxState.DEAD:
+    if (yield from settle_failed(delivery, settle, reporting, now)) is not OutboxState.DEAD:
         return False
     # Event subscribers have no chat: for them it is the account that is switched off.
     if outbound.is_news or (yield from accounts.mark_chat_gone(outbound, now, error)):
         gone = outbound.account if outbound.is_news else outbound.chat_id
         notice = texts.gone_notice(f"{outbound.platform}:{gone}")
         cause = SendCause(CauseKind.CHAT_GONE, delivery.number)
-        homes, others = yield from _homes(outbound)
-        if homes:
-            yield from _notify_first(others, notice, cause, routes, now)
-        else:
-            yield from _notify_owner(outbound, notice, cause, routes, now)
+        yield from _notify_owner(outbound, notice, cause, reporting, now)
     return True
 
 
 @transaction
 def reclaim(
-    worker: str, now: datetime, safe: RepeatSafety, routes: ReplyRoutes, *, alone: bool
+    worker: str, now: datetime, safe: RepeatSafety, reporting: Reporting, *, alone: bool
 ) -> Statements[list[Delivery]]:
     """Release sends whose owner is gone. It is unclear whether they arrived."""
     lost = yield from outbox.reclaim_sends(worker, now, safe=safe, alone=alone)
     for delivery in lost:
         state, _ = resolve_unclear(delivery, safe=safe.covers(delivery.outbound))
-        yield from _follow_up(delivery, state, routes, now)
+        yield from _follow_up(delivery, state, reporting, now)
     return lost
 
 
-def _follow_up(delivery: Delivery, state: OutboxState, routes: ReplyRoutes, now: datetime) -> Statements[None]:
+def _follow_up(delivery: Delivery, state: OutboxState, reporting: Reporting, now: datetime) -> Statements[None]:
     if state in {OutboxState.DEAD, OutboxState.UNCLEAR}:
         yield from _cancel_handoff(delivery.outbound, now)
     if state is OutboxState.UNCLEAR:
         # Report at most once an hour: one outage makes many sends unclear, and lost reports make no further ones.
-        homes, others = yield from _homes(delivery.outbound)
         notice, cause = (
             texts.unclear_notice(f"out:{delivery.number}"),
             SendCause(CauseKind.UNCLEAR, f"{now:%Y-%m-%dT%H}"),
         )
-        if homes:
-            yield from _notify_first(others or homes, notice, cause, routes, now)
-        else:
-            yield from _notify_owner(delivery.outbound, notice, cause, routes, now)
+        yield from _notify_owner(delivery.outbound, notice, cause, reporting, now)
 
 
 def _notify_owner(
-    outbound: Outbound, text: str, cause: SendCause, routes: ReplyRoutes, now: datetime
+    outbound: Outbound, text: str, cause: SendCause, reporting: Reporting, now: datetime
 ) -> Statements[None]:
-    """Without a home channel, notify the owner where they wrote last, and mention home channels once."""
-    chat = yield from accounts.last_owner_chat(besides=outbound)
-    if chat is not None:
-        hint = f" {texts.NO_HOME}" if (yield from accounts.take_home_hint()) else ""
-        yield from outbox.enqueue(routes.messages(chat, f"{text}{hint}")[0], cause, now)
+    """Notify the owner in a home channel that is not gone, or where they wrote last; better not where the send failed.
 
-
-def _homes(outbound: Outbound) -> Statements[tuple[list[Source], list[Source]]]:
-    """Return all home channels, and those that are not the target of this message."""
-    homes = yield from accounts.list_all_homes()
-    return list(homes), [home for home in homes if home.address[:-1] != outbound.chat]
-
-
-def _notify_first(
-    homes: Sequence[Source], text: str, cause: SendCause, routes: ReplyRoutes, now: datetime
-) -> Statements[None]:
-    for home in homes[:1]:
-        yield from outbox.enqueue(routes.messages(home, text)[0], cause, now)
+    If there is no home channel, mention once that there can be one.
+    """
+    homes, place = (yield from accounts.list_all_homes()), None
+    for home in sorted(homes, key=lambda home: home.address[:-1] == outbound.chat):
+        if place is None and not (yield from accounts.is_chat_gone(outbound_to(home, ""))):
+            place = home
+    place = place or (yield from accounts.last_owner_chat(reporting.grants, reporting.routes, besides=outbound))
+    if place is not None:
+        hint = "" if homes or not (yield from accounts.take_home_hint()) else f" {texts.NO_HOME}"
+        yield from outbox.enqueue(reporting.routes.messages(place, f"{text}{hint}")[0], cause, now)

@@ -87,8 +87,12 @@ class DeliveryWorker:
     async def reclaim(self) -> list[Delivery]:
         """Release sends whose owner is gone. It is unclear whether they arrived."""
         ctx = self.ctx
-        safe, routes = self._sender.repeat_safety(), ctx.replies.routes
-        return await ctx.store.transact(outcomes.reclaim(ctx.worker, ctx.clock.now(), safe, routes, alone=ctx.alone))
+        safe, now = self._sender.repeat_safety(), ctx.clock.now()
+        return await ctx.store.transact(outcomes.reclaim(ctx.worker, now, safe, self._reporting, alone=ctx.alone))
+
+    @property
+    def _reporting(self) -> outcomes.Reporting:
+        return outcomes.Reporting(self.ctx.replies.routes, self.ctx.options.grants)
 
     # Claim
 
@@ -210,7 +214,7 @@ class DeliveryWorker:
             self.ctx.meter.count("sends_dead")
 
     async def _settle_failed(self, delivery: Delivery, step: Transaction[OutboxState]) -> OutboxState:
-        settle = outcomes.settle_failed(delivery, step, self.ctx.replies.routes, self.ctx.clock.now())
+        settle = outcomes.settle_failed(delivery, step, self._reporting, self.ctx.clock.now())
         return await self._retry_until_settled(settle)
 
     async def _settle_for_retry(self, delivery: Delivery, error: str, at_least: float) -> None:
@@ -256,7 +260,7 @@ class DeliveryWorker:
     async def _settle_gone(self, delivery: Delivery, error: str) -> None:
         """Remember that the chat is gone, and tell the owner once."""
         dead = self.ctx.store.outbox.settle_send(delivery, self.ctx.worker, OutboxState.DEAD, error=error)
-        settle = outcomes.settle_gone(delivery, dead, error, self.ctx.replies.routes, self.ctx.clock.now())
+        settle = outcomes.settle_gone(delivery, dead, error, self._reporting, self.ctx.clock.now())
         if await self._retry_until_settled(settle):
             self.ctx.meter.count("sends_dead")
             account = account_text(delivery.outbound.platform, delivery.outbound.account)
