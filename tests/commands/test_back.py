@@ -31,14 +31,14 @@ async def _idle(alice: Talk, clock: MovableClock) -> None:
 
 
 async def _resume(alice: Talk, _clock: MovableClock) -> None:
-    assert "This is “Earlier”" in await alice.ask("/resume Earlier")
+    assert "Resumed “Earlier”" in await alice.ask("/resume Earlier")
 
 
 async def _carry_here(alice: Talk, _clock: MovableClock) -> None:
     other = alice.elsewhere()
     await other.ask("/new Elsewhere")
     await other.say("over there")
-    assert "again" in await alice.ask("/resume Elsewhere")
+    assert "Resumed" in await alice.ask("/resume Elsewhere")
 
 
 async def _undo(alice: Talk, _clock: MovableClock) -> None:

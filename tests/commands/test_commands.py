@@ -23,5 +23,5 @@ async def test_a_member_does_not(tmp_path: Path) -> None:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "/sethome")
-        await chat.hears("role admin")
+        await chat.hears("admin role")
         assert await here.store.read(here.store.accounts.list_all_homes()) == []

@@ -23,7 +23,7 @@ async def test_a_person_forgets_themselves(store_url: str) -> None:
         await here.settled()
         await chat.say(alice, "/forget")
         told = await chat.hears("This permanently deletes everything about")
-        assert "1 conversation of yours alone" in told.text
+        assert "1 conversation that nobody else joined" in told.text
         assert "in 1 conversation with others" in told.text
         assert "/forget --yes" in told.text
         assert await here.rows("SELECT * FROM erasures") == []

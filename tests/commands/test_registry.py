@@ -89,7 +89,7 @@ def _forgetting() -> Registry:
 
 async def test_without_yes_a_command_says_what_it_would_do_and_how_to_have_it_done() -> None:
     told = await said(_forgetting(), "/forget all\u202e of it")
-    assert told.startswith("This would forget 3 things.\nNothing is done yet.")
+    assert told.startswith("This would forget 3 things.\nNothing has changed yet.")
     assert told.endswith("/forget all of it --yes")
 
 
@@ -137,7 +137,7 @@ async def test_help_lists_what_a_role_may_use_group_by_group() -> None:
 async def test_help_explains_one_command_by_any_of_its_names() -> None:
     told = await said(_helping(), "/help /RESET")
     assert told.splitlines() == ["/new", "start", "Example: /new", "Also: /reset"]
-    assert "role admin" in await said(_helping(), "/help sethome")
+    assert "admin role" in await said(_helping(), "/help sethome")
     assert "--yes" in await said(_helping(), "/help sethome")
     assert "Acts at once" in await said(_helping(), "/help look")
     with pytest.raises(UnknownCommand, match="Unknown command"):

@@ -390,7 +390,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         ("busy: qeue", 1, "busy", "Use queue, collect, interrupt, steer, for example busy: queue"),
         ("bsy: queue", 1, "bsy", "Unknown field 'bsy'. Did you mean busy?"),
         ("log:\n  levl: info", 2, "log.levl", "log has an unknown field 'levl'. Did you mean level?"),
-        ("busy: queue\nbusy: steer", 2, "busy", "is set twice, first in line 1."),
+        ("busy: queue\nbusy: steer", 2, "busy", "is set twice, first on line 1."),
         ("busy:", 1, "busy", "has no value. Use a value, or delete the line"),
         ("agent:", 1, "agent", "has no value. Use a value, or delete the line"),
         ("busy: {}", 1, "busy", "cannot be 'a section'"),

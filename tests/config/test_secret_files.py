@@ -67,10 +67,10 @@ def test_the_check_of_a_configuration_says_so_too(
 @pytest.mark.parametrize(
     ("content", "options", "found"),
     [
-        (None, "token_file: token", "token, which is not there"),
+        (None, "token_file: token", "token, which is missing"),
         (b" \n", "token_file: token", "token, which is empty"),
         (b"x" * 70_000, "token_file: token", "which has more than 65536 bytes"),
-        (b"s3cret", "token_file: .", "which is no file"),
+        (b"s3cret", "token_file: .", "which is not a file"),
         (b"s3cret", "token_file: [token]", "a list"),
         (b"s3cret", "token_file: token, token: s3cret", "beside token"),
     ],
@@ -83,7 +83,7 @@ def test_a_file_without_a_secret_says_what_to_do(content: bytes | None, options:
     (mistake,) = caught.value.mistakes
     assert mistake.field == "platforms.pigeon.accounts.home.token_file"
     assert found in mistake.found
-    assert "a file that you can read with only the token in it" in str(mistake)
+    assert "a file that you can read and that contains only the token" in str(mistake)
     assert "s3cret" not in str(mistake)
 
 
@@ -109,7 +109,7 @@ def test_a_file_that_is_named_by_hand_is_read_as_one_of_the_configuration(tmp_pa
     for name, content in (("good", b" s3cret\n"), ("empty", b" \n"), ("huge", b"s3cret" * 20_000)):
         (tmp_path / name).write_bytes(content)
     assert read_secret(tmp_path / "good") == "s3cret"
-    for name, words in (("empty", "is empty"), ("huge", "more than"), (".", "no file"), ("none", "not there")):
+    for name, words in (("empty", "is empty"), ("huge", "more than"), (".", "not a file"), ("none", "not there")):
         with pytest.raises(BadArgument, match=words) as caught:
             read_secret(tmp_path / name)
         assert "s3cret" not in str(caught.value)

@@ -123,7 +123,7 @@ async def test_what_others_said_is_opened_to_a_group_only_by_an_admin(store_url:
         await two.ask(first, bob, "/new Plans")
         await two.ask(first, bob, "bob's words")
         await two.ask(first, alice, "mine")
-        assert "role admin" in await two.ask(second, alice, "/attach Plans --yes")
+        assert "admin role" in await two.ask(second, alice, "/attach Plans --yes")
         assert await two.here.rows("SELECT 1 FROM attached_chats") == []
 
 
@@ -296,7 +296,7 @@ async def test_a_conversation_is_taken_up_from_another_platform_and_answers_go_t
         await two.ask(chat, alice, "from here")
         store, now = two.here.store, LoopClock().now()
         await store.transact(store.links.link(f"fake:{alice.id}", f"other:{also_alice.id}", now, by="operator"))
-        assert "This is “Plans” again" in await two.ask(second, also_alice, "/resume Plans")
+        assert "Resumed “Plans”" in await two.ask(second, also_alice, "/resume Plans")
         assert await two.ask(second, also_alice, "from there") == "You said: from there"
         session = await two.session_of("from here")
         assert "from there" in await two.here.texts(session)

@@ -110,7 +110,7 @@ async def test_a_member_hands_nothing_to_where_others_read(store_url: str) -> No
         chat, home = two.fake.dm(alice), two.other.group("Home", owner)
         await two.set_home(home, owner)
         await two.ask(chat, alice, "the canary")
-        assert "role admin" in await two.ask(chat, alice, "/handoff other")
+        assert "admin role" in await two.ask(chat, alice, "/handoff other")
         assert len(home.shown) == 1
 
 

@@ -53,7 +53,7 @@ async def test_both_sides_are_told_exactly_whom_they_would_be_linked_with_and_sa
         for chat, person in ((one, alice), (other, bob)):
             answer = await two.ask(chat, person, "/whoami")
             assert f'Your accounts: fake:p1 ("alice"), {NAMED}' in answer
-            assert "role member" in answer
+            assert "member role" in answer
 
 
 async def test_a_no_a_wrong_code_and_a_code_of_ones_own_link_nobody(store_url: str) -> None:

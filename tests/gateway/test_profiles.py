@@ -86,10 +86,10 @@ async def test_a_terminal_speaks_in_the_profile_it_asks_for(tmp_path: Path, stor
             await asked.say("the canary sings")
             assert (len(one.texts), two.texts) == (1, ["You said: the canary sings"])
             await asked.say("/resume Plans")
-            assert "This is “Plans” again" not in two.texts[-1]
+            assert "Resumed “Plans”" not in two.texts[-1]
             await same.say("/resume Plans")
             gateway.reload(Config.model_validate({**said, "profiles": {}}))
             await routed.say("/resume Plans")
-            assert "This is “Plans” again" not in one.texts[-1]
+            assert "Resumed “Plans”" not in one.texts[-1]
     async with serving(config), person(config, "home/main").present() as paper:
         assert [each.text for each in paper.welcomes[0].recap] == ["the canary sings", "You said: the canary sings"]
