@@ -69,6 +69,24 @@ async def test_what_was_deleted_is_neither_shown_nor_found_but_stays_in_the_audi
         assert "the canary sings" in await here.texts()
 
 
+async def test_a_deletion_takes_the_notes_of_earlier_edits_along(tmp_path: Path) -> None:
+    agent = ready()
+    async with running(tmp_path / "p.db", agent=agent) as here:
+        alice, chat = place(here)
+        said = await chat.say(alice, "the canary sings")
+        await chat.hears("answer to: the canary")
+        said = await chat.edit(alice, said, "the canary hums")
+        await chat.delete(alice, said)
+        await chat.say(alice, "hello")
+        await chat.hears("answer to: hello")
+        shown = [message.text for message in agent.requests[1].messages if message.role == "user"]
+        assert "canary" not in "".join(shown)
+        assert "the user deleted an earlier message" in "".join(shown)
+        await chat.say(alice, "/back")
+        await chat.hears("Undid the last revision.")
+        assert "canary hums" in "".join(await here.texts())
+
+
 async def test_where_it_is_to_be_answered_anew_the_conversation_goes_back_and_back_returns(tmp_path: Path) -> None:
     async with running(tmp_path / "p.db", revisions=RERUN) as here:
         alice, chat = place(here)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from palaver.db.transaction import INBOX, Lock, Notify, Statements, Value, transaction
 from palaver.model.access import AccessRole, Basis
 from palaver.model.key import SessionKey
+from palaver.model.label import Label
 from palaver.model.revision import RevisionAction, RevisionDecision, RevisionPolicy, decide_revision, revision_note
 from palaver.model.session import Session
 from palaver.model.source import encode_id, identity_of, message_address
@@ -195,16 +196,32 @@ def _add_note(inbound: Inbound, key: SessionKey, now: datetime) -> Statements[No
     is_deletion = inbound.revision is not None and inbound.revision.deleted
     for number in dict.fromkeys(place.session for place in places):
         entries = [place.entry for place in places if place.session == number]
+        text = entries[-1].text
         if is_deletion:
+            entries += yield from _edit_notes(inbound, number, entries)
             session = yield from get(number)
             kind, by = OperationKind.REVISION, _author(inbound)
             operation = yield from hide(kind, session.key, session, entries, now, by=by)
             # A search still finds what a summary replaces, unless it was deleted.
             covered: list[tuple[Value, ...]] = [(operation, number * SEQS + entry.seq) for entry in entries]
             yield "UPDATE entries SET hidden_by = ? WHERE id = ?", covered
-        note = revision_note(entries[-1].text, None if is_deletion else inbound.text)
+        note = revision_note(text, None if is_deletion else inbound.text)
+        entry = Entry(seq=0, role=Role.NOTE, at=now, text=note, message_id=inbound.source.message_id)
         rows = yield "UPDATE sessions SET next_seq = next_seq + 1 WHERE no = ? RETURNING next_seq", (number,)
-        yield from append(number, rows[0][0] - 1, [prepare(Entry(seq=0, role=Role.NOTE, at=now, text=note))])
+        yield from append(number, rows[0][0] - 1, [prepare(entry)])
+
+
+def _edit_notes(inbound: Inbound, number: int, entries: Sequence[Entry]) -> Statements[list[Entry]]:
+    """Find the notes about earlier edits of a message, which quote it."""
+    rows = yield (
+        "SELECT e.body FROM entries e LEFT JOIN operations o ON o.no = e.hidden_by AND o.undone_at IS NULL"
+        " WHERE e.id > ? AND e.id < ? AND e.role = 'note' AND (e.hidden_by IS NULL OR o.kind = 'compaction')",
+        (number * SEQS + entries[0].seq, (number + 1) * SEQS),
+    )
+    # Another chat of the conversation can have the same message id.
+    quotes = [Label(entry.text).quoted() for entry in entries]
+    found = [note for note in entries_of(row[0] for row in rows) if note.message_id == inbound.source.message_id]
+    return [note for note in found if any(quote in note.text for quote in quotes)]
 
 
 def _author(inbound: Inbound) -> str:
