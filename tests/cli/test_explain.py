@@ -113,7 +113,7 @@ def test_ids_that_differ_look_different(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_present_before_the_last_word_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     times = ("--last-active", "2026-03-29T09:00Z", "--now", "2026-03-28T09:00Z")
     assert main(["explain", "reset", "--policy", "idle", *times]) == 0
-    assert "2026-03-28T09:00:00Z, is before --last-active" in capsys.readouterr().err
+    assert "2026-03-28T09:00:00+00:00, before --last-active" in capsys.readouterr().err
     assert main(["explain", "reset", "--policy", "idle", *times[:2], "--now", times[1], "--at-hour", " 4 "]) == 0
     assert capsys.readouterr().err == ""
 

@@ -218,6 +218,22 @@ def test_show_for_people(filled: Palaver) -> None:
     assert "· hidden" in everything
 
 
+def test_times_are_in_the_configured_zone(filled: Palaver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALAVER_TIMEZONE", "Asia/Tokyo")
+    printed = filled("show", "Holiday")
+    for expected in ("2026-03-25 18:00:00 JST (4 days ago)", "Ann · 2026-03-25 18:00:00 JST"):
+        assert expected in printed
+    assert "UTC" not in printed
+    assert as_json(filled("show", "Holiday", "--json"))["session"]["started"] == "2026-03-25T09:00:00Z"
+    # The day begins at 15:00 UTC of the day before.
+    assert HOLIDAY in listed(filled("list", "--since", "2026-03-25", "--json"))
+    days = [[each["first"] for each in as_json(filled("stats", "--json", *zone))["days"]] for zone in ((), _IN_UTC)]
+    assert days[0] != days[1]
+
+
+_IN_UTC = ("--zone", "UTC")
+
+
 def test_show_for_machines(filled: Palaver) -> None:
     found = as_json(filled("show", "Holiday", "--all", "--json"))["entries"]
     assert [entry["seq"] for entry in found] == [1, 2, 3, 4, 5, 6, 7, 8]

@@ -44,7 +44,7 @@ from palaver.cli.shared_options import (
 from palaver.cli.transcripts import name_of, session_fields
 from palaver.commands.formatting import ago
 from palaver.model.errors import BadArgument, SessionBusy
-from palaver.model.local_time import first_instant, parse_zone, to_local
+from palaver.model.local_time import first_instant, to_local
 from palaver.model.session import Session
 from palaver.store.conversations import deletion
 from palaver.store.conversations.deletion import Pruned, PruneRule, Removed, Survey
@@ -225,12 +225,12 @@ def show_stats(
     *,
     by: Annotated[_Span, typer.Option("--by", help="Group by the day or week they started.")] = _Span.DAY,
     since: Annotated[str, typer.Option("--since", help="Start with this day or week. Default: 30d or 12w.")] = "",
-    zone_name: ZoneName = "UTC",
+    zone_name: ZoneName = "",
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    where = parse_zone(zone_name)
-    since_then = moment("--since", since or _USUAL[by], EXAMPLES["stats"])
+    where = shared_options.find_zone(zone_name)
+    since_then = moment("--since", since or _USUAL[by], EXAMPLES["stats"], zone_name)
     start = since_then and _whole(by, since_then, where)
     empty = Stats(total=Totals(), platforms={}, days={}, weeks={}, database_bytes=0)
     found = ask(store, lambda opened: opened.read(session_list.stats(OPERATOR, zone=where, since=start)), empty)

@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +11,7 @@ import typer
 from palaver.cli.export import blob_store
 from palaver.cli.output import FAILED, print_json, print_line, print_verdict
 from palaver.cli.probe import find_problem
-from palaver.cli.shared_options import Json, StoreOption, ask, store_url
+from palaver.cli.shared_options import Json, StoreOption, ask, local_now, store_url
 from palaver.config.agents import AgentConfig
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load
@@ -72,7 +71,7 @@ def _checked(store: str | None, *, rebuild: bool, asks: bool) -> list[HealthChec
         if rebuild:
             count = await opened.search.rebuild()
             checks.append(HealthCheck(name="search index", ok=True, found=f"rebuilt from {count} entries"))
-        async for check in check_store(opened, datetime.now(UTC), blob_store()):
+        async for check in check_store(opened, local_now(), blob_store()):
             checks.append(check)
         return checks
 

@@ -40,7 +40,7 @@ from palaver.engine.options import Options
 from palaver.model.access import Verdict, parse_identity
 from palaver.model.addressing import Addressing
 from palaver.model.key import DmScope, GroupScope, ScopedSetting
-from palaver.model.local_time import format_instant, parse_instant, parse_zone
+from palaver.model.local_time import parse_instant, parse_zone
 from palaver.model.reset import ResetDecision, ResetMode, decide_reset
 from palaver.model.schedule import next_occurrences, parse_schedule
 from palaver.model.source import DM, MAIN, Source, Trust, parse_participant, with_participant
@@ -314,9 +314,9 @@ def reset(
     if last_active and not message and not platform:
         rule = change(load(Path.cwd(), os.environ).options())
         spoken = parse_instant(last_active)
-        if present < spoken:
-            print_note(f"It is {format_instant(present)}, before --last-active, so no time has passed.")
         where = rule.zones.default
+        if present < spoken:
+            print_note(f"It is {_iso(present, where)}, before --last-active, so no time has passed.")
         _print_decision(decide_reset(rule.resets.default, spoken, present, where), where, as_json=json)
         return
     result = explained(store, message, by_hand, mention=True, change=change, now=present)
@@ -441,7 +441,7 @@ def schedule(
     json: Json = False,
 ) -> None:
     moment = _instant_or_now(now)
-    zone = parse_zone(zone_name) if zone_name else load(Path.cwd(), os.environ).timezone
+    zone = shared_options.find_zone(zone_name)
     parsed = parse_schedule(text, zone, moment)
     times = [_iso(time, zone) or "" for time in next_occurrences(parsed, moment, 5)]
     if json:

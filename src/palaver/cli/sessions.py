@@ -135,10 +135,11 @@ def show_session(
     if json:
         print_json({"session": session_fields(found), "entries": [entry_fields(entry) for entry in shown]})
         return
-    print_session(found, shared_options.now())
+    present = shared_options.local_now()
+    print_session(found, present)
     _tell_left_out(len(entries) - len(shown), "not shown: --limit 0 shows all")
     _tell_left_out(len(written) - len(entries), "hidden (undone or summarised): --all shows all")
-    print_entries(shown)
+    print_entries(shown, present.tzinfo)
 
 
 def _tell_left_out(number: int, why: str) -> None:

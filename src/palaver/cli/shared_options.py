@@ -13,7 +13,7 @@ import typer
 from palaver.cli.output import print_note
 from palaver.db.transaction import Transaction
 from palaver.model.errors import BadArgument, MalformedTime, NotFound, StoreError
-from palaver.model.local_time import parse_age, parse_past
+from palaver.model.local_time import parse_age, parse_past, parse_zone
 from palaver.model.session import Principal, Session
 from palaver.model.text import one_line
 from palaver.store.conversations import visibility
@@ -63,7 +63,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be
 Output = Annotated[str, typer.Option("--output", "-o", help="Write to this file instead of standard output.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 After = Annotated[str, typer.Option("--after", help="Continue after this page.")]
-ZoneName = Annotated[str, typer.Option("--zone", help="Use this IANA time zone for days.")]
+ZoneName = Annotated[str, typer.Option("--zone", help="IANA time zone for days. Default: the configured one.")]
 
 OPERATOR = Principal.operator()
 _MAX_NAME_CHARS = 200
@@ -150,12 +150,23 @@ def store_url(option: str | None, environment: Mapping[str, str] = os.environ) -
     return load(Path(), environment).store
 
 
-_UTC = ZoneInfo("UTC")
-
-
 def now() -> datetime:
     """Return the present; tests replace it."""
     return datetime.now(UTC)
+
+
+def local_now() -> datetime:
+    """Return the present in the configured time zone, for commands that show times in it."""
+    return now().astimezone(find_zone())
+
+
+def find_zone(name: str = "", environment: Mapping[str, str] = os.environ) -> ZoneInfo:
+    """Return the time zone of the option, or the configured one."""
+    if name:
+        return parse_zone(name)
+    from palaver.config.loader import load  # noqa: PLC0415 - slow to import, and often not needed
+
+    return load(Path(), environment).timezone
 
 
 def span(option: str, text: str, example: str) -> timedelta:
@@ -166,12 +177,12 @@ def span(option: str, text: str, example: str) -> timedelta:
     return age
 
 
-def moment(option: str, text: str, example: str) -> datetime | None:
-    """Parse a time, a day in UTC, or an age; return None for empty text."""
+def moment(option: str, text: str, example: str, zone_name: str = "") -> datetime | None:
+    """Parse a time, a day in the time zone, or an age; return None for empty text."""
     if not text:
         return None
     try:
-        return parse_past(text, now(), _UTC)
+        return parse_past(text, now(), find_zone(zone_name))
     except MalformedTime as error:
         raise BadArgument(
             f"{option} cannot be",

@@ -50,7 +50,7 @@ def trace(
     for number, each in enumerate(told):
         if number:
             print_line("")
-        print_trace(each, shared_options.now(), content=content)
+        print_trace(each, shared_options.local_now(), content=content)
     if not told:
         print_note("This session has no turns yet.")
 
@@ -134,7 +134,7 @@ def print_trace(trace: Trace, present: datetime, *, content: bool) -> None:
     steps = trace_steps(trace, present)
     began = steps[0].at
     print_heading(escape_invisible(trace_title(trace)))
-    print_text((f"{moment_text(began)} ({ago(began, present)})", "dim"))
+    print_text((f"{moment_text(began, present.tzinfo)} ({ago(began, present)})", "dim"))
     width = max(len(step.what) for step in steps)
     for step in steps:
         offset = _offset(step.at - began) if step.exact else ""

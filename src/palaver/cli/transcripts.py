@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 
 from palaver.cli.output import counted, pick, print_facts, print_heading, print_list, print_text
 from palaver.commands.formatting import ago
@@ -101,10 +101,10 @@ def _facts(session: Session, present: datetime) -> Iterator[tuple[str, str]]:
     yield "id", session.id
     yield "conversation", session.key.text
     yield "owner", session.owner
-    yield "started", f"{moment_text(session.started)} ({ago(session.started, present)})"
-    yield "last active", f"{moment_text(session.last_active)} ({ago(session.last_active, present)})"
+    yield "started", f"{moment_text(session.started, present.tzinfo)} ({ago(session.started, present)})"
+    yield "last active", f"{moment_text(session.last_active, present.tzinfo)} ({ago(session.last_active, present)})"
     if session.ended is not None:
-        yield "ended", f"{moment_text(session.ended)} ({session.end_reason})"
+        yield "ended", f"{moment_text(session.ended, present.tzinfo)} ({session.end_reason})"
     if session.parent is not None:
         yield "branched from", session.parent
     if session.override is not None:
@@ -113,17 +113,17 @@ def _facts(session: Session, present: datetime) -> Iterator[tuple[str, str]]:
     yield "tokens", f"{counters.input_tokens} in, {counters.output_tokens} out"
 
 
-def print_entries(entries: Iterable[Entry]) -> None:
+def print_entries(entries: Iterable[Entry], zone: tzinfo | None = UTC) -> None:
     for entry in entries:
         print_text(("", ""))
-        _print_entry(entry)
+        _print_entry(entry, zone)
 
 
-def _print_entry(entry: Entry) -> None:
+def _print_entry(entry: Entry, zone: tzinfo | None) -> None:
     style = "dim strike" if entry.hidden_by is not None else _STYLES[entry.role]
     body = "dim" if entry.hidden_by is not None or entry.observed else ""
     special = "".join(f" · {mark}" for mark in entry_flags(entry))
-    print_text((speaker(entry), style), (f" · {moment_text(entry.at)} · {entry.seq}{special}", "dim"))
+    print_text((speaker(entry), style), (f" · {moment_text(entry.at, zone)} · {entry.seq}{special}", "dim"))
     if entry.text:
         print_text((without_control_characters(entry.text), body))
     for call in entry.calls:

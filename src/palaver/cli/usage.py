@@ -8,8 +8,7 @@ import typer
 
 from palaver.cli import shared_options
 from palaver.cli.output import print_json, print_rows
-from palaver.cli.shared_options import OPERATOR, Json, Since, StoreOption, Until, ZoneName, ask, moment
-from palaver.model.local_time import parse_zone
+from palaver.cli.shared_options import OPERATOR, Json, Since, StoreOption, Until, ZoneName, ask, find_zone, moment
 from palaver.model.session import UsageTotal
 from palaver.store.people import usage
 from palaver.store.people.usage import GroupBy
@@ -26,13 +25,13 @@ def show_usage(
     by: Annotated[GroupBy, typer.Option("--by", help="Group by person, model or day.")] = GroupBy.DAY,
     since: Since = "",
     until: Until = "",
-    zone_name: ZoneName = "UTC",
+    zone_name: ZoneName = "",
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    where = parse_zone(zone_name)
-    first = moment("--since", since, EXAMPLES["usage"]) or shared_options.now() - _DEFAULT_SPAN
-    last = moment("--until", until, EXAMPLES["usage"])
+    where = find_zone(zone_name)
+    first = moment("--since", since, EXAMPLES["usage"], zone_name) or shared_options.now() - _DEFAULT_SPAN
+    last = moment("--until", until, EXAMPLES["usage"], zone_name)
     found: dict[str | date, UsageTotal] = ask(
         store,
         lambda opened: opened.read(usage.totals_by(by, OPERATOR, since=first, until=last, zone=where)),

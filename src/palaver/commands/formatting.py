@@ -1,7 +1,7 @@
 """Format sessions, times, counts and traces for people."""
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from palaver.model.session import Session
 from palaver.model.source import identity_of
 from palaver.model.text import one_line
 from palaver.model.turn import Inbound, InboxState, OutboxState, TurnState
+from palaver.store.archive.render import moment_text
 from palaver.store.status.trace import DeliveryTrace, InboundTrace, Trace, TurnTrace
 
 _MAX_QUOTE_CHARS = 80
@@ -122,7 +123,7 @@ def trace_title(trace: Trace) -> str:
 
 
 def trace_steps(trace: Trace, present: datetime) -> list[Step]:
-    """Return the steps of a trace in order of time."""
+    """Return the steps of a trace in order of time; they name times in the zone of `present`."""
     return sorted(_steps(trace, present), key=lambda step: step.at)
 
 
@@ -192,12 +193,13 @@ def _run_steps(run: TurnTrace, present: datetime) -> Iterator[Step]:
     attempt = f"on attempt {turn.attempt}{_by(turn.worker)}"
     spent = f"; {run.usage.input_tokens} tokens in, {run.usage.output_tokens} out" if run.usage.model else ""
     tone = _TONES.get(turn.state, Tone.OPEN)
-    outcome = f"{turn.state.value} {attempt}{_words(turn.error)}{spent}{_lease(run)}"
+    outcome = f"{turn.state.value} {attempt}{_words(turn.error)}{spent}{_lease(run, present)}"
     yield Step(run.ended or present, name, outcome, tone, exact=run.ended is not None)
 
 
-def _lease(run: TurnTrace) -> str:
-    return f"; held until {_moment(run.turn.lease_until)}" if run.turn.state is TurnState.RUNNING else ""
+def _lease(run: TurnTrace, present: datetime) -> str:
+    until = moment_text(run.turn.lease_until, present.tzinfo)
+    return f"; held until {until}" if run.turn.state is TurnState.RUNNING else ""
 
 
 def _sending_steps(sending: DeliveryTrace, present: datetime) -> Iterator[Step]:
@@ -236,7 +238,3 @@ def _by(worker: str | None) -> str:
 def _words(error: str | None) -> str:
     """Return an error on one line, without secrets."""
     return f": {one_line(redact(error), _MAX_CHARS)}" if error else ""
-
-
-def _moment(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from html import escape
 
 from palaver.model.attachment import format_size
@@ -24,8 +24,8 @@ def without_control_characters(text: str) -> str:
     return _CONTROL_CHARACTERS.sub("", _BREAKS.sub("\n", text))
 
 
-def moment_text(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+def moment_text(moment: datetime, zone: tzinfo | None = UTC) -> str:
+    return f"{moment.astimezone(zone):%Y-%m-%d %H:%M:%S %Z}"
 
 
 def heading(session: ArchivedSession) -> str:

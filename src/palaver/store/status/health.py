@@ -211,10 +211,11 @@ async def _clock(store: Store, now: datetime) -> HealthCheck:
     limit = micros(now + _CLOCK_TOLERANCE)
     ahead = await store.read(_rows(f"SELECT max(at) FROM ({_FUTURE_TIMES}) AS ahead", *(limit,) * len(_TIME_COLUMNS)))
     newest = None if ahead in ([], ["None"]) else instant(int(ahead[0]))
+    found = newest and f"a time is in the future: {newest.astimezone(now.tzinfo):%Y-%m-%d %H:%M %Z}"
     return HealthCheck(
         name="clock",
         ok=newest is None,
-        found="no time is in the future" if newest is None else f"a time is in the future: {newest:%Y-%m-%d %H:%M} UTC",
+        found=found or "no time is in the future",
         fix="correct the clocks of all machines, or wait: future times delay resets, sends and takeovers",
     )
 
