@@ -16,9 +16,13 @@ from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolPara
 from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
 from palaver.config.quotas import CapsConfig
+from palaver.engine import reply_waiter
+from palaver.model.access import Effect, Grant
 from palaver.model.session import Principal, Session
 from palaver.model.turn import QuestionMode
+from palaver.protocols.clock import SystemClock
 from palaver.store.people.api_tokens import Right
+from tests.engine.gateway import until
 from tests.web.conftest import Opened, opened
 from tests.web.test_api import PEOPLE, program, token
 
@@ -301,6 +305,38 @@ async def test_who_goes_away_finds_the_answer_later(window: Opened) -> None:
         answer, session = await ask(ai, [user("!slow 1 hello")], extra_headers={"Idempotency-Key": "k"})
         assert answer == "You said: hello"
         assert len(await said(window, session)) == 2
+
+
+async def test_a_message_that_is_refused_late_is_told_at_once(window: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reply_waiter, "POLL_SECONDS", 3600.0)
+    block = Grant(platform="api", user_id="alice", effect=Effect.BLOCK)
+
+    async def runs() -> bool:
+        return bool(await window.store.read(window.store.overview.list_open_turns(Principal.operator(), 1)))
+
+    async def both_wait() -> bool:
+        return await window.store.read(window.store.inbox.count_waiting()) == 2
+
+    async with await client(window, "api:alice", max_retries=0) as ai, asyncio.TaskGroup() as group:
+        slow = group.create_task(ask(ai, [user("!slow 2 one")], user="me"))
+        await until(runs)
+        more: list[dict[str, Any]] = [{}, {"stream": True}]
+        for each in more:
+            group.create_task(_refused(ai, user="me", **each))
+        await until(both_wait)
+        await window.store.transact(window.store.grants.add(block, SystemClock().now(), by="owner", force=True))
+    assert slow.result()[0] == "You said: one"
+    async with await client(window) as owner:
+        for number in (2, 3):
+            stored = await owner.responses.retrieve(f"resp_in_{number}")
+            assert stored.status == "failed"
+            assert "a grant blocks this sender" in cast("Any", stored.error).message
+
+
+async def _refused(ai: openai.AsyncOpenAI, **more: Any) -> None:
+    with pytest.raises(openai.PermissionDeniedError, match="a grant blocks this sender") as refused:
+        await ask(ai, [user("two")], **more)
+    assert refused.value.response.headers["x-should-retry"] == "false"
 
 
 async def test_words_are_no_commands_and_questions_are_told(window: Opened, ai: openai.AsyncOpenAI) -> None:

@@ -117,15 +117,12 @@ def _load_reply(source: Source) -> Statements[Reply | None]:
     return (yield from message_status.load_reply(received.number, principal)) if received else None
 
 
-_OPEN = frozenset({InboxState.WAITING, InboxState.IN_TURN})
-
-
 def _answer_status(reply: Reply) -> AnswerStatus:
     received = reply.received
     spoken = [entry.text for entry in reply.entries if entry.role is Role.ASSISTANT and not entry.calls]
     return AnswerStatus(
         id=f"in:{received.number}",
-        is_settled=received.state not in _OPEN or reply.is_parked,
+        is_settled=not received.state.is_open or reply.is_parked,
         text=spoken[-1] if spoken and reply.ended else "\n".join(reply.notices),
         refused=received.reason if received.state is InboxState.REFUSED else None,
         has_failed=received.state is InboxState.FAILED,

@@ -23,6 +23,10 @@ class InboxState(Enum):
     REFUSED = "refused"
     FAILED = "failed"
 
+    @property
+    def is_open(self) -> bool:
+        return self in {InboxState.WAITING, InboxState.IN_TURN}
+
 
 class TurnState(Enum):
     RUNNING = "running"

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime
 
-from palaver.db.transaction import INBOX, Lock, Notify, Row, Statements, Transaction, Value, transaction
+from palaver.db.transaction import Lock, Row, Statements, Transaction, Value, transaction
 from palaver.model.access import AccessRole
 from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
@@ -66,7 +66,6 @@ def _abandon(received: Received, session: Session) -> Statements[bool]:
     if stays or not (yield from fail(received.number, ABANDONED)):
         return False
     yield from record_mentions(received.number, [session])
-    yield Notify(INBOX)
     return True
 
 

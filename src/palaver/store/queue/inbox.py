@@ -297,7 +297,6 @@ def fail_waiting(key: SessionKey, reason: str, *, before: int) -> Statements[boo
     earlier = [each for each in waiting if each.number < before or not before]
     for each in earlier:
         yield from fail(each.number, reason)
-    yield Notify(INBOX)
     return bool(earlier)
 
 
@@ -327,6 +326,7 @@ def _finish(number: int, state: str, reason: str) -> Statements[bool]:
     )
     for (key,) in rows:
         yield from requeue_or_remove(SessionKey.parse(key))
+        yield _NOTIFY_INBOX
     return bool(rows)
 
 

@@ -72,7 +72,7 @@ async def send_message(request: WebRequest, body: SendSchema) -> Deferred:
 
 async def _wait_for_answer(service: MessageService, number: int, seconds: float, receive: Receive) -> object:
     message = message_schema(await service.reply(number, seconds, receive))
-    is_open = message.state in {InboxState.WAITING, InboxState.IN_TURN} and message.waits_for is None
+    is_open = message.state.is_open and message.waits_for is None
     return json_response(message, 202 if is_open else 200)
 
 

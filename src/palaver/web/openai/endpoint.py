@@ -65,7 +65,7 @@ async def get_response(request: WebRequest) -> Response:
         session = await request.read(lambda who: request.store.sessions.get_visible(turn.session, who))
         await service.require_readable(session)
     writer = ResponseWriter(number=reply.received.number, created=int(reply.received.received.timestamp()))
-    if reply.ended is None and not reply.is_parked:
+    if reply.received.state.is_open and not reply.is_parked:
         return JSONResponse(writer.unfinished("in_progress" if turn else "queued"), headers=_headers(reply))
     try:
         body = writer.whole(outcome_of(reply, request.services), reply)

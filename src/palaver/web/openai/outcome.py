@@ -46,6 +46,8 @@ def outcome_of(reply: Reply, services: Services) -> Outcome:
     elsewhere = f"Do so at {services.address.url}/turns: commands do not work here."
     if reply.received.state is InboxState.WAITING:
         raise HTTPException(409, f"{texts.ASKED_FIRST} {elsewhere}", headers=_NO_RETRY)
+    if reply.received.state is InboxState.REFUSED:
+        raise HTTPException(403, f"The message was refused: {reply.received.reason}.", headers=_NO_RETRY)
     if turn is None and reply.received.state is InboxState.FAILED:
         raise HTTPException(409, _PARAGRAPH.join(reply.notices), headers=_NO_RETRY)
     if turn is not None and turn.state is TurnState.FAILED:
