@@ -3,7 +3,7 @@
 import asyncio
 import random
 import re
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache
 from itertools import count
@@ -38,6 +38,7 @@ _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;"
 _MAX_ATTEMPTS = 8
 _FIRST_PAUSE_SECONDS = 0.05
 _MAX_PAUSE_SECONDS = 2.0
+_COMMAND_TIMEOUT_SECONDS = 60.0
 _VACUUM_TIMEOUT_SECONDS = 3600.0
 _HOLD_TIMEOUT_SECONDS = 60.0
 _RECONNECT_TIMEOUT_SECONDS = 5.0
@@ -169,7 +170,7 @@ class PostgresDatabase(Notifier):
                 self._url,
                 min_size=1,
                 max_size=self._connections,
-                command_timeout=60,
+                command_timeout=_COMMAND_TIMEOUT_SECONDS,
                 init=_set_timeouts,
                 reset=_reset_nothing,
             )
@@ -195,6 +196,18 @@ class PostgresDatabase(Notifier):
 
     async def read(self, work: Transaction[T]) -> T:
         return await self._run_transaction(work, read_only=True)
+
+    async def migrate(self, step: Transaction[T]) -> T:
+        """Run a step of a migration on a connection without time limits: on a large store it can take long."""
+
+        async def attempt() -> T:
+            connection: Connection = await _asyncpg.connect(self._url, timeout=10)
+            try:
+                return await _in_transaction(connection, step, read_only=False)
+            finally:
+                connection.terminate()
+
+        return await self._run_with_retries(attempt)
 
     async def scrub(self) -> None:
         """Vacuum every table, so that the space of deleted rows is used again."""
@@ -230,7 +243,7 @@ class PostgresDatabase(Notifier):
         self._busy += 1
         self._idle.clear()
         try:
-            return await self._run_with_retries(work, read_only=read_only)
+            return await self._run_with_retries(lambda: self._attempt(work, read_only=read_only))
         finally:
             self._busy -= 1
             if not self._busy:
@@ -246,12 +259,12 @@ class PostgresDatabase(Notifier):
         except TimeoutError as error:
             raise StoreUnavailable("PostgreSQL does not answer on the connection that holds the schema") from error
 
-    async def _run_with_retries(self, work: Transaction[T], *, read_only: bool) -> T:
+    async def _run_with_retries(self, run: Callable[[], Awaitable[T]]) -> T:
         """Run it again if it certainly did not happen. Raise StoreUnavailable if that is not known."""
         pause = _FIRST_PAUSE_SECONDS
         for attempt in range(_MAX_ATTEMPTS):
             try:
-                return await self._attempt(work, read_only=read_only)
+                return await run()
             except (*_ROLLED_BACK, *_LOST) as error:
                 if attempt == _MAX_ATTEMPTS - 1:
                     raise StoreUnavailable(_why(error)) from error

@@ -5,7 +5,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from urllib.parse import unquote
@@ -99,7 +99,7 @@ async def _open_sqlite(path: Path, *, exclusive: bool) -> Store:
     except (OSError, sqlite3.Error) as error:
         ownership.release()
         raise _not_opened(path, error) from error
-    return await _ready(database, _SQLITE_TABLE, SQLITE, ownership)
+    return await _ready(database, _SQLITE_TABLE, SQLITE, ownership, run_step=database.transact)
 
 
 def _not_opened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
@@ -150,7 +150,7 @@ async def _open_postgres(url: str, *, serves: bool) -> Store:
         ) from error
     database = PostgresDatabase(url)
     await database.open()
-    store = await _ready(database, _POSTGRES_TABLE, POSTGRES)
+    store = await _ready(database, _POSTGRES_TABLE, POSTGRES, run_step=database.migrate)
     if serves:
         try:
             await database.serve(known_migrations()[-1].number)
@@ -161,10 +161,15 @@ async def _open_postgres(url: str, *, serves: bool) -> Store:
 
 
 async def _ready(
-    database: Database, version_table: str, words: Mapping[str, str], ownership: FileLock | None = None
+    database: Database,
+    version_table: str,
+    words: Mapping[str, str],
+    ownership: FileLock | None = None,
+    *,
+    run_step: Callable[[Transaction[None]], Awaitable[None]],
 ) -> Store:
     try:
-        await _migrate(database, version_table, words, ownership)
+        await _migrate(database, version_table, words, ownership, run_step)
         return Store(database, await open_search(database))
     except BaseException:
         await database.close()
@@ -172,15 +177,26 @@ async def _ready(
 
 
 async def _migrate(
-    database: Database, version_table: str, words: Mapping[str, str], ownership: FileLock | None
+    database: Database,
+    version_table: str,
+    words: Mapping[str, str],
+    ownership: FileLock | None,
+    run_step: Callable[[Transaction[None]], Awaitable[None]],
 ) -> None:
     """Migrate the schema, unless a running gateway uses the older one."""
     waiting = pending_migrations(known_migrations(), version_table)
+
+    def run(step: Sequence[Migration]) -> Awaitable[None]:
+        alone = None if ownership else refuse_running_gateways()
+        return run_step(migrate_step(step, words, waiting, alone))
+
     end = time.monotonic() + _GATEWAY_START_SECONDS
     while missing := await database.transact(waiting):
         try:
             with ownership.keep_free() if ownership else nullcontext():
-                await _run(missing, database, words, waiting, None if ownership else refuse_running_gateways())
+                if isinstance(database, SqliteDatabase) and missing[0].number > 1:
+                    back_up(database.path, missing[0].number - 1)
+                await _run(missing, run)
         except StoreInUse as used:
             # A gateway that is just starting migrates it itself.
             if time.monotonic() > end:
@@ -191,20 +207,11 @@ async def _migrate(
 _GATEWAY_START_SECONDS = 5.0
 
 
-async def _run(
-    missing: Sequence[Migration],
-    database: Database,
-    words: Mapping[str, str],
-    waiting: Transaction[list[Migration]],
-    alone: Transaction[None] | None,
-) -> None:
-    """Run the missing migrations, after a backup. A new store is created in one transaction."""
-    is_new = missing[0].number == 1
-    if not is_new and isinstance(database, SqliteDatabase):
-        back_up(database.path, missing[0].number - 1)
-    for step in [missing] if is_new else [[migration] for migration in missing]:
+async def _run(missing: Sequence[Migration], run_step: Callable[[Sequence[Migration]], Awaitable[None]]) -> None:
+    """Run the missing migrations. A new store is created in one transaction."""
+    for step in [missing] if missing[0].number == 1 else [[migration] for migration in missing]:
         try:
-            await database.transact(migrate_step(step, words, waiting, alone))
+            await run_step(step)
         except (NewerSchema, StoreInUse, StoreUnavailable):
             raise
         except StoreError as error:
