@@ -234,6 +234,14 @@ def test_times_are_in_the_configured_zone(filled: Palaver, monkeypatch: pytest.M
 _IN_UTC = ("--zone", "UTC")
 
 
+def test_usage_errors_are_plain(capsys: pytest.CaptureFixture[str]) -> None:
+    example = "example palaver sessions list --platform telegram --since 7d\n"
+    assert refusal(capsys, "list", "--since").endswith(f"--since needs a value. For {example}")
+    said = refusal(capsys, "list", "extra")
+    assert "This command does not take extra. Use --platform, " in said
+    assert said.endswith(f", for {example}")
+
+
 def test_show_for_machines(filled: Palaver) -> None:
     found = as_json(filled("show", "Holiday", "--all", "--json"))["entries"]
     assert [entry["seq"] for entry in found] == [1, 2, 3, 4, 5, 6, 7, 8]

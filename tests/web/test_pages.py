@@ -141,7 +141,7 @@ async def test_a_long_transcript_is_paged_from_its_end_and_jumped_into(
 async def test_search_marks_what_was_found_and_leads_to_it(window: Opened, client: httpx.AsyncClient) -> None:
     await say(window, "the train to <b>Berlin</b>")
     page = (await client.get("/search?q=berlin")).text
-    assert page.count("<mark>Berlin</mark>") == 2
+    assert page.count("<mark>Berlin</mark>") == 3  # the title, the question and the answer
     assert "<b>" not in page
     assert f"/sessions/{await session_of(window)}?at=" in page
     assert "No results" in (await client.get("/search?q=zebra")).text

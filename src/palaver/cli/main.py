@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import re
 import signal
 import sys
 import threading
@@ -168,8 +169,17 @@ def _sentence(error: typer.TyperException, args: Sequence[str]) -> str:
             BadArgument(f"{param.opts[0]} cannot be", found=found, allowed=_values(param), example=_example(args))
         )
     problem = " ".join(error.format_message().split()).removesuffix(".")
-    allowed = _allowed(getattr(error, "ctx", None))
-    return f"{problem}. Use {allowed}, for example {_example(args)}"
+    for theirs, ours in _PLAIN.items():
+        problem = theirs.sub(ours, problem)
+    context: typer.Context | None = getattr(error, "ctx", None)
+    return f"{problem}. {f'Use {_allowed(context)}, for' if context else 'For'} example {_example(args)}"
+
+
+_PLAIN = {
+    re.compile(r"^Option '(\S+)' requires an argument$"): r"\1 needs a value",
+    re.compile(r"^Got unexpected extra arguments?(?:\(s\))? \((.*)\)$"): r"This command does not take \1",
+}
+"""Sentences of the command line library, in plain English."""
 
 
 def _values(param: Any) -> str:  # noqa: ANN401 - the types are not ours
@@ -191,10 +201,8 @@ def _example(args: Sequence[str]) -> str:
     return next((examples[word] for word in args if word in examples), f"palaver {group} --help")
 
 
-def _allowed(context: typer.Context | None) -> str:
+def _allowed(context: typer.Context) -> str:
     """Return the subcommands, or else the options, of the called command."""
-    if context is None:
-        return "the options that --help lists"
     commands: Mapping[str, object] = getattr(context.command, "commands", {})
     options = [param.opts[0] for param in context.command.params]
     return ", ".join(sorted(commands) or options) or "only --help"

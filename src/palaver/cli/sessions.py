@@ -147,7 +147,9 @@ def _tell_left_out(number: int, why: str) -> None:
         print_note(f"{counted(number, 'entry')} {'is' if number == 1 else 'are'} {why}.")
 
 
-@app.command("search", help=help_of("search", 'Search all sessions for words, "a phrase", or prefix*.'))
+@app.command(
+    "search", help=help_of("search", 'Search all sessions and titles for words, "a phrase", prefix*, a OR b, a NOT b.')
+)
 def search_words(
     words: Annotated[list[str], typer.Argument(help="Words, a phrase in quotes, or a prefix and *.")],
     *,
