@@ -11,6 +11,7 @@ from palaver.commands.formatting import trace_steps
 from palaver.engine import texts
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import ScopedSetting
+from palaver.model.revision import RevisionPolicy
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import QuestionMode
 from palaver.model.view import INTERRUPTED, NOT_RUN, open_calls
@@ -273,6 +274,26 @@ async def test_a_message_withdraws_the_question_and_is_answered(store_url: str) 
         await chat.say(alice, "/deny")
         await chat.say(alice, "/approve")
         await chat.hears("There is nothing to approve or deny.")
+        assert await here.store.read(violations()) == []
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+async def test_a_change_that_goes_back_withdraws_the_question(store_url: str, *, deletes: bool) -> None:
+    rerun = ScopedSetting(default=RevisionPolicy.RERUN)
+    async with running(store_url, revisions=rerun) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        said = await chat.say(alice, "!approve it")
+        await chat.hears("May I")
+        if deletes:
+            await chat.delete(alice, said)
+            await chat.hears("You deleted a message")
+        else:
+            await chat.edit(alice, said, "never mind")
+            await chat.hears("You said: never mind")
+        await here.settled()
+        assert await states(here) == (["failed"] if deletes else ["failed", "done"])
+        assert [message.text for message in chat.shown].count(texts.WITHDRAWN) == int(not deletes)
         assert await here.store.read(violations()) == []
 
 

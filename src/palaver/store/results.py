@@ -65,8 +65,11 @@ class BusyNotices:
     running: str | None
     parked: str | None = None
     """While the turn waits for an approval."""
-    withdraw: Callable[[SessionKey, int, datetime], Transaction[None]] | None = None
+    withdraw: "Withdraw | None" = None
     """Ends such a turn, so that the message of this number need not wait for it."""
+
+
+Withdraw = Callable[[SessionKey, int, datetime], Transaction[None]]
 
 
 @value

@@ -243,7 +243,8 @@ class Admission:
         store, access, now = self._ctx.store, decision.access, self._ctx.clock.now()
         if message.revision is not None:
             expected = decision.rules.addressing(replace(message, burst=None)) is not Addressing.IGNORED
-            return self._revisions.accept(message, key, access, now, expected=expected)
+            withdraw = busy_notices and busy_notices.withdraw
+            return self._revisions.accept(message, key, access, now, expected=expected, withdraw_question=withdraw)
         if access.verdict is Verdict.PAIR:
             code = make_code(secrets.token_bytes(CODE_BYTES))
             answer = self._ctx.replies.to(message.source, texts.pairing_code(code))

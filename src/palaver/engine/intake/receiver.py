@@ -184,11 +184,13 @@ class Intake:
         place = routes.places(message.source)[0] if routes.reaches_people(message.source) else None
         withdraw = None
         if not parsed.is_command and options.withdraws_question(message):
+            # Nothing is answered after a deletion: it has a notice of its own.
+            is_answered = message.revision is None or not message.revision.deleted
             withdraw = partial(
                 self._ctx.store.turn_control.withdraw_question,
                 note=texts.WITHDRAWN_NOTE,
                 notice=texts.WITHDRAWN,
-                place=place,
+                place=place if is_answered else None,
             )
         mode = options.busy_mode(message)
         is_queued_command = parsed.is_command and mode is not BusyMode.INTERRUPT

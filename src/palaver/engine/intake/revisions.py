@@ -17,6 +17,7 @@ from palaver.model.key import SessionKey
 from palaver.model.revision import RevisionPolicy
 from palaver.model.turn import Inbound, Received
 from palaver.model.value import value
+from palaver.store.results import Withdraw
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,14 @@ class Revisions:
     commands: Commands
 
     def accept(
-        self, message: Inbound, key: SessionKey, access: Access, now: datetime, *, expected: bool
+        self,
+        message: Inbound,
+        key: SessionKey,
+        access: Access,
+        now: datetime,
+        *,
+        expected: bool,
+        withdraw_question: Withdraw | None = None,
     ) -> Transaction[int | None]:
         """Accept an edit or deletion. If its message may still arrive (`expected`), keep it for that."""
         # Some platforms do not say who deleted a message: then there is nobody to refuse.
@@ -44,6 +52,7 @@ class Revisions:
             basis=access.basis,
             refused=refused,
             expected=expected,
+            withdraw_question=withdraw_question,
         )
 
     def _policy(self, message: Inbound) -> RevisionPolicy:

@@ -38,7 +38,7 @@ from palaver.store.records import (
     prepare,
     received_of,
 )
-from palaver.store.results import OperationKind
+from palaver.store.results import OperationKind, Withdraw
 
 _SUPERSEDED = "a newer edit of the message arrived first"
 _NOT_SHOWN = "the message is no longer in this conversation; the agent gets a note about the edit"
@@ -55,10 +55,12 @@ def accept_revision(
     basis: Basis = Basis.IDENTITY,
     refused: str | None = None,
     expected: bool = True,
+    withdraw_question: Withdraw | None = None,
 ) -> Statements[int | None]:
     """Store an edit or deletion of a message and apply it; None for a redelivery.
 
     It belongs to the conversation of the message. If the message has not come and is not `expected`, nothing is stored.
+    If the conversation has to go back, `withdraw_question` ends a turn that waits for an approval.
     """
     place = (yield from _key_of(inbound)) or key
     yield Lock(place.text)
@@ -72,6 +74,8 @@ def accept_revision(
         else decide_revision(inbound, original, latest, policy)
     )
     number = yield from _insert(inbound_body(inbound, role, basis), inbound, place, now, ruling)
+    if number is not None and withdraw_question and ruling.course is RevisionAction.RERUN:
+        yield from withdraw_question(place, number, now)
     if number is not None:
         yield from _apply(ruling.course, number, inbound, original, place, now)
     return number

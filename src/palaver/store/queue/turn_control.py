@@ -26,6 +26,7 @@ from palaver.store.results import Decision, Signals, Status
 
 _QUESTION = re.compile(r"(\d{1,15})-(\d{1,9})", re.ASCII)
 _PARKED = f"state IN {OPEN_TURN} AND state = 'parked'"
+_ASKING = f"{_PARKED} AND pending_call IS NOT NULL"
 
 
 @transaction
@@ -65,8 +66,7 @@ def answer_question(
     asks = (yield from _key_of_question(place, question)) or key.text
     yield Lock(asks)
     rows = yield (
-        f"SELECT no, pending_call, approvals, identity, fence, halted FROM turns WHERE key = ? AND {_PARKED}"
-        " AND pending_call IS NOT NULL",
+        f"SELECT no, pending_call, approvals, identity, fence, halted FROM turns WHERE key = ? AND {_ASKING}",
         (asks,),
     )
     if not rows:
@@ -134,16 +134,18 @@ def withdraw_question(
     key: SessionKey, message: int, now: datetime, *, note: str, notice: str, place: ReplyPlace | None = None
 ) -> Statements[None]:
     """End a turn that waits for an approval, because a message came instead of one; say so in the message's place."""
-    number = yield from _abandon(key, now, note, f"in:{message} arrived instead of an answer", None)
+    number = yield from _abandon(key, now, note, f"in:{message} arrived instead of an answer", None, _ASKING)
     if number is not None:
         yield "UPDATE turns SET withdrawn_by = ? WHERE no = ?", (message, number)
         notices = place.messages(notice) if place else []
         yield from outbox.enqueue_parts(notices, SendCause(CauseKind.WITHDRAWN, number), now)
 
 
-def _abandon(key: SessionKey, now: datetime, note: str, error: str, by: str | None) -> Statements[int | None]:
+def _abandon(
+    key: SessionKey, now: datetime, note: str, error: str, by: str | None, which: str = _PARKED
+) -> Statements[int | None]:
     yield Lock(key.text)
-    rows = yield f"SELECT no, pending_call FROM turns WHERE key = ? AND {_PARKED}", (key.text,)
+    rows = yield f"SELECT no, pending_call FROM turns WHERE key = ? AND {which}", (key.text,)
     if not rows:
         return None
     number, asked = rows[0]
