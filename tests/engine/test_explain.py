@@ -112,14 +112,14 @@ def a_message(rng: random.Random, clock: MovableClock, chats: dict[str, str], nu
         user_id=user,
         message_id=f"m{number}",
     )
-    text = rng.choice(["hello", "Palaver, hello", "/status", "/queue later", "@palaver hi"])
+    text = rng.choice(["hello", "Palaver, hello", "/status", "/queue later", "@palaver hi", "!status", "!hello"])
     inbound = Inbound(source=source, text=text, at=clock.now(), mentions_us=rng.random() < 0.4)
     return inbound, Trust(is_bot=rng.random() < 0.1, talk_only=rng.random() < 0.1)
 
 
 async def test_what_is_explained_is_what_happens(tmp_path: Path) -> None:
     world, clock, numbers = FakePlatform(), MovableClock(), count(1)
-    platform = replace(FAKE, has_mentions=True)
+    platform = replace(FAKE, has_mentions=True, keeps_slash=True)
     mouth = Mouth(world, clock, platform=platform)
     async with running(tmp_path / "p.db", world, clock=clock, adapters=[mouth]) as here:
         people_here = [world.person(name) for name in USERS]
@@ -155,6 +155,9 @@ async def compare(here: Bench, inbound: Inbound, explained: Explanation) -> str 
     if access.verdict is Verdict.REFUSE:
         told = (state, reason, key)
         return None if told == ("refused", access.reason, explained.key.key.text) else f"{told}, not {access.reason}"
+    is_command = explained.decision.parsed.is_command
+    if explained.decision.addressing is Addressing.ADDRESSED and is_command is not (turn is None):
+        return f"was {'answered' if turn else 'run'}, not {explained.decision.parsed}"
     wanted = explained.admission.role
     received = await here.store.read(inbox.get_message(number, OPERATOR))
     role = received and received.role

@@ -196,7 +196,8 @@ class Engine:
 
     def as_stored(self, inbound: Inbound) -> Inbound:
         """Return a message as it is stored: without a command that only sets how it is queued."""
-        return self._commands.parse(inbound).resolve(inbound)[0]
+        message, parsed = self._intake.read(inbound)
+        return parsed.resolve(message)[0]
 
     async def run_command(self, text: str, session: str, principal: Principal) -> str:
         """Run a command in a session from outside its chat, and return the answer.

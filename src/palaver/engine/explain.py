@@ -7,7 +7,7 @@ from typing import cast
 
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.intake.admission import AdmissionDecision, GrantCache, Rules, load_directory
-from palaver.engine.intake.command_dispatch import parse_message
+from palaver.engine.intake.command_dispatch import read_message
 from palaver.engine.intake.receiver import Decision, decide
 from palaver.engine.options import Options, follow_move, follow_moves
 from palaver.model.access import describe_grant_place, describe_grantee
@@ -79,7 +79,7 @@ def explain(
     directory = yield from load_directory()
     table = yield from grants.load_table(GrantTable())
     rules = Rules(follow_moves(options, directory.moves), accounts, directory, table, GrantCache())
-    decision = decide(rules, inbound, parse_message(inbound, commands), trust)
+    decision = decide(rules, read_message(inbound, commands, rules.platform_of(inbound.source)), trust)
     source = decision.message.source
     current = replace(decision.message, source=follow_move(source, directory.moves))
     admission = decision.admission or rules.decide(current, trust)

@@ -209,10 +209,6 @@ class Admission:
         self._cache = GrantCache()
         self.accounts = {name: adapter.platform for name, adapter in ctx.replies.adapters.items()}
 
-    def keeps_slash(self, source: Source) -> bool:
-        platform = self.accounts.get(account_text(source.platform, source.account))
-        return platform is not None and platform.keeps_slash
-
     def rules(self, directory: Directory) -> Rules:
         return Rules(self._ctx.options, self.accounts, directory, self._rights.table, self._cache)
 

@@ -33,6 +33,7 @@ from palaver.model.errors import (
     StoreUnavailable,
     UnknownCommand,
 )
+from palaver.model.platform import Platform
 from palaver.model.session import EndReason, Principal, Session
 from palaver.model.turn import Inbound, InboxState, Received
 from palaver.model.value import value
@@ -82,7 +83,16 @@ class ParsedMessage:
 NOT_A_COMMAND = ParsedMessage()
 
 
-def parse_message(inbound: Inbound, table: Mapping[str, Command]) -> ParsedMessage:
+def read_message(
+    inbound: Inbound, table: Mapping[str, Command], platform: Platform | None
+) -> tuple[Inbound, ParsedMessage]:
+    """Return the message, with `/help` for `!help` where clients keep the slash for themselves, and what it invokes."""
+    if platform is not None and platform.keeps_slash:
+        inbound = replace(inbound, text=with_slash(inbound.text, table))
+    return inbound, _parse(inbound, table)
+
+
+def _parse(inbound: Inbound, table: Mapping[str, Command]) -> ParsedMessage:
     if not is_command(inbound):
         return NOT_A_COMMAND
     try:
@@ -108,19 +118,13 @@ class CommandDispatcher:
 
     # Parse
 
-    def with_slash(self, inbound: Inbound) -> Inbound:
-        return replace(inbound, text=with_slash(inbound.text, self._commands.table))
-
-    def parse(self, inbound: Inbound) -> ParsedMessage:
-        return parse_message(inbound, self._commands.table)
-
     def parse_received(self, received: Received) -> ParsedMessage:
         """Return what intake parsed, or parse a message that another process accepted."""
         inbound = received.inbound
         if not is_command(inbound):
             return NOT_A_COMMAND
         text, parsed = self._parsed.get(received.number, ("", NOT_A_COMMAND))
-        return parsed if text == inbound.text else self.parse(inbound)
+        return parsed if text == inbound.text else _parse(inbound, self.table)
 
     def remember(self, number: int, inbound: Inbound, parsed: ParsedMessage) -> None:
         if parsed.is_command:

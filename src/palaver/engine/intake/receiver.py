@@ -12,7 +12,7 @@ from palaver.db.transaction import PEOPLE, TURNS
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
 from palaver.engine.intake.admission import Admission, AdmissionDecision, Directory, Rules, load_directory
-from palaver.engine.intake.command_dispatch import NOT_A_COMMAND, CommandDispatcher, ParsedMessage
+from palaver.engine.intake.command_dispatch import NOT_A_COMMAND, CommandDispatcher, ParsedMessage, read_message
 from palaver.engine.options import follow_move
 from palaver.engine.retry import log_error, retry_outage, wait_any
 from palaver.model.access import AccessRole
@@ -75,8 +75,9 @@ class Decision:
     """None if the message is not for us."""
 
 
-def decide(rules: Rules, inbound: Inbound, invoked: ParsedMessage, trust: Trust) -> Decision:
-    """Decide about a message. Raises MalformedSource if its ids are too long to be stored."""
+def decide(rules: Rules, read: tuple[Inbound, ParsedMessage], trust: Trust) -> Decision:
+    """Decide about a message that was read. Raises MalformedSource if its ids are too long to be stored."""
+    inbound, invoked = read
     source = rules.canonical(inbound.source)
     message = inbound if source is inbound.source else replace(inbound, source=source)
     addressing = Addressing.ADDRESSED
@@ -141,15 +142,17 @@ class Intake:
         if accepted is not None:
             await self._run_urgent(*accepted)
 
+    def read(self, inbound: Inbound) -> tuple[Inbound, ParsedMessage]:
+        platform = self.accounts.get(account_text(inbound.source.platform, inbound.source.account))
+        return read_message(inbound, self._commands.table, platform)
+
     async def _accept(self, inbound: Inbound, trust: Trust) -> tuple[int, ParsedMessage] | None:
         """Return the number of the accepted message and what it invokes; None if there is nothing more to do."""
-        if self._admission.keeps_slash(inbound.source):
-            inbound = self._commands.with_slash(inbound)
-        invoked = self._commands.parse(inbound)
+        read = self.read(inbound)
         while True:
             directory = await self._directory()
             # Do not await between reading people and grants and the transaction that sees whether they changed.
-            decision = decide(self._admission.rules(directory), inbound, invoked, trust)
+            decision = decide(self._admission.rules(directory), read, trust)
             message, parsed, admission = decision.message, decision.parsed, decision.admission
             if admission is None:
                 self._ctx.meter.count("messages_ignored")
