@@ -5,7 +5,7 @@ from pathlib import Path
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.testkit.platform import FakePlatform
 from tests.engine.gateway import running, until
-from tests.engine.test_files import Wordy
+from tests.engine.test_files import CAT, Wordy
 
 
 async def test_the_conversation_comes_as_a_file_in_the_wanted_form(tmp_path: Path) -> None:
@@ -56,3 +56,13 @@ async def test_without_files_it_comes_as_text_and_without_a_conversation_that_is
         await chat.hears("> hello there")
         await until(lambda: not list((tmp_path / "f").rglob("*.html")))
         assert await here.rows("SELECT count(*) FROM attachments") == [(0,)]
+
+
+async def test_an_export_says_that_the_contents_of_files_are_not_in_it(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", shelf=BlobStore(tmp_path / "files")) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "look", files=(CAT,))
+        await chat.hears("You said: look")
+        await chat.say(alice, "/export jsonl")
+        await chat.hears("It names 1 attached file, without the contents.")

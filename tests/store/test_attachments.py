@@ -133,12 +133,13 @@ async def test_an_archive_knows_the_files_and_leaves_out_what_was_taken_back(wor
     await world.store.transact(turns.settle(begun.turn, [answer("kept")], [], world.now))
     await world.exchange("canary")
     await world.store.transact(transcript.undo(key_of(dm()), 1, world.now, principal=ANN))
-    whole = await world.store.read(exporter.export_session(begun.turn.session, ExportFormat.JSONL, ANN))
+    whole = (await world.store.read(exporter.export_session(begun.turn.session, ExportFormat.JSONL, ANN))).content
     assert b"canary" not in whole
     with pytest.raises(NotFound):
         await world.store.read(exporter.export_session(begun.turn.session, ExportFormat.JSONL, BEN))
     for form in (ExportFormat.MARKDOWN, ExportFormat.HTML):
-        assert b"cat" in await world.store.read(exporter.export_session(begun.turn.session, form, ANN))
+        shown = await world.store.read(exporter.export_session(begun.turn.session, form, ANN))
+        assert b"cat" in shown.content
     await world.store.transact(deletion.delete(begun.turn.session, OPERATOR, world.now))
     async for imported in import_sessions(world.store.database, io.BytesIO(whole)):
         entries = await world.store.read(transcript.load_visible(imported.id or "", OPERATOR))

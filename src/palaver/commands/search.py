@@ -124,15 +124,24 @@ async def export(store: Store, invocation: Invocation, context: CommandContext) 
     if session is None:
         return reply("There is no conversation to export. Send a message to start one.")
     context.mentioned.append(session)
+    wanted = form if context.files else ExportFormat.MARKDOWN
+    exported = await store.read(store.exporter.export_session(session.id, wanted, context.audience))
+    missing = _missing_contents(exported.files)
     if context.files is None:
-        text = (
-            await store.read(store.exporter.export_session(session.id, ExportFormat.MARKDOWN, context.audience))
-        ).decode()
-        return reply(text if form is ExportFormat.MARKDOWN else f"{_AS_TEXT}\n\n{text}")
-    content = await store.read(store.exporter.export_session(session.id, form, context.audience))
+        notes = [*([] if form is wanted else [_AS_TEXT]), *missing]
+        return reply("\n\n".join([*([" ".join(notes)] if notes else []), exported.content.decode()]))
     suffix, kind = _KINDS[form]
-    file = await context.files.store(NewFile(f"{_file_name(session)}.{suffix}", content, kind))
-    return _attach_file(context.files.send(file, context.now), file, session)
+    file = await context.files.store(NewFile(f"{_file_name(session)}.{suffix}", exported.content, kind))
+    told = " ".join([f"This is {session_phrase(session)}.", *missing])
+    return _attach_file(context.files.send(file, context.now), file, told)
+
+
+def _missing_contents(files: int) -> list[str]:
+    """Say that the contents of files are left out, if there are any."""
+    if not files:
+        return []
+    names = f"It names {counted(files, 'attached file')}, without the contents."
+    return [f"{names} An export with palaver sessions export has them."]
 
 
 def _parse_export(invocation: Invocation) -> tuple[ExportFormat, str]:
@@ -171,6 +180,6 @@ def _file_name(session: Session) -> str:
 
 
 @transaction
-def _attach_file(send: Transaction[int], file: Attachment, session: Session) -> Statements[str]:
+def _attach_file(send: Transaction[int], file: Attachment, told: str) -> Statements[str]:
     yield from send
-    return f"This is {session_phrase(session)}." if file.sha256 else ""
+    return told if file.sha256 else ""

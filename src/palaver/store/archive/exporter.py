@@ -7,6 +7,7 @@ from enum import StrEnum
 from palaver.db.transaction import Statements, transaction
 from palaver.model.session import Principal
 from palaver.model.transcript import Entry
+from palaver.model.value import value
 from palaver.store.archive.collector import collect
 from palaver.store.archive.file_contents import FileContents
 from palaver.store.archive.format import HEADER, SessionRecord, session_lines
@@ -21,12 +22,20 @@ class ExportFormat(StrEnum):
     HTML = "html"
 
 
+@value
+class SessionExport:
+    content: bytes
+    files: int
+    """How many files it names without their contents."""
+
+
 @transaction
-def export_session(session: str, form: ExportFormat, principal: Principal) -> Statements[bytes]:
+def export_session(session: str, form: ExportFormat, principal: Principal) -> Statements[SessionExport]:
     """Return one session as a file, with only what its participants are shown."""
     record = yield from collect(session, principal)
     shown = replace(record, entries=[entry for entry in record.entries if _is_shown(entry, record)])
-    return b"".join((_HEADS[form], *_pieces(shown, form, hidden=False), _FEET[form]))
+    content = b"".join((_HEADS[form], *_pieces(shown, form, hidden=False), _FEET[form]))
+    return SessionExport(content=content, files=sum(len(entry.files) for entry in shown.entries))
 
 
 def _is_shown(entry: Entry, record: SessionRecord) -> bool:

@@ -112,13 +112,13 @@ async def export(request: WebRequest) -> Response:
         raise HTTPException(400, f"Choose one of these formats: {', '.join(_EXPORTS)}.")
     form, media_type = _EXPORTS[wanted]
     session = await request.read(lambda who: store.sessions.get_visible(request.path["id"], who))
-    content = await request.read(lambda who: store.exporter.export_session(session.id, form, who))
+    exported = await request.read(lambda who: store.exporter.export_session(session.id, form, who))
     file_name = re.sub(r"[^\w-]+", "-", session_name(session)).strip("-")[:60] or session.id
     headers = {
         "content-disposition": f"attachment; filename*=UTF-8''{quote(file_name)}.{wanted}",
         "content-security-policy": "sandbox; default-src 'none'",
     }
-    return Response(content, media_type=media_type, headers=headers)
+    return Response(exported.content, media_type=media_type, headers=headers)
 
 
 @action("/sessions/{id}/command")
