@@ -1,11 +1,15 @@
 """The registry: what a command may await, what it says before it is confirmed, and the help it gives."""
 
+import re
 from datetime import UTC, datetime
+from typing import Any, cast
 
 import pytest
 
+from palaver.commands.builtin import builtin_commands
 from palaver.commands.registry import CommandHandler, Registry, reply
 from palaver.db.transaction import Transaction
+from palaver.engine import texts
 from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
 from palaver.model.command import YES, Arg, ArgKind, Command, Invocation
@@ -142,3 +146,13 @@ async def test_help_explains_one_command_by_any_of_its_names() -> None:
     assert "Acts at once" in await said(_helping(), "/help look")
     with pytest.raises(UnknownCommand, match="Unknown command"):
         await said(_helping(), "/help nonsense")
+
+
+def test_every_command_that_a_notice_names_is_one_of_members() -> None:
+    # `can_use` does not know the registry.
+    sentences = [text for name, text in vars(texts).items() if name.isupper() and name != "NO_HOME"]
+    said = " ".join(text for text in sentences if isinstance(text, str))
+    named = set(re.findall(r"(?<!\S)/([a-z]+)", said))
+    assert {"new", "back", "approve", "stop"} <= named
+    table = builtin_commands(cast("Any", None)).table
+    assert {name for name in named if table[name].role is not AccessRole.MEMBER} == set()

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.model.command import YES, Arg, ArgKind, Command, Invocation, command_table, parse_command
+from palaver.model.access import AccessRole
+from palaver.model.command import YES, Arg, ArgKind, Command, Invocation, command_table, name_usable, parse_command
 from palaver.model.errors import BadArgument, InvalidInput, UnknownCommand
 from palaver.model.turn import BusyMode
 from tests.strategies import THOROUGH, texts
@@ -326,3 +327,12 @@ def test_who_declares_yes_confirms() -> None:
 def test_a_name_that_nobody_can_say_is_a_mistake_in_the_code(name: str) -> None:
     with pytest.raises(ValueError, match="is not a command name"):
         Command(name=name, help="", example="")
+
+
+def test_a_notice_names_only_commands_that_its_reader_can_use() -> None:
+    notice = "It is fresh. /back returns to the old one; /resume lists others."
+    assert name_usable(notice, AccessRole.MEMBER, {}) == notice
+    assert name_usable(notice, AccessRole.GUEST, {}) == "It is fresh."
+    for_guests = name_usable(notice, AccessRole.GUEST, {"back": AccessRole.GUEST})
+    assert for_guests == "It is fresh. /back returns to the old one."
+    assert name_usable("They stay; /back undoes it.", None, {}) == "They stay."

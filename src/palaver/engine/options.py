@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar, cast
 
-from palaver.model.access import AccessRole, Grant
+from palaver.model.access import Grant
 from palaver.model.addressing import ConversationRules
 from palaver.model.key import ChatSelector, ProfileRule, Scope, ScopedSetting
 from palaver.model.quotas import QuotaRules
@@ -30,8 +30,6 @@ class Options(ConversationRules):
     caps: QuotaRules = field(default_factory=QuotaRules)
     written_at: Callable[[FieldPath], str] = field(default=lambda _: "", compare=False)
     """Returns where a setting was written: file and line, or nothing if it has its default."""
-    command_roles: Mapping[str, AccessRole] = field(default_factory=dict[str, AccessRole])
-    """The role that a command needs, if it is not the usual one."""
 
     # Turns
     concurrent_turns: int = 16

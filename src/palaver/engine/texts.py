@@ -3,6 +3,7 @@
 from dataclasses import replace
 from zoneinfo import ZoneInfo
 
+from palaver.model.access import AccessRole
 from palaver.model.attachment import Attachment, format_size
 from palaver.model.errors import NotFound, PalaverError
 from palaver.model.quotas import QuotaKind, QuotaReached
@@ -29,7 +30,9 @@ MAY_BE_DUPLICATE = "(may be a duplicate)"
 ASKED_FIRST = "Your message is queued. Answer the open question with /approve or /deny first, or drop it with /stop."
 WITHDRAWN = "I withdrew my question, and nothing was approved. I am answering your message now."
 WITHDRAWN_NOTE = "the user sent another message instead of answering your question; nothing was approved"
-STOPPED_NOTE = "the user stopped your last answer; what you had said by then is above"
+STOPPED_NOTE = "the user stopped your last answer"
+INTERRUPTED_NOTE = "a newer message stopped your last answer"
+SAID_BEFORE = "; what you had said by then is above"
 FAILED_NOTE = "your last answer failed; the user was asked to try again"
 STALE_NOTE = "the gateway was away for too long while you were answering; the user was asked to send the message again"
 TOO_LONG_NOTE = "your last answer was stopped because it took too long"
@@ -43,6 +46,18 @@ def approval_question(question: str, name: str = "") -> str:
     """Add the question's name where the answer comes from outside its conversation."""
     which = f" {name}" if name else ""
     return f"{question}\nReply /approve{which} or /deny{which}."
+
+
+def who_approves(role: AccessRole, name: str, *, is_asked: bool, can_deny: bool) -> str:
+    """Say who can answer a question, to somebody who cannot approve it."""
+    who = "the owner" if role is AccessRole.OWNER else "an admin"
+    asked = " I also asked in the home channel." if is_asked else ""
+    deny = " You can deny it with /deny." if can_deny else ""
+    return f"Only {who} can approve this: here with /approve {name}, or in the web window.{asked}{deny}"
+
+
+def question_at_home(question: str, name: str) -> str:
+    return f"Somebody who cannot approve this needs your answer.\n{approval_question(question, name)}"
 
 
 def approval_choices(question: str) -> tuple[Choice, ...]:

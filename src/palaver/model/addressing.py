@@ -1,13 +1,14 @@
 """Addressing: whether a message is for the agent, overheard or ignored, and which messages share a turn."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import takewhile
 from zoneinfo import ZoneInfo
 
-from palaver.model.command import runs_alone
+from palaver.model.access import AccessRole
+from palaver.model.command import name_usable, runs_alone
 from palaver.model.key import ScopedSetting
 from palaver.model.reset import ResetPolicy, ResetRule
 from palaver.model.source import DM, Source
@@ -119,6 +120,8 @@ class ConversationRules:
     reset_notices: ScopedSetting[bool] = field(default_factory=lambda: ScopedSetting(default=True))
     attention: ScopedSetting[AddressingRules] = field(default_factory=lambda: ScopedSetting(default=AddressingRules()))
     burst_window: timedelta = timedelta(seconds=1)
+    command_roles: Mapping[str, AccessRole] = field(default_factory=dict[str, AccessRole])
+    """The role that a command needs, if it is not the usual one."""
 
     def busy_mode(self, inbound: Inbound) -> BusyMode:
         """Return the busy mode that the sender chose, or the chat's."""
@@ -130,6 +133,10 @@ class ConversationRules:
 
     def is_undecided(self, inbound: Inbound) -> bool:
         return is_undecided(inbound, self.attention.find(inbound.source))
+
+    def for_reader(self, notice: str, role: AccessRole | None) -> str:
+        """Return a notice that names only commands which its reader can use."""
+        return name_usable(notice, role, self.command_roles)
 
     def reset_rule(self, source: Source) -> ResetRule:
         return ResetRule(policy=self.resets.find(source), zone=self.zones.find(source))

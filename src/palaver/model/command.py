@@ -92,6 +92,8 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _SHAPE = re.compile(r"/(?P<name>[A-Za-z][A-Za-z0-9_-]*)(?:@(?P<bot>\w+))?(?:\s+(?P<rest>.*))?", re.DOTALL)
 # Phones turn two hyphens into a dash.
 _FLAG = re.compile(r"(?:--|[\u2013\u2014])(?P<name>[A-Za-z][A-Za-z-]*)")
+_CLAUSE_END = re.compile(r"(?<=[.;]) ")
+_NAMED = re.compile(r"(?<!\S)/([a-z]+)")
 _LARGEST_NUMBER, _MAX_DIGITS = 999_999_999, 10
 _LONGEST_GUESS = 64
 
@@ -104,6 +106,21 @@ def command_table(*commands: Command) -> Mapping[str, Command]:
             if table.setdefault(name, command) is not command:
                 raise ValueError(f"/{name} is declared twice: {table[name].usage} and {command.usage}")
     return table
+
+
+def can_use(command: str, role: AccessRole | None, roles: Mapping[str, AccessRole]) -> bool:
+    """Tell whether a role can use a command that members can use unless `roles` says otherwise."""
+    return (role or AccessRole.GUEST) >= roles.get(command, AccessRole.MEMBER)
+
+
+def name_usable(text: str, role: AccessRole | None, roles: Mapping[str, AccessRole]) -> str:
+    """Leave out of a notice what names commands that its reader cannot use."""
+    parts = _CLAUSE_END.split(text)
+    kept = [part for part in parts if all(can_use(name, role, roles) for name in _NAMED.findall(part))]
+    if len(kept) == len(parts):
+        return text
+    ended = [f"{part[:-1]}." if part.endswith(";") else part for part in kept]
+    return " ".join(ended)
 
 
 def with_roles(table: Mapping[str, Command], roles: Mapping[str, AccessRole]) -> Mapping[str, Command]:

@@ -23,7 +23,7 @@ from palaver.model.platform import Platform
 from palaver.model.revision import RevisionPolicy
 from palaver.model.session import Principal
 from palaver.model.source import Source, Trust
-from palaver.model.turn import BusyMode, Cause, Inbound, account_text
+from palaver.model.turn import Cause, Inbound, account_text
 from palaver.model.value import value
 from palaver.store.results import BusyNotices
 
@@ -157,7 +157,7 @@ class Intake:
             if admission is None:
                 self._ctx.meter.count("messages_ignored")
                 return None
-            busy_notices = self._busy_notices(message, parsed)
+            busy_notices = self._busy_notices(message, parsed, admission.role)
             result = await self._admission.accept(message, admission.key, admission, busy_notices)
             if result is not None:
                 if result.number is None or result.refused:
@@ -179,7 +179,7 @@ class Intake:
         ignore = RevisionPolicy.IGNORE
         return await store.transact(store.revisions.accept_revision(message, key, now, ignore, refused=reason))
 
-    def _busy_notices(self, message: Inbound, parsed: ParsedMessage) -> BusyNotices | None:
+    def _busy_notices(self, message: Inbound, parsed: ParsedMessage, role: AccessRole | None) -> BusyNotices | None:
         """Return what to answer if a turn is open. Urgent commands wait for none, other commands for no approval."""
         options, routes = self._ctx.options, self._ctx.replies.routes
         if message.cause is not Cause.HUMAN or message.observed or parsed.is_urgent:
@@ -195,12 +195,10 @@ class Intake:
                 notice=texts.WITHDRAWN,
                 place=place if is_answered else None,
             )
-        mode = options.busy_mode(message)
-        is_queued_command = parsed.is_command and mode is not BusyMode.INTERRUPT
         return BusyNotices(
             place=place if options.acknowledges else None,
-            running=texts.COMMAND_QUEUED if is_queued_command else texts.BUSY_NOTICES[mode],
-            parked=None if parsed.is_command else texts.ASKED_FIRST,
+            running=texts.COMMAND_QUEUED if parsed.is_command else texts.BUSY_NOTICES[options.busy_mode(message)],
+            parked=None if parsed.is_command else options.for_reader(texts.ASKED_FIRST, role),
             withdraw=withdraw,
         )
 

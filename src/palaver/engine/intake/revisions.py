@@ -75,7 +75,8 @@ class Revisions:
         store, done = self.ctx.store, None
         while done is None:
             hides = await store.read(store.revisions.count_rewound(received))
-            notices = self.ctx.replies.to(received.inbound.source, texts.went_back(hides))
+            text = self.ctx.options.for_reader(texts.went_back(hides), received.role)
+            notices = self.ctx.replies.to(received.inbound.source, text)
             now = self.ctx.clock.now()
             rewind = store.revisions.rewind_to(received, now, notices, hides=hides)
             done = await store.transact(_run_checked(checks, rewind))

@@ -11,12 +11,14 @@ from palaver.engine.context import EngineContext
 from palaver.engine.retry import log_error, retry_outage, retry_until_stored
 from palaver.engine.turns.agent import Outcome
 from palaver.engine.turns.running import RunningTurn, StopReason
+from palaver.model.access import AccessRole
 from palaver.model.attachment import Attachment, NewFile
+from palaver.model.command import can_use
 from palaver.model.errors import PalaverError, StaleFence, StoreUnavailable
 from palaver.model.session import EndReason
-from palaver.model.source import Source
+from palaver.model.source import DM, Source
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Choice, Outbound, Turn, TurnState
+from palaver.model.turn import Choice, Outbound, Received, Turn, TurnState
 from palaver.model.value import value
 from palaver.protocols.agent import ApprovalNeeded, Failure, FailureKind, Final
 from palaver.protocols.hooks import EventKind, GatewayEvent
@@ -67,13 +69,14 @@ class TurnCompletion:
         """Fail a turn. Its detail may quote content, so it goes to the store only, not to the chat or the log."""
         note, sorry = _FAILURES.get(failure.kind, (texts.FAILED_NOTE, texts.SORRY))
         log.error("turn failed: %s", failure.kind.value, extra={"action": "turn.failed", "turn": running.turn.number})
-        await self.settle(running, [self.note(note)], self.reply(running, sorry), failure=failure)
+        notice = self.ctx.options.for_reader(sorry, running.role)
+        await self.settle(running, [self.note(note)], self.reply(running, notice), failure=failure)
 
     async def _park(self, running: RunningTurn, needed: ApprovalNeeded) -> None:
         turns, turn, now = self.ctx.store.turns, running.turn, self.ctx.clock.now()
         # A client that offered a tool sees the call itself, and answers it.
         is_client_tool = needed.call.name in running.offered
-        question = [] if is_client_tool else self._question(running, needed)
+        question = [] if is_client_tool else await self._question(running, needed)
         halt = turns.halt(
             turn,
             TurnState.PARKED,
@@ -86,8 +89,18 @@ class TurnCompletion:
         await self.end(turn, halt, TurnState.PARKED)
         log.info("turn parked", extra={"action": "turn.parked", "turn": turn.number})
 
-    def _question(self, running: RunningTurn, needed: ApprovalNeeded) -> list[Outbound]:
-        name = running.turn.question_id
+    async def _question(self, running: RunningTurn, needed: ApprovalNeeded) -> list[Outbound]:
+        """Ask the sender, or say who can approve and ask in a direct home channel: a group would read the question."""
+        name, role, roles = running.turn.question_id, running.messages[-1].role, self.ctx.options.command_roles
+        if not can_use("approve", role, roles):
+            store, source = self.ctx.store, running.source
+            homes = await retry_outage(lambda: store.read(store.accounts.list_homes(running.turn.key.profile)))
+            direct = [home for home in homes if home.chat_kind == DM and home.address[:-1] != source.address[:-1]]
+            asked = self.ctx.replies.to(direct[0], texts.question_at_home(needed.question, name)) if direct else []
+            who = max(AccessRole.ADMIN, roles.get("approve", AccessRole.ADMIN))
+            hint = texts.who_approves(who, name, is_asked=bool(asked), can_deny=can_use("deny", role, roles))
+            choices = () if source.chat_kind == DM else texts.approval_choices(name)
+            return [*self.reply(running, f"{needed.question}\n{hint}", choices=choices), *asked]
         text = texts.approval_question(
             needed.question, name if self.ctx.replies.routes.is_forwarded(running.source) else ""
         )
@@ -107,9 +120,11 @@ class TurnCompletion:
             entries = [self._entry(Role.ASSISTANT, text)] if text.strip() else []
             shown = running.draft.text if running.draft and running.draft.receipt else ""
             reply = self.reply(running, f"{text or shown} …") if shown else []
-            await self.settle(running, [*entries, self.note(texts.STOPPED_NOTE)], reply)
+            note = texts.INTERRUPTED_NOTE if why is StopReason.NEWER else texts.STOPPED_NOTE
+            note += texts.SAID_BEFORE if entries else ""
+            await self.settle(running, [*entries, self.note(note)], reply)
 
-    async def give_up(self, turn: Turn, source: Source, *, suspends: bool) -> None:
+    async def give_up(self, turn: Turn, last: Received, *, suspends: bool) -> None:
         """End an interrupted turn that is not resumed, with a notice if one can be stored.
 
         With `suspends` its session ends too: the turn itself may be what crashes the gateway.
@@ -119,7 +134,8 @@ class TurnCompletion:
         if suspends:
             events.append(turn_event(turn, now, EventKind.SESSION_ENDED, reason=EndReason.SUSPENDED))
         try:
-            notices = self.ctx.replies.to(source, texts.GIVEN_UP if suspends else texts.STALE)
+            notice = self.ctx.options.for_reader(texts.GIVEN_UP if suspends else texts.STALE, last.role)
+            notices = self.ctx.replies.to(last.inbound.source, notice)
             await self._fail_interrupted(turn, notices, events, suspends=suspends)
         except (StaleFence, StoreUnavailable):
             raise

@@ -38,7 +38,8 @@ def begin_within_quota(
         return begun
     note = Entry(seq=0, role=Role.NOTE, at=now, text=texts.CAPPED_NOTE)
     source, error = last.inbound.source, texts.cap_error(reached)
-    replies = routes.messages(source, texts.cap_notice(reached, options.zones.find(source)))
+    notice = options.for_reader(texts.cap_notice(reached, options.zones.find(source)), last.role)
+    replies = routes.messages(source, notice)
     yield from turns.settle(begun.turn, [note], replies, now, error=error, quota=reached.measure.value)
     return replace(begun, turn=replace(begun.turn, state=TurnState.FAILED, error=error))
 

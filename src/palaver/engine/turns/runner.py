@@ -132,8 +132,7 @@ class TurnRunner:
                     self.completion.tell_hooks(lambda: [turn_event(turn, self.ctx.clock.now(), EventKind.TURN_STARTED)])
                     await self._run(turn, messages, signals)
                 else:
-                    source, suspends = messages[-1].inbound.source, not self._has_attempts(turn)
-                    await self.completion.give_up(turn, source, suspends=suspends)
+                    await self.completion.give_up(turn, messages[-1], suspends=not self._has_attempts(turn))
             except StaleFence:
                 self.completion.report_lost(turn)
 
@@ -214,10 +213,10 @@ class TurnRunner:
             running.end(StopReason.NEWER)
 
     def _interrupts(self, received: Received) -> bool:
-        """Overheard messages and urgent commands do not interrupt a turn."""
+        """Overheard messages and commands do not interrupt a turn."""
         inbound = received.inbound
         interrupts = self.ctx.options.busy_mode(inbound) is BusyMode.INTERRUPT
-        return interrupts and not inbound.observed and not self.commands.parse_received(received).is_urgent
+        return interrupts and not inbound.observed and not self.commands.parse_received(received).is_command
 
     # Ask the agent
 

@@ -157,12 +157,12 @@ class Compaction:
 
     async def _fail(self, running: RunningTurn, request: CompactionRequest, why: str) -> None:
         """Record why there is no summary, and try again later."""
-        now, turn = self.ctx.clock.now(), running.turn
+        now, turn, options = self.ctx.clock.now(), running.turn, self.ctx.options
         replies: list[Outbound] = []
         if request.is_asked:
             replies = self.completion.reply(running, texts.not_compacted(why))
         elif running.messages and why != STOPPED and turn.session not in self._not_before:
-            replies = self.completion.reply(running, texts.not_compacted_alone(why))
+            replies = self.completion.reply(running, options.for_reader(texts.not_compacted_alone(why), running.role))
         settle = self.ctx.store.turns.settle(turn, [], replies, now, usage=running.usage, error=why)
         await self.completion.end(turn, _all(settle, self.ctx.store.usage.uncount_turn(turn)), TurnState.FAILED)
         pending = {session: until for session, until in self._not_before.items() if until > now - REMEMBER_FAILURE}

@@ -41,4 +41,5 @@ def welcome(
         notes.append(FIRST_CONTACT_NOTE)
     if not routes.reaches_people(source):
         notices = []
-    return notes, [part for text in notices for part in routes.messages(source, text)]
+    readable = [rules.for_reader(text, last.role) for text in notices]
+    return notes, [part for text in readable for part in routes.messages(source, text)]

@@ -1,0 +1,54 @@
+"""What the gateway says is true for the person who reads it."""
+
+from pathlib import Path
+
+import pytest
+
+from palaver.model.access import AccessRole, Grant
+from palaver.model.key import ScopedSetting
+from palaver.model.turn import BusyMode
+from palaver.testkit.platform import FakePlatform
+from tests.engine.agents import Slow
+from tests.engine.gateway import running, until
+
+
+async def test_who_may_not_approve_is_told_who_can_and_the_owner_is_asked(tmp_path: Path) -> None:
+    world = FakePlatform()
+    alice, boss = world.person("alice"), world.person("boss")
+    grants = (
+        Grant(platform="fake", role=AccessRole.GUEST),
+        Grant(platform="fake", user_id=boss.id, role=AccessRole.OWNER),
+    )
+    async with running(tmp_path / "p.db", world, grants=grants):
+        chat, home = world.dm(alice), world.dm(boss)
+        await chat.say(alice, "!approve it")
+        question = await chat.hears("Only an admin can approve this: here with /approve")
+        assert "Reply" not in question.text
+        assert "You can deny" not in question.text
+        assert not question.choices
+        await home.say(boss, "/sethome")
+        await home.hears("home channel")
+        await chat.say(alice, "!approve that")
+        await chat.hears("I also asked in the home channel.")
+        asked = await home.hears("May I use the echo tool for: that")
+        name = asked.text.partition("Reply /approve ")[2].partition(" ")[0]
+        await home.say(boss, f"/approve {name}")
+        await chat.hears("You said: that")
+
+
+@pytest.mark.parametrize("first_word", ["half an", ""])
+async def test_the_agent_is_told_what_stopped_its_answer(tmp_path: Path, first_word: str) -> None:
+    agent = Slow(first_word)
+    async with running(tmp_path / "p.db", agent=agent, busy=ScopedSetting(default=BusyMode.INTERRUPT)) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "first")
+        await until(lambda: bool(agent.requests))
+        if first_word:
+            await chat.hears(first_word)
+        await chat.say(alice, "second")
+        await until(lambda: len(agent.requests) == 2)
+        agent.go.set()
+        await chat.hears("second")
+        said = "; what you had said by then is above" if first_word else ""
+        assert f"a newer message stopped your last answer{said}" in await here.texts()
