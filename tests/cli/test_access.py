@@ -131,7 +131,7 @@ def test_everybody_a_platform_and_a_person_can_be_named(call: Call) -> None:
         ("people receipts", "No person has been deleted yet."),
         ("pair list", "Nobody is asking for access."),
         ("grants list", "No grants have been added. Grants without a number come from the configuration."),
-        ("grants log", "Nothing was changed yet."),
+        ("grants log", "Nothing has changed yet."),
         ("usage", "No usage in this period."),
         ("sessions list", "There are no such sessions."),
     ],

@@ -32,7 +32,7 @@ def test_a_store_that_cannot_be_asked_keeps_nothing_from_being_explained(
     assert main(["explain", "key", "--platform", "telegram", "--chat", "7"]) == 0
     printed = capsys.readouterr()
     assert printed.out.startswith("agent:main:telegram:dm:7\n")
-    assert "The store cannot be read, so this is what holds without it: " in printed.err
+    assert "The store cannot be read, so this is the result without it: " in printed.err
 
 
 def explain(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
@@ -186,7 +186,7 @@ def test_schedule_json_gives_the_next_five(capsys: pytest.CaptureFixture[str]) -
         ),
         (
             ["explain", "key", "--platform", "telegram", "--kind", "group", "--user", "7"],
-            "A group has a chat id",
+            "A group needs a chat id",
             "any text",
             "palaver explain key",
         ),

@@ -111,7 +111,7 @@ def test_what_is_there_is_not_replaced_silently(own: Path, capsys: pytest.Captur
         (("dove",), 2, "There is no terminal to ask for token."),
         (("dove", "--set", f"token={TOKEN}"), 2, "token is a secret: others could see it on the command line"),
         (("dove", "--set", "token=${NOT_SET}"), 2, "token is a secret"),
-        (("dove", "--set", "token_file=nowhere"), 2, "nowhere: it is not there."),
+        (("dove", "--set", "token_file=nowhere"), 2, "nowhere: it is missing."),
         (("dove", "--set", "token"), 2, "--set cannot be 'token'"),
         (("dove", "--set", "mood=well"), 2, "ask for token"),
         (("dove", "--set", "token_file=token", "--set", "colour=white"), 2, "Unknown option 'colour'"),

@@ -147,7 +147,7 @@ def test_what_was_refused_and_works_by_now_is_tried_again(tmp_path: Path, capsys
 
     asyncio.run(refuse())
     assert main(["platforms", "check", "dove:well", "--store", url]) == 0
-    assert "retries, at once on SIGHUP" in " ".join(capsys.readouterr().out.split())
+    assert "SIGHUP retries at once" in " ".join(capsys.readouterr().out.split())
 
 
 def test_what_is_not_installed_can_be(tmp_path: Path, doves: Path, capsys: pytest.CaptureFixture[str]) -> None:

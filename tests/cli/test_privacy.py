@@ -136,7 +136,7 @@ def test_somebody_of_whom_nothing_is_kept(path: Path, command: list[str], capsys
     assert "Nothing is stored about 'telegram:999'" in printed.err
     assert not printed.out
     assert main(["people", "receipts", "--store", str(path)]) == 0
-    assert "Nothing was deleted for a person yet" in capsys.readouterr().err
+    assert "No person has been deleted yet" in capsys.readouterr().err
 
 
 def test_what_is_no_receipt(path: Path, capsys: pytest.CaptureFixture[str]) -> None:

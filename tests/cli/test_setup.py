@@ -145,7 +145,7 @@ def test_a_file_with_mistakes_is_left_to_whoever_wrote_it(own: Path, capsys: pyt
         (("--model", "../../x:y"), "Unknown agent or model"),
         (("--model", "openai:x", "--base-url", "ftp://x"), "Unknown agent or model"),
         (("--model", "openai:x", "--key-env", "NOT_SET"), "There is no environment variable 'NOT_SET'"),
-        (("--model", "openai:x", "--key-file", "nowhere"), "nowhere: it is not there."),
+        (("--model", "openai:x", "--key-file", "nowhere"), "nowhere: it is missing."),
         (("--agent", "echo", "--timezone", "Europe/Atlantis"), "Unknown time zone"),
     ],
 )

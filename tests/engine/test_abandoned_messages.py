@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from palaver.model.access import AccessRole, Grant
+from palaver.model.key import ScopedSetting
+from palaver.model.turn import QuestionMode
 from palaver.store.conversations.deletion import delete
 from palaver.store.conversations.history import ABANDONED
 from palaver.store.queue.commands import unanswered
@@ -16,6 +18,7 @@ from tests.engine.gateway import OPERATOR, Bench, running, until
 from tests.engine.places import between
 
 ADMINS = (Grant(role=AccessRole.ADMIN),)
+WAIT = ScopedSetting(default=QuestionMode.WAIT)
 
 
 async def ask_first(here: Bench, chat: Chat, person: Person, *texts: str) -> None:
@@ -33,7 +36,7 @@ async def outcomes(here: Bench) -> list[tuple[str, str | None]]:
 
 
 async def test_what_waited_when_a_fresh_conversation_began_is_not_answered_in_it(store_url: str) -> None:
-    async with running(store_url) as here:
+    async with running(store_url, questions=WAIT) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await ask_first(here, chat, alice, "one", "two")
@@ -52,7 +55,7 @@ async def test_what_waited_when_a_fresh_conversation_began_is_not_answered_in_it
 
 @pytest.mark.parametrize("command", ["/back", "/resume First", "/branch", "/retry"])
 async def test_wherever_a_command_leads_what_was_said_before_it_stays_behind(tmp_path: Path, command: str) -> None:
-    async with running(tmp_path / "p.db") as here:
+    async with running(tmp_path / "p.db", questions=WAIT) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         for text in ("/new First", "/new Second"):
@@ -65,7 +68,7 @@ async def test_wherever_a_command_leads_what_was_said_before_it_stays_behind(tmp
 
 
 async def test_what_waits_stays_in_line_where_a_command_leads_nowhere(tmp_path: Path) -> None:
-    async with running(tmp_path / "p.db") as here:
+    async with running(tmp_path / "p.db", questions=WAIT) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await ask_first(here, chat, alice, "one")
@@ -77,7 +80,7 @@ async def test_what_waits_stays_in_line_where_a_command_leads_nowhere(tmp_path: 
 
 
 async def test_whoever_spoke_from_another_place_is_told_there(store_url: str) -> None:
-    async with between(store_url, grants=ADMINS) as two:
+    async with between(store_url, grants=ADMINS, questions=WAIT) as two:
         alice = two.fake.person("alice")
         chat, second = two.fake.dm(alice), two.fake.dm(alice)
         await two.ask(chat, alice, "/new Plans")
@@ -91,7 +94,7 @@ async def test_whoever_spoke_from_another_place_is_told_there(store_url: str) ->
 
 
 async def test_a_place_that_goes_elsewhere_takes_nothing_along_that_it_said_before(store_url: str) -> None:
-    async with between(store_url, grants=ADMINS) as two:
+    async with between(store_url, grants=ADMINS, questions=WAIT) as two:
         alice = two.fake.person("alice")
         chat, second = two.fake.dm(alice), two.fake.dm(alice)
         await two.ask(chat, alice, "/new Plans")
@@ -103,7 +106,7 @@ async def test_a_place_that_goes_elsewhere_takes_nothing_along_that_it_said_befo
 
 
 async def test_what_is_ordered_from_beside_leaves_behind_all_that_waits_and_the_chat_is_told(tmp_path: Path) -> None:
-    async with running(tmp_path / "p.db") as here:
+    async with running(tmp_path / "p.db", questions=WAIT) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await ask_first(here, chat, alice, "one")

@@ -153,7 +153,7 @@ async def test_a_question_is_answered_where_it_was_shown_also_outside_of_its_con
         await elsewhere.hears("There is nothing to approve or deny.")
         for refused in (allow, deny):
             await group.say(bob, refused.says)
-            await group.hears("somebody else's request needs the role")
+            await group.hears("somebody else's request needs the admin role")
         assert await states(here) == ["parked"]
         await group.say(alice, allow.says)
         await group.hears("You said: it")

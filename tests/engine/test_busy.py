@@ -147,7 +147,7 @@ async def test_a_look_at_the_status_interrupts_nothing(tmp_path: Path) -> None:
         await until(lambda: bool(agent.requests))
         for number in range(5):
             await chat.say(alice, "/status")
-            await chat.hears("at work since", times=number + 1)
+            await chat.hears("working since", times=number + 1)
         agent.go.set()
         await chat.hears("answer to: first")
         assert len(agent.requests) == 1

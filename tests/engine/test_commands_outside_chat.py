@@ -150,6 +150,6 @@ async def test_what_only_somebody_in_the_chat_can_say_is_refused_in_words(tmp_pa
         await chat.say(alice, "one")
         await here.settled()
         (session,) = await sessions(here)
-        with pytest.raises(BadArgument, match="Only in the chat itself"):
+        with pytest.raises(BadArgument, match="works only in the chat itself"):
             await here.engine.run_command(text, session, OPERATOR)
         assert await here.rows("SELECT 1 FROM link_offers") == []

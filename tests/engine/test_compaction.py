@@ -130,7 +130,7 @@ async def test_an_automatic_summary_that_fails_is_told_once(store_url: str) -> N
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await talk(chat, alice, "one", "two", "three", "four")
-        await chat.hears("summarising it failed: the summary would be empty. I will try again later.")
+        await chat.hears("summarising it failed: the summary would be empty. I will retry later.")
         await here.settled()
         clock.later(hours=2)
         await talk(chat, alice, "five")

@@ -382,7 +382,7 @@ async def test_a_target_that_is_none_is_said_at_once(store_url: str, to: str) ->
         chat = two.fake.dm(alice)
         answer = await two.ask(chat, alice, use("send_message", to=to, text="hello"))
         assert answer.startswith("send_message: ")
-        reasons = ("Use origin", "Use fake:<chat>", "must be a non-empty text", "Nothing can be sent")
+        reasons = ("Use origin", "Use fake:<chat>", "must be non-empty text", "Nothing can be sent")
         assert any(reason in answer for reason in reasons), answer
         assert await two.here.rows("SELECT 1 FROM outbox WHERE cause_kind = 'tool'") == []
 

@@ -22,7 +22,7 @@ async def test_status_and_help_are_answered_during_a_turn(store_url: str) -> Non
         await until(lambda: bool(agent.requests))
         await chat.say(alice, "second")
         await chat.say(alice, "/status")
-        status = await chat.hears("at work since")
+        status = await chat.hears("working since")
         assert "1 waiting" in status.text
         await chat.say(alice, "/help")
         await chat.hears("/stop:")
@@ -110,7 +110,7 @@ async def test_stop_reaches_a_turn_on_another_worker(postgres_server: str) -> No
         await chat.say(alice, "first")
         await until(lambda: bool(agent.requests))
         await chat.say(alice, "/status")
-        await chat.hears("at work since")
+        await chat.hears("working since")
         await chat.say(alice, "/stop")
         await chat.hears("Stopping.")
         await until(lambda: agent.at_once == 0)
