@@ -22,13 +22,13 @@ async def test_undo_says_what_it_took_back_and_redo_returns_it(store_url: str) -
 
 async def test_undo_takes_as_many_as_there_are(store_url: str) -> None:
     async with talking(store_url) as alice:
-        assert await alice.ask("/undo") == "There are no messages here yet."
+        assert await alice.ask("/undo") == "There is nothing to undo here."
         await alice.say("one")
         await alice.say("two")
         assert "Nothing to undo" in await alice.ask("/undo 0")
         told = await alice.ask("/undo 99999999999999999999")
         assert told.startswith("Undid 2 messages from “one” on, and everything after them. That was everything.")
-        assert await alice.ask("/undo") == "There are no messages here yet."
+        assert await alice.ask("/undo") == "There is nothing to undo here."
         assert "whole number" in await alice.ask("/undo -1")
         await alice.ask("/back")
         assert [text for text in await alice.texts() if text in {"one", "two"}] == ["one", "two"]
@@ -114,9 +114,9 @@ async def test_retry_again_and_again_keeps_the_message_once(store_url: str) -> N
 
 async def test_retry_where_nothing_was_said(store_url: str) -> None:
     async with talking(store_url) as alice:
-        assert await alice.ask("/retry") == "There are no messages here yet."
+        assert await alice.ask("/retry") == "There is no message to answer again here."
         await alice.ask("/new")
-        assert await alice.ask("/retry") == "There are no messages here yet."
+        assert await alice.ask("/retry") == "There is no message to answer again here."
 
 
 async def test_retry_of_what_somebody_else_said_stays_their_word_without_ones_own_rights(store_url: str) -> None:

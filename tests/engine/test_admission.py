@@ -270,7 +270,7 @@ async def test_a_nick_is_never_taken_for_an_account_of_that_name(tmp_path: Path)
             await receiver.receive(said, Trust())
             await here.settled()
         answers = [message.text for message in chat.shown]
-        assert "You are fake:alt%3Aalice here, with the owner role" in answers[1]
+        assert "You are fake:alt:alice here, with the owner role" in answers[1]
         assert "You are fake:alice here, with the member role" in answers[2]
         assert "my plan" not in answers[3]
         keys = await here.rows("SELECT DISTINCT key FROM inbox ORDER BY key")

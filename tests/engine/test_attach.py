@@ -108,7 +108,7 @@ async def test_a_private_conversation_is_opened_to_a_group_only_on_purpose(store
         assert "can read all of it" in told
         assert await two.here.rows("SELECT 1 FROM attached_chats") == []
         told = await two.ask(group, alice, "/attach Plans --yes")
-        assert "Everybody here can read it" in told
+        assert "Everybody here takes part and can read all of it" in told
         await two.ask(group, bob, "hello all")
         assert "hello all" in await two.here.texts(await two.session_of("in private"))
         told = await two.ask(group, bob, "/status")
@@ -168,7 +168,7 @@ async def test_another_session_taken_up_there_is_not_shown_to_the_attached(store
         await two.ask(chat, alice, "let us plan")
         await two.ask(group, alice, "/attach Plans --yes")
         await two.ask(chat, alice, "/resume Diary")
-        await group.hears("switched to another conversation")
+        await group.hears("the other chat switched to another conversation")
         await two.ask(group, bob, "hello")
         assert "hello" not in await two.here.texts(await two.session_of("the canary"))
         assert await two.here.rows("SELECT 1 FROM attached_chats") == []

@@ -81,7 +81,7 @@ async def test_titles_are_unique_among_the_accounts_of_a_person(store_url: str) 
         await linked(two, one, alice, other, bob)
         assert "“Trip #2”" in await two.ask(other, bob, "/title")
         assert "“Trip #3”" in await two.ask(one, alice, "/new Trip")
-        assert "called “Trip #4”" in await two.ask(other, bob, "/title Trip")
+        assert "now called “Trip #4”" in await two.ask(other, bob, "/title Trip")
 
 
 async def test_where_others_read_nobody_is_linked_and_no_account_is_named(store_url: str) -> None:

@@ -65,7 +65,7 @@ async def test_what_was_deleted_is_neither_shown_nor_found_but_stays_in_the_audi
         audit = await here.store.read(here.store.transcript.load_all(session, OPERATOR))
         assert "the canary sings" in [entry.text for entry in audit]
         await chat.say(alice, "/back")
-        await chat.hears("Undid the last revision.")
+        await chat.hears("Undid the last edit or deletion of a message.")
         assert "the canary sings" in await here.texts()
 
 
@@ -101,7 +101,7 @@ async def test_where_it_is_to_be_answered_anew_the_conversation_goes_back_and_ba
         await here.settled()
         assert await spoken(here) == ["one", "You said: one", "zwei", "You said: zwei"]
         await chat.say(alice, "/back")
-        await chat.hears("Undid the last revision.")
+        await chat.hears("Undid the last edit or deletion of a message.")
         assert await here.entries() == before
 
 

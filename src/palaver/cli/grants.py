@@ -158,6 +158,8 @@ def _what(change: Change) -> str:
     before = f" (before: {said.pop('before')})" if "before" in said else ""
     if change.kind in {ChangeKind.GRANTED, ChangeKind.REVOKED}:
         return ", ".join(f"{name} {value}" for name, value in said.items()) + before
+    if other := said.get("with") or said.get("from"):
+        return f"{change.identity} and {other}"
     if change.kind is ChangeKind.READ_ALL:
         return " ".join(said.values())
     return " as ".join(filter(None, (change.identity if change.identity != change.by else "", said.get("role", ""))))

@@ -1,6 +1,5 @@
 """Commands that continue a conversation in another chat, or in several at once."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from palaver.commands.formatting import in_quotes, listed, session_phrase
@@ -45,7 +44,9 @@ def attach(store: Store, invocation: Invocation, context: CommandContext) -> Sta
     farewell = outbound_to(source, texts.PARTED)
     yield from store.attach.attach(place, found, now, by=context.principal.name, farewell=farewell)
     several = found.key.kind != DM or (yield from store.attach.has_several_people(found))
-    return texts.attached(session_phrase(found), reads_along=reads_along, has_others=several)
+    return texts.attached(
+        session_phrase(found), reads_along=reads_along, has_others=several, place_is_shared=place.shared
+    )
 
 
 @commands.add("detach", "Leave the conversation this chat is attached to", "/detach")
@@ -74,7 +75,7 @@ def hand_off(store: Store, invocation: Invocation, context: CommandContext) -> S
             example="/detach",
             fix="Send /detach to leave it to the others.",
         )
-    home = _home(invocation.words["platform"], (yield from store.accounts.list_homes(received.key.profile)))
+    home = yield from _home(store, invocation.words["platform"], context)
     if home.address == source.address:
         return "The conversation is already in the home channel of that platform."
     yield from drop_pending_question(store, context)
@@ -88,17 +89,20 @@ def hand_off(store: Store, invocation: Invocation, context: CommandContext) -> S
     return texts.handing_off(home.platform, reads_along=home.chat_kind != DM)
 
 
-def _home(platform: str, homes: Sequence[Source]) -> Source:
+def _home(store: Store, platform: str, context: CommandContext) -> Statements[Source]:
+    homes = yield from store.accounts.list_homes(context.received.key.profile)
     known = {home.platform: home for home in homes}
-    if platform.lower() not in known:
-        raise BadArgument(
-            "There is no home channel on",
-            found=platform,
-            allowed=listed(sorted(known)) or "none yet",
-            example="/handoff telegram",
-            fix="Ask an admin to send /sethome in the chat you want to use.",
-        )
-    return known[platform.lower()]
+    if home := known.get(platform.lower()):
+        return home
+    served = {each.platform for each in (yield from store.accounts.list_health(context.now)) if each.worker}
+    problem, fix = "There is no home channel on", "Send /sethome in the chat you want to use."
+    if platform.lower() not in served:
+        problem = "This gateway is not connected to {found}"
+        fix = "Add an account for it to the configuration, or run palaver setup on the gateway's machine."
+    if not is_admin(context):
+        fix = f"Ask an admin to {fix[0].lower()}{fix[1:]}"
+    allowed = listed(sorted(known)) or "none yet"
+    raise BadArgument(problem, found=platform, allowed=allowed, example="/handoff telegram", fix=fix)
 
 
 def _require_own_conversation(

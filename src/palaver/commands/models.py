@@ -38,7 +38,8 @@ def model(store: Store, invocation: Invocation, context: CommandContext) -> Stat
     session = yield from _open(store, context)
     # Everybody in a conversation can choose its model: the key is that of their own chat.
     yield from store.sessions.set_override(session.id, chosen, Principal.operator())
-    return f"{_describe_model(chosen)} It applies from your next message, until /new."
+    until = ", until /new" if chosen else ""
+    return f"{_describe_model(chosen)} It applies from your next message{until}."
 
 
 def _open(store: Store, context: CommandContext) -> Statements[Session]:

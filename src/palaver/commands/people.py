@@ -15,7 +15,7 @@ from palaver.model.errors import BadArgument, NotFound
 from palaver.model.key import DmScope
 from palaver.model.people import OFFER_LIFETIME, code_hash, make_code, parse_code
 from palaver.model.session import Session
-from palaver.model.source import DM, Source
+from palaver.model.source import DM, Source, readable_identity
 from palaver.model.turn import outbound_to
 from palaver.store.people.links import Unlinked
 from palaver.store.people.people import Identity, Offer, Party, Person
@@ -40,11 +40,13 @@ def unlink(store: Store, invocation: Invocation, context: CommandContext) -> Sta
     if len(mine) == 1:
         return _NOT_LINKED
     account = invocation.words.get("account", "").strip()
-    if account and account not in mine:
-        raise BadArgument("You have no account", found=account, allowed=listed(sorted(mine)), example=f"/unlink {by}")
+    accounts = {readable_identity(each): each for each in sorted(mine)}
+    if account and account not in mine and account not in accounts:
+        example = f"/unlink {readable_identity(by)}"
+        raise BadArgument("You have no account", found=account, allowed=listed(accounts), example=example)
     addresses = yield from store.people.direct_addresses(mine)
     unlink = store.links.unlink if account else store.links.unlink_last
-    unlinked = yield from unlink(account or by, context.now, by=by)
+    unlinked = yield from unlink(accounts.get(account, account) or by, context.now, by=by)
     if unlinked.is_busy:
         return "Stopping the answer in the conversation you share. Send /unlink again when it has stopped."
     context.mentioned.extend(unlinked.common)
@@ -71,16 +73,16 @@ def _notify_unlinked(
     store: Store, context: CommandContext, unlinked: Unlinked, addresses: Mapping[str, Source]
 ) -> Statements[None]:
     by = context.principal.name
+    text = f"{readable_identity(by)} unlinked your accounts. {_unlinked(unlinked)}"
     for identity, address in addresses.items():
         if not any({by, identity} <= person for person in unlinked.people):
-            outbound = outbound_to(address, f"{by} unlinked your accounts. {_unlinked(unlinked)}")
             yield from store.outbox.enqueue(
-                outbound, SendCause(CauseKind.COMMAND, context.received.number, identity), context.now
+                outbound_to(address, text), SendCause(CauseKind.COMMAND, context.received.number, identity), context.now
             )
 
 
 def _unlinked(unlinked: Unlinked) -> str:
-    people = sorted(", ".join(sorted(identities)) for identities in unlinked.people)
+    people = sorted(", ".join(sorted(map(readable_identity, identities))) for identities in unlinked.people)
     lines = ["These are different people now, each back in their own conversation:", *people]
     if unlinked.common:
         names = ", ".join(f"{session_phrase(session)} (/resume {session.id})" for session in unlinked.common)
@@ -97,7 +99,9 @@ def require_direct_chat(invocation: Invocation, context: CommandContext) -> None
 
 def _describe_caller(context: CommandContext) -> str:
     role = (context.received.role or AccessRole.GUEST).text
-    return f"You are {context.principal.name} here, with the {role} role."
+    name = context.received.inbound.labels.user
+    called = f" ({name.quoted()})" if name else ""
+    return f"You are {readable_identity(context.principal.name)}{called} here, with the {role} role."
 
 
 def _describe_person(person: Person) -> list[str]:
@@ -106,7 +110,10 @@ def _describe_person(person: Person) -> list[str]:
 
 
 def format_identities(identities: Iterable[Identity]) -> str:
-    return ", ".join(f"{each.identity} ({each.name.quoted()})" if each.name else each.identity for each in identities)
+    return ", ".join(
+        f"{readable_identity(each.identity)} ({each.name.quoted()})" if each.name else readable_identity(each.identity)
+        for each in identities
+    )
 
 
 _SALT = "link"
@@ -185,8 +192,10 @@ def _continue_last(store: Store, context: CommandContext, offer: Offer) -> State
 @transaction
 def _withdraw(store: Store, context: CommandContext) -> Statements[str]:
     offer = yield from store.links.withdraw(context.principal.name, context.now)
-    if offer is not None:
-        yield from _notify_other(store, context, offer, f"{offer.mine.identity} said no: nothing was linked.")
+    if offer is None:
+        return "There is nothing to refuse, and you have no valid code. Send /link for a new one."
+    refused = f"{readable_identity(offer.mine.identity)} said no: nothing was linked."
+    yield from _notify_other(store, context, offer, refused)
     return "Nothing was linked. The code no longer works."
 
 
@@ -199,8 +208,8 @@ def _notify_other(store: Store, context: CommandContext, offer: Offer, text: str
 
 def _question(mine: Party, theirs: Party) -> str:
     return (
-        f"This would make this account, {mine.identity}, one person with {format_identities(theirs.identities)}: "
-        "each could read and continue the other's conversations. "
+        f"This would make this account, {readable_identity(mine.identity)}, one person with "
+        f"{format_identities(theirs.identities)}: each could read and continue the other's conversations. "
         "People choose the names in quotes themselves; they prove nothing.\n"
         "Send /link yes to agree or /link no to refuse. The other account must agree too."
     )
@@ -218,12 +227,14 @@ def _describe_link(theirs: Party, session: Session | None) -> str:
 def preview(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
     _require_direct_chat(context)
     own, shared = yield from store.erasures.count_sessions(context.principal.name)
-    accounts = ", ".join(sorted(context.principal.identities))
-    alone, with_others = counted(own, "conversation"), counted(shared, "conversation")
+    accounts = ", ".join(sorted(map(readable_identity, context.principal.identities)))
+    parts = [f"{counted(own, 'conversation')} that nobody else joined"] if own else []
+    if shared:
+        parts.append(f"what you said in {counted(shared, 'conversation')} with others and the answers to it")
+    deleted = ", ".join([*parts, "your links and your access"])
     return (
-        f"This permanently deletes everything about {accounts}: {alone} that nobody else joined, what you said in "
-        f"{with_others} with others and the answers to that, your links and your access. "
-        "What others said stays. You cannot undo this."
+        f"This permanently deletes everything about {accounts}: {deleted}. "
+        "What others said stays, and so does access that the configuration file gives you. You cannot undo this."
     )
 
 

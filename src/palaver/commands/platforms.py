@@ -3,6 +3,7 @@
 from dataclasses import replace
 from zoneinfo import ZoneInfo
 
+from palaver.commands.formatting import format_time
 from palaver.commands.registry import CommandGroup
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.commands import CommandContext
@@ -30,8 +31,8 @@ def platforms(store: Store, _invocation: Invocation, context: CommandContext) ->
 
 def _line(health: AccountHealth, zone: ZoneInfo) -> str:
     since, failed = health.connected_since, health.failed_at
-    connected = f" since {since.astimezone(zone):%Y-%m-%d %H:%M}" if since else ""
-    error = f"; last error {failed.astimezone(zone):%Y-%m-%d %H:%M}: {health.last_error}" if failed else ""
+    connected = f" since {format_time(since, zone)}" if since else ""
+    error = f"; last error {format_time(failed, zone)}: {health.last_error}" if failed else ""
     return f"{health.name}: {health.state}{connected}{error}"
 
 

@@ -14,7 +14,7 @@ from palaver.model.session import Principal, Session
 from palaver.model.source import DM
 from palaver.model.transcript import start_of_last_turns
 from palaver.store.people.grants import ChangeKind
-from palaver.store.results import Preview
+from palaver.store.results import OperationKind, Preview
 from palaver.store.store import Store
 
 commands = CommandGroup("conversations")
@@ -50,7 +50,10 @@ def back(store: Store, _invocation: Invocation, context: CommandContext) -> Stat
         return "There is nothing to undo."
     now_open = yield from store.sessions.open_by_key(key)
     where = f" This is {session_phrase(now_open)}." if now_open and place is None else ""
-    return f"Undid the last {undone.command_name or undone.kind}.{where}"
+    return f"Undid the last {undone.command_name or _OPERATIONS.get(undone.kind, undone.kind)}.{where}"
+
+
+_OPERATIONS = {OperationKind.REVISION: "edit or deletion of a message"}
 
 
 @transaction
@@ -117,8 +120,10 @@ def resume(store: Store, invocation: Invocation, context: CommandContext) -> Sta
     recent = yield from store.session_list.recent_sessions(reader, _MAX_NUMBERED)
     if which is None:
         titled = [each for each in enumerate(recent, 1) if each[1].session.title]
-        if not titled:
-            return _NO_TITLES
+        if all(context.is_in(each.session) for _, each in titled):
+            titled = list(enumerate(recent, 1))  # Titles can be off: then list those without.
+        if all(context.is_in(each.session) for _, each in titled):
+            return "There are no earlier conversations."
         more = _more(1, invocation) if len(titled) > _PAGE_SIZE or len(recent) == _MAX_NUMBERED else ()
         shown = ((at, each.session) for at, each in titled[:_PAGE_SIZE])
         yield from store.inbox.record_listing(context.received.number, shown)
@@ -131,12 +136,6 @@ def resume(store: Store, invocation: Invocation, context: CommandContext) -> Sta
         return f"You are already in {session_phrase(wanted)}. What you write continues it."
     yield from drop_pending_question(store, context)
     return (yield from _switch_or_branch(store, context, reader, wanted))
-
-
-_NO_TITLES = (
-    "There are no earlier conversations with a title; /title Holiday plans gives this conversation one, "
-    "/sessions lists those without."
-)
 
 
 def _reader(invocation: Invocation, context: CommandContext) -> Principal:
@@ -187,8 +186,12 @@ def _switch_or_branch(store: Store, context: CommandContext, reader: Principal, 
         return f"Resumed {session_phrase(resumed)}. /back returns to where you were."
     child = yield from store.history.branch(key, source, reader, context.now, by=by, from_session=wanted.id)
     where = "in its group" if is_own else "with the others who take part in it"
-    branch = f"{session_phrase(child)}, a branch of {session_phrase(wanted)}"
-    return f"This is {branch}, which stays {where}. /back returns to where you were."
+    return f"This is {_branch_phrase(child, wanted)}, which stays {where}. /back returns to where you were."
+
+
+def _branch_phrase(child: Session, parent: Session) -> str:
+    branch = f"a branch of {session_phrase(parent)}"
+    return branch if child.title and child.title == parent.title else f"{session_phrase(child)}, {branch}"
 
 
 def _more(page: int, invocation: Invocation) -> tuple[str]:
@@ -239,10 +242,7 @@ def branch(store: Store, invocation: Invocation, context: CommandContext) -> Sta
     child = yield from store.history.branch(
         key, source, context.principal, context.now, by=by, title=title, at_seq=at_seq
     )
-    return (
-        f"This is {session_phrase(child)}, a branch of {session_phrase(current)}; from now on they are separate. "
-        "/back returns to the other one."
-    )
+    return f"This is {_branch_phrase(child, current)}; from now on they are separate. /back returns to the other one."
 
 
 @commands.add(
@@ -261,6 +261,8 @@ def title(store: Store, invocation: Invocation, context: CommandContext) -> Stat
     if wanted is None:
         return _describe_title(current.title)
     renamed = yield from store.sessions.rename(current.id, wanted, context.principal)
+    if renamed.title == current.title:
+        return f"This conversation is already called {in_quotes(session_name(renamed))}."
     before = f" It was called {in_quotes(current.title)} before." if current.title else ""
     return f"This conversation is now called {in_quotes(session_name(renamed))}.{before}"
 

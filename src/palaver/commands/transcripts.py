@@ -16,12 +16,10 @@ from palaver.store.store import Store
 
 commands = CommandGroup("transcripts")
 
-_NOTHING_SAID = "There are no messages here yet."
-
 
 @commands.add(
     "undo",
-    "Undo your last message, or your last few, and everything after",
+    "Undo the last message, or the last few, and everything after",
     "/undo 2",
     Arg(name="messages", kind=ArgKind.NUMBER),
     remote=True,
@@ -30,12 +28,12 @@ _NOTHING_SAID = "There are no messages here yet."
 def undo(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
     count = invocation.numbers.get("messages", 1)
     if not count:
-        return "Nothing to undo. /undo 1 undoes your last message and its answer."
+        return "Nothing to undo. /undo 1 undoes the last message and its answer."
     yield from drop_pending_question(store, context)
     yield from join_open_session(store, context)
     undone = yield from store.transcript.undo(context.received.key, count, context.now, principal=context.principal)
     if undone is None:
-        return _NOTHING_SAID
+        return "There is nothing to undo here."
     all_of_it = " That was everything." if _turns(undone) < count else ""
     summary = " The summary of earlier messages is undone too." if undone.summaries else ""
     return f"Undid {_describe_undone(undone)}.{all_of_it}{summary} /redo brings it back.{_to_edit(undone)}"
@@ -56,14 +54,14 @@ def redo(store: Store, _invocation: Invocation, context: CommandContext) -> Stat
     return "There is nothing to redo." if undone is None else f"Restored {_describe_undone(undone)}."
 
 
-@commands.add("retry", "Answer your last message again. /back returns to the previous answer", "/retry", remote=True)
+@commands.add("retry", "Answer the last message again. /back returns to the previous answer", "/retry", remote=True)
 @transaction
 def retry(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
     yield from drop_pending_question(store, context)
     yield from join_open_session(store, context)
     again = yield from store.history.retry(context.received, context.principal, context.now)
     if not again:
-        return _NOTHING_SAID
+        return "There is no message to answer again here."
     return f"Answering again: {in_quotes(again[0])}. /back returns to the previous answer."
 
 

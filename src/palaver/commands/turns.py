@@ -166,4 +166,4 @@ def _problem_lines(context: CommandContext) -> list[str]:
 
 def _line(tool: Tool) -> str:
     asks = " (asks you first)" if tool.needs_approval else ""
-    return f"{tool.name}{asks}: {one_line(tool.description, _MAX_CHARS)}"
+    return f"{tool.name}{asks}: {one_line(tool.summary or tool.description, _MAX_CHARS)}"

@@ -84,7 +84,8 @@ COMMAND_QUEUED = "Still answering. Your command is queued."
 
 
 def compacted(entries: int) -> str:
-    return f"Summarised {entries} earlier messages. They stay in the transcript; /back undoes the summary."
+    messages = "1 earlier message. It stays" if entries == 1 else f"{entries} earlier messages. They stay"
+    return f"Summarised {messages} in the transcript; /back undoes the summary."
 
 
 def not_compacted(why: str) -> str:
@@ -167,8 +168,8 @@ def _again(reached: QuotaReached, zone: ZoneInfo) -> str:
 
 def pairing_code(code: str) -> str:
     return (
-        f"I do not know you yet. Your code is {code}. Give it to the owner of this gateway, who approves you with "
-        f"palaver pair approve {code}\nIt is valid for one hour, and only your newest code works. "
+        f"I do not know you yet. Your code is {code}. Give it to the owner of this gateway, who approves you with: "
+        f"palaver pair approve {code}\nThe code is valid for one hour, and only your newest code works. "
         "I will keep what you write until then."
     )
 
@@ -196,9 +197,10 @@ def attach_question(name: str, *, place_is_shared: bool) -> str:
     )
 
 
-def attached(name: str, *, reads_along: bool, has_others: bool) -> str:
+def attached(name: str, *, reads_along: bool, has_others: bool, place_is_shared: bool) -> str:
     others = " Others take part and can read what you write here." if has_others else ""
-    readers = " Everybody here can read it." if reads_along else ""
+    takes_part = "takes part and can read all of it" if place_is_shared else "can read it"
+    readers = f" Everybody here {takes_part}." if reads_along else ""
     return f"This chat now continues {name}.{others}{readers} /detach leaves it."
 
 
@@ -216,7 +218,8 @@ def handoff_opening(name: str, platform: str) -> str:
 
 
 def handoff_note(old: str, new: str) -> str:
-    return f"the user moved this conversation from {old} to {new}"
+    where = f"to another chat on {new}" if old == new else f"from {old} to {new}"
+    return f"the user moved this conversation {where}"
 
 
 def handed_off(platform: str) -> str:

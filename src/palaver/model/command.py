@@ -261,7 +261,8 @@ def _check(command: Command, arg: Arg, value: str) -> None:
     elif arg.kind in _NUMBERS and not (value.isascii() and value.isdigit()):
         raise _bad(command, f"needs a whole number for {arg.name}, not", value)
     elif arg.choices and value not in arg.choices:
-        raise _bad(command, f"has no {arg.name}", value)
+        option = f" after --{arg.name}" if arg.kind is ArgKind.OPTION else ""
+        raise _bad(command, f"does not take {{found}}{option}", value)
 
 
 def _bad(command: Command, problem: str, found: str) -> BadArgument:

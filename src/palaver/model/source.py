@@ -272,6 +272,16 @@ def identity_text(platform: str, participant: str) -> str:
     return f"{platform}:{encode_id(participant)}"
 
 
+_READABLE = re.compile(r"[\w.+@!#$=:-]+", re.ASCII)
+
+
+def readable_identity(identity: str) -> str:
+    """Return an identity for people: `matrix:@ann:example.org`. Ids that could mislead a reader stay encoded."""
+    platform, _, participant = identity.partition(":")
+    plain = decode_id(participant)
+    return f"{platform}:{plain}" if _READABLE.fullmatch(plain) else identity
+
+
 def source_of_identity(identity: str, profile: str = MAIN) -> Source:
     """Return a source for an account of which only the identity is known."""
     platform, _, participant = identity.partition(":")

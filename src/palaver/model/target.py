@@ -63,8 +63,8 @@ _HEAD = re.compile(r"[!#@][^%]*|[a-z]|[0-9]{1,2}")
 Target = Origin | Local | All | Home | Place
 
 _WORDS: Mapping[str, Target] = {word.text: word for word in (Origin(), Local(), All())}
-_FORMS = "origin, local, all, <platform> or <platform>:<chat>[:<thread>], or several separated by commas"
-_EXAMPLE = "telegram:-100:42,local"
+_FORMS = "origin, all, <platform> or <platform>:<chat>[:<thread>], or several separated by commas"
+_EXAMPLE = "telegram:-100:42,matrix"
 
 
 def parse_targets(text: str, platforms: Mapping[str, Platform]) -> tuple[Target, ...]:

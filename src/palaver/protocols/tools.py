@@ -32,6 +32,8 @@ class Tool:
     """The JSON schema of its arguments: an object."""
     needs_approval: bool = False
     """Whether a person must approve each call."""
+    summary: str = ""
+    """What it does, for people; without it they read the description."""
 
 
 class Toolbox(Protocol):

@@ -20,6 +20,7 @@ _OWN_TURN_MARGIN = 10
 _DAY = {"type": "string", "description": "A day or a time, for example 2026-03-01 or 2026-03-01T12:00."}
 _SEARCH = Tool(
     name="search",
+    summary="Search your conversations; in a group, only this chat.",
     description=(
         "Search this conversation and the other conversations of the person you are talking to. "
         'Use words, "phrases" in quotes, pre* for words with a prefix, OR, and -word or NOT to leave out. '
