@@ -104,6 +104,25 @@ async def test_patience_ends(tmp_path: Path) -> None:
         assert (error or "").startswith("given up")
 
 
+async def test_a_restart_does_not_end_a_pause_that_the_platform_asked_for(store_url: str) -> None:
+    world, clock = FakePlatform(faults=Faults(busy_for=3600)), MovableClock()
+    chat = world.dm(world.person("alice"))
+    world.injector.script.append(SendFault.BUSY)
+    async with running(store_url, world, clock=clock, poll=OFTEN) as here:
+        await owe(here, chat.id, "hello", "n", clock)
+        await until(lambda: _tried(here, 1))
+    async with running(store_url, world, clock=clock, poll=OFTEN, worker="w2") as here:
+        bob = world.person("bob")
+        other = world.dm(bob)
+        await other.say(bob, "hi")
+        await other.hears("You said: hi")
+        ((due,),) = await here.rows("SELECT due FROM outbox WHERE state = 'due'")
+        assert due / 1_000_000 - clock.now().timestamp() >= 3600
+        assert chat.shown == []
+        clock.later(hours=2)
+        await chat.hears("hello")
+
+
 async def test_a_new_connection_ends_the_pauses_of_an_outage(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("palaver.engine.delivery.worker.DOWN_PAUSE_SECONDS", 600.0)
     world, clock = FakePlatform(), MovableClock()

@@ -143,7 +143,7 @@ class ServedAccountReceiver(AccountReceiver):
         await retry_until_stored(
             self.ctx.store, self.ctx.store.accounts.mark_connected(self.platform, self.account, self.fence, now)
         )
-        # Pauses grew while the platform was away; a chat that was told to slow down still waits for its budget.
+        # Pauses grew while the platform was away. What it asked to send later still waits.
         await retry_until_stored(self.ctx.store, self.ctx.store.outbox.end_pauses(self.platform, self.account, now))
 
     async def receive(self, inbound: Inbound, trust: Trust) -> None:

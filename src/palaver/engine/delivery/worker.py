@@ -154,7 +154,7 @@ class DeliveryWorker:
         try:
             if not await self._acquire(chat, adapter.limits.interval, claimed_until):
                 due = self._schedule_retry(self.ctx.budget.wait_seconds(chat))
-                await self._settle(delivery, OutboxState.DUE, due=due)
+                await self._settle(delivery, OutboxState.DUE, due=due, rate_limited=True)
                 return
             if outbound.file is not None:
                 until = self.ctx.clock.now() + self.ctx.options.lease + self.ctx.options.upload_limit
@@ -191,7 +191,7 @@ class DeliveryWorker:
             await self._settle(delivery, OutboxState.DUE, error=str(away), due=self._schedule_retry(pause))
         except PlatformBusy as busy:
             self.ctx.budget.back_off(chat, busy.after)
-            await self._settle_for_retry(delivery, str(busy), busy.after)
+            await self._settle_for_retry(delivery, str(busy), busy.after, rate_limited=True)
         except PlatformDown as error:
             await self._settle_for_retry(delivery, str(error), DOWN_PAUSE_SECONDS)
         except (SendUnclear, TimeoutError) as error:
@@ -205,9 +205,16 @@ class DeliveryWorker:
     # Settle
 
     async def _settle(
-        self, delivery: Delivery, state: OutboxState, *, error: str | None = None, due: datetime | None = None
+        self,
+        delivery: Delivery,
+        state: OutboxState,
+        *,
+        error: str | None = None,
+        due: datetime | None = None,
+        rate_limited: bool = False,
     ) -> None:
-        step = self.ctx.store.outbox.settle_send(delivery, self.ctx.worker, state, error=error, due=due)
+        settle = self.ctx.store.outbox.settle_send
+        step = settle(delivery, self.ctx.worker, state, error=error, due=due, rate_limited=rate_limited)
         state = await self._settle_failed(delivery, step)
         log.info("send %s", state.value, extra={"action": "send.settled", "delivery": delivery.number})
         if state is OutboxState.DEAD:
@@ -217,7 +224,9 @@ class DeliveryWorker:
         settle = outcomes.settle_failed(delivery, step, self._reporting, self.ctx.clock.now())
         return await self._retry_until_settled(settle)
 
-    async def _settle_for_retry(self, delivery: Delivery, error: str, at_least: float) -> None:
+    async def _settle_for_retry(
+        self, delivery: Delivery, error: str, at_least: float, *, rate_limited: bool = False
+    ) -> None:
         """Try again later, or give up."""
         if not self._may_retry(delivery):
             end = OutboxState.UNCLEAR if delivery.may_be_duplicate else OutboxState.DEAD
@@ -225,7 +234,7 @@ class DeliveryWorker:
             return
         self.ctx.meter.count("send_retries")
         due = self._schedule_retry(self._pause_seconds(delivery, at_least))
-        await self._settle(delivery, OutboxState.DUE, error=error, due=due)
+        await self._settle(delivery, OutboxState.DUE, error=error, due=due, rate_limited=rate_limited)
 
     async def _settle_rejected(self, delivery: Delivery, error: SendRefused) -> None:
         match error:

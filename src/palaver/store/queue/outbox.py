@@ -206,9 +206,10 @@ def make_due_now(platform: str, account: str | None, chat: str, now: datetime) -
 
 @transaction
 def end_pauses(platform: str, account: str | None, now: datetime) -> Statements[None]:
-    """Make everything that waits for an account due now, but for possible duplicates: those wait on purpose."""
+    """Make what waits for an account due now, but not possible duplicates and what the platform asked to send later."""
     yield (
-        "UPDATE outbox SET due = ? WHERE account = ? AND state = 'due' AND due > ? AND may_be_duplicate = 0",
+        "UPDATE outbox SET due = ? WHERE account = ? AND state = 'due' AND due > ?"
+        " AND may_be_duplicate = 0 AND rate_limited = 0",
         (micros(now), account_text(platform, account), micros(now)),
     )
     yield _SEND
@@ -233,6 +234,7 @@ def settle_send(
     receipt: str | None = None,
     error: str | None = None,
     due: datetime | None = None,
+    rate_limited: bool = False,
 ) -> Statements[OutboxState]:
     """Record the outcome of a claimed send: delivered, due again, or dead. Return it.
 
@@ -241,6 +243,8 @@ def settle_send(
     if state is OutboxState.DEAD and (yield from _is_moved(delivery)):
         state = OutboxState.DUE
     yield from _settle(delivery, worker, state, receipt, error, due, marked=delivery.may_be_duplicate)
+    if rate_limited:
+        yield "UPDATE outbox SET rate_limited = 1 WHERE id = ?", (delivery.number,)
     return state
 
 
@@ -295,7 +299,7 @@ def _settle(
     advance(OutboxState.CLAIMED, state)
     rows = yield (
         "UPDATE outbox SET state = ?, receipt = ?, error = ?, due = coalesce(?, due), may_be_duplicate = ?,"
-        " claim_until = NULL, worker = NULL"
+        " claim_until = NULL, worker = NULL, rate_limited = 0"
         " WHERE id = ? AND worker = ? AND attempts = ? AND state = 'claimed' RETURNING id",
         (
             state.value,
