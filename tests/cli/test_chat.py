@@ -92,7 +92,12 @@ def test_another_profile_is_another_conversation_and_only_a_known_one_is_there(p
     place.configure("profiles: {work: {agent: {streams: true}}}")
     assert place.run("chat", "--profile", "work", "-m", "hello").stdout == "You said: hello\n"
     assert "no conversation here yet" in place.run("chat", "-m", "/status").stdout
-    for wrong, words in ((("--profile", "wrok"), "Use main, work"), (("--chat", "work/main"), "without /")):
+    place.configure("profiles: {work: {serves: [{platform: terminal}]}}")
+    for wrong, words in (
+        (("--profile", "wrok"), "Use main, work"),
+        (("--chat", "work/main"), "without /"),
+        (("--profile", "main"), "The rules send this chat to the profile work, not to 'main'."),
+    ):
         done = place.run("chat", *wrong, "-m", "hello")
         assert done.returncode == 2
         assert words in done.stderr

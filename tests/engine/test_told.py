@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import AsyncGenerator
 from dataclasses import replace
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -14,13 +15,14 @@ from palaver.engine.options import Agents
 from palaver.model.access import AccessRole, Grant
 from palaver.model.addressing import AddressingRules, AnswerMode
 from palaver.model.key import GroupScope, Scope, ScopedSetting
-from palaver.model.transcript import Role
+from palaver.model.transcript import Role, ToolCall
 from palaver.protocols.agent import Event, Final, Request
 from palaver.store.privacy.erase_steps import erase_quotes
 from palaver.store.privacy.footprint import Footprint
 from palaver.store.privacy.pseudonyms import resolve
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import BOT, FakePlatform
+from palaver.tools.messages import MessageTools
 from tests.engine.agents import Scripted, heard, noted
 from tests.engine.gateway import running
 from tests.engine.test_tools import all_tools, use
@@ -160,3 +162,36 @@ async def test_pseudonyms_stand_for_ids_and_the_operator_can_resolve_them(
         assert await asyncio.to_thread(main, ["people", "resolve", name, "--store", store_url, "--json"]) == code
         printed = json.loads(capsys.readouterr().out)
         assert told in str(printed)
+
+
+async def test_a_pseudonym_in_a_target_leads_to_the_chat_it_stands_for(tmp_path: Path) -> None:
+    world, results = FakePlatform(), list[str]()
+    adapter = FakeAdapter(world)
+    adapter.platform = replace(adapter.platform, hides_ids=True)
+
+    async def send(request: Request) -> AsyncGenerator[Event]:
+        name = re.findall(r"chat_[0-9a-f]{16}", request.section)[0]
+        for number, chat in enumerate((name, "chat_0123456789abcdef")):
+            assert request.toolbox is not None
+            arguments = json.dumps({"to": f"fake:{chat}", "text": "a note"})
+            results.append(await request.toolbox.use(ToolCall(f"c{number}", "send_message", arguments)))
+        yield Final(text="done")
+
+    async with running(
+        tmp_path / "p.db",
+        world,
+        agent=Scripted(send),
+        adapters=[adapter],
+        pseudonyms=True,
+        toolsets=lambda _: (MessageTools(),),
+    ) as here:
+        alice = world.person("alice")
+        chat = world.group("Dev", alice)
+        await chat.say(alice, "hi")
+        await chat.hears("a note")
+        await chat.hears("done")
+        await here.settled()
+        assert results == [
+            "The message is queued.",
+            "There is no pseudonym 'chat_0123456789abcdef' that you can see.",
+        ]

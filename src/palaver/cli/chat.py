@@ -16,8 +16,10 @@ from palaver.cli.shared_options import StoreOption
 from palaver.cli.up import configuration
 from palaver.config.model import Config
 from palaver.model.errors import BadArgument, PalaverError, StoreError, StoreInUse, StoreUnavailable
-from palaver.model.source import MAIN
+from palaver.model.key import choose_profile_rule
+from palaver.model.source import MAIN, Source
 from palaver.model.text import quoted
+from palaver.platforms.terminal.adapter import OWNER
 from palaver.platforms.terminal.client import Client, GatewayFailing, Screen
 from palaver.platforms.terminal.pipe import PipeScreen, read_lines, say_all, say_one
 from palaver.platforms.terminal.screen import LiveScreen, history_file
@@ -29,7 +31,7 @@ _LONGEST_NAME = 100
 app = typer.Typer(rich_markup_mode=None)
 
 Chat = Annotated[str, typer.Option("--chat", metavar="NAME", help="Choose one of your terminal chats.")]
-Profile = Annotated[str, typer.Option("--profile", metavar="NAME", help="Choose the profile that answers.")]
+Profile = Annotated[str | None, typer.Option("--profile", metavar="NAME", help="Choose the profile that answers.")]
 Attach = Annotated[
     str | None,
     typer.Option(
@@ -52,7 +54,7 @@ class _NotAttached(PalaverError):
 def chat(
     *,
     chat: Chat = "main",
-    profile: Profile = MAIN,
+    profile: Profile = None,
     attach: Attach = None,
     message: Message = None,
     window: Window = False,
@@ -74,12 +76,17 @@ def chat(
         raise _left(error, WRONG) from error
 
 
-def _name(chat: str, profile: str, config: Config) -> str:
-    """Return the chat name on the wire; other profiles are a prefix."""
+def _name(chat: str, profile: str | None, config: Config) -> str:
+    """Return the chat name on the wire; other profiles are a prefix. Without one, the rules choose the profile."""
     known = sorted({MAIN, *config.profiles})
-    if profile not in known:
+    if profile is not None and profile not in known:
         raise BadArgument("--profile cannot be", found=profile, allowed=", ".join(known), example=MAIN)
-    name = chat if profile == MAIN else f"{profile}/{chat}"
+    here = Source(platform="terminal", chat_id=chat, user_id=OWNER)
+    if profile == MAIN and (rule := choose_profile_rule(here, config.options().profiles)):
+        problem = f"The rules send this chat to the profile {rule.profile}, not to"
+        fix = f"Add a rule for the profile {MAIN} with this chat."
+        raise BadArgument(problem, found=profile, allowed=rule.profile, example=rule.profile, fix=fix)
+    name = chat if profile in {None, MAIN} else f"{profile}/{chat}"
     if not chat or "/" in chat or len(name) > _LONGEST_NAME:
         allowed = f"1 to {_LONGEST_NAME} characters, including the profile, without /"
         raise BadArgument("--chat cannot be", found=chat, allowed=allowed, example="work")

@@ -27,6 +27,10 @@ class Pseudonyms:
         return f"{kind}_{hmac.digest(self.key, message.encode(), 'sha256').hex()[:16]}"
 
 
+PSEUDONYM = re.compile(r"(?:user|chat|thread)_[0-9a-f]{16}")
+"""What can stand for an id in a target."""
+
+
 @value
 class Naming:
     """How one platform's names are shown, in the context section and in the view's markers."""

@@ -18,8 +18,9 @@ from palaver.engine.turns.running import RunningTurn
 from palaver.model.access import AccessRole
 from palaver.model.attachment import NewFile
 from palaver.model.errors import BadArgument, InvalidInput, NotFound, StoreError, StoreUnavailable
+from palaver.model.prompt import PSEUDONYM
 from palaver.model.source import Source
-from palaver.model.target import parse_targets
+from palaver.model.target import Place, Target, parse_targets
 from palaver.model.text import one_line
 from palaver.model.tools import (
     MAX_QUESTION_LENGTH,
@@ -33,6 +34,7 @@ from palaver.model.transcript import ToolCall
 from palaver.model.turn import ClientTool, Outbound, Received, Turn
 from palaver.model.value import value
 from palaver.protocols.tools import Tool, Toolbox, ToolContext, ToolFailed, ToolProblems, Toolset, ToolUse
+from palaver.store.privacy import pseudonyms
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.outbox import enqueue_parts
 from palaver.store.queue.turns import append_to_turn
@@ -231,7 +233,7 @@ class _TurnServices:
         return await Attachments(self.ctx).read(self.turn, name)
 
     async def places(self, targets: str) -> Sequence[Source]:
-        named = parse_targets(targets, self.ctx.replies.platforms)
+        named = [await self._real(target) for target in parse_targets(targets, self.ctx.replies.platforms)]
         homes = await retry_outage(
             lambda: self.ctx.store.read(self.ctx.store.accounts.list_homes(self.turn.key.profile))
         )
@@ -250,6 +252,23 @@ class _TurnServices:
                 )
             found += places
         return list({place.address: place for place in found}.values())
+
+    async def _real(self, target: Target) -> Target:
+        """Return a target under real ids: where ids are hidden, the agent knows only pseudonyms."""
+        if not isinstance(target, Place) or not self.ctx.options.pseudonyms:
+            return target
+        if not self.ctx.replies.platforms[target.platform].hides_ids:
+            return target
+        thread = target.thread and await self._real_id(target.platform, target.thread)
+        return replace(target, chat=await self._real_id(target.platform, target.chat), thread=thread)
+
+    async def _real_id(self, platform: str, name: str) -> str:
+        if not PSEUDONYM.fullmatch(name):
+            return name
+        found = await retry_outage(lambda: self.ctx.store.read(pseudonyms.resolve(name)))
+        if found.platform != platform:
+            raise NotFound("pseudonym", name)
+        return found.id
 
     async def send(self, places: Sequence[Source], text: str, files: Sequence[NewFile] = (), *, once: str) -> bool:
         stored = await Attachments(self.ctx).store_all(files)
