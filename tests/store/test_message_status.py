@@ -126,3 +126,7 @@ async def test_sessions_are_found_by_their_conversations(world: World) -> None:
     found = await world.store.read(message_status.sessions_by_key(keys, MINE))
     assert [session.id for session in found] == [first.id]
     assert len(await world.store.read(message_status.sessions_by_key(keys, OPERATOR))) == 2
+    for chat in ("chat", "chat-0a", "chat-ff", "chat-plans", "chat0a", "chats"):
+        await world.exchange("three", source=replace(PLACE, chat_id=chat))
+    alike = message_status.sessions_by_key([key_of(replace(PLACE, chat_id="chat"))], MINE, with_suffixes=True)
+    assert {session.key.chat for session in await world.store.read(alike)} == {"chat", "chat-0a", "chat-ff"}

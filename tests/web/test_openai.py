@@ -91,18 +91,17 @@ async def test_a_client_that_sends_everything_again_goes_on_with_its_conversatio
     ]
 
 
-async def test_the_same_beginning_is_the_same_conversation(window: Opened, ai: openai.AsyncOpenAI) -> None:
-    """The system prompt and the first user message name it; another of either is another conversation."""
+async def test_the_history_says_which_conversation_goes_on(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    """Without a history a conversation begins; one that matches several goes on with one that ends there."""
     brief: Messages = [{"role": "system", "content": "Be brief."}]
     answer, session = await ask(ai, [*brief, user("one")])
-    key = (await found(window, session)).key
     again, fresh = await ask(ai, [*brief, user("one")])
     assert (again, fresh != session) == (answer, True), "a client without a history starts over"
-    assert (await found(window, fresh)).key == key
-    assert (await ask(ai, [*brief, user("one"), assistant(answer), user("two")]))[1] == fresh
-    for other in ([user("one")], [*brief, user("two")], [{"role": "system", "content": "Be long."}, user("one")]):
-        _, elsewhere = await ask(ai, cast("Messages", other))
-        assert (await found(window, elsewhere)).key != key
+    followed = [(await ask(ai, [*brief, user("one"), assistant(answer), user(text)]))[1] for text in ("two", "three")]
+    assert followed == [fresh, session], "the newest first, then the one in which nothing was said since"
+    assert (await said(window, session))[::2] == ["Be brief.\n\none", "three"]
+    other: Messages = [{"role": "system", "content": "Be long."}, user("one"), assistant(answer), user("two")]
+    assert (await ask(ai, other))[1] not in {session, fresh}
 
 
 async def test_an_edited_history_branches_or_starts_fresh(window: Opened, ai: openai.AsyncOpenAI) -> None:
@@ -130,11 +129,13 @@ async def test_people_who_begin_alike_never_meet(window: Opened, ai: openai.Asyn
         assert (guessed, await said(window, owners)) == (robots, ["same", answer])
 
 
-async def test_requests_that_begin_alike_at_once_are_all_answered(window: Opened, ai: openai.AsyncOpenAI) -> None:
-    answers = await asyncio.gather(*(ask(ai, [user("same")]) for _ in range(10)))
-    assert all("same" in text for text, _ in answers)
-    keys = {(await found(window, session)).key for _, session in answers}
-    assert len(keys) == 1
+async def test_requests_that_begin_alike_at_once_never_meet(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    answers = await asyncio.gather(*(ask(ai, [user("same")]) for _ in range(5)))
+    assert {text for text, _ in answers} == {"You said: same"}
+    sessions = {session for _, session in answers}
+    assert len(sessions) == 5
+    for session in sessions:
+        assert await said(window, session) == ["same", "You said: same"]
 
 
 async def test_bound_by_name_or_by_session(window: Opened, ai: openai.AsyncOpenAI) -> None:

@@ -186,14 +186,23 @@ def submit_tool_results(turn: int, results: Mapping[str, str], now: datetime, pr
 
 
 @transaction
-def sessions_by_key(keys: Sequence[SessionKey], principal: Principal) -> Statements[list[Session]]:
-    seen = visible_to(principal)
+def sessions_by_key(
+    keys: Sequence[SessionKey], principal: Principal, *, with_suffixes: bool = False
+) -> Statements[list[Session]]:
+    """Return the sessions of some keys, newest first; with `with_suffixes` also of longer keys that end in -HEX."""
+    seen, texts = visible_to(principal), [key.text for key in keys]
+    longer = [(f"{text}-", f"{text}-g", len(text) + 1, f"{text}-") for text in texts if with_suffixes]
+    # The range finds them in the index, under any collation; the comparison keeps only what begins with the key.
+    either = " OR ".join([f"s.key IN ({placeholders(keys)})", *([_BEGINS_ALIKE] * len(longer))])
     rows = yield (
-        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.key IN ({placeholders(keys)}) AND {seen.sql}"
+        f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE ({either}) AND {seen.sql}"
         " ORDER BY s.last_active DESC, s.no DESC LIMIT 100",
-        (*(key.text for key in keys), *seen.values),
+        (*texts, *(each for values in longer for each in values), *seen.values),
     )
     return [session_of(row) for row in rows]
+
+
+_BEGINS_ALIKE = "(s.key >= ? AND s.key < ? AND substr(s.key, 1, ?) = ?)"
 
 
 @value

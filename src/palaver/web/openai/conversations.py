@@ -1,14 +1,16 @@
 """Find the conversation that a chat completion request belongs to.
 
-A client can name a session (header or `metadata`) or a conversation (`user`). Otherwise the system prompt and the first
-user message name it: a client that sends its whole history each time continues one conversation. If that history
-differs from ours, we branch where they part, or start fresh with the client's history in the first message.
+A client can name a session (header or `metadata`) or a conversation (`user`). Otherwise its history says which one it
+continues: a client sends its whole history each time. Conversations that begin alike have names that begin alike. If
+the history leaves ours earlier, we branch where they part; if it is empty or differs, we start a new conversation with
+the client's history in the first message.
 """
 
 import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 
 from palaver.db.transaction import Lock, Statements, transaction
@@ -18,12 +20,27 @@ from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
 from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role
+from palaver.model.turn import TurnState
 from palaver.model.value import value
 from palaver.web.message_service import MessageService, conversation_for
 from palaver.web.openai.schema import ChatInput, ChatMessage, check_length
 from palaver.web.routes import WebRequest
 
 _MAX_NAME_LENGTH = 100
+_MAX_CANDIDATES = 20
+"""How many conversations that begin alike to compare with a history, newest first."""
+
+
+@value(kw_only=False)
+class Destination:
+    """Where a message goes."""
+
+    source: Source
+    begins: bool = False
+    """It begins a conversation."""
+    parent: str | None = None
+    """It begins a branch of this session, which leaves it at `at_seq`."""
+    at_seq: int | None = None
 
 
 @value
@@ -60,55 +77,72 @@ class ConversationFinder:
         check_length("The first message of a conversation, with instructions and history,", len(self.opening))
         return self.opening
 
-    async def source(self) -> Source:
+    async def destination(self) -> "Destination":
         message = self.key or secrets.token_hex(12)
         if self.session is not None:
-            return await self.service.source_in(await self._bound_session(self.session), message)
+            return Destination(await self.service.source_in(await self._bound_session(self.session), message))
         if self.previous is not None:
             session = await self._previous_session(self.previous)
             if session.ended is not None and await self.service.is_own(session):
-                return replace(session.origin, message_id=message)
-            return await self.service.source_in(session, message)
-        return self.service.source(self.name, message)
+                return Destination(replace(session.origin, message_id=message))
+            return Destination(await self.service.source_in(session, message))
+        if self.user is not None or await self._is_one_conversation():
+            return Destination(self.service.source(self.name, message))
+        return await self._by_history(message)
 
-    async def text(self, source: Source) -> str:
-        """Bring the conversation to where the client's history ends; return the text to send there."""
-        engine = self.request.services.engine
-        if self.session is not None:
-            return self.chat.text
-        place = await engine.place_of(source)
-        if self.previous is not None:
-            number = self.previous
-            await self.request.write(lambda principal: self._follow(principal, place, source, number))
-            return self.chat.text
-        if self.user is not None:
-            return self.chat.text if await self._sessions_at(place) else self._checked_opening()
-        if place == await engine.place_of(self.service.source("")):
-            return self.chat.text  # as configured, all chats of this user are one conversation
-        return await self.request.write(lambda principal: self._align(principal, place, source))
+    async def _is_one_conversation(self) -> bool:
+        """Tell whether all chats of this user are one conversation, as configured."""
+        place_of = self.request.services.engine.place_of
+        return await place_of(self.service.source(self.name)) == await place_of(self.service.source(""))
+
+    async def _by_history(self, message: str) -> "Destination":
+        """Choose a conversation that ends as the client's history does; else one that the history branches from."""
+        fresh = Destination(self.service.source(f"{self.name}-{conversation_for(self.key)}", message), begins=True)
+        known = [session for session in await self.sessions() if session.ended is None]
+        if self.key:
+            sources = [fresh.source, *(replace(session.origin, message_id=message) for session in known)]
+            if found := await self.service.find_sent(sources):
+                return Destination(found.inbound.source)
+        branch = None
+        for session in known[:_MAX_CANDIDATES] if self.chat.history else ():
+            match, is_busy = await self.request.read(partial(self._match, session))
+            if match and match.is_end and not is_busy:
+                return Destination(replace(session.origin, message_id=message))
+            branch = branch or (match and replace(fresh, begins=False, parent=session.id, at_seq=match.seq))
+        return branch or fresh
 
     @transaction
-    def _align(self, principal: Principal, place: SessionKey, source: Source) -> Statements[str]:
-        store, now, text = self.request.store, self.request.now, self.chat.text
-        yield Lock(place.text)
-        sessions = yield from store.message_status.sessions_by_key([place], principal)
-        current = next((session for session in sessions if session.ended is None), None)
-        if current is None:
+    def _match(self, session: Session, principal: Principal) -> Statements[tuple["HistoryMatch | None", bool]]:
+        """Compare the histories. While a turn runs, more than that is about to be said."""
+        store = self.request.store
+        turns = yield from store.overview.list_open_turns(principal, 1, session.id)
+        entries = yield from store.transcript.load_all(session.id, principal)
+        is_busy = any(each.turn.state is not TurnState.PARKED for each in turns)
+        return match_history(self.chat.system, self.chat.history, entries), is_busy
+
+    async def text(self, to: "Destination") -> str:
+        """Bring the conversation to where the client's history ends; return the text to send there."""
+        if self.session is None and self.previous is not None:
+            place, number = await self.request.services.engine.place_of(to.source), self.previous
+            await self.request.write(lambda principal: self._follow(principal, place, to.source, number))
+        elif self.session is None and self.user is not None:
+            place = await self.request.services.engine.place_of(to.source)
+            return self.chat.text if await self._sessions_at(place) else self._checked_opening()
+        elif to.begins:
             return self._checked_opening()
-        if current.origin.message_id == source.message_id:  # the same request, sent twice at once
-            return text if current.parent else self._checked_opening()
-        if (yield from store.overview.list_open_turns(principal, 1, current.id)):
-            return text  # queued behind the turn that is running
-        entries = yield from store.transcript.load_all(current.id, principal)
-        match = match_history(self.chat.system, self.chat.history, entries)
-        if match is None:
-            text = self._checked_opening()
-            yield from store.sessions.reset(place, source, now, by=principal.name)
-        elif not match.is_end:
+        elif to.parent is not None:
+            place = await self.request.services.engine.place_of(to.source)
+            await self.request.write(lambda principal: self._branch(principal, place, to))
+        return self.chat.text
+
+    @transaction
+    def _branch(self, principal: Principal, place: SessionKey, to: "Destination") -> Statements[None]:
+        store, now = self.request.store, self.request.now
+        yield Lock(place.text)
+        if not (yield from store.message_status.sessions_by_key([place], principal)):  # else sent twice at once
             yield from store.history.branch(
-                place, source, principal, now, by=principal.name, from_session=current.id, at_seq=match.seq
+                place, to.source, principal, now, by=principal.name, from_session=to.parent, at_seq=to.at_seq
             )
-        return text
 
     @transaction
     def _follow(self, principal: Principal, place: SessionKey, source: Source, number: int) -> Statements[None]:
@@ -136,7 +170,9 @@ class ConversationFinder:
             return [await self._bound_session(self.session)]
         if self.previous is not None:
             return [await self._previous_session(self.previous)]
-        return await self._sessions_at(await self.request.services.engine.place_of(self.service.source(self.name)))
+        place = await self.request.services.engine.place_of(self.service.source(self.name))
+        find = self.request.store.message_status.sessions_by_key
+        return await self.request.read(lambda principal: find([place], principal, with_suffixes=self.user is None))
 
     async def _bound_session(self, name: str) -> Session:
         session = await self.request.read(lambda who: self.request.store.sessions.find(name, who))

@@ -130,12 +130,12 @@ async def _send_message(finder: ConversationFinder) -> Received:
     service, chat = finder.service, finder.chat
     check_not_empty(chat.text, chat.files)
     files = [await service.store_file(file.name, file.media_type, file.content) for file in chat.files]
-    source = await finder.source()
-    if finder.key and (found := await service.find_sent([source])):
+    to = await finder.destination()
+    if finder.key and (found := await service.find_sent([to.source])):
         check_same_message(found, [chat.text, finder.opening], files)
         return found
-    await finder.abandon_calls(source)
-    return await service.send(source, await finder.text(source), files, chat.client_tools, chat.form)
+    await finder.abandon_calls(to.source)
+    return await service.send(to.source, await finder.text(to), files, chat.client_tools, chat.form)
 
 
 async def _submit_results(finder: ConversationFinder) -> Received:
