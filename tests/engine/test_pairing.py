@@ -6,7 +6,7 @@ from pathlib import Path
 
 from palaver.engine import texts
 from palaver.model.access import AccessRole, Grant
-from palaver.model.key import ScopedSetting
+from palaver.model.key import DmScope, Scope, ScopedSetting
 from palaver.model.people import CODE_ALPHABET
 from palaver.model.platform import Platform
 from palaver.store.status.invariants import violations
@@ -18,7 +18,8 @@ CODE = re.compile(f"[{CODE_ALPHABET}]{{8}}")
 
 
 async def approve(here: Bench, code: str, clock: MovableClock, role: AccessRole = AccessRole.MEMBER) -> bool:
-    work = here.store.pairing.approve(code, role, clock.now(), by="operator", notice=texts.PAIRED)
+    scopes = here.engine.options.scopes
+    work = here.store.pairing.approve(code, role, clock.now(), by="operator", notice=texts.PAIRED, scopes=scopes)
     return await here.store.transact(work) is not None
 
 
@@ -42,6 +43,21 @@ async def test_a_stranger_is_let_in_and_answered(store_url: str) -> None:
         await chat.hears("and now")
         assert [message.text for message in chat.shown].count(texts.PAIRED) == 1
         assert "approved" in chat.shown[1].text
+
+
+async def test_a_new_owner_is_answered_in_the_conversation_that_owners_share(tmp_path: Path) -> None:
+    clock, shared = MovableClock(), ScopedSetting(default=Scope(dm=DmScope.SHARED))
+    async with running(tmp_path / "p.db", clock=clock, grants=(), scopes=shared) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "first words")
+        code = CODE.search((await chat.hears("Your code is")).text)
+        assert code
+        assert await approve(here, code[0], clock, AccessRole.OWNER)
+        await chat.hears("You said: first words")
+        await chat.say(alice, "more words")
+        await chat.hears("You said: more words")
+        assert len(await here.rows("SELECT 1 FROM sessions")) == 1
 
 
 async def test_a_pairing_holds_for_the_account_it_was_asked_at(tmp_path: Path) -> None:

@@ -183,6 +183,7 @@ async def test_a_pseudonym_in_a_target_leads_to_the_chat_it_stands_for(tmp_path:
         agent=Scripted(send),
         adapters=[adapter],
         pseudonyms=True,
+        grants=(Grant(platform="fake", role=AccessRole.OWNER),),
         toolsets=lambda _: (MessageTools(),),
     ) as here:
         alice = world.person("alice")

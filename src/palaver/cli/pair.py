@@ -1,5 +1,7 @@
 """`palaver pair`: approve or deny strangers who ask for access."""
 
+import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,6 +10,7 @@ from palaver.cli import shared_options
 from palaver.cli.output import counted, pick, print_json, print_note, print_result, print_rows
 from palaver.cli.shared_options import OPERATOR, Json, StoreOption, ask
 from palaver.commands.formatting import ago
+from palaver.config.loader import load
 from palaver.engine import texts
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument, InvalidInput
@@ -64,9 +67,9 @@ def approve_code(
     wanted, given = parse_code(code), AccessRole.parse(role)
 
     now, by = shared_options.now(), OPERATOR.name
-    stranger = ask(
-        store, lambda opened: opened.transact(pairing.approve(wanted, given, now, by=by, notice=texts.PAIRED))
-    )
+    scopes = load(Path(), os.environ).options().scopes
+    approve = pairing.approve(wanted, given, now, by=by, notice=texts.PAIRED, scopes=scopes)
+    stranger = ask(store, lambda opened: opened.transact(approve))
     if stranger is None:
         raise _nobody(code)
     done = f"Approved {_called(stranger)} as {given.text}, with {counted(stranger.kept, 'message')} waiting."

@@ -4,7 +4,7 @@ import mimetypes
 from collections.abc import Mapping, Sequence
 
 from palaver.model.attachment import UNKNOWN_TYPE, NewFile, detect_media_type, format_size
-from palaver.model.errors import InvalidInput
+from palaver.model.errors import InvalidInput, NotFound
 from palaver.model.prompt import SEND_MESSAGE
 from palaver.model.target import Origin
 from palaver.protocols.tools import Tool, ToolFailed, ToolUse
@@ -47,7 +47,7 @@ class MessageTools:
             return False
         try:
             places = await use.context.services.places(str(use.arguments.get("to", "")))
-        except InvalidInput:
+        except (InvalidInput, NotFound):
             return True
         return [place.address for place in places] == [use.context.source.address]
 

@@ -13,7 +13,10 @@ _MAX_ID = (1 << 62) - 1
 async def approve_stranger(request: WebRequest, text: str, role: AccessRole) -> Stranger:
     """Approve by the code, which shows that the stranger is the one the owner means."""
     code, approve = parse_code(text), request.store.pairing.approve
-    stranger = await request.write(lambda who: approve(code, role, request.now, by=who.name, notice=texts.PAIRED))
+    scopes = request.services.engine.options.scopes
+    stranger = await request.write(
+        lambda who: approve(code, role, request.now, by=who.name, notice=texts.PAIRED, scopes=scopes)
+    )
     if stranger is None:
         allowed = "the code a stranger got within the last hour"
         raise BadArgument("Nobody is asking for access with the code", found=text, allowed=allowed, example="K7QM3XPR")

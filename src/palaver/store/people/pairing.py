@@ -9,7 +9,7 @@ from typing import NamedTuple
 from palaver.db.transaction import Lock, Row, Statements, transaction
 from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.errors import LockedOut
-from palaver.model.key import SessionKey
+from palaver.model.key import Scope, ScopedSetting, SessionKey, Speaker, derive_key
 from palaver.model.people import (
     CODE_LIFETIME,
     MAX_FAILURES,
@@ -170,7 +170,16 @@ def _waiting_of(row: Row) -> _Waiting:
 
 
 @transaction
-def approve(code: str, role: AccessRole, now: datetime, *, by: str, notice: str) -> Statements[Stranger | None]:
+def approve(
+    code: str,
+    role: AccessRole,
+    now: datetime,
+    *,
+    by: str,
+    notice: str,
+    scopes: ScopedSetting[Scope] | None = None,
+) -> Statements[Stranger | None]:
+    """Approve the stranger with this code and queue what they wrote, by `scopes` in the conversation they have now."""
     yield _PAIRING_LOCK
     yield from _check_not_locked_out(by, now)
     waiting = _with_code(code, (yield from _waiting(now)))
@@ -185,8 +194,17 @@ def approve(code: str, role: AccessRole, now: datetime, *, by: str, notice: str)
     yield from outbox.enqueue(
         outbound_to(source, notice, reply_to=source.message_id), SendCause(CauseKind.PAIRED, first.number), now
     )
-    yield from _queue_kept(first, role, now)
+    yield from _queue_kept(first, _key_now(first, role, scopes), role, now)
     return stranger
+
+
+def _key_now(first: Received, role: AccessRole, scopes: ScopedSetting[Scope] | None) -> SessionKey:
+    """Return the key of what they wrote: an owner can share one conversation where a stranger has their own."""
+    source = first.inbound.source
+    scope = scopes.find(source) if scopes else Scope()
+    if role is not AccessRole.OWNER or derive_key(source, scope) != first.key:
+        return first.key
+    return derive_key(source, scope, Speaker(is_owner=True))
 
 
 def _grant(source: Source, effect: Effect = Effect.ALLOW, role: AccessRole = AccessRole.MEMBER) -> Grant:
@@ -201,8 +219,9 @@ def _grant(source: Source, effect: Effect = Effect.ALLOW, role: AccessRole = Acc
     )
 
 
-def _queue_kept(first: Received, role: AccessRole, now: datetime) -> Statements[None]:
+def _queue_kept(first: Received, key: SessionKey, role: AccessRole, now: datetime) -> Statements[None]:
     """Queue the messages that were kept until approval."""
+    yield Lock(key.text)
     rows = yield (
         f"{SELECT_RECEIVED} WHERE i.no >= ? AND i.key = ?"
         f" AND i.state = 'refused' AND i.reason IN ({placeholders(_KEPT)}) AND length(i.body) > 0",
@@ -212,10 +231,10 @@ def _queue_kept(first: Received, role: AccessRole, now: datetime) -> Statements[
         if (yield from _was_deleted(received.inbound)):
             continue
         yield (
-            "UPDATE inbox SET state = 'waiting', reason = NULL, body = ? WHERE no = ?",
-            (inbound_body(received.inbound, role), received.number),
+            "UPDATE inbox SET state = 'waiting', reason = NULL, key = ?, body = ? WHERE no = ?",
+            (key.text, inbound_body(received.inbound, role), received.number),
         )
-        yield from inbox.mark_ready(first.key, now)
+        yield from inbox.mark_ready(key, now)
 
 
 def _was_deleted(inbound: Inbound) -> Statements[bool]:
