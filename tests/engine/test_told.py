@@ -17,7 +17,7 @@ from palaver.model.addressing import AddressingRules, AnswerMode
 from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.transcript import Role, ToolCall
 from palaver.protocols.agent import Event, Final, Request
-from palaver.store.privacy.erase_steps import erase_quotes
+from palaver.store.privacy import erase_steps
 from palaver.store.privacy.footprint import Footprint
 from palaver.store.privacy.pseudonyms import resolve
 from palaver.testkit.adapter import FakeAdapter
@@ -93,7 +93,7 @@ async def test_titles_and_words_in_search_results_cannot_forge_entries(store_url
             assert line.replace('\\"', "").count('"') == 4
 
 
-async def test_a_reply_shows_what_it_replies_to(store_url: str) -> None:
+async def test_a_reply_shows_what_it_replies_to(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = Scripted(_repeat)
     shared = ScopedSetting(default=Scope(group=GroupScope.SHARED))
     addressed = ScopedSetting(default=AddressingRules(answers=AnswerMode.ADDRESSED))
@@ -109,7 +109,14 @@ async def test_a_reply_shows_what_it_replies_to(store_url: str) -> None:
         assert '⟦from "alice"⟧ ⟦in reply to you: "ok where is that?"⟧ sure?' in _last(agent)
         assert group.find(answered.reply_to or "") == group.messages[-2], "answers are replies"
         await here.settled()
-        await here.store.transact(erase_quotes(Footprint(identities=frozenset({"fake:p2"}))))
+        monkeypatch.setattr(erase_steps, "_QUOTING_ROWS", 1)
+        bobs, seen = Footprint(identities=frozenset({"fake:p2"})), 0
+        for table in erase_steps.QUOTING_TABLES:
+            after = 0
+            while page := await here.store.read(erase_steps.find_quotes(table, bobs, after)):
+                after, seen = page.last, seen + 1
+                await here.store.transact(erase_steps.erase_quotes(table, page.quoting))
+        assert seen > 2, "row by row, not all at once"
         rows = [*await here.rows("SELECT body FROM entries"), *await here.rows("SELECT body FROM inbox")]
         assert not any(b"We meet" in bytes(row[0]) for row in rows)
         await group.say(alice, "and now?", mentions=(BOT,))

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
 from palaver.db.transaction import Lock, Row, Statements, Value, transaction
 from palaver.model.errors import SessionBusy
@@ -134,23 +135,55 @@ def erase_share(
     return len(ids)
 
 
+class QuotePage(NamedTuple):
+    """Which of some rows, up to the last one, quote a person."""
+
+    last: int
+    quoting: tuple[int, ...]
+
+
+_QUOTING_ROWS = 10_000
+_NUMBER = {"entries": "id", "inbox": "no"}
+QUOTING_TABLES = tuple(_NUMBER)
+
+
 @transaction
-def erase_quotes(footprint: Footprint) -> Statements[int]:
-    """Remove what they said from the replies of others, which quote it."""
-    erased = 0
-    for identity in sorted(footprint.identities):
-        written = f'"author":{json_text(identity)}'.encode()
-        quoting = "WHERE /*pg position(?::bytea in body) --*/ instr(body, ?)\n > 0"
-        entries: list[Row] = yield f"SELECT id, body FROM entries {quoting}", (written,)
-        for id_, body in entries:
-            entry = entries_of([body])[0]._replace(quote=None)
-            yield "UPDATE entries SET body = ? WHERE id = ?", (prepare(entry).placed(entry.seq), id_)
-        messages: list[Row] = yield f"SELECT no, body FROM inbox {quoting}", (written,)
-        for number, body in messages:
-            rest = {name: given for name, given in from_json(body).items() if name != "quote"}
-            yield "UPDATE inbox SET body = ? WHERE no = ?", (json_text(rest).encode(), number)
-        erased += len(entries) + len(messages)
+def find_quotes(table: str, footprint: Footprint, after: int) -> Statements[QuotePage | None]:
+    """Look through the next rows for replies that quote what they said; None after the last row."""
+    number = _NUMBER[table]
+    rows = yield (
+        f"SELECT max(n) FROM (SELECT {number} AS n FROM {table} WHERE {number} > ? ORDER BY {number} LIMIT ?) page",
+        (after, _QUOTING_ROWS),
+    )
+    if (last := rows[0][0]) is None:
+        return None
+    found: set[int] = set()
+    for identity in footprint.identities:
+        quoting = yield (
+            f"SELECT {number} FROM {table} WHERE {number} > ? AND {number} <= ?"
+            " AND /*pg position(?::bytea in body) --*/ instr(body, ?)\n > 0",
+            (after, last, f'"author":{json_text(identity)}'.encode()),
+        )
+        found.update(row[0] for row in quoting)
+    return QuotePage(last, tuple(sorted(found)))
+
+
+@transaction
+def erase_quotes(table: str, numbers: Sequence[int]) -> Statements[int]:
+    """Remove the quotes from replies of others."""
+    number, erased = _NUMBER[table], 0
+    for each in numbers:
+        for (body,) in (yield f"SELECT body FROM {table} WHERE {number} = ? AND length(body) > 0", (each,)):
+            erased += 1
+            yield f"UPDATE {table} SET body = ? WHERE {number} = ?", (_without_quote(table, body), each)
     return erased
+
+
+def _without_quote(table: str, body: bytes) -> bytes:
+    if table == "entries":
+        entry = entries_of([body])[0]._replace(quote=None)
+        return prepare(entry).placed(entry.seq)
+    return json_text({name: given for name, given in from_json(body).items() if name != "quote"}).encode()
 
 
 def without_person(source: Source) -> Source:

@@ -170,7 +170,8 @@ class ErasurePass:
         await self._erase_messages()
         for session in found.sessions:
             await self._step("entries", erase_steps.erase_session(self.erasure, session, self.digests, self.now))
-        await self._step("rows", erase_steps.erase_quotes(self.footprint))
+        for table in erase_steps.QUOTING_TABLES:
+            await self._erase_quotes(table)
         await self._step("turns", erase_steps.blank_turns(self.footprint, sorted(found.turns)))
         await self._rename_keys()
         if not self.busy:
@@ -210,6 +211,14 @@ class ErasurePass:
             await self._step("messages", erase_steps.erase_messages(self.erasure, page, self.digests))
             if self.counts["messages"] - before < len(page):
                 self.busy.add(page[0].key.text)
+
+    async def _erase_quotes(self, table: str) -> None:
+        """Read everything in bounded steps, so that nobody waits for the search."""
+        after = LOWEST_NUMBER
+        while page := await self.database.read(erase_steps.find_quotes(table, self.footprint, after)):
+            after = page.last
+            for chunk in _chunks(page.quoting):
+                await self._step("rows", erase_steps.erase_quotes(table, chunk))
 
     async def _rename_keys(self) -> None:
         for text in await self.database.read(erase_steps.all_conversation_keys()):
