@@ -98,7 +98,7 @@ def test_a_grant_for_groups_only_holds_in_groups_and_is_explained(call: Call) ->
     assert call("explain", "access", "telegram:7")["verdict"] == "pair"
     explained = call("explain", "access", "telegram:7", "--kind", "group", "--chat", "-100")
     assert (explained["verdict"], explained["role"], explained["grant"]["kind"]) == ("allow", "guest", "group")
-    assert explained["rules"][0]["value"] == "allow everybody, telegram, in groups only, as guest"
+    assert explained["rules"][0]["value"] == "everybody, telegram, in groups only, as guest"
     assert [each["kind"] for each in call("grants", "list")["grants"]] == ["group"]
 
 

@@ -323,7 +323,7 @@ def test_access_is_what_the_gateway_decides(configured: Path, capsys: pytest.Cap
     group = ("--kind", "group", "--chat")
     owner = explain(capsys, "access", "telegram:+7", *group, "-100")
     assert (owner["verdict"], owner["role"], owner["heard"]) == ("allow", "owner", "addressed")
-    assert rules(owner)["grant"] == ("allow user 7, telegram, as owner", at(configured, "role: owner"))
+    assert rules(owner)["grant"] == ("user 7, telegram, as owner", at(configured, "role: owner"))
     assert rules(owner)["attention.answers"] == ("everything", at(configured, "answers:"))
     assert explain(capsys, "access", "telegram:7", *group, "-5")["heard"] == "ignored"
     assert explain(capsys, "access", "telegram:8")["verdict"] == "pair"
@@ -331,6 +331,29 @@ def test_access_is_what_the_gateway_decides(configured: Path, capsys: pytest.Cap
     assert (refused["verdict"], rules(refused)["pairing"]) == ("refuse", ("no", at(configured, "pairing: false")))
     # Nobody reads what is sent to the API, so nobody there gets a code.
     assert explain(capsys, "access", "api:8")["verdict"] == "refuse"
+
+
+def test_a_block_and_people_who_joined_are_named_as_they_are(
+    configured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with configured.open("a") as file:
+        file.write('  - {platform: telegram, user_id: "9", effect: block}\n')
+    blocked = explain(capsys, "access", "telegram:9")
+    assert (blocked["verdict"], rules(blocked)["grant"][0]) == ("refuse", "user 9, telegram (blocked)")
+    alone = ("key", "--platform", "telegram", "--user", "8", "--chat", "8")
+    assert explain(capsys, *alone)["shared"] is False
+    asyncio.run(_two_people(configured.parent / "palaver.db"))
+    assert explain(capsys, *alone)["shared"] is True
+    assert main(["explain", *alone]) == 0
+    assert "yes (several people take part)" in capsys.readouterr().out
+    assert "'nope'" in refusal(capsys, "explain", "target", "telegram", "--profile", "nope")
+
+
+async def _two_people(file: Path) -> None:
+    async with await open_store(str(file)) as store:
+        direct = replace(dm("8"), account="main")
+        session = (await World(store).exchange("hello", source=direct)).opened.session
+        await store.transact(store.sessions.join(session.number, replace(direct, user_id="9")))
 
 
 @pytest.mark.usefixtures("configured")

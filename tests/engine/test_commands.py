@@ -10,6 +10,7 @@ from palaver.commands.registry import Registry
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.commands import CommandContext
+from palaver.model.access import AccessRole, Grant
 from palaver.model.command import Invocation
 from palaver.model.errors import NotFound, StoreError
 from tests.engine.gateway import running
@@ -75,3 +76,16 @@ async def test_what_is_meant_for_people_is_told_to_them(tmp_path: Path, monkeypa
         chat = here.world.dm(alice)
         await chat.say(alice, "/new")
         await chat.hears("There is no conversation")
+
+
+async def test_the_trace_of_a_refused_command_says_why(tmp_path: Path) -> None:
+    grants = (Grant(platform="fake", role=AccessRole.GUEST),)
+    async with running(tmp_path / "p.db", grants=grants) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        for text in ("/new", "/whoami me", "/resume"):
+            await chat.say(alice, text)
+            await here.settled()
+        reasons = await here.rows("SELECT reason FROM inbox WHERE state = 'failed' ORDER BY no")
+        member = "it needs the member role"
+        assert [row[0] for row in reasons] == [member, "it was not written as the command needs it", member]

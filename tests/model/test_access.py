@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -189,6 +190,19 @@ def test_the_highest_role_counts() -> None:
     access = decide_access(ALICE, NO_TRUST, [*table, Grant(platform="telegram", user_id="7")])
     assert (access.verdict, access.role) == (Verdict.ALLOW, AccessRole.ADMIN)
     assert "admin" in access.reason
+
+
+def test_the_reason_says_whom_the_grant_is_for() -> None:
+    def whom(trust: Trust = NO_TRUST, **fields: Any) -> str:
+        return decide_access(ALICE, trust, [Grant(**fields)], person="p1").reason.split(" gives ")[0]
+
+    assert whom() == "a grant to everybody"
+    assert whom(platform="telegram") == "a grant to everybody on this platform"
+    assert whom(platform="telegram", chat_id="7") == "a grant to everybody in this chat"
+    assert whom(platform="telegram", user_id="7") == "a grant to this sender"
+    assert whom(person="p1") == "a grant to this person"
+    role = whom(Trust(has_role_grant=True), basis=Basis.PLATFORM_ROLE, platform="telegram")
+    assert role == "a grant to people with the role on the platform"
 
 
 def test_a_grant_names_a_user_id_or_an_alternate_id_and_never_both() -> None:

@@ -389,6 +389,8 @@ def test_an_explanation_names_the_rule_that_decided() -> None:
     assert {part.name: part.rule for part in member.parts}["user"] == Sharing.MEMBER.value
     assert explain_key(dm(), DEFAULT).sharing is Sharing.EVERYBODY
     assert explain_key(group(), DEFAULT).sharing is Sharing.UNNAMED
+    assert explain_key(dm(chat_id="7"), ONE_FOR_THE_OWNER).sharing is Sharing.NOT_OWNER
+    assert explain_key(dm(chat_id="7"), PER_PERSON).sharing is Sharing.NOT_LINKED
     owner = Speaker(person="p1", is_owner=True)
     assert explain_key(dm(), ONE_FOR_THE_OWNER, owner).sharing is Sharing.OWNER
     assert {part.name: part.rule for part in explain_key(dm(), PER_PERSON, owner).parts}[

@@ -12,7 +12,7 @@ import typer
 from palaver.cli.gateway_client import GatewayClient, GatewayCrashed
 from palaver.cli.loop import run
 from palaver.cli.output import FAILED, INTERNAL, TEMPORARY, WRONG, print_error, print_note
-from palaver.cli.shared_options import StoreOption
+from palaver.cli.shared_options import StoreOption, require_profile
 from palaver.cli.up import configuration
 from palaver.config.model import Config
 from palaver.model.errors import BadArgument, PalaverError, StoreError, StoreInUse, StoreUnavailable
@@ -78,9 +78,8 @@ def chat(
 
 def _name(chat: str, profile: str | None, config: Config) -> str:
     """Return the chat name on the wire; other profiles are a prefix. Without one, the rules choose the profile."""
-    known = sorted({MAIN, *config.profiles})
-    if profile is not None and profile not in known:
-        raise BadArgument("--profile cannot be", found=profile, allowed=", ".join(known), example=MAIN)
+    if profile is not None:
+        require_profile(profile, config.profiles)
     here = Source(platform="terminal", chat_id=chat, user_id=OWNER)
     if profile == MAIN and (rule := choose_profile_rule(here, config.options().profiles)):
         problem = f"The rules send this chat to the profile {rule.profile}, not to"

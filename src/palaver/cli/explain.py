@@ -95,6 +95,7 @@ def _print_then(result: Result) -> None:
         fate = f"refused: {then['reason']}"
     else:
         fate = f"accepted as {then['role']}" if then["role"] else "accepted"
+        fate += f"; the command failed: {then['reason']}" if then["state"] is InboxState.FAILED else ""
     print_line("")
     facts = [("key", str(then["key"])), ("access", fate)]
     if then["session"]:
@@ -150,13 +151,14 @@ def key(
     attached_to = explanation.conversation if explanation.conversation != found else None
     rules = (*explanation.profile_rules, *_replaced(explanation.key_rules, {f"scope.{name}" for name in given}))
     if json:
-        fields = {"key": found.text, "parts": [part._asdict() for part in parts], "shared": found.shared}
+        fields = {"key": found.text, "parts": [part._asdict() for part in parts], "shared": explanation.is_shared}
         attached = attached_to and attached_to.text
         print_json({**fields, "attached_to": attached, "rules": _rule_fields(rules), "then": _then(result)})
         return
     print_heading(found.text)
     print_rows(("part", "value", "rule"), [(part.name, part.value, part.rule) for part in parts])
-    print_facts([("shared", f"{'yes' if found.shared else 'no'} ({sharing.value})")])
+    others = "several people take part" if explanation.is_shared and not found.shared else sharing.value
+    print_facts([("shared", f"{'yes' if explanation.is_shared else 'no'} ({others})")])
     if attached_to:
         print_facts([("goes to", f"{attached_to.text} (this chat is attached to it; /detach leaves it)")])
     _print_rules(rules)

@@ -15,7 +15,7 @@ import typer
 
 from palaver.cli import shared_options
 from palaver.cli.output import print_note
-from palaver.cli.shared_options import OPERATOR, ask, find, store_url
+from palaver.cli.shared_options import OPERATOR, ask, find, require_profile, store_url
 from palaver.commands.builtin import builtin_commands
 from palaver.commands.plugins import with_plugins
 from palaver.config.loader import load
@@ -232,6 +232,7 @@ class TargetExplanation:
 def explained_targets(text: str, store: str | None, origin: str, profile: str) -> list[TargetExplanation]:
     """Return where targets lead. `origin` names the message for which something is sent."""
     config = load(Path.cwd(), os.environ)
+    require_profile(profile, config.profiles)
     targets = parse_targets(text, known_platforms())
 
     async def work(opened: Store) -> list[TargetExplanation]:

@@ -20,6 +20,7 @@ from palaver.model.access import (
     ChatKind,
     Effect,
     Grant,
+    describe_grant,
     describe_grant_place,
     describe_grantee,
     parse_grantee,
@@ -94,13 +95,7 @@ def add_grant(
 
     now, by = shared_options.now(), OPERATOR.name
     number = ask(store, lambda opened: opened.transact(grants.add(grant, now, by=by, force=force)), make=True)
-    print_result({"number": number, **grant.to_json()}, f"Grant {number}: {_sentence(grant)}.", as_json=json)
-
-
-def _sentence(grant: Grant) -> str:
-    return f"{describe_grantee(grant)}, {describe_grant_place(grant)}" + (
-        f", as {grant.role.text}" if grant.effect is Effect.ALLOW else ""
-    )
+    print_result({"number": number, **grant.to_json()}, f"Grant {number}: {describe_grant(grant)}.", as_json=json)
 
 
 @app.command("remove", help=f"Remove a grant.\n\n{EXAMPLES['remove']}")
@@ -117,7 +112,9 @@ def remove_grant(
         raise BadArgument(
             "There is no grant number", found=str(number), allowed="a number from the list", example=EXAMPLES["list"]
         )
-    print_result({"removed": number, **grant.to_json()}, f"Removed grant {number}: {_sentence(grant)}.", as_json=json)
+    print_result(
+        {"removed": number, **grant.to_json()}, f"Removed grant {number}: {describe_grant(grant)}.", as_json=json
+    )
 
 
 app.command("explain", help=f"Show whether somebody has access somewhere, and why.\n\n{EXAMPLES['explain']}")(

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -15,6 +15,7 @@ from palaver.db.transaction import Transaction
 from palaver.model.errors import BadArgument, MalformedTime, NotFound, StoreError
 from palaver.model.local_time import parse_age, parse_past, parse_zone
 from palaver.model.session import Principal, Session
+from palaver.model.source import MAIN
 from palaver.model.text import one_line
 from palaver.store.conversations import visibility
 from palaver.store.opening import open_store, sqlite_path
@@ -44,6 +45,13 @@ def identity(name: str) -> str:
     if name and not (platform and colon and id_):
         raise BadArgument("--person cannot be", found=name, allowed="platform:id", example="--person telegram:7")
     return f"{platform.lower()}{colon}{id_}"
+
+
+def require_profile(name: str, profiles: Iterable[str]) -> None:
+    """Raise BadArgument for a profile that is not configured."""
+    known = sorted({MAIN, *profiles})
+    if name not in known:
+        raise BadArgument("--profile cannot be", found=name, allowed=", ".join(known), example=MAIN)
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

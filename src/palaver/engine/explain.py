@@ -10,7 +10,7 @@ from palaver.engine.intake.admission import AdmissionDecision, GrantCache, Rules
 from palaver.engine.intake.command_dispatch import read_message
 from palaver.engine.intake.receiver import Decision, decide
 from palaver.engine.options import Options, follow_move, follow_moves
-from palaver.model.access import describe_grant_place, describe_grantee
+from palaver.model.access import describe_grant
 from palaver.model.command import Command
 from palaver.model.key import (
     KeyExplanation,
@@ -55,6 +55,8 @@ class Explanation:
     """The conversation of the chat."""
     conversation: SessionKey
     """The same, or the one that the chat is attached to."""
+    is_shared: bool
+    """Whether several people take part in it, or can."""
     opening: OpeningPlan
     reset: ResetDecision
     """By the clock alone: a running turn also keeps a conversation open."""
@@ -88,6 +90,9 @@ def explain(
     conversation = yield from attach.conversation_of(key.key)
     rule = rules.options.reset_rule(source)
     opening = yield from sessions.plan_opening(conversation, source, now, rule)
+    is_shared = conversation.shared or key.key.shared
+    if not is_shared and opening.session and opening.reason is None:
+        is_shared = yield from attach.is_shared(opening.session)
     last_human = opening.session.last_human if opening.session else now
     named = _NamedRules(rules, placed)
     return Explanation(
@@ -95,6 +100,7 @@ def explain(
         admission=admission,
         key=key,
         conversation=conversation,
+        is_shared=is_shared,
         opening=opening,
         reset=decide_reset(rule.policy, last_human, now, rule.zone),
         reset_rule=rule,
@@ -129,8 +135,7 @@ class _NamedRules:
     def access(self, admission: AdmissionDecision) -> Iterator[AppliedRule]:
         options, grant = self.rules.options, admission.access.grant
         if grant is not None:
-            whom = f"{grant.effect} {describe_grantee(grant)}, {describe_grant_place(grant)}"
-            yield self._grant(f"{whom}, as {grant.role.text}", grant.origin)
+            yield self._grant(describe_grant(grant), grant.origin)
         elif self.source.chat_kind == DM:
             yield self._setting("pairing", options.pairing.locate(self.source))
         if self.source.chat_kind != DM:

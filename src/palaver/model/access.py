@@ -197,11 +197,25 @@ def decide_access(
         best = max(matching, key=lambda grant: grant.role)
         return Access(
             verdict=Verdict.ALLOW,
-            reason=f"a grant to this {best.basis.value} gives the {best.role.text} role",
+            reason=f"a grant to {_describe_match(best)} gives the {best.role.text} role",
             role=best.role,
             grant=best,
         )
     return _decide_stranger(source, trust, pairing=pairing)
+
+
+def _describe_match(grant: Grant) -> str:
+    """Return whom a grant is for, without ids."""
+    if grant.user_id or grant.person:
+        return "this sender" if grant.user_id else "this person"
+    places = (
+        ("in this chat", grant.chat_id),
+        ("on this server", grant.scope_id),
+        ("at this account", grant.account),
+        ("on this platform", grant.platform if grant.basis in {Basis.IDENTITY, Basis.BOT} else None),
+    )
+    where = next((f" {text}" for text, given in places if given), "")
+    return f"{_BASIS_TEXTS.get(grant.basis, EVERYBODY)}{where}"
 
 
 def _decide_stranger(source: Source, trust: Trust, *, pairing: bool) -> Access:
@@ -304,6 +318,11 @@ _KIND_TEXTS = {ChatKind.DM: "in direct chats only", ChatKind.GROUP: "in groups o
 def describe_grantee(grant: Grant) -> str:
     named = f"user {grant.user_id}" if grant.user_id else f"person {grant.person}" if grant.person else ""
     return ", ".join(filter(None, (named, _BASIS_TEXTS.get(grant.basis)))) or EVERYBODY
+
+
+def describe_grant(grant: Grant) -> str:
+    role = f", as {grant.role.text}" if grant.effect is Effect.ALLOW else ""
+    return f"{describe_grantee(grant)}, {describe_grant_place(grant)}{role}"
 
 
 def describe_grant_place(grant: Grant) -> str:

@@ -81,6 +81,7 @@ class UnknownPlatform(InvalidInput):
 class NotAllowed(PalaverError):
     def __init__(self, what: str, needs: str) -> None:
         super().__init__(f"{what} needs the {needs} role. Ask the owner of this gateway for it.")
+        self.needs = needs
 
 
 class LastOwner(PalaverError):

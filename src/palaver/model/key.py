@@ -122,6 +122,8 @@ class Sharing(Enum):
     OWNER = "dm scope shared: the owner has one conversation on every platform"
     PERSON = "dm scope per-person: linked identities share one conversation"
     DIRECT = "one conversation per direct chat"
+    NOT_OWNER = "dm scope shared is for the owner: others have one conversation per direct chat"
+    NOT_LINKED = "dm scope per-person, but this account is not linked: one conversation per direct chat"
     SENDER = "no chat id: the sender identifies the conversation"
     EVERYBODY = "neither chat id nor sender: one conversation for the whole platform"
     GROUP = "group scope shared: everybody in the chat shares it"
@@ -131,6 +133,11 @@ class Sharing(Enum):
     UNNAMED = "no user id: the chat alone identifies the conversation"
 
 
+_DIRECT = {
+    DmScope.PER_CHAT: Sharing.DIRECT,
+    DmScope.PER_PERSON: Sharing.NOT_LINKED,
+    DmScope.SHARED: Sharing.NOT_OWNER,
+}
 _PER_USER = frozenset({Sharing.SENDER, Sharing.MEMBER, Sharing.THREAD_MEMBER})
 
 
@@ -155,7 +162,7 @@ def _direct_sharing(source: Source, scope: DmScope, speaker: Speaker) -> Sharing
     if scope is DmScope.PER_PERSON and speaker.person:
         return Sharing.PERSON
     if source.chat_id:
-        return Sharing.DIRECT
+        return _DIRECT[scope]
     return Sharing.SENDER if source.participant else Sharing.EVERYBODY
 
 

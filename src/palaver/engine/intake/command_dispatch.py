@@ -154,7 +154,7 @@ class CommandDispatcher:
             await self.refuse(lost)
         except ANSWERED_ERRORS as error:
             refused = commands.mention(received, mentioned, commands.answer_only(texts.refusal(error)))
-            await self._commit(received, refused, urgent=urgent, failed="it could not be done")
+            await self._commit(received, refused, urgent=urgent, failed=_failure(error))
         except Exception as error:  # noqa: BLE001 - the conversation continues after any error of a command
             log_error(log, "a command failed", error, {"action": "command.error", "inbox": received.number})
             sorry = commands.mention(received, mentioned, commands.answer_only(texts.SORRY))
@@ -275,6 +275,19 @@ class CommandDispatcher:
 @transaction
 def _role_in_session(session: str, principal: Principal, configured: Sequence[Grant]) -> Statements[AccessRole]:
     return (yield from role_in_session(session, principal, configured)).role
+
+
+def _failure(error: Exception) -> str:
+    """Return why a command was refused, without what was said."""
+    match error:
+        case NotAllowed():
+            return f"it needs the {error.needs} role"
+        case InvalidInput():
+            return "it was not written as the command needs it"
+        case NotFound():
+            return "what it names was not found"
+        case _:
+            return "it could not be done"
 
 
 # Events

@@ -7,10 +7,7 @@ from palaver.model.access import (
     GRANTEE_FORMS,
     AccessRole,
     ChatKind,
-    Effect,
-    Grant,
-    describe_grant_place,
-    describe_grantee,
+    describe_grant,
 )
 from palaver.model.session import Principal
 from palaver.model.text import one_line
@@ -36,8 +33,8 @@ async def show(request: WebRequest) -> Response:
         return people, strangers, table, (yield from store.grants.list_changes(_CHANGES))
 
     people, strangers, table, changes = await request.read(read)
-    stored = [(number, _describe(grant)) for number, grant in table.grants.items()]
-    configured = [(0, _describe(grant)) for grant in request.services.engine.options.grants]
+    stored = [(number, describe_grant(grant)) for number, grant in table.grants.items()]
+    configured = [(0, describe_grant(grant)) for grant in request.services.engine.options.grants]
     return show_page(
         request,
         "people.html",
@@ -75,13 +72,13 @@ async def grant(request: WebRequest) -> Response:
     blocks = bool(form.get("block"))
     kind = ChatKind.parse(form["kind"]) if form.get("kind") else None
     number, added = await add_grant(request, form.get("who", ""), _role(form), blocks=blocks, kind=kind, **place)
-    return _answer(request, f"Added grant {number}: {_describe(added)}.")
+    return _answer(request, f"Added grant {number}: {describe_grant(added)}.")
 
 
 @action("/people/grants/{number:int}/remove", owner_only=True)
 async def remove(request: WebRequest) -> Response:
     number, removed = await revoke_grant(request)
-    return _answer(request, f"Revoked grant {number}: {_describe(removed)}.")
+    return _answer(request, f"Revoked grant {number}: {describe_grant(removed)}.")
 
 
 async def _form(request: WebRequest) -> dict[str, str]:
@@ -94,11 +91,6 @@ def _answer(request: WebRequest, notice: str) -> Response:
 
 def _role(form: dict[str, str]) -> AccessRole:
     return AccessRole.parse(form.get("role") or AccessRole.MEMBER.text)
-
-
-def _describe(grant: Grant) -> str:
-    role = f", as {grant.role.text}" if grant.effect is Effect.ALLOW else ""
-    return f"{describe_grantee(grant)}, {describe_grant_place(grant)}{role}"
 
 
 ROUTES = (show, approve, deny, grant, remove)
