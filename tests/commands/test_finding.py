@@ -63,6 +63,22 @@ async def test_a_list_that_goes_on_says_so(store_url: str) -> None:
         assert (len(titled), titled[-1]) == (12, "There are more. Send /sessions 2 to list them.")
 
 
+async def test_the_pages_of_a_list_are_one_list_and_an_older_list_does_not_count(store_url: str) -> None:
+    async with talking(store_url) as alice:
+        for number in range(1, 14):
+            await alice.ask(f"/new Number {number}")
+        await alice.ask("/sessions")
+        assert "12. Number 2" in await alice.ask("/sessions 2")
+        await alice.ask("/new Number 14")
+        assert "3. Number 12" in await alice.ask("/resume")
+        assert "Resumed “Number 3”" in await alice.ask("/resume 12"), "not that of the older list"
+        await alice.ask("/sessions")
+        third = (await alice.ask("/sessions")).splitlines()[2].removeprefix("3. ").split(" (")[0]
+        await alice.ask("/sessions 2")
+        await alice.ask("/new Number 15")
+        assert f"Resumed “{third}”" in await alice.ask("/resume 3"), "it was on the first page"
+
+
 async def test_a_number_means_the_list_that_was_last_shown_here(store_url: str) -> None:
     async with talking(store_url) as alice:
         for title in ("First", "Second", "Third"):

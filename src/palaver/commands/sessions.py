@@ -164,7 +164,7 @@ def _find_session(store: Store, context: CommandContext, which: str, recent: Seq
     position = int(which) if len(which) <= _MAX_POSITION_DIGITS and which.isdecimal() else 0
     if not position:
         return which
-    shown = yield from store.inbox.find_listed(context.received, position)
+    shown = yield from store.inbox.find_listed(context.received, position, _PAGE_SIZE)
     return shown or (recent[position - 1].session.id if position <= len(recent) else which)
 
 

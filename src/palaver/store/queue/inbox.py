@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from palaver.db.transaction import INBOX, Lock, Notify, Row, Statements, Value, key_topic, transaction
@@ -417,17 +419,31 @@ _SAME_CHAT = " AND ".join(f"{column} = ?" for column in MessageAddress._fields[1
 _RECENT_MESSAGES = 1000
 
 
+_RECENTLY_LISTED = 200
+
+
 @transaction
-def find_listed(command: Received, position: int) -> Statements[str | None]:
-    """Return the id of the session that this sender was last shown under this number in this chat."""
+def find_listed(command: Received, position: int, page_size: int) -> Statements[str | None]:
+    """Return the id of the session under this number in the list that this sender was last shown in this chat.
+
+    Its pages are one list: those after the first begin one after a multiple of `page_size`.
+    """
     source = command.inbound.source
-    rows = yield (
-        "SELECT s.id FROM mentions m JOIN sessions s ON s.no = m.session_no WHERE m.position = ? AND m.inbox_no IN"
+    rows: list[Row] = yield (
+        "SELECT m.inbox_no, m.position, s.id FROM mentions m JOIN sessions s ON s.no = m.session_no"
+        " WHERE m.position IS NOT NULL AND m.inbox_no IN"
         f" (SELECT no FROM inbox WHERE identity = ? AND {_SAME_CHAT} ORDER BY no DESC LIMIT {_RECENT_MESSAGES})"
-        " ORDER BY m.inbox_no DESC LIMIT 1",
-        (position, identity_of(source), *message_address(source)[1:]),
+        f" ORDER BY m.inbox_no DESC, m.position LIMIT {_RECENTLY_LISTED}",
+        (identity_of(source), *message_address(source)[1:]),
     )
-    return rows[0][0] if rows else None
+    for _, page in groupby(rows, key=itemgetter(0)):
+        listed = {row[1]: row[2] for row in page}
+        if position in listed:
+            return listed[position]
+        first = min(listed)
+        if first == 1 or first % page_size != 1:
+            return None
+    return None
 
 
 _RECENT = (
