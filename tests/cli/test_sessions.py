@@ -236,7 +236,7 @@ _IN_UTC = ("--zone", "UTC")
 
 def test_usage_errors_are_plain(capsys: pytest.CaptureFixture[str]) -> None:
     example = "example palaver sessions list --platform telegram --since 7d\n"
-    assert refusal(capsys, "list", "--since").endswith(f"--since needs a value. For {example}")
+    assert refusal(capsys, "list", "--since").endswith(f"--since needs a value, for {example}")
     said = refusal(capsys, "list", "extra")
     assert "This command does not take extra. Use --platform, " in said
     assert said.endswith(f", for {example}")
@@ -249,6 +249,8 @@ def test_show_for_machines(filled: Palaver) -> None:
     assert found[0]["sender"] == {"id": "7", "name": "Ann"}
     assert found[5]["calls"] == [{"id": "c1", "name": "trains", "arguments": '{"to":"Binz"}'}]
     assert "blob" not in found[0]
+    assert (found[1]["tokens"], found[1]["cost_micros"]) == (19, None)  # a price that nobody knows is not zero
+    assert "cost_micros" not in found[0]
 
 
 @pytest.mark.parametrize(
@@ -632,7 +634,7 @@ def test_a_session_in_use_is_not_deleted(home: Path, capsys: pytest.CaptureFixtu
         (["prune", "--keep", "-1"], "--keep cannot be '-1'", "a whole number from 0 to 1000", "palaver sessions prune"),
         (["prune", "--keep", "9" * 30], "--keep cannot be", "a whole number from 0 to 1000", "palaver sessions prune"),
         (["show", HOLIDAY, "--after", "-1"], "--after cannot be '-1'", "a whole number from 0 on,", "sessions show"),
-        (["list", "--limit"], "--limit", "--help", "palaver sessions list"),
+        (["list", "--limit"], "--limit", "needs a value", "palaver sessions list"),
         (["shwo"], "shwo", "list", "palaver sessions --help"),
         ([], "Missing command", "list", "palaver sessions --help"),
         (["show", "01km"], "'01km'", "longer prefix", HOLIDAY),

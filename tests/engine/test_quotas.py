@@ -41,7 +41,8 @@ async def test_over_the_cap_of_a_day_one_sentence_and_the_next_day_an_answer(sto
         assert len(agent.requests) == 2
         await his.say(bob, "me too")
         await his.hears("answer to: me too")
-        assert [entry.tokens for entry in await here.entries() if entry.role is Role.ASSISTANT] == [40]
+        answers = [entry for entry in await here.entries() if entry.role is Role.ASSISTANT]
+        assert [(entry.tokens, entry.cost_micros) for entry in answers] == [(40, 500_000)]
         assert await here.rows("SELECT count(*) FROM inbox WHERE state NOT IN ('in-turn', 'done')") == [(0,)]
         assert await here.rows("SELECT error FROM turns WHERE state = 'failed'") == [
             ("over the cap of person_day: 200 of 150 tokens used",)
@@ -160,5 +161,6 @@ async def test_a_money_cap_stops_at_usage_of_unknown_price(store_url: str) -> No
         await chat.hears("60 tokens in, 40 out (50 from the cache), at an unknown cost.")
         assert await here.rows("SELECT max(cached_tokens), max(unpriced_tokens) FROM turns") == [(50, 100)]
         assert await here.rows("SELECT cached_tokens, unpriced_tokens, cost_micros FROM sessions") == [(50, 100, 0)]
+        assert [(entry.tokens, entry.cost_micros) for entry in await here.entries() if entry.tokens] == [(40, None)]
         await here.store.transact(here.store.usage.sum_all_ended_turns())
         assert await here.rows("SELECT cached_tokens, unpriced_tokens FROM usage WHERE model = 'm'") == [(50, 100)]

@@ -75,6 +75,10 @@ async def test_said_answered_and_found_again(owner: httpx.AsyncClient) -> None:
     assert (session["platform"], session["state"], session["entries"]) == ("api", "open", 5)
     entries = (await owner.get(f"/sessions/{told['session']}/entries", params={"after": 1, "limit": 2})).json()
     assert [entry["text"] for entry in entries["entries"]] == ["hello", "You said: hello"]
+    hello, answer = [(entry["tokens"], entry["cost_micros"]) for entry in entries["entries"]]
+    assert hello == (0, None)
+    assert answer[0] > 0
+    assert answer[1] == 0  # the echo agent is free
     later = (await owner.get(f"/messages/{told['id']}")).json()
     assert later == told
     hits = (await owner.get("/search", params={"q": "elsewhere", "role": "user"})).json()["hits"]

@@ -172,7 +172,8 @@ def _sentence(error: typer.TyperException, args: Sequence[str]) -> str:
     for theirs, ours in _PLAIN.items():
         problem = theirs.sub(ours, problem)
     context: typer.Context | None = getattr(error, "ctx", None)
-    return f"{problem}. {f'Use {_allowed(context)}, for' if context else 'For'} example {_example(args)}"
+    allowed = f". Use {_allowed(context)}" if context else ""
+    return f"{problem}{allowed}, for example {_example(args)}"
 
 
 _PLAIN = {

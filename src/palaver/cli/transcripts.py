@@ -56,7 +56,9 @@ def entry_fields(entry: Entry) -> dict[str, object]:
         "blob": base64.b64encode(entry.blob).decode(),
         **pick(entry, "turn message_id answers reasoning tokens observed covers hidden_by"),
     }
-    return pick(entry, "seq role at text") | {name: value for name, value in rare.items() if value}
+    # An unknown cost is null, never zero.
+    cost = {"cost_micros": entry.cost_micros} if entry.tokens or entry.cost_micros is not None else {}
+    return pick(entry, "seq role at text") | {name: value for name, value in rare.items() if value} | cost
 
 
 def hit_fields(hit: Hit) -> dict[str, object]:

@@ -72,6 +72,8 @@ class Entry(NamedTuple):
     """Files that came with the message or went out with the answer."""
     quote: Quote | None = None
     """The message that it replies to."""
+    cost_micros: int | None = None
+    """What the model's answer cost with its prompt, in millionths of the price table's currency; None if unknown."""
     hidden_by: str | None = None
     """The operation that removed it from the view."""
 

@@ -244,8 +244,8 @@ class AgentRun:
     """The agent called a tool since the turn started, so earlier approvals are for other calls."""
     _open_calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
     _form: AnswerForm = ANY_FORM
-    _assigned_tokens: int = 0
-    """Output tokens that are already recorded with an entry."""
+    _assigned: Usage = field(default_factory=Usage)
+    """The usage that is already recorded with an entry."""
 
     async def ask(self, request: Request) -> Outcome:
         """Run the agent until it is done, fails, or is silent for too long."""
@@ -261,11 +261,13 @@ class AgentRun:
             log_error(log, "the agent failed", error, {"action": "agent.error", "turn": request.turn})
             return Failure(kind=FailureKind.FATAL, detail=f"the agent broke: {type(error).__name__}")
 
-    def take_tokens(self) -> int:
-        """Return the output tokens reported since the last entry."""
-        tokens = self.usage.output_tokens - self._assigned_tokens
-        self._assigned_tokens += tokens
-        return tokens
+    def take_usage(self) -> tuple[int, int | None]:
+        """Return the output tokens reported since the last entry, and the cost with the prompt; None if unknown."""
+        before, self._assigned = self._assigned, self.usage
+        tokens = self.usage.output_tokens - before.output_tokens
+        reported = tokens + self.usage.input_tokens - before.input_tokens
+        is_known = reported and self.usage.unpriced_tokens == before.unpriced_tokens
+        return tokens, self.usage.cost_micros - before.cost_micros if is_known else None
 
     async def _run(self, request: Request) -> Outcome:
         stream = aiter(self.agent.answer(request))
@@ -318,6 +320,7 @@ class AgentRun:
                 self.said.append(event.text)
                 self.has_called = True
                 self._open_calls = {call.id: call for call in event.calls}
+                tokens, cost = self.take_usage()
                 await self.write(
                     Entry(
                         seq=0,
@@ -327,7 +330,8 @@ class AgentRun:
                         calls=event.calls,
                         reasoning=event.reasoning,
                         blob=event.blob,
-                        tokens=self.take_tokens(),
+                        tokens=tokens,
+                        cost_micros=cost,
                     )
                 )
             case ToolReturned():

@@ -43,6 +43,7 @@ class TurnCompletion:
         match outcome:
             case Final():
                 files = await Attachments(self.ctx).store_all(outcome.files) if outcome.files else ()
+                tokens, cost = running.agent_run.take_usage() if running.agent_run else (0, None)
                 entry = Entry(
                     seq=0,
                     role=Role.ASSISTANT,
@@ -50,7 +51,8 @@ class TurnCompletion:
                     text=outcome.text,
                     reasoning=outcome.reasoning,
                     blob=outcome.blob,
-                    tokens=running.agent_run.take_tokens() if running.agent_run else 0,
+                    tokens=tokens,
+                    cost_micros=cost,
                     files=files,
                 )
                 whole = await self._store_long_answer(running.source, outcome.text)

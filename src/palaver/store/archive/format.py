@@ -153,6 +153,7 @@ class _ArchivedEntry(_Line):
     covers: tuple[_Seq, _Seq] | None = None
     files: tuple[_ArchivedFile, ...] = ()
     quote: _ArchivedQuote | None = None
+    cost_micros: Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)] | None = None
     hidden_by: _Ordinal | None = None
 
 

@@ -74,6 +74,10 @@ class EntrySchema(Schema, frozen=True, kw_only=True):
     answers: str | None
     """The call whose result this is."""
     files: list[FileSchema]
+    tokens: int
+    """Output tokens of the model's answer."""
+    cost_micros: int | None
+    """What the model's answer cost with its prompt, in millionths of the currency; null if unknown."""
     observed: bool
     hidden: bool
 
