@@ -22,11 +22,11 @@ WAIT = ScopedSetting(default=QuestionMode.WAIT)
 
 
 async def ask_first(here: Bench, chat: Chat, person: Person, *texts: str) -> None:
-    """The agent asks, and nobody answers; what is said then waits."""
+    """The agent asks, and nobody answers; what is queued then waits."""
     await chat.say(person, "!approve it")
     await chat.hears("May I")
     for text in texts:
-        await chat.say(person, text)
+        await chat.say(person, f"/queue {text}")
     await until(lambda: not here.world.unacknowledged())
 
 
@@ -86,7 +86,7 @@ async def test_whoever_spoke_from_another_place_is_told_there(store_url: str) ->
         await two.ask(chat, alice, "/new Plans")
         await two.ask(second, alice, "/attach Plans")
         await ask_first(two.here, chat, alice)
-        await second.say(alice, "from here")
+        await second.say(alice, "/queue from here")
         await until(lambda: not two.fake.unacknowledged())
         await chat.say(alice, "/new")
         await chat.hears(unanswered(1))
