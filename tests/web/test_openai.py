@@ -3,7 +3,8 @@
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +18,7 @@ from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
 from palaver.config.quotas import CapsConfig
 from palaver.engine import reply_waiter
+from palaver.engine.reply_waiter import PendingReply, ReplyWaiter
 from palaver.model.access import Effect, Grant
 from palaver.model.session import Principal, Session
 from palaver.model.turn import QuestionMode
@@ -283,7 +285,7 @@ async def test_calls_that_are_left_alone_keep_nobody_waiting(window: Opened, ai:
     answer, session = await ask(ai, other)
     assert answer == "You said: never mind"
     assert (await said(window, session))[0] == "!use weather {}"
-    with pytest.raises(openai.BadRequestError, match="Nothing waits"):
+    with pytest.raises(openai.BadRequestError, match="Nothing is waiting"):
         await ask(ai, [*messages, assistant(""), {"role": "tool", "tool_call_id": "forged", "content": "x"}])
 
 
@@ -306,6 +308,33 @@ async def test_who_goes_away_finds_the_answer_later(window: Opened) -> None:
         answer, session = await ask(ai, [user("!slow 1 hello")], extra_headers={"Idempotency-Key": "k"})
         assert answer == "You said: hello"
         assert len(await said(window, session)) == 2
+
+
+async def test_nobody_streams_to_who_has_gone(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first word, and in the middle."""
+    settled: list[bool] = []
+    waiting = ReplyWaiter.waiting
+
+    @contextmanager
+    def watched(waiter: ReplyWaiter, number: int) -> Generator[PendingReply]:
+        with waiting(waiter, number) as pending:
+            try:
+                yield pending
+            finally:
+                settled.append(pending.is_settled)
+
+    monkeypatch.setattr(ReplyWaiter, "waiting", watched)
+    async with opened(config) as window, await client(window, timeout=0.5, max_retries=0) as hasty:
+        with pytest.raises(openai.APITimeoutError):
+            await hasty.chat.completions.create(model="palaver", messages=[user("!slow 2 hello")], stream=True)
+        await until(lambda: settled == [False])
+    slowly = EchoAgentConfig(streams=True, delay=timedelta(milliseconds=200))
+    async with opened(config.model_copy(update={"agent": slowly})) as window, await client(window) as ai:
+        words = "a b c d e f g h i j k l m n o p"
+        stream = await ai.chat.completions.create(model="palaver", messages=[user(words)], stream=True)
+        await anext(aiter(stream))
+        await stream.close()
+        await until(lambda: settled == [False, False])
 
 
 async def test_a_message_that_is_refused_late_is_told_at_once(window: Opened, monkeypatch: pytest.MonkeyPatch) -> None:

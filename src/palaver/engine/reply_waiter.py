@@ -35,7 +35,7 @@ class PendingReply:
 
     async def until_settled(self, seconds: float, receive: Receive | None = None) -> bool:
         """Wait until the message is settled. Return False if it takes longer or the client disconnects."""
-        disconnected = asyncio.ensure_future(_disconnect(receive))
+        disconnected = asyncio.ensure_future(disconnect(receive))
         disconnected.add_done_callback(lambda _: self.changed.set())
         try:
             async with asyncio.timeout(seconds):
@@ -49,7 +49,7 @@ class PendingReply:
         return self.is_settled
 
 
-async def _disconnect(receive: Receive | None) -> None:
+async def disconnect(receive: Receive | None) -> None:
     """Return once the client has disconnected."""
     if receive is None:
         await asyncio.Event().wait()

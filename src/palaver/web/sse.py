@@ -1,11 +1,12 @@
 """Server-sent events: the event hub over one request that stays open."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from palaver.model.errors import StoreUnavailable
 from palaver.web.caller import Caller
@@ -16,11 +17,22 @@ STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 _COMMENT = b":\n\n"
 
 
+class ClosedStream(StreamingResponse):
+    """A stream whose generator ends with the request, even if the client disconnects."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            if isinstance(self.body_iterator, AsyncGenerator):
+                await self.body_iterator.aclose()
+
+
 def event_stream(http: Request, caller: Caller, hub: Hub, auth: Authenticator) -> StreamingResponse:
     """Stream events after the last one the client knows, else after its page was rendered."""
     position = http.headers.get("last-event-id") or http.query_params.get("after")
     chunks = _chunks(caller, hub, auth, position)
-    return StreamingResponse(chunks, media_type="text/event-stream", headers=STREAM_HEADERS)
+    return ClosedStream(chunks, media_type="text/event-stream", headers=STREAM_HEADERS)
 
 
 async def _chunks(caller: Caller, hub: Hub, auth: Authenticator, position: str | None) -> AsyncIterator[bytes]:

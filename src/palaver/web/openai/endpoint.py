@@ -1,17 +1,17 @@
 """The OpenAI-compatible endpoint: /v1/chat/completions, /v1/responses and /v1/models."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, Protocol
 
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive
 
 from palaver.db.transaction import Statements, transaction
-from palaver.engine.reply_waiter import PendingReply
+from palaver.engine.reply_waiter import PendingReply, disconnect
 from palaver.model.errors import BadArgument, PalaverError
 from palaver.model.session import Principal
 from palaver.model.turn import Received
@@ -30,7 +30,7 @@ from palaver.web.openai.responses import ResponseWriter
 from palaver.web.openai.schema import MODEL, CompletionRequest, parse_request, read_chat
 from palaver.web.routes import WebRequest, action, page
 from palaver.web.services import Services
-from palaver.web.sse import STREAM_HEADERS
+from palaver.web.sse import STREAM_HEADERS, ClosedStream
 
 SESSION_HEADER = "X-Palaver-Session"
 _MAX_WAIT_SECONDS = 3600.0
@@ -175,33 +175,35 @@ class _Answer:
 
     async def give(self, receive: Receive) -> Response:
         if self.streams:
-            return await self._stream()
+            return await self._stream(receive)
         reply = await self.service.reply(self.received.number, _MAX_WAIT_SECONDS, receive)
         return JSONResponse(self.writer.whole(outcome_of(reply, self.services), reply), headers=_headers(reply))
 
-    async def _stream(self) -> Response:
+    async def _stream(self, receive: Receive) -> Response:
         """Start the response with the first chunk, so that an earlier error gets its own status."""
         chunks = self._chunks()
-        first = await anext(chunks)
+        first = await _next_unless_disconnected(chunks, receive)
+        if first is None:
+            return Response()
         reply = await self.service.reply(self.received.number)
 
-        async def all_chunks() -> AsyncIterator[bytes]:
-            yield first
-            async for chunk in chunks:
-                yield chunk
+        async def all_chunks() -> AsyncGenerator[bytes]:
+            async with aclosing(chunks):
+                yield first
+                async for chunk in chunks:
+                    yield chunk
 
-        return StreamingResponse(
-            all_chunks(), media_type="text/event-stream", headers={**STREAM_HEADERS, **_headers(reply)}
-        )
+        return ClosedStream(all_chunks(), media_type="text/event-stream", headers={**STREAM_HEADERS, **_headers(reply)})
 
-    async def _chunks(self) -> AsyncIterator[bytes]:
+    async def _chunks(self) -> AsyncGenerator[bytes]:
         text = StreamedText(is_json=self.received.inbound.form.schema is not None)
         writer, has_started = self.writer, False
         try:
             with self.services.waiting.waiting(self.received.number) as waiter:
-                async for more in self._growth(waiter, text):
-                    yield writer.text(more, is_first=not has_started)
-                    has_started = True
+                async with aclosing(self._growth(waiter, text)) as growth:
+                    async for more in growth:
+                        yield writer.text(more, is_first=not has_started)
+                        has_started = True
             await self.service.check_revoked()
             reply = await self.service.reply(self.received.number)
             outcome = outcome_of(reply, self.services)
@@ -216,7 +218,7 @@ class _Answer:
         for chunk in writer.ending(outcome, reply):
             yield chunk
 
-    async def _growth(self, waiter: PendingReply, text: StreamedText) -> AsyncIterator[str]:
+    async def _growth(self, waiter: PendingReply, text: StreamedText) -> AsyncGenerator[str]:
         now = asyncio.get_running_loop().time
         checked = now()
         while not waiter.is_settled:
@@ -229,6 +231,21 @@ class _Answer:
                 checked = now()
             if more := text.more(self.services.waiting.partial_texts(waiter)):
                 yield more
+
+
+async def _next_unless_disconnected(chunks: AsyncGenerator[bytes], receive: Receive) -> bytes | None:
+    """Return the next chunk; close the stream and return None if the client disconnects first."""
+    chunk, leaving = asyncio.ensure_future(anext(chunks)), asyncio.ensure_future(disconnect(receive))
+    try:
+        await asyncio.wait({chunk, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        is_done = chunk.done()
+        chunk.cancel()
+        leaving.cancel()
+        await asyncio.wait({chunk, leaving})
+    if is_done:
+        return chunk.result()
+    return None
 
 
 def _headers(reply: Reply) -> dict[str, str]:
