@@ -167,7 +167,7 @@ async def test_a_strange_account_cannot_be_unlinked(store_url: str) -> None:
 
 
 async def test_the_owner_has_one_conversation_and_strangers_do_not_get_in(store_url: str) -> None:
-    owner = Grant(platform="fake", user_id="p1", role=AccessRole.OWNER)
+    owner = Grant(platform="fake", account=BOT, user_id="p1", role=AccessRole.OWNER)
     async with between(store_url, scopes=FOR_THE_OWNER, grants=(owner, Grant())) as two:
         one, alice, other, bob = people(two)
         second = two.fake.dm(alice)

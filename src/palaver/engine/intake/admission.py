@@ -125,9 +125,15 @@ class Rules:
         return Speaker(person=person, is_owner=is_owner)
 
     def _is_owner(self, person: str | None) -> bool:
-        """Tell whether any identity of a linked person is the owner's."""
+        """Tell whether any identity of a linked person is the owner's, at any of our accounts."""
         identities = self.directory.identities.get(person or "", ())
-        return any(self.role_of(source_of_identity(identity)) is AccessRole.OWNER for identity in identities)
+        grants = (*self.options.grants, *self.table.grants.values()) if identities else ()
+        places = {(grant.account, grant.scope_id) for grant in grants if grant.role is AccessRole.OWNER}
+        return any(
+            self.role_of(replace(source_of_identity(identity), account=account, scope_id=server)) is AccessRole.OWNER
+            for identity in identities
+            for account, server in places
+        )
 
     def key(self, source: Source, speaker: Speaker) -> SessionKey:
         return derive_key(source, self.options.scopes.find(source), speaker)
