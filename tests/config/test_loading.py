@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from textwrap import indent
@@ -17,10 +18,11 @@ from palaver.config.loader import load
 from palaver.config.model import Config
 from palaver.config.quotas import API_OWNER, TERMINAL_OWNER, WEB_OWNER
 from palaver.config.reader import parse
-from palaver.engine.options import Options
+from palaver.engine.options import Options, follow_moves
 from palaver.model.access import AccessRole, Effect, Grant
-from palaver.model.key import ChatSelector, GroupScope, ProfileRule, Scope
+from palaver.model.key import ChatSelector, DmScope, GroupScope, ProfileRule, Scope
 from palaver.model.reset import ResetMode, ResetPolicy
+from palaver.model.source import Source
 from palaver.model.tools import ApprovalMode
 from palaver.model.turn import BusyMode
 from palaver.platforms.catalog import PLATFORMS
@@ -134,6 +136,25 @@ def test_a_project_reroutes_weakens_and_spends_nothing(text: str, field: str, pl
     assert field in [mistake.field for mistake in mistakes]
     assert all("cannot be set in a project's file" in str(mistake) for mistake in mistakes)
     assert {str(mistake.position) for mistake in mistakes} == {f"{place.project}:2"}
+
+
+def test_each_part_of_a_section_comes_from_the_narrowest_place_that_sets_it(place: Place) -> None:
+    text = """
+scope: {dm: per-person, group: per-user}
+kinds: {group: {scope: {thread: per-user}}}
+platforms: {telegram: {scope: {group: shared}, chats: {"7": {scope: {dm: per-chat}}}}}
+"""
+    options = place.load(user=text).options()
+    source = Source(platform="telegram", chat_kind="group", chat_id="7")
+    assert options.scopes.find(source) == Scope(
+        dm=DmScope.PER_CHAT, group=GroupScope.SHARED, thread=GroupScope.PER_USER
+    )
+    section = ("platforms", "telegram", "chats", "7")
+    assert options.scopes.locate(source, "dm")[0] == section
+    assert options.scopes.locate(source, "group")[0] == ("platforms", "telegram")
+    assert options.scopes.locate(source, "thread")[0] == ("kinds", "group")
+    moved = follow_moves(options, {"telegram:": {"7": "8"}})
+    assert moved.scopes.find(replace(source, chat_id="8")) == options.scopes.find(source)
 
 
 def test_a_list_is_one_value(place: Place) -> None:

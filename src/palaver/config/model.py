@@ -31,6 +31,7 @@ from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.revision import RevisionPolicy
 from palaver.model.tools import ALL_TOOLS
 from palaver.model.turn import BusyMode, QuestionMode
+from palaver.model.value import FieldPath
 
 T = TypeVar("T")
 _RESET = ResetPolicy()
@@ -210,12 +211,24 @@ class Config(ChatConfig):
             return {key: value(place) for key, place in places.items() if name in place.model_fields_set}
 
         return ScopedSetting(
+            given={
+                section: frozenset(part.model_fields_set)
+                for section, place in self._places()
+                if name in place.model_fields_set and isinstance(part := getattr(place, name), Section)
+            },
             default=value(self),
             chats={chat: value(place) for chat, place in self._chats() if name in place.model_fields_set},
             platforms=those(self.platforms),
             kinds=those(self.kinds),
             profiles=those(self.profiles),
         )
+
+    def _places(self) -> Iterator[tuple[FieldPath, ChatConfig]]:
+        """Yield every section below the top level."""
+        yield from ((chat.section, place) for chat, place in self._chats())
+        layers = {"platforms": self.platforms, "kinds": self.kinds, "profiles": self.profiles}
+        for layer, places in layers.items():
+            yield from (((layer, name), place) for name, place in places.items())
 
     def _chats(self) -> Iterator[tuple[ChatSelector, ChatConfig]]:
         for name, platform in self.platforms.items():

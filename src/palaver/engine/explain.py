@@ -130,7 +130,7 @@ class _NamedRules:
     def key(self) -> Iterator[AppliedRule]:
         kind = self.source.chat_kind
         name = "dm" if kind == DM else "thread" if self.source.thread_id or kind == THREAD else "group"
-        yield self._setting("scope", self.rules.options.scopes.locate(self.source), name)
+        yield self._setting("scope", self.rules.options.scopes.locate(self.source, name), name)
 
     def access(self, admission: AdmissionDecision) -> Iterator[AppliedRule]:
         options, grant = self.rules.options, admission.access.grant
@@ -140,26 +140,25 @@ class _NamedRules:
             yield self._setting("pairing", options.pairing.locate(self.source))
         if self.source.chat_kind != DM:
             for name in ("answers", "wake_words", "observes"):
-                yield self._setting("attention", options.attention.locate(self.source), name)
+                yield self._setting("attention", options.attention.locate(self.source, name), name)
 
     def reset(self) -> Iterator[AppliedRule]:
         options = self.rules.options
         mode = options.resets.find(self.source).mode
-        yield self._setting("reset", options.resets.locate(self.source), "mode")
+        yield self._setting("reset", options.resets.locate(self.source, "mode"), "mode")
         if mode in {ResetMode.IDLE, ResetMode.BOTH}:
-            yield self._setting("reset", options.resets.locate(self.source), "idle_minutes")
+            yield self._setting("reset", options.resets.locate(self.source, "idle_minutes"), "idle_minutes")
         if mode in {ResetMode.DAILY, ResetMode.BOTH}:
-            yield self._setting("reset", options.resets.locate(self.source), "at_hour")
+            yield self._setting("reset", options.resets.locate(self.source, "at_hour"), "at_hour")
             yield self._setting("timezone", options.zones.locate(self.source))
 
     def _setting(self, name: str, located: tuple[FieldPath, object], part: str = "") -> AppliedRule:
-        """Name a setting. A part that a narrower section leaves out is the one of the whole configuration."""
+        """Name a setting, or a part of one, with the section that has it."""
         section, found = located
         path: FieldPath = (name, part) if part else (name,)
         text = getattr(found, part) if part else found
         named = ".".join(map(str, path))
-        sections = [*self._sections(section), ()] if part else self._sections(section)
-        for outer in sections:
+        for outer in self._sections(section):
             if self.rules.options.written_at((*outer, *path)):
                 return self._at(named, _text(text), (*outer, *path))
         return AppliedRule(name=named, value=_text(text))

@@ -131,12 +131,14 @@ def follow_move(source: Source, moves: ChatMoves) -> Source:
 
 def _moved_settings(layers: ScopedSetting[T], moves: list[_Move]) -> ScopedSetting[T]:
     moved = {
-        ChatSelector(chat.platform, move.new, chat.scope_id): value
-        for chat, value in layers.chats.items()
+        ChatSelector(chat.platform, move.new, chat.scope_id): chat
+        for chat in layers.chats
         for move in moves
         if (chat.platform, chat.chat_id) == (move.platform, move.old)
     }
-    return replace(layers, chats={**moved, **layers.chats})
+    chats = {new: layers.chats[old] for new, old in moved.items()}
+    given = {new.section: layers.given[old.section] for new, old in moved.items() if old.section in layers.given}
+    return replace(layers, chats={**chats, **layers.chats}, given={**given, **layers.given})
 
 
 def _moved_rules(rules: tuple[Rule, ...], moves: list[_Move]) -> tuple[Rule, ...]:

@@ -13,10 +13,10 @@ followed by named parts, each id percent-encoded:
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from enum import Enum, StrEnum
 from functools import lru_cache
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from palaver.model.errors import BadArgument
 from palaver.model.source import DM, MAIN, THREAD, Source, decode_id, encode_id
@@ -285,6 +285,9 @@ class ScopedSetting(Generic[T]):
     kinds: Mapping[str, T] = field(default_factory=dict[str, T])
     profiles: Mapping[str, T] = field(default_factory=dict[str, T])
 
+    given: Mapping[FieldPath, frozenset[str]] = field(default_factory=dict[FieldPath, frozenset[str]])
+    """For a setting with parts: which of them each section sets. The others are those of the next wider section."""
+
     def values(self) -> Iterator[T]:
         """Yield every value set in any scope."""
         yield self.default
@@ -299,24 +302,39 @@ class ScopedSetting(Generic[T]):
             platforms={name: change(value) for name, value in self.platforms.items()},
             kinds={name: change(value) for name, value in self.kinds.items()},
             profiles={name: change(value) for name, value in self.profiles.items()},
+            given=self.given,
         )
 
     def find(self, source: Source) -> T:
-        """Return the narrowest value for a source. A chat's value also holds in its threads without their own."""
-        return self.locate(source)[1]
+        """Return the narrowest value for a source, each part of it the narrowest that is given."""
+        if not self.given:
+            return next(self._levels(source))[1]
+        found: Any = self.default
+        for section, layer in reversed([*self._levels(source)]):
+            parts = self.given.get(section)
+            found = layer if parts is None else replace(found, **{part: getattr(layer, part) for part in parts})
+        return found
 
-    def locate(self, source: Source) -> tuple[FieldPath, T]:
-        """Return that value after the section of the configuration that has it, which is empty for the default."""
+    def locate(self, source: Source, part: str = "") -> tuple[FieldPath, T]:
+        """Return the section of the configuration that has the value, or that part of it, and its value.
+
+        The section is empty for the default.
+        """
+        levels = self._levels(source)
+        return next((section, value) for section, value in levels if part in self.given.get(section, {part}))
+
+    def _levels(self, source: Source) -> Iterator[tuple[FieldPath, T]]:
+        """Yield the sections that match a source, narrowest first. A chat's also holds in its threads."""
         for chat in _selectors(source) if self.chats else ():
             if chat in self.chats:
-                return chat.section, self.chats[chat]
+                yield chat.section, self.chats[chat]
         if source.platform in self.platforms:
-            return ("platforms", source.platform), self.platforms[source.platform]
+            yield ("platforms", source.platform), self.platforms[source.platform]
         if source.chat_kind in self.kinds:
-            return ("kinds", source.chat_kind), self.kinds[source.chat_kind]
+            yield ("kinds", source.chat_kind), self.kinds[source.chat_kind]
         if source.profile in self.profiles:
-            return ("profiles", source.profile), self.profiles[source.profile]
-        return (), self.default
+            yield ("profiles", source.profile), self.profiles[source.profile]
+        yield (), self.default
 
 
 def _selectors(source: Source) -> Iterator[ChatSelector]:
