@@ -444,7 +444,7 @@ async def test_a_session_that_has_gone_on_is_not_overwritten(world: World) -> No
     ]
     refused = next(each for each in outcomes if each.outcome is ImportOutcome.REFUSED)
     assert refused.session
-    assert "other content" in refused.notes[0]
+    assert "different content" in refused.notes[0]
     assert refused.session in refused.notes[0]
     assert await export(world.store) == now
 
@@ -551,9 +551,9 @@ WRONG: list[tuple[int, dict[str, object], str]] = [
     (2, {"ended": "2026-03-01T12:00:00Z"}, "without"),
     (2, {"ended": "2026-03-01T12:00:00Z", "end_reason": "bored"}, "bored"),
     (2, {"title": "\u200b"}, "visible"),
-    (2, {"owner": "a\0b"}, "NUL or half a surrogate"),
-    (2, {"owner": "\ud800"}, "NUL or half a surrogate"),
-    (2, {"participants": ["\0"]}, "NUL or half a surrogate"),
+    (2, {"owner": "a\0b"}, "NUL or a lone surrogate"),
+    (2, {"owner": "\ud800"}, "NUL or a lone surrogate"),
+    (2, {"participants": ["\0"]}, "NUL or a lone surrogate"),
     (2, {"origin": {}}, "platform"),
     (2, {"origin": {"platform": "x", "chat_id": 7}}, "origin"),
     (2, {"override": {"model": "m", "base_url": "https://a:b@c/"}}, "credentials"),

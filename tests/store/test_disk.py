@@ -28,7 +28,7 @@ async def test_what_a_full_disk_refuses_may_pass(tmp_path: Path, monkeypatch: py
     file = tmp_path / "palaver.db"
     file.write_bytes(b"no database")
     assert not is_disk_full(file)
-    with pytest.raises(StoreError, match="Use a file of Palaver's") as wrong:
+    with pytest.raises(StoreError, match="Use a Palaver database") as wrong:
         await open_store(str(file))
     assert not isinstance(wrong.value, StoreUnavailable)
     for state in (_full, _without_files):

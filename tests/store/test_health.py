@@ -79,7 +79,7 @@ async def found(store: Store, name: str) -> HealthCheck:
 
 async def test_it_says_who_serves_what_and_what_waits(store: Store) -> None:
     world = await busy_world(store)
-    assert (await found(store, "gateways")).found == "no gateway is running; 1 messages waiting, 3 sends due"
+    assert (await found(store, "gateways")).found == "no gateway is running; messages waiting: 1, sends due: 3"
     await a_gateway_works(world, "helper")
     assert "serving telegram:helper by w2; 1" in (await found(store, "gateways")).found
 

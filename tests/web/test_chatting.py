@@ -15,7 +15,7 @@ from tests.web.conftest import ARGS, CHROMIUM, Opened, opened
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-WAITS = re.compile("is sent when the gateway is back")
+WAITS = re.compile("will be sent when the gateway is back")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -133,4 +133,4 @@ async def test_a_file_that_is_too_large_is_named_until_it_is_taken_out(shared: O
     await files.set_input_files([])
     await expect(told).to_have_text("")
     await files.set_input_files([{"name": f"{number}", "mimeType": "a/b", "buffer": b"0"} for number in range(11)])
-    await expect(told).to_have_text("A message can have 10 files, not 11.")
+    await expect(told).to_have_text("A message can have at most 10 files, not 11.")

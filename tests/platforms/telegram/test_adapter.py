@@ -137,7 +137,7 @@ async def test_whoever_answers_in_its_place_is_no_telegram(body: bytes) -> None:
 )
 async def test_two_readers_are_told_to_be_one(server: Server, words: str) -> None:
     server.world.refuses["getupdates"] = [No(409, f"Conflict: {words}")]
-    with pytest.raises(PlatformDown, match="already reads"):
+    with pytest.raises(PlatformDown, match="already receives"):
         await adapter_of(server).run(Recorder())
 
 
@@ -145,7 +145,7 @@ async def test_whoever_asks_later_takes_over_from_whoever_asked_before(server: S
     first, recorder = asyncio.create_task(adapter_of(server).run(Recorder())), Recorder()
     await until(lambda: bool(server.world.asked("getupdates")))
     async with running(adapter_of(server), recorder):
-        with pytest.raises(PlatformDown, match="already reads"):
+        with pytest.raises(PlatformDown, match="already receives"):
             await first
         await FakeForum(server).say("hi")
         await recorder.has(1)
