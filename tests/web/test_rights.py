@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from palaver.config.model import Config, GrantConfig
+from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Statements, transaction
 from palaver.gateway.terminal import terminal_socket
 from palaver.model.access import AccessRole, Effect, Grant
@@ -14,6 +15,7 @@ from palaver.model.session import Principal
 from palaver.protocols.clock import SystemClock
 from palaver.store.people.api_tokens import Right
 from palaver.web.tokens import issue_token
+from tests.engine.gateway import until
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import Opened
 from tests.web.test_api import program, say, token
@@ -116,6 +118,20 @@ async def test_a_key_that_may_only_talk_traces_what_it_sent(window: Opened) -> N
         assert (await talker.get(f"/messages/{hers['id']}", params={"wait": 1})).status_code == 404
         for path in (f"/messages/{hers['id']}", f"/traces?name={hers['id']}"):
             assert (await manager.get(path)).status_code == 403
+
+
+async def test_many_deletions_clean_up_once(window: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    scrubbed: list[None] = []
+
+    async def scrub(_: object) -> None:
+        scrubbed.append(None)
+
+    monkeypatch.setattr(SqliteDatabase, "scrub", scrub)
+    async with program(window) as owner:
+        sessions = [(await say(owner, "hello"))["session"] for _ in range(3)]
+        for session in sessions:
+            assert (await owner.delete(f"/sessions/{session}")).status_code == 200
+            await until(lambda: len(scrubbed) == 1)
 
 
 async def test_a_session_is_deleted_by_the_owner_or_by_who_was_alone_in_it(window: Opened) -> None:

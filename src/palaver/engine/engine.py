@@ -112,6 +112,7 @@ class Engine:
                     group.create_task(run_forever(self._deliveries.serve), name="deliveries")
                     group.create_task(run_forever(self._maintenance.serve_heartbeat), name="heartbeat")
                     group.create_task(run_forever(self._maintenance.sweep), name="sweeper")
+                    group.create_task(run_forever(self._maintenance.scrub), name="scrubber")
                     group.create_task(run_forever(self._maintenance.confirm_start), name="start check")
                     group.create_task(run_forever(Attachments(self._ctx).serve_clean_up), name="files")
         finally:
@@ -198,6 +199,10 @@ class Engine:
         """Return a message as it is stored: without a command that only sets how it is queued."""
         message, parsed = self._intake.read(inbound)
         return parsed.resolve(message)[0]
+
+    def scrub_soon(self) -> None:
+        """Remove what deleted rows leave in the database: now, or within a minute after the last time."""
+        self._maintenance.has_deleted.set()
 
     async def run_command(self, text: str, session: str, principal: Principal) -> str:
         """Run a command in a session from outside its chat, and return the answer.

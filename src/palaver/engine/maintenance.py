@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -29,6 +29,8 @@ SESSION_PAGE_SIZE = 100
 FULL_SCAN_EVERY = timedelta(hours=1)
 """How often to look at all idle sessions again: one may have been busy, or its rule may have changed."""
 ERASURE_PAUSE_SECONDS = 1.0
+SCRUB_PAUSE_SECONDS = 60.0
+"""Removing traces of deleted rows takes the database long, so do it for many deletions at once."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FINALISE_TRIES = 3
 
@@ -44,6 +46,8 @@ class Maintenance:
     _scanned_until: datetime = EPOCH
     """Sessions that expired before this are ended."""
     _scanned_all_at: datetime = EPOCH
+    has_deleted: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set it after a deletion, to remove what it leaves in the database."""
 
     async def serve_heartbeat(self) -> None:
         """Extend leases and report levels, until cancelled."""
@@ -113,6 +117,14 @@ class Maintenance:
                     if not await retry_outage(self._erase_people):
                         pause = min(pause, ERASURE_PAUSE_SECONDS)
                 await wait_any(asked, timeout=pause)
+
+    async def scrub(self) -> None:
+        """Remove traces of deleted rows, until cancelled."""
+        while True:
+            await self.has_deleted.wait()
+            self.has_deleted.clear()
+            await retry_outage(self.ctx.store.scrub)
+            await asyncio.sleep(SCRUB_PAUSE_SECONDS)
 
     async def _is_sweeper(self) -> bool:
         """Hold the sweeper's lease: one gateway sweeps for all, so that hooks are called once."""

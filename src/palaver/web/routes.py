@@ -85,7 +85,7 @@ class WebRequest:
         removed = await self.write(lambda principal: delete(session, principal, self.now))
         self.services.hub.hint("sessions")
         await self.store.search.catch_up()
-        await self.store.scrub()
+        self.services.engine.scrub_soon()
         return removed
 
     @transaction
