@@ -11,7 +11,7 @@ from palaver.agents.external import ExternalAgent
 from palaver.config.effective import effective_settings
 from palaver.config.loader import load, load_with_sources
 from palaver.config.model import Config
-from palaver.gateway.agents import AgentPool, price_warnings
+from palaver.gateway.agents import AgentPool, cost_warnings, price_warnings
 from palaver.model.errors import InvalidInput
 from palaver.protocols.agent import Final
 from tests.agents.helpers import asked, events
@@ -156,3 +156,11 @@ def test_a_limit_on_money_over_a_model_of_unknown_price_says_so() -> None:
     assert [line.partition(",")[0] for line in unknown] == ["The price of openai:nobody-knows is unknown"]
     assert not warnings("openai:nobody-knows", "{day: {tokens: 5}}")
     assert not warnings("openai:gpt-5-mini", "{day: {cost: 5}}")
+
+
+def test_a_limit_on_money_over_an_agent_that_counts_for_itself_says_so() -> None:
+    for agent in ("{name: program, command: [cat]}", "{name: http, url: 'https://agent.example.org'}"):
+        warned = cost_warnings(configured(f"agent: {agent}\ncaps: {{day: {{cost: 5}}}}"))
+        assert [line.rpartition(" reports its own cost.")[2] != line for line in warned] == [True], agent
+        assert not cost_warnings(configured(f"agent: {agent}\ncaps: {{day: {{tokens: 5}}}}"))
+    assert not cost_warnings(configured("caps: {day: {cost: 5}}")), "echo costs nothing"

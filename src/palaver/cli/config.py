@@ -15,7 +15,7 @@ from palaver.config.errors import MalformedConfig, Mistake, refused_at
 from palaver.config.loader import Loaded, load_with_sources
 from palaver.config.paths import configuration_files, exists
 from palaver.config.validation import format_value
-from palaver.gateway.agents import find_unavailable_agents, price_warnings
+from palaver.gateway.agents import cost_warnings, find_unavailable_agents
 from palaver.platforms.plugins import known_platforms, load_factory
 
 EXAMPLES = {
@@ -41,7 +41,7 @@ def check(file: File = None, *, json: Json = False) -> None:
     except MalformedConfig as error:
         _print_mistakes(error.mistakes, json=json)
         raise typer.Exit(2) from error
-    warnings = [*loaded.warnings, *price_warnings(loaded.config)]
+    warnings = [*loaded.warnings, *cost_warnings(loaded.config)]
     fields: dict[str, object] = {"ok": True, "mistakes": [], "cautions": warnings}
     print_result(fields, *warnings, "The configuration is valid.", as_json=json)
 

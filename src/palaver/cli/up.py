@@ -16,7 +16,7 @@ from palaver.cli.output import FAILED, INTERNAL, WRONG, discard_output, print_er
 from palaver.cli.shared_options import StoreOption
 from palaver.config.loader import Loaded, load_with_sources
 from palaver.config.model import Config
-from palaver.gateway.agents import price_warnings
+from palaver.gateway.agents import cost_warnings
 from palaver.gateway.gateway import Gateway
 from palaver.gateway.logs import configure_logs
 from palaver.gateway.metrics import open_meter
@@ -82,7 +82,7 @@ def configuration(store: str | None) -> Config:
 
 
 def _caution(loaded: Loaded) -> None:
-    for caution in (*loaded.warnings, *price_warnings(loaded.config)):
+    for caution in (*loaded.warnings, *cost_warnings(loaded.config)):
         log.warning("%s", caution, extra={"action": "config.warning"})
 
 

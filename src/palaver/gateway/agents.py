@@ -87,20 +87,34 @@ def find_unavailable_agents(config: Config) -> Iterator[tuple[tuple[str, ...], I
 
 def price_warnings(config: Config) -> list[str]:
     """Return what to know about limits on money, if a model has no known price."""
-    rules = config.caps.rules()
-    caps = (cap for quotas in (rules.caps, *rules.roles.values()) for cap in quotas.values())
-    if all(cap.cost_micros is None for cap in caps):
-        return []
-    models: dict[str, None] = {}
-    for choice in configured_agents(config).values():
-        with suppress(InvalidInput):  # reported by find_unavailable_agents
-            agent = build_agent(choice)
-            models |= dict.fromkeys(agent.unpriced_models() if isinstance(agent, Priced) else ())
+    priced = (agent for _, agent in _capped_agents(config) if isinstance(agent, Priced))
+    models = dict.fromkeys(model for agent in priced for model in agent.unpriced_models())
     return [
         f"The price of {model} is unknown, so the cost limits in caps are reached after its first answer. "
         "Add its price to the file named in prices, or limit tokens instead."
         for model in models
     ]
+
+
+def cost_warnings(config: Config) -> list[str]:
+    """Return the same, and what to know about agents that report what they cost, or do not."""
+    reporting = {name: None for name, agent in _capped_agents(config) if not isinstance(agent, Priced | EchoAgent)}
+    return price_warnings(config) + [
+        f"The agent {name} reports its own cost. If it reports tokens without cost_micros, the cost limits in caps are "
+        "reached after its first answer: then limit tokens instead."
+        for name in reporting
+    ]
+
+
+def _capped_agents(config: Config) -> Iterator[tuple[str, Agent]]:
+    """Yield the agents of a configuration if it limits money."""
+    rules = config.caps.rules()
+    caps = (cap for quotas in (rules.caps, *rules.roles.values()) for cap in quotas.values())
+    if all(cap.cost_micros is None for cap in caps):
+        return
+    for choice in configured_agents(config).values():
+        with suppress(InvalidInput):  # reported by find_unavailable_agents
+            yield choice.name, build_agent(choice)
 
 
 def build_agent(choice: AgentConfig) -> Agent:
