@@ -343,6 +343,7 @@ def entries(draw: st.DrawFn, turn_count: int, operation_count: int) -> list[Entr
             reasoning=draw(_words),
             blob=draw(st.binary(max_size=20)),
             tokens=draw(st.integers(0, 2**40)),
+            cost_micros=draw(st.none() | st.integers(0, 2**40)),
             observed=draw(st.booleans()),
             covers=draw(st.one_of(st.none(), st.just((1, 3)))),
             hidden_by=str(hidden) if hidden else None,
