@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from palaver.model.access import AccessRole, Grant
-from palaver.model.key import ScopedSetting
+from palaver.model.addressing import AddressingRules, AnswerMode
+from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.turn import BusyMode
 from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow
@@ -52,3 +53,15 @@ async def test_the_agent_is_told_what_stopped_its_answer(tmp_path: Path, first_w
         await chat.hears("second")
         said = "; what you had said by then is above" if first_word else ""
         assert f"a newer message stopped your last answer{said}" in await here.texts()
+
+
+async def test_what_was_only_overheard_is_no_turn(tmp_path: Path) -> None:
+    attention = ScopedSetting(default=AddressingRules(answers=AnswerMode.ADDRESSED, observes=True))
+    shared = ScopedSetting(default=Scope(group=GroupScope.SHARED))
+    async with running(tmp_path / "p.db", attention=attention, scopes=shared) as here:
+        alice = here.world.person("alice")
+        group = here.world.group("friends", alice)
+        await group.say(alice, "to the others")
+        await here.settled()
+        await group.say(alice, "/usage")
+        await group.hears("This conversation: 0 turns")

@@ -90,7 +90,10 @@ async def test_roles_have_caps_of_their_own(tmp_path: Path) -> None:
         await chat.say(alice, "one")
         await chat.hears("answer to: one")
         await his.say(bob, "two")
-        await his.hears("your daily limit (0 of 0 tokens)")
+        await his.hears("The owner of this gateway has set your daily limit to zero. Your message is kept")
+        assert not any("Try again" in message.text for message in his.shown)
+        await his.say(bob, "/usage")
+        await his.hears("You today: 0 turns")
 
 
 async def test_commands_and_what_is_only_overheard_are_not_capped(tmp_path: Path) -> None:
@@ -156,7 +159,7 @@ async def test_a_money_cap_stops_at_usage_of_unknown_price(store_url: str) -> No
         await chat.say(alice, "one")
         await chat.hears("answer to: one")
         await chat.say(alice, "two")
-        await chat.hears("You have reached your daily limit, because the price of the model is unknown.")
+        await chat.hears("I cannot check your daily limit: it limits money, and the price of the model is unknown.")
         await chat.say(alice, "/usage")
         await chat.hears("60 tokens in, 40 out (50 from the cache), at an unknown cost.")
         assert await here.rows("SELECT max(cached_tokens), max(unpriced_tokens) FROM turns") == [(50, 100)]

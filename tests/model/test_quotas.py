@@ -40,11 +40,15 @@ def test_of_several_the_one_that_holds_longest_is_told() -> None:
     caps = {measure: Quota(tokens=1) for measure in QuotaKind}
     used = {measure: UsageTotal(input_tokens=1) for measure in QuotaKind}
     assert (found := check_quotas(caps, used, NOON, BERLIN)) is not None
-    assert (found.measure, found.free) == (QuotaKind.SESSION, None)
-    del caps[QuotaKind.SESSION]
-    assert (found := check_quotas(caps, used, NOON, BERLIN)) is not None
     assert found.measure is QuotaKind.PERSON_MONTH
     assert found.free == datetime(2026, 3, 31, 22, tzinfo=UTC)
+    # A new conversation does not help against a limit of zero, nor a new month.
+    zero = {**caps, QuotaKind.DAY: Quota(tokens=0)}
+    assert (found := check_quotas(zero, used, NOON, BERLIN)) is not None
+    assert found.measure is QuotaKind.DAY
+    alone = {QuotaKind.SESSION: caps[QuotaKind.SESSION]}
+    assert (found := check_quotas(alone, used, NOON, BERLIN)) is not None
+    assert (found.measure, found.free) == (QuotaKind.SESSION, None)
 
 
 def test_a_role_has_caps_of_its_own_and_may_have_none() -> None:

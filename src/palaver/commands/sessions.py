@@ -44,6 +44,7 @@ def new(store: Store, invocation: Invocation, context: CommandContext) -> Statem
 @transaction
 def back(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
     yield from drop_pending_question(store, context)
+    yield from join_open_session(store, context)
     key, place = context.received.key, context.received.place
     undone = yield from store.history.back(key, context.now, principal=context.principal, place=place)
     if undone is None:

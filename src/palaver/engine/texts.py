@@ -1,6 +1,5 @@
 """Every sentence that the gateway says in a chat or to the agent."""
 
-from dataclasses import replace
 from zoneinfo import ZoneInfo
 
 from palaver.model.access import AccessRole
@@ -132,20 +131,23 @@ _MEASURES = {
 
 def cap_notice(reached: QuotaReached, zone: ZoneInfo) -> str:
     """Say which limit is reached and when it ends, but not how much other people used."""
+    kept = "Your message is kept but not answered."
+    if reached.is_never_free:
+        return (
+            f"The owner of this gateway has set {_MEASURES[reached.measure]} to zero. {kept} Ask the owner to raise it."
+        )
+    if reached.is_unpriced:
+        return (
+            f"I cannot check {_MEASURES[reached.measure]}: it limits money, and the price of the model is unknown. "
+            f"{kept} Ask the owner of this gateway to set the price."
+        )
     used = "" if reached.measure is QuotaKind.DAY else f" ({_amount(reached)})"
-    if _is_unpriced(reached):
-        used = ", because the price of the model is unknown"
-    return f"You have reached {_MEASURES[reached.measure]}{used}. {_again(reached, zone)}"
+    return f"You have reached {_MEASURES[reached.measure]}{used}. {kept} {_again(reached, zone)}"
 
 
 def cap_error(reached: QuotaReached) -> str:
     """Return what the turn records as its error."""
     return f"{_CAPPED}{reached.measure}: {_amount(reached)} used"
-
-
-def _is_unpriced(reached: QuotaReached) -> bool:
-    """Return whether only usage of unknown price uses up the limit."""
-    return not reached.cap.is_reached(replace(reached.spent, unpriced_tokens=0))
 
 
 _CAPPED = "over the cap of "
@@ -161,9 +163,9 @@ def _amount(reached: QuotaReached) -> str:
 
 def _again(reached: QuotaReached, zone: ZoneInfo) -> str:
     if reached.free is None:
-        return "Your message is kept but not answered. /new starts another conversation."
+        return "/new starts another conversation."
     free = reached.free.astimezone(zone)
-    return f"Your message is kept but not answered. Try again from {free:%H:%M} on {free:%d %B} ({zone.key})."
+    return f"Try again from {free:%H:%M} on {free:%d %B} ({zone.key})."
 
 
 def pairing_code(code: str) -> str:
@@ -176,6 +178,8 @@ def pairing_code(code: str) -> str:
 
 def refusal(error: PalaverError) -> str:
     """Return why a command was refused, as a sentence."""
+    if isinstance(error, NotFound) and error.what == "conversation":
+        return "You have not taken part in the conversation here, so you cannot bring it back."
     if isinstance(error, NotFound) and error.what == "session":
         return f"There is no conversation {quoted(error.name)}. /sessions lists yours."
     text = str(error)

@@ -1,7 +1,7 @@
 """Quotas: how much a person, a conversation or the whole gateway can use, and when a used-up quota is free again."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from zoneinfo import ZoneInfo
@@ -64,6 +64,16 @@ class QuotaReached:
     spent: UsageTotal
     free: datetime | None
 
+    @property
+    def is_never_free(self) -> bool:
+        """Tell whether the quota allows nothing at all."""
+        return 0 in {self.cap.tokens, self.cap.cost_micros}
+
+    @property
+    def is_unpriced(self) -> bool:
+        """Tell whether only usage of unknown price uses up the quota."""
+        return not self.cap.is_reached(replace(self.spent, unpriced_tokens=0))
+
 
 def check_quotas(
     caps: Mapping[QuotaKind, Quota], used: Mapping[QuotaKind, UsageTotal], now: datetime, zone: ZoneInfo
@@ -74,7 +84,8 @@ def check_quotas(
         for measure, cap in caps.items()
         if measure in used and cap.is_reached(used[measure])
     ]
-    return max(reached, key=lambda quota: (quota.free is None, quota.free or now), default=None)
+    # A new conversation is free of a used-up one at once, so every other quota blocks longer.
+    return max(reached, key=lambda quota: (quota.is_never_free, quota.free or now), default=None)
 
 
 def period_start(measure: QuotaKind, now: datetime, zone: ZoneInfo) -> datetime:

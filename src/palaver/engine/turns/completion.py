@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 
-from palaver.db.transaction import Transaction
+from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.attachments import Attachments
 from palaver.engine.context import EngineContext
@@ -22,6 +22,7 @@ from palaver.model.turn import Choice, Outbound, Received, Turn, TurnState
 from palaver.model.value import value
 from palaver.protocols.agent import ApprovalNeeded, Failure, FailureKind, Final
 from palaver.protocols.hooks import EventKind, GatewayEvent
+from palaver.store.people.usage import uncount_turn
 from palaver.store.queue.outbox import with_events
 
 log = logging.getLogger(__name__)
@@ -171,7 +172,9 @@ class TurnCompletion:
         replies: Sequence[Outbound],
         *,
         failure: Failure | None = None,
+        counts: bool = True,
     ) -> None:
+        """Settle a turn. One that answered nobody does not count as a turn."""
         turn, now, error = running.turn, self.ctx.clock.now(), failure.detail if failure else None
         kind, reason = (EventKind.TURN_FAILED, failure.kind.value) if failure else (EventKind.TURN_FINISHED, None)
         events = [turn_event(turn, now, kind, reason=reason)]
@@ -179,6 +182,8 @@ class TurnCompletion:
         settle = self.ctx.store.turns.settle(
             turn, entries, replies, now, usage=running.usage, error=error, failure=reason, retry_at=retry_at
         )
+        if not counts:
+            settle = _uncounted(turn, settle)
         with self.ctx.meter.step("settle"):
             step = with_events(settle, self.ctx.subscriptions, events) if self.ctx.subscriptions else settle
             await self.end(turn, step, TurnState.FAILED if failure else TurnState.DONE)
@@ -230,6 +235,13 @@ class TurnCompletion:
     def report_lost(self, turn: Turn) -> None:
         log.warning("another worker took over a turn", extra={"action": "turn.lease_lost", "turn": turn.number})
         self.ctx.meter.count("turns_lost")
+
+
+@transaction
+def _uncounted(turn: Turn, settle: Transaction[int]) -> Statements[int]:
+    result = yield from settle
+    yield from uncount_turn(turn)
+    return result
 
 
 def turn_event(

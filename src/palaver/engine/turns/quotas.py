@@ -41,6 +41,7 @@ def begin_within_quota(
     notice = options.for_reader(texts.cap_notice(reached, options.zones.find(source)), last.role)
     replies = routes.messages(source, notice)
     yield from turns.settle(begun.turn, [note], replies, now, error=error, quota=reached.measure.value)
+    yield from usage.uncount_turn(begun.turn)
     return replace(begun, turn=replace(begun.turn, state=TurnState.FAILED, error=error))
 
 

@@ -185,7 +185,7 @@ class TurnRunner:
 
     async def _answer(self, running: RunningTurn) -> None:
         if all(message.inbound.observed for message in running.messages):
-            await self.completion.settle(running, [], [])
+            await self.completion.settle(running, [], [], counts=False)
             return
         ctx, limit = self.ctx, self.ctx.options.turn_limit
         typing = TypingIndicator(ctx.replies, ctx.timeouts, running.source)
