@@ -31,6 +31,20 @@ def test_a_right_configuration(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("here")
+def test_a_limit_on_an_unknown_price_is_a_warning_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "agent: {name: model, model: 'openai:nobody-knows', key: k}\ncaps: {day: {cost: 5}}\n"
+    Path("own.yaml").write_text(text)
+    assert main(["config", "check"]) == 0
+    warning, valid = capsys.readouterr().out.splitlines()
+    assert "own.yaml:2: The price of openai:nobody-knows is unknown" in warning
+    assert valid == "The configuration is valid, with 1 warning."
+    assert main(["doctor", "--store", "x.db", "--no-test"]) == 0
+    shown = capsys.readouterr().out
+    assert "warn  limits: The price of openai:nobody-knows is unknown" in shown
+    assert shown.endswith("Everything works. Read the warnings above.\n")
+
+
+@pytest.mark.usefixtures("here")
 def test_a_wrong_configuration_ends_with_two_and_every_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     Path("other.yaml").write_text("busy: x\nlog: {level: y}\n")
     assert main(["config", "check", "other.yaml"]) == 2

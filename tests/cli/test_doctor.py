@@ -67,7 +67,7 @@ def test_an_account_that_is_refused_is_named(store: str, capsys: pytest.CaptureF
     asyncio.run(refuse())
     assert main(["doctor", "--store", store]) == 1
     printed = capsys.readouterr().out
-    assert "wrong accounts: telegram:helper says: the token is wrong: ask for another" in printed
+    assert "error accounts: telegram:helper says: the token is wrong: ask for another" in printed
     assert "palaver platforms check telegram:helper" in printed
 
 
@@ -112,7 +112,7 @@ def test_a_folder_that_cannot_be_entered_is_one_of_the_things_found(
         with nobody():
             assert main(["doctor", "--store", str(place / inside)]) == 1
         printed = capsys.readouterr()
-        assert f"wrong data directory: {place} cannot be entered by this user\n" in printed.out
+        assert f"error data directory: this user cannot enter {place}\n" in printed.out
         assert printed.out.endswith("Something needs fixing.\n")
         assert printed.err == ""
         place.chmod(0o700)

@@ -110,10 +110,10 @@ def test_every_account_is_asked_at_once_and_says_what_to_do(
     assert main(["platforms", "check", *url]) == 1
     printed = capsys.readouterr().out
     assert "ok    dove:well: @dove[31m; not served" in printed
-    assert "wrong dove:shy: the loft does not know this ring: ask for another" in printed
-    assert "wrong dove:wild: the adapter failed: RuntimeError" in printed
-    assert "wrong dove:slow: no answer in 0 seconds" in printed
-    assert "wrong pigeon:only: not served; its adapter cannot check it without serving it" in printed
+    assert "error dove:shy: the loft does not know this ring: ask for another" in printed
+    assert "error dove:wild: the adapter failed: RuntimeError" in printed
+    assert "error dove:slow: no answer in 0 seconds" in printed
+    assert "error pigeon:only: not served; its adapter cannot check it without serving it" in printed
     assert main(["platforms", "check", "dove:well", *url]) == 0
     capsys.readouterr()
     assert main(["platforms", "check", "dove:shy", "--json", *url]) == 1
@@ -163,14 +163,14 @@ def test_what_was_taken_out_of_the_configuration_is_not_asked_for(
     asyncio.run(serve(url[1]))
     (tmp_path / "own.yaml").write_text("{}")
     assert main(["platforms", "check", "pigeon", *url]) == 1
-    assert "wrong pigeon:home: connecting" in capsys.readouterr().out, "while a gateway serves it"
+    assert "error pigeon:home: connecting" in capsys.readouterr().out, "while a gateway serves it"
     asyncio.run(leave(url[1]))
     assert main(["platforms", *url]) == 0
     assert "pigeon:home  no longer configured" in capsys.readouterr().out
     assert main(["platforms", "check", "pigeon", *url]) == 1
-    assert "wrong pigeon: there is no such account" in capsys.readouterr().out
+    assert "error pigeon: there is no such account" in capsys.readouterr().out
     assert main(["platforms", "check", *url]) == 1
-    assert "wrong accounts: none is configured\n      run palaver setup NAME" in capsys.readouterr().out
+    assert "error accounts: none is configured\n      run palaver setup NAME" in capsys.readouterr().out
 
 
 def test_looking_makes_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

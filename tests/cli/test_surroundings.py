@@ -228,7 +228,7 @@ def test_a_store_that_cannot_be_written_now_is_the_same_failure_for_every_comman
 def test_a_store_that_cannot_be_opened_is_something_to_fix() -> None:
     done = palaver("doctor", before=on_a_full_disk(8))
     assert (done.returncode, done.stderr) == (1, "")
-    assert [line[:20] for line in done.stdout.splitlines() if line.startswith("wrong")] == ["wrong database: the "]
+    assert [line[:20] for line in done.stdout.splitlines() if line.startswith("error")] == ["error database: the "]
 
 
 @pytest.mark.usefixtures("home")
@@ -238,7 +238,7 @@ def test_a_full_disk_is_told_first(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
     monkeypatch.setattr(shutil, "disk_usage", full)
     assert main(["doctor"]) == 1
-    assert capsys.readouterr().out.startswith("wrong disk: 0 MB free")
+    assert capsys.readouterr().out.startswith("error disk: 0 MB free")
 
 
 def test_what_a_gateway_is_writing_can_be_looked_at(frozen: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,7 +45,7 @@ async def test_over_the_cap_of_a_day_one_sentence_and_the_next_day_an_answer(sto
         assert [(entry.tokens, entry.cost_micros) for entry in answers] == [(40, 500_000)]
         assert await here.rows("SELECT count(*) FROM inbox WHERE state NOT IN ('in-turn', 'done')") == [(0,)]
         assert await here.rows("SELECT error FROM turns WHERE state = 'failed'") == [
-            ("over the cap of person_day: 200 of 150 tokens used",)
+            ("over the limit person_day: 200 of 150 tokens used",)
         ]
         clock.later(days=1)
         await chat.say(alice, "four")

@@ -49,7 +49,7 @@ async def test_after_an_hour_of_silence_both_the_agent_and_the_chat_are_told(sto
         await chat.hears("answer to: after")
         assert "nobody wrote for a while" in noted(agent.requests[1])
         traced = [" ".join(step.sentence for step in await steps(here, f"in:{number}")) for number in (1, 2)]
-        assert ["started fresh (idle); before it: session" in told for told in traced] == [False, True]
+        assert ["(reset: idle)" in told for told in traced] == [False, True]
         assert "before" not in noted(agent.requests[1])
         await chat.say(alice, "go on")
         await chat.hears("answer to: go on")

@@ -81,7 +81,7 @@ async def test_it_says_who_serves_what_and_what_waits(store: Store) -> None:
     world = await busy_world(store)
     assert (await found(store, "gateways")).found == "no gateway is running; messages waiting: 1, sends due: 3"
     await a_gateway_works(world, "helper")
-    assert "serving telegram:helper by w2; 1" in (await found(store, "gateways")).found
+    assert "serving telegram:helper by w2; messages waiting: 1" in (await found(store, "gateways")).found
 
 
 async def test_a_gateway_that_was_killed_is_not_at_work(store: Store) -> None:
@@ -101,7 +101,7 @@ async def test_it_names_chats_that_are_gone(store: Store) -> None:
     await store.transact(run("INSERT INTO gone_chats (account, chat, since, error) VALUES ('telegram:', '7', 1, 'x')"))
     gone = await found(store, "gone chats")
     assert gone.ok
-    assert gone.found == "1 chats no longer accept messages: telegram::7"
+    assert gone.found == "1 chat no longer accepts messages: telegram::7"
 
 
 @pytest.mark.parametrize(

@@ -41,9 +41,11 @@ def check(file: File = None, *, json: Json = False) -> None:
     except MalformedConfig as error:
         _print_mistakes(error.mistakes, json=json)
         raise typer.Exit(2) from error
-    warnings = [*loaded.warnings, *cost_warnings(loaded.config)]
+    caps = loaded.sources.nearest(("caps",)).position
+    warnings = [*loaded.warnings, *(f"{caps}: {each}" for each in cost_warnings(loaded.config))]
+    valid = f"valid, with {counted(len(warnings), 'warning')}" if warnings else "valid"
     fields: dict[str, object] = {"ok": True, "mistakes": [], "cautions": warnings}
-    print_result(fields, *warnings, "The configuration is valid.", as_json=json)
+    print_result(fields, *warnings, f"The configuration is {valid}.", as_json=json)
 
 
 def _check_agents(loaded: Loaded) -> None:

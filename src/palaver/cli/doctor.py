@@ -9,13 +9,13 @@ from typing import Annotated
 import typer
 
 from palaver.cli.export import blob_store
-from palaver.cli.output import FAILED, print_json, print_line, print_verdict
+from palaver.cli.output import FAILED, counted, print_json, print_line, print_verdict
 from palaver.cli.probe import find_problem
 from palaver.cli.shared_options import Json, StoreOption, ask, local_now, store_url
 from palaver.config.agents import AgentConfig
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load
-from palaver.gateway.agents import build_agent, configured_agents, find_unavailable_agents, price_warnings
+from palaver.gateway.agents import build_agent, configured_agents, cost_warnings, find_unavailable_agents
 from palaver.model.errors import InvalidInput, StoreError
 from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.store.opening import sqlite_path
@@ -55,8 +55,11 @@ def doctor(
         print_json({"ok": well, "checks": [_fields(check) for check in checks]})
     else:
         for check in checks:
-            print_verdict(check.name, check.found, fix="" if check.ok else check.fix, ok=check.ok)
-        print_line("Everything is fine." if well else "Something needs fixing.")
+            fix = "" if check.ok else check.fix
+            print_verdict(check.name, check.found, fix=fix, ok=check.ok, is_warning=check.is_warning)
+        warned = any(check.is_warning for check in checks)
+        fine = "Everything works. Read the warnings above." if warned else "Everything is fine."
+        print_line(fine if well else "Something needs fixing.")
     if not well:
         raise typer.Exit(FAILED)
 
@@ -70,7 +73,7 @@ def _checked(store: str | None, *, rebuild: bool, asks: bool) -> list[HealthChec
     async def examine(opened: Store) -> list[HealthCheck]:
         if rebuild:
             count = await opened.search.rebuild()
-            checks.append(HealthCheck(name="search index", ok=True, found=f"rebuilt from {count} entries"))
+            checks.append(HealthCheck(name="search index", ok=True, found=f"rebuilt from {counted(count, 'entry')}"))
         async for check in check_store(opened, local_now(), blob_store()):
             checks.append(check)
         return checks
@@ -100,8 +103,8 @@ def _agents(*, asks: bool) -> list[HealthCheck]:
     """Check that the configured agents start and answer, and that their cost is known if it is limited."""
     config = load(Path(), os.environ)
     refused = [f"{'.'.join(way)}: {refusal}" for way, refusal in find_unavailable_agents(config)]
-    problems = refused or price_warnings(config)
-    checks = [HealthCheck(name="agent", ok=False, found=each, fix=_FIX) for each in problems]
+    checks = [HealthCheck(name="agent", ok=False, found=each, fix=_FIX) for each in refused]
+    checks += [HealthCheck(name="limits", ok=True, found=each, is_warning=True) for each in cost_warnings(config)]
     if asks and not refused:
         checks += [_answer(".".join(path), choice) for path, choice in configured_agents(config).items()]
     return checks
@@ -153,4 +156,6 @@ def _emptied(file: Path | None) -> list[HealthCheck]:
 
 def _fields(check: HealthCheck) -> dict[str, object]:
     fields: dict[str, object] = {"name": check.name, "ok": check.ok, "found": check.found}
+    if check.is_warning:
+        fields["warning"] = True
     return fields if check.ok else fields | {"fix": check.fix}

@@ -99,7 +99,7 @@ def _print_then(result: Result) -> None:
     print_line("")
     facts = [("key", str(then["key"])), ("access", fate)]
     if then["session"]:
-        fresh = f", started fresh ({then['reset']})" if then["reset"] else ""
+        fresh = f", a new one (reset: {then['reset']})" if then["reset"] else ""
         facts.append(("session", f"{then['session']}{fresh}"))
     print_heading(f"When in:{then['number']} arrived")
     print_facts(facts)

@@ -108,9 +108,9 @@ def print_list(columns: Mapping[str, str], rows: Iterable[Sequence[str]]) -> Non
     _print_table(table)
 
 
-def print_verdict(name: str, found: str, *, ok: bool, fix: str = "") -> None:
+def print_verdict(name: str, found: str, *, ok: bool, is_warning: bool = False, fix: str = "") -> None:
     """Print the result of a check and, if it failed, how to fix it."""
-    mark = ("ok    ", "green") if ok else ("wrong ", "bold red")
+    mark = ("warn  ", "yellow") if is_warning else ("ok    ", "green") if ok else ("error ", "bold red")
     print_text(mark, (f"{escape_invisible(name)}: ", "bold"), (escape_invisible(found), ""))
     if fix:
         print_text((f"      {escape_invisible(fix)}", "dim"))

@@ -48,7 +48,7 @@ def show_usage(
         )
 
 
-_NOBODY = {GroupBy.PERSON: "(nobody)", GroupBy.MODEL: "(not said)", GroupBy.DAY: ""}
+_NOBODY = {GroupBy.PERSON: "(nobody)", GroupBy.MODEL: "(unknown)", GroupBy.DAY: ""}
 
 
 def _columns(spent: UsageTotal) -> tuple[str, ...]:

@@ -179,7 +179,7 @@ def _run_steps(run: TurnTrace, present: datetime) -> Iterator[Step]:
     turn, name = run.turn, f"turn:{run.turn.number}"
     yield Step(turn.started, name, f"began in session {turn.session}")
     if run.reset:
-        yield Step(turn.started, name, f"started fresh ({run.reset}); before it: session {run.session_before}")
+        yield Step(turn.started, name, f"began a new session after {run.session_before} (reset: {run.reset})")
     for entry in run.entries:
         calls = f", calls {', '.join(call.name for call in entry.calls)}" if entry.calls else ""
         yield Step(max(entry.at, turn.started), name, f"entry {entry.seq}: {entry.role}{calls}", text=entry.text)
@@ -191,7 +191,8 @@ def _run_steps(run: TurnTrace, present: datetime) -> Iterator[Step]:
         withdrawn = f"its question was withdrawn by in:{run.withdrawn_by}"
         yield Step(run.ended or turn.started, name, withdrawn, Tone.OPEN, exact=False)
     attempt = f"on attempt {turn.attempt}{_by(turn.worker)}"
-    spent = f"; {run.usage.input_tokens} tokens in, {run.usage.output_tokens} out" if run.usage.model else ""
+    used = f"; the answer used {run.usage.input_tokens} tokens in, {run.usage.output_tokens} out"
+    spent = used if run.usage.model else ""
     tone = _TONES.get(turn.state, Tone.OPEN)
     outcome = f"{turn.state.value} {attempt}{_words(turn.error)}{spent}{_lease(run, present)}"
     yield Step(run.ended or present, name, outcome, tone, exact=run.ended is not None)

@@ -150,7 +150,7 @@ def cap_error(reached: QuotaReached) -> str:
     return f"{_CAPPED}{reached.measure}: {_amount(reached)} used"
 
 
-_CAPPED = "over the cap of "
+_CAPPED = "over the limit "
 
 
 def _amount(reached: QuotaReached) -> str:

@@ -161,7 +161,8 @@ def _place(situation: Situation, naming: Naming) -> Iterator[str]:
     if situation.shared:
         yield "- People: several people share this conversation; each message says who sent it"
     else:
-        yield f"- Person: {naming.name_and_id('user', source.participant, labels.user, ids)}"
+        sender = "Person" if platform.for_people else "Sender"
+        yield f"- {sender}: {naming.name_and_id('user', source.participant, labels.user, ids)}"
 
 
 def _hidden_ids(situation: Situation) -> tuple[str | None, ...]:

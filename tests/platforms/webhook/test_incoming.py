@@ -55,7 +55,8 @@ async def test_who_speaks_in_a_call_is_told_with_what_they_say_and_the_section_s
         for who in ("alice", "bob", None):
             await called(here, adapter, call({"build": "failed", "room": "ops", "who": who}))
         assert len({request.section for request in agent.requests}) == 1
-        assert '- Person: id "ci"' in agent.requests[0].section
+        assert '- Sender: id "ci"' in agent.requests[0].section
+        assert "first time" not in str(agent.requests[0].messages)
         said = [message.text for message in agent.requests[-1].messages if message.role is Role.USER]
         expected = [marker('from "alice"') + " Build failed", marker('from "bob"') + " Build failed", "Build failed"]
         assert all(each.endswith(f"+00:00⟧ {end}") for each, end in zip(said, expected, strict=True))

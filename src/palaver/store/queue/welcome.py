@@ -37,7 +37,7 @@ def welcome(
         is_news = opened.before_had_words and opened.reason is not EndReason.SUSPENDED
         if is_news and rules.reset_notices.find(source):
             notices.append(reset_notice(opened.reason))
-    if opened.is_first_contact:
+    if opened.is_first_contact and routes.reaches_people(source):
         notes.append(FIRST_CONTACT_NOTE)
     if not routes.reaches_people(source):
         notices = []

@@ -31,6 +31,8 @@ class HealthCheck:
     ok: bool
     found: str
     fix: str = ""
+    is_warning: bool = False
+    """It works, but not as somebody may expect."""
 
 
 _MIN_FREE_BYTES = 200 * 1024 * 1024
@@ -144,6 +146,10 @@ def _bad_directory(problem: str) -> HealthCheck:
     )
 
 
+def _counted(count: int, one: str, several: str) -> str:
+    return f"{count} {one if count == 1 else several}"
+
+
 async def _promises(store: Store, now: datetime) -> list[HealthCheck]:
     found = [*await store.read(violations()), *await store.read(overdue_work(now))]
     broken = {violation.invariant: violation for violation in found}
@@ -153,7 +159,8 @@ async def _promises(store: Store, now: datetime) -> list[HealthCheck]:
             ok=invariant not in broken,
             found="holds"
             if invariant not in broken
-            else f"{broken[invariant].times} rows break it, such as {', '.join(broken[invariant].examples)}",
+            else f"{_counted(broken[invariant].times, 'row breaks', 'rows break')} it,"
+            f" such as {', '.join(broken[invariant].examples)}",
             fix=invariant.fix,
         )
         for invariant in (*INVARIANTS, *DEADLINES)
@@ -203,7 +210,8 @@ async def _accounts(store: Store, now: datetime) -> HealthCheck:
 
 async def _gone_chats(store: Store) -> HealthCheck:
     gone = await store.read(_rows("SELECT account || ':' || chat FROM gone_chats ORDER BY 1"))
-    shown = f"{len(gone)} chats no longer accept messages: {', '.join(gone[:_MAX_LISTED])}" if gone else "none known"
+    chats = _counted(len(gone), "chat no longer accepts", "chats no longer accept")
+    shown = f"{chats} messages: {', '.join(gone[:_MAX_LISTED])}" if gone else "none known"
     return HealthCheck(name="gone chats", ok=True, found=shown)
 
 
@@ -231,7 +239,7 @@ async def _attachments(store: Store, blobs: BlobStore) -> HealthCheck:
         ok=not broken,
         found=f"{missing} missing, {len(broken) - missing} damaged, such as {such}"
         if broken
-        else f"{len(names)} {'file' if len(names) == 1 else 'files'}, complete and unchanged",
+        else f"{_counted(len(names), 'file', 'files')}, complete and unchanged",
         fix="restore the files folder in the data directory from a backup, or import an export with: "
         "palaver sessions import",
     )
@@ -239,5 +247,5 @@ async def _attachments(store: Store, blobs: BlobStore) -> HealthCheck:
 
 async def _search(store: Store) -> HealthCheck:
     added = await store.search.catch_up()
-    found = "up to date" if not added else f"added {added} entries"
+    found = "up to date" if not added else f"added {_counted(added, 'entry', 'entries')}"
     return HealthCheck(name="search index", ok=True, found=found)
