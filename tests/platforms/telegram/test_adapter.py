@@ -338,6 +338,12 @@ async def test_messages_of_a_topic_have_its_name_once_it_was_told(server: Server
         ("renamed", "Ships"),
         ("elsewhere", None),
     ]
+    later = adapter_of(server, **WEBHOOK)  # after a restart
+    async with running(later, recorder):
+        for number, message in enumerate((messages[0], messages[1]), 100):
+            body = json.dumps({"update_id": number, "message": {**message, "message_id": number}}).encode()
+            assert (await later.handle_callback(call(server, body=body), recorder)).status == 200
+    assert [each.labels.topic and each.labels.topic.plain() for each in recorder.received[-2:]] == ["Ships", "Ships"]
 
 
 async def test_any_worker_may_be_called_and_says_so_when_it_cannot_tell_who_it_is(server: Server) -> None:

@@ -29,6 +29,9 @@ from palaver.platforms.telegram.parse import (
     NewMessage,
     OwnBot,
     TopicName,
+    TopicNames,
+    decode_topics,
+    encode_topics,
     parse,
     topic_name,
 )
@@ -72,7 +75,7 @@ _MAX_COMMANDS = 100
 _MAX_HELP = 256
 _MAX_TOPIC_NAME = 128
 _MAX_REASON = 200
-_MAX_TOPICS = 10_000
+_MAX_TOPICS = 1_000
 
 
 class TelegramAdapter:
@@ -93,9 +96,11 @@ class TelegramAdapter:
         self._options = options
         self._clock = clock or SystemClock()
         self._open: BotConnection | None = None
+        self._serving: Receiver | None = None
+        """While this worker serves the account."""
         self._known_bot: OwnBot | None = None
-        self._topics: dict[tuple[str, str], str] = {}
-        """The names of forum topics, as far as updates told them, by chat and thread."""
+        self._topics: TopicNames | None = None
+        """As far as updates told them; None before they are loaded. They are stored: nothing else tells them."""
         self._webhook_failing = False
         """At the last check, Telegram had updates for us and could not deliver them."""
 
@@ -126,14 +131,14 @@ class TelegramAdapter:
         line = BotConnection(self._options)
         async with _translated(line, connection_error) as bot:
             self._known_bot = await self._fetch_own_bot(bot)
-            self._open = line
+            self._open, self._serving = line, receiver
             try:
                 await (self._poll if self._options.mode is Mode.POLL else self._serve_webhook)(bot, receiver)
             except asyncio.CancelledError:
                 await line.close()
                 raise
             finally:
-                self._open = None
+                self._open = self._serving = None
 
     async def _poll(self, bot: Bot, receiver: Receiver) -> None:
         await bot.delete_webhook()
@@ -199,35 +204,39 @@ class TelegramAdapter:
         try:
             received = Update.de_json(dict(update), None)
             event = parse(received, us, self._clock.now())
-            self._remember_topic(topic_name(received))
+            topic = topic_name(received)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             # Skip it: it would come again and again and block everything behind it.
             log.warning(
                 "skipped an unreadable update: %s", type(error).__name__, extra={"action": "telegram.unreadable"}
             )
             return
+        topics = await self._learn_topic(topic, receiver)
         match event:
             case NewMessage():
-                await receiver.receive(self._with_topic(event.inbound), event.trust)
+                await receiver.receive(_with_topic(event.inbound, topics), event.trust)
             case ButtonPress():
-                await receiver.receive(self._with_topic(event.inbound), event.trust)
+                await receiver.receive(_with_topic(event.inbound, topics), event.trust)
                 await self._acknowledge_press(event)
             case ChatMigrated():
                 await receiver.chat_moved(event.old, event.new)
             case None:
                 pass
 
-    def _remember_topic(self, topic: TopicName | None) -> None:
+    async def _learn_topic(self, topic: TopicName | None, receiver: Receiver) -> TopicNames:
+        """Return the names of topics, with the one that an update tells. The name at its creation may be outdated."""
+        if self._topics is None:
+            self._topics = decode_topics(await receiver.load_position())
         if topic is None:
-            return
+            return self._topics
         place = topic.chat_id, topic.thread_id
-        self._topics[place] = topic.name if topic.is_new else self._topics.pop(place, topic.name)
-        if len(self._topics) > _MAX_TOPICS:
-            del self._topics[next(iter(self._topics))]
-
-    def _with_topic(self, inbound: Inbound) -> Inbound:
-        name = self._topics.get((inbound.source.chat_id or "", inbound.source.thread_id or ""))
-        return replace(inbound, labels=replace(inbound.labels, topic=Label(name))) if name else inbound
+        known = self._topics.get(place)
+        if known is None or (topic.is_new and known != topic.name):
+            newest = [*self._topics.items(), (place, topic.name)][-_MAX_TOPICS:]
+            if self._serving is not None:  # A worker that is only called back cannot store them.
+                await self._serving.save_position(encode_topics(dict(newest)))
+            self._topics = dict(newest)
+        return self._topics
 
     async def _acknowledge_press(self, pressed: ButtonPress) -> None:
         """Confirm the press. In a group the buttons stay: somebody else may have to press."""
@@ -316,3 +325,8 @@ def _download_error(error: TelegramError) -> PlatformError:
     if isinstance(error, ApiError) and error.code == HTTPStatus.NOT_FOUND:
         return SendRefused("Telegram no longer has the file.")
     return connection_error(error)
+
+
+def _with_topic(inbound: Inbound, topics: TopicNames) -> Inbound:
+    name = topics.get((inbound.source.chat_id or "", inbound.source.thread_id or ""))
+    return replace(inbound, labels=replace(inbound.labels, topic=Label(name))) if name else inbound

@@ -1,6 +1,7 @@
 """Turn Telegram updates into messages, button presses and chat migrations."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
@@ -87,6 +88,22 @@ def topic_name(update: Update) -> TopicName | None:
     created = message.forum_topic_created or (root.forum_topic_created if root else None)
     name = renamed.name if renamed else created.name if created else None
     return TopicName(str(message.chat.id), str(message.message_thread_id), name, bool(renamed)) if name else None
+
+
+TopicNames = Mapping[tuple[str, str], str]
+"""Names of topics, by chat and thread."""
+
+
+def encode_topics(topics: TopicNames) -> str:
+    """Return the topics of groups as text. Those of private chats belong to their person and are not stored."""
+    return json.dumps({"topics": [(*place, name) for place, name in topics.items() if place[0].startswith("-")]})
+
+
+def decode_topics(text: str | None) -> TopicNames:
+    try:
+        return {(chat, thread): name for chat, thread, name in json.loads(text or "{}").get("topics", ())}
+    except (AttributeError, TypeError, ValueError):
+        return {}  # not written by us
 
 
 def _button_press(query: CallbackQuery, us: OwnBot, now: datetime) -> ButtonPress | None:
