@@ -63,6 +63,16 @@ def test_who_waits_is_listed_and_let_in_by_the_code(call: Call, stranger: str) -
     assert kinds == ["asked", "granted", "approved"]
 
 
+def test_who_waits_is_let_in_by_name_without_the_code(call: Call, stranger: str) -> None:
+    for _ in range(5):
+        assert "Nobody is asking" in call("pair", "approve", "KMNPQRTU", code=2)["error"]
+        assert "Nobody is asking for access as 'telegram:8'" in call("pair", "approve", "telegram:8", code=2)["error"]
+    assert [each["kind"] for each in call("grants", "log")["changes"]] == ["asked", *["wrong-code"] * 5]
+    assert call("pair", "approve", stranger)["approved"]["identity"] == stranger
+    assert call("pair", "list") == {"waiting": []}
+    assert [each["role"] for each in call("grants", "list")["grants"]] == ["member"]
+
+
 def test_wrong_codes_are_refused_in_words_and_then_not_looked_at(call: Call, stranger: str) -> None:
     assert "8 of the characters" in call("pair", "approve", "nonsense", code=2)["error"]
     for _ in range(5):

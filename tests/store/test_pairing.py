@@ -234,6 +234,23 @@ async def test_one_person_waits_at_two_accounts_and_each_request_is_decided_alon
     assert await states(store) == ["waiting", "waiting"]
 
 
+async def test_approval_by_name_decides_every_request_of_a_person(store: Store) -> None:
+    for account, code in ((None, CODE), ("second", OTHER)):
+        source = replace(dm("@a:b", message_id="1"), account=account)
+        inbound = Inbound(source=source, text=f"to {account}", at=NOON)
+        await store.transact(pairing.request(inbound, key_of(source), NOON, code=code, answer=()))
+    await ask(store, "8")
+    approved = await approve(store, "telegram:@a:b")
+    assert approved is not None
+    assert (approved.identity, approved.kept) == ("telegram:@a%3Ab", 2)
+    assert [each.identity for each in await store.read(pairing.list_pending(NOON))] == ["telegram:8"]
+    assert await states(store) == ["waiting", "waiting", "refused"]
+    assert {each.account for each in (await store.read(grants.load_table(GrantTable()))).grants.values()} == {
+        None,
+        "second",
+    }
+
+
 async def test_where_users_differ_from_server_to_server_so_does_the_grant(store: Store) -> None:
     source = replace(dm("alice"), platform="irc", scope_id="one")
     inbound = Inbound(source=source, text="hi", at=NOON)

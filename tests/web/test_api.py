@@ -220,7 +220,8 @@ async def test_people_grants_and_pairing_are_the_owners(window: Opened, owner: h
     assert gone.json() == made.json()
     assert (await owner.delete(f"/grants/{made.json()['number']}")).status_code == 404
     assert (await owner.get("/pairing")).json() == {"strangers": []}
-    assert (await owner.post("/pairing/approve", json={"code": "AAAAAAAA"})).status_code == 400
+    assert (await owner.post("/pairing/approve", json={"who": "AAAAAAAA"})).status_code == 400
+    assert (await owner.post("/pairing/approve", json={"who": "telegram:9"})).status_code == 400
     await say(owner, "hello")
     (person,) = (await owner.get("/people")).json()["people"]
     assert [each["identity"] for each in person["identities"]] == ["api:owner"]

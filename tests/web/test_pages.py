@@ -214,9 +214,11 @@ async def test_grants_are_given_taken_back_and_audited(client: httpx.AsyncClient
     assert (await client.post("/people/grants/1/remove")).status_code == 404
 
 
-async def test_a_stranger_is_let_in_by_code_and_turned_away_by_name(window: Opened, client: httpx.AsyncClient) -> None:
+async def test_a_stranger_is_let_in_by_code_or_name_and_turned_away_by_name(
+    window: Opened, client: httpx.AsyncClient
+) -> None:
     store, now = window.store, SystemClock().now()
-    for user, code in (("7", "K7QM3XPR"), ("8", "K7QM3XPS")):
+    for user, code in (("7", "K7QM3XPR"), ("8", "K7QM3XPA"), ("9", "K7QM3XPC")):
         source = Source(platform="telegram", chat_id=user, user_id=user, message_id=f"m{user}")
         labels = Labels(user=Label("<i>Eve</i>\u202e"))
         inbound = Inbound(source=source, text="hi", at=now, labels=labels)
@@ -227,6 +229,9 @@ async def test_a_stranger_is_let_in_by_code_and_turned_away_by_name(window: Open
     assert "<i>" not in page
     let_in = await client.post("/people/approve", data={"code": "k7qm 3xpr", "role": "guest"})
     assert let_in.text == "Approved telegram:7 as guest."
+    assert (
+        await client.post("/people/approve", data={"identity": "telegram:9"})
+    ).text == "Approved telegram:9 as member."
     denied = await client.post("/people/deny", data={"identity": "telegram:8", "block": "1"})
     assert denied.text == "Blocked telegram:8."
     assert (await client.post("/people/approve", data={"code": "ZZZZZZZZ"})).status_code == 400

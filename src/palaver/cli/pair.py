@@ -13,8 +13,8 @@ from palaver.commands.formatting import ago
 from palaver.config.loader import load
 from palaver.engine import texts
 from palaver.model.access import AccessRole
-from palaver.model.errors import BadArgument, InvalidInput
-from palaver.model.people import CODE_LENGTH, parse_code
+from palaver.model.errors import BadArgument
+from palaver.model.people import parse_code_or_identity
 from palaver.model.text import escape_invisible
 from palaver.store.people import pairing
 from palaver.store.people.grants import Stranger
@@ -56,35 +56,38 @@ def list_strangers(*, store: StoreOption = None, json: Json = False) -> None:
         )
 
 
-@app.command("approve", help=f"Approve the stranger with this code and answer their messages.\n\n{EXAMPLES['approve']}")
-def approve_code(
-    code: Annotated[str, typer.Argument(help=f"The {CODE_LENGTH} characters of their code.")],
+_Who = Annotated[str, typer.Argument(help="Their code or account, for example telegram:7.")]
+
+
+@app.command("approve", help=f"Approve a stranger and answer their messages.\n\n{EXAMPLES['approve']}")
+def approve_stranger(
+    who: _Who,
     *,
     role: Annotated[str, typer.Option(help="Role: guest, member, admin or owner.")] = AccessRole.MEMBER.text,
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    wanted, given = parse_code(code), AccessRole.parse(role)
+    name, given = parse_code_or_identity(who), AccessRole.parse(role)
 
     now, by = shared_options.now(), OPERATOR.name
     scopes = load(Path(), os.environ).options().scopes
-    approve = pairing.approve(wanted, given, now, by=by, notice=texts.PAIRED, scopes=scopes)
+    approve = pairing.approve(name, given, now, by=by, notice=texts.PAIRED, scopes=scopes)
     stranger = ask(store, lambda opened: opened.transact(approve))
     if stranger is None:
-        raise _nobody(code)
+        raise _nobody(who)
     done = f"Approved {_called(stranger)} as {given.text}, with {counted(stranger.kept, 'message')} waiting."
     print_result({"approved": _fields(stranger), "role": given.text}, done, as_json=json)
 
 
 @app.command("deny", help=f"Deny a stranger. They can ask again later.\n\n{EXAMPLES['deny']}")
 def deny_stranger(
-    who: Annotated[str, typer.Argument(help="Their code or account, for example telegram:7.")],
+    who: _Who,
     *,
     block: Annotated[bool, typer.Option("--block", help="Block them permanently.")] = False,
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    now, name = shared_options.now(), _code_or_identity(who)
+    now, name = shared_options.now(), parse_code_or_identity(who)
     stranger = ask(store, lambda opened: opened.transact(pairing.deny(name, now, by=OPERATOR.name, blocks=block)))
     if stranger is None:
         raise _nobody(who)
@@ -92,13 +95,6 @@ def deny_stranger(
     print_result({"denied": _fields(stranger), "blocked": block}, done, as_json=json)
     if not block and not json:
         print_note("They can ask again in ten minutes. Use --block to keep them out.")
-
-
-def _code_or_identity(text: str) -> str:
-    try:
-        return parse_code(text)
-    except InvalidInput:
-        return text.strip()
 
 
 def _nobody(found: str) -> BadArgument:

@@ -39,6 +39,11 @@ def parse_code(text: str) -> str:
     return code
 
 
+def parse_code_or_identity(text: str) -> str:
+    """Read how a stranger is named: by their code, or by their identity such as `telegram:7`."""
+    return text.strip() if ":" in text else parse_code(text)
+
+
 def code_hash(code: str, salt: str) -> str:
     """Hash a code, slowly: it is short, and must not be guessed from the hash while it is valid."""
     return hashlib.pbkdf2_hmac("sha256", code.encode(), salt.encode(errors="surrogatepass"), _HASH_ROUNDS).hex()

@@ -3,7 +3,7 @@
 from palaver.engine import texts
 from palaver.model.access import AccessRole, Basis, ChatKind, Effect, Grant, parse_grantee
 from palaver.model.errors import BadArgument, NotFound
-from palaver.model.people import parse_code
+from palaver.model.people import parse_code_or_identity
 from palaver.store.people.grants import Stranger
 from palaver.web.routes import WebRequest
 
@@ -11,24 +11,24 @@ _MAX_ID = (1 << 62) - 1
 
 
 async def approve_stranger(request: WebRequest, text: str, role: AccessRole) -> Stranger:
-    """Approve by the code, which shows that the stranger is the one the owner means."""
-    code, approve = parse_code(text), request.store.pairing.approve
+    """Approve by identity or code. Only the code shows that the stranger is the one the owner means."""
+    name, approve = parse_code_or_identity(text), request.store.pairing.approve
     scopes = request.services.engine.options.scopes
     stranger = await request.write(
-        lambda who: approve(code, role, request.now, by=who.name, notice=texts.PAIRED, scopes=scopes)
+        lambda who: approve(name, role, request.now, by=who.name, notice=texts.PAIRED, scopes=scopes)
     )
     if stranger is None:
-        allowed = "the code a stranger got within the last hour"
-        raise BadArgument("Nobody is asking for access with the code", found=text, allowed=allowed, example="K7QM3XPR")
+        allowed = "a code from the last hour, or an account"
+        raise BadArgument("Nobody is asking for access as", found=text, allowed=allowed, example="K7QM3XPR")
     return stranger
 
 
-async def deny_stranger(request: WebRequest, name: str, *, blocks: bool) -> Stranger:
+async def deny_stranger(request: WebRequest, text: str, *, blocks: bool) -> Stranger:
     """Deny by identity or code."""
-    deny = request.store.pairing.deny
+    name, deny = parse_code_or_identity(text), request.store.pairing.deny
     stranger = await request.write(lambda who: deny(name, request.now, by=who.name, blocks=blocks))
     if stranger is None:
-        raise NotFound("stranger", name)
+        raise NotFound("stranger", text)
     return stranger
 
 

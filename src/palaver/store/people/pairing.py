@@ -20,7 +20,7 @@ from palaver.model.people import (
     locked_until,
     receive_stranger,
 )
-from palaver.model.source import Source, identity_of, message_address
+from palaver.model.source import Source, identity_of, message_address, readable_identity
 from palaver.model.turn import Inbound, Outbound, OutboxState, Received, account_text, outbound_to
 from palaver.store.people import grants
 from palaver.store.people.grants import ChangeKind, Stranger
@@ -171,7 +171,7 @@ def _waiting_of(row: Row) -> _Waiting:
 
 @transaction
 def approve(
-    code: str,
+    name: str,
     role: AccessRole,
     now: datetime,
     *,
@@ -179,23 +179,28 @@ def approve(
     notice: str,
     scopes: ScopedSetting[Scope] | None = None,
 ) -> Statements[Stranger | None]:
-    """Approve the stranger with this code and queue what they wrote, by `scopes` in the conversation they have now."""
+    """Approve the request with a code, or all requests of an identity.
+
+    What they wrote is queued, by `scopes` in the conversation they have now. Wrong codes lock out who enters them.
+    """
     yield _PAIRING_LOCK
-    yield from _check_not_locked_out(by, now)
-    waiting = _with_code(code, (yield from _waiting(now)))
-    if not waiting:
-        yield from grants.record(ChangeKind.WRONG_CODE, now, by, None)
-        return None
-    stranger, account, _, first = waiting[0]
-    source = stranger.source
-    yield from grants.add(_grant(source, role=role), now, by=by)
-    yield from grants.record(ChangeKind.APPROVED, now, by, stranger.identity, {"role": role.text})
-    yield "DELETE FROM pairings WHERE identity = ? AND account = ?", (stranger.identity, account)
-    yield from outbox.enqueue(
-        outbound_to(source, notice, reply_to=source.message_id), SendCause(CauseKind.PAIRED, first.number), now
-    )
-    yield from _queue_kept(first, _key_now(first, role, scopes), role, now)
-    return stranger
+    waiting = yield from _waiting(now)
+    named = _with_identity(name, waiting)
+    if not named and ":" not in name:
+        yield from _check_not_locked_out(by, now)
+        named = _with_code(name, waiting)[:1]
+        if not named:
+            yield from grants.record(ChangeKind.WRONG_CODE, now, by, None)
+    for stranger, account, _, first in named:
+        source = stranger.source
+        yield from grants.add(_grant(source, role=role), now, by=by)
+        yield from grants.record(ChangeKind.APPROVED, now, by, stranger.identity, {"role": role.text})
+        yield "DELETE FROM pairings WHERE identity = ? AND account = ?", (stranger.identity, account)
+        yield from outbox.enqueue(
+            outbound_to(source, notice, reply_to=source.message_id), SendCause(CauseKind.PAIRED, first.number), now
+        )
+        yield from _queue_kept(first, _key_now(first, role, scopes), role, now)
+    return replace(named[0].stranger, kept=sum(each.stranger.kept for each in named)) if named else None
 
 
 def _key_now(first: Received, role: AccessRole, scopes: ScopedSetting[Scope] | None) -> SessionKey:
@@ -248,6 +253,10 @@ def _was_deleted(inbound: Inbound) -> Statements[bool]:
     return any(each.revision and each.revision.deleted and identity_of(each.source) in authors for each in changes)
 
 
+def _with_identity(name: str, waiting: Sequence[_Waiting]) -> list[_Waiting]:
+    return [each for each in waiting if name in {each.stranger.identity, readable_identity(each.stranger.identity)}]
+
+
 def _with_code(code: str, waiting: Sequence[_Waiting]) -> list[_Waiting]:
     # One hash for each account, not for each stranger: it is slow, and strangers can be many.
     hashes = {account: code_hash(code, account) for account in {each.account for each in waiting}}
@@ -270,7 +279,7 @@ def deny(name: str, now: datetime, *, by: str, blocks: bool = False) -> Statemen
     """Deny the request with a code, or all requests of an identity."""
     yield _PAIRING_LOCK
     waiting = yield from _waiting(now)
-    named = [each for each in waiting if each.stranger.identity == name] or _with_code(name, waiting)
+    named = _with_identity(name, waiting) or _with_code(name, waiting)
     if not named:
         return None
     stranger = named[0].stranger

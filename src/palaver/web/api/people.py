@@ -87,18 +87,19 @@ async def list_strangers(request: WebRequest) -> StrangersSchema:
 
 
 class ApproveSchema(Schema, frozen=True, kw_only=True):
-    code: _Text
+    who: _Text
+    """An identity, or a code."""
     role: str = AccessRole.MEMBER.text
 
 
 @_owner_endpoint(
     "POST",
     "/pairing/approve",
-    summary="Approve a pairing request by its code",
-    example={"code": "K7QM3XPR", "role": "member"},
+    summary="Approve a pairing request",
+    example={"who": "K7QM3XPR", "role": "member"},
 )
 async def approve(request: WebRequest, body: ApproveSchema) -> StrangerSchema:
-    return _stranger_schema(await access.approve_stranger(request, body.code, AccessRole.parse(body.role)))
+    return _stranger_schema(await access.approve_stranger(request, body.who, AccessRole.parse(body.role)))
 
 
 class DenySchema(Schema, frozen=True, kw_only=True):

@@ -52,7 +52,7 @@ async def show(request: WebRequest) -> Response:
 async def approve(request: WebRequest) -> Response:
     form = await _form(request)
     role = _role(form)
-    stranger = await approve_stranger(request, form.get("code", ""), role)
+    stranger = await approve_stranger(request, form.get("code") or form.get("identity", ""), role)
     return _answer(request, f"Approved {stranger.identity} as {role.text}.")
 
 
