@@ -1,4 +1,4 @@
-"""Schemas 17, 18, 21, 22 and 25 each add a column: rows of the version before stay as they are, with nothing in it."""
+"""Some schemas only add a column: rows of the version before stay as they are, with nothing in it."""
 
 from typing import NamedTuple
 
@@ -51,6 +51,13 @@ ADDED = (
         f"INSERT INTO turns {_TURN} ('d', 1, 'failed', 'w', 1, 1, NULL)",
         "SELECT key, state, retry_at FROM turns WHERE key = 'd'",
         ("d", "failed", None),
+    ),
+    Added(
+        28,
+        "INSERT INTO api_tokens (digest, kind, name, rights, created, last_used)"
+        " VALUES ('d', 'token', 'backup', 'read', 1, 1)",
+        "SELECT name, identity, profile FROM api_tokens",
+        ("backup", None, None),
     ),
 )
 

@@ -24,6 +24,7 @@ WITHOUT_CONTENT = [
     "accounts.worker",
     "api_tokens.digest",
     "api_tokens.kind",
+    "api_tokens.profile",
     "api_tokens.rights",
     "attachments.kind",
     "attachments.sha256",

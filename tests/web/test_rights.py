@@ -17,7 +17,7 @@ from palaver.store.people.api_tokens import Right
 from palaver.web.tokens import issue_token
 from tests.engine.gateway import until
 from tests.platforms.terminal.people import Person
-from tests.web.conftest import Opened
+from tests.web.conftest import Opened, opened
 from tests.web.test_api import program, say, token
 
 PEOPLE = (
@@ -118,6 +118,32 @@ async def test_a_key_that_may_only_talk_traces_what_it_sent(window: Opened) -> N
         assert (await talker.get(f"/messages/{hers['id']}", params={"wait": 1})).status_code == 404
         for path in (f"/messages/{hers['id']}", f"/traces?name={hers['id']}"):
             assert (await manager.get(path)).status_code == 403
+
+
+async def test_a_token_of_a_profile_sends_and_reads_there(config: Config) -> None:
+    profiles = {"work": {}, "home": {"serves": [{"platform": "api"}]}}
+    grants = [{"platform": "api", "user_id": "alice"}]
+    both = {"data_dir": config.data_dir, "store": config.store, "grants": grants, "profiles": profiles}
+    async with opened(Config.model_validate(both)) as window:
+        made, _ = await issue_token(
+            window.store, SystemClock().now(), name="work", identity="api:alice", profile="work"
+        )
+        async with program(window, "api:alice") as home, program(window) as owner:
+            url, headers = str(home.base_url), {"authorization": f"Bearer {made}", "Idempotency-Key": "k"}
+            home.headers["Idempotency-Key"] = "k"
+            there = await say(home, "hello", conversation="plans")
+            async with httpx.AsyncClient(base_url=url, headers=headers, timeout=30) as work:
+                here = await say(work, "hello", conversation="plans")
+                assert (await work.get("/me")).json()["profile"] == "work"
+                listed = (await work.get("/sessions")).json()["sessions"]
+                assert [(each["id"], each["profile"]) for each in listed] == [(here["session"], "work")]
+                assert (await work.get(f"/sessions/{there['session']}")).status_code == 404
+                asked = {"model": "palaver", "messages": [{"role": "user", "content": "hi"}]}
+                answer = await work.post(f"{window.url}/v1/chat/completions", json=asked)
+                named = answer.headers["x-palaver-session"]
+            found = (await owner.get("/sessions")).json()["sessions"]
+            profiles_of = {each["id"]: each["profile"] for each in found}
+            assert profiles_of == {there["session"]: "home", here["session"]: "work", named: "work"}
 
 
 async def test_many_deletions_clean_up_once(window: Opened, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,6 +175,11 @@ def test_links_and_tokens_on_the_command_line(
         for command in (["link"], ["tokens", "create", "x"]):
             assert main(["web", *command, "--as", nobody]) == 2, "an empty name would be the owner's"
     capsys.readouterr()
+    assert main(["web", "tokens", "create", "x", "--profile", "work"]) == 2
+    (tmp_path / "own.yaml").write_text("profiles: {work: {}}")
+    monkeypatch.setenv("PALAVER_CONFIG", str(tmp_path / "own.yaml"))
+    assert main(["web", "tokens", "create", "x", "--profile", "work", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["profile"] == "work"
     assert main(["web", "tokens", "create", "x", "--scopes", "all"]) == 2
     assert "Use chat, manage, read" in capsys.readouterr().err
     assert main(["web", "tokens", "revoke", str(listed["number"])]) == 0

@@ -67,7 +67,7 @@ def list_tokens(*, store: StoreOption = None, json: Json = False) -> None:
         print_json({"tokens": [_fields(key) for key in found]})
     elif found:
         print_rows(
-            ("number", "kind", "name", "scopes", "for", "made", "last used", "ends"),
+            ("number", "kind", "name", "scopes", "for", "profile", "made", "last used", "ends"),
             [
                 (
                     str(key.number),
@@ -75,6 +75,7 @@ def list_tokens(*, store: StoreOption = None, json: Json = False) -> None:
                     key.name,
                     " ".join(sorted(key.rights)),
                     key.identity or "owner",
+                    key.profile or "by rule",
                     ago(key.created, now),
                     ago(key.last_used, now),
                     ago(key.expires, now) if key.expires else "never",
@@ -90,16 +91,23 @@ def create_token(
     *,
     scopes: Annotated[str, typer.Option(help="What it can do: read, chat, manage.")] = "read,chat,manage",
     identity: Identity = None,
+    profile: Annotated[str | None, typer.Option(metavar="NAME", help="Choose the profile that answers.")] = None,
     days: Annotated[int | None, typer.Option(min=1, max=3650, help="Expire after this many days.")] = None,
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
     rights, called = rights_named(scopes), one_line(name, _LONGEST_NAME)
+    known = sorted(configuration(store).profiles)
+    if profile is not None and profile not in known:
+        fix = f"Use {', '.join(known)}." if known else "The configuration has no profiles."
+        raise BadArgument("--profile cannot be", found=profile, allowed=", ".join(known), example="", fix=fix)
     now = shared_options.now()
     expires = now + timedelta(days=days) if days else None
     token, key = ask(
         store,
-        lambda opened: issue_token(opened, now, name=called, rights=rights, identity=identity, expires=expires),
+        lambda opened: issue_token(
+            opened, now, name=called, rights=rights, identity=identity, expires=expires, profile=profile
+        ),
         make=True,
     )
     print_result({"token": token, **_fields(key)}, token, as_json=json)
@@ -134,4 +142,4 @@ def rights_named(scopes: str) -> frozenset[Right]:
 
 
 def _fields(key: Credential) -> dict[str, object]:
-    return pick(key, "number kind name identity created last_used expires") | {"scopes": sorted(key.rights)}
+    return pick(key, "number kind name identity profile created last_used expires") | {"scopes": sorted(key.rights)}

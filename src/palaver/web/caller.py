@@ -1,5 +1,7 @@
 """The caller of a request: the key it was authenticated with, and on whose behalf it reads."""
 
+from dataclasses import replace
+
 from palaver.db.transaction import Statements, transaction
 from palaver.model.session import Principal
 from palaver.model.source import source_of_identity
@@ -42,10 +44,10 @@ class Caller:
 
 @transaction
 def principal_of(caller: Caller, store: Store) -> Statements[Principal]:
-    """Return whom the caller reads as: the owner sees everything, others what they took part in.
+    """Return whom the caller reads as: the owner sees everything, others what they took part in, in their profile.
 
     Call it in the transaction that uses the result, so that a change of rights takes effect at once.
     """
     if caller.key.identity is None:
         return Principal.operator()
-    return (yield from store.people.principal_of(caller.key.identity))
+    return replace((yield from store.people.principal_of(caller.key.identity)), profile=caller.key.profile)

@@ -51,8 +51,9 @@ class Hub:
         self._store = store
         self._alone = alone
         """No other gateway uses this database."""
-        self._feeds: dict[str | None, Feed] = {}
-        self._tasks: dict[str | None, asyncio.Task[None]] = {}
+        self._feeds: dict[tuple[str | None, str | None], Feed] = {}
+        """By identity and profile: what is visible depends on both."""
+        self._tasks: dict[tuple[str | None, str | None], asyncio.Task[None]] = {}
         self._boot = token_hex(4)
         self._count = 0
         self._changed: dict[str, int] = {}
@@ -109,7 +110,7 @@ class Hub:
             self._pushed[owner] = self._count
             if not self._alone:
                 self.hint(CHAT)
-        if feed := self._feeds.get(owner):
+        if feed := self._feeds.get((owner, None)):  # a browser has no profile
             feed.push(event)
 
     async def serve(self) -> None:
@@ -162,8 +163,8 @@ class Hub:
             topics = [topic for topic in TOPICS if topic in pending]
             self._count += 1
             self._changed.update(dict.fromkeys(topics, self._count))
-            for owner, feed in self._feeds.items():
-                if visible := _visible_topics(topics, is_owner=owner is None):
+            for feed in self._feeds.values():
+                if visible := _visible_topics(topics, is_owner=feed.caller.is_owner):
                     feed.push(Event(name="changed", body={"topics": visible}))
 
     @property
@@ -230,19 +231,19 @@ class Hub:
 
     @contextmanager
     def _subscribe(self, caller: Caller, now: str) -> Generator[tuple[Feed, Reader]]:
-        owner = caller.key.identity
-        if owner not in self._feeds:
-            self._feeds[owner] = Feed(self._store, caller, now, lambda: self._hints)
-            self._tasks[owner] = asyncio.create_task(self._feeds[owner].run(), name="feed")
-        feed = self._feeds[owner]
+        name = caller.key.identity, caller.key.profile
+        if name not in self._feeds:
+            self._feeds[name] = Feed(self._store, caller, now, lambda: self._hints)
+            self._tasks[name] = asyncio.create_task(self._feeds[name].run(), name="feed")
+        feed = self._feeds[name]
         reader = Reader(feed.position, is_over=self._is_closed)
         feed.readers.add(reader)
         try:
             yield feed, reader
         finally:
             feed.readers.discard(reader)
-            if not feed.readers and self._feeds.pop(owner, None):
-                self._tasks.pop(owner).cancel()
+            if not feed.readers and self._feeds.pop(name, None):
+                self._tasks.pop(name).cancel()
 
 
 def _visible_topics(topics: list[str], *, is_owner: bool) -> list[str]:

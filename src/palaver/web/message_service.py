@@ -16,7 +16,7 @@ from palaver.model.attachment import Attachment
 from palaver.model.errors import BadArgument, NotFound, StoreUnavailable
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
-from palaver.model.source import Source, Trust, encode_id, source_of_identity
+from palaver.model.source import MAIN, Source, Trust, encode_id, source_of_identity
 from palaver.model.turn import ANY_FORM, AnswerForm, BusyMode, ClientTool, Inbound, InboxState, Received, outbound_to
 from palaver.model.value import value
 from palaver.store.people.api_tokens import Right
@@ -58,10 +58,10 @@ class MessageService:
         return source.user_id
 
     def source(self, conversation: str, message: str | None = None) -> Source:
-        """Return the source of a named conversation. The user is part of the chat id, so names never collide."""
-        user = self.user
-        chat = f"{encode_id(user)}/{encode_id(conversation)}"
-        return Source(platform=_PLATFORM, chat_id=chat, user_id=user, message_id=message)
+        """Return the source of a named conversation. User and profile are part of its id, so names never collide."""
+        user, profile = self.user, self.request.caller.key.profile
+        chat = "/".join(map(encode_id, [user, *([profile] if profile else []), conversation]))
+        return Source(platform=_PLATFORM, chat_id=chat, user_id=user, message_id=message, profile=profile or MAIN)
 
     async def source_in(self, session: Session, message: str | None) -> Source:
         """Return a source whose messages reach the session: its own, or one attached to it."""

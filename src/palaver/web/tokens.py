@@ -58,6 +58,7 @@ async def issue_token(
     rights: Collection[Right] = ALL_RIGHTS,
     identity: str | None = None,
     expires: datetime | None = None,
+    profile: str | None = None,
 ) -> tuple[str, Credential]:
     """Return a new API token and its key. The token itself is not stored and cannot be shown again."""
     _check_identity(identity)
@@ -65,7 +66,14 @@ async def issue_token(
         raise BadArgument("The token has no name.", found=name, allowed="a name", fix="Give it one", example="backup")
     token = TOKEN_PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
     add = store.api_tokens.add(
-        hash_secret(token), CredentialKind.TOKEN, now, name=name, rights=rights, identity=identity, expires=expires
+        hash_secret(token),
+        CredentialKind.TOKEN,
+        now,
+        name=name,
+        rights=rights,
+        identity=identity,
+        expires=expires,
+        profile=profile,
     )
     return token, await store.transact(add)
 

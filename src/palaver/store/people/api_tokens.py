@@ -40,9 +40,11 @@ class Credential:
     identity: str | None = None
     """On whose behalf it acts; None for the owner of the gateway."""
     expires: datetime | None = None
+    profile: str | None = None
+    """The profile that answers what it sends; None if the rules choose it."""
 
 
-_COLUMNS = "no, kind, name, rights, created, last_used, identity, expires"
+_COLUMNS = "no, kind, name, rights, created, last_used, identity, expires, profile"
 _VALID = "(expires IS NULL OR expires > ?)"
 
 
@@ -56,14 +58,15 @@ def add(
     rights: Collection[Right] = ALL_RIGHTS,
     identity: str | None = None,
     expires: datetime | None = None,
+    profile: str | None = None,
 ) -> Statements[Credential]:
     moment = micros(now)
     yield "DELETE FROM api_tokens WHERE expires <= ?", (moment,)
     until = expires and micros(expires)
     rows = yield (
-        "INSERT INTO api_tokens (digest, kind, name, rights, created, last_used, identity, expires)"
-        f" VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING {_COLUMNS}",
-        (digest, kind.value, name, " ".join(sorted(rights)), moment, moment, identity, until),
+        "INSERT INTO api_tokens (digest, kind, name, rights, created, last_used, identity, expires, profile)"
+        f" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING {_COLUMNS}",
+        (digest, kind.value, name, " ".join(sorted(rights)), moment, moment, identity, until, profile),
     )
     return _credential(rows[0])
 
@@ -116,7 +119,7 @@ def revoke(number: int) -> Statements[Credential | None]:
 
 
 def _credential(row: Row) -> Credential:
-    number, kind, name, rights, created, last_used, identity, expires = row
+    number, kind, name, rights, created, last_used, identity, expires, profile = row
     return Credential(
         number=number,
         kind=CredentialKind(kind),
@@ -126,4 +129,5 @@ def _credential(row: Row) -> Credential:
         last_used=instant(last_used),
         identity=identity,
         expires=instant_or_none(expires),
+        profile=profile,
     )

@@ -17,6 +17,8 @@ _DEFAULT_SPAN = timedelta(days=30)
 class MeSchema(Schema, frozen=True, kw_only=True):
     identity: str | None
     """On whose behalf you read; null for the owner, who sees everything."""
+    profile: str | None
+    """The profile that answers you; null if the rules choose it."""
     scopes: list[Right]
     expires: Timestamp | None
 
@@ -24,7 +26,7 @@ class MeSchema(Schema, frozen=True, kw_only=True):
 @endpoint("GET", "/me", summary="Show what your token can do", needs=None)
 async def get_me(request: WebRequest) -> MeSchema:
     key = request.caller.key
-    return MeSchema(identity=key.identity, scopes=sorted(key.rights), expires=key.expires)
+    return MeSchema(identity=key.identity, profile=key.profile, scopes=sorted(key.rights), expires=key.expires)
 
 
 class AccountSchema(Schema, frozen=True, kw_only=True):
