@@ -14,7 +14,7 @@ from palaver.model.label import Label
 from palaver.model.source import Labels
 from palaver.model.turn import Inbound
 from palaver.store.opening import open_store
-from palaver.store.people import pairing
+from palaver.store.people import links, pairing
 from tests.store.world import NOON, dm, key_of
 
 CODE = "ACDEFGHJ"
@@ -71,6 +71,17 @@ def test_who_waits_is_let_in_by_name_without_the_code(call: Call, stranger: str)
     assert call("pair", "approve", stranger)["approved"]["identity"] == stranger
     assert call("pair", "list") == {"waiting": []}
     assert [each["role"] for each in call("grants", "list")["grants"]] == ["member"]
+
+
+def test_the_log_names_both_accounts_of_a_link(call: Call, store_url: str) -> None:
+    async def link_and_unlink() -> None:
+        async with await open_store(store_url) as store:
+            await store.transact(links.link("telegram:7", "matrix:9", NOON, by="telegram:7"))
+            await store.transact(links.unlink_last("telegram:7", NOON, by="telegram:7"))
+
+    asyncio.run(link_and_unlink())
+    shown = call("grants", "log", plain=True).splitlines()[1:3]
+    assert all(line.endswith("telegram:7 and matrix:9") for line in map(str.rstrip, shown)), shown
 
 
 def test_wrong_codes_are_refused_in_words_and_then_not_looked_at(call: Call, stranger: str) -> None:

@@ -65,6 +65,8 @@ async def test_where_clients_keep_the_slash_another_sign_begins_a_command(store_
         chat, group = world.dm(alice), world.group("friends", alice)
         await chat.say(alice, " !Title Plans")
         await chat.hears("No conversation is open here")
+        await chat.say(alice, "!help")
+        await chat.hears("write ! instead: !new is /new.")
         await chat.say(alice, "!nothing of ours")
         await chat.hears("!nothing of ours")
         await group.say(alice, "!status")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from palaver.model.redact import redact
 from palaver.model.session import Session
-from palaver.model.source import identity_of
+from palaver.model.source import identity_of, readable_identity
 from palaver.model.text import one_line
 from palaver.model.turn import Inbound, InboxState, OutboxState, TurnState
 from palaver.store.archive.render import moment_text
@@ -148,7 +148,8 @@ def _arrival_steps(arrival: InboundTrace) -> Iterator[Step]:
         yield Step(at, name, "received; its text was deleted with its session")
         return
     source = inbound.source
-    sender = identity_of(source) or "somebody without an id"
+    identity = identity_of(source)
+    sender = readable_identity(identity) if identity else "somebody without an id"
     let_in = f", role {arrival.role.name.lower()}" if arrival.role else ""
     message = f" {_as_what(inbound)} message {source.message_id}" if source.message_id else ""
     chat = f" in chat {source.chat}" if source.chat else ""

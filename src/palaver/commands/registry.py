@@ -30,6 +30,7 @@ _HELP = Command(
     group="gateway",
 )
 _MAX_ECHO_CHARS = 200
+_OTHER_PREFIX = "If your app keeps / for its own commands, write ! instead: !new is /new."
 
 
 @value(kw_only=False)
@@ -113,7 +114,10 @@ class Registry:
 
     def _help(self, invocation: Invocation, context: CommandContext) -> Transaction[str]:
         name, table = invocation.words.get("command"), with_roles(self.table, context.roles)
-        return reply(explain(table, name) if name else list_commands(table, _role(context)))
+        if name:
+            return reply(explain(table, name))
+        listing = list_commands(table, _role(context))
+        return reply(f"{listing}\n{_OTHER_PREFIX}" if context.keeps_slash else listing)
 
 
 @transaction

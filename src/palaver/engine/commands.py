@@ -46,6 +46,8 @@ class CommandContext:
     """The role that a command needs, by name, if the configuration changes it."""
     scope_of: Callable[[Source], Scope] = lambda _: Scope()
     """Returns the configured scope of a chat, which decides how its conversations are shared."""
+    keeps_slash: bool = False
+    """Clients of this platform keep `/` for themselves, so people write `!new` for `/new`."""
     mentioned: list[Session] = field(default_factory=list[Session])
     """Conversations that the answer quotes, even if it is a refusal: it is deleted together with them."""
 

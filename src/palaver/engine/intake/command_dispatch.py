@@ -183,6 +183,7 @@ class CommandDispatcher:
         find_actor = self._actor(received)
         actor = await ctx.store.read(find_actor)
         principal, received = actor
+        adapter = ctx.replies.adapter_for(source.platform, source.account)
         command = CommandContext(
             received=received,
             principal=principal,
@@ -194,6 +195,7 @@ class CommandDispatcher:
             tool_problems=TurnTools(ctx).problems,
             roles=ctx.options.command_roles,
             scope_of=ctx.options.scopes.find,
+            keeps_slash=adapter is not None and adapter.platform.keeps_slash,
             mentioned=mentioned,
         )
         work = await self._commands.perform(parsed.invocation, command)

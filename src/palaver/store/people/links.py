@@ -10,7 +10,7 @@ from palaver.model.key import SessionKey
 from palaver.model.label import Label
 from palaver.model.people import LOCKOUT, OFFER_LIFETIME, Link, group_identities, locked_until, replacement_links
 from palaver.model.session import Principal, Session
-from palaver.model.source import DM, Source, identity_of
+from palaver.model.source import DM, Source, identity_of, readable_identity
 from palaver.model.value import value
 from palaver.store.conversations.sessions import DELIBERATE_ENDS, renumber_titles, switch
 from palaver.store.people.grants import ChangeKind, record
@@ -88,7 +88,7 @@ def _check_different_people(one: str, other: str, now: datetime) -> Statements[N
     if (yield from person_of(one, now)) == (yield from person_of(other, now)):
         raise BadArgument(
             "You entered your own code as",
-            found=other,
+            found=readable_identity(other),
             allowed="it from an account of yours that is not linked yet",
             example="by sending the same command in a direct chat from that account",
         )
