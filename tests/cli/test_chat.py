@@ -53,7 +53,7 @@ def test_one_message_can_be_said_alone_and_the_conversation_goes_on(place: Place
     assert place.run("chat", "-m", "two\nlines").stdout == "You said: two\nlines\n"
     assert "1 turn," in place.run("chat", "-m", "/status").stdout
     assert "/new, /reset: Start" in place.run("chat", "-m", "/help").stdout
-    assert "no conversation here yet" in place.run("chat", "--chat", "work", "-m", "/status").stdout
+    assert "no open conversation here" in place.run("chat", "--chat", "work", "-m", "/status").stdout
 
 
 def test_who_has_something_answered_again_waits_for_the_answer(place: Place) -> None:
@@ -91,7 +91,7 @@ def test_what_was_meant_for_another_conversation_is_not_said_in_this_one(place: 
 def test_another_profile_is_another_conversation_and_only_a_known_one_is_there(place: Place) -> None:
     place.configure("profiles: {work: {agent: {streams: true}}}")
     assert place.run("chat", "--profile", "work", "-m", "hello").stdout == "You said: hello\n"
-    assert "no conversation here yet" in place.run("chat", "-m", "/status").stdout
+    assert "no open conversation here" in place.run("chat", "-m", "/status").stdout
     place.configure("profiles: {work: {serves: [{platform: terminal}]}}")
     for wrong, words in (
         (("--profile", "wrok"), "Use main, work"),

@@ -182,3 +182,12 @@ def test_help_is_quick() -> None:
     """What is slow to import waits until a configuration is needed."""
     code = "import sys; from palaver.cli.main import main; main(['--help']); sys.exit('pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def test_a_role_without_a_limit_of_its_own_shows_the_one_for_everybody(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "own.yaml").write_text("caps: {person_day: {tokens: 5}, guest: {person_day: {tokens: 1}}}")
+    assert main(["config", "show", "--json"]) == 0
+    shown = {each["field"]: each["value"] for each in json.loads(capsys.readouterr().out)["settings"]}
+    assert [shown[f"caps.{role}.person_day.tokens"] for role in ("member", "guest")] == [5, 1]

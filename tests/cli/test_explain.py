@@ -330,7 +330,9 @@ def test_access_is_what_the_gateway_decides(configured: Path, capsys: pytest.Cap
     refused = explain(capsys, "access", "telegram:8", "--chat", "-100")
     assert (refused["verdict"], rules(refused)["pairing"]) == ("refuse", ("no", at(configured, "pairing: false")))
     # Nobody reads what is sent to the API, so nobody there gets a code.
-    assert explain(capsys, "access", "api:8")["verdict"] == "refuse"
+    unreached = explain(capsys, "access", "api:8")
+    assert (unreached["verdict"], rules(unreached)) == ("refuse", {})
+    assert unreached["reason"] == "no grant matches and pairing is only for chats with people"
 
 
 def test_a_block_and_people_who_joined_are_named_as_they_are(
@@ -365,7 +367,7 @@ def test_a_message_and_a_session_are_explained(capsys: pytest.CaptureFixture[str
         assert explain(capsys, "key", name)["key"] == found["key"]
     assert explain(capsys, "access", "in:1")["role"] == "owner"
     assert main(["explain", "access", session]) == 0
-    assert "When in:1 arrived" in capsys.readouterr().out
+    assert "Stored for in:1" in capsys.readouterr().out
     assert main(["explain", "key", "in:99"]) == 1
     assert "in:99" in capsys.readouterr().err
 
@@ -385,9 +387,14 @@ def test_a_reset_is_explained_from_policy_zone_and_store(configured: Path, capsy
     assert explain(capsys, "reset", *spoken)["boundary"] == "2026-03-01T22:00:00+09:00"
 
 
-@pytest.mark.usefixtures("configured")
-def test_targets_lead_to_home_channels_and_accounts_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+def test_targets_lead_to_home_channels_and_accounts_that_exist(
+    configured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = explain(capsys, "target", "telegram,telegram:5,slack:C1,origin,all", "--message", "in:1")["targets"]
     chats = [[place["chat_id"] for place in each["places"]] for each in found]
     assert chats == [["-300"], ["5"], [], ["7"], ["-300"]]
     assert found[1]["places"][0]["account"] == "main"
+    configured.write_text(configured.read_text().replace("accounts: {main:", "accounts: {second:"))
+    assert explain(capsys, "target", "telegram")["targets"][0]["places"] == []
+    assert main(["explain", "target", "telegram"]) == 0
+    assert "the home channel is at an account that is not configured" in capsys.readouterr().out

@@ -27,7 +27,7 @@ async def test_looking_changes_nothing(store_url: str) -> None:
         await alice.within(group).say("one")
         before = await alice.here.rows("SELECT last_active, last_human, next_seq FROM sessions")
         bob = alice.beside("bob", group)
-        assert "You have no conversation here yet." in await bob.ask("/status")
+        assert "You have no open conversation here." in await bob.ask("/status")
         assert "everybody here" in await alice.within(group).ask("/status")
         assert await alice.here.rows("SELECT last_active, last_human, next_seq FROM sessions") == before
         assert len(await alice.here.rows("SELECT 1 FROM participants")) == 1

@@ -70,7 +70,7 @@ async def test_where_clients_keep_the_slash_another_sign_begins_a_command(store_
         await chat.say(alice, "!nothing of ours")
         await chat.hears("!nothing of ours")
         await group.say(alice, "!status")
-        await group.hears("You have no conversation here yet")
+        await group.hears("You have no open conversation here")
         await group.say(alice, "!important")
         await here.settled()
         assert len(group.shown) == 1

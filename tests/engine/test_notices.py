@@ -1,5 +1,6 @@
 """What the gateway says is true for the person who reads it."""
 
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,12 @@ import pytest
 from palaver.model.access import AccessRole, Grant
 from palaver.model.addressing import AddressingRules, AnswerMode
 from palaver.model.key import GroupScope, Scope, ScopedSetting
+from palaver.model.tools import ApprovalMode, ToolRules
 from palaver.model.turn import BusyMode
+from palaver.protocols.agent import Event, Final, Request
 from palaver.testkit.platform import FakePlatform
-from tests.engine.agents import Slow
+from palaver.tools.messages import MessageTools
+from tests.engine.agents import Scripted, Slow
 from tests.engine.gateway import running, until
 
 
@@ -65,3 +69,39 @@ async def test_what_was_only_overheard_is_no_turn(tmp_path: Path) -> None:
         await here.settled()
         await group.say(alice, "/usage")
         await group.hears("This conversation: 0 turns")
+
+
+async def test_an_admin_is_told_how_to_answer_the_question_of_somebody_else(store_url: str) -> None:
+    world = FakePlatform()
+    alice, boss = world.person("alice"), world.person("boss")
+    grants = (Grant(platform="fake"), Grant(platform="fake", user_id=boss.id, role=AccessRole.OWNER))
+    async with running(store_url, world, grants=grants):
+        group = world.group("friends", alice, boss)
+        await group.say(boss, "/approve")
+        await group.hears("There is nothing to approve or deny.")
+        await group.say(alice, "!approve it")
+        await group.hears("May I use the echo tool for: it")
+        await group.say(boss, "/approve")
+        told = await group.hears("The open question here is not yours.")
+        await group.say(boss, f"/approve {told.text.rpartition(' ')[2].rstrip('.')}")
+        await group.hears("You said: it")
+
+
+@pytest.mark.parametrize("allowed", [ApprovalMode.ALWAYS, ApprovalMode.ASK])
+async def test_the_agent_is_told_of_an_approval_where_one_is_needed(tmp_path: Path, allowed: ApprovalMode) -> None:
+    described = list[str]()
+
+    async def describe(request: Request) -> AsyncGenerator[Event]:
+        tools = request.toolbox.tools if request.toolbox else ()
+        described.extend(tool.description for tool in tools if tool.name == "send_message")
+        yield Final(text="done")
+
+    rules, owners = ToolRules(allowed={"send_message": allowed}), (Grant(platform="fake", role=AccessRole.OWNER),)
+    async with running(
+        tmp_path / "p.db", agent=Scripted(describe), grants=owners, tools=rules, toolsets=lambda _: (MessageTools(),)
+    ) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hi")
+        await chat.hears("done")
+        assert ["must approve" in text for text in described] == [allowed is ApprovalMode.ASK]

@@ -17,7 +17,7 @@ async def test_status_and_help_are_answered_during_a_turn(store_url: str) -> Non
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "/status")
-        await chat.hears("no conversation here yet")
+        await chat.hears("no open conversation here")
         await chat.say(alice, "first")
         await until(lambda: bool(agent.requests))
         await chat.say(alice, "second")

@@ -153,7 +153,7 @@ def test_a_grant_on_one_platform_means_nothing_on_another(source: Source, trust:
 def test_only_people_with_an_id_in_a_direct_chat_may_pair(
     source: Source, trust: Trust, table: list[Grant], pairing: bool
 ) -> None:
-    access = decide_access(source, trust, table, pairing=pairing)
+    access = decide_access(source, trust, table, no_pairing="" if pairing else "pairing is off")
     if access.verdict is Verdict.PAIR:
         assert pairing
         assert source.chat_kind == "dm"
@@ -179,7 +179,7 @@ def test_no_other_mark_makes_up_for_being_a_bot() -> None:
 
 def test_by_default_a_stranger_is_refused_or_may_pair() -> None:
     assert decide_access(ALICE, NO_TRUST, []).verdict is Verdict.PAIR
-    assert decide_access(ALICE, NO_TRUST, [], pairing=False).verdict is Verdict.REFUSE
+    assert decide_access(ALICE, NO_TRUST, [], no_pairing="pairing is off").verdict is Verdict.REFUSE
     assert decide_access(replace(ALICE, chat_kind="group"), NO_TRUST, []).verdict is Verdict.REFUSE
     assert decide_access(Source(platform="telegram", chat_id="7"), NO_TRUST, []).verdict is Verdict.REFUSE
     assert decide_access(ALICE, Trust(is_bot=True), []).verdict is Verdict.REFUSE

@@ -75,7 +75,7 @@ def _print_rules(rules: tuple[AppliedRule, ...]) -> None:
 
 
 def _then(result: Result) -> dict[str, object] | None:
-    """Return what was decided when the message arrived."""
+    """Return what is stored about the message: a later approval or refusal can have changed it."""
     received, turn = result.subject.received, result.subject.turn
     if received is None:
         return None
@@ -101,7 +101,7 @@ def _print_then(result: Result) -> None:
     if then["session"]:
         fresh = f", a new one (reset: {then['reset']})" if then["reset"] else ""
         facts.append(("session", f"{then['session']}{fresh}"))
-    print_heading(f"When in:{then['number']} arrived")
+    print_heading(f"Stored for in:{then['number']}")
     print_facts(facts)
 
 
@@ -400,6 +400,8 @@ def _goes_to(explained: TargetExplanation) -> str:
             return "nothing can be sent there"
         case Place(platform=platform):
             return f"no account on {platform} can send there"
+        case Home() | All() if explained.has_home:
+            return "the home channel is at an account that is not configured"
         case Home() | All():
             return "no home channel; send /sethome in a chat"
 

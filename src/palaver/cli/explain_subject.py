@@ -26,7 +26,7 @@ from palaver.engine.options import Options
 from palaver.model.errors import BadArgument, NotFound, PalaverError, StoreError, UnknownPlatform
 from palaver.model.platform import Platform
 from palaver.model.source import DM, MAIN, STANDARD_KINDS, Source, Trust, decode_id
-from palaver.model.target import Target, parse_targets
+from palaver.model.target import All, Home, Target, parse_targets
 from palaver.model.turn import Inbound, account_text
 from palaver.model.value import value
 from palaver.platforms.catalog import PLATFORMS
@@ -227,6 +227,8 @@ class TargetExplanation:
     target: Target
     places: tuple[Source, ...] = ()
     """Where it leads now; none if nothing can be sent there."""
+    has_home: bool = False
+    """Whether there is a home channel, even at an account that is not configured."""
 
 
 def explained_targets(text: str, store: str | None, origin: str, profile: str) -> list[TargetExplanation]:
@@ -243,6 +245,16 @@ def explained_targets(text: str, store: str | None, origin: str, profile: str) -
             homes=await opened.read(opened.accounts.list_homes(profile)),
             origin=inbound.source if inbound else None,
         )
-        return [TargetExplanation(target=target, places=tuple(rules.places(target))) for target in targets]
+        homes = {home.platform for home in rules.homes}
+        return [
+            TargetExplanation(
+                target=target,
+                places=tuple(rules.places(target)),
+                has_home=bool(homes)
+                if isinstance(target, All)
+                else isinstance(target, Home) and target.platform in homes,
+            )
+            for target in targets
+        ]
 
     return _with_any_store(store, work, required=bool(origin))

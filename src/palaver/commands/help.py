@@ -42,20 +42,20 @@ def list_commands(table: Mapping[str, Command], role: AccessRole) -> str:
     return "\n".join([*lines, "Send /help and a command name for details."])
 
 
-def explain(table: Mapping[str, Command], name: str) -> str:
+def explain(table: Mapping[str, Command], name: str, role: AccessRole) -> str:
     command = table.get(name.removeprefix("/").lower())
     if command is None:
         known = ", ".join(sorted(table))
         fix = "Send /help to list all commands."
         raise UnknownCommand("Unknown command", found=name, allowed=known, example="/help new", fix=fix)
-    return "\n".join((command.usage, command.help, f"Example: {command.example}", *_facts(command)))
+    return "\n".join((command.usage, command.help, f"Example: {command.example}", *_facts(command, role)))
 
 
-def _facts(command: Command) -> list[str]:
+def _facts(command: Command, role: AccessRole) -> list[str]:
     facts = {
         f"Also: {_with_slashes(*command.aliases)}": bool(command.aliases),
         "Acts at once, even during an answer.": command.urgent,
         "Shows what it would do. Add --yes to do it.": command.confirms,
-        f"Needs the {command.role.name.lower()} role.": command.role > AccessRole.MEMBER,
+        f"Needs the {command.role.name.lower()} role.": command.role > min(role, AccessRole.MEMBER),
     }
     return [fact for fact, holds in facts.items() if holds]

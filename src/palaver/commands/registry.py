@@ -115,7 +115,7 @@ class Registry:
     def _help(self, invocation: Invocation, context: CommandContext) -> Transaction[str]:
         name, table = invocation.words.get("command"), with_roles(self.table, context.roles)
         if name:
-            return reply(explain(table, name))
+            return reply(explain(table, name, _role(context)))
         listing = list_commands(table, _role(context))
         return reply(f"{listing}\n{_OTHER_PREFIX}" if context.keeps_slash else listing)
 

@@ -109,7 +109,8 @@ def sessions(store: Store, invocation: Invocation, context: CommandContext) -> S
 
 @commands.add(
     "resume",
-    "List earlier conversations that have a title, or continue one by number, title or id",
+    "List earlier conversations that have a title, or continue one by number, title or id. The owner can continue"
+    " anybody's with --all",
     "/resume 2",
     Arg(name="which", kind=ArgKind.REST),
     _ALL,

@@ -108,13 +108,18 @@ def decide(store: Store, invocation: Invocation, context: CommandContext, *, all
         said=received.received,
         place=received.inbound.source,
     )
+    if decided is Decision.NOTHING and is_admin(context):
+        others = yield from store.turn_control.questions_shown(received.inbound.source)
+        if others:
+            named = ", ".join(others)
+            return f"The open question here is not yours. Name it to answer it, with /approve or /deny: {named}."
     return _UNDECIDED.get(decided)
 
 
 def _describe(seen: Status, zone: tzinfo) -> str:
     session, waiting = seen.session, f", {seen.waiting} waiting" if seen.waiting else ""
     if session is None and not (seen.running_since or seen.is_parked or seen.waits_for_client):
-        return "You have no conversation here yet. Send a message to start or join one."
+        return "You have no open conversation here. Send a message to start or join one."
     if session is None:
         return f"This conversation: {_describe_activity(seen, zone)}{waiting}."
     activity = f"{_describe_activity(seen, zone)}{waiting}; {_counts(session.counters)}"

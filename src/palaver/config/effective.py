@@ -10,6 +10,8 @@ from palaver.config.secrets import SET, is_secret_option, mask_secrets
 from palaver.config.types import Section
 from palaver.model.value import FieldPath
 
+_ROLE_CAP = len(("caps", "member", "person_day", "tokens"))
+
 
 class Setting(NamedTuple):
     field: str
@@ -20,8 +22,13 @@ class Setting(NamedTuple):
 
 def effective_settings(loaded: Loaded) -> Iterator[Setting]:
     before: str | int = ""
-    for path, value in _leaves(loaded.config, (), with_defaults=True):
-        node = loaded.sources.at(path)
+    leaves = dict(_leaves(loaded.config, (), with_defaults=True))
+    for path in leaves:
+        source = path
+        if path[0] == "caps" and len(path) == _ROLE_CAP and loaded.sources.at(path) is None:
+            # A role without a limit of its own has the one for everybody.
+            source = ("caps", *path[2:])
+        node, value = loaded.sources.at(source), leaves[source]
         position = node.position if node else Position()
         # Show the reference, not the value that was filled in.
         text = node.raw if node and position.secret else value

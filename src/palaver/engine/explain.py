@@ -10,7 +10,7 @@ from palaver.engine.intake.admission import AdmissionDecision, GrantCache, Rules
 from palaver.engine.intake.command_dispatch import read_message
 from palaver.engine.intake.receiver import Decision, decide
 from palaver.engine.options import Options, follow_move, follow_moves
-from palaver.model.access import describe_grant
+from palaver.model.access import Verdict, describe_grant
 from palaver.model.command import Command
 from palaver.model.key import (
     KeyExplanation,
@@ -136,7 +136,9 @@ class _NamedRules:
         options, grant = self.rules.options, admission.access.grant
         if grant is not None:
             yield self._grant(describe_grant(grant), grant.origin)
-        elif self.source.chat_kind == DM:
+        elif self.source.chat_kind == DM and (
+            admission.access.verdict is Verdict.PAIR or not options.pairing.find(self.source)
+        ):
             yield self._setting("pairing", options.pairing.locate(self.source))
         if self.source.chat_kind != DM:
             for name in ("answers", "wake_words", "observes"):

@@ -185,10 +185,16 @@ class Access:
         return self.grant.basis if self.grant else Basis.IDENTITY
 
 
+PAIRING_OFF = "pairing is off"
+
+
 def decide_access(
-    source: Source, trust: Trust, grants: Iterable[Grant], *, person: str | None = None, pairing: bool = True
+    source: Source, trust: Trust, grants: Iterable[Grant], *, person: str | None = None, no_pairing: str = ""
 ) -> Access:
-    """Decide access: a block wins, then the highest granted role; a stranger can pair in a direct chat."""
+    """Decide access: a block wins, then the highest granted role; a stranger can pair in a direct chat.
+
+    `no_pairing` says why nobody can pair.
+    """
     matching = [grant for grant in grants if grant.matches(source, trust, person)]
     for grant in matching:
         if grant.effect is Effect.BLOCK:
@@ -201,7 +207,7 @@ def decide_access(
             role=best.role,
             grant=best,
         )
-    return _decide_stranger(source, trust, pairing=pairing)
+    return _decide_stranger(source, trust, no_pairing)
 
 
 def _describe_match(grant: Grant) -> str:
@@ -218,16 +224,16 @@ def _describe_match(grant: Grant) -> str:
     return f"{_BASIS_TEXTS.get(grant.basis, EVERYBODY)}{where}"
 
 
-def _decide_stranger(source: Source, trust: Trust, *, pairing: bool) -> Access:
+def _decide_stranger(source: Source, trust: Trust, no_pairing: str) -> Access:
     if trust.is_bot:
         return _refuse("the sender is a bot and no grant covers bots")
     if source.chat_kind != DM:
         return _refuse("no grant matches, and strangers in groups get no answer")
     if source.participant is None:
         return _refuse("the sender has no id that a grant could name")
-    if pairing:
-        return Access(verdict=Verdict.PAIR, reason="no grant matches; a stranger in a direct chat can pair")
-    return _refuse("no grant matches and pairing is off")
+    if no_pairing:
+        return _refuse(f"no grant matches and {no_pairing}")
+    return Access(verdict=Verdict.PAIR, reason="no grant matches; a stranger in a direct chat can pair")
 
 
 def _refuse(reason: str, grant: Grant | None = None) -> Access:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from palaver.db.transaction import ACCOUNTS, Lock, Notify, Row, Statements, transaction
-from palaver.model.access import AccessRole, Grant, decide_access
+from palaver.model.access import PAIRING_OFF, AccessRole, Grant, decide_access
 from palaver.model.errors import StaleFence
 from palaver.model.label import Label
 from palaver.model.source import DM, Source, Trust, decode_id, encode_id, identity_of, identity_text
@@ -242,7 +242,7 @@ def last_owner_chat(
     reached = [each for each in chats if routes.reaches_people(each) and each.address[:-1] != besides.chat]
     for source in sorted(reached, key=lambda each: not routes.has_places(each)):
         person = table.people.get(identity_of(source) or "")
-        access = decide_access(source, Trust(), grants, person=person, pairing=False)
+        access = decide_access(source, Trust(), grants, person=person, no_pairing=PAIRING_OFF)
         if access.role is AccessRole.OWNER and not (yield from is_chat_gone(outbound_to(source, ""))):
             return source
     return None

@@ -23,7 +23,7 @@ _HERE = Tool(
 )
 _MESSAGE = Tool(
     name=SEND_MESSAGE,
-    description="Send a message to another place. A person must approve it first.",
+    description="Send a message to another place.",
     parameters=_schema(
         ["to", "text"],
         to={

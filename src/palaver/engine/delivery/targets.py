@@ -6,6 +6,7 @@ from dataclasses import replace
 from palaver.model.platform import Platform
 from palaver.model.source import Source, decode_id
 from palaver.model.target import All, Home, Local, Origin, Place, Target
+from palaver.model.turn import account_text
 from palaver.model.value import value
 
 _ELSEWHERE = "group"
@@ -30,15 +31,18 @@ class TargetRules:
             case Origin():
                 return [replace(self.origin, message_id=None)] if self.origin else []
             case Home(platform=platform):
-                return [home for home in self.homes if home.platform == platform]
+                return [home for home in self._reachable_homes() if home.platform == platform]
             case All():
-                connected = {platform.name for platform in self.accounts.values()}
-                return [home for home in self.homes if home.platform in connected]
+                return self._reachable_homes()
             case Place():
                 place = self.place_at(target)
                 return [place] if place else []
             case Local():
                 return []
+
+    def _reachable_homes(self) -> list[Source]:
+        """Return the home channels at accounts that can send."""
+        return [home for home in self.homes if account_text(home.platform, home.account) in self.accounts]
 
     def place_at(self, target: Place) -> Source | None:
         """Return a place by the bot that is spoken to, if it is on that platform, else by the first; None without."""

@@ -10,7 +10,7 @@ from palaver.engine import texts
 from palaver.engine.context import EngineContext
 from palaver.engine.intake.revisions import Revisions
 from palaver.engine.options import ChatMoves, Options, follow_move
-from palaver.model.access import Access, AccessRole, Grant, GrantIndex, Verdict, decide_access, trust_for
+from palaver.model.access import PAIRING_OFF, Access, AccessRole, Grant, GrantIndex, Verdict, decide_access, trust_for
 from palaver.model.addressing import Addressing, classify_addressing
 from palaver.model.key import DmScope, SessionKey, Speaker, choose_profile, derive_key
 from palaver.model.people import make_code
@@ -84,7 +84,7 @@ class Rules:
     def decide(self, message: Inbound, trust: Trust) -> "AdmissionDecision":
         """Decide about a message from a canonical source under the current id of its chat."""
         source = message.source
-        access = self._access(source, trust, pairing=self._offers_pairing(message))
+        access = self._access(source, trust, no_pairing=self._no_pairing(message))
         role = min(access.role, AccessRole.MEMBER) if access.role and trust.talk_only else access.role
         return AdmissionDecision(source, access, role, self.speaker(source, access.role), self)
 
@@ -92,31 +92,35 @@ class Rules:
         """Return the role that the sender of an accepted message has now, never higher than then; None for none."""
         source = follow_move(self.canonical(received.inbound.source), self.directory.moves)
         # What the adapter saw of the sender is not stored, only which basis of a grant was decisive.
-        now = self._access(source, trust_for(received.basis), pairing=False).role
+        now = self._access(source, trust_for(received.basis)).role
         return now and min(now, received.role or AccessRole.GUEST)
 
     def role_of(self, source: Source) -> AccessRole | None:
         """Return the role that the identity of a source alone gives."""
-        return self._access(source, Trust(), pairing=False).role
+        return self._access(source, Trust()).role
 
     def refusal(self, received: Received) -> str:
         """Return why the sender of an accepted message has no role now."""
         source = follow_move(self.canonical(received.inbound.source), self.directory.moves)
-        return self._access(source, trust_for(received.basis), pairing=False).reason
+        return self._access(source, trust_for(received.basis)).reason
 
-    def _access(self, source: Source, trust: Trust, *, pairing: bool) -> Access:
+    def _access(self, source: Source, trust: Trust, *, no_pairing: str = PAIRING_OFF) -> Access:
         """Decide access. A grant to one form of an id holds for all its aliases."""
         person = self.table.people.get(identity_of(source) or "")
         known = self.directory.aliases_of(source)
         index = self.grants.index(source.platform, self.options.grants, self.table, known)
-        return decide_access(source, trust, index.candidates(source, person), person=person, pairing=pairing)
+        return decide_access(source, trust, index.candidates(source, person), person=person, no_pairing=no_pairing)
 
-    def _offers_pairing(self, message: Inbound) -> bool:
-        if message.cause is not Cause.HUMAN or message.observed:
-            return False
+    def _no_pairing(self, message: Inbound) -> str:
+        """Return why the sender of a message cannot pair; nothing if they can."""
         source, platform = message.source, self.platform_of(message.source)
-        reaches_people = platform is not None and platform.for_people and bool(source.chat or source.participant)
-        return reaches_people and self.options.pairing.find(source)
+        if message.cause is not Cause.HUMAN or message.observed:
+            return "pairing is only for what people write to the agent"
+        if platform is None:
+            return "no account of this gateway is there"
+        if not platform.for_people or not (source.chat or source.participant):
+            return "pairing is only for chats with people"
+        return "" if self.options.pairing.find(source) else PAIRING_OFF
 
     def speaker(self, source: Source, role: AccessRole | None) -> Speaker:
         scope = self.options.scopes.find(source)

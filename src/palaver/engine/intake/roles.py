@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.intake.admission import GrantCache
-from palaver.model.access import Access, AccessRole, Grant, Verdict, decide_access
+from palaver.model.access import PAIRING_OFF, Access, AccessRole, Grant, Verdict, decide_access
 from palaver.model.errors import NotAllowed, NotFound
 from palaver.model.session import Principal, Session
 from palaver.model.source import (
@@ -82,4 +82,4 @@ class _Rules:
         plain = canonical_source(source, known)
         person = self.table.people.get(identity_of(plain) or "")
         candidates = self.cache.index(source.platform, self.configured, self.table, known).candidates(plain, person)
-        return decide_access(plain, Trust(), candidates, person=person, pairing=False)
+        return decide_access(plain, Trust(), candidates, person=person, no_pairing=PAIRING_OFF)

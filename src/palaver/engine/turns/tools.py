@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 RESULT_CHARACTERS = 32_000
 """How much of a tool's result the agent sees."""
 NAME_CHARACTERS = 64
+_ASKS_FIRST = "A person must approve it first."
 
 
 NO_TURN_TOOLS: Mapping[str, tuple[Tool, Toolset]] = {}
@@ -78,7 +79,11 @@ class TurnTools:
     async def for_turn(self, running: RunningTurn) -> Mapping[str, tuple[Tool, Toolset]]:
         """Return the gateway's tools for a turn. A client's tool of the same name takes the place of ours."""
         found = await self.tools(running.role, running.source.platform)
-        return {name: tool for name, tool in found.items() if name not in running.offered}
+        return {
+            name: (_with_approval(tool), toolset)
+            for name, (tool, toolset) in found.items()
+            if name not in running.offered
+        }
 
     async def _list(self, toolset: Toolset) -> Sequence[Tool]:
         try:
@@ -98,6 +103,11 @@ def turn_toolbox(
     """Return the gateway's and the client's tools for a turn. An approval holds once, for the open call."""
     approved = {call for call, is_approved in approvals.items() if is_approved}
     return _Toolbox(ctx=ctx, running=running, found=found, approved=approved, offered=running.offered)
+
+
+def _with_approval(tool: Tool) -> Tool:
+    """Tell the agent which tools need an approval, as the rules decide it."""
+    return replace(tool, description=f"{tool.description} {_ASKS_FIRST}".lstrip()) if tool.needs_approval else tool
 
 
 def _as_tool(offered: ClientTool) -> Tool:

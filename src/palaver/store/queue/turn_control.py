@@ -105,6 +105,19 @@ def _key_of_question(place: Source | None, question: str | None) -> Statements[s
     return rows[0][0] if rows else None
 
 
+@transaction
+def questions_shown(place: Source) -> Statements[list[str]]:
+    """Return the names of the open questions that were shown in a place."""
+    rows = yield (
+        "SELECT DISTINCT t.no, t.fence FROM turns t"
+        " JOIN outbox o ON o.cause_kind = ? AND o.cause_id = CAST(t.no AS TEXT)"
+        f" AND o.cause_detail = CAST(t.fence AS TEXT) WHERE t.state IN {OPEN_TURN} AND t.state = 'parked'"
+        " AND t.pending_call IS NOT NULL AND o.account = ? AND o.server = ? AND o.chat = ? ORDER BY t.no",
+        (CauseKind.HALT.value, *chat_columns(outbound_to(place, ""))),
+    )
+    return [question_id(*row) for row in rows]
+
+
 def _was_withdrawn(key: str, question: str | None) -> Statements[bool]:
     """Tell whether a message withdrew this question, or the last one that was asked in the open session."""
     named = _QUESTION.fullmatch(question or "")
