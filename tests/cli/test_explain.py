@@ -12,10 +12,12 @@ import pytest
 from palaver import __version__
 from palaver.cli import shared_options
 from palaver.cli.main import main
+from palaver.model.people import MAX_NEW_STRANGERS, Reception
 from palaver.model.source import Source
+from palaver.model.turn import Inbound
 from palaver.store.opening import open_store
 from palaver.store.people import aliases
-from tests.store.world import NOON, World, dm
+from tests.store.world import NOON, World, dm, key_of
 
 
 @pytest.fixture(autouse=True)
@@ -333,6 +335,26 @@ def test_access_is_what_the_gateway_decides(configured: Path, capsys: pytest.Cap
     unreached = explain(capsys, "access", "api:8")
     assert (unreached["verdict"], rules(unreached)) == ("refuse", {})
     assert unreached["reason"] == "no grant matches and pairing is only for chats with people"
+
+
+def test_strangers_are_told_what_they_would_get(configured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = {"telegram:8": ("pair", Reception.WAITS), "telegram:99": ("refuse", Reception.TOO_MANY)}
+    asyncio.run(_ask_for_access(configured.parent / "palaver.db", MAX_NEW_STRANGERS))
+    for who, (verdict, reason) in told.items():
+        found = explain(capsys, "access", who)
+        assert (found["verdict"], found["reason"]) == (verdict, reason)
+        assert main(["explain", "access", who]) == 0
+        assert "gets a pairing code" not in capsys.readouterr().out
+
+
+async def _ask_for_access(file: Path, count: int) -> None:
+    async with await open_store(str(file)) as store:
+        for user in map(str, range(8, 8 + count)):
+            source = replace(dm(user), account="main", user_id=user, message_id=f"m{user}")
+            message = Inbound(source=source, text="hello", at=shared_options.now())
+            await store.transact(
+                store.pairing.request(message, key_of(source), message.at, code=f"CODE{user}", answer=[])
+            )
 
 
 def test_a_block_and_people_who_joined_are_named_as_they_are(

@@ -149,8 +149,8 @@ async def compare(here: Bench, inbound: Inbound, explained: Explanation) -> str 
     if explained.decision.addressing is Addressing.IGNORED:
         return f"was stored: {rows}" if rows else None
     if access.verdict is Verdict.PAIR:
-        is_stored = bool(rows) and rows[0][0] not in {"refused", "waiting"}
-        return f"was not held back: {rows}" if is_stored else None
+        told = tuple(rows[0])[:4:3]
+        return None if told == ("refused", explained.reception) else f"{told}, not {explained.reception}"
     (state, key, number, reason, session, turn) = rows[0]
     if access.verdict is Verdict.REFUSE:
         told = (state, reason, key)

@@ -41,6 +41,7 @@ from palaver.model.access import Verdict, parse_identity
 from palaver.model.addressing import Addressing
 from palaver.model.key import DmScope, GroupScope, ScopedSetting
 from palaver.model.local_time import parse_instant, parse_zone
+from palaver.model.people import Reception
 from palaver.model.reset import ResetDecision, ResetMode, decide_reset
 from palaver.model.schedule import next_occurrences, parse_schedule
 from palaver.model.source import DM, MAIN, Source, Trust, parse_participant, with_participant
@@ -212,14 +213,17 @@ def explain_access(
     result = explained(store, "" if is_sender else who, by_hand, text=text, mention=mention, trust=trust)
     explanation = result.explanation
     access, heard = explanation.admission.access, explanation.decision.addressing
+    verdict, reason, received = access.verdict, access.reason, explanation.reception
+    if received is not None and received is not Reception.CODE:
+        verdict, reason = verdict if received.keeps else Verdict.REFUSE, received.value
     if json:
         grant = access.grant.to_json() if access.grant else None
-        fields = {"verdict": access.verdict, "reason": access.reason, "grant": grant, "heard": heard}
+        fields = {"verdict": verdict, "reason": reason, "grant": grant, "heard": heard}
         rules = _rule_fields(explanation.access_rules)
         print_json({**fields, "role": access.role and access.role.text, "rules": rules, "then": _then(result)})
         return
-    print_heading(_VERDICTS[access.verdict])
-    print_facts([("because", access.reason), ("message", _ADDRESSING[heard])])
+    print_heading("waits for approval" if received is Reception.WAITS else _VERDICTS[verdict])
+    print_facts([("because", reason), ("message", _ADDRESSING[heard])])
     _print_rules(explanation.access_rules)
     _print_then(result)
 

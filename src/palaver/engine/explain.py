@@ -18,6 +18,7 @@ from palaver.model.key import (
     choose_profile_rule,
     explain_key,
 )
+from palaver.model.people import Reception
 from palaver.model.platform import Platform
 from palaver.model.reset import ResetDecision, ResetMode, ResetRule, decide_reset
 from palaver.model.source import DM, MAIN, THREAD, Source, Trust, canonical_source
@@ -25,7 +26,7 @@ from palaver.model.turn import Inbound
 from palaver.model.value import FieldPath, value
 from palaver.store.conversations import attach, sessions
 from palaver.store.conversations.sessions import OpeningPlan
-from palaver.store.people import grants
+from palaver.store.people import grants, pairing
 from palaver.store.people.grants import GrantTable
 
 DEFAULT = "default"
@@ -51,6 +52,8 @@ class Explanation:
     decision: Decision
     admission: AdmissionDecision
     """For a message that is not for us: what would be decided if it were."""
+    reception: Reception | None
+    """What happens to the message of a stranger who can pair."""
     key: KeyExplanation
     """The conversation of the chat."""
     conversation: SessionKey
@@ -86,6 +89,8 @@ def explain(
     current = replace(decision.message, source=follow_move(source, directory.moves))
     admission = decision.admission or rules.decide(current, trust)
     placed = admission.source
+    is_stranger = admission.access.verdict is Verdict.PAIR
+    reception = (yield from pairing.receive(placed, now)) if is_stranger else None
     key = explain_key(placed, rules.options.scopes.find(placed), admission.speaker)
     conversation = yield from attach.conversation_of(key.key)
     rule = rules.options.reset_rule(source)
@@ -98,6 +103,7 @@ def explain(
     return Explanation(
         decision=decision,
         admission=admission,
+        reception=reception,
         key=key,
         conversation=conversation,
         is_shared=is_shared,

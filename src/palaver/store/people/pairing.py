@@ -46,6 +46,13 @@ _KEPT = tuple(reception.value for reception in Reception if reception.keeps)
 
 
 @transaction
+def receive(source: Source, now: datetime) -> Statements[Reception]:
+    """Decide what happens to a stranger's message."""
+    requests = yield from _requests(account_text(source.platform, source.account))
+    return receive_stranger(identity_of(source) or "", requests, now)
+
+
+@transaction
 def request(
     inbound: Inbound,
     key: SessionKey,
@@ -57,7 +64,7 @@ def request(
     identity = identity_of(inbound.source) or ""
     account = account_text(inbound.source.platform, inbound.source.account)
     yield _PAIRING_LOCK
-    reception = receive_stranger(identity, (yield from _requests(account)), now)
+    reception = yield from receive(inbound.source, now)
     # A message that will not be answered is stored without its text.
     message = inbound if reception.keeps else replace(inbound, text="")
     number = yield from inbox.accept(message, key, now, refused=reception.value)
