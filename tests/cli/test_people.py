@@ -34,14 +34,14 @@ def call(store_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 async def _fill(url: str) -> None:
     async with await open_store(url) as store:
         await store.transact(people.person_of("telegram:7", NOON - timedelta(hours=1), name="Ann\n\u202e[bold]"))
-        await store.transact(people.person_of("matrix:%40bea%3Ahs", NOON, name="Bea"))
+        await store.transact(people.person_of("matrix:@bea%3Ahs", NOON, name="Bea"))
         ann = Grant(platform="telegram", user_id="7", role=AccessRole.ADMIN)
         await store.transact(grants.add(ann, NOON, by="operator"))
 
 
 def test_everybody_is_listed_page_by_page(call: Call) -> None:
     everybody = call("list")["people"]
-    assert [each["identities"][0]["identity"] for each in everybody] == ["telegram:7", "matrix:%40bea%3Ahs"]
+    assert [each["identities"][0]["identity"] for each in everybody] == ["telegram:7", "matrix:@bea%3Ahs"]
     assert everybody[0]["name"] == "Ann [bold]"
     first = call("list", "--limit", "1")
     assert first["people"] == everybody[:1]
@@ -55,6 +55,8 @@ def test_one_is_shown_with_the_grants_that_name_them(call: Call) -> None:
         shown = call("show", name)
         assert shown["person"] == ann
         assert [grant["role"] for grant in shown["grants"]] == ["admin"]
-    assert call("show", "matrix:%40bea%3Ahs")["grants"] == []
+    for name in ("matrix:@bea%3Ahs", "matrix:@bea:hs"):
+        assert call("show", name)["grants"] == []
+    assert "matrix:@bea:hs" in call("list", plain=True)
     assert "admin" in call("show", "telegram:7", plain=True)
     assert "for example palaver people show" in call("show", "telegram:8", code=1)["error"]

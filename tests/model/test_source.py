@@ -19,8 +19,10 @@ from palaver.model.source import (
     identity_text,
     parse_participant,
     participant_text,
+    readable_identity,
     shorten_id,
     source_of_identity,
+    stored_identity,
     with_participant,
 )
 from palaver.platforms.catalog import PLATFORMS
@@ -203,3 +205,15 @@ def test_shortened_ids_can_be_stored_and_stay_different(ids: list[str]) -> None:
     check_ids("message", *short)
     assert len(set(short)) == len(set(ids))
     assert [shorten_id(each) for each in short] == short
+
+
+@pytest.mark.parametrize(
+    "user", ["7", "@ann:example.org", "a,b", "a b", "50%", "%41", "ann\u202e", "id:alt:x", "alt:x"]
+)
+def test_an_identity_that_people_read_is_read_back(user: str) -> None:
+    identity = identity_text("matrix", user)
+    shown = readable_identity(identity)
+    assert stored_identity(shown) == identity
+    assert shown == (
+        f"matrix:{user}" if user.replace("@", "").replace(":", "").replace(".", "").isalnum() else identity
+    )

@@ -15,6 +15,7 @@ from palaver.engine import texts
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument
 from palaver.model.people import parse_code_or_identity
+from palaver.model.source import readable_identity
 from palaver.model.text import escape_invisible
 from palaver.store.people import pairing
 from palaver.store.people.grants import Stranger
@@ -44,7 +45,7 @@ def list_strangers(*, store: StoreOption = None, json: Json = False) -> None:
             ("who", "called", "at", "asked", "code expires", "messages"),
             [
                 (
-                    each.identity,
+                    readable_identity(each.identity),
                     _name(each),
                     each.source.account or each.source.platform,
                     ago(each.asked, now),
@@ -112,7 +113,8 @@ def _name(stranger: Stranger) -> str:
 
 def _called(stranger: Stranger) -> str:
     name = _name(stranger)
-    return f"{stranger.identity} ({escape_invisible(name)})" if name else stranger.identity
+    who = readable_identity(stranger.identity)
+    return f"{who} ({escape_invisible(name)})" if name else who
 
 
 def _fields(stranger: Stranger) -> dict[str, object]:

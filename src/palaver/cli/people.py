@@ -12,7 +12,7 @@ from palaver.commands.formatting import ago
 from palaver.model.access import Grant, describe_grant_place
 from palaver.model.errors import NotFound
 from palaver.model.label import Label
-from palaver.model.source import encode_id
+from palaver.model.source import encode_id, readable_identity, stored_identity
 from palaver.store.people import grants, people
 from palaver.store.people.grants import GrantTable
 from palaver.store.people.people import Person
@@ -56,7 +56,7 @@ def list_people(
         print_json({"people": [_fields(person) for person in found], "after": follows})
         return
     now = shared_options.now()
-    accounts = [", ".join(account.identity for account in each.identities) for each in found]
+    accounts = [", ".join(readable_identity(account.identity) for account in each.identities) for each in found]
     rows = [(each.id, _plain(each.name), of, ago(each.since, now)) for each, of in zip(found, accounts, strict=True)]
     if rows:
         print_rows(("person", "name", "accounts", "since"), rows)
@@ -73,7 +73,7 @@ def show_person(
 ) -> None:
     async def look(opened: Store) -> tuple[Person, GrantTable]:
         try:
-            found = await opened.read(people.find_person(person.strip(), OPERATOR))
+            found = await opened.read(people.find_person(stored_identity(person), OPERATOR))
         except NotFound as error:
             error.add_note(f"Use the id of a person, or an account, for example {EXAMPLES['show']}")
             raise
@@ -118,7 +118,7 @@ def _print(person: Person, named: Mapping[int, Grant]) -> None:
     now = shared_options.now()
     print_heading(person.id)
     print_facts([("name", _plain(person.name)), ("since", ago(person.since, now))])
-    rows = [(each.identity, _plain(each.name), ago(each.since, now)) for each in person.identities]
+    rows = [(readable_identity(each.identity), _plain(each.name), ago(each.since, now)) for each in person.identities]
     print_rows(("account", "name", "since"), rows)
     if named:
         print_rows(

@@ -25,6 +25,7 @@ from palaver.cli.shared_options import DryRun, Force, Json, Output, StoreOption,
 from palaver.commands.formatting import ago
 from palaver.config.loader import load
 from palaver.model.errors import BadArgument, NotFound, SessionBusy, StoreError
+from palaver.model.source import readable_identity, stored_identity
 from palaver.model.text import one_line
 from palaver.platforms.terminal.screen import history_eraser
 from palaver.store.archive.file_contents import FileContents
@@ -55,7 +56,7 @@ def export_everything(
     async def export(opened: Store) -> int:
         lines = 0
         with open_output(output, force=force, example=EXAMPLES["export"]) as file:
-            async for line in export_person(opened.database, person.strip(), contents):
+            async for line in export_person(opened.database, stored_identity(person), contents):
                 file.write(line)
                 lines += 1
         return lines
@@ -84,7 +85,7 @@ def forget_person(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    name = person.strip()
+    name = stored_identity(person)
     _refuse_existing(receipt)
     found = ask(store, lambda opened: opened.erasures.preview(name))
     if not json:
@@ -93,7 +94,7 @@ def forget_person(
         if json:
             print_json({"found": asdict(found)})
         return
-    who = ", ".join(found.identities)
+    who = ", ".join(map(readable_identity, found.identities))
     confirm_deletion(f"Permanently delete everything about {who}?", EXAMPLES["forget"], yes=yes)
     progress = Progress("rows deleted")
 
@@ -119,7 +120,7 @@ def _refuse_existing(receipt: str) -> None:
 
 
 def _print_found(found: ErasurePreview) -> None:
-    print_line(", ".join(found.identities))
+    print_line(", ".join(map(readable_identity, found.identities)))
     print_facts(
         [
             ("alone", f"{counted(found.own, 'conversation')} with {counted(found.own_entries, 'entry')}"),
@@ -145,7 +146,8 @@ def _report(
         print_json({**fields, "busy": outcome.busy, "receipt": receipt or None, "backups": backups})
     elif outcome.done:
         kept = f"the receipt is in {one_line(receipt, 200)}" if receipt else f"the receipt is number {outcome.number}"
-        print_line(f"Deleted everything about {', '.join(found.identities)}; {kept}")
+        who = ", ".join(map(readable_identity, found.identities))
+        print_line(f"Deleted everything about {who}; {kept}")
         for backup in backups:
             print_note(f"A backup still holds the old data: {one_line(backup, 300)}")
     if not outcome.done:

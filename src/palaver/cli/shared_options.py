@@ -15,7 +15,7 @@ from palaver.db.transaction import Transaction
 from palaver.model.errors import BadArgument, MalformedTime, NotFound, StoreError
 from palaver.model.local_time import parse_age, parse_past, parse_zone
 from palaver.model.session import Principal, Session
-from palaver.model.source import MAIN
+from palaver.model.source import MAIN, stored_identity
 from palaver.model.text import one_line
 from palaver.store.conversations import visibility
 from palaver.store.opening import open_store, sqlite_path
@@ -44,7 +44,7 @@ def identity(name: str) -> str:
     platform, colon, id_ = name.strip().partition(":")
     if name and not (platform and colon and id_):
         raise BadArgument("--person cannot be", found=name, allowed="platform:id", example="--person telegram:7")
-    return f"{platform.lower()}{colon}{id_}"
+    return stored_identity(name)
 
 
 def require_profile(name: str, profiles: Iterable[str]) -> None:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from palaver.model.errors import BadArgument
+from palaver.model.source import stored_identity
 from palaver.model.value import value
 
 CODE_ALPHABET = "ACDEFGHJKMNPQRTUVWXY34679"
@@ -41,7 +42,7 @@ def parse_code(text: str) -> str:
 
 def parse_code_or_identity(text: str) -> str:
     """Read how a stranger is named: by their code, or by their identity such as `telegram:7`."""
-    return text.strip() if ":" in text else parse_code(text)
+    return stored_identity(text) if ":" in text else parse_code(text)
 
 
 def code_hash(code: str, salt: str) -> str:

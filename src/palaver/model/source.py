@@ -282,6 +282,12 @@ def readable_identity(identity: str) -> str:
     return f"{platform}:{plain}" if _READABLE.fullmatch(plain) else identity
 
 
+def stored_identity(text: str) -> str:
+    """Return what somebody typed for an identity in its stored form: the reverse of `readable_identity`."""
+    platform, colon, participant = text.strip().partition(":")
+    return identity_text(platform.lower(), decode_id(participant)) if colon else platform
+
+
 def source_of_identity(identity: str, profile: str = MAIN) -> Source:
     """Return a source for an account of which only the identity is known."""
     platform, _, participant = identity.partition(":")

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
 from palaver.model.attachment import format_size
+from palaver.model.source import readable_identity
 from palaver.model.text import escape_invisible, one_line
 from palaver.model.value import value
 from palaver.store.people.api_tokens import Right
@@ -93,6 +94,7 @@ def _make_environment() -> Environment:
     environment.globals["asset"] = asset
     filters = cast("dict[str, Callable[..., str]]", environment.filters)
     filters.update(shown=escape_invisible, legible=legible, line=_line, when=_when, exactly=_exactly, size=format_size)
+    filters["account"] = readable_identity
     return environment
 
 
