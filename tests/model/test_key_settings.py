@@ -27,7 +27,7 @@ ORDER: tuple[Mapping[str, Any], ...] = (  # narrowest first
 
 
 def layers(*given: Mapping[str, Any]) -> ScopedSetting[str]:
-    merged: dict[str, dict[Any, str]] = {}
+    merged: dict[str, Any] = {}
     for settings in given:
         for name, values in settings.items():
             merged.setdefault(name, {}).update(values)

@@ -39,7 +39,7 @@ TOKENS = {
     "discord token": made("M", chars(23), ".", chars(6), ".", chars(38)),
     "telegram token": made(chars(10, "123456789"), ":AA", chars(33)),
     "matrix token": made("syt", "_", chars(12), "_", chars(20, string.ascii_letters), "_", chars(6)),
-    "meta token": made("EA", "A", chars(150)),
+    "meta token": made("EA", "AB", chars(150)),
     "anthropic key": made("sk-", "ant-api03-", chars(93), "AA"),
     "openrouter key": made("sk-", "or-v1-", chars(64, HEX)),
     "openai key": st.one_of(made("sk-", "proj-7", chars(60)), made("sk-", "4", chars(47))),

@@ -5,6 +5,7 @@ import io
 import pytest
 
 from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.model.access import Basis
 from palaver.model.attachment import Attachment
 from palaver.model.errors import NotFound
 from palaver.model.label import Label
@@ -72,7 +73,7 @@ def _sessions() -> Statements[list[str]]:
 
 
 def _renamed(number: int, inbound: Inbound) -> Transaction[None]:
-    return inbox.replace_text(number, inbound, "new words", None)
+    return inbox.replace_text(number, inbound, "new words", None, Basis.IDENTITY)
 
 
 async def test_only_those_who_may_read_the_conversation_find_its_files(world: World) -> None:

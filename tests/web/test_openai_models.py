@@ -161,7 +161,11 @@ async def test_what_is_streamed_is_the_answer(tmp_path: Path, monkeypatch: pytes
 
     A stream whose text turns out not to be the answer ends with an error.
     """
-    monkeypatch.setattr(runner, "backoff", lambda *_, **__: 0.0)
+
+    def at_once(_attempt: int, *, first: float, longest: float) -> float:
+        return 0.0 * (first + longest)
+
+    monkeypatch.setattr(runner, "backoff", at_once)
     checks = Says(text="Let me check.", calls=(Call("search", '{"query": "Rome"}'),))
     breaks_off, json = Says(text="Hello there.", cut_after=2), '{"where": "Rome", "days": 3}'
     async with modelled(tmp_path, tries=2) as (ai, provider):

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
+from typing import cast
 
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
@@ -25,7 +26,7 @@ class ClosedStream(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             if isinstance(self.body_iterator, AsyncGenerator):
-                await self.body_iterator.aclose()
+                await cast("AsyncGenerator[bytes]", self.body_iterator).aclose()
 
 
 def event_stream(http: Request, caller: Caller, hub: Hub, auth: Authenticator) -> StreamingResponse:
