@@ -18,8 +18,8 @@ CODE = re.compile(f"[{CODE_ALPHABET}]{{8}}")
 
 
 async def approve(here: Bench, code: str, clock: MovableClock, role: AccessRole = AccessRole.MEMBER) -> bool:
-    scopes = here.engine.options.scopes
-    work = here.store.pairing.approve(code, role, clock.now(), by="operator", notice=texts.PAIRED, scopes=scopes)
+    scope_of = here.engine.options.scopes.find
+    work = here.store.pairing.approve(code, role, clock.now(), by="operator", notice=texts.PAIRED, scope_of=scope_of)
     return await here.store.transact(work) is not None
 
 

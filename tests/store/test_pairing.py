@@ -240,7 +240,7 @@ async def test_approval_by_name_decides_every_request_of_a_person(store: Store) 
         inbound = Inbound(source=source, text=f"to {account}", at=NOON)
         await store.transact(pairing.request(inbound, key_of(source), NOON, code=code, answer=()))
     await ask(store, "8")
-    approved = await approve(store, "telegram:@a:b")
+    approved = await approve(store, "telegram:@a%3Ab")
     assert approved is not None
     assert (approved.identity, approved.kept) == ("telegram:@a%3Ab", 2)
     assert [each.identity for each in await store.read(pairing.list_pending(NOON))] == ["telegram:8"]

@@ -71,8 +71,8 @@ def approve_stranger(
     name, given = parse_code_or_identity(who), AccessRole.parse(role)
 
     now, by = shared_options.now(), OPERATOR.name
-    scopes = load(Path(), os.environ).options().scopes
-    approve = pairing.approve(name, given, now, by=by, notice=texts.PAIRED, scopes=scopes)
+    scope_of = load(Path(), os.environ).options().scopes.find
+    approve = pairing.approve(name, given, now, by=by, notice=texts.PAIRED, scope_of=scope_of)
     stranger = ask(store, lambda opened: opened.transact(approve))
     if stranger is None:
         raise _nobody(who)

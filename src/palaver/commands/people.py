@@ -15,7 +15,7 @@ from palaver.model.errors import BadArgument, NotFound
 from palaver.model.key import DmScope
 from palaver.model.people import OFFER_LIFETIME, code_hash, make_code, parse_code
 from palaver.model.session import Session
-from palaver.model.source import DM, Source, readable_identity
+from palaver.model.source import DM, Source, named_identity, readable_identity
 from palaver.model.turn import outbound_to
 from palaver.store.people.links import Unlinked
 from palaver.store.people.people import Identity, Offer, Party, Person
@@ -99,9 +99,8 @@ def require_direct_chat(invocation: Invocation, context: CommandContext) -> None
 
 def _describe_caller(context: CommandContext) -> str:
     role = (context.received.role or AccessRole.GUEST).text
-    name = context.received.inbound.labels.user
-    called = f" ({name.quoted()})" if name else ""
-    return f"You are {readable_identity(context.principal.name)}{called} here, with the {role} role."
+    called = named_identity(context.principal.name, context.received.inbound.labels.user)
+    return f"You are {called} here, with the {role} role."
 
 
 def _describe_person(person: Person) -> list[str]:
@@ -110,10 +109,7 @@ def _describe_person(person: Person) -> list[str]:
 
 
 def format_identities(identities: Iterable[Identity]) -> str:
-    return ", ".join(
-        f"{readable_identity(each.identity)} ({each.name.quoted()})" if each.name else readable_identity(each.identity)
-        for each in identities
-    )
+    return ", ".join(named_identity(each.identity, each.name) for each in identities)
 
 
 _SALT = "link"

@@ -288,6 +288,11 @@ def stored_identity(text: str) -> str:
     return identity_text(platform.lower(), decode_id(participant)) if colon else platform
 
 
+def named_identity(identity: str, name: Label | None) -> str:
+    """`telegram:7 ("Ann")`. The name is in quotes because people choose it themselves."""
+    return f"{readable_identity(identity)} ({name.quoted()})" if name else readable_identity(identity)
+
+
 def source_of_identity(identity: str, profile: str = MAIN) -> Source:
     """Return a source for an account of which only the identity is known."""
     platform, _, participant = identity.partition(":")

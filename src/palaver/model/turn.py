@@ -384,6 +384,11 @@ def account_text(platform: str, account: str | None) -> str:
     return f"{platform}:{encode_id(account or '')}"
 
 
+def account_name(platform: str, account: str | None) -> str:
+    """Return it for people: `telegram:helper_bot`; where there can be only one, `terminal`."""
+    return account_text(platform, account).removesuffix(":")
+
+
 def resolve_unclear(delivery: Delivery, *, safe: bool) -> tuple[OutboxState, bool]:
     """Return the next state of a send that may have arrived, and whether it is marked as a possible duplicate.
 

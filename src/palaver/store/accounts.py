@@ -11,7 +11,7 @@ from palaver.model.label import Label
 from palaver.model.source import DM, Source, Trust, decode_id, encode_id, identity_of, identity_text
 from palaver.model.split import ReplyRoutes
 from palaver.model.text import one_line
-from palaver.model.turn import Outbound, account_text, outbound_to
+from palaver.model.turn import Outbound, account_name, outbound_to
 from palaver.model.value import value
 from palaver.store.conversations.visibility import Filter
 from palaver.store.people.grants import GrantTable, load_table
@@ -46,8 +46,7 @@ class AccountHealth:
 
     @property
     def name(self) -> str:
-        """`telegram:helper`; where there can be only one, `terminal`."""
-        return account_text(self.platform, self.account).removesuffix(":")
+        return account_name(self.platform, self.account)
 
     @property
     def state(self) -> str:

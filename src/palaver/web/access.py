@@ -13,9 +13,9 @@ _MAX_ID = (1 << 62) - 1
 async def approve_stranger(request: WebRequest, text: str, role: AccessRole) -> Stranger:
     """Approve by identity or code. Only the code shows that the stranger is the one the owner means."""
     name, approve = parse_code_or_identity(text), request.store.pairing.approve
-    scopes = request.services.engine.options.scopes
+    scope_of = request.services.engine.options.scopes.find
     stranger = await request.write(
-        lambda who: approve(name, role, request.now, by=who.name, notice=texts.PAIRED, scopes=scopes)
+        lambda who: approve(name, role, request.now, by=who.name, notice=texts.PAIRED, scope_of=scope_of)
     )
     if stranger is None:
         allowed = "a code from the last hour, or an account"

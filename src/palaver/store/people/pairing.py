@@ -1,7 +1,7 @@
 """Pairing: strangers with a code, and the messages they sent before approval."""
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from palaver.db.transaction import Lock, Row, Statements, transaction
 from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.errors import LockedOut
-from palaver.model.key import Scope, ScopedSetting, SessionKey, Speaker, derive_key
+from palaver.model.key import Scope, SessionKey, Speaker, derive_key
 from palaver.model.people import (
     CODE_LIFETIME,
     MAX_FAILURES,
@@ -20,7 +20,7 @@ from palaver.model.people import (
     locked_until,
     receive_stranger,
 )
-from palaver.model.source import Source, identity_of, message_address, readable_identity
+from palaver.model.source import Source, identity_of, message_address
 from palaver.model.turn import Inbound, Outbound, OutboxState, Received, account_text, outbound_to
 from palaver.store.people import grants
 from palaver.store.people.grants import ChangeKind, Stranger
@@ -184,11 +184,11 @@ def approve(
     *,
     by: str,
     notice: str,
-    scopes: ScopedSetting[Scope] | None = None,
+    scope_of: Callable[[Source], Scope] = lambda _: Scope(),
 ) -> Statements[Stranger | None]:
     """Approve the request with a code, or all requests of an identity.
 
-    What they wrote is queued, by `scopes` in the conversation they have now. Wrong codes lock out who enters them.
+    What they wrote is queued, by `scope_of` in the conversation they have now. Wrong codes lock out who enters them.
     """
     yield _PAIRING_LOCK
     waiting = yield from _waiting(now)
@@ -206,14 +206,14 @@ def approve(
         yield from outbox.enqueue(
             outbound_to(source, notice, reply_to=source.message_id), SendCause(CauseKind.PAIRED, first.number), now
         )
-        yield from _queue_kept(first, _key_now(first, role, scopes), role, now)
+        yield from _queue_kept(first, _key_now(first, role, scope_of), role, now)
     return replace(named[0].stranger, kept=sum(each.stranger.kept for each in named)) if named else None
 
 
-def _key_now(first: Received, role: AccessRole, scopes: ScopedSetting[Scope] | None) -> SessionKey:
+def _key_now(first: Received, role: AccessRole, scope_of: Callable[[Source], Scope]) -> SessionKey:
     """Return the key of what they wrote: an owner can share one conversation where a stranger has their own."""
     source = first.inbound.source
-    scope = scopes.find(source) if scopes else Scope()
+    scope = scope_of(source)
     if role is not AccessRole.OWNER or derive_key(source, scope) != first.key:
         return first.key
     return derive_key(source, scope, Speaker(is_owner=True))
@@ -261,7 +261,7 @@ def _was_deleted(inbound: Inbound) -> Statements[bool]:
 
 
 def _with_identity(name: str, waiting: Sequence[_Waiting]) -> list[_Waiting]:
-    return [each for each in waiting if name in {each.stranger.identity, readable_identity(each.stranger.identity)}]
+    return [each for each in waiting if each.stranger.identity == name]
 
 
 def _with_code(code: str, waiting: Sequence[_Waiting]) -> list[_Waiting]:
