@@ -35,7 +35,6 @@ _EMOJI = "emoji"
 _MAX_AGE_MS = 600_000
 _MAX_AHEAD_MS = 300_000
 """How far a client's clock can be ahead of ours."""
-_ACTION = "matrix.verification"
 
 
 class _Content(msgspec.Struct, frozen=True):
@@ -137,7 +136,7 @@ class Verifications:
         if not (-_MAX_AHEAD_MS < age_ms < _MAX_AGE_MS and _METHOD in content.methods):
             return
         if user_id != self._client.user_id and not await self._may_verify(user_id):
-            extra = {"action": _ACTION, "account": self._account, "user": user_id}
+            extra = {"action": "matrix.verification", "account": self._account}
             log.info("somebody who may not do so wants to verify our device; see the option verifiers", extra=extra)
             return
         device = await self._find_device(user_id, content.from_device)
@@ -217,9 +216,8 @@ class Verifications:
         await self._client.ask("PUT", "sendToDevice", _TYPE + step, uuid4().hex, body={"messages": messages})
 
     def _log(self, exchange: _Exchange, sentence: str) -> None:
-        device = exchange.device
-        extra = {"action": _ACTION, "account": self._account, "user": device.user_id, "device": device.id}
-        log.info(sentence, extra=extra)
+        device, extra = exchange.device, {"action": "matrix.verification", "account": self._account}
+        log.info("%s (device %s of %s)", sentence, device.id, device.user_id, extra=extra)
 
 
 def _is_same(found: str, right: str) -> bool:
