@@ -122,7 +122,7 @@ async def test_what_it_asks_for_comes_with_the_next_request() -> None:
 async def test_it_cannot_ask_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "_MAX_POSTS", 3)
     (only,) = await heard(response(LINES, lines({"type": "meanwhile"})))
-    assert only == Failure(kind=FailureKind.FATAL, detail="it asked back 3 times in one turn")
+    assert only == Failure(kind=FailureKind.FATAL, detail="it asked for a reply 3 times in one turn")
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_what_is_there_is_not_replaced_silently(own: Path, capsys: pytest.Captur
     own.parent.mkdir()
     own.write_text("agent: {name: echo, streams: true}\n")
     assert main(["setup", "--agent", "echo"]) == 2
-    assert "already chooses the agent" in capsys.readouterr().err
+    assert "already sets the agent" in capsys.readouterr().err
     assert own.read_text() == "agent: {name: echo, streams: true}\n"
     assert main(["setup", "--agent", "echo", "--yes"]) == 0
     assert own.read_text() == "agent:\n  name: echo\n"
@@ -197,7 +197,7 @@ def test_what_was_typed_secretly_is_never_quoted(
     typing(["openai:small", "Europe/Berlin"], [*refused, KEY])
     assert main(["setup", "--no-test"]) == 0
     said = capsys.readouterr()
-    assert said.err.count("This is neither a set variable") == len(refused)
+    assert said.err.count("This is neither a usable key") == len(refused)
     assert not any(key in said.out + said.err for key in (*refused, "0123", KEY))
     assert (own.parent / "keys/openai").read_text() == f"{KEY}\n"
 
@@ -276,7 +276,7 @@ def test_three_questions_and_a_key_that_nobody_sees(own: Path, terminal: Termina
         terminal.types(f"openai:small {served.url}/v1\n")
         terminal.shows("The key for openai")
         terminal.types("NOT_SET\n")
-        terminal.shows("This is neither a set variable")
+        terminal.shows("This is neither a usable key")
         terminal.shows("The key for openai")
         time.sleep(0.2)  # like a person; before, the terminal may still show what is typed
         terminal.types(f"{KEY}\n")

@@ -109,7 +109,7 @@ def test_a_file_that_is_named_by_hand_is_read_as_one_of_the_configuration(tmp_pa
     for name, content in (("good", b" s3cret\n"), ("empty", b" \n"), ("huge", b"s3cret" * 20_000)):
         (tmp_path / name).write_bytes(content)
     assert read_secret(tmp_path / "good") == "s3cret"
-    for name, words in (("empty", "is empty"), ("huge", "more than"), (".", "not a file"), ("none", "not there")):
+    for name, words in (("empty", "is empty"), ("huge", "more than"), (".", "not a file"), ("none", "missing")):
         with pytest.raises(BadArgument, match=words) as caught:
             read_secret(tmp_path / name)
         assert "s3cret" not in str(caught.value)

@@ -217,7 +217,7 @@ class Verifications:
 
     def _log(self, exchange: _Exchange, sentence: str) -> None:
         device, extra = exchange.device, {"action": "matrix.verification", "account": self._account}
-        log.info("%s (device %s of %s)", sentence, device.id, device.user_id, extra=extra)
+        log.info("device %s of %s: %s", device.id, device.user_id, sentence, extra=extra)
 
 
 def _is_same(found: str, right: str) -> bool:
