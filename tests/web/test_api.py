@@ -234,7 +234,8 @@ async def test_people_grants_and_pairing_are_the_owners(window: Opened, owner: h
 
 async def test_scopes_are_kept(window: Opened) -> None:
     async with program(window, None, Right.READ) as reader, program(window, None, Right.CHAT) as talker:
-        assert (await reader.get("/me")).json() == {"identity": None, "scopes": ["read"], "expires": None}
+        me = {"identity": None, "profile": None, "scopes": ["read"], "expires": None}
+        assert (await reader.get("/me")).json() == me
         refused = await reader.post("/messages", json={"text": "hello"})
         assert (refused.status_code, refused.headers["content-type"]) == (403, "application/problem+json")
         assert refused.json()["detail"] == "This needs a token with the scope chat."

@@ -1,9 +1,8 @@
 """Server-sent events: the event hub over one request that stays open."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import suppress
-from typing import cast
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing, suppress
 
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
@@ -14,29 +13,29 @@ from palaver.web.caller import Caller
 from palaver.web.event_hub import HEARTBEAT_SECONDS, Hub
 from palaver.web.tokens import Authenticator
 
-STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+_STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 _COMMENT = b":\n\n"
 
 
-class ClosedStream(StreamingResponse):
-    """A stream whose generator ends with the request, even if the client disconnects."""
+class EventStream(StreamingResponse):
+    """A stream of events whose generator ends with the request, even if the client disconnects."""
+
+    def __init__(self, chunks: AsyncGenerator[bytes], headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(chunks, media_type="text/event-stream", headers={**_STREAM_HEADERS, **(headers or {})})
+        self._chunks = chunks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
+        async with aclosing(self._chunks):
             await super().__call__(scope, receive, send)
-        finally:
-            if isinstance(self.body_iterator, AsyncGenerator):
-                await cast("AsyncGenerator[bytes]", self.body_iterator).aclose()
 
 
-def event_stream(http: Request, caller: Caller, hub: Hub, auth: Authenticator) -> StreamingResponse:
+def event_stream(http: Request, caller: Caller, hub: Hub, auth: Authenticator) -> EventStream:
     """Stream events after the last one the client knows, else after its page was rendered."""
     position = http.headers.get("last-event-id") or http.query_params.get("after")
-    chunks = _chunks(caller, hub, auth, position)
-    return ClosedStream(chunks, media_type="text/event-stream", headers=STREAM_HEADERS)
+    return EventStream(_chunks(caller, hub, auth, position))
 
 
-async def _chunks(caller: Caller, hub: Hub, auth: Authenticator, position: str | None) -> AsyncIterator[bytes]:
+async def _chunks(caller: Caller, hub: Hub, auth: Authenticator, position: str | None) -> AsyncGenerator[bytes]:
     """End the stream when the caller's key is revoked, however much there is to send."""
     now = asyncio.get_running_loop().time
     checked = now()

@@ -30,7 +30,7 @@ from palaver.web.openai.responses import ResponseWriter
 from palaver.web.openai.schema import MODEL, CompletionRequest, parse_request, read_chat
 from palaver.web.routes import WebRequest, action, page
 from palaver.web.services import Services
-from palaver.web.sse import STREAM_HEADERS, ClosedStream
+from palaver.web.sse import EventStream
 
 SESSION_HEADER = "X-Palaver-Session"
 _MAX_WAIT_SECONDS = 3600.0
@@ -193,7 +193,7 @@ class _Answer:
                 async for chunk in chunks:
                     yield chunk
 
-        return ClosedStream(all_chunks(), media_type="text/event-stream", headers={**STREAM_HEADERS, **_headers(reply)})
+        return EventStream(all_chunks(), _headers(reply))
 
     async def _chunks(self) -> AsyncGenerator[bytes]:
         text = StreamedText(is_json=self.received.inbound.form.schema is not None)
