@@ -8,13 +8,14 @@ import pytest
 from palaver.model.access import AccessRole, Grant
 from palaver.model.addressing import AddressingRules, AnswerMode
 from palaver.model.key import GroupScope, Scope, ScopedSetting
+from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.tools import ApprovalMode, ToolRules
 from palaver.model.turn import BusyMode
 from palaver.protocols.agent import Event, Final, Request
 from palaver.testkit.platform import FakePlatform
 from palaver.tools.messages import MessageTools
 from tests.engine.agents import Scripted, Slow
-from tests.engine.gateway import running, until
+from tests.engine.gateway import MovableClock, running, until
 
 
 async def test_who_may_not_approve_is_told_who_can_and_the_owner_is_asked(tmp_path: Path) -> None:
@@ -105,3 +106,20 @@ async def test_the_agent_is_told_of_an_approval_where_one_is_needed(tmp_path: Pa
         await chat.say(alice, "hi")
         await chat.hears("done")
         assert ["must approve" in text for text in described] == [allowed is ApprovalMode.ASK]
+
+
+@pytest.mark.parametrize(("role", "named"), [(AccessRole.GUEST, False), (AccessRole.MEMBER, True)])
+async def test_a_reset_names_commands_to_those_who_can_use_them(
+    tmp_path: Path, role: AccessRole, *, named: bool
+) -> None:
+    clock, resets = MovableClock(), ScopedSetting(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
+    grants = (Grant(platform="fake", role=role),)
+    async with running(tmp_path / "p.db", clock=clock, resets=resets, grants=grants) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "one")
+        await chat.hears("You said: one")
+        clock.later(hours=2)
+        await chat.say(alice, "two")
+        notice = await chat.hears("This is a fresh conversation because nobody wrote for a while.")
+        assert ("/back" in notice.text) is named
