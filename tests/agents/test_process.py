@@ -461,7 +461,7 @@ async def test_abilities_are_those_it_has_told_of() -> None:
     agent = ExternalAgent(program(ABLE))
     passage = Excerpt(session="s", messages=(Message(Role.USER, "hi"),), focus="birds")
     assert (agent.models(), agent.context_window(None), (await agent.title(passage)).text) == ([], None, "")
-    with pytest.raises(AgentError, match="did not say"):
+    with pytest.raises(AgentError, match="does not offer"):
         await agent.summarise(passage)
     await final(agent, "hi")
     assert (agent.models(), agent.context_window(None)) == ([ModelOverride(model="small")], 5000)

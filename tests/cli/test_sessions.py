@@ -425,7 +425,7 @@ def test_what_is_refused_is_named_and_the_rest_goes_on(
     assert main(["sessions", "import", str(file)]) == 1
     printed = capsys.readouterr()
     assert printed.out == "1 already there, unchanged, 2 refused\n"
-    assert f"session {SHELF} was not imported: a session with this id but other content exists here" in printed.err
+    assert f"session {SHELF} was not imported: a session with this id but different content exists here" in printed.err
     assert "line 16: " in printed.err
     assert filled("import", str(file), "--as-copy", code=1).startswith(
         "1 already there, unchanged, 1 imported as a copy"
@@ -633,7 +633,7 @@ def test_a_session_in_use_is_not_deleted(home: Path, capsys: pytest.CaptureFixtu
         (["stats", "--by", "year"], "--by cannot be 'year'", "Use day, week,", "palaver sessions stats"),
         (["prune", "--keep", "-1"], "--keep cannot be '-1'", "a whole number from 0 to 1000", "palaver sessions prune"),
         (["prune", "--keep", "9" * 30], "--keep cannot be", "a whole number from 0 to 1000", "palaver sessions prune"),
-        (["show", HOLIDAY, "--after", "-1"], "--after cannot be '-1'", "a whole number from 0 on,", "sessions show"),
+        (["show", HOLIDAY, "--after", "-1"], "--after cannot be '-1'", "a whole number from 0 up,", "sessions show"),
         (["list", "--limit"], "--limit", "needs a value", "palaver sessions list"),
         (["shwo"], "shwo", "list", "palaver sessions --help"),
         ([], "Missing command", "list", "palaver sessions --help"),

@@ -197,7 +197,7 @@ def test_a_gateway_that_may_only_read_its_store_is_not_started(
         assert [main(command.split()) for command in ("chat -m hi", "up")] == [2, 2]
     said, again = capsys.readouterr().err.splitlines()
     assert said == again
-    assert f"{frozen / closed} may only be read" in said
+    assert f"{frozen / closed} is read-only" in said
 
 
 def test_a_lock_that_may_only_be_read_is_named(

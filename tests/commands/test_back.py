@@ -31,7 +31,7 @@ async def _idle(alice: Talk, clock: MovableClock) -> None:
 
 
 async def _resume(alice: Talk, _clock: MovableClock) -> None:
-    assert "Resumed “Earlier”" in await alice.ask("/resume Earlier")
+    assert "“Earlier”" in await alice.ask("/resume Earlier")
 
 
 async def _carry_here(alice: Talk, _clock: MovableClock) -> None:

@@ -50,7 +50,7 @@ async def test_the_document_has_every_scope_and_shape(window: Opened) -> None:
         document = (await client.get(f"{window.url}/api/v1/openapi.json")).json()
     assert document["openapi"] == "3.1.0"
     sending = document["paths"]["/api/v1/messages"]["post"]
-    assert sending["description"] == "Needs the scope chat."
+    assert sending["description"] == "Needs the chat scope."
     assert {"200", "202", "default"} == set(sending["responses"])
     assert [each["name"] for each in sending["parameters"]] == ["Idempotency-Key"]
     names = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]

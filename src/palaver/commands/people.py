@@ -226,7 +226,7 @@ def preview(store: Store, _invocation: Invocation, context: CommandContext) -> S
     accounts = ", ".join(sorted(map(readable_identity, context.principal.identities)))
     parts = [f"{counted(own, 'conversation')} that nobody else joined"] if own else []
     if shared:
-        parts.append(f"what you said in {counted(shared, 'conversation')} with others and the answers to it")
+        parts.append(f"what you said in {counted(shared, 'conversation')} with others and the answers to that")
     deleted = ", ".join([*parts, "your links and your access"])
     return (
         f"This permanently deletes everything about {accounts}: {deleted}. "
