@@ -75,7 +75,7 @@ async def outcome_of(store: Store, step: Transaction[object]) -> Outcome:
     try:
         await store.transact(step)
     except StoreUnavailable as error:
-        return Outcome.NOT_KNOWN if "it is not known whether" in str(error) else Outcome.FAILED
+        return Outcome.NOT_KNOWN if "may or may not have happened" in str(error) else Outcome.FAILED
     return Outcome.RETURNED
 
 
