@@ -7,8 +7,11 @@ from pathlib import Path
 from palaver.engine import texts
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import DmScope, Scope, ScopedSetting
-from palaver.model.people import CODE_ALPHABET
+from palaver.model.label import Label
+from palaver.model.people import CODE_ALPHABET, MAX_ANNOUNCED_STRANGERS
 from palaver.model.platform import Platform
+from palaver.model.source import Source
+from palaver.protocols.clock import SystemClock
 from palaver.store.status.invariants import violations
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import FakePlatform
@@ -177,3 +180,50 @@ async def test_strangers_who_flood_hear_little(store_url: str) -> None:
                 await chat.say(person, "let me in")
         await here.settled()
         assert [len(chat.shown) for chat in chats] == [1] * 6
+
+
+async def test_the_owner_is_told_who_asks_in_words_nobody_can_forge_and_not_how_to_get_in(store_url: str) -> None:
+    """In the window too, if they wrote nowhere else. A crowd is summed up."""
+    world, grants = FakePlatform(), (Grant(platform="window", role=AccessRole.OWNER),)
+    window = FakeAdapter(world, "w", platform=Platform(name="window", title="Window", place="window"))
+    adapters, sweep = [FakeAdapter(world), window], timedelta(milliseconds=20)
+    async with running(store_url, world, adapters=adapters, grants=grants, sweep_every=sweep) as here:
+        owner = world.person("owner")
+        own = world.dm(owner, account="w")
+        await own.say(owner, "hello")
+        await own.hears("You said: hello")
+        people = [world.person(f'eve {number}") is fine. ("') for number in range(MAX_ANNOUNCED_STRANGERS + 3)]
+        for person in people:
+            chat = world.dm(person)
+            await chat.say(person, "xylophone")
+            code = CODE.search((await chat.hears("Your code is")).text)
+            assert code
+            assert not [each for each in own.shown if "xylophone" in each.text or code[0] in each.text]
+        await own.hears("More people ask fake:bot for access. /pair lists them.")
+        await here.settled()
+        told = [message.text for message in own.shown[1:]]
+        assert len(told) == MAX_ANNOUNCED_STRANGERS + 1
+        name = Label(people[0].name).quoted()
+        assert told[0].startswith(f"fake:{people[0].id} ({name}) asks fake:bot for access. Approve with /pair approve ")
+        await own.say(owner, "/pair")
+        await own.hears("These people ask for access.")
+        await here.settled()
+        await here.store.transact(
+            here.store.erasures.request(f"fake:{people[0].id}", SystemClock().now(), by="operator")
+        )
+        await here.store.erasures.resume_all(SystemClock().now())
+        await until(lambda: _is_nowhere(here, [f"fake:{people[0].id} "]), within=20)
+
+
+async def test_a_stranger_is_not_told_about_themselves_even_if_their_chat_was_a_home(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", grants=()) as here:
+        alice, bob = here.world.person("alice"), here.world.person("bob")
+        chat = here.world.dm(alice)
+        source = Source(platform="fake", account="bot", chat_id=chat.id, user_id=alice.id)
+        await here.store.transact(here.store.accounts.set_home("main", source, SystemClock().now(), by="operator"))
+        await chat.say(alice, "hello?")
+        await chat.hears("Your code is")
+        await here.settled()
+        assert len(chat.shown) == 1
+        await here.world.dm(bob).say(bob, "me too")
+        await chat.hears(f"fake:{bob.id}")

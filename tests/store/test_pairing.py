@@ -36,9 +36,10 @@ async def ask(
 ) -> tuple[int, str] | None:
     source = dm(user, message_id=id_ or str(hash((user, text))))
     inbound = Inbound(source=source, text=text, at=now, labels=Labels(user=Label("mallory\n\u202e")))
-    return await store.transact(
+    asked = await store.transact(
         pairing.request(inbound, key_of(source), now, code=code, answer=notice(source, f"your code is {code}"))
     )
+    return asked and asked[:2]
 
 
 async def approve(

@@ -88,6 +88,7 @@ _PURPOSE = {
     "command": "answer to the command",
     "pair": "pairing code",
     "paired": "notice that access was approved",
+    "asked": "notice that somebody asks for access",
     "busy": "notice that the agent is still answering",
     "parked": "notice that the turn is waiting for approval",
     "withdrawn": "notice that the question was withdrawn",

@@ -13,6 +13,7 @@ from palaver.model.source import named_identity, readable_identity
 from palaver.model.text import quoted
 from palaver.model.turn import account_name
 from palaver.store.people.grants import Stranger
+from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.store import Store
 
 commands = CommandGroup("people")
@@ -35,6 +36,8 @@ def pair(store: Store, invocation: Invocation, context: CommandContext) -> State
     action, who, role = (invocation.words.get(name) for name in ("action", "who", "role"))
     if context.is_overheard and ":" not in (who or ""):
         raise direct_chat_only("/pair without an account", context.received.inbound.source.chat_kind)
+    # Nobody finds the answer when a stranger it names is forgotten.
+    yield from store.pairing.wipe_after_send(SendCause(CauseKind.COMMAND, context.received.number))
     if action is None:
         return _list((yield from store.pairing.list_pending(context.now)), context)
     if who is None or (action == "deny" and role):

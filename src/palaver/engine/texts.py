@@ -176,6 +176,16 @@ def pairing_code(code: str) -> str:
     )
 
 
+def access_asked(who: str, account: str, command: str) -> str:
+    return (
+        f"{who} asks {account} for access. Approve with /pair approve {command}, or refuse with /pair deny {command}."
+    )
+
+
+def more_access_asked(account: str) -> str:
+    return f"More people ask {account} for access. /pair lists them."
+
+
 def refusal(error: PalaverError) -> str:
     """Return why a command was refused, as a sentence."""
     if isinstance(error, NotFound) and error.what == "conversation":

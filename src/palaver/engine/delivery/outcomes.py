@@ -1,4 +1,4 @@
-"""What follows from a send: a handoff takes place or is undone, and failures are reported at home."""
+"""What follows from a send: a handoff takes place or is undone, and the owner is told at home."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -52,7 +52,7 @@ def _cancel_handoff(announced: Outbound, now: datetime) -> Statements[None]:
 
 @value(kw_only=False)
 class Reporting:
-    """What decides where failures are reported."""
+    """What decides where the owner is told something."""
 
     routes: ReplyRoutes
     grants: Sequence[Grant]
@@ -82,7 +82,7 @@ def settle_gone(
         gone = outbound.account if outbound.is_news else outbound.chat_id
         notice = texts.gone_notice(f"{outbound.platform}:{gone}")
         cause = SendCause(CauseKind.CHAT_GONE, delivery.number)
-        yield from _notify_owner(outbound, notice, cause, reporting, now)
+        yield from notify_owner(outbound, notice, cause, reporting, now)
     return True
 
 
@@ -107,18 +107,20 @@ def _follow_up(delivery: Delivery, state: OutboxState, reporting: Reporting, now
             texts.unclear_notice(f"out:{delivery.number}"),
             SendCause(CauseKind.UNCLEAR, f"{now:%Y-%m-%dT%H}"),
         )
-        yield from _notify_owner(delivery.outbound, notice, cause, reporting, now)
+        yield from notify_owner(delivery.outbound, notice, cause, reporting, now)
 
 
-def _notify_owner(
-    outbound: Outbound, text: str, cause: SendCause, reporting: Reporting, now: datetime
+def notify_owner(
+    outbound: Outbound, text: str, cause: SendCause, reporting: Reporting, now: datetime, *, never_there: bool = False
 ) -> Statements[None]:
     """Notify the owner in a home channel that is not gone, or where they wrote last; better not where the send failed.
 
-    If there is no home channel, mention once that there can be one.
+    With `never_there`, not in the chat of `outbound` even if there is no other. If there is no home channel, mention
+    once that there can be one.
     """
     homes, place = (yield from accounts.list_all_homes()), None
-    for home in sorted(homes, key=lambda home: home.address[:-1] == outbound.chat):
+    others = [home for home in homes if home.address[:-1] != outbound.chat]
+    for home in others if never_there else sorted(homes, key=lambda home: home not in others):
         if place is None and not (yield from accounts.is_chat_gone(outbound_to(home, ""))):
             place = home
     place = place or (yield from accounts.last_owner_chat(reporting.grants, reporting.routes, besides=outbound))

@@ -4,23 +4,36 @@ import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from datetime import datetime
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
+from palaver.engine.delivery.outcomes import Reporting, notify_owner
 from palaver.engine.intake.revisions import Revisions
 from palaver.engine.options import ChatMoves, Options, follow_move
 from palaver.model.access import PAIRING_OFF, Access, AccessRole, Grant, GrantIndex, Verdict, decide_access, trust_for
 from palaver.model.addressing import Addressing, classify_addressing
 from palaver.model.key import DmScope, SessionKey, Speaker, choose_profile, derive_key
-from palaver.model.people import make_code
+from palaver.model.people import MAX_ANNOUNCED_STRANGERS, make_code
 from palaver.model.platform import Platform
-from palaver.model.source import Source, Trust, canonical_id, canonical_source, identity_of, source_of_identity
-from palaver.model.turn import Cause, Inbound, Received, account_text
+from palaver.model.source import (
+    Source,
+    Trust,
+    canonical_id,
+    canonical_source,
+    identity_of,
+    named_identity,
+    readable_identity,
+    source_of_identity,
+)
+from palaver.model.turn import Cause, Inbound, Received, account_name, account_text, outbound_to
 from palaver.model.value import value
 from palaver.store.conversations import chat_migration
 from palaver.store.people import aliases, grants, people
 from palaver.store.people.grants import GrantTable
+from palaver.store.people.pairing import Requested
+from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.results import BusyNotices
 
 log = logging.getLogger(__name__)
@@ -254,11 +267,36 @@ class Admission:
         if access.verdict is Verdict.PAIR:
             code = make_code(secrets.token_bytes(CODE_BYTES))
             answer = self._ctx.replies.to(message.source, texts.pairing_code(code))
-            return store.pairing.request(message, key, now, code=code, answer=answer)
+            return self._ask_for_access(
+                message, store.pairing.request(message, key, now, code=code, answer=answer), now
+            )
         if access.verdict is Verdict.REFUSE:
             # Store no content of refused senders, only that they tried.
             return store.inbox.accept(replace(message, text=""), key, now, refused=access.reason)
         return store.inbox.accept(message, key, now, role=decision.role, basis=access.basis, busy_notices=busy_notices)
+
+    @transaction
+    def _ask_for_access(
+        self, message: Inbound, request: Transaction[Requested | None], now: datetime
+    ) -> Statements[tuple[int, str] | None]:
+        """Give a stranger a code, and tell the owner once who waits."""
+        requested = yield from request
+        if requested is None:
+            return None
+        if requested.rank is not None and requested.rank <= MAX_ANNOUNCED_STRANGERS + 1:
+            source, identity = message.source, identity_of(message.source) or ""
+            at, who = account_name(source.platform, source.account), named_identity(identity, message.labels.user)
+            is_one_of_many = requested.rank > MAX_ANNOUNCED_STRANGERS
+            asked = texts.access_asked(who, at, readable_identity(identity))
+            yield from notify_owner(
+                outbound_to(source, ""),
+                texts.more_access_asked(at) if is_one_of_many else asked,
+                SendCause(CauseKind.ACCESS_ASKED, requested.number),
+                Reporting(self._ctx.replies.routes, self._ctx.options.grants),
+                now,
+                never_there=True,
+            )
+        return requested.number, requested.reason
 
     def _report(self, result: AcceptResult, key: SessionKey) -> None:
         if result.is_ignored:

@@ -40,7 +40,7 @@ from palaver.store.records import (
 )
 
 _PAIRING_LOCK = Lock("pairing")
-_WIPED_TEXT = "(a code, said once)"
+_WIPED_TEXT = "(deleted after it was sent)"
 _OVER = frozenset({OutboxState.DELIVERED, OutboxState.DEAD})
 _KEPT = tuple(reception.value for reception in Reception if reception.keeps)
 
@@ -52,6 +52,15 @@ def receive(source: Source, now: datetime) -> Statements[Reception]:
     return receive_stranger(identity_of(source) or "", requests, now)
 
 
+class Requested(NamedTuple):
+    number: int
+    """Of the message in the inbox."""
+    reason: str
+    """Why it is not answered."""
+    rank: int | None = None
+    """How many new strangers asked the account within `REQUEST_INTERVAL`, this one included; None if not new."""
+
+
 @transaction
 def request(
     inbound: Inbound,
@@ -60,7 +69,7 @@ def request(
     *,
     code: str,
     answer: Sequence[Outbound],
-) -> Statements[tuple[int, str] | None]:
+) -> Statements[Requested | None]:
     identity = identity_of(inbound.source) or ""
     account = account_text(inbound.source.platform, inbound.source.account)
     yield _PAIRING_LOCK
@@ -70,19 +79,20 @@ def request(
     number = yield from inbox.accept(message, key, now, refused=reception.value)
     if number is None:
         return None
+    rank = None
     if reception is Reception.CODE:
         cause = SendCause(CauseKind.PAIRING_CODE, number)
-        yield from _store_code(identity, account, number, code, now)
+        rank = yield from _store_code(identity, account, number, code, now)
         yield from outbox.enqueue_parts(answer, cause, now)
         yield from wipe_after_send(cause)
     elif reception.keeps:
         yield "UPDATE pairings SET kept = kept + 1 WHERE identity = ? AND account = ?", (identity, account)
-    return number, reception.value
+    return Requested(number, reception.value, rank)
 
 
 @transaction
 def wipe_after_send(cause: SendCause) -> Statements[None]:
-    """Wipe what this cause sends as soon as it was sent: it holds a code."""
+    """Wipe what this cause sends as soon as it was sent: it holds a code, or names strangers."""
     yield (
         "INSERT INTO wiped_after_send (cause_kind, cause_id) VALUES (?, ?) ON CONFLICT DO NOTHING",
         cause.columns[:2],
@@ -91,7 +101,7 @@ def wipe_after_send(cause: SendCause) -> Statements[None]:
 
 @transaction
 def wipe_sent_codes() -> Statements[int]:
-    """Wipe codes that were sent, or never will be; return the number of messages."""
+    """Wipe messages with codes that were sent, or never will be; return their number."""
     rows = yield (
         f"SELECT cause_kind, cause_id, {DELIVERY_COLUMNS} FROM outbox WHERE cause_kind IS NOT NULL"
         " AND (cause_kind, cause_id) IN (SELECT cause_kind, cause_id FROM wiped_after_send) AND cause_detail = ''",
@@ -124,17 +134,22 @@ def _requests(account: str) -> Statements[list[PairingRequest]]:
     ]
 
 
-def _store_code(identity: str, account: str, number: int, code: str, now: datetime) -> Statements[None]:
-    """Store a code in place of an earlier one, and drop expired requests."""
-    moment = micros(now)
-    yield "DELETE FROM pairings WHERE expires <= ? AND requested <= ?", (moment, micros(now - REQUEST_INTERVAL))
-    yield (
+def _store_code(identity: str, account: str, number: int, code: str, now: datetime) -> Statements[int | None]:
+    """Store a code in place of an earlier one, and drop expired requests. Return the rank of a new request."""
+    moment, recently = micros(now), micros(now - REQUEST_INTERVAL)
+    yield "DELETE FROM pairings WHERE expires <= ? AND requested <= ?", (moment, recently)
+    stored = yield (
         "INSERT INTO pairings (identity, account, code_hash, first_requested, requested, expires, inbox_no, kept)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, 1) ON CONFLICT (identity, account) DO UPDATE SET code_hash = excluded.code_hash,"
-        " requested = excluded.requested, expires = excluded.expires, kept = pairings.kept + 1",
+        " requested = excluded.requested, expires = excluded.expires, kept = pairings.kept + 1"
+        " RETURNING first_requested",
         (identity, account, code_hash(code, account), moment, moment, micros(now + CODE_LIFETIME), number),
     )
     yield from grants.record(ChangeKind.ASKED, now, identity, identity)
+    if stored[0][0] != moment:
+        return None
+    rows = yield "SELECT count(*) FROM pairings WHERE account = ? AND first_requested > ?", (account, recently)
+    return rows[0][0]
 
 
 @transaction

@@ -23,6 +23,8 @@ class CauseKind(StrEnum):
     REVISION = "revision"
     PAIRING_CODE = "pair"
     PAIRED = "paired"
+    ACCESS_ASKED = "asked"
+    """The owner learns that a stranger asks for access."""
     WELCOME = "welcome"
     EVENT = "news"
     """An event about a session, for a webhook."""
@@ -40,7 +42,7 @@ class CauseKind(StrEnum):
 K = CauseKind
 # What the id of a cause refers to: a row of `turns`, `inbox`, `sessions` (by its public id) or `operations`.
 OF_TURN = frozenset({K.BUSY, K.PARKED, K.WITHDRAWN, K.HALT, K.TOOL, K.DELIVERED})
-OF_MESSAGE = frozenset({K.COMMAND, K.REVISION, K.PAIRING_CODE, K.PAIRED})
+OF_MESSAGE = frozenset({K.COMMAND, K.REVISION, K.PAIRING_CODE, K.PAIRED, K.ACCESS_ASKED})
 OF_SESSION = frozenset({K.WELCOME, K.EVENT})
 OF_OPERATION = frozenset({K.HANDOFF, K.HANDOFF_RECALLED, K.HANDOFF_DONE, K.HANDOFF_FAILED, K.UNDONE})
 
