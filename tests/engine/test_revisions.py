@@ -83,7 +83,7 @@ async def test_a_deletion_takes_the_notes_of_earlier_edits_along(tmp_path: Path)
         assert "canary" not in "".join(shown)
         assert "the user deleted an earlier message" in "".join(shown)
         await chat.say(alice, "/back")
-        await chat.hears("Undid the last revision.")
+        await chat.hears("Undid the last edit or deletion of a message.")
         assert "canary hums" in "".join(await here.texts())
 
 
