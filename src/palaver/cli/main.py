@@ -190,7 +190,7 @@ def _values(param: Any) -> str:  # noqa: ANN401 - the types are not ours
         return ", ".join(choices)
     if param.min is None:
         return "a whole number"
-    return f"a whole number from {param.min} {'on' if param.max is None else f'to {param.max}'}"
+    return f"a whole number from {param.min} {'up' if param.max is None else f'to {param.max}'}"
 
 
 def _example(args: Sequence[str]) -> str:
