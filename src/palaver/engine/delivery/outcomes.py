@@ -110,6 +110,7 @@ def _follow_up(delivery: Delivery, state: OutboxState, reporting: Reporting, now
         yield from notify_owner(delivery.outbound, notice, cause, reporting, now)
 
 
+@transaction
 def notify_owner(
     outbound: Outbound, text: str, cause: SendCause, reporting: Reporting, now: datetime, *, never_there: bool = False
 ) -> Statements[None]:
