@@ -76,7 +76,7 @@ def modules(extras: frozenset[str]) -> list[str]:
     ]
     files = [file for path in found for file in (ROOT / "src/palaver" / path).rglob("*.py")]
     files += [ROOT / "src/palaver" / path for path in found if path.endswith(".py")]
-    spared = [ROOT / "src/palaver" / path for path in both - set(found)]
+    spared = [ROOT / "src/palaver" / path for path in EXTRAS.keys() - set(found)]
     return [
         str(file.relative_to(ROOT / "src").with_suffix("")).replace("/", ".").removesuffix(".__init__")
         for file in files
