@@ -15,7 +15,7 @@ from palaver.store.queue import commands, inbox, outbox, turn_control, turns
 from palaver.store.results import Begun, BusyNotices, Decision
 from palaver.store.status import overview
 from palaver.store.store import Store
-from tests.store.conftest import fresh_store
+from tests.store.conftest import DRIVER, fresh_store
 from tests.store.world import LEASE, OPERATOR, World, dm, key_of
 
 KEY = key_of(dm())
@@ -138,26 +138,28 @@ async def test_looking_at_the_status_changes_nothing(world: World) -> None:
     assert await world.store.read(turn_control.get_status(KEY, OPERATOR)) == busy
 
 
-@transaction
-def _hold_up_turns() -> Statements[None]:
-    yield "LOCK TABLE turns IN EXCLUSIVE MODE", ()
-    yield "SELECT pg_sleep(0.4)", ()
-
-
-async def _begin_slowly(world: World) -> "asyncio.Future[tuple[None, Begun | None]]":
+async def _begin_slowly(world: World, url: str) -> "asyncio.Task[Begun | None]":
     """A turn that has looked at what waits, and is not there yet."""
     await world.say("hello")
-    held = asyncio.create_task(world.store.transact(_hold_up_turns()))
-    await asyncio.sleep(0.1)
+    holder = await DRIVER.connect(url)
+    await holder.execute("BEGIN; LOCK TABLE turns IN EXCLUSIVE MODE")
     begins = asyncio.create_task(world.begin())
-    await asyncio.sleep(0.1)
-    return asyncio.gather(held, begins)
+    while not await holder.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):  # noqa: ASYNC110 - the lock is on the server
+        await asyncio.sleep(0.01)
+
+    async def let_go() -> "Begun | None":
+        await asyncio.sleep(0.2)
+        await holder.close()
+        return await begins
+
+    return asyncio.create_task(let_go())
 
 
 async def test_a_turn_that_is_just_beginning_hears_of_a_message(postgres_server: str) -> None:
-    async with await open_store(await fresh_store(postgres_server)) as store:
+    url = await fresh_store(postgres_server)
+    async with await open_store(url) as store:
         world = World(store)
-        begins = await _begin_slowly(world)
+        begins = await _begin_slowly(world, url)
         spoken = dm(message_id="m9")
         inbound = Inbound(source=spoken, text="more", at=world.now)
         with store.listen(key_topic(KEY)) as signal:
@@ -175,9 +177,10 @@ async def test_a_turn_that_is_just_beginning_hears_of_a_message(postgres_server:
 
 
 async def test_a_turn_that_is_just_beginning_can_be_stopped(postgres_server: str) -> None:
-    async with await open_store(await fresh_store(postgres_server)) as store:
+    url = await fresh_store(postgres_server)
+    async with await open_store(url) as store:
         world = World(store)
-        begins = await _begin_slowly(world)
+        begins = await _begin_slowly(world, url)
         number = await world.say("/stop", id_="stop")
         assert number
         received = await store.read(inbox.get_message(number, OPERATOR))
@@ -185,7 +188,7 @@ async def test_a_turn_that_is_just_beginning_can_be_stopped(postgres_server: str
         stopped = await store.transact(
             commands.run_command(received, _stop(world), ReplyRoutes(), world.now, urgent=True)
         )
-        _, begun = await begins
+        begun = await begins
         assert stopped
         assert begun
         assert (await store.read(turn_control.read_signals(begun.turn))).stop

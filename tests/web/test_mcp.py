@@ -79,7 +79,7 @@ async def tour(client: Client) -> None:
     assert told["answer"] == "You said: hello from afar"
     (session,) = (await call(client, "list_sessions"))["sessions"]
     assert session["id"] == told["session"]
-    entries = (await call(client, "read_session", session=session["id"], after=1))["entries"]
+    entries = (await call(client, "read_session", session=session["id"], after=0))["entries"]
     assert [entry["text"] for entry in entries] == ["hello from afar", "You said: hello from afar"]
     hits = (await call(client, "search", q="afar", role="user"))["hits"]
     assert [hit["snippet"] for hit in hits] == ["hello from afar"]
