@@ -172,6 +172,20 @@ async def test_a_commit_without_an_answer_is_not_known_and_not_repeated(
         assert Counter(row[0] for row in await store.read(bodies())) == Counter(perhaps=there, certainly=1)
 
 
+async def test_a_cut_while_traces_are_removed_is_made_good_or_told(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await open_store(proxy.url) as store:
+        proxy.fail_at(b"VACUUM ", Cut.UNHEARD)
+        await store.scrub()
+        assert proxy.faults == 1
+        monkeypatch.setattr(postgres, "_MAX_ATTEMPTS", 2)
+        proxy.cut()
+        with pytest.raises(StoreUnavailable):
+            await store.scrub()
+        proxy.mend()
+
+
 @pytest.mark.parametrize("cut", [Cut.UNHEARD, Cut.UNANSWERED])
 async def test_a_cut_before_the_commit_is_made_good(proxy: Proxy, url: str, cut: Cut) -> None:
     async with await open_store(proxy.url) as store:

@@ -1,6 +1,7 @@
 """Rights: what a key may do is what its scopes say, and no more than whoever it is for may do in a chat."""
 
 import asyncio
+import sqlite3
 from pathlib import Path
 
 import httpx
@@ -11,6 +12,7 @@ from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Statements, transaction
 from palaver.gateway.terminal import terminal_socket
 from palaver.model.access import AccessRole, Effect, Grant
+from palaver.model.errors import StoreError
 from palaver.model.session import Principal
 from palaver.protocols.clock import SystemClock
 from palaver.store.people.api_tokens import Right
@@ -158,6 +160,25 @@ async def test_many_deletions_clean_up_once(window: Opened, monkeypatch: pytest.
         for session in sessions:
             assert (await owner.delete(f"/sessions/{session}")).status_code == 200
             await until(lambda: len(scrubbed) == 1)
+
+
+async def test_a_clean_up_that_fails_stops_nothing(window: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed: list[None] = []
+
+    def refuse(*_: object, **_how: object) -> sqlite3.Connection:
+        failed.append(None)
+        raise sqlite3.OperationalError("disk I/O error")
+
+    async with program(window) as owner:
+        session = (await say(owner, "hello"))["session"]
+        with monkeypatch.context() as patched:
+            patched.setattr(SqliteDatabase, "_checkpoint", refuse)
+            assert (await owner.delete(f"/sessions/{session}")).status_code == 200
+            await until(lambda: bool(failed))
+            with pytest.raises(StoreError, match="disk I/O error"):
+                await window.store.scrub()
+        assert (await say(owner, "still there?"))["session"]
+        await window.store.scrub()
 
 
 async def test_a_session_is_deleted_by_the_owner_or_by_who_was_alone_in_it(window: Opened) -> None:

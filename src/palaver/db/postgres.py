@@ -141,6 +141,12 @@ async def _set_timeouts(connection: Connection) -> None:
         await connection.execute("SELECT set_config(name, $2, false) FROM pg_settings WHERE name = $1", name, limit)
 
 
+async def _vacuum(connection: Connection) -> None:
+    tables = "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()"
+    for (table,) in await connection.fetch(tables):
+        await connection.execute(f"VACUUM {table}", timeout=_VACUUM_TIMEOUT_SECONDS)
+
+
 async def _reset_nothing(_: Connection) -> None:
     """Reset nothing: a transaction leaves nothing behind in its connection."""
 
@@ -198,24 +204,26 @@ class PostgresDatabase(Notifier):
         return await self._run_transaction(work, read_only=True)
 
     async def migrate(self, step: Transaction[T]) -> T:
-        """Run a step of a migration on a connection without time limits: on a large store it can take long."""
+        """Run a step of a migration, which can take long on a large store."""
+        return await self._without_time_limits(lambda connection: _in_transaction(connection, step, read_only=False))
+
+    async def scrub(self) -> None:
+        """Vacuum every table, so that the space of deleted rows is used again."""
+        if self._closed:
+            raise StoreError("the store is closed")
+        await self._without_time_limits(_vacuum)
+
+    async def _without_time_limits(self, run: Callable[[Connection], Awaitable[T]]) -> T:
+        """Run it on a connection of its own that has no time limits."""
 
         async def attempt() -> T:
             connection: Connection = await _asyncpg.connect(self._url, timeout=10)
             try:
-                return await _in_transaction(connection, step, read_only=False)
+                return await run(connection)
             finally:
                 connection.terminate()
 
         return await self._run_with_retries(attempt)
-
-    async def scrub(self) -> None:
-        """Vacuum every table, so that the space of deleted rows is used again."""
-        async with self._pool.acquire() as connection:
-            for row in await connection.fetch(
-                "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()"
-            ):
-                await connection.execute(f"VACUUM {row[0]}", timeout=_VACUUM_TIMEOUT_SECONDS)
 
     async def close(self) -> None:
         if self._closed:

@@ -200,7 +200,13 @@ class SqliteDatabase(Notifier):
 
     async def scrub(self) -> None:
         """Truncate the log as soon as nobody reads it; SQLite overwrites free space itself (secure_delete)."""
-        await asyncio.get_running_loop().run_in_executor(self._checkpointer, self._checkpoint, "TRUNCATE")
+        self._refuse_when_closed()
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._checkpointer, self._checkpoint, "TRUNCATE")
+        except sqlite3.Error as error:
+            raise _store_error("the database log cannot be truncated", error) from error
+        except OSError as error:
+            raise _unreachable(error) from error
 
     async def close(self) -> None:
         if self._closed:
