@@ -20,7 +20,7 @@ __all__ = ["postgres_server"]
 settings.register_profile(
     "unhurried",
     deadline=None,
-    max_examples=30 * int(os.environ.get("PALAVER_EXAMPLES", "1")),
+    max_examples=20 * int(os.environ.get("PALAVER_EXAMPLES", "1")),
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("unhurried")

@@ -111,6 +111,8 @@ async def test_when_the_only_home_is_gone_the_owner_is_told_where_they_can_read_
         home = world.group("home", alice)
         await set_home(here, home, clock)
         home.gone = True
+        unserved = Source(platform="window", account="removed", chat_id="1", user_id="owner")
+        await here.store.transact(here.store.accounts.set_home("main", unserved, clock.now(), by="owner"))
         for place in (chat, own, other):
             await place.say(owner, "hello")
             await here.settled()

@@ -173,6 +173,8 @@ async def test_a_grant_to_bots_or_roles_does_not_speak_for_somebody_else(store_u
         states = await here.rows("SELECT state, reason FROM inbox ORDER BY no")
         assert tuple(states[2]) == ("refused", "no grant matches and pairing is off")
         assert "two" not in await here.texts()
+        await room.say(robot, "/retry")
+        await room.hears("answer to: boop", times=2)
 
 
 async def test_a_message_that_joins_a_turn_has_the_role_of_now(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ class SharedDatabase:
         """How often something takes seconds."""
         self.meet: Callable[[Process, str], None] = lambda _process, _where: None
         """Told of every point at which a gateway might be struck."""
-        self.db = sqlite3.connect(":memory:", isolation_level=None, cached_statements=512)
+        self.db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None, cached_statements=512)
         self.db.deserialize(_empty())
         self._chance = chance
         self._trace = trace

@@ -289,6 +289,10 @@ def _is_punctuation(char: str) -> bool:
     return unicodedata.category(char)[0] in "PS"
 
 
+_DEEPEST = 64
+"""No text for people nests deeper; marks below that are not reopened, so that hostile text costs linear time."""
+
+
 def _marks(text: str, paragraphs: list[tuple[int, int]]) -> tuple[frozenset[int], list[tuple[int, tuple[str, ...]]]]:
     """Return the places inside marks, and at each place where marks open or close those that are open from there."""
     spans = [span for start, end in paragraphs for span in _spans(text, start, end)]
@@ -300,7 +304,7 @@ def _marks(text: str, paragraphs: list[tuple[int, int]]) -> tuple[frozenset[int]
             open_marks.append(mark)
         else:
             open_marks.pop()
-        changes.append((place, tuple(open_marks)))
+        changes.append((place, tuple(open_marks) if len(open_marks) <= _DEEPEST else ()))
     inside = frozenset(place for span in spans for place in _places_inside(text, span))
     return inside, changes
 

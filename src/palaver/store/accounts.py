@@ -217,7 +217,7 @@ def get_home(profile: str, platform: str) -> Statements[Source | None]:
     return source_of(rows[0][0]) if rows else None
 
 
-_RECENT_CHATS = 50
+_RECENT_CHATS = 500
 
 
 @transaction
@@ -231,11 +231,12 @@ def last_owner_chat(
     table = yield from load_table(GrantTable())
     grants = [*configured, *table.grants.values()]
     owners = [_identities_of(grant, table) for grant in grants if grant.role is AccessRole.OWNER]
+    platforms = sorted({name.partition(":")[0] for name, account in routes.accounts.items() if account.for_people})
     rows = yield (
         "SELECT s.origin FROM participants p JOIN sessions s ON s.no = p.session_no"
-        f" WHERE {' OR '.join(each.sql for each in owners) or '1 = 0'}"
+        f" WHERE ({' OR '.join(each.sql for each in owners) or '1 = 0'}) AND s.platform IN ({placeholders(platforms)})"
         " ORDER BY s.last_human DESC, s.no DESC LIMIT ?",
-        (*(value for each in owners for value in each.values), _RECENT_CHATS),
+        (*(value for each in owners for value in each.values), *platforms, _RECENT_CHATS),
     )
     chats = [source for (text,) in rows if (source := source_of(text)).chat_kind == DM]
     reached = [each for each in chats if routes.reaches_people(each) and each.address[:-1] != besides.chat]
@@ -255,7 +256,8 @@ def _identities_of(grant: Grant, table: GrantTable) -> Filter:
     if grant.platform is None:
         return Filter("1 = 1")
     if grant.user_id is None:
-        return Filter("(p.identity >= ? AND p.identity < ?)", (f"{grant.platform}:", f"{grant.platform};"))
+        start = f"{grant.platform}:"
+        return Filter("substr(p.identity, 1, ?) = ?", (len(start), start))
     return Filter("p.identity = ?", (identity_text(grant.platform, grant.user_id),))
 
 

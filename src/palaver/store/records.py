@@ -311,6 +311,11 @@ class _Written(msgspec.Struct, frozen=True):
 _inbound_form = msgspec.json.Decoder(_Written, dec_hook=_label_in)
 
 
+def basis_of(body: bytes) -> Basis:
+    """Return the basis on which the sender of a stored message was admitted; of one that was emptied, the usual one."""
+    return _read(body, _inbound_form).basis if body else Basis.IDENTITY
+
+
 def received_of(row: Row) -> Received:
     no, key, state, received, turn, reason, body, place, turn_state, turn_error = row
     written = _read(body, _inbound_form)

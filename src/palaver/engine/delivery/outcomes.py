@@ -7,7 +7,7 @@ from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.model.access import Grant
 from palaver.model.key import SessionKey
-from palaver.model.source import Source
+from palaver.model.source import DM, Source
 from palaver.model.split import ReplyRoutes
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Delivery, Outbound, OutboxState, outbound_to, resolve_unclear
@@ -119,12 +119,19 @@ def notify_owner(
     With `never_there`, not in the chat of `outbound` even if there is no other. If there is no home channel, mention
     once that there can be one.
     """
-    homes, place = (yield from accounts.list_all_homes()), None
+    routes, place = reporting.routes, None
+    homes = [home for home in (yield from accounts.list_all_homes()) if routes.reaches_people(home)]
     others = [home for home in homes if home.address[:-1] != outbound.chat]
-    for home in others if never_there else sorted(homes, key=lambda home: home not in others):
+
+    def distance(home: Source) -> tuple[bool, ...]:
+        """Rank the homes: one at the account in question first, a group of another one last."""
+        is_far = (home.platform, home.account) != (outbound.platform, outbound.account)
+        return home not in others, is_far and home.chat_kind != DM, is_far
+
+    for home in sorted(others if never_there else homes, key=distance):
         if place is None and not (yield from accounts.is_chat_gone(outbound_to(home, ""))):
             place = home
-    place = place or (yield from accounts.last_owner_chat(reporting.grants, reporting.routes, besides=outbound))
+    place = place or (yield from accounts.last_owner_chat(reporting.grants, routes, besides=outbound))
     if place is not None:
         hint = "" if homes or not (yield from accounts.take_home_hint()) else f" {texts.NO_HOME}"
-        yield from outbox.enqueue(reporting.routes.messages(place, f"{text}{hint}")[0], cause, now)
+        yield from outbox.enqueue_parts(routes.messages(place, f"{text}{hint}"), cause, now)

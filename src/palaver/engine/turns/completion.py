@@ -98,7 +98,8 @@ class TurnCompletion:
         if not can_use("approve", role, roles):
             store, source = self.ctx.store, running.source
             homes = await retry_outage(lambda: store.read(store.accounts.list_homes(running.turn.key.profile)))
-            direct = [home for home in homes if home.chat_kind == DM and home.address[:-1] != source.address[:-1]]
+            served = [home for home in homes if self.ctx.replies.routes.reaches_people(home)]
+            direct = [home for home in served if home.chat_kind == DM and home.address[:-1] != source.address[:-1]]
             asked = self.ctx.replies.to(direct[0], texts.question_at_home(needed.question, name)) if direct else []
             who = max(AccessRole.ADMIN, roles.get("approve", AccessRole.ADMIN))
             hint = texts.who_approves(who, name, is_asked=bool(asked), can_deny=can_use("deny", role, roles))

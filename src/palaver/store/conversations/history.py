@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from palaver.db.transaction import Lock, Row, Statements, Transaction, Value, transaction
-from palaver.model.access import AccessRole
+from palaver.model.access import AccessRole, Basis
 from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
 from palaver.model.session import EndReason, Principal, Session
@@ -29,7 +29,7 @@ from palaver.store.conversations.undo_log import Operation
 from palaver.store.conversations.visibility import get, get_visible, lock_session, select_sessions, visible_to
 from palaver.store.queue.inbox import ORIGINAL, SAME_MESSAGE, Retry, accept, fail, list_waiting, record_mentions
 from palaver.store.queue.revisions import undo_revision
-from palaver.store.records import REPLIES, chat_columns, entries_of, from_json, micros, placeholders
+from palaver.store.records import REPLIES, basis_of, chat_columns, entries_of, from_json, micros, placeholders
 from palaver.store.results import OperationKind, Undone
 
 ABANDONED = "somebody switched to another conversation before this was answered"
@@ -349,25 +349,30 @@ def retry(command: Received, principal: Principal, now: datetime) -> Statements[
     fresh = yield from branch(command.key, source, principal, now, by=by, at_seq=start - 1, command_name="retry")
     messages = [entry for entry in entries if entry.seq >= start and is_addressed_to_agent(entry)]
     for entry in messages:
-        message = yield from _repeat(entry, command)
+        message, basis = yield from _repeat(entry, command)
         # A message of another person does not get the role of the one who retries.
         theirs = message.source.participant == source.participant and identity_of(source) in principal.identities
         role = command.role if theirs else AccessRole.GUEST
         here = command.place or command.key
         again = message.source.message_id == entry.message_id
-        yield from accept(message, here, now, role=role, retry=Retry(fresh.number, again))
+        yield from accept(message, here, now, role=role, basis=basis, retry=Retry(fresh.number, again))
     return [entry.text for entry in messages]
 
 
-def _repeat(entry: Entry, command: Received) -> Statements[Inbound]:
-    """Return an entry as a message from its own sender if it was sent in this chat, else from the one who commands."""
-    source, labels = command.inbound.source, command.inbound.labels
+def _repeat(entry: Entry, command: Received) -> Statements[tuple[Inbound, Basis]]:
+    """Return an entry as a message from its own sender if it was sent in this chat, else from the one who commands.
+
+    With it comes the basis on which its sender was admitted.
+    """
+    source, labels, basis = command.inbound.source, command.inbound.labels, command.basis
     sender = entry.sender or Sender()
     here = replace(source, message_id=entry.message_id)
     # Message ids are unique only within a chat: the turn shows that it was sent in this one.
-    mine = yield f"SELECT turn_no FROM inbox WHERE {SAME_MESSAGE} AND {ORIGINAL}", message_address(here)
-    if any(str(turn) == entry.turn for (turn,) in mine):
-        source, labels = here, replace(labels, user=sender.name)
+    mine = yield f"SELECT turn_no, body FROM inbox WHERE {SAME_MESSAGE} AND {ORIGINAL}", message_address(here)
+    sent = [body for turn, body in mine if str(turn) == entry.turn]
+    if sent:
+        source, labels, basis = here, replace(labels, user=sender.name), basis_of(sent[0])
         if sender.id != source.participant:
             source = with_participant(source, sender.id)
-    return Inbound(source=source, text=entry.text, at=entry.at, labels=labels, files=entry.files, quote=entry.quote)
+    message = Inbound(source=source, text=entry.text, at=entry.at, labels=labels, files=entry.files, quote=entry.quote)
+    return message, basis
