@@ -24,9 +24,10 @@ from palaver.model.session import Principal, Session
 from palaver.model.turn import QuestionMode
 from palaver.protocols.clock import SystemClock
 from palaver.store.people.api_tokens import Right
+from palaver.web.openai.conversations import conversation_name
 from tests.engine.gateway import until
 from tests.web.conftest import Opened, opened
-from tests.web.test_api import PEOPLE, program, token
+from tests.web.test_api import PEOPLE, program, say, token
 
 WEATHER: ChatCompletionToolParam = {
     "type": "function",
@@ -138,6 +139,42 @@ async def test_requests_that_begin_alike_at_once_never_meet(window: Opened, ai: 
     assert len(sessions) == 5
     for session in sessions:
         assert await said(window, session) == ["same", "You said: same"]
+
+
+async def test_requests_with_one_history_at_once_never_meet(config: Config) -> None:
+    async def is_running() -> bool:
+        return bool(await window.store.read(window.store.overview.list_open_turns(Principal.operator(), 1)))
+
+    async def is_waiting() -> bool:
+        return await window.store.read(window.store.inbox.count_waiting()) == 1
+
+    limits = config.limits.model_copy(update={"concurrent_turns": 1})
+    async with opened(config.model_copy(update={"limits": limits})) as window, await client(window) as ai:
+        answer, session = await ask(ai, [user("one")])
+        history = [user("one"), assistant(answer)]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ask(ai, [user("!slow 2 elsewhere")]))
+            await until(is_running)
+            first = group.create_task(ask(ai, [*history, user("two")]))
+            await until(is_waiting)
+            second = group.create_task(ask(ai, [*history, user("three")]))
+        assert first.result() == ("You said: two", session)
+        assert second.result()[0] == "You said: three"
+        assert await said(window, session) == ["one", answer, "two", "You said: two"]
+        assert await said(window, second.result()[1]) == ["one", answer, "three", "You said: three"]
+
+
+async def test_a_conversation_that_began_elsewhere_is_not_continued_there(
+    window: Opened, ai: openai.AsyncOpenAI
+) -> None:
+    async with program(window) as owner:
+        begun = await say(owner, "same", conversation="elsewhere")
+        await say(owner, f"/resume {begun['session']}", conversation=f"{conversation_name('', 'same')}-ab")
+        answer, session = await ask(ai, [user("same"), assistant(begun["answer"]), user("go on")])
+        listed = (await owner.get("/sessions")).json()["sessions"]
+    assert answer == "You said: So far:\n\nI said: same\n\nYou said: You said: same\n\nNow: go on"
+    assert {each["id"] for each in listed} == {begun["session"], session}
+    assert await said(window, begun["session"]) == ["same", "You said: same"]
 
 
 async def test_bound_by_name_or_by_session(window: Opened, ai: openai.AsyncOpenAI) -> None:

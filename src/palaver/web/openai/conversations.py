@@ -98,7 +98,7 @@ class ConversationFinder:
     async def _by_history(self, message: str) -> "Destination":
         """Choose a conversation that ends as the client's history does; else one that the history branches from."""
         fresh = Destination(self.service.source(f"{self.name}-{conversation_for(self.key)}", message), begins=True)
-        known = [session for session in await self.sessions() if session.ended is None]
+        known = [each for each in await self.sessions() if each.ended is None and await self.service.is_own(each)]
         if self.key:
             sources = [fresh.source, *(replace(session.origin, message_id=message) for session in known)]
             if found := await self.service.find_sent(sources):
@@ -113,11 +113,12 @@ class ConversationFinder:
 
     @transaction
     def _match(self, session: Session, principal: Principal) -> Statements[tuple["HistoryMatch | None", bool]]:
-        """Compare the histories. While a turn runs, more than that is about to be said."""
+        """Compare the histories. While a turn runs or a message waits, more than that is about to be said."""
         store = self.request.store
         turns = yield from store.overview.list_open_turns(principal, 1, session.id)
         entries = yield from store.transcript.load_all(session.id, principal)
-        is_busy = any(each.turn.state is not TurnState.PARKED for each in turns)
+        status = yield from store.turn_control.get_status(session.key, principal)
+        is_busy = status.waiting > 0 or any(each.turn.state is not TurnState.PARKED for each in turns)
         return match_history(self.chat.system, self.chat.history, entries), is_busy
 
     async def text(self, to: "Destination") -> str:
