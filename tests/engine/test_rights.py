@@ -1,10 +1,12 @@
 """Rights hold when a thing is done, not only when it was accepted."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
 
+from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.model.access import AccessRole, Basis, Effect, Grant
 from palaver.model.key import ScopedSetting
@@ -175,6 +177,27 @@ async def test_a_grant_to_bots_or_roles_does_not_speak_for_somebody_else(store_u
         assert "two" not in await here.texts()
         await room.say(robot, "/retry")
         await room.hears("answer to: boop", times=2)
+
+
+async def test_a_message_from_before_the_basis_was_recorded_keeps_its_access(store_url: str) -> None:
+    agent, world = Slow(), FakePlatform()
+    robot = world.person("robot", is_bot=True)
+    async with running(store_url, world, agent=agent, grants=(Grant(basis=Basis.BOT),)) as here:
+        room = world.dm(robot)
+        await room.say(robot, "beep")
+        await until(lambda: len(agent.requests) == 1)
+        await room.say(robot, "boop")
+        await waiting(here, 1)
+        ((number, body),) = await here.rows("SELECT no, body FROM inbox WHERE state = 'waiting'")
+        old = {name: value for name, value in json.loads(body).items() if name != "basis"}
+        await here.store.transact(_rewrite(number, json.dumps(old).encode()))
+        agent.go.set()
+        await room.hears("answer to: boop")
+
+
+@transaction
+def _rewrite(number: int, body: bytes) -> Statements[None]:
+    yield "UPDATE inbox SET body = ? WHERE no = ?", (body, number)
 
 
 async def test_a_message_that_joins_a_turn_has_the_role_of_now(tmp_path: Path) -> None:

@@ -122,9 +122,9 @@ def _meets(basis: Basis, trust: Trust) -> bool:
     return basis is Basis.IDENTITY or seen[basis]
 
 
-def trust_for(basis: Basis) -> Trust:
-    """Return the least that an adapter must see about a sender for a grant of this basis to match."""
-    return _LEAST_TRUST[basis]
+def possible_trust(basis: Basis | None) -> Collection[Trust]:
+    """Return the least that an adapter must see about a sender for a grant of this basis to match; all if unknown."""
+    return _LEAST_TRUST.values() if basis is None else (_LEAST_TRUST[basis],)
 
 
 _LEAST_TRUST = {

@@ -215,8 +215,8 @@ class Received:
     reason: str | None = None
     role: AccessRole | None = None
     """The sender's role when it was accepted."""
-    basis: Basis = Basis.IDENTITY
-    """The basis of the grant that admitted the sender."""
+    basis: Basis | None = Basis.IDENTITY
+    """The basis of the grant that admitted the sender; None if it was accepted before this was recorded."""
     place: SessionKey | None = None
     """The key of the chat it came from, if that chat is attached to this conversation."""
 

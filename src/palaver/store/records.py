@@ -231,9 +231,9 @@ INBOX_COLUMNS = "i.no, i.key, i.state, i.received, i.turn_no, i.reason, i.body, 
 SELECT_RECEIVED = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
 
 
-def inbound_body(inbound: Inbound, role: AccessRole | None = None, basis: Basis = Basis.IDENTITY) -> bytes:
+def inbound_body(inbound: Inbound, role: AccessRole | None = None, basis: Basis | None = Basis.IDENTITY) -> bytes:
     rare = {
-        "basis": None if basis is Basis.IDENTITY else basis,
+        "basis": basis,
         "reply_to": inbound.reply_to,
         "quote": inbound.quote and quote_json(inbound.quote),
         "revision": inbound.revision and asdict(inbound.revision),
@@ -275,7 +275,7 @@ class _Written(msgspec.Struct, frozen=True):
     observed: bool
     burst: str | None
     role: AccessRole | None
-    basis: Basis = Basis.IDENTITY
+    basis: Basis | None = None
     busy: BusyMode | None = None
     reply_to: str | None = None
     quote: Quote | None = None
@@ -311,7 +311,7 @@ class _Written(msgspec.Struct, frozen=True):
 _inbound_form = msgspec.json.Decoder(_Written, dec_hook=_label_in)
 
 
-def basis_of(body: bytes) -> Basis:
+def basis_of(body: bytes) -> Basis | None:
     """Return the basis on which the sender of a stored message was admitted; of one that was emptied, the usual one."""
     return _read(body, _inbound_form).basis if body else Basis.IDENTITY
 

@@ -12,7 +12,16 @@ from palaver.engine.context import EngineContext
 from palaver.engine.delivery.outcomes import Reporting, notify_owner
 from palaver.engine.intake.revisions import Revisions
 from palaver.engine.options import ChatMoves, Options, follow_move
-from palaver.model.access import PAIRING_OFF, Access, AccessRole, Grant, GrantIndex, Verdict, decide_access, trust_for
+from palaver.model.access import (
+    PAIRING_OFF,
+    Access,
+    AccessRole,
+    Grant,
+    GrantIndex,
+    Verdict,
+    decide_access,
+    possible_trust,
+)
 from palaver.model.addressing import Addressing, classify_addressing
 from palaver.model.key import DmScope, SessionKey, Speaker, choose_profile, derive_key
 from palaver.model.people import MAX_ANNOUNCED_STRANGERS, make_code
@@ -105,7 +114,8 @@ class Rules:
         """Return the role that the sender of an accepted message has now, never higher than then; None for none."""
         source = follow_move(self.canonical(received.inbound.source), self.directory.moves)
         # What the adapter saw of the sender is not stored, only which basis of a grant was decisive.
-        now = self._access(source, trust_for(received.basis)).role
+        seen = (self._access(source, trust).role for trust in possible_trust(received.basis))
+        now = max((role for role in seen if role), default=None)
         return now and min(now, received.role or AccessRole.GUEST)
 
     def role_of(self, source: Source) -> AccessRole | None:
@@ -115,7 +125,7 @@ class Rules:
     def refusal(self, received: Received) -> str:
         """Return why the sender of an accepted message has no role now."""
         source = follow_move(self.canonical(received.inbound.source), self.directory.moves)
-        return self._access(source, trust_for(received.basis)).reason
+        return self._access(source, next(iter(possible_trust(received.basis)))).reason
 
     def _access(self, source: Source, trust: Trust, *, no_pairing: str = PAIRING_OFF) -> Access:
         """Decide access. A grant to one form of an id holds for all its aliases."""

@@ -359,7 +359,7 @@ def retry(command: Received, principal: Principal, now: datetime) -> Statements[
     return [entry.text for entry in messages]
 
 
-def _repeat(entry: Entry, command: Received) -> Statements[tuple[Inbound, Basis]]:
+def _repeat(entry: Entry, command: Received) -> Statements[tuple[Inbound, Basis | None]]:
     """Return an entry as a message from its own sender if it was sent in this chat, else from the one who commands.
 
     With it comes the basis on which its sender was admitted.

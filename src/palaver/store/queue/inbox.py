@@ -116,7 +116,7 @@ def accept(
     now: datetime,
     *,
     role: AccessRole | None = None,
-    basis: Basis = Basis.IDENTITY,
+    basis: Basis | None = Basis.IDENTITY,
     refused: str | None = None,
     busy_notices: BusyNotices | None = None,
     retry: Retry | None = None,
@@ -247,7 +247,7 @@ def _notify_open_turn(
 _MAX_EARLY_EDITS = 16
 
 
-def _apply_early_edit(number: int, inbound: Inbound, role: AccessRole | None, basis: Basis) -> Statements[None]:
+def _apply_early_edit(number: int, inbound: Inbound, role: AccessRole | None, basis: Basis | None) -> Statements[None]:
     """Apply the last edit by its author that came before the message."""
     rows = yield (
         f"{SELECT_RECEIVED}"
@@ -267,7 +267,9 @@ def _apply_early_edit(number: int, inbound: Inbound, role: AccessRole | None, ba
 
 
 @transaction
-def replace_text(number: int, inbound: Inbound, text: str, role: AccessRole | None, basis: Basis) -> Statements[None]:
+def replace_text(
+    number: int, inbound: Inbound, text: str, role: AccessRole | None, basis: Basis | None
+) -> Statements[None]:
     """Change the text of a waiting message; the earlier text stays with it."""
     changed = replace(inbound, text=text, earlier=(*inbound.earlier, inbound.text), revision=None)
     yield "UPDATE inbox SET body = ? WHERE no = ? AND state = 'waiting'", (inbound_body(changed, role, basis), number)
