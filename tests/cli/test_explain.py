@@ -12,6 +12,7 @@ import pytest
 from palaver import __version__
 from palaver.cli import shared_options
 from palaver.cli.main import main
+from palaver.model.access import AccessRole, Basis, Grant
 from palaver.model.people import MAX_NEW_STRANGERS, Reception
 from palaver.model.source import Source
 from palaver.model.turn import Inbound
@@ -345,6 +346,21 @@ def test_strangers_are_told_what_they_would_get(configured: Path, capsys: pytest
         assert (found["verdict"], found["reason"]) == (verdict, reason)
         assert main(["explain", "access", who]) == 0
         assert "gets a pairing code" not in capsys.readouterr().out
+
+
+def test_a_stored_message_is_judged_by_what_admitted_it(configured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asyncio.run(_admit_a_bot(configured.parent / "palaver.db"))
+    found = explain(capsys, "access", "in:2")
+    assert (found["verdict"], found["grant"]["basis"]) == ("allow", "bot")
+
+
+async def _admit_a_bot(file: Path) -> None:
+    robot = replace(dm("55"), account="main", message_id="beep")
+    async with await open_store(str(file)) as store:
+        grant = Grant(platform="telegram", user_id="55", basis=Basis.BOT)
+        await store.transact(store.grants.add(grant, NOON, by="owner"))
+        message = Inbound(source=robot, text="beep", at=NOON)
+        await store.transact(store.inbox.accept(message, key_of(robot), NOON, role=AccessRole.MEMBER, basis=Basis.BOT))
 
 
 async def _ask_for_access(file: Path, count: int) -> None:

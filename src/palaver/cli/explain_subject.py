@@ -23,6 +23,7 @@ from palaver.config.model import Config
 from palaver.engine.delivery.targets import TargetRules
 from palaver.engine.explain import Explanation, explain
 from palaver.engine.options import Options
+from palaver.model.access import possible_trust
 from palaver.model.errors import BadArgument, NotFound, PalaverError, StoreError, UnknownPlatform
 from palaver.model.platform import Platform
 from palaver.model.source import DM, MAIN, STANDARD_KINDS, Source, Trust, decode_id
@@ -140,7 +141,7 @@ def explained(
         explanation = await opened.read(
             explain(
                 subject.inbound,
-                trust or Trust(),
+                _trust_of(subject) or trust or Trust(),
                 present,
                 options=change(config.options()),
                 accounts=accounts,
@@ -150,6 +151,12 @@ def explained(
         return Result(config=config, subject=subject, explanation=explanation)
 
     return _with_any_store(store, work, required=bool(name))
+
+
+def _trust_of(subject: Subject) -> Trust | None:
+    """Return what the gateway knows now about the sender of a stored message: on which basis it was admitted."""
+    basis = subject.received and subject.received.basis
+    return next(iter(possible_trust(basis))) if basis else None
 
 
 def _with_any_store(store: str | None, work: Callable[[Store], Awaitable[T]], *, required: bool) -> T:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from palaver.db.transaction import Row, Statements, Value, transaction
-from palaver.model.access import AccessRole
+from palaver.model.access import AccessRole, Basis
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.session import EndReason, Principal, Session
 from palaver.model.source import MessageAddress, decode_id, encode_id, shorten_id
@@ -52,6 +52,8 @@ class InboundTrace:
     reason: str | None = None
     """Why it was refused or failed."""
     role: AccessRole | None = None
+    basis: Basis | None = None
+    """The basis of the grant that admitted the sender, if it is known."""
     inbound: Inbound | None = None
     """None if its content was deleted with its session."""
     place: str | None = None
@@ -364,6 +366,7 @@ def inbound_trace(row: Row) -> InboundTrace:
         received=received.received,
         reason=received.reason,
         role=received.role,
+        basis=received.basis,
         inbound=received.inbound,
         place=received.place.text if received.place else None,
     )
