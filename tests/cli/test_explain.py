@@ -111,6 +111,8 @@ def test_ids_that_differ_look_different(capsys: pytest.CaptureFixture[str]) -> N
     assert r" a\u200bb\xa0 " in capsys.readouterr().out
     assert main(["explain", "target", "telegram:a\u200bb"]) == 0
     assert r"chat a\u200bb on telegram" in capsys.readouterr().out
+    assert main(["explain", "target", "irc@libera:#dev"]) == 0
+    assert "chat #dev on irc, server libera" in capsys.readouterr().out
 
 
 def test_a_present_before_the_last_word_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,7 +145,7 @@ def test_target_json(capsys: pytest.CaptureFixture[str]) -> None:
     found = explain(capsys, "target", "telegram:-100:42,local,slack,origin,all")["targets"]
     assert [each.pop("places") for each in found] == [[]] * 5
     assert found == [
-        {"kind": "place", "platform": "telegram", "chat": "-100", "thread": "42"},
+        {"kind": "place", "platform": "telegram", "server": None, "chat": "-100", "thread": "42"},
         {"kind": "local"},
         {"kind": "home", "platform": "slack"},
         {"kind": "origin"},

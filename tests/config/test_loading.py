@@ -153,7 +153,7 @@ platforms: {telegram: {scope: {group: shared}, chats: {"7": {scope: {dm: per-cha
     assert options.scopes.locate(source, "dm")[0] == section
     assert options.scopes.locate(source, "group")[0] == ("platforms", "telegram")
     assert options.scopes.locate(source, "thread")[0] == ("kinds", "group")
-    moved = follow_moves(options, {"telegram:": {"7": "8"}})
+    moved = follow_moves(options, {("telegram:", None): {"7": "8"}})
     assert moved.scopes.find(replace(source, chat_id="8")) == options.scopes.find(source)
 
 

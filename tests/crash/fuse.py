@@ -145,8 +145,8 @@ class _FusedInlet:
     async def chat_returned(self, chat_id: str) -> None:
         await self.receiver.chat_returned(chat_id)
 
-    async def chat_moved(self, old: str, new: str) -> None:
-        await self.receiver.chat_moved(old, new)
+    async def chat_moved(self, old: str, new: str, *, server: str | None = None) -> None:
+        await self.receiver.chat_moved(old, new, server=server)
 
     async def is_owner(self, user_id: str) -> bool:
         return await self.receiver.is_owner(user_id)

@@ -1,10 +1,10 @@
 """What the configuration says about a chat holds when the chat has another id."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 from palaver.agents.echo import EchoAgent
-from palaver.engine.options import Agents, Options, follow_moves
+from palaver.engine.options import Agents, ChatMoves, Options, follow_moves
 from palaver.model.access import Effect, Grant
 from palaver.model.addressing import AddressingRules, AnswerMode
 from palaver.model.key import ChatSelector, GroupScope, ProfileRule, Scope, ScopedSetting
@@ -12,7 +12,7 @@ from palaver.testkit.platform import FakePlatform
 from palaver.testkit.updates import Person
 from tests.engine.gateway import options, running, until
 
-MOVED = {"telegram:bot": {"-1": "-1001", "-2": "-1001"}}
+MOVED: ChatMoves = {("telegram:bot", None): {"-1": "-1001", "-2": "-1001"}}
 OLD, NEW = ChatSelector("telegram", "-1"), ChatSelector("telegram", "-1001")
 
 
@@ -39,6 +39,26 @@ def test_what_is_set_for_the_new_id_stays_and_other_chats_are_others() -> None:
     )
     assert follow_moves(others, MOVED) == others
     assert follow_moves(here, {}) is here
+
+
+def test_settings_follow_a_chat_of_one_server_and_hold_there_alone() -> None:
+    moves: ChatMoves = {("irc:bot", "libera"): {"#dev": "#lab"}}
+    general, there = ChatSelector("irc", "#dev"), ChatSelector("irc", "#dev", "libera")
+    elsewhere = ChatSelector("irc", "#dev", "oftc")
+    new = ChatSelector("irc", "#lab", "libera")
+    block = Grant(platform="irc", chat_id="#dev", effect=Effect.BLOCK)
+    rules = ProfileRule(profile="work", scope_id="libera", chat_id="#dev"), ProfileRule(profile="x", scope_id="oftc")
+    given = Options(scopes=scopes(general, elsewhere), grants=(block,), profiles=rules)
+    led = follow_moves(given, moves)
+    assert led.scopes == scopes(general, elsewhere, new)
+    assert led.grants == (block, replace(block, scope_id="libera", chat_id="#lab"))
+    assert led.profiles == (*rules, replace(rules[0], chat_id="#lab"))
+    assert follow_moves(led, moves) == led
+    both = {general: Scope(group=GroupScope.SHARED), there: Scope()}
+    led = follow_moves(Options(scopes=ScopedSetting(default=Scope(), chats=both)), moves)
+    assert led.scopes.chats[new] == Scope(), "the narrower one"
+    own = Options(scopes=scopes(general, ChatSelector("irc", "#lab")))
+    assert follow_moves(own, moves) == own
 
 
 async def test_a_chat_keeps_its_settings_when_it_gets_another_id(tmp_path: Path) -> None:

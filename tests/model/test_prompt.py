@@ -181,7 +181,7 @@ def test_it_names_what_is_connected_and_where_output_can_go() -> None:
         "- Connected platforms: discord, telegram\n"
         '- Home channel of telegram: "Family" (id "123")\n'
         "- `send_message` can send to: `origin` (here), `telegram` (its home channel), `all` (every home channel), "
-        "or `platform:chat[:thread]`\n"
+        "or `platform[@server]:chat[:thread]`\n"
         "- Time zone: Europe/Berlin\n"
     ) in context_section(situation)
 

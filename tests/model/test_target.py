@@ -18,9 +18,11 @@ real_ids = st.one_of(ids.filter(lambda text: 0 < len(text) <= _LONGEST), temptin
 threads = st.one_of(st.none(), real_ids)
 with_threads = [name for name, platform in PLATFORMS.items() if platform.has_threads and name != "matrix"]
 without_threads = [name for name, platform in PLATFORMS.items() if not platform.has_threads and not platform.place]
+with_servers = [name for name, platform in PLATFORMS.items() if platform.has_servers]
 places = st.one_of(
     st.builds(Place, platform=st.sampled_from(with_threads), chat=real_ids, thread=threads),
     st.builds(Place, platform=st.sampled_from(without_threads), chat=real_ids),
+    st.builds(Place, platform=st.sampled_from(with_servers), server=real_ids, chat=real_ids),
 )
 rooms = st.builds(
     Place,
@@ -100,6 +102,10 @@ def test_distinct_places_have_distinct_texts(one: Place, other: Place) -> None:
         ("feishu:a%3Ab:c%2Cd", place("feishu", "a:b", "c,d")),
         ("signal:100%", place("signal", "100%")),
         ("telegram:origin", place("telegram", "origin")),
+        ("irc@libera:#dev", Place(platform="irc", server="libera", chat="#dev")),
+        (" IRC @ Libera : #dev", Place(platform="irc", server="Libera", chat="#dev")),
+        ("slack@T1:C1:1712.34", Place(platform="slack", server="T1", chat="C1", thread="1712.34")),
+        ("irc@a@b%3A6697:#dev", Place(platform="irc", server="a@b:6697", chat="#dev")),
     ],
 )
 def test_a_target_by_example(text: str, target: Target) -> None:
@@ -137,6 +143,7 @@ def test_a_personal_teams_chat_may_be_written_raw() -> None:
 def test_the_text_of_an_ordinary_place_is_what_people_write() -> None:
     assert place("telegram", "-100", "42").text == "telegram:-100:42"
     assert place("irc", "#palaver").text == "irc:#palaver"
+    assert Place(platform="irc", server="libera", chat="#dev").text == "irc@libera:#dev"
     assert place("matrix", "!a:b.example", "$e").text == "matrix:!a%3Ab.example:$e"
 
 
@@ -163,6 +170,13 @@ def test_several_targets_keep_their_order_and_each_comes_once() -> None:
         "origin:1",
         "all:1",
         "local:file",
+        "origin@x",
+        "irc@libera",
+        "irc@:#dev",
+        "irc@ :#dev",
+        "@libera:#dev",
+        "telegram@libera:1",
+        "terminal@here:1",
         "carrier-pigeon",
         "carrier-pigeon:1",
         "telegram:1,carrier-pigeon",
@@ -182,7 +196,7 @@ def test_a_bad_target_is_refused_when_it_is_set(text: str) -> None:
 @pytest.mark.parametrize("name", without_threads)
 def test_a_thread_is_refused_where_there_are_none(name: str) -> None:
     assert parse(f"{name}:1") == (place(name, "1"),)
-    with pytest.raises(BadArgument, match=rf"{name}:1:2.*Use {name}:<chat> without a thread"):
+    with pytest.raises(BadArgument, match=rf"{name}:1:2.*Use {name}(\[@<server>\])?:<chat> without a thread"):
         parse(f"{name}:1:2")
 
 

@@ -9,7 +9,7 @@ import pytest
 from palaver.db.transaction import key_topic
 from palaver.model.access import AccessRole, Grant
 from palaver.model.source import Source
-from palaver.model.turn import Outbound, OutboxState
+from palaver.model.turn import Outbound, OutboxState, outbound_to
 from palaver.store import accounts
 from palaver.store.conversations import attach, chat_migration, sessions
 from palaver.store.people import grants
@@ -24,8 +24,8 @@ OLD, NEW = group("7", chat="-1"), group("7", chat="-1001")
 LEASE = timedelta(minutes=1)
 
 
-async def move(store: Store, old: str = "-1", new: str = "-1001") -> bool:
-    return await store.transact(chat_migration.move("telegram", None, old, new, NOON))
+async def move(store: Store, old: str = "-1", new: str = "-1001", server: str | None = None) -> bool:
+    return await store.transact(chat_migration.move("telegram", None, old, new, NOON, server=server))
 
 
 def to(chat: str, text: str = "hi", *, reply_to: str | None = None, edits: str | None = None) -> Outbound:
@@ -45,7 +45,7 @@ async def test_a_conversation_goes_on_under_the_new_id(store: Store) -> None:
     assert again.turn.session == begun.turn.session
     session = await store.read(sessions.get_visible(begun.turn.session, OPERATOR))
     assert (session.key, session.origin.chat_id) == (key_of(NEW), "-1001")
-    assert await store.read(chat_migration.moved()) == {"telegram:": {"-1": "-1001"}}
+    assert await store.read(chat_migration.moved()) == {("telegram:", None): {"-1": "-1001"}}
     assert await store.read(violations()) == []
     assert await store.read(trace.find_traces(f"turn:{begun.turn.number}", OPERATOR))
 
@@ -134,6 +134,41 @@ async def test_homes_addresses_and_grants_name_the_new_chat(store: Store) -> Non
     assert list(table.grants.values()) == [replace(grant, chat_id="-1001"), other]
     assert (await store.read(grants.list_changes(1)))[0].kind is ChangeKind.MOVED
     assert await store.transact(accounts.mark_chat_gone(to("-1"), NOON, "gone"))
+
+
+async def test_the_same_chat_id_on_another_server_is_another_chat(store: Store) -> None:
+    world = World(store)
+    here, there = replace(OLD, scope_id="a:b"), replace(OLD, scope_id="c")
+    begun = [await world.exchange("before", source=source) for source in (here, there, OLD)]
+    grant = Grant(platform="telegram", chat_id="-1", role=AccessRole.MEMBER)
+    for each in (grant, replace(grant, scope_id="a:b"), replace(grant, scope_id="c")):
+        await store.transact(grants.add(each, NOON, by="test"))
+    await store.transact(accounts.set_home("main", there, NOON, by="test"))
+    for number, source in enumerate((here, there, OLD)):
+        await store.transact(accounts.mark_chat_gone(outbound_to(source, ""), NOON, "gone"))
+        await store.transact(outbox.enqueue(outbound_to(source, "before"), cause(f"before {number}"), NOON))
+    assert await move(store, server="a:b")
+    assert await store.read(chat_migration.moved()) == {("telegram:", "a:b"): {"-1": "-1001"}}
+    now_at = [(await store.read(sessions.get_visible(each.turn.session, OPERATOR))).key for each in begun]
+    assert now_at == [key_of(replace(here, chat_id="-1001")), key_of(there), key_of(OLD)]
+    assert await store.read(accounts.get_home("main", "telegram")) == replace(there, message_id=None)
+    table = await store.read(grants.load_table(GrantTable()))
+    assert [(each.scope_id, each.chat_id) for each in table.grants.values()] == [
+        (None, "-1"),
+        ("a:b", "-1001"),
+        ("c", "-1"),
+        ("a:b", "-1001"),
+    ]
+    gone = [await store.read(accounts.is_chat_gone(outbound_to(source, ""))) for source in (here, there, OLD)]
+    assert gone == [False, True, True]
+    for number, source in enumerate((here, there, OLD)):
+        await store.transact(outbox.enqueue(outbound_to(source, "after"), cause(f"after {number}"), NOON))
+    sent = await store.transact(outbox.claim("w1", NOON, LEASE))
+    for delivery in sent:
+        await store.transact(outbox.settle_send(delivery, "w1", OutboxState.DELIVERED, receipt="p1"))
+    for each in (*(delivery.outbound for delivery in sent), *await claimed(store)):
+        assert each.text == "yes" or each.chat_id == ("-1001" if each.scope_id == "a:b" else "-1")
+    assert await store.read(violations()) == []
 
 
 async def test_attached_places_go_along_with_what_waits_in_them(store: Store) -> None:

@@ -29,6 +29,7 @@ WITHOUT_CONTENT = [
     "attachments.kind",
     "attachments.sha256",
     "chat_moves.account",
+    "chat_moves.server",
     "deleted_sessions.id",
     "entries.role",
     "erased_digests.digest",

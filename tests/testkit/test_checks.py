@@ -52,8 +52,8 @@ class Changing:
     async def link_alias(self, alias: str, canonical: str) -> None:
         await self._receiver.link_alias(alias, canonical)
 
-    async def chat_moved(self, old: str, new: str) -> None:
-        await self._receiver.chat_moved(old, new)
+    async def chat_moved(self, old: str, new: str, *, server: str | None = None) -> None:
+        await self._receiver.chat_moved(old, new, server=server)
 
     async def chat_returned(self, chat_id: str) -> None:
         await self._receiver.chat_returned(chat_id)

@@ -375,7 +375,9 @@ def _boundaries(decision: ResetDecision, zone: ZoneInfo) -> list[tuple[str, str]
 
 @app.command(context_settings=_MINUS, help=f"Show where a delivery target leads.\n\n{EXAMPLES['target']}")
 def target(
-    text: Annotated[str, typer.Argument(help="origin, local, all, platform, platform:chat[:thread], or a list.")],
+    text: Annotated[
+        str, typer.Argument(help="origin, local, all, platform, platform[@server]:chat[:thread], or a list.")
+    ],
     *,
     message: Annotated[str, typer.Option("--message", help="The message that origin stands for.")] = "",
     profile: Annotated[str, typer.Option(help="The profile whose home channels are used.")] = MAIN,
@@ -412,16 +414,17 @@ def _goes_to(explained: TargetExplanation) -> str:
 
 def _place_words(place: Source) -> str:
     account = f" by {place.account}" if place.account else ""
+    server = f", server {place.scope_id}" if place.scope_id else ""
     thread = f", thread {place.thread_id}" if place.thread_id else ""
-    return f"{place.platform} chat {place.chat or place.participant}{thread}{account}"
+    return f"{place.platform} chat {place.chat or place.participant}{server}{thread}{account}"
 
 
 def _target_fields(target: Target) -> dict[str, str | None]:
     match target:
         case Home(platform):
             return {"kind": "home", "platform": platform}
-        case Place(platform=platform, chat=chat, thread=thread):
-            return {"kind": "place", "platform": platform, "chat": chat, "thread": thread}
+        case Place(platform=platform, server=server, chat=chat, thread=thread):
+            return {"kind": "place", "platform": platform, "server": server, "chat": chat, "thread": thread}
         case Origin() | Local() | All():
             return {"kind": target.text}
 
@@ -436,8 +439,9 @@ def _target_words(target: Target) -> str:
             return "the home channel of every connected platform"
         case Home(platform):
             return f"the home channel of {platform}"
-        case Place(platform=platform, chat=chat, thread=thread):
+        case Place(platform=platform, server=server, chat=chat, thread=thread):
             place = f"chat {chat} on {platform}"
+            place = f"{place}, server {server}" if server else place
             return f"{place}, thread {thread}" if thread else place
 
 

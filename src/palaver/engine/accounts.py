@@ -83,10 +83,10 @@ class AccountReceiver:
         except MalformedSource as error:
             self._skip(error)
 
-    async def chat_moved(self, old: str, new: str) -> None:
+    async def chat_moved(self, old: str, new: str, *, server: str | None = None) -> None:
         try:
-            check_ids("chat", old, new)
-            await self.intake.move_chat(self.platform, self.account, old, new)
+            check_ids("chat", old, new, server)
+            await self.intake.move_chat(self.platform, self.account, old, new, server=server or None)
         except MalformedSource as error:
             self._skip(error)
 

@@ -44,7 +44,7 @@ class EngineContext:
     timeouts: Timeouts = field(default_factory=Timeouts)
     rng: random.Random = field(default_factory=random.Random)
     """Spreads retries in time."""
-    chat_moves: ChatMoves = field(default_factory=dict[str, Mapping[str, str]])
+    chat_moves: ChatMoves = field(default_factory=dict[tuple[str, str | None], Mapping[str, str]])
     connecting: set[str] = field(default_factory=set[str])
     """Accounts that this worker serves or is about to, and that have not connected yet."""
     download_failing_since: dict[int, datetime] = field(default_factory=dict[int, datetime])

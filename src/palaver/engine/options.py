@@ -91,8 +91,8 @@ class Options(ConversationRules):
     crash_limit: int = 3
 
 
-ChatMoves = Mapping[str, Mapping[str, str]]
-"""By account: the earlier ids of chats, each with its current id."""
+ChatMoves = Mapping[tuple[str, str | None], Mapping[str, str]]
+"""By account and server: the earlier ids of chats, each with its current id."""
 T = TypeVar("T")
 Rule = TypeVar("Rule", Grant, ProfileRule)
 
@@ -100,6 +100,7 @@ Rule = TypeVar("Rule", Grant, ProfileRule)
 class _Move(NamedTuple):
     platform: str
     account: str
+    server: str | None
     old: str
     new: str
 
@@ -107,8 +108,8 @@ class _Move(NamedTuple):
 def follow_moves(options: Options, chat_moves: ChatMoves) -> Options:
     """Apply the settings of moved chats to their new ids, unless the new id has its own."""
     moves = [
-        _Move(account.partition(":")[0], decode_id(account.partition(":")[2]), old, new)
-        for account, chats in chat_moves.items()
+        _Move(account.partition(":")[0], decode_id(account.partition(":")[2]), server, old, new)
+        for (account, server), chats in chat_moves.items()
         for old, new in chats.items()
     ]
     if not moves:
@@ -124,17 +125,20 @@ def follow_moves(options: Options, chat_moves: ChatMoves) -> Options:
 
 def follow_move(source: Source, moves: ChatMoves) -> Source:
     """Return the source with the current id of its chat."""
-    chats = moves.get(account_text(source.platform, source.account))
+    chats = moves.get((account_text(source.platform, source.account), source.scope_id))
     chat = chats and source.chat and chats.get(source.chat)
     return replace(source, chat_id=chat) if chat else source
 
 
 def _moved_settings(layers: ScopedSetting[T], moves: list[_Move]) -> ScopedSetting[T]:
+    # The narrower of two settings of a chat is the last.
     moved = {
-        ChatSelector(chat.platform, move.new, chat.scope_id): chat
-        for chat in layers.chats
+        ChatSelector(move.platform, move.new, move.server): chat
+        for chat in sorted(layers.chats, key=lambda chat: chat.scope_id is not None)
         for move in moves
         if (chat.platform, chat.chat_id) == (move.platform, move.old)
+        and chat.scope_id in {None, move.server}
+        and ChatSelector(move.platform, move.new) not in layers.chats
     }
     chats = {new: layers.chats[old] for new, old in moved.items()}
     given = {new.section: layers.given[old.section] for new, old in moved.items() if old.section in layers.given}
@@ -143,12 +147,13 @@ def _moved_settings(layers: ScopedSetting[T], moves: list[_Move]) -> ScopedSetti
 
 def _moved_rules(rules: tuple[Rule, ...], moves: list[_Move]) -> tuple[Rule, ...]:
     moved = [
-        replace(rule, chat_id=move.new)
+        replace(rule, chat_id=move.new, scope_id=move.server)
         for rule in rules
         for move in moves
         if rule.chat_id == move.old
         and rule.platform in {None, move.platform}
         and (rule.account or move.account) == move.account
+        and rule.scope_id in {None, move.server}
     ]
     return (*rules, *(rule for rule in dict.fromkeys(moved) if rule not in rules))
 

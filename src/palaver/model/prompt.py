@@ -183,7 +183,8 @@ def _surroundings(situation: Situation, pseudonyms: Pseudonyms | None) -> Iterat
     if SEND_MESSAGE in situation.tools:
         targets = ["`origin` (here)", *(f"`{home.platform.name}` (its home channel)" for home in homes)]
         targets += ["`all` (every home channel)"] if homes else []
-        yield f"- `{SEND_MESSAGE}` can send to: {', '.join(targets)}, or `platform:chat[:thread]`"
+        server = "[@server]" if any(platform.has_servers for platform in situation.connected) else ""
+        yield f"- `{SEND_MESSAGE}` can send to: {', '.join(targets)}, or `platform{server}:chat[:thread]`"
     if situation.zone:
         yield f"- Time zone: {situation.zone.key}"
 

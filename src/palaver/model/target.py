@@ -44,17 +44,19 @@ class Home:
 @value
 class Place:
     platform: str
+    server: str | None = None
     chat: str
     thread: str | None = None
 
     @property
     def text(self) -> str:
+        where = f"{self.platform}@{encode_id(self.server)}" if self.server else self.platform
         chat = encode_id(self.chat)
         if not self.thread:
-            return f"{self.platform}:{chat}"
+            return f"{where}:{chat}"
         if _HEAD.fullmatch(chat):
             chat = f"%{ord(chat[0]):X}{chat[1:]}"
-        return f"{self.platform}:{chat}:{encode_id(self.thread)}"
+        return f"{where}:{chat}:{encode_id(self.thread)}"
 
 
 # What a chat id that is written verbatim, with its colons, looks like before its first colon.
@@ -63,7 +65,7 @@ _HEAD = re.compile(r"[!#@][^%]*|[a-z]|[0-9]{1,2}")
 Target = Origin | Local | All | Home | Place
 
 _WORDS: Mapping[str, Target] = {word.text: word for word in (Origin(), Local(), All())}
-_FORMS = "origin, all, <platform> or <platform>:<chat>[:<thread>], or several separated by commas"
+_FORMS = "origin, all, <platform> or <platform>[@<server>]:<chat>[:<thread>], or several separated by commas"
 _EXAMPLE = "telegram:-100:42,matrix"
 
 
@@ -74,17 +76,30 @@ def parse_targets(text: str, platforms: Mapping[str, Platform]) -> tuple[Target,
 
 
 def _parse(word: str, platforms: Mapping[str, Platform]) -> Target:
-    name, colon, place = word.partition(":")
+    where, colon, place = word.partition(":")
+    name, at, server = where.partition("@")
     name = name.strip().lower()
-    if not colon and name in _WORDS:
+    if not colon and not at and name in _WORDS:
         return _WORDS[name]
     if name not in platforms:
         allowed = f"{_FORMS}, where the platform is one of {', '.join(sorted(platforms))}"
         raise BadArgument("Unknown target", found=word, allowed=allowed, example=_EXAMPLE)
-    return _place(word, platforms[name], place) if colon else Home(name)
+    if at:
+        _check_server(word, platforms[name], server)
+    return _place(word, platforms[name], server, place) if colon or at else Home(name)
 
 
-def _place(word: str, platform: Platform, text: str) -> Place:
+def _check_server(word: str, platform: Platform, server: str) -> None:
+    name, chat = platform.name, platform.example_chat
+    if not platform.has_servers:
+        problem = f"{platform.title} has no servers, so {{found}} names no chat"
+        raise BadArgument(problem, found=word, allowed=f"{name}:<chat>", example=f"{name}:{chat}")
+    if not server.strip():
+        problem = "{found} names no server"
+        raise BadArgument(problem, found=word, allowed=f"{name}@<server>:<chat>", example=f"{name}@example:{chat}")
+
+
+def _place(word: str, platform: Platform, server: str, text: str) -> Place:
     name = platform.name
     if platform.place:
         problem = f"{platform.title} has only one place, so {{found}} names no chat"
@@ -92,7 +107,8 @@ def _place(word: str, platform: Platform, text: str) -> Place:
     parts = ":".join(part.strip() for part in text.split(":"))
     found = re.fullmatch(rf"(?P<chat>{platform.chat_id_pattern})(?::(?P<thread>[^:]+))?", parts)
     if not found or (found["thread"] and not platform.has_threads):
-        form = f"{name}:<chat>[:<thread>]" if platform.has_threads else f"{name}:<chat> without a thread"
+        where = f"{name}[@<server>]" if platform.has_servers else name
+        form = f"{where}:<chat>[:<thread>]" if platform.has_threads else f"{where}:<chat> without a thread"
         raise BadArgument(
             "{found} does not name one chat",
             found=word,
@@ -100,7 +116,12 @@ def _place(word: str, platform: Platform, text: str) -> Place:
             example=f"{name}:{platform.example_chat}",
         )
     chat, thread = found["chat"], found["thread"]
-    place = Place(platform=name, chat=decode_id(chat), thread=decode_id(thread) if thread else None)
+    place = Place(
+        platform=name,
+        server=decode_id(server.strip()) or None,
+        chat=decode_id(chat),
+        thread=decode_id(thread) if thread else None,
+    )
     if len(place.text) > MAX_IDS_BYTES:
         raise BadArgument(
             "The ids in {found} are too long",

@@ -144,9 +144,10 @@ class Receiver(Protocol):
         """
         ...
 
-    async def chat_moved(self, old: str, new: str) -> None:
+    async def chat_moved(self, old: str, new: str, *, server: str | None = None) -> None:
         """Report a chat's new id: its conversations and pending messages continue there.
 
+        `server` is the `scope_id` of its sources: the same chat id on another server is another chat.
         Reporting it again costs nothing.
         """
         ...

@@ -92,7 +92,7 @@ class Recorder:
 
     async def link_alias(self, alias: str, canonical: str) -> None: ...
 
-    async def chat_moved(self, old: str, new: str) -> None:
+    async def chat_moved(self, old: str, new: str, *, server: str | None = None) -> None:  # noqa: ARG002
         self.moves.append((old, new))
         self._notify()
 

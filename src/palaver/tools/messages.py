@@ -28,7 +28,7 @@ _MESSAGE = Tool(
         ["to", "text"],
         to={
             "type": "string",
-            "description": "origin, all, <platform> for its home channel, <platform>:<chat>[:<thread>], "
+            "description": "origin, all, <platform> for its home channel, <platform>[@<server>]:<chat>[:<thread>], "
             "or several separated by commas.",
         },
         text=_TEXT,

@@ -33,7 +33,7 @@ class Draft:
     ) -> None:
         self._adapter = adapter
         self._outbound = outbound
-        self._chat = f"{adapter.platform.name}:{adapter.account}:{outbound.chat_id}"
+        self._chat = outbound.chat
         self._budget = budget
         self._store_receipt = store_receipt
         self._may_begin = may_begin

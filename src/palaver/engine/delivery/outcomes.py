@@ -80,7 +80,8 @@ def settle_gone(
     # Event subscribers have no chat: for them it is the account that is switched off.
     if outbound.is_news or (yield from accounts.mark_chat_gone(outbound, now, error)):
         gone = outbound.account if outbound.is_news else outbound.chat_id
-        notice = texts.gone_notice(f"{outbound.platform}:{gone}")
+        server = f"@{outbound.scope_id}" if outbound.scope_id else ""
+        notice = texts.gone_notice(f"{outbound.platform}{server}:{gone}")
         cause = SendCause(CauseKind.CHAT_GONE, delivery.number)
         yield from notify_owner(outbound, notice, cause, reporting, now)
     return True

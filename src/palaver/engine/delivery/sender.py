@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Hashable
 from dataclasses import replace
 
 from palaver.engine import texts
@@ -85,15 +86,15 @@ async def _check_reachable(adapter: Checking, seconds: float) -> None:
 
 
 class SendBudget:
-    """When each chat may get its next message and its next draft. Forgets chats that have been quiet."""
+    """When each chat (`Outbound.chat`) may get its next message and its next draft. Forgets quiet chats."""
 
     def __init__(self) -> None:
-        self._free_at: dict[str, float] = {}
-        self._draft_at: dict[str, float] = {}
+        self._free_at: dict[Hashable, float] = {}
+        self._draft_at: dict[Hashable, float] = {}
         """Drafts are slower than the chat allows, to leave room for answers."""
-        self._waiting: dict[str, int] = {}
+        self._waiting: dict[Hashable, int] = {}
 
-    async def acquire(self, chat: str, interval: float) -> None:
+    async def acquire(self, chat: Hashable, interval: float) -> None:
         """Wait until an answer may be sent to the chat."""
         self._waiting[chat] = self._waiting.get(chat, 0) + 1
         try:
@@ -105,7 +106,7 @@ class SendBudget:
             if not self._waiting[chat]:
                 del self._waiting[chat]
 
-    def try_acquire_draft(self, chat: str, interval: float, draft_interval: float) -> bool:
+    def try_acquire_draft(self, chat: Hashable, interval: float, draft_interval: float) -> bool:
         """Return False if the chat is not free, an answer waits for it, or a draft was just shown."""
         if chat in self._waiting or self.wait_seconds(chat) > 0 or _remaining(self._draft_at, chat) > 0:
             return False
@@ -114,31 +115,31 @@ class SendBudget:
             _block(self._draft_at, chat, draft_interval)
         return True
 
-    def back_off(self, chat: str, seconds: float) -> None:
+    def back_off(self, chat: Hashable, seconds: float) -> None:
         """Wait as the platform asked. Drafts wait twice as long, so that answers come first."""
         _block(self._free_at, chat, max(seconds, self.wait_seconds(chat)))
         _block(self._draft_at, chat, max(2 * seconds, _remaining(self._draft_at, chat)))
 
-    def wait_seconds(self, chat: str) -> float:
+    def wait_seconds(self, chat: Hashable) -> float:
         """Return in how many seconds the chat may get a message."""
         return _remaining(self._free_at, chat)
 
-    def _spend(self, chat: str, interval: float) -> None:
+    def _spend(self, chat: Hashable, interval: float) -> None:
         if interval > 0:
             _block(self._free_at, chat, interval)
 
 
-def _remaining(times: dict[str, float], chat: str) -> float:
+def _remaining(times: dict[Hashable, float], chat: Hashable) -> float:
     until = times.get(chat)
     return 0.0 if until is None else max(0.0, until - asyncio.get_running_loop().time())
 
 
-def _block(times: dict[str, float], chat: str, seconds: float) -> None:
+def _block(times: dict[Hashable, float], chat: Hashable, seconds: float) -> None:
     loop = asyncio.get_running_loop()
     times[chat] = until = loop.time() + seconds
     loop.call_at(until, _forget, times, chat, until)
 
 
-def _forget(times: dict[str, float], chat: str, until: float) -> None:
+def _forget(times: dict[Hashable, float], chat: Hashable, until: float) -> None:
     if times.get(chat) == until:
         del times[chat]

@@ -64,6 +64,7 @@ class TargetRules:
             platform=target.platform,
             account=account,
             chat_kind=_ELSEWHERE,
+            scope_id=target.server,
             chat_id=target.chat,
             thread_id=target.thread,
             profile=self.profile,

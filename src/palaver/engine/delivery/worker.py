@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
@@ -150,7 +150,7 @@ class DeliveryWorker:
         adapter = self.ctx.replies.adapter_for(outbound.platform, outbound.account)
         if adapter is None:
             raise LookupError(outbound.platform)  # only sends to served accounts are claimed
-        chat = f"{adapter.platform.name}:{adapter.account}:{outbound.chat_id}"
+        chat = outbound.chat
         try:
             if not await self._acquire(chat, adapter.limits.interval, claimed_until):
                 due = self._schedule_retry(self.ctx.budget.wait_seconds(chat))
@@ -167,7 +167,7 @@ class DeliveryWorker:
                 "another worker took over a send", extra={"action": "send.lease_lost", "delivery": delivery.number}
             )
 
-    async def _acquire(self, chat: str, interval: float, claimed_until: datetime) -> bool:
+    async def _acquire(self, chat: Hashable, interval: float, claimed_until: datetime) -> bool:
         """Wait for the chat's budget. Return False if the claim would end before the send does."""
         wait = self.ctx.budget.wait_seconds(chat)
         if not self._has_time(claimed_until, wait):
@@ -178,7 +178,7 @@ class DeliveryWorker:
     def _has_time(self, claimed_until: datetime, wait: float = 0.0) -> bool:
         return self.ctx.clock.now() + timedelta(seconds=wait) + self.ctx.options.send_limit <= claimed_until
 
-    async def _attempt(self, adapter: Adapter, delivery: Delivery, chat: str) -> None:
+    async def _attempt(self, adapter: Adapter, delivery: Delivery, chat: Hashable) -> None:
         returns, options = self.accounts.returns, self.ctx.options
         limit = (options.upload_limit if delivery.outbound.file else options.send_limit).total_seconds()
         try:
@@ -284,7 +284,8 @@ class DeliveryWorker:
         now, outbound, store = self.ctx.clock.now(), delivery.outbound, self.ctx.store
         due = self._schedule_retry(DOWN_PAUSE_SECONDS if delivery.attempts > 1 else 0.0)
         settle = store.outbox.settle_send(delivery, self.ctx.worker, OutboxState.DUE, error=str(error), due=due)
-        move = store.chat_migration.move(outbound.platform, outbound.account, outbound.chat_id, error.new, now)
+        there = (outbound.platform, outbound.account, outbound.chat_id)
+        move = store.chat_migration.move(*there, error.new, now, server=outbound.scope_id)
         await self._retry_until_settled(_both(move, settle))
         log.info("a chat has a new id", extra={"action": "chat.moved", "delivery": delivery.number})
 

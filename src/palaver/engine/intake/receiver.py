@@ -247,13 +247,14 @@ class Intake:
             await self._ctx.store.transact(learn)
             self._cached = None
 
-    async def move_chat(self, platform: str, account: str | None, old: str, new: str) -> None:
+    async def move_chat(self, platform: str, account: str | None, old: str, new: str, *, server: str | None) -> None:
         """Follow a chat to its new id."""
         directory = await self._directory()
         name = account_text(platform, account)
-        if old == new or directory.moves.get(name, {}).get(old) == new:
+        if old == new or directory.moves.get((name, server), {}).get(old) == new:
             return
-        move = self._ctx.store.chat_migration.move(platform, account, old, new, self._ctx.clock.now())
+        now = self._ctx.clock.now()
+        move = self._ctx.store.chat_migration.move(platform, account, old, new, now, server=server)
         if await self._ctx.store.transact(move):
             log.info("a chat has a new id", extra={"action": "chat.moved", "account": name})
         self._cached = None

@@ -257,7 +257,7 @@ class _TurnServices:
                 raise BadArgument(
                     "Nothing can be sent to",
                     found=target.text,
-                    allowed="origin, platforms that have a home channel, <platform>:<chat>[:<thread>]",
+                    allowed="origin, platforms that have a home channel, <platform>[@<server>]:<chat>[:<thread>]",
                     example="origin",
                 )
             found += places
@@ -269,8 +269,8 @@ class _TurnServices:
             return target
         if not self.ctx.replies.platforms[target.platform].hides_ids:
             return target
-        thread = target.thread and await self._real_id(target.platform, target.thread)
-        return replace(target, chat=await self._real_id(target.platform, target.chat), thread=thread)
+        ids = {"server": target.server, "chat": target.chat, "thread": target.thread}
+        return replace(target, **{name: id_ and await self._real_id(target.platform, id_) for name, id_ in ids.items()})
 
     async def _real_id(self, platform: str, name: str) -> str:
         if not PSEUDONYM.fullmatch(name):

@@ -4,10 +4,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import NamedTuple
 
 from palaver.db.transaction import INBOX, OUTBOX, Lock, Notify, Row, Statements, Value, key_topic, transaction
 from palaver.model.key import SessionKey
-from palaver.model.source import decode_id, encode_id
+from palaver.model.source import Source, decode_id, encode_id
 from palaver.model.turn import account_text
 from palaver.store.people.grants import ChangeKind, record
 from palaver.store.queue.inbox import OPEN_TURN, move_waiting
@@ -51,87 +52,106 @@ def _move_rows(old: SessionKey, new: SessionKey) -> Statements[None]:
 
 
 @transaction
-def moved() -> Statements[Mapping[str, Mapping[str, str]]]:
-    """Return, per account, the old ids of chats and the ids they have now."""
-    found: dict[str, dict[str, str]] = {}
-    for account, chat, new_chat in (yield "SELECT account, chat, new_chat FROM chat_moves", ()):
-        found.setdefault(account, {})[decode_id(chat)] = decode_id(new_chat)
+def moved() -> Statements[Mapping[tuple[str, str | None], Mapping[str, str]]]:
+    """Return, per account and server, the old ids of chats and the ids they have now."""
+    found: dict[tuple[str, str | None], dict[str, str]] = {}
+    for account, server, chat, new_chat in (yield "SELECT account, server, chat, new_chat FROM chat_moves", ()):
+        found.setdefault((account, decode_id(server) or None), {})[decode_id(chat)] = decode_id(new_chat)
     return found
 
 
+class _Server(NamedTuple):
+    """Where chat ids are unique: one server of a platform, or the whole platform, as one of our accounts sees it."""
+
+    platform: str
+    account: str | None
+    id: str | None
+
+    @property
+    def columns(self) -> tuple[str, str]:
+        return account_text(self.platform, self.account), encode_id(self.id or "")
+
+    def holds(self, source: Source, chat: str) -> bool:
+        return (source.platform, source.account, source.scope_id, source.chat) == (*self, chat)
+
+
 @transaction
-def move(platform: str, account: str | None, old: str, new: str, now: datetime) -> Statements[bool]:
+def move(
+    platform: str, account: str | None, old: str, new: str, now: datetime, *, server: str | None = None
+) -> Statements[bool]:
     """Record the new id of a chat and move everything to it; False if that was known.
 
     Received messages keep their old chat id for deduplication: message ids may start again in the new chat.
     """
-    name, was = account_text(platform, account), encode_id(old)
-    yield Lock(f"chats of {name}")
-    new = yield from _last(name, old, new)
+    there, was = _Server(platform, account, server), encode_id(old)
+    yield Lock(f"chats of {account_text(platform, account)}")
+    new = yield from _last(there, old, new)
     is_now = encode_id(new)
-    known = yield "SELECT 1 FROM chat_moves WHERE account = ? AND chat = ? AND new_chat = ?", (name, was, is_now)
+    known = yield (
+        f"SELECT 1 FROM chat_moves WHERE {_THERE} AND chat = ? AND new_chat = ?",
+        (*there.columns, was, is_now),
+    )
     if old == new or known:
         return False
-    yield "DELETE FROM chat_moves WHERE account = ? AND chat = ?", (name, is_now)
-    yield "UPDATE chat_moves SET new_chat = ? WHERE account = ? AND new_chat = ?", (is_now, name, was)
+    yield f"DELETE FROM chat_moves WHERE {_THERE} AND chat = ?", (*there.columns, is_now)
+    yield f"UPDATE chat_moves SET new_chat = ? WHERE {_THERE} AND new_chat = ?", (is_now, *there.columns, was)
     yield (
-        "INSERT INTO chat_moves (account, chat, new_chat, since) VALUES (?, ?, ?, ?)"
-        " ON CONFLICT (account, chat) DO UPDATE SET new_chat = excluded.new_chat, since = excluded.since",
-        (name, was, is_now, micros(now)),
+        "INSERT INTO chat_moves (account, server, chat, new_chat, since) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT (account, chat, server) DO UPDATE SET new_chat = excluded.new_chat, since = excluded.since",
+        (*there.columns, was, is_now, micros(now)),
     )
-    for key in (yield from _keys(platform, account or "", old)):
-        yield from _move_conversation(key, key._replace(chat=new), account)
-    yield from _readdress(platform, account, old, new)
-    yield from _redirect_sends(name, was, is_now)
-    yield (
-        "UPDATE grants SET chat_id = ? WHERE platform = ? AND chat_id = ? AND coalesce(account, ?) = ?",
-        (is_now, platform, was, encode_id(account or ""), encode_id(account or "")),
-    )
+    for key in (yield from _keys(there, old)):
+        yield from _move_conversation(key, key._replace(chat=new), there)
+    yield from _readdress(there, old, new)
+    yield from _redirect_sends(there, was, is_now)
+    yield from _move_grants(there, was, is_now)
     # Makes running access decisions about this chat start again.
-    yield from record(ChangeKind.MOVED, now, name, None)
+    yield from record(ChangeKind.MOVED, now, account_text(platform, account), None)
     return True
 
 
-def _last(account: str, old: str, new: str) -> Statements[str]:
+_THERE = "account = ? AND server = ?"
+
+
+def _last(there: _Server, old: str, new: str) -> Statements[str]:
     """Where the chat is that has moved on already; one that comes back to an id it had is there."""
-    rows = yield "SELECT new_chat FROM chat_moves WHERE account = ? AND chat = ?", (account, encode_id(new))
+    rows = yield f"SELECT new_chat FROM chat_moves WHERE {_THERE} AND chat = ?", (*there.columns, encode_id(new))
     ahead = decode_id(rows[0][0]) if rows else old
     return new if ahead == old else ahead
 
 
-def _keys(platform: str, account: str, chat: str) -> Statements[list[SessionKey]]:
+def _keys(there: _Server, chat: str) -> Statements[list[SessionKey]]:
     """Return the keys that contain this chat."""
     rows = yield (
         "SELECT key FROM sessions WHERE platform = ? UNION SELECT key FROM routes UNION SELECT key FROM ready_queue"
         " UNION SELECT key FROM operations UNION SELECT place FROM attached_chats",
-        (platform,),
+        (there.platform,),
     )
+    place = (there.platform, there.account or "", there.id or "", chat)
     keys = (SessionKey.parse(row[0]) for row in rows)
-    mine = (key for key in keys if (key.platform, key.account, key.chat) == (platform, account, chat))
-    return sorted(mine)
+    return sorted(key for key in keys if (key.platform, key.account, key.scope, key.chat) == place)
 
 
-def _move_conversation(old: SessionKey, new: SessionKey, account: str | None) -> Statements[None]:
+def _move_conversation(old: SessionKey, new: SessionKey, there: _Server) -> Statements[None]:
     yield from rekey(old, new)
     begun: list[Row] = yield "SELECT no, origin FROM sessions WHERE key IN (?, ?)", (old.text, new.text)
-    place = (old.platform, account, old.chat)
-    yield "UPDATE sessions SET origin = ? WHERE no = ?", _with_chat(begun, place, new.chat)
+    yield "UPDATE sessions SET origin = ? WHERE no = ?", _with_chat(begun, there, old.chat, new.chat)
     # Undoing an operation in another chat leads to the new key.
     for column in ("from_key", "to_key"):
         yield f"UPDATE operations SET {column} = ? WHERE {column} = ?", (new.text, old.text)
 
 
-def _readdress(platform: str, account: str | None, old: str, new: str) -> Statements[None]:
+def _readdress(there: _Server, old: str, new: str) -> Statements[None]:
     """Update the addresses that answers and output go to."""
-    place = (platform, account, old)
     pattern = "%" + re.sub(r"[!%_]", r"!\g<0>", json_text(old)) + "%"
     routes: list[Row] = yield "SELECT key, address FROM routes WHERE address LIKE ? ESCAPE '!'", (pattern,)
     homes: list[Row] = yield "SELECT profile, platform, address FROM home_channels", ()
-    yield "UPDATE routes SET address = ? WHERE key = ?", _with_chat(routes, place, new)
-    yield "UPDATE home_channels SET address = ? WHERE profile = ? AND platform = ?", _with_chat(homes, place, new)
+    yield "UPDATE routes SET address = ? WHERE key = ?", _with_chat(routes, there, old, new)
+    moved_homes = _with_chat(homes, there, old, new)
+    yield "UPDATE home_channels SET address = ? WHERE profile = ? AND platform = ?", moved_homes
 
 
-def _with_chat(rows: list[Row], place: tuple[str, str | None, str], new: str) -> list[tuple[Value, ...]]:
+def _with_chat(rows: list[Row], there: _Server, old: str, new: str) -> list[tuple[Value, ...]]:
     """Return the rows whose last column is a source in that chat: the source in the new chat, then the other columns.
 
     It names no message to reply to, since that is not in the new chat.
@@ -140,15 +160,31 @@ def _with_chat(rows: list[Row], place: tuple[str, str | None, str], new: str) ->
     return [
         (source_text(replace(source, chat_id=new, message_id=None)), *names)
         for source, names in found
-        if (source.platform, source.account, source.chat) == place
+        if there.holds(source, old)
     ]
 
 
-def _redirect_sends(account: str, old: str, new: str) -> Statements[None]:
+def _redirect_sends(there: _Server, old: str, new: str) -> Statements[None]:
     """Redirect sends, also claimed ones: if they fail under the old id, they are retried under the new one."""
     yield (
-        "UPDATE outbox SET chat = ? WHERE account = ? AND chat = ? AND state IN ('due', 'claimed')",
-        (new, account, old),
+        f"UPDATE outbox SET chat = ? WHERE {_THERE} AND chat = ? AND state IN ('due', 'claimed')",
+        (new, *there.columns, old),
     )
-    yield "DELETE FROM gone_chats WHERE account = ? AND chat = ?", (account, old)
+    yield f"DELETE FROM gone_chats WHERE {_THERE} AND chat = ?", (*there.columns, old)
     yield Notify(OUTBOX)
+
+
+def _move_grants(there: _Server, old: str, new: str) -> Statements[None]:
+    """Move the grants of the chat. One for this chat id on every server stays, and also holds for the new id here."""
+    account, server = encode_id(there.account or ""), encode_id(there.id or "")
+    theirs = "platform = ? AND chat_id = ? AND coalesce(account, ?) = ?", (there.platform, old, account, account)
+    yield f"UPDATE grants SET chat_id = ? WHERE {theirs[0]} AND coalesce(scope_id, '') = ?", (new, *theirs[1], server)
+    if server:
+        yield (
+            f"INSERT INTO grants (scope_id, chat_id, {_GRANTED}) SELECT ?, ?, {_GRANTED} FROM grants"
+            f" WHERE {theirs[0]} AND scope_id IS NULL",
+            (server, new, *theirs[1]),
+        )
+
+
+_GRANTED = "effect, role, basis, platform, kind, account, user_id, person, created, actor"

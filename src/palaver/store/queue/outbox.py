@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _SEND = Notify(OUTBOX)
 # The chat can have got another id since the message was written.
-_CURRENT_CHAT = "coalesce((SELECT m.new_chat FROM chat_moves m WHERE m.account = ? AND m.chat = ?), ?)"
+_CURRENT_CHAT = "coalesce((SELECT m.new_chat FROM chat_moves m WHERE m.account = ? AND m.server = ? AND m.chat = ?), ?)"
 # After everything already queued for the chat, even if the clock of another worker is ahead.
 _CREATED = (
     "(SELECT CASE WHEN max(e.created) >= ? THEN max(e.created) + 1 ELSE ? END FROM outbox e"
@@ -37,7 +37,7 @@ _CREATED = (
 
 def _row(outbound: Outbound, now: datetime) -> tuple[Value, ...]:
     account, server, chat = chat_columns(outbound)
-    moment, place = micros(now), (account, server, account, chat, chat)
+    moment, place = micros(now), (account, server, account, server, chat, chat)
     return *place, moment, moment, moment, *place, outbound_body(outbound)
 
 
@@ -249,11 +249,10 @@ def settle_send(
 
 
 def _is_moved(delivery: Delivery) -> Statements[bool]:
-    account, _, chat = chat_columns(delivery.outbound)
     rows = yield (
         "UPDATE outbox SET chat = m.new_chat FROM chat_moves m"
-        " WHERE id = ? AND m.account = ? AND m.chat = ? RETURNING id",
-        (delivery.number, account, chat),
+        " WHERE id = ? AND m.account = ? AND m.server = ? AND m.chat = ? RETURNING id",
+        (delivery.number, *chat_columns(delivery.outbound)),
     )
     return bool(rows)
 
@@ -352,7 +351,7 @@ def settle_unclear(number: int, state: OutboxState, now: datetime, *, receipt: s
     advance(OutboxState.UNCLEAR, state)
     rows = yield (
         "UPDATE outbox SET state = ?, receipt = ?, due = ?, chat = coalesce((SELECT m.new_chat FROM chat_moves m"
-        " WHERE m.account = outbox.account AND m.chat = outbox.chat), chat)"
+        " WHERE m.account = outbox.account AND m.server = outbox.server AND m.chat = outbox.chat), chat)"
         " WHERE id = ? AND state = 'unclear' RETURNING id",
         (state.value, receipt, micros(now), number),
     )

@@ -1,0 +1,13 @@
+-- A chat id is only unique within its server, so a chat moves on one server.
+ALTER TABLE chat_moves RENAME TO old_chat_moves;
+CREATE TABLE chat_moves (
+  account TEXT NOT NULL,
+  server TEXT NOT NULL DEFAULT '',
+  chat TEXT NOT NULL,
+  new_chat TEXT NOT NULL,
+  since @int NOT NULL,
+  PRIMARY KEY (account, chat, server),
+  CHECK (chat <> new_chat)
+) @strict;
+INSERT INTO chat_moves (account, chat, new_chat, since) SELECT account, chat, new_chat, since FROM old_chat_moves;
+DROP TABLE old_chat_moves;
