@@ -15,6 +15,7 @@ from palaver.protocols.clock import SystemClock
 from palaver.store.status.invariants import violations
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import FakePlatform
+from palaver.testkit.updates import File
 from tests.engine.gateway import Bench, MovableClock, running, until
 
 CODE = re.compile(f"[{CODE_ALPHABET}]{{8}}")
@@ -159,16 +160,40 @@ async def test_groups_bots_and_platforms_without_pairing_get_silence(store_url: 
             world.dm(alice, account="second"),
             world.dm(alice, account="third"),
         ]
+        file = File(name="xylophone.png", media_type="image/png", content=b"xylophone")
         for chat in chats:
-            await chat.say(chat.people[0], "xylophone")
+            first = await chat.say(chat.people[0], "xylophone", files=(file,))
+            await chat.say(chat.people[0], "so?", reply_to=first.id)
+            await chat.edit(chat.people[0], first, "xylophones")
         await here.settled()
         assert [chat.shown for chat in chats] == [[]] * 4
-        assert await here.rows("SELECT count(*), sum(CASE WHEN state = 'refused' THEN 1 ELSE 0 END) FROM inbox") == [
-            (4, 4)
-        ]
+        assert await here.rows("SELECT state, count(*) FROM inbox GROUP BY state") == [("refused", 12)]
         bodies = await here.rows("SELECT body FROM inbox")
         assert not any(b"xylophone" in body for (body,) in bodies), "of those who are refused no word is kept"
         assert await here.rows("SELECT 1 FROM pairings") == []
+
+
+async def test_what_was_kept_of_a_stranger_goes_when_they_are_denied_or_nobody_approves_them(store_url: str) -> None:
+    clock, file = MovableClock(), File(name="xylophone.png", media_type="image/png", content=b"xylophone")
+    async with running(store_url, clock=clock, grants=(), sweep_every=timedelta(milliseconds=20)) as here:
+        reasons = ["a stranger: access was denied", "a stranger: nobody approved them in time"]
+        for name, reason in zip(("alice", "bob"), reasons, strict=True):
+            person = here.world.person(name)
+            chat = here.world.dm(person)
+            first = await chat.say(person, "xylophone", files=(file,))
+            await chat.hears("Your code is")
+            await chat.say(person, "so?", reply_to=first.id)
+            await here.settled()
+            if name == "alice":
+                await here.store.transact(here.store.pairing.deny("fake:p1", clock.now(), by="owner"))
+            else:
+                clock.later(hours=1)
+            await until(lambda reason=reason: _is_gone(here, reason))
+
+
+async def _is_gone(here: Bench, reason: str) -> bool:
+    rows = await here.rows("SELECT body FROM inbox WHERE reason = ?", reason)
+    return len(rows) == 2 and not any(b"xylophone" in body for (body,) in rows)
 
 
 async def test_strangers_who_flood_hear_little(store_url: str) -> None:

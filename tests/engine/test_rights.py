@@ -56,6 +56,12 @@ async def test_what_waits_while_its_sender_is_blocked_is_refused(store_url: str)
         assert [tuple(row) for row in states[1:]] == [("refused", BLOCKED), ("refused", BLOCKED)]
         assert len(agent.requests) == 1
         assert "two" not in await here.texts(), "what was refused is not in the conversation"
+        bodies = [body for (body,) in await here.rows("SELECT body FROM inbox ORDER BY no")]
+        assert [b"one" in bodies[0], *(b"two" in body or b"mine" in body for body in bodies[1:])] == [
+            True,
+            False,
+            False,
+        ]
 
 
 async def test_a_command_that_waited_runs_with_the_role_of_now(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ async def test_what_was_obeyed_refused_or_is_unknown_stays_as_it_is(world: World
     await world.store.transact(inbox.accept(refused, key_of(source), world.now, refused="a stranger"))
     found = await change(world, "m1", "y", RERUN)
     assert found
-    assert found.reason == "the original message was refused"
+    assert (found.reason, found.inbound.text) == ("the original message was refused", "")
     number = await world.say("/new", id_="m2")
     await world.store.transact(
         commands.run_command(await row(world, number or 0), _nothing(), ReplyRoutes(), world.now)

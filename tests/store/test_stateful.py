@@ -250,7 +250,7 @@ class Turning(StoreMachine):
         waiting = [message for key in KEYS.values() for message in self.model.waiting(key)]
         message = waiting[pick % len(waiting)]
         assert self.do(inbox.refuse(message.number, "changed my mind"))
-        message.refused = True
+        message.refused, message.text = True, ""
         self.model.step_back(message.key)
         assert not self.do(inbox.refuse(message.number, "twice"))
 

@@ -110,7 +110,7 @@ class Maintenance:
                     for step in (
                         self._end_expired,
                         self._finalise,
-                        self._delete_sent_codes,
+                        self._clean_up_pairing,
                         self._sum_up_usage,
                     ):
                         await retry_outage(step)
@@ -204,8 +204,10 @@ class Maintenance:
             log.info("session expired", extra={"action": "session.expired", "session": session.id})
             self.ctx.hooks.tell(_event(EventKind.SESSION_ENDED, session, now, reason))
 
-    async def _delete_sent_codes(self) -> None:
-        await self.ctx.store.transact(self.ctx.store.pairing.wipe_sent_codes())
+    async def _clean_up_pairing(self) -> None:
+        pairing = self.ctx.store.pairing
+        await self.ctx.store.transact(pairing.wipe_sent_codes())
+        await self.ctx.store.transact(pairing.drop_expired(self.ctx.clock.now()))
 
     async def _erase_people(self) -> bool:
         """Continue erasures. Return False if more can be done soon."""

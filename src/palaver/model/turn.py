@@ -179,17 +179,22 @@ class Inbound:
         check_ids("conversation", source.chat, source.scope_id, source.thread_id, source.participant)
         check_ids("message", source.scope_id, source.addressee.id, source.message_id, version)
 
-    def shortened(self) -> "Inbound":
-        """Return it without content, under ids that `check_ids` accepts, to record that it was refused."""
-        revision = self.revision and replace(self.revision, version=shorten_id(self.revision.version))
+    def without_content(self) -> "Inbound":
+        """Return only who sent it, where, when and why, to record that it was refused."""
         return Inbound(
-            source=self.source.shortened(),
+            source=self.source,
             text="",
             at=self.at,
+            labels=self.labels,
             cause=self.cause,
             observed=self.observed,
-            revision=revision,
+            revision=self.revision,
         )
+
+    def shortened(self) -> "Inbound":
+        """Return it without content and names, under ids that `check_ids` accepts."""
+        revision = self.revision and replace(self.revision, version=shorten_id(self.revision.version))
+        return replace(self.without_content(), source=self.source.shortened(), labels=NO_LABELS, revision=revision)
 
     @property
     def has_all_files(self) -> bool:

@@ -281,8 +281,7 @@ class Admission:
                 message, store.pairing.request(message, key, now, code=code, answer=answer), now
             )
         if access.verdict is Verdict.REFUSE:
-            # Store no content of refused senders, only that they tried.
-            return store.inbox.accept(replace(message, text=""), key, now, refused=access.reason)
+            return store.inbox.accept(message.without_content(), key, now, refused=access.reason)
         return store.inbox.accept(message, key, now, role=decision.role, basis=access.basis, busy_notices=busy_notices)
 
     @transaction

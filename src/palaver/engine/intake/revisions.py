@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
@@ -44,7 +43,7 @@ class Revisions:
         is_anonymous = message.source.participant is None
         refused = None if is_anonymous or access.verdict is Verdict.ALLOW else access.reason
         return self.ctx.store.revisions.accept_revision(
-            replace(message, text="") if refused else message,
+            message,
             key,
             now,
             self._policy(message),

@@ -74,8 +74,8 @@ def request(
     account = account_text(inbound.source.platform, inbound.source.account)
     yield _PAIRING_LOCK
     reception = yield from receive(inbound.source, now)
-    # A message that will not be answered is stored without its text.
-    message = inbound if reception.keeps else replace(inbound, text="")
+    yield from drop_expired(now)
+    message = inbound if reception.keeps else inbound.without_content()
     number = yield from inbox.accept(message, key, now, refused=reception.value)
     if number is None:
         return None
@@ -135,9 +135,8 @@ def _requests(account: str) -> Statements[list[PairingRequest]]:
 
 
 def _store_code(identity: str, account: str, number: int, code: str, now: datetime) -> Statements[int | None]:
-    """Store a code in place of an earlier one, and drop expired requests. Return the rank of a new request."""
+    """Store a code in place of an earlier one. Return the rank of a new request."""
     moment, recently = micros(now), micros(now - REQUEST_INTERVAL)
-    yield "DELETE FROM pairings WHERE expires <= ? AND requested <= ?", (moment, recently)
     stored = yield (
         "INSERT INTO pairings (identity, account, code_hash, first_requested, requested, expires, inbox_no, kept)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, 1) ON CONFLICT (identity, account) DO UPDATE SET code_hash = excluded.code_hash,"
@@ -150,6 +149,35 @@ def _store_code(identity: str, account: str, number: int, code: str, now: dateti
         return None
     rows = yield "SELECT count(*) FROM pairings WHERE account = ? AND first_requested > ?", (account, recently)
     return rows[0][0]
+
+
+@transaction
+def drop_expired(now: datetime) -> Statements[None]:
+    """Drop requests that nobody can approve any more, with the content of the messages that waited for that."""
+    yield _PAIRING_LOCK
+    rows = yield (
+        "DELETE FROM pairings WHERE expires <= ? AND requested <= ? RETURNING inbox_no",
+        (micros(now), micros(now - REQUEST_INTERVAL)),
+    )
+    for (first,) in rows:
+        yield from _delete_kept(first, "a stranger: nobody approved them in time")
+
+
+def _delete_kept(first: int, reason: str) -> Statements[None]:
+    rows = yield from _kept_since(first)
+    yield "UPDATE inbox SET reason = ? WHERE no = ?", [(reason, row[0]) for row in rows]
+    yield from inbox.delete_content(rows)
+
+
+def _kept_since(first: int) -> Statements[list[Row]]:
+    """Return the messages that wait for the approval of a stranger, whose first message this is."""
+    return (
+        yield (
+            f"{SELECT_RECEIVED} WHERE i.no >= ? AND i.key = (SELECT key FROM inbox WHERE no = ?)"
+            f" AND i.state = 'refused' AND i.reason IN ({placeholders(_KEPT)}) AND length(i.body) > 0",
+            (first, first, *_KEPT),
+        )
+    )
 
 
 @transaction
@@ -249,12 +277,7 @@ def _grant(source: Source, effect: Effect = Effect.ALLOW, role: AccessRole = Acc
 def _queue_kept(first: Received, key: SessionKey, role: AccessRole, now: datetime) -> Statements[None]:
     """Queue the messages that were kept until approval."""
     yield Lock(key.text)
-    rows = yield (
-        f"{SELECT_RECEIVED} WHERE i.no >= ? AND i.key = ?"
-        f" AND i.state = 'refused' AND i.reason IN ({placeholders(_KEPT)}) AND length(i.body) > 0",
-        (first.number, first.key.text, *_KEPT),
-    )
-    for received in map(received_of, rows):
+    for received in map(received_of, (yield from _kept_since(first.number))):
         if (yield from _was_deleted(received.inbound)):
             continue
         yield (
@@ -310,6 +333,8 @@ def deny(name: str, now: datetime, *, by: str, blocks: bool = False) -> Statemen
         "UPDATE pairings SET expires = ? WHERE identity = ? AND account = ?",
         [(micros(now), each.stranger.identity, each.account) for each in named],
     )
+    for each in named:
+        yield from _delete_kept(each.first.number, "a stranger: access was denied")
     yield from grants.record(ChangeKind.DENIED, now, by, stranger.identity)
     if blocks:
         yield from grants.add(_grant(stranger.source, Effect.BLOCK), now, by=by)

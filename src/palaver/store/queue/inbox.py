@@ -14,6 +14,7 @@ from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
 from palaver.model.source import MessageAddress, identity_of, message_address
 from palaver.model.turn import Cause, Inbound, InboxState, Received
+from palaver.store.conversations.attachment_refs import drop_refs
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.records import INBOX_COLUMNS, SELECT_RECEIVED, inbound_body, micros, received_of
@@ -319,8 +320,20 @@ _BODY = 6  # of INBOX_COLUMNS; an erased message has none
 
 @transaction
 def refuse(number: int, reason: str) -> Statements[bool]:
-    """Refuse a waiting message."""
-    return (yield from _finish(number, "refused", reason))
+    """Refuse a waiting message, and delete its content."""
+    is_refused = yield from _finish(number, "refused", reason)
+    if is_refused:
+        yield from delete_content((yield f"{SELECT_RECEIVED} WHERE i.no = ?", (number,)))
+    return is_refused
+
+
+@transaction
+def delete_content(rows: Sequence[Row]) -> Statements[None]:
+    """Delete the content of refused messages."""
+    for received in (received_of(row) for row in rows if row[_BODY]):
+        body = inbound_body(received.inbound.without_content(), received.role, received.basis)
+        yield "UPDATE inbox SET body = ? WHERE no = ?", (body, received.number)
+        yield from drop_refs("kind = 'in' AND holder = ?", received.number)
 
 
 def _finish(number: int, state: str, reason: str) -> Statements[bool]:

@@ -73,7 +73,8 @@ def accept_revision(
         if refused
         else decide_revision(inbound, original, latest, policy)
     )
-    number = yield from _insert(inbound_body(inbound, role, basis), inbound, place, now, ruling)
+    stored = inbound.without_content() if ruling.course is RevisionAction.REFUSE else inbound
+    number = yield from _insert(inbound_body(stored, role, basis), inbound, place, now, ruling)
     if number is not None and withdraw_question and ruling.course is RevisionAction.RERUN:
         yield from withdraw_question(place, number, now)
     if number is not None:
