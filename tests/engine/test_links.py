@@ -6,6 +6,8 @@ from pathlib import Path
 from palaver.db.transaction import Statements, transaction
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import DmScope, Scope, ScopedSetting
+from palaver.model.session import Principal
+from palaver.store.conversations import deletion
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
 from palaver.testkit.platform import BOT, FakePlatform
@@ -243,3 +245,21 @@ async def test_a_link_made_by_one_worker_is_heeded_by_another_with_the_next_mess
             keys = dict(await there.rows("SELECT i.no, i.key FROM inbox i ORDER BY i.no")).values()
         kinds = ["person" if "::person:" in key else "chat" for key in keys]
         assert kinds == ["chat", *["person", "person", "chat"] * 3]
+
+
+async def test_after_unlink_nobody_is_attached_to_the_other_even_if_the_session_was_deleted(store_url: str) -> None:
+    async with between(store_url) as two:
+        one, alice, other, bob = people(two)
+        await linked(two, one, alice, other, bob)
+        await two.ask(one, alice, "/new Plans")
+        await two.ask(one, alice, "first")
+        assert "now continues" in await two.ask(other, bob, "/attach Plans")
+        deleted = await two.session_of("first")
+        await two.ask(one, alice, "/new")
+        await two.here.store.transact(deletion.delete(deleted, Principal.operator(), MovableClock().now()))
+        await two.ask(one, alice, "second")
+        assert await two.here.rows("SELECT count(*) FROM attached_chats") == [(1,)], "the conversation goes on"
+        assert "different people now" in await two.ask(other, bob, "/unlink")
+        await two.ask(other, bob, "mine alone")
+        assert "mine alone" not in await two.here.texts(await two.session_of("second"))
+        assert await two.here.rows("SELECT count(*) FROM attached_chats") == [(0,)]

@@ -6,7 +6,8 @@ import pytest
 
 from palaver.model.session import Principal
 from palaver.model.source import Source, canonical_id, canonical_source
-from palaver.store.conversations import sessions
+from palaver.model.turn import outbound_to
+from palaver.store.conversations import attach, sessions
 from palaver.store.people import aliases, links, people
 from palaver.store.queue import inbox, turns
 from palaver.store.status.invariants import violations
@@ -158,3 +159,19 @@ async def test_an_alias_of_somebody_who_is_linked_is_linked(store: Store) -> Non
     unlinked = await store.transact(links.unlink("web:9", NOON, by="test"))
     assert sorted(map(sorted, unlinked.people)) == [["telegram:new"], ["web:9"]]
     assert (await store.read(people.principal_of("web:9"))).identities == {"web:9"}
+
+
+async def test_whoever_attached_a_chat_is_unlinked_from_it_under_the_new_id(store: Store) -> None:
+    world = World(store)
+    web = dm("9", platform="web")
+    begun = await world.exchange("theirs", source=web)
+    await world.exchange("mine", source=OLD)
+    await store.transact(links.link("telegram:old", "web:9", NOON, by="test"))
+    session = await store.read(sessions.get_visible(begun.turn.session, OPERATOR))
+    farewell = outbound_to(OLD, "parted")
+    await store.transact(attach.attach(key_of(OLD), session, NOON, by="telegram:old", farewell=farewell))
+    await learn(store, "old", "new")
+    assert await store.read(attach.conversation_of(key_of(NEW))) == key_of(web)
+    await store.transact(links.unlink("web:9", NOON, by="test"))
+    assert await store.read(attach.conversation_of(key_of(NEW))) == key_of(NEW)
+    assert await store.read(violations()) == []

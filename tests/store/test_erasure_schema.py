@@ -89,6 +89,7 @@ NOT_PLANTED = [
     "aliases.platform",
     "api_tokens.identity",
     "api_tokens.name",
+    "attached_chats.actor",
     "attached_chats.key",
     "attached_chats.place",
     "chat_moves.chat",

@@ -98,8 +98,8 @@ def attach(place: SessionKey, session: Session, now: datetime, *, by: str, farew
     ended = yield "SELECT max(ended) FROM sessions WHERE key = ?", (session.key.text,)
     since = max(micros(now), ended[0][0] or 0)
     yield (
-        "INSERT INTO attached_chats (place, key, since, operation) VALUES (?, ?, ?, ?)",
-        (place.text, session.key.text, since, operation),
+        "INSERT INTO attached_chats (place, key, since, operation, actor) VALUES (?, ?, ?, ?, ?)",
+        (place.text, session.key.text, since, operation, by),
     )
     yield from move_waiting(place, place, session.key)
 

@@ -75,6 +75,7 @@ def _rename_identity(platform: str, old: str, new: str, now: datetime) -> Statem
         " WHERE identity = ? ON CONFLICT (identity, session_no) DO NOTHING",
         (is_now, was),
     )
+    yield "UPDATE attached_chats SET actor = ? WHERE actor = ?", (is_now, was)
     took_part = yield "DELETE FROM participants WHERE identity = ? RETURNING session_no", (was,)
     if took_part:
         yield "UPDATE turns SET identity = ? WHERE identity = ?", (is_now, was)

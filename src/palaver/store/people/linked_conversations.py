@@ -210,8 +210,7 @@ def _detach_places(people: People, now: datetime) -> Statements[None]:
     """Detach places from conversations that are no longer their people's own, nor shared with others."""
     names = sorted(_everyone(people))
     rows = yield (
-        "SELECT a.place, a.key, o.actor FROM attached_chats a JOIN operations o ON o.no = a.operation"
-        f" WHERE o.actor IN ({placeholders(names)})",
+        f"SELECT place, key, actor FROM attached_chats WHERE actor IN ({placeholders(names)})",
         tuple(names),
     )
     for place, key, by in rows:

@@ -11,3 +11,7 @@ CREATE TABLE chat_moves (
 ) @strict;
 INSERT INTO chat_moves (account, chat, new_chat, since) SELECT account, chat, new_chat, since FROM old_chat_moves;
 DROP TABLE old_chat_moves;
+
+-- Who attached a chat: the operation that says so goes with its session.
+ALTER TABLE attached_chats ADD COLUMN actor TEXT NOT NULL DEFAULT '';
+UPDATE attached_chats SET actor = coalesce((SELECT o.actor FROM operations o WHERE o.no = attached_chats.operation), '');
