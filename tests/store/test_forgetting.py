@@ -14,9 +14,10 @@ from palaver.model.attachment import Attachment
 from palaver.model.compaction import plan_compaction
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.label import Label
+from palaver.model.revision import RevisionPolicy
 from palaver.model.source import GROUP, Labels, Source
 from palaver.model.split import ReplyRoutes
-from palaver.model.turn import Inbound, Outbound, TurnState
+from palaver.model.turn import Inbound, Outbound, Revision, TurnState
 from palaver.store import accounts
 from palaver.store.conversations import chat_migration, handoff, history, sessions, transcript
 from palaver.store.conversations.blob_store import BlobStore
@@ -31,6 +32,7 @@ from palaver.store.privacy.eraser import ErasurePass
 from palaver.store.privacy.erasure import Erasures
 from palaver.store.privacy.receipt import Receipt, Verification, delete_digests, get_receipt, read_receipt, verify
 from palaver.store.queue import commands, inbox, outbox, turns
+from palaver.store.queue.revisions import accept_revision
 from palaver.store.status.invariants import violations
 from palaver.store.status.trace import find_traces
 from palaver.store.store import Store
@@ -193,6 +195,22 @@ async def test_what_others_were_told_of_their_words_by_a_command_is_forgotten(st
         await forget(store)
         assert await store.read(inbox.get_message(received.number, OPERATOR)) is not None
     assert SECRET.encode() not in await _everything(store_url)
+
+
+async def test_what_they_edited_in_a_room_is_forgotten_with_the_note_about_it(store_url: str) -> None:
+    async with await open_store(store_url) as store:
+        world = await live(store)
+        for user, text in ((ID, SECRET), ("8", OTHERS)):
+            begun = await world.exchange(f"more {text}", "yes", room(user))
+            source = begun.messages[0].inbound.source
+            edit = Inbound(source=source, text=f"even more {text}", at=NOON, revision=Revision(version="1"))
+            await store.transact(accept_revision(edit, key_of(source), NOON, RevisionPolicy.NOTE))
+        assert sum("edited an earlier message" in text for text in await _texts(store)) == 2
+        await forget(store)
+        assert [text for text in await _texts(store) if "edited an earlier message" in text]
+    left = await _everything(store_url)
+    assert SECRET.encode() not in left
+    assert f"even more {OTHERS}".encode() in left
 
 
 @transaction

@@ -20,6 +20,7 @@ from palaver.store.conversations.visibility import get, get_visible
 from palaver.store.privacy.digests import Digests
 from palaver.store.privacy.footprint import Footprint
 from palaver.store.queue import outbox
+from palaver.store.queue.cause import CauseKind
 from palaver.store.queue.inbox import OPEN_TURN, withdraw
 from palaver.store.records import entries_of, from_json, json_text, micros, placeholders, prepare
 
@@ -150,19 +151,35 @@ QUOTING_TABLES = tuple(_NUMBER)
 @transaction
 def find_quotes(table: str, footprint: Footprint, after: int) -> Statements[QuotePage | None]:
     """Look through the next rows for replies that quote what they said; None after the last row."""
-    number = _NUMBER[table]
+    authors = [f'"author":{json_text(identity)}'.encode() for identity in footprint.identities]
+    return (yield from _find(table, _NUMBER[table], authors, after))
+
+
+@transaction
+def find_notices(footprint: Footprint, after: int) -> Statements[QuotePage | None]:
+    """Look through the next sends for those with one of their ids in them; None after the last."""
+    ids = [json_text(id_)[1:-1].encode() for _, id_ in sorted(footprint.addresses)]
+    # What an agent sent is what it said to others.
+    return (yield from _find("outbox", "id", ids, after, f" AND id < 0 AND cause_kind <> '{CauseKind.TOOL}'"))
+
+
+def _find(
+    table: str, number: str, words: Sequence[bytes], after: int, condition: str = ""
+) -> Statements[QuotePage | None]:
+    """Find the rows, among the next ones, whose body contains one of the words."""
     rows = yield (
-        f"SELECT max(n) FROM (SELECT {number} AS n FROM {table} WHERE {number} > ? ORDER BY {number} LIMIT ?) page",
+        f"SELECT max(n) FROM (SELECT {number} AS n FROM {table} WHERE {number} > ?{condition}"
+        f" ORDER BY {number} LIMIT ?) page",
         (after, _QUOTING_ROWS),
     )
     if (last := rows[0][0]) is None:
         return None
     found: set[int] = set()
-    for identity in footprint.identities:
+    for word in words:
         quoting = yield (
-            f"SELECT {number} FROM {table} WHERE {number} > ? AND {number} <= ?"
+            f"SELECT {number} FROM {table} WHERE {number} > ? AND {number} <= ?{condition}"
             " AND /*pg position(?::bytea in body) --*/ instr(body, ?)\n > 0",
-            (after, last, f'"author":{json_text(identity)}'.encode()),
+            (after, last, word),
         )
         found.update(row[0] for row in quoting)
     return QuotePage(last, tuple(sorted(found)))

@@ -9,7 +9,7 @@ from typing import TypeVar
 from palaver.db.transaction import Database, Statements, Transaction, transaction
 from palaver.model.errors import NotFound, SessionBusy
 from palaver.model.key import SessionKey
-from palaver.model.source import DM, Source
+from palaver.model.source import DM, Source, decode_id
 from palaver.model.turn import Delivery, Received
 from palaver.store.conversations.visibility import Filter
 from palaver.store.privacy import erase_steps, names
@@ -38,6 +38,8 @@ class PersonData:
     footprint: Footprint
     """Including the direct chats that were found."""
     messages: set[int] = field(default_factory=set[int])
+    emptied: frozenset[int] = frozenset()
+    """Messages whose content went with their session. What was sent because of them can still name the person."""
     turns: set[int] = field(default_factory=set[int])
     sessions: tuple[str, ...] = ()
     """Ids of sessions without any other participant."""
@@ -61,12 +63,31 @@ async def find_person_data(database: Database, footprint: Footprint) -> PersonDa
             found.turns.add(message.turn)
         if source.chat_kind == DM:
             chats |= _chats(source)
+    emptied = await database.read(_emptied_messages(footprint))
+    found.emptied = frozenset(emptied)
+    chats |= {chat for chat in emptied.values() if chat}
     found.footprint = replace(footprint, chats=frozenset(chats))
     return found
 
 
 def _chats(source: Source) -> set[tuple[str, str]]:
     return {(source.platform, chat) for chat in (source.chat_id, source.user_id) if chat}
+
+
+@transaction
+def _emptied_messages(footprint: Footprint) -> Statements[dict[int, tuple[str, str] | None]]:
+    """Return the numbers of their messages without content, each with its direct chat, if it came from one."""
+    is_theirs = footprint.identifies("identity")
+    rows = yield (
+        f"SELECT no, platform, chat, coalesce(place, key) FROM inbox WHERE {is_theirs.sql} AND length(body) = 0",
+        is_theirs.values,
+    )
+    return {number: _direct_chat(SessionKey.parse(key), platform, chat) for number, platform, chat, key in rows}
+
+
+def _direct_chat(key: SessionKey, platform: str, chat: str) -> tuple[str, str] | None:
+    """Only direct chats share a conversation across platforms."""
+    return (decode_id(platform), decode_id(chat)) if chat and (not key.platform or key.kind == DM) else None
 
 
 async def messages_of(database: Database, footprint: Footprint) -> AsyncIterator[Received]:
@@ -106,7 +127,7 @@ def _delivery_filters(found: PersonData) -> Iterator[Filter]:
     yield from chat_filters(found.footprint)
     for turns in _chunks(sorted(found.turns)):
         yield Filter(f"id IN ({_REPLIES_OF} t.no IN ({placeholders(turns)}))", tuple(turns))
-    yield from _cause_filters(OF_MESSAGE, found.messages)
+    yield from _cause_filters(OF_MESSAGE, found.messages | found.emptied)
     yield from _cause_filters(OF_TURN, found.turns)
     yield from _cause_filters(OF_SESSION, found.sessions)
     yield from _cause_filters(OF_OPERATION, found.handoffs)
@@ -166,6 +187,7 @@ class ErasurePass:
             drop = names.drop_grants(self.footprint, self.now, by=erase_steps.FORGOTTEN, force=True)
             await self._step("grants", drop)
         await self._erase_deliveries(found)
+        await self._erase_notices()
         await self._erase_shares(found)
         await self._erase_messages()
         for session in found.sessions:
@@ -195,6 +217,16 @@ class ErasurePass:
         related = replace(found, messages=found.messages.union(*about))
         for chunk in _chunks(await deliveries_of(self.database, related)):
             await self._step("sends", erase_steps.erase_deliveries(self.erasure, chunk, self.digests))
+
+    async def _erase_notices(self) -> None:
+        """Erase what the gateway told others about them: who asks for access, who is linked, which chat is gone."""
+        after = LOWEST_NUMBER
+        while page := await self.database.read(erase_steps.find_notices(self.footprint, after)):
+            after = page.last
+            for numbers in _chunks(page.quoting):
+                found = await _deliveries(self.database, Filter(f"id IN ({placeholders(numbers)})", tuple(numbers)))
+                named = [send for send in found.values() if self.footprint.is_named_in(send.outbound.text)]
+                await self._step("sends", erase_steps.erase_deliveries(self.erasure, named, self.digests))
 
     async def _erase_shares(self, found: PersonData) -> None:
         for session in found.shared:

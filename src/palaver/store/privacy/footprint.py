@@ -1,5 +1,6 @@
 """The footprint of a person: the names under which the store knows them, and what belongs to them."""
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
+from palaver.model.label import Label
 from palaver.model.source import (
     DM,
     Source,
@@ -15,6 +17,7 @@ from palaver.model.source import (
     encode_id,
     identity_of,
     identity_text,
+    readable_identity,
     source_of_identity,
 )
 from palaver.model.transcript import Entry, Role
@@ -50,6 +53,19 @@ class Footprint:
             identities=frozenset(written["identities"]),
             people=frozenset(written["people"]),
             chats=frozenset((platform, chat) for platform, chat in written["chats"]),
+        )
+
+    @property
+    def addresses(self) -> frozenset[tuple[str, str]]:
+        """Platform and id of their accounts and direct chats, as notices write them."""
+        readable = (readable_identity(identity).split(":", 1) for identity in self.identities)
+        return self.chats | {(platform, id_) for platform, id_ in readable}
+
+    def is_named_in(self, text: str) -> bool:
+        """Return whether a text of the gateway names one of their accounts or direct chats."""
+        return any(
+            re.search(rf"\b{platform}(?:@[^\s:]*)?:{re.escape(id_)}(?![\w@:-]|\.\w)", text)
+            for platform, id_ in self.addresses
         )
 
     def ids(self, platforms: Collection[str]) -> frozenset[str]:
@@ -205,9 +221,16 @@ def find_share(session: int, footprint: Footprint) -> Statements[Share]:
     answers = [
         entry
         for entry in entries
-        if (entry.role is Role.SUMMARY and entry.seq > first) or (entry.sender is None and numbers[entry.seq] in turns)
+        if (entry.role is Role.SUMMARY and entry.seq > first)
+        or (entry.sender is None and (numbers[entry.seq] in turns or _is_edit_note(entry, said)))
     ]
     return Share(said=tuple(said), answers=tuple(answers), turns=frozenset(turns))
+
+
+def _is_edit_note(entry: Entry, said: Collection[Entry]) -> bool:
+    """Return whether a note quotes what they said, because they edited it."""
+    quoted = (each for each in said if each.message_id is not None and each.message_id == entry.message_id)
+    return entry.role is Role.NOTE and any(Label(each.text).quoted() in entry.text for each in quoted)
 
 
 def _platforms(session: int, footprint: Footprint) -> Statements[set[str]]:

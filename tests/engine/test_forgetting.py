@@ -1,0 +1,54 @@
+"""A person is forgotten in what others were told about them, even after their conversations were deleted."""
+
+from palaver.model.access import AccessRole, Grant
+from palaver.model.session import Principal
+from palaver.store.conversations import deletion
+from palaver.store.status.invariants import violations
+from palaver.testkit.platform import LoopClock
+from tests.engine.gateway import Bench
+from tests.engine.places import between
+from tests.engine.test_links import code_of
+
+OWNER = (Grant(platform="other", role=AccessRole.OWNER),)
+NAME = "Annabel Lee"
+
+
+async def bodies(here: Bench) -> list[bytes]:
+    return [bytes(body) for (body,) in await here.rows("SELECT body FROM outbox UNION ALL SELECT body FROM entries")]
+
+
+async def test_no_notice_names_somebody_whose_conversation_was_deleted(store_url: str) -> None:
+    async with between(store_url, grants=OWNER) as two:
+        ann, bob, other = two.fake.person(NAME), two.other.person("bob"), two.fake.person("fake")
+        hers, his, near = two.fake.dm(ann), two.other.dm(bob), two.fake.dm(other)
+        here, clock = two.here, LoopClock()
+        await two.set_home(his, bob)
+        await near.say(other, "me too")
+        await his.hears("fake:p2")
+        await hers.say(ann, "hello")
+        await his.hears(f'fake:p1 ("{NAME}") asks')
+        await two.ask(his, bob, "/pair approve fake:p1")
+        await hers.hears("You said: hello")
+        code = await code_of(two, hers, ann)
+        await two.ask(his, bob, f"/link {code}")
+        await two.ask(hers, ann, "/link yes")
+        assert NAME in await two.ask(his, bob, "/link yes")
+        assert NAME in await two.ask(his, bob, "/whoami")
+        await two.ask(his, bob, "/unlink")
+        hers.gone = True
+        await hers.say(ann, "still there?")
+        await his.hears(f"Messages to fake:{hers.id} can no longer be delivered")
+        await here.settled()
+        for (session,) in await here.rows("SELECT id FROM sessions WHERE owner = 'fake:p1'"):
+            await here.store.transact(deletion.delete(session, Principal.operator(), clock.now()))
+        words = (NAME.encode(), b"fake:p1", f"fake:{hers.id}".encode())
+        told = await bodies(here)
+        assert all(any(word in body for body in told) for word in words)
+        number = await here.store.transact(here.store.erasures.request("fake:p1", clock.now(), by="operator"))
+        assert (await here.store.erasures.run(number, clock.now())).done
+        left = await bodies(here)
+        assert not [body for body in left if any(word in body for word in words)]
+        assert [body for body in left if b"fake:p2" in body], "what others were told about others stays"
+        assert await here.rows("SELECT 1 FROM inbox WHERE platform = 'fake' AND chat = ?", hers.id) == []
+        assert await here.rows("SELECT 1 FROM outbox WHERE account = 'fake:bot' AND chat = ?", hers.id) == []
+        assert await here.store.read(violations()) == []
