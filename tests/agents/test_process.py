@@ -361,6 +361,28 @@ hear()
     await agent.close()
 
 
+async def test_one_that_has_answered_a_turn_that_was_left_goes_on_with_the_next() -> None:
+    """More was said than is read ahead, so its last line was still on its way."""
+    agent = ExternalAgent(
+        program("""
+name = hear()["id"]
+for number in range(20):
+    say(type="delta", id=name, text="x")
+say(type="final", id=name, text="")
+say(type="final", id=hear()["id"], text=str(os.getpid()))
+hear()
+""")
+    )
+    stream = agent.answer(asked("hi"))
+    for _ in range(12):  # the reader then waits with the last line
+        await anext(stream)
+    await asyncio.sleep(0.2)
+    await stream.aclose()
+    async with asyncio.timeout(5):
+        assert (await final(agent, "next")).isdigit()
+    await agent.close()
+
+
 @pytest.mark.parametrize("deaf", ["", "signal.signal(signal.SIGTERM, signal.SIG_IGN)"])
 async def test_one_that_does_not_let_go_is_ended_with_all_it_has_started(deaf: str) -> None:
     agent = ExternalAgent(

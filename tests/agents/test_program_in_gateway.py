@@ -8,19 +8,21 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import psutil
+import pytest
 
 from palaver.agents.external import ExternalAgent
 from palaver.cli.loop import run
 from palaver.engine.options import Agents
 from palaver.model.access import AccessRole, Grant
+from palaver.model.errors import StoreError
 from palaver.model.key import GroupScope, Scope, ScopedSetting
-from palaver.model.transcript import Role
-from palaver.protocols.agent import Failure, Final, TextDelta
+from palaver.model.transcript import Role, ToolCall
+from palaver.protocols.agent import Failure, FailureKind, Final, TextDelta
 from palaver.store.privacy.pseudonyms import resolve
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import BOT, FakePlatform
 from palaver.tools.messages import MessageTools
-from tests.agents.helpers import asked, events, program
+from tests.agents.helpers import Tools, asked, events, program
 from tests.engine.gateway import running
 
 ANSWERS = "while True: say(type='final', id=hear()['id'], text='x')"
@@ -56,6 +58,40 @@ def test_on_the_loop_of_the_gateway_nothing_is_left_either() -> None:
     counts: list[int] = []
     run(work())
     assert len(set(counts)) == 1
+
+
+ENDS_WHILE_ITS_TOOLS_RUN = """
+name = hear()["id"]
+for number in range(100):
+    print(json.dumps({"type": "use", "id": name, "call": {"id": f"c{number}", "name": "look", "arguments": "{}"}}))
+"""
+
+
+class TiringTools(Tools):
+    """Some calls in, the process has ended, and the turn is stopped: nobody reads what it still said."""
+
+    async def use(self, call: ToolCall) -> str:
+        if len(self.used) == 20:
+            raise StoreError("the turn ends")
+        await asyncio.sleep(0.01)
+        return await super().use(call)
+
+
+def test_one_that_ends_while_its_tools_run_holds_up_neither_other_turns_nor_the_end() -> None:
+    """Each of these writes to a process that has ended; on this loop that is an error."""
+
+    async def work() -> None:
+        agent = ExternalAgent(program(ENDS_WHILE_ITS_TOOLS_RUN))
+        *_, last = await events(agent, asked("hi", tools=Tools()))
+        assert last == Failure(kind=FailureKind.TRANSIENT, detail="the program ended with code 0")
+        with pytest.raises(StoreError):
+            await events(agent, asked("hi", tools=TiringTools()))
+        *_, last = await events(agent, asked("hi", tools=Tools()))
+        assert isinstance(last, Failure)
+        async with asyncio.timeout(5):
+            await agent.close()
+
+    run(work())
 
 
 ASKS = """

@@ -1,7 +1,7 @@
 """Each account is served by one gateway at a time, and taken over when that dies."""
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from palaver.engine.accounts import ReconnectBackoff
 from palaver.engine.options import Agents
 from palaver.model.errors import NotServed, StaleFence, StoreError
 from palaver.protocols.adapter import PlatformBusy, PlatformDown, PlatformRefused, Receiver
+from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running, until
@@ -184,6 +185,25 @@ async def test_a_platform_that_is_down_does_not_stop_the_others(tmp_path: Path) 
         await up.say(chat, "hello")
         await chat.hears("You said: hello")
         await until(lambda: here.engine.health["fake:other"].last_error == "no answer")
+
+
+class Clinging(FakeAdapter):
+    async def run(self, receiver: Receiver) -> None:
+        await receiver.connected()
+        for _ in range(2):
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+
+
+async def test_an_adapter_that_does_not_stop_holds_up_no_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("palaver.engine.accounts.CLOSE_TIMEOUT_SECONDS", 0.05)
+    async with asyncio.timeout(10), running(tmp_path / "p.db", adapters=[Clinging(FakePlatform())]) as here:
+        await until(lambda: any(health.connected_since for health in here.engine.health.values()))
+        here.serving.cancel()
+        await asyncio.wait({here.serving})
+    assert "account.close_error" in {getattr(record, "action", "") for record in caplog.records}
 
 
 async def test_a_platform_that_asks_to_wait_is_quoted(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Agents as a configuration wants them."""
 
+import asyncio
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -105,11 +107,21 @@ class Stubborn:
         raise RuntimeError("secret")
 
 
+class Endless(Stubborn):
+    async def close(self) -> None:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(1)
+                return
+
+
+@pytest.mark.parametrize("kind", [Stubborn, Endless])
 async def test_one_that_does_not_close_keeps_no_other_from_it(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    kind: type[Stubborn], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     agency, before = AgentPool(), _children()
-    monkeypatch.setattr("palaver.gateway.agents.EchoAgent", Stubborn)
+    monkeypatch.setattr("palaver.gateway.agents.EchoAgent", kind)
+    monkeypatch.setattr("palaver.gateway.agents._CLOSE_TIMEOUT_SECONDS", 0.5)
     await events(
         agency.agents(configured(f"{program('x')}\nprofiles: {{a: {{agent: {{name: echo}}}}}}")).usual, asked("hi")
     )

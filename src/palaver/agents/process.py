@@ -41,6 +41,8 @@ _DRAIN_SECONDS = 1.0
 """How long to read what an ended process left in its pipe, in case another process still holds the other end."""
 _CANCEL_TIMEOUT_SECONDS = 2.0
 """How long it has to stop a cancelled turn before it is killed."""
+_CLOSE_TIMEOUT_SECONDS = 8.0
+"""How long to wait for idle processes; ending one takes less."""
 _QUEUED_LINES = 8
 """How many lines of a turn are read ahead."""
 _MAX_LOGGED_LINES = 200
@@ -79,8 +81,11 @@ class Process:
         )
 
     def write(self, line: bytes) -> None:
-        """Write without waiting: a program that reads nothing can still have something to say."""
-        if self._process.stdin:
+        """Write without waiting: a program that reads nothing can still have something to say.
+
+        Writing to one that has ended or closed its input does nothing: reading tells how it ended.
+        """
+        if self._process.stdin and not self._process.stdin.is_closing():
             self._process.stdin.write(line)
 
     async def line(self) -> bytes | None:
@@ -92,8 +97,8 @@ class Process:
         except ValueError as error:
             raise ProtocolError(f"a line is longer than {MAX_LINE_BYTES} bytes") from error
 
-    async def end(self, *, at_once: bool = False) -> int:
-        """Close its input (unless `at_once`), then send SIGTERM, then SIGKILL. Return its exit code."""
+    async def end(self, *, at_once: bool = False) -> int | None:
+        """Close its input (unless `at_once`), then send SIGTERM, then SIGKILL. Return its exit code, if any."""
         try:
             if not at_once:
                 await self._wait_after(self._close_stdin)
@@ -105,7 +110,8 @@ class Process:
                 task.cancel()
             self._close_stdin()
             self._close_pipes()
-        return await self._process.wait()
+        await self._wait_after(lambda: None)
+        return self._process.returncode
 
     async def _wait_after(self, action: Callable[[], None]) -> None:
         if self._process.returncode is None:
@@ -147,6 +153,31 @@ class Process:
 _Line = FromAgent | AgentError | ProtocolError
 
 
+class _TurnLines:
+    """The lines of one turn that it has not read yet. Only the reader of the process waits, while they are too many."""
+
+    def __init__(self) -> None:
+        self._lines: Queue[_Line] = Queue()
+        self._room = asyncio.Semaphore(_QUEUED_LINES)
+
+    async def put(self, line: _Line) -> None:
+        await self._room.acquire()
+        self._lines.put_nowait(line)
+
+    def add(self, line: _Line) -> None:
+        """Add a line without waiting for room."""
+        self._lines.put_nowait(line)
+
+    async def get(self) -> _Line:
+        line = await self._lines.get()
+        self._room.release()
+        return line
+
+    def close(self) -> None:
+        """Let the reader go on: nobody reads these lines any more, and at most one more is put."""
+        self._room.release()
+
+
 class Worker:
     """A process and its turns. It reads lines and passes each to the turn it belongs to."""
 
@@ -155,7 +186,7 @@ class Worker:
         self._reusable = reusable
         """Keep it for the next turn."""
         self._on_change = on_change
-        self._turns: dict[str, Queue[_Line] | None] = {}
+        self._turns: dict[str, _TurnLines | None] = {}
         """The lines for each turn; None once the turn is cancelled."""
         self._ids = count(1)
         self._hello: Hello | None = None
@@ -176,25 +207,21 @@ class Worker:
 
     def begin(self, request: AgentRequest) -> "WorkerCall":
         turn = str(next(self._ids))
-        queue: Queue[_Line] = Queue(_QUEUED_LINES)
-        self._turns[turn] = queue
+        self._turns[turn] = lines = _TurnLines()
         if self._hello:
-            queue.put_nowait(self._hello)
+            lines.add(self._hello)
         self._process.write(encode_line(replace(request, id=turn)))
-        return WorkerCall(self, turn, queue)
+        return WorkerCall(self, turn, lines)
 
     def reply(self, turn: str, reply: Reply) -> None:
         self._process.write(encode_line(replace(reply, id=turn)))
 
     def release(self, turn: str) -> None:
         """Stop listening to a turn, and cancel it if it is not done."""
-        if queue := self._turns.get(turn):
+        if self._turns.get(turn):
             self._turns[turn] = None
             self._process.write(encode_line(Cancel(id=turn)))
             asyncio.get_running_loop().call_later(_CANCEL_TIMEOUT_SECONDS, self._kill_if_running, turn)
-            # Make room: the reader may be waiting to put a line.
-            while not queue.empty():
-                queue.get_nowait()
         self._stop_if_idle()
 
     def retire(self) -> None:
@@ -221,19 +248,20 @@ class Worker:
             for task in (reading, *signals):
                 task.cancel()
             code = await self._process.end(at_once=not self._stop.is_set())
-        error = _reading_error(reading) or AgentError(FailureKind.TRANSIENT, f"the program ended with code {code}")
-        queues = [queue for queue in self._turns.values() if queue]
+        ended = "the program does not end" if code is None else f"the program ended with code {code}"
+        error = _reading_error(reading) or AgentError(FailureKind.TRANSIENT, ended)
+        for lines in filter(None, self._turns.values()):
+            lines.add(error)
         self._turns.clear()
         self._on_change()
-        await asyncio.gather(*(queue.put(error) for queue in queues))
 
     async def _read(self) -> None:
         while (raw := await self._process.line()) is not None:
             line = parse_line(raw)
             if isinstance(line, Hello):
                 self._hello = line
-                for queue in filter(None, list(self._turns.values())):
-                    await queue.put(line)
+                for lines in filter(None, list(self._turns.values())):
+                    await lines.put(line)
             else:
                 await self._pass_on(line)
             self._on_change()
@@ -242,12 +270,12 @@ class Worker:
         turn = line.id or next(iter(self._turns), "")
         if not line.id and self._reusable:
             raise ProtocolError("a line has no id, so the turn it belongs to is unknown")
-        queue = self._turns.get(turn)
+        lines = self._turns.get(turn)
         if isinstance(line, WireFinal | WireFailure | WireApprovalNeeded):
             self._turns.pop(turn, None)
             self.has_finished_turn = True
-        if queue:
-            await queue.put(line)
+        if lines:
+            await lines.put(line)
 
 
 def _reading_error(reading: "asyncio.Task[None]") -> ProtocolError | None:
@@ -258,14 +286,14 @@ def _reading_error(reading: "asyncio.Task[None]") -> ProtocolError | None:
 class WorkerCall:
     """One turn of a worker."""
 
-    def __init__(self, worker: Worker, turn: str, queue: Queue[_Line]) -> None:
+    def __init__(self, worker: Worker, turn: str, lines: _TurnLines) -> None:
         self._worker = worker
         self._turn = turn
-        self._queue = queue
+        self._lines = lines
 
     async def lines(self) -> AsyncGenerator[FromAgent]:
         while True:
-            line = await self._queue.get()
+            line = await self._lines.get()
             if isinstance(line, AgentError | ProtocolError):
                 raise line
             yield line
@@ -274,6 +302,7 @@ class WorkerCall:
         self._worker.reply(self._turn, reply)
 
     def release(self) -> None:
+        self._lines.close()
         self._worker.release(self._turn)
 
 
@@ -321,7 +350,7 @@ class ProcessPool:
     async def close(self) -> None:
         self.retire()
         if idle := [worker.task for worker in self._workers if not worker.is_busy]:
-            await asyncio.wait(idle)
+            await asyncio.wait(idle, timeout=_CLOSE_TIMEOUT_SECONDS)
 
     async def _free_worker(self) -> Worker:
         while True:

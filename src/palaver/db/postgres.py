@@ -42,6 +42,7 @@ _COMMAND_TIMEOUT_SECONDS = 60.0
 _VACUUM_TIMEOUT_SECONDS = 3600.0
 _HOLD_TIMEOUT_SECONDS = 60.0
 _RECONNECT_TIMEOUT_SECONDS = 5.0
+_CLOSE_TIMEOUT_SECONDS = 10.0
 # The server rolled the transaction back in favour of another: run it again.
 _ROLLED_BACK = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.IdleInTransactionSessionTimeoutError)
 SESSION_TIMEOUTS = {"idle_in_transaction_session_timeout": "5s", "transaction_timeout": "60s"}
@@ -231,9 +232,13 @@ class PostgresDatabase(Notifier):
         self._closed = True
         await self._stop_listening()
         self._held.set()  # those who wait see that it is closed
-        await self._idle.wait()
-        if self._pool:
-            await self._pool.close()
+        try:
+            async with asyncio.timeout(_CLOSE_TIMEOUT_SECONDS):
+                await self._idle.wait()
+                if self._pool:
+                    await self._pool.close()
+        except TimeoutError:
+            self._pool.terminate()
 
     async def _stop_listening(self) -> None:
         if self._listener:

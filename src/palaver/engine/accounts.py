@@ -13,6 +13,7 @@ from palaver.engine.context import EngineContext
 from palaver.engine.intake.receiver import Intake
 from palaver.engine.retry import (
     backoff,
+    close_all,
     contain_cancellation,
     describe_error,
     retry_outage,
@@ -160,6 +161,7 @@ FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 60.0
 FIRST_REFUSAL_PAUSE_SECONDS = 300.0
 LONGEST_REFUSAL_PAUSE_SECONDS = 3600.0
+CLOSE_TIMEOUT_SECONDS = 10.0
 
 
 @dataclass(slots=True)
@@ -252,7 +254,7 @@ class AccountRunner:
             )
         finally:
             running.cancel()
-            await asyncio.wait({running})
+            await close_all("an adapter", [running], action="account.close_error", within=CLOSE_TIMEOUT_SECONDS)
             if menu := self._menus.pop(self._name(adapter), None):
                 menu.cancel()
 

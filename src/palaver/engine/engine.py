@@ -41,6 +41,8 @@ from palaver.store.store import Store
 
 log = logging.getLogger(__name__)
 
+RELEASE_TIMEOUT_SECONDS = 10.0
+
 
 class Engine:
     """Takes a message to its delivered answer. `serve` it until cancelled; call `drain` first for a clean stop."""
@@ -139,10 +141,11 @@ class Engine:
                 await self._dispatcher.drain()
                 await self._deliveries.drain()
                 await self._ctx.hooks.drain()
-        with suppress(StoreError):  # the leases run out instead
-            await self._accounts.release()
-            # A clean stop does not count as a crash.
-            await self._ctx.store.transact(self._ctx.store.accounts.reset_start_count())
+        with suppress(TimeoutError, StoreError):  # the leases run out instead
+            async with asyncio.timeout(RELEASE_TIMEOUT_SECONDS):
+                await self._accounts.release()
+                # A clean stop does not count as a crash.
+                await self._ctx.store.transact(self._ctx.store.accounts.reset_start_count())
 
     def reload(self, options: Options, agents: Agents) -> None:
         """Use other options and agents from now on. Running turns keep the old ones; refused accounts try again."""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import traceback
 from asyncio import Task
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from itertools import takewhile
 from pathlib import Path
@@ -80,6 +80,19 @@ async def wait_any(*events: asyncio.Event, timeout: float) -> None:  # noqa: ASY
     finally:
         for wait in waits:
             wait.cancel()
+
+
+async def close_all(what: str, closing: Iterable[Awaitable[object]], *, action: str, within: float) -> None:
+    """Wait until everything is closed, but not longer than `within` seconds: log what fails, and leave what goes on."""
+    tasks = {task for each in closing if not (task := asyncio.ensure_future(each)).done()}
+    if not tasks:
+        return
+    done, left = await asyncio.wait(tasks, timeout=within)
+    for task in done:
+        log_task_error(log, f"{what} did not close", {"action": action}, task)
+    for task in left:
+        task.cancel()
+        log.error("%s does not close; leaving it alone", what, extra={"action": action})
 
 
 # Foreign code

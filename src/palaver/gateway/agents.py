@@ -1,7 +1,5 @@
 """Build the agents of a configuration; keep unchanged ones across reloads and close the rest at the end."""
 
-import asyncio
-import logging
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,11 +22,11 @@ from palaver.config.agents import (
 )
 from palaver.config.model import Config
 from palaver.engine.options import Agents
-from palaver.engine.retry import log_error
+from palaver.engine.retry import close_all
 from palaver.model.errors import InvalidInput
 from palaver.protocols.agent import Agent, Closable, Priced, Retiring
 
-log = logging.getLogger(__name__)
+_CLOSE_TIMEOUT_SECONDS = 10.0
 
 
 class AgentPool:
@@ -54,11 +52,9 @@ class AgentPool:
         return Agents(default, dict(zip(by_profile, others, strict=True)))
 
     async def close(self) -> None:
-        """Close all agents, even if one of them fails."""
-        closing = (agent.close() for agent in self._all if isinstance(agent, Closable))
-        for error in await asyncio.gather(*closing, return_exceptions=True):
-            if error:
-                log_error(log, "an agent did not close", error, {"action": "agent.close_error"})
+        """Close all agents, even if one of them fails or does not end."""
+        closing = [agent.close() for agent in self._all if isinstance(agent, Closable)]
+        await close_all("an agent", closing, action="agent.close_error", within=_CLOSE_TIMEOUT_SECONDS)
 
 
 def _find(facts: dict[str, Any], known: list[tuple[dict[str, Any], Agent]]) -> Agent | None:
