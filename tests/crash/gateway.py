@@ -27,6 +27,7 @@ from palaver.model.access import AccessRole, Grant
 from palaver.platforms.plugins import load_factory, make_adapter
 from palaver.protocols.adapter import Adapter
 from palaver.protocols.clock import SystemClock
+from palaver.store.clock import StoreClock
 from palaver.store.opening import open_store
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.socket import SocketClient
@@ -90,7 +91,7 @@ async def _serve(order: Order) -> None:
             agent=FusedAgent(fuse, EchoAgent(delay=0.005)),
             commands=builtin_commands(fused),
             options=_options(order),
-            clock=SystemClock(),
+            clock=StoreClock(store.database, SystemClock()),
             worker=order.worker,
             alone=order.alone,
         ).serve()

@@ -188,10 +188,13 @@ async def test_a_platform_that_is_down_does_not_stop_the_others(tmp_path: Path) 
 
 
 class Clinging(FakeAdapter):
+    is_running = False
+
     async def run(self, receiver: Receiver) -> None:
         await receiver.connected()
         for _ in range(2):
             with suppress(asyncio.CancelledError):
+                self.is_running = True
                 await asyncio.sleep(60)
 
 
@@ -199,8 +202,9 @@ async def test_an_adapter_that_does_not_stop_holds_up_no_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("palaver.engine.accounts.CLOSE_TIMEOUT_SECONDS", 0.05)
-    async with asyncio.timeout(10), running(tmp_path / "p.db", adapters=[Clinging(FakePlatform())]) as here:
-        await until(lambda: any(health.connected_since for health in here.engine.health.values()))
+    adapter = Clinging(FakePlatform())
+    async with asyncio.timeout(10), running(tmp_path / "p.db", adapters=[adapter]) as here:
+        await until(lambda: adapter.is_running)
         here.serving.cancel()
         await asyncio.wait({here.serving})
     assert "account.close_error" in {getattr(record, "action", "") for record in caplog.records}

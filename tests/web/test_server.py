@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from palaver.web import server
 from palaver.web.tokens import issue_link
 from tests.cli.processes import Place
 from tests.platforms.terminal.people import Person
+from tests.store.conftest import fresh_store
 from tests.web.conftest import Opened, free_port, opened
 
 
@@ -68,6 +69,25 @@ async def test_a_disk_on_which_nothing_can_be_written_is_said_at_once(
     assert ready.text == "the store refuses writes\n"
     untaken = [record for record in caplog.records if getattr(record, "action", "") == "message.not_stored"]
     assert [(record.levelname, getattr(record, "account", "")) for record in untaken] == [("ERROR", "web:")]
+
+
+async def test_a_gateway_whose_clock_is_wrong_says_so(
+    config: Config, postgres_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Wrong(SystemClock):
+        def now(self) -> datetime:
+            return super().now() - timedelta(minutes=10)
+
+    monkeypatch.setattr("palaver.gateway.gateway.SystemClock", Wrong)
+    shared = config.model_copy(update={"store": await fresh_store(postgres_server)})
+    problem = "this machine's clock is 600 seconds behind the database's"
+    async with opened(shared) as window, window.visit() as client, asyncio.timeout(30):
+        while (ready := await client.get("/ready")).text != f"{problem}\n":  # noqa: ASYNC110 - a probe asks again
+            await asyncio.sleep(0.02)
+        assert ready.status_code == 503
+        assert (await client.get("/health")).text == f"ok\n{problem}\n"
+        assert "This gateway serves nothing" in (await client.get("/platforms")).text
+        assert "600 seconds behind" in (await client.get("/doctor")).text
 
 
 async def test_files_have_names_that_change_with_them_and_are_kept_for_ever(client: httpx.AsyncClient) -> None:

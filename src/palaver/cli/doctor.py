@@ -21,8 +21,8 @@ from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.store.opening import sqlite_path
 from palaver.store.status.health import (
     HealthCheck,
+    check_all,
     check_data_directory,
-    check_store,
     is_corrupt,
     recovery_steps,
     unreadable_folder,
@@ -74,7 +74,7 @@ def _checked(store: str | None, *, rebuild: bool, asks: bool) -> list[HealthChec
         if rebuild:
             count = await opened.search.rebuild()
             checks.append(HealthCheck(name="search index", ok=True, found=f"rebuilt from {counted(count, 'entry')}"))
-        async for check in check_store(opened, local_now(), blob_store()):
+        async for check in check_all(opened, local_now(), blob_store()):
             checks.append(check)
         return checks
 

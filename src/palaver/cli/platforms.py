@@ -19,6 +19,8 @@ from palaver.model.turn import account_text
 from palaver.model.value import value
 from palaver.platforms.plugins import BUILT_IN, installed_platforms, known_platforms, load_factory
 from palaver.store.accounts import AccountHealth
+from palaver.store.clock import store_time
+from palaver.store.store import Store
 
 EXAMPLES = {"platforms": "palaver platforms", "check": "palaver platforms check telegram"}
 
@@ -97,9 +99,13 @@ def _finding(health: AccountHealth, answer: Answer | None, *, has_window: bool) 
 
 def _accounts(store: str | None) -> list[AccountHealth]:
     """Return accounts served before and configured ones."""
-    found = ask(store, lambda opened: opened.read(opened.accounts.list_health(now())), [])
+    found = ask(store, _served, [])
     served = {each.name: each for each in found}
     return sorted({**{each.name: each for each in _configured()}, **served}.values(), key=lambda each: each.name)
+
+
+async def _served(store: Store) -> list[AccountHealth]:
+    return await store.read(store.accounts.list_health(await store_time(store.database, now())))
 
 
 def _configured() -> Sequence[AccountHealth]:

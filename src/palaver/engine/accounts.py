@@ -249,12 +249,12 @@ class AccountRunner:
                 pass
             self.ctx.meter.count("accounts_lost")
             log.warning(
-                "another worker took over an account",
+                "no longer serving an account",
                 extra={"action": "account.lease_lost", "account": self._name(adapter)},
             )
         finally:
             running.cancel()
-            await close_all("an adapter", [running], action="account.close_error", within=CLOSE_TIMEOUT_SECONDS)
+            await close_all("an adapter", [running], {"action": "account.close_error"}, within=CLOSE_TIMEOUT_SECONDS)
             if menu := self._menus.pop(self._name(adapter), None):
                 menu.cancel()
 
@@ -340,7 +340,11 @@ class AccountRunner:
             await self.ctx.store.transact(release)
 
     async def _hold(self, adapter: Adapter) -> int | None:
+        """Serve the account, or leave it to others while our clock is wrong."""
         name, account, now = adapter.platform.name, adapter.account, self.ctx.clock.now()
+        if self.ctx.clock_problem:
+            await self.ctx.store.transact(self.ctx.store.accounts.release(name, account, self.ctx.worker))
+            return None
         hold = self.ctx.store.accounts.acquire(
             name, account, self.ctx.worker, now, self.ctx.options.lease, alone=self.ctx.alone
         )

@@ -49,6 +49,8 @@ class EngineContext:
     """Accounts that this worker serves or is about to, and that have not connected yet."""
     download_failing_since: dict[int, datetime] = field(default_factory=dict[int, datetime])
     """By inbox number: when the first download of its files failed."""
+    clock_problem: str = ""
+    """Why this gateway takes on no work: its machine has another time than the database."""
 
     def set_options(self, options: Options) -> None:
         self.options = follow_moves(options, self.chat_moves)

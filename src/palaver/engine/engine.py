@@ -104,6 +104,7 @@ class Engine:
         try:
             with self._intake:
                 await retry_outage(self._intake.load)
+                await retry_outage(self._maintenance.compare_clocks)
                 async with asyncio.TaskGroup() as group:
                     self._turn_starters = [
                         group.create_task(run_forever(self._dispatcher.serve), name="dispatcher"),
@@ -162,6 +163,11 @@ class Engine:
     @property
     def health(self) -> Mapping[str, AccountHealth]:
         return self._accounts.health
+
+    @property
+    def clock_problem(self) -> str:
+        """Say why this gateway serves nothing: its machine has another time than the database."""
+        return self._ctx.clock_problem
 
     async def key_of(self, source: Source) -> SessionKey:
         """Return the key of the conversation that a message from this source goes to."""

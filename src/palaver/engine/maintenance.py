@@ -18,6 +18,7 @@ from palaver.model.session import EndReason, Session
 from palaver.model.turn import Turn
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
 from palaver.store.accounts import GATEWAY
+from palaver.store.clock import StoreClock
 from palaver.store.conversations.expiry import expire
 from palaver.store.privacy.erasure import ERASURES
 from palaver.store.queue.outbox import enqueue_events, with_events
@@ -50,11 +51,22 @@ class Maintenance:
     """Set it after a deletion, to remove what it leaves in the database."""
 
     async def serve_heartbeat(self) -> None:
-        """Extend leases and report levels, until cancelled."""
+        """Extend leases, compare clocks and report levels, until cancelled."""
         while True:
+            await retry_outage(self.compare_clocks)
             await retry_outage(self.runner.heartbeat)
             await retry_outage(self._report_levels)
             await asyncio.sleep(self._heartbeat_seconds)
+
+    async def compare_clocks(self) -> None:
+        """Take on no work while our clock is wrong: people would read wrong times, and codes would not expire."""
+        if not isinstance(self.ctx.clock, StoreClock):
+            return
+        before, self.ctx.clock_problem = self.ctx.clock_problem, await self.ctx.clock.compare()
+        if self.ctx.clock_problem and not before:
+            log.error("%s; not serving until it is right", self.ctx.clock_problem, extra={"action": "clock.wrong"})
+        elif before and not self.ctx.clock_problem:
+            log.info("the clock is right again", extra={"action": "clock.right"})
 
     async def _report_levels(self) -> None:
         meter, store = self.ctx.meter, self.ctx.store
@@ -128,6 +140,8 @@ class Maintenance:
 
     async def _is_sweeper(self) -> bool:
         """Hold the sweeper's lease: one gateway sweeps for all, so that hooks are called once."""
+        if self.ctx.clock_problem:
+            return False
         now, lease = self.ctx.clock.now(), 2 * self.ctx.options.sweep_every
         hold = self.ctx.store.accounts.acquire(GATEWAY, "sweeper", self.ctx.worker, now, lease, alone=self.ctx.alone)
         return await self.ctx.store.transact(hold) is not None
@@ -166,6 +180,8 @@ class Maintenance:
         )
 
     async def _reclaim_sends(self) -> None:
+        if self.ctx.clock_problem:
+            return
         for delivery in await self.deliveries.reclaim():
             self.ctx.meter.count("sends_unclear")
             log.warning("a send has no owner", extra={"action": "send.reclaimed", "delivery": delivery.number})

@@ -82,17 +82,19 @@ async def wait_any(*events: asyncio.Event, timeout: float) -> None:  # noqa: ASY
             wait.cancel()
 
 
-async def close_all(what: str, closing: Iterable[Awaitable[object]], *, action: str, within: float) -> None:
+async def close_all(
+    what: str, closing: Iterable[Awaitable[object]], extra: Mapping[str, object], *, within: float
+) -> None:
     """Wait until everything is closed, but not longer than `within` seconds: log what fails, and leave what goes on."""
     tasks = {task for each in closing if not (task := asyncio.ensure_future(each)).done()}
     if not tasks:
         return
     done, left = await asyncio.wait(tasks, timeout=within)
     for task in done:
-        log_task_error(log, f"{what} did not close", {"action": action}, task)
+        log_task_error(log, f"{what} did not close", extra, task)
     for task in left:
         task.cancel()
-        log.error("%s does not close; leaving it alone", what, extra={"action": action})
+        log.error("%s does not close; leaving it alone", what, extra=extra)
 
 
 # Foreign code

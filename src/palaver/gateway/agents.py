@@ -54,7 +54,7 @@ class AgentPool:
     async def close(self) -> None:
         """Close all agents, even if one of them fails or does not end."""
         closing = [agent.close() for agent in self._all if isinstance(agent, Closable)]
-        await close_all("an agent", closing, action="agent.close_error", within=_CLOSE_TIMEOUT_SECONDS)
+        await close_all("an agent", closing, {"action": "agent.close_error"}, within=_CLOSE_TIMEOUT_SECONDS)
 
 
 def _find(facts: dict[str, Any], known: list[tuple[dict[str, Any], Agent]]) -> Agent | None:

@@ -36,10 +36,11 @@ from palaver.protocols.capabilities import HttpCallbacks
 from palaver.protocols.clock import Clock, SystemClock
 from palaver.protocols.hooks import Hook
 from palaver.protocols.tools import Toolset
+from palaver.store.clock import StoreClock
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.opening import open_store, sqlite_path
 from palaver.store.privacy.pseudonyms import load_pseudonyms
-from palaver.store.status.health import HealthCheck, check_data_directory, check_store
+from palaver.store.status.health import HealthCheck, check_all, check_data_directory
 from palaver.store.store import Store
 from palaver.tools.toolsets import Toolsets
 from palaver.web.address import Address
@@ -109,9 +110,9 @@ class Gateway:
                     await _wait_first(serving, engine.drain(), self._stop_asked.wait())
             finally:
                 serving.cancel()
-                close = partial(close_all, "the gateway", action="gateway.close_error", within=CLOSE_TIMEOUT_SECONDS)
-                await close([serving])
-                await close([self._agent_pool.close(), tools.close()])
+                for closing in ([serving], [self._agent_pool.close(), tools.close()]):
+                    extra = {"action": "gateway.close_error"}
+                    await close_all("the gateway", closing, extra, within=CLOSE_TIMEOUT_SECONDS)
         log.info("the gateway is down", extra={"action": "gateway.stopped"})
         return not self._stop_asked.is_set()
 
@@ -146,7 +147,7 @@ class Gateway:
         *,
         pseudonyms: Pseudonyms,
     ) -> Services:
-        config, clock = self._config, SystemClock()
+        config, clock = self._config, StoreClock(store.database, SystemClock())
         alone = sqlite_path(config.store) is not None
         commands = with_plugins(builtin_commands(store), store)
         blob_store, reply_waiter = BlobStore(config.data_dir / "files"), ReplyWaiter(store)
@@ -254,7 +255,7 @@ def _push_chat(hub: Hub, shown: ChatUpdate) -> None:
 async def _check_health(store: Store, url: str) -> list[HealthCheck]:
     file = sqlite_path(url)
     directory = check_data_directory(file.resolve()) if file else []
-    return [*directory, *[check async for check in check_store(store, SystemClock().now())]]
+    return [*directory, *[check async for check in check_all(store, SystemClock().now())]]
 
 
 # Read the configuration

@@ -39,8 +39,9 @@ async def metrics(request: WebRequest) -> Response:
     return Response(request.services.metrics(), media_type="text/plain; version=0.0.4")
 
 
-async def _health(_: Request) -> Response:
-    return PlainTextResponse("ok\n")
+async def _health(http: Request) -> Response:
+    problem = services_of(http).engine.clock_problem
+    return PlainTextResponse(f"ok\n{problem}\n" if problem else "ok\n")
 
 
 async def _ready(http: Request) -> Response:
@@ -49,13 +50,15 @@ async def _ready(http: Request) -> Response:
 
 
 async def _readiness_problem(services: Services) -> str:
-    """The store answers and accepts writes, and some gateway serves every account of this one."""
+    """The store answers and accepts writes, the clock is right, and some gateway serves every account of this one."""
     try:
         accounts = await services.store.read(services.store.accounts.list_health(services.clock.now()))
     except StoreError:
         return "the store does not answer"
     if services.store.refuses_writes:
         return "the store refuses writes"
+    if services.engine.clock_problem:
+        return services.engine.clock_problem
     served = {account_text(account.platform, account.account) for account in accounts if account.worker is not None}
     return "" if services.engine.health.keys() <= served else "an account is not served"
 

@@ -75,7 +75,7 @@ class Dispatcher:
 
     @property
     def room(self) -> int:
-        return max(0, self._ctx.options.concurrent_turns - len(self._tasks))
+        return 0 if self._ctx.clock_problem else max(0, self._ctx.options.concurrent_turns - len(self._tasks))
 
     async def _start_waiting(self) -> None:
         now = self._ctx.clock.now()

@@ -17,6 +17,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.attachment import ID_LENGTH
 from palaver.model.errors import StoreError
 from palaver.store import accounts
+from palaver.store.clock import describe_skew, store_time
 from palaver.store.conversations.attachment_refs import referenced_files
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.queue import inbox, outbox
@@ -46,7 +47,16 @@ _FUTURE_TIMES = " UNION ALL ".join(
 _MAX_LISTED = 5
 
 
-async def check_store(store: Store, now: datetime, blobs: BlobStore | None = None) -> AsyncIterator[HealthCheck]:
+async def check_all(store: Store, own: datetime, blobs: BlobStore | None = None) -> AsyncIterator[HealthCheck]:
+    """Check a store by its own time, and this machine's time as well."""
+    now = await store_time(store.database, own)
+    async for check in check_store(store, now.astimezone(own.tzinfo), blobs, skew=describe_skew(own - now)):
+        yield check
+
+
+async def check_store(
+    store: Store, now: datetime, blobs: BlobStore | None = None, *, skew: str = ""
+) -> AsyncIterator[HealthCheck]:
     """Yield one check at a time, so that a person sees progress. Files are read if `blobs` has them."""
     yield await _schema(store)
     if isinstance(store.database, SqliteDatabase):
@@ -56,7 +66,7 @@ async def check_store(store: Store, now: datetime, blobs: BlobStore | None = Non
     yield await _gateways(store, now)
     yield await _accounts(store, now)
     yield await _gone_chats(store)
-    yield await _clock(store, now)
+    yield await _clock(store, now, skew)
     yield await _search(store)
     if blobs:
         yield await _attachments(store, blobs)
@@ -215,7 +225,10 @@ async def _gone_chats(store: Store) -> HealthCheck:
     return HealthCheck(name="gone chats", ok=True, found=shown)
 
 
-async def _clock(store: Store, now: datetime) -> HealthCheck:
+async def _clock(store: Store, now: datetime, skew: str) -> HealthCheck:
+    if skew:
+        fix = "correct the clock: a gateway here serves nothing until it is right"
+        return HealthCheck(name="clock", ok=False, found=skew, fix=fix)
     limit = micros(now + _CLOCK_TOLERANCE)
     ahead = await store.read(_rows(f"SELECT max(at) FROM ({_FUTURE_TIMES}) AS ahead", *(limit,) * len(_TIME_COLUMNS)))
     newest = None if ahead in ([], ["None"]) else instant(int(ahead[0]))

@@ -35,6 +35,7 @@ async def platforms(request: WebRequest) -> Response:
         homes=await store.read(store.accounts.list_all_homes()),
         waiting=await store.read(store.inbox.count_waiting()),
         due=await store.read(store.outbox.count_due()),
+        clock_problem=request.services.engine.clock_problem,
     )
 
 
