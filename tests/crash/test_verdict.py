@@ -82,7 +82,8 @@ async def test_an_answer_before_the_one_before_it_is_out_of_order(tmp_path: Path
 
 @transaction
 def repeat_entries() -> Statements[None]:
-    yield "INSERT INTO entries SELECT id + 1000, role, turn_no, hidden_by, observed, body FROM entries", ()
+    columns = "role, turn_no, hidden_by, observed, body"
+    yield f"INSERT INTO entries (id, {columns}) SELECT id + 1000, {columns} FROM entries", ()  # noqa: S608
 
 
 async def test_a_message_that_stands_twice_in_a_transcript_had_two_turns(tmp_path: Path) -> None:

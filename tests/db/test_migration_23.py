@@ -5,13 +5,14 @@ import pytest
 from palaver.db.schema import known_migrations
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.access import ChatKind, Grant
+from palaver.model.source import MessageAddress, message_address
 from palaver.model.turn import Inbound
 from palaver.store import opening
 from palaver.store.opening import open_store
 from palaver.store.people import grants, pairing
 from palaver.store.people.grants import GrantTable
 from palaver.store.queue import inbox
-from palaver.store.records import micros
+from palaver.store.records import inbound_body, micros
 from tests.store.world import NOON, dm, key_of
 
 ASKED = dm("7", account="bot:1", message_id="1")
@@ -19,14 +20,17 @@ ASKED = dm("7", account="bot:1", message_id="1")
 
 @transaction
 def plant() -> Statements[None]:
-    number = yield from inbox.accept(
-        Inbound(source=ASKED, text="hi", at=NOON), key_of(ASKED), NOON, refused="a stranger"
-    )
-    for identity, message in (("telegram:7", number), ("telegram:8", 99)):
+    body = inbound_body(Inbound(source=ASKED, text="hi", at=NOON))
+    yield _MESSAGE, (*message_address(ASKED), key_of(ASKED).text, micros(NOON), body)
+    for identity, message in (("telegram:7", 1), ("telegram:8", 99)):
         yield _REQUEST, (identity, micros(NOON), micros(NOON) + 60, message)
     yield _GRANT, ()
 
 
+_MESSAGE = (
+    f"INSERT INTO inbox ({inbox.ADDRESS_COLUMNS}, key, state, received, body)"  # noqa: S608
+    f" VALUES ({', '.join('?' * len(MessageAddress._fields))}, ?, 'refused', ?, ?)"
+)
 _REQUEST = (
     "INSERT INTO pairings (identity, platform, code_hash, requested, expires, inbox_no, kept)"
     " VALUES (?, 'telegram', 'x', ?, ?, ?, 1)"

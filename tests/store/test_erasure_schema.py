@@ -1,8 +1,11 @@
 """Every column that can hold content is known, and an erasure leaves planted words in none of them."""
 
 from palaver.db.transaction import Row, Statements, transaction
+from palaver.store.records import json_text
+from palaver.store.set_aside import record_loss, set_aside
 from palaver.store.store import Store
 from tests.store.test_forgetting import ANN, ID, NAME, OTHERS, SECRET, forget, live
+from tests.store.world import NOON
 
 WORDS = (SECRET, ID, NAME)
 PLANTED = {
@@ -73,6 +76,8 @@ WITHOUT_CONTENT = [
     "sessions.parent",
     "sessions.platform",
     "sessions.profile",
+    "set_aside.from_table",
+    "set_aside.reason",
     "turns.failure",
     "turns.model",
     "turns.quota",
@@ -176,6 +181,12 @@ def _text(value: object) -> str:
 
 @transaction
 def _plant() -> Statements[None]:
+    body = f'["user", "{SECRET}", "{ID}'.encode()
+    yield "INSERT INTO inbox (key, state, received, identity, body) VALUES ('k', 'done', 1, ?, ?)", (ANN, body)
+    yield from set_aside("inbox", "body = ?", (body,), "it cannot be read", NOON)
+    for identity in (None, ANN):
+        content = json_text({"body": {"hex": body.hex()}})
+        yield from record_loss("outbox", f"{NAME}:{ID}", "x", NOON, content=content, identity=identity)
     for (table, column), (condition, person) in PLANTED.items():
         yield f"UPDATE {table} SET {column} = ? WHERE {condition}", (f"{SECRET} of {ID}", person)  # noqa: S608 - ours
 

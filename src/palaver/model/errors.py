@@ -17,6 +17,7 @@ PalaverError                anything Palaver itself raises
     ├── StoreUnavailable    try again later
     ├── StoreInUse          another gateway owns the database
     ├── NewerSchema         a newer Palaver wrote the database
+    ├── Unreadable          a stored row is damaged
     ├── StaleFence          another worker holds the turn now; nothing was written
     ├── SessionBusy         the session is in the middle of a turn
     └── NotFound            it does not exist, or this principal cannot see it
@@ -127,6 +128,15 @@ class NewerSchema(StoreError):
             f"Install a newer Palaver, or open the backup made before the upgrade: the database has schema {found}, "
             f"and this Palaver knows schemas up to {known}."
         )
+
+
+class Unreadable(StoreError):
+    def __init__(self, what: str, name: str) -> None:
+        super().__init__(
+            f"The {what} {quoted(name)} cannot be read: its row in the database is damaged. Stop the gateway and run "
+            "palaver doctor --repair"
+        )
+        self.name = name
 
 
 class StaleFence(StoreError):

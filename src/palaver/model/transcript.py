@@ -83,6 +83,15 @@ class Entry(NamedTuple):
         return self.covers[1] if self.covers else self.seq
 
 
+class UnreadableEntry(Entry):
+    """Stands where an entry cannot be read, so that the rest of its conversation can."""
+
+    __slots__ = ()
+
+
+UNREADABLE_TEXT = "An entry of this conversation cannot be read."
+
+
 def is_addressed_to_agent(entry: Entry) -> bool:
     """Return whether a person said it to the agent, not only to others."""
     return entry.role is Role.USER and not entry.observed

@@ -22,6 +22,8 @@ from palaver.store.records import (
     json_text,
     micros,
     placeholders,
+    readable,
+    source_in,
     source_of,
     source_text,
 )
@@ -160,13 +162,17 @@ def count_start(now: datetime, window: timedelta) -> Statements[int]:
     """Count this start; return how many there were within the window without a stable run."""
     yield Lock("starts")
     rows = yield "SELECT value FROM meta WHERE name = 'starts'", ()
-    earlier: list[int] = from_json(rows[0][0]) if rows else []
+    earlier = next(readable(_moments, rows), list[int]())
     starts = [*(moment for moment in earlier if moment > micros(now - window)), micros(now)]
     yield (
         "INSERT INTO meta (name, value) VALUES ('starts', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
         (json_text(starts),),
     )
     return len(starts)
+
+
+def _moments(row: Row) -> list[int]:
+    return from_json(row[0])
 
 
 @transaction
@@ -195,8 +201,13 @@ class NamedHome(NamedTuple):
 
 @transaction
 def list_named_homes(profile: str) -> Statements[list[NamedHome]]:
-    rows = yield "SELECT address, name FROM home_channels WHERE profile = ? ORDER BY platform", (profile,)
-    return [NamedHome(source_of(address), None if name is None else Label(name)) for address, name in rows]
+    rows = yield "SELECT platform, name, address FROM home_channels WHERE profile = ? ORDER BY platform", (profile,)
+    return list(readable(_named_home, rows))
+
+
+def _named_home(row: Row) -> NamedHome:
+    _, name, address = row
+    return NamedHome(source_of(address), None if name is None else Label(name))
 
 
 @transaction
@@ -207,14 +218,14 @@ def list_homes(profile: str) -> Statements[list[Source]]:
 @transaction
 def list_all_homes() -> Statements[list[Source]]:
     """Return the home channels of every profile, the oldest first."""
-    rows = yield "SELECT address FROM home_channels ORDER BY set_at, profile, platform", ()
-    return [source_of(row[0]) for row in rows]
+    rows = yield "SELECT platform, address FROM home_channels ORDER BY set_at, profile, platform", ()
+    return list(readable(source_in, rows))
 
 
 @transaction
 def get_home(profile: str, platform: str) -> Statements[Source | None]:
-    rows = yield "SELECT address FROM home_channels WHERE profile = ? AND platform = ?", (profile, platform)
-    return source_of(rows[0][0]) if rows else None
+    rows = yield "SELECT platform, address FROM home_channels WHERE profile = ? AND platform = ?", (profile, platform)
+    return next(readable(source_in, rows), None)
 
 
 _RECENT_CHATS = 500
@@ -233,12 +244,12 @@ def last_owner_chat(
     owners = [_identities_of(grant, table) for grant in grants if grant.role is AccessRole.OWNER]
     platforms = sorted({name.partition(":")[0] for name, account in routes.accounts.items() if account.for_people})
     rows = yield (
-        "SELECT s.origin FROM participants p JOIN sessions s ON s.no = p.session_no"
+        "SELECT s.no, s.origin FROM participants p JOIN sessions s ON s.no = p.session_no"
         f" WHERE ({' OR '.join(each.sql for each in owners) or '1 = 0'}) AND s.platform IN ({placeholders(platforms)})"
         " ORDER BY s.last_human DESC, s.no DESC LIMIT ?",
         (*(value for each in owners for value in each.values), *platforms, _RECENT_CHATS),
     )
-    chats = [source for (text,) in rows if (source := source_of(text)).chat_kind == DM]
+    chats = [source for source in readable(source_in, rows) if source.chat_kind == DM]
     reached = [each for each in chats if routes.reaches_people(each) and each.address[:-1] != besides.chat]
     for source in sorted(reached, key=lambda each: not routes.has_places(each)):
         person = table.people.get(identity_of(source) or "")

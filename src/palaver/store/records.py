@@ -1,25 +1,28 @@
 """Records: values of the model as columns, and back."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence, Sized
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, TypeVar, cast
+from zlib import crc32
 
 import msgspec
 
 from palaver.db.transaction import Row
 from palaver.model.access import AccessRole, Basis
 from palaver.model.attachment import Attachment
+from palaver.model.errors import InvalidInput, Unreadable
 from palaver.model.key import SessionKey
 from palaver.model.label import Label
 from palaver.model.redact import redact
 from palaver.model.session import Counters, EndReason, ModelOverride, Session
 from palaver.model.source import AddresseeKind, Labels, Source, decode_id, encode_id
 from palaver.model.text import one_line
-from palaver.model.transcript import QUOTE_LIMIT, Entry, Quote, Role
+from palaver.model.transcript import QUOTE_LIMIT, UNREADABLE_TEXT, Entry, Quote, Role, UnreadableEntry
 from palaver.model.turn import (
     ANY_FORM,
     AnswerForm,
@@ -109,6 +112,63 @@ def _read(body: bytes, form: msgspec.json.Decoder[T]) -> T:
         return msgspec.convert(json.loads(body), form.type, dec_hook=_label_in)  # half a surrogate, as above
 
 
+# Damaged rows. Each row is decoded by itself, so that one that cannot be read costs nothing but itself.
+
+UNREADABLE = (
+    msgspec.MsgspecError,
+    InvalidInput,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
+"""What decoding a damaged row raises."""
+_log = logging.getLogger(__name__)
+
+
+def readable(decode: Callable[[Row], T], rows: Iterable[Row]) -> Iterator[T]:
+    """Decode each row, and leave out those that cannot be read: `palaver doctor` names them."""
+    for row in rows:
+        try:
+            found = decode(row)
+        except UNREADABLE:
+            report_unreadable(decode.__name__, row[0])
+        else:
+            yield found
+
+
+def read_one(decode: Callable[[Row], T], rows: Sequence[Row], what: str) -> T | None:
+    """Decode the first row; None without one. Raise Unreadable if it cannot be read."""
+    try:
+        return decode(rows[0]) if rows else None
+    except UNREADABLE as error:
+        raise Unreadable(what, str(rows[0][0])) from error
+
+
+@lru_cache(4096)
+def report_unreadable(reader: str, row: object) -> None:
+    """Log a row that is left out, once: lists are read again and again."""
+    _log.warning("A row cannot be read: run palaver doctor. %s %s", reader, row, extra={"action": "row.unreadable"})
+
+
+def details_of(text: str | None) -> dict[str, Any]:
+    """Decode a JSON object that only adds to its row: one that cannot be read counts as empty."""
+    try:
+        return dict(from_json(text or "{}"))
+    except UNREADABLE:
+        return {}
+
+
+SET_BODY = "body = ?, checksum = ?"
+
+
+def body_values(body: bytes) -> tuple[bytes, int | None]:
+    """Return a body and its checksum, as `SET_BODY` takes them. A body that was emptied has none."""
+    return body, crc32(body) if body else None
+
+
 # Sources. The store reads every platform it has written, also one that is no longer configured.
 
 
@@ -120,6 +180,16 @@ def source_text(source: Source) -> str:
 def source_of(text: str) -> Source:
     data: Mapping[str, object] = from_json(text)
     return Source.from_json(data, known=(str(data["platform"]),))
+
+
+def source_in(row: Row) -> Source:
+    """Decode the source in the last column of a row."""
+    return source_of(row[-1])
+
+
+def key_in(row: Row) -> SessionKey:
+    """Decode the key in the first column of a row."""
+    return SessionKey.parse(row[0])
 
 
 # Entries
@@ -136,7 +206,10 @@ def _encodable(value: object) -> object:
             return value
 
 
+SEQS = 1 << 24
+"""Entry ids are session number * SEQS + seq."""
 _entries_decoder = msgspec.json.Decoder(list[Entry], dec_hook=_label_in)
+_entry_decoder = msgspec.json.Decoder(Entry, dec_hook=_label_in)
 # Bound once: looking an enum member up costs more than comparing it, and this runs for every entry.
 _USER, _ASSISTANT = Role.USER, Role.ASSISTANT
 _DEFAULTS = tuple(Entry._field_defaults.values())
@@ -153,6 +226,16 @@ class Prepared(msgspec.Struct, frozen=True):
 
     def placed(self, seq: int) -> bytes:
         return b"[%d," % seq + self.body
+
+    def values(self, session_number: int, seq: int) -> tuple[bytes, int]:
+        """Return the body and its checksum."""
+        body = b"[%d," % seq + self.body
+        return body, crc32(body, session_number)
+
+
+def entry_checksum(id_: int, body: bytes) -> int:
+    """Return the checksum of a body in its place: it covers the session, and the body itself has the seq."""
+    return crc32(body, id_ // SEQS)
 
 
 def prepare(entry: Entry, turn: int | None = None) -> Prepared:
@@ -190,8 +273,30 @@ def _without_defaults(values: tuple[object, ...]) -> tuple[object, ...]:
 _SHORTEST_BODY = 3  # role, time and text
 
 
-def entries_of(bodies: Iterable[bytes]) -> list[Entry]:
-    return _entries_decoder.decode(b"[" + b",".join(bodies) + b"]")
+def entries_of(rows: Sequence[Row]) -> list[Entry]:
+    """Decode rows that begin with id and body. One that cannot be read becomes an `UnreadableEntry`."""
+    try:
+        found = _entries_decoder.decode(b"[" + b",".join([row[1] for row in rows]) + b"]")
+    except UNREADABLE:
+        found = []
+    return found if len(found) == len(rows) else _decode_singly(rows)
+
+
+def entry_of(row: Row) -> Entry:
+    """Decode one row that begins with id and body."""
+    return _entry_decoder.decode(row[1])
+
+
+def _decode_singly(rows: Sequence[Row]) -> list[Entry]:
+    """Give an entry that cannot be read the time of one beside it."""
+    found = {row[0]: entry for row in rows for entry in readable(entry_of, [row])}
+    at = next((entry.at for entry in found.values()), _EPOCH)
+    entries: list[Entry] = []
+    for row in rows:
+        gap = UnreadableEntry(seq=row[0] % SEQS, role=Role.NOTE, at=at, text=UNREADABLE_TEXT)
+        entries.append(found.get(row[0], gap))
+        at = entries[-1].at
+    return entries
 
 
 # Sessions
@@ -312,8 +417,14 @@ _inbound_form = msgspec.json.Decoder(_Written, dec_hook=_label_in)
 
 
 def basis_of(body: bytes) -> Basis | None:
-    """Return the basis on which the sender of a stored message was admitted; of one that was emptied, the usual one."""
-    return _read(body, _inbound_form).basis if body else Basis.IDENTITY
+    """Return the basis on which the sender of a stored message was admitted.
+
+    That of one that was emptied is the usual one, that of one that cannot be read is unknown.
+    """
+    try:
+        return _read(body, _inbound_form).basis if body else Basis.IDENTITY
+    except UNREADABLE:
+        return None
 
 
 def received_of(row: Row) -> Received:
@@ -394,7 +505,7 @@ def addressee_column(kind: AddresseeKind, id_: str) -> str:
 _outbound_form = msgspec.json.Decoder(Outbound, dec_hook=_label_in)
 
 
-def delivery_of(row: Row, *, is_gone: bool = False) -> Delivery:
+def delivery_of(row: Row) -> Delivery:
     number, body, state, attempts, due, created, receipt, error, duplicate, chat = row
     return Delivery(
         number=number,
@@ -408,7 +519,6 @@ def delivery_of(row: Row, *, is_gone: bool = False) -> Delivery:
         receipt=receipt,
         error=error,
         may_be_duplicate=bool(duplicate),
-        is_gone=is_gone,
     )
 
 

@@ -1,18 +1,28 @@
 """Read complete sessions for an archive, with database numbers replaced by numbers within the session."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import UTC
 from typing import Any
 
 from palaver.db.transaction import Database, Row, Statements, transaction
-from palaver.model.errors import NotFound
+from palaver.model.errors import NotFound, Unreadable
 from palaver.model.session import Principal
 from palaver.model.transcript import Entry
 from palaver.model.turn import TurnState
 from palaver.store.archive.format import ArchivedOperation, ArchivedRoute, ArchivedSession, ArchivedTurn, SessionRecord
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import visible_to
-from palaver.store.records import USAGE_COLUMNS, entries_of, from_json, instant, instant_or_none, placeholders
+from palaver.store.records import (
+    UNREADABLE,
+    USAGE_COLUMNS,
+    details_of,
+    entries_of,
+    from_json,
+    instant,
+    instant_or_none,
+    placeholders,
+    readable,
+)
 from palaver.store.status.session_list import NO_FILTER, ListFilter, list_session_ids
 
 _RELATED = ("participants", "routes", "turns", "operations")
@@ -39,13 +49,13 @@ def collect(session: str, principal: Principal) -> Statements[SessionRecord]:
         (number,),
     )
     stored = yield (
-        "SELECT body, turn_no, hidden_by FROM entries WHERE id >= ? AND id < ? ORDER BY id",
+        "SELECT id, body, turn_no, hidden_by FROM entries WHERE id >= ? AND id < ? ORDER BY id",
         (number * SEQS, (number + 1) * SEQS),
     )
-    entries = entries_of(row[0] for row in stored)
-    turns = _ordinals(row[1] for row in stored)
+    entries = entries_of(stored)
+    turns = _ordinals(row[2] for row in stored)
     hiding = {row[0]: ordinal for ordinal, row in enumerate(operations, 1)}
-    archived = _session(columns)
+    archived = _session(session, columns)
     archived.turns = yield from _turns(number, turns, entries, stored, has_usage=principal.sees_all)
     archived.operations = yield from _operations(operations, principal)
     archived.participants = yield from _participants(number)
@@ -58,10 +68,13 @@ def collect(session: str, principal: Principal) -> Statements[SessionRecord]:
 _OF = " WHERE session_no = ? AND kind NOT IN ('attach', 'handoff') ORDER BY no"
 
 
-def _session(columns: Sequence[Any]) -> ArchivedSession:
+def _session(id_: str, columns: Sequence[Any]) -> ArchivedSession:
     values: dict[str, Any] = dict(zip(FIELDS, columns, strict=True))
-    values |= {name: instant_or_none(values[name]) for name in TIMES}
-    values |= {name: values[name] and from_json(values[name]) for name in JSON_FIELDS}
+    try:
+        values |= {name: instant_or_none(values[name]) for name in TIMES}
+        values |= {name: values[name] and from_json(values[name]) for name in JSON_FIELDS}
+    except UNREADABLE as error:
+        raise Unreadable("session", id_) from error
     return ArchivedSession(**values)
 
 
@@ -75,7 +88,7 @@ def _ordinals(numbers: Iterable[int | None]) -> dict[int, int]:
 
 
 def _renumbered(entry: Entry, row: Row, turns: Mapping[int, int], hiding: Mapping[int, int]) -> Entry:
-    _, turn, hidden_by = row
+    _, _, turn, hidden_by = row
     return entry._replace(
         turn=None if turn is None else str(turns[turn]),
         hidden_by=None if hidden_by is None else str(hiding.get(hidden_by, 0)),
@@ -97,7 +110,7 @@ def _turns(
     known = {row[0]: row for row in rows}
     first: dict[int, Entry] = {}
     for entry, row in zip(entries, stored, strict=True):
-        first.setdefault(row[1], entry)
+        first.setdefault(row[2], entry)
     others = (turn for turn in known if turn not in ordinals)
     return [
         _turn(known[turn], number if has_usage else None) if turn in known else _turn_from_entry(first[turn])
@@ -138,7 +151,7 @@ def _operations(rows: Sequence[Row], principal: Principal) -> Statements[list[Ar
             kind=kind,
             at=instant(at),
             by=by,
-            details=_details(from_json(details), course) | ({"before": None} if course[0] in hidden else {}),
+            details=_details(details_of(details), course) | ({"before": None} if course[0] in hidden else {}),
             undone_at=instant_or_none(undone_at),
         )
         for _, key, kind, at, by, details, undone_at, *course in rows
@@ -158,10 +171,12 @@ def _participants(number: int) -> Statements[list[str]]:
 
 def _routes(number: int) -> Statements[list[ArchivedRoute]]:
     rows = yield "SELECT key, address, settings FROM routes WHERE session_no = ?", (number,)
-    return [
-        ArchivedRoute(key=key, address=from_json(address), settings=from_json(settings))
-        for key, address, settings in sorted(tuple(row) for row in rows)
-    ]
+    return list(readable(_route, sorted(tuple(row) for row in rows)))
+
+
+def _route(row: Row) -> ArchivedRoute:
+    key, address, settings = row
+    return ArchivedRoute(key=key, address=from_json(address), settings=details_of(settings))
 
 
 async def collect_some(
@@ -173,9 +188,16 @@ async def collect_some(
 
 
 async def collect_all(
-    database: Database, principal: Principal, wanted: ListFilter = NO_FILTER
+    database: Database,
+    principal: Principal,
+    wanted: ListFilter = NO_FILTER,
+    *,
+    report: Callable[[Unreadable], None] = lambda _: None,
 ) -> AsyncIterator[SessionRecord]:
-    """Yield all matching sessions in order of their ids, without those deleted meanwhile."""
+    """Yield all matching sessions in order of their ids, without those deleted meanwhile.
+
+    `report` learns of a session that cannot be read.
+    """
     after = ""
     while ids := await database.read(list_session_ids(principal, wanted=wanted, after=after)):
         after = ids[-1]
@@ -183,5 +205,8 @@ async def collect_all(
             try:
                 record = await database.read(collect(session, principal))
             except NotFound:
+                continue
+            except Unreadable as error:
+                report(error)
                 continue
             yield record

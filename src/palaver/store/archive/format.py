@@ -21,7 +21,7 @@ from msgspec import Meta
 
 from palaver.model.attachment import UNKNOWN_TYPE, Attachment
 from palaver.model.label import Label
-from palaver.model.transcript import Entry, Quote, Role, Sender, ToolCall
+from palaver.model.transcript import Entry, Quote, Role, Sender, ToolCall, UnreadableEntry
 from palaver.model.value import value
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.records import json_text, quote_json
@@ -185,6 +185,11 @@ class SessionRecord:
     line: int = 0
     """Where it begins in the archive it was read from."""
 
+    @property
+    def unreadable(self) -> int:
+        """How many entries stand for ones that cannot be read."""
+        return sum(isinstance(entry, UnreadableEntry) for entry in self.entries)
+
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_AnyLine)
@@ -203,13 +208,14 @@ def _printable(line: bytes) -> bytes:
 def session_lines(record: SessionRecord) -> Iterator[bytes]:
     """Yield the lines of one session, byte for byte the same for equal content.
 
-    The first is ASCII: ids may contain surrogates, which UTF-8 cannot encode.
+    The first is ASCII: ids may contain surrogates, which UTF-8 cannot encode. An entry that cannot be read is left out.
     """
     session = msgspec.to_builtins(record.session, order="deterministic")
+    entries = [entry for entry in record.entries if not isinstance(entry, UnreadableEntry)]
     yield _printable(json_text({"session": session}).encode()) + b"\n"
-    for entry in record.entries:
+    for entry in entries:
         yield _printable(_encoder.encode(_AnyLine(entry=_archived(entry)))) + b"\n"
-    yield _encoder.encode(_AnyLine(end=End(session=record.session.id, entries=len(record.entries)))) + b"\n"
+    yield _encoder.encode(_AnyLine(end=End(session=record.session.id, entries=len(entries)))) + b"\n"
 
 
 def _archived(entry: Entry) -> _ArchivedEntry:

@@ -1,9 +1,10 @@
 """Import sessions from an archive: each in its own transaction, exactly as archived or not at all."""
 
 import hashlib
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from itertools import groupby
 from typing import Any
 
 from palaver.db.transaction import Database, Lock, Statements, Value, storable, transaction
@@ -123,7 +124,7 @@ def _is_same_as_stored(id_: str, record: SessionRecord) -> Statements[bool | Non
         return None
     here = yield from collect(id_, Principal.operator())
     # Compare with the entries as they would read from the database.
-    written = entries_of(prepare(entry).placed(entry.seq) for entry in record.entries)
+    written = entries_of([(entry.seq, prepare(entry).placed(entry.seq)) for entry in record.entries])
     mine = [new._replace(hidden_by=old.hidden_by) for new, old in zip(written, record.entries, strict=True)]
     same = (here.session.owner, here.session.started) == (record.session.owner, record.session.started)
     return same and [*map(_without_operation, here.entries)] == [*map(_without_operation, mine)]
@@ -256,16 +257,28 @@ def _insert_entries(
         turn = None if entry.turn is None else turns[int(entry.turn) - 1]
         hiding = None if entry.hidden_by is None else (0, *operations)[int(entry.hidden_by)]
         ready = prepare(entry, turn)
-        return (number * SEQS + entry.seq, ready.role, turn, hiding, ready.observed, ready.placed(entry.seq))
+        body = ready.values(number, entry.seq)
+        return (number * SEQS + entry.seq, ready.role, turn, hiding, ready.observed, *body)
 
     rows = [values(entry) for entry in record.entries]
     if not rows:
         return
-    yield "INSERT INTO entries (id, role, turn_no, hidden_by, observed, body) VALUES (?, ?, ?, ?, ?, ?)", rows
+    columns = "id, role, turn_no, hidden_by, observed, body, checksum"
+    yield f"INSERT INTO entries ({columns}) VALUES ({placeholders(rows[0])})", rows
     yield from advance_shown_from(number, record.session.next_seq)
     with_files = (entry for entry in record.entries if entry.files)
     yield from add_refs("entry", {number * SEQS + entry.seq: file_digests(entry.files) for entry in with_files})
     # Entries that a branch copied are indexed with the parent.
-    first, last = (record.session.parent_seq or 0) + 1, record.session.next_seq - 1
-    if first <= last:
+    copied = record.session.parent_seq or 0
+    runs = list(_runs(entry.seq for entry in record.entries if entry.seq > copied))
+    if copied and runs and runs[0][0] > copied + 1:
+        runs.insert(0, (copied + 1, copied))  # The index takes the copies with a row that begins here.
+    for first, last in runs:
         yield from write_journal("append", number, first, last)
+
+
+def _runs(seqs: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield first and last of each run without a gap: the journal names exactly the entries that there are."""
+    for _, run in groupby(enumerate(seqs), key=lambda each: each[1] - each[0]):
+        found = [seq for _, seq in run]
+        yield found[0], found[-1]

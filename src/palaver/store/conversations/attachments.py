@@ -13,7 +13,16 @@ from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import Filter, visible_to
 from palaver.store.queue.inbox import read_waiting
-from palaver.store.records import INBOX_COLUMNS, entries_of, file_digests, inbound_body, received_of
+from palaver.store.records import (
+    INBOX_COLUMNS,
+    SET_BODY,
+    body_values,
+    entries_of,
+    file_digests,
+    inbound_body,
+    readable,
+    received_of,
+)
 
 _SHORTEST_PREFIX = 4
 
@@ -34,9 +43,9 @@ def set_files(received: Received, files: Sequence[Attachment]) -> Statements[Non
         " WHERE i.no = ? AND i.state = 'waiting'",
         (received.number,),
     )
-    for current in map(received_of, rows):
+    for current in readable(received_of, rows):
         body = inbound_body(replace(current.inbound, files=tuple(files)), current.role, current.basis)
-        yield "UPDATE inbox SET body = ? WHERE no = ?", (body, current.number)
+        yield f"UPDATE inbox SET {SET_BODY} WHERE no = ?", (*body_values(body), current.number)
         yield from add_refs("in", {current.number: file_digests(files)})
     yield Notify(INBOX)
 
@@ -63,16 +72,16 @@ def _find(name: str, where: Filter) -> Statements[Attachment]:
     if len(prefix) < _SHORTEST_PREFIX:
         raise NotFound("file", prefix)
     rows = yield (
-        "SELECT e.body, a.sha256 FROM attachments a JOIN entries e ON e.id = a.holder"
+        "SELECT e.id, e.body, a.sha256 FROM attachments a JOIN entries e ON e.id = a.holder"
         f" JOIN sessions s ON s.no = e.id / {SEQS} WHERE a.kind = 'entry' AND a.sha256 >= ? AND a.sha256 < ?"
         f" AND {where.sql} ORDER BY e.id LIMIT 2",
         (prefix, prefix + "\x7f", *where.values),
     )
-    kept = {row[1] for row in rows}
-    if len(kept) != 1:
+    kept = {row[2] for row in rows}
+    files = [file for entry in entries_of(rows) for file in entry.files if file.sha256 in kept]
+    if len(kept) != 1 or not files:
         raise NotFound("file", name)
-    entry = entries_of([rows[0][0]])[0]
-    return next(file for file in entry.files if file.sha256 in kept)
+    return files[0]
 
 
 @transaction

@@ -12,7 +12,7 @@ from palaver.model.source import Source, decode_id, encode_id
 from palaver.model.turn import account_text
 from palaver.store.people.grants import ChangeKind, record
 from palaver.store.queue.inbox import OPEN_TURN, move_waiting
-from palaver.store.records import json_text, micros, source_of, source_text
+from palaver.store.records import json_text, key_in, micros, readable, source_in, source_text
 
 
 @transaction
@@ -128,7 +128,7 @@ def _keys(there: _Server, chat: str) -> Statements[list[SessionKey]]:
         (there.platform,),
     )
     place = (there.platform, there.account or "", there.id or "", chat)
-    keys = (SessionKey.parse(row[0]) for row in rows)
+    keys = readable(key_in, rows)
     return sorted(key for key in keys if (key.platform, key.account, key.scope, key.chat) == place)
 
 
@@ -156,7 +156,7 @@ def _with_chat(rows: list[Row], there: _Server, old: str, new: str) -> list[tupl
 
     It names no message to reply to, since that is not in the new chat.
     """
-    found = [(source_of(row[-1]), row[:-1]) for row in rows]
+    found = [(source, row[:-1]) for row in rows for source in readable(source_in, [row])]
     return [
         (source_text(replace(source, chat_id=new, message_id=None)), *names)
         for source, names in found

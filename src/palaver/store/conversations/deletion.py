@@ -15,7 +15,7 @@ from palaver.store.people.usage import sum_all_ended_turns
 from palaver.store.queue.cause import OF_OPERATION, OF_SESSION, OF_TURN, CauseKind
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, CHANGE, ORIGINAL
 from palaver.store.queue.outbox import REPLIES, delete_sends
-from palaver.store.records import instant_or_none, micros, placeholders
+from palaver.store.records import SET_BODY, instant_or_none, micros, placeholders
 from palaver.store.status.session_list import ListFilter, session_filter
 
 _SESSIONS_PER_BATCH = 50
@@ -89,7 +89,7 @@ def _remove(session: Session, now: datetime) -> Statements[Removed]:
     yield from _bypass_in_undo_log(session, now)
     entries = yield "SELECT count(*) FROM entries WHERE id >= ? AND id < ?", span
     yield "DELETE FROM entries WHERE id >= ? AND id < ?", span
-    for table in ("participants", "routes", "operations", "processes", "mentions"):
+    for table in ("participants", "routes", "operations", "processes", "mentions", "set_aside"):
         yield f"DELETE FROM {table} WHERE session_no = ?", (number,)
     yield "DELETE FROM sessions WHERE no = ?", (number,)
     if turns:  # Their usage stays in the sums.
@@ -150,10 +150,10 @@ def _drop_file_refs(session: int, span: tuple[int, int]) -> Statements[tuple[str
 def _empty_messages(session: int) -> Statements[None]:
     """Erase texts but keep ids: a message that is delivered again must not start a second turn."""
     its = _ITS_MESSAGES.format("no")
-    yield f"UPDATE inbox SET body = ? WHERE no IN ({_CHANGES})", (b"", *_of(session, _CHANGES))
+    yield f"UPDATE inbox SET {SET_BODY} WHERE no IN ({_CHANGES})", (b"", None, *_of(session, _CHANGES))
     yield (
-        f"UPDATE inbox SET body = ?, state = 'done', turn_no = NULL, reason = NULL WHERE no IN ({its})",
-        (b"", *_of(session, its)),
+        f"UPDATE inbox SET {SET_BODY}, state = 'done', turn_no = NULL, reason = NULL WHERE no IN ({its})",
+        (b"", None, *_of(session, its)),
     )
 
 

@@ -1,14 +1,14 @@
 """Expired sessions, and finalise hooks of ended ones."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from palaver.db.transaction import Lock, Statements, transaction
+from palaver.db.transaction import Lock, Row, Statements, transaction
 from palaver.model.reset import ResetRule
 from palaver.model.session import EndReason, Session
 from palaver.store.conversations.sessions import end, open_by_key, reset_reason
 from palaver.store.conversations.visibility import select_sessions
-from palaver.store.records import from_json, json_text, micros
+from palaver.store.records import from_json, json_text, micros, readable
 
 
 @transaction
@@ -55,7 +55,11 @@ def count_finalise_try(session: Session, now: datetime, *, tries: int) -> Statem
     if not rows:
         yield from mark_finalised(session, now, done=False, tries=tries)
         return None
-    return frozenset(from_json(rows[0][0] or "[]"))
+    return frozenset(next(readable(_hooks, rows), ()))
+
+
+def _hooks(row: Row) -> Sequence[str]:
+    return from_json(row[0] or "[]")
 
 
 @transaction

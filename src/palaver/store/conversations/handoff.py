@@ -2,7 +2,6 @@
 
 from dataclasses import asdict, replace
 from datetime import datetime
-from typing import Any
 
 from palaver.db.transaction import Lock, Statements, transaction
 from palaver.model.key import SessionKey
@@ -16,7 +15,7 @@ from palaver.store.conversations.undo_log import Operation
 from palaver.store.conversations.visibility import get, lock_session
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.outbox import enqueue
-from palaver.store.records import from_json, source_of, source_text
+from palaver.store.records import details_of, source_of, source_text
 from palaver.store.results import OperationKind
 
 _OPERATOR = Principal.operator()
@@ -40,7 +39,7 @@ def start(
 def endpoints(number: int) -> Statements[tuple[Source, Source] | None]:
     """Return where a handoff came from and went to, even if it was undone; None after its data was erased."""
     rows = yield "SELECT details FROM operations WHERE no = ?", (number,)
-    details: dict[str, Any] = from_json(rows[0][0]) if rows else {}
+    details = details_of(rows[0][0]) if rows else {}
     return (source_of(details["from"]), source_of(details["home"])) if details else None
 
 

@@ -9,7 +9,7 @@ from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
 from palaver.model.session import EndReason, Principal, Session
 from palaver.model.source import Source, identity_of, message_address, with_participant
-from palaver.model.transcript import Entry, Sender, is_addressed_to_agent, start_of_last_turns
+from palaver.model.transcript import Entry, Sender, UnreadableEntry, is_addressed_to_agent, start_of_last_turns
 from palaver.model.turn import Inbound, Received, outbound_to
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attach import attach_operation, detach, detach_all
@@ -29,7 +29,16 @@ from palaver.store.conversations.undo_log import Operation
 from palaver.store.conversations.visibility import get, get_visible, lock_session, select_sessions, visible_to
 from palaver.store.queue.inbox import ORIGINAL, SAME_MESSAGE, Retry, accept, fail, list_waiting, record_mentions
 from palaver.store.queue.revisions import undo_revision
-from palaver.store.records import REPLIES, basis_of, chat_columns, entries_of, from_json, micros, placeholders
+from palaver.store.records import (
+    REPLIES,
+    basis_of,
+    chat_columns,
+    details_of,
+    entries_of,
+    entry_checksum,
+    micros,
+    placeholders,
+)
 from palaver.store.results import OperationKind, Undone
 
 ABANDONED = "somebody switched to another conversation before this was answered"
@@ -124,7 +133,7 @@ def _opened_to_others(key: SessionKey, place: SessionKey | None, here: Session |
         " ORDER BY no",
         (key.text, here and here.number),
     )
-    return max((no for no, details in rows if from_json(details).get("handoff")), default=0)
+    return max((no for no, details in rows if details_of(details).get("handoff")), default=0)
 
 
 def _undo_latest(
@@ -291,17 +300,17 @@ def _record_speakers(parent: int, child: int, now: datetime) -> Statements[None]
 def _copy(parent: int, child: int, at_seq: int | None) -> Statements[None]:
     """Copy entries without journalling them, so that a search finds them once."""
     rows: list[Row] = yield (
-        f"SELECT e.id, e.role, e.turn_no, e.observed, e.body, o.details FROM entries e {_SHOWN_OR_SUMMARISED}"
+        f"SELECT e.id, e.body, e.role, e.turn_no, e.observed, o.details FROM entries e {_SHOWN_OR_SUMMARISED}"
         " AND e.id >= ? AND e.id < ? ORDER BY e.id",
         (parent * SEQS, (parent + 1) * SEQS),
     )
-    entries = entries_of(row[4] for row in rows)
+    entries = [entry for entry in entries_of(rows) if not isinstance(entry, UnreadableEntry)]
     reached = {entry.seq for entry in entries if at_seq is None or entry.position <= at_seq}
     # Copy what a summary covers only if the summary itself is not copied.
     kept = [row for row in rows if row[0] % SEQS in reached and _summary(row) not in reached]
-    copies: list[tuple[Value, ...]] = [(row[0] + (child - parent) * SEQS, *row[1:5]) for row in kept]
+    copies: list[tuple[Value, ...]] = [_copied(row, row[0] + (child - parent) * SEQS) for row in kept]
     last = max((row[0] % SEQS for row in kept), default=0)
-    yield "INSERT INTO entries (id, role, turn_no, observed, body) VALUES (?, ?, ?, ?, ?)", copies
+    yield "INSERT INTO entries (id, body, checksum, role, turn_no, observed) VALUES (?, ?, ?, ?, ?, ?)", copies
     yield from copy_refs(parent * SEQS, child * SEQS, SEQS)
     yield (
         "UPDATE sessions SET next_seq = ?, parent_seq = ?, override = (SELECT override FROM sessions WHERE no = ?)"
@@ -310,9 +319,14 @@ def _copy(parent: int, child: int, at_seq: int | None) -> Statements[None]:
     )
 
 
+def _copied(row: Row, id_: int) -> tuple[Value, ...]:
+    _, body, role, turn, observed, _ = row
+    return id_, body, entry_checksum(id_, body), role, turn, observed
+
+
 def _summary(row: Row) -> int | None:
     """Return the seq of the summary that hides an entry."""
-    return from_json(row[5])["summary"] if row[5] else None
+    return details_of(row[5]).get("summary")
 
 
 @transaction

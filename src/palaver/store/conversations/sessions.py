@@ -27,7 +27,16 @@ from palaver.model.value import value
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attach import detach_all
 from palaver.store.conversations.visibility import find, get, get_visible, lock_session, select_sessions
-from palaver.store.records import SESSION_COLUMNS, instant, json_text, micros, placeholders, session_of, source_text
+from palaver.store.records import (
+    SESSION_COLUMNS,
+    instant,
+    json_text,
+    micros,
+    placeholders,
+    read_one,
+    session_of,
+    source_text,
+)
 from palaver.store.results import Opened, Opening, OperationKind
 
 AUTOMATIC_ENDS = frozenset({EndReason.IDLE, EndReason.DAILY, EndReason.SUSPENDED, EndReason.EXPIRED})
@@ -82,7 +91,7 @@ def _find_routed(key: SessionKey, identity: str | None) -> Statements[tuple[Sess
     is_routed = bool(rows)
     if not is_routed:
         rows = yield _LATEST, (identity, identity, key.text)
-    found = session_of(rows[0][2:]) if rows and rows[0][2] is not None else None
+    found = read_one(session_of, [row[2:] for row in rows if row[2] is not None], "session")
     if found is None or (found.end_reason in DELIBERATE_ENDS if is_routed else found.end_reason not in AUTOMATIC_ENDS):
         return None, False, False
     takes_part, no_others = rows[0][:2]

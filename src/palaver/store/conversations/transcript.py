@@ -15,12 +15,8 @@ from palaver.store.conversations.attachment_refs import add_refs
 from palaver.store.conversations.sessions import check_not_busy, open_by_key
 from palaver.store.conversations.undo_log import Operation
 from palaver.store.conversations.visibility import get_visible
-from palaver.store.records import Prepared, entries_of, prepare
+from palaver.store.records import SEQS, Prepared, entries_of, prepare
 from palaver.store.results import OperationKind, Undone
-
-SEQS = 1 << 24
-"""Entry ids are session number * SEQS + seq."""
-
 
 _SHOWN_FROM = f"(SELECT no * {SEQS} + shown_from FROM sessions WHERE no = ?)"
 
@@ -30,11 +26,11 @@ def load_shown(session_number: int, *, turn: int | None = None) -> Statements[li
     """Load the shown entries of a session, or of one of its turns, without reading the hidden beginning."""
     of_turn: tuple[Value, ...] = () if turn is None else (turn,)
     rows = yield (
-        f"SELECT body FROM entries WHERE id >= {_SHOWN_FROM} AND id < ? AND hidden_by IS NULL"
+        f"SELECT id, body FROM entries WHERE id >= {_SHOWN_FROM} AND id < ? AND hidden_by IS NULL"
         f"{' AND turn_no = ?' * len(of_turn)} ORDER BY id",
         (session_number, (session_number + 1) * SEQS, *of_turn),
     )
-    return entries_of(row[0] for row in rows)
+    return entries_of(rows)
 
 
 @transaction
@@ -42,11 +38,11 @@ def load_turn(session_number: int, turn: int) -> Statements[list[Entry]]:
     """Load the entries of a turn: those that a summary covers too, but nothing that was undone."""
     shown = yield from load_shown(session_number, turn=turn)
     rows = yield (
-        "SELECT e.body FROM entries e JOIN operations o ON o.no = e.hidden_by AND o.kind = 'compaction'"
+        "SELECT e.id, e.body FROM entries e JOIN operations o ON o.no = e.hidden_by AND o.kind = 'compaction'"
         f" WHERE e.turn_no = ? AND e.hidden_by IS NOT NULL AND e.id / {SEQS} = ?",
         (turn, session_number),
     )
-    return sorted([*entries_of(row[0] for row in rows), *shown], key=lambda entry: entry.seq)
+    return sorted([*entries_of(rows), *shown], key=lambda entry: entry.seq)
 
 
 @transaction
@@ -85,7 +81,7 @@ def page(
         (first, last, limit),
     )
     rows = sorted(rows)
-    entries = zip(entries_of(row[1] for row in rows), rows, strict=True)
+    entries = zip(entries_of(rows), rows, strict=True)
     return [entry if row[2] is None else entry._replace(hidden_by=str(row[2])) for entry, row in entries]
 
 
@@ -113,11 +109,11 @@ def append(
     """Append entries. The caller holds the session and advances its next seq."""
     start = session_number * SEQS
     rows: list[tuple[Value, ...]] = [
-        (start + seq, entry.role, turn, entry.observed, entry.placed(seq))
+        (start + seq, entry.role, turn, entry.observed, *entry.values(session_number, seq))
         for seq, entry in enumerate(entries, first_seq)
     ]
     if rows:
-        yield "INSERT INTO entries (id, role, turn_no, observed, body) VALUES (?, ?, ?, ?, ?)", rows
+        yield "INSERT INTO entries (id, role, turn_no, observed, body, checksum) VALUES (?, ?, ?, ?, ?, ?)", rows
         if filed := {start + seq: each.files for seq, each in enumerate(entries, first_seq) if each.files}:
             yield from add_refs("entry", filed)
     if rows or settles:
@@ -216,7 +212,7 @@ def show(operation: int, session_number: int) -> Statements[list[Entry]]:
         "UPDATE entries SET hidden_by = NULL WHERE hidden_by = ? AND id >= ? AND id < ? RETURNING id, body",
         (operation, first, first + SEQS),
     )
-    entries = entries_of(row[1] for row in sorted(rows))
+    entries = entries_of(sorted(rows))
     if entries:
         seq = entries[0].seq
         yield "UPDATE sessions SET shown_from = ? WHERE no = ? AND shown_from > ?", (seq, session_number, seq)

@@ -11,7 +11,7 @@ from palaver.model.key import SessionKey
 from palaver.model.turn import Outbound
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.outbox import enqueue
-from palaver.store.records import from_json, json_text, micros, placeholders
+from palaver.store.records import details_of, from_json, json_text, micros, placeholders, read_one
 from palaver.store.results import OperationKind
 
 _NO_DETAILS: Mapping[str, object] = {}
@@ -65,14 +65,14 @@ def latest(key: SessionKey, session_number: int | None, *kinds: OperationKind) -
         f" OR (session_no = ? AND kind IN ({placeholders(hidings)}))) ORDER BY at DESC, no DESC LIMIT 1",
         (key.text, *moves, session_number, *hidings),
     )
-    return _operation(rows[0]) if rows else None
+    return read_one(_operation, rows, "operation")
 
 
 @transaction
 def get(number: int) -> Statements[Operation | None]:
     """Return an operation that was not undone."""
     rows = yield f"SELECT {_COLUMNS} FROM operations WHERE no = ? AND undone_at IS NULL", (number,)
-    return _operation(rows[0]) if rows else None
+    return read_one(_operation, rows, "operation")
 
 
 _COLUMNS = "no, session_no, kind, details, from_session, from_key, to_key"
@@ -99,5 +99,5 @@ def add_details(operation: Operation, more: Mapping[str, object], *, to_key: str
 def notify_origin(number: int, now: datetime) -> Statements[None]:
     """Send the notice that an operation keeps for when it is undone elsewhere."""
     rows = yield "SELECT details FROM operations WHERE no = ?", (number,)
-    if rows and (notice := from_json(rows[0][0]).get("tell")):
+    if rows and (notice := details_of(rows[0][0]).get("tell")):
         yield from enqueue(msgspec.convert(notice, Outbound), SendCause(CauseKind.UNDONE, number), now)

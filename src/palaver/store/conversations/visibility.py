@@ -16,22 +16,27 @@ from palaver.model.session import (
     unquoted,
 )
 from palaver.model.text import quoted
-from palaver.store.records import SESSION_COLUMNS, placeholders, session_of
+from palaver.store.records import SESSION_COLUMNS, placeholders, read_one, readable, session_of
 
 
 @transaction
 def select_sessions(where: str, *values: Value) -> Statements[list[Session]]:
     """Return the sessions `s` that meet a condition, which may be followed by an order and a limit."""
     rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE {where}", values
-    return [session_of(row) for row in rows]
+    return list(readable(session_of, rows))
 
 
 @transaction
 def get(number: int) -> Statements[Session]:
-    found = yield from select_sessions("s.no = ?", number)
-    if not found:
+    found = yield from _select_one("s.no = ?", number)
+    if found is None:
         raise NotFound("session", str(number))
-    return found[0]
+    return found
+
+
+def _select_one(where: str, *values: Value) -> Statements[Session | None]:
+    rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE {where}", values
+    return read_one(session_of, rows, "session")
 
 
 class Filter(NamedTuple):
@@ -86,10 +91,10 @@ _EVERYONE_THERE = (
 @transaction
 def get_visible(session: str, principal: Principal) -> Statements[Session]:
     seen = visible_to(principal)
-    found = yield from select_sessions(f"s.id = ? AND {seen.sql}", session, *seen.values)
-    if not found:
+    found = yield from _select_one(f"s.id = ? AND {seen.sql}", session, *seen.values)
+    if found is None:
         raise NotFound("session", session)
-    return found[0]
+    return found
 
 
 @transaction

@@ -13,7 +13,7 @@ from palaver.model.key import SessionKey
 from palaver.model.label import Label
 from palaver.model.source import Source, decode_id, encode_id
 from palaver.model.value import value
-from palaver.store.records import from_json, instant, json_text, micros, placeholders
+from palaver.store.records import from_json, instant, json_text, micros, placeholders, readable
 
 T = TypeVar("T")
 
@@ -109,7 +109,13 @@ def _identities(people: Sequence[str]) -> Statements[dict[str, str]]:
 
 def _grants() -> Statements[dict[int, Grant]]:
     rows = yield f"SELECT no, {_COLUMNS} FROM grants ORDER BY no", ()
-    return {row[0]: _grant(row) for row in rows}
+    return dict(readable(_numbered, rows))
+
+
+def _numbered(row: Row) -> tuple[int, Grant]:
+    """A grant whose effect cannot be read blocks: it may have been meant to."""
+    effect = row[1] if row[1] in set(Effect) else Effect.BLOCK.value
+    return row[0], _grant((row[0], effect, *row[2:]))
 
 
 @transaction
@@ -180,17 +186,14 @@ def list_changes(limit: int) -> Statements[list[Change]]:
         "SELECT no, at, actor, kind, identity, details FROM access_log ORDER BY no DESC LIMIT ?",
         (limit,),
     )
-    return [
-        Change(
-            number=number,
-            at=instant(at),
-            by=by,
-            kind=ChangeKind(kind),
-            identity=identity,
-            details=from_json(details),
-        )
-        for number, at, by, kind, identity, details in reversed(rows)
-    ]
+    return list(readable(change_of, reversed(rows)))
+
+
+def change_of(row: Row) -> Change:
+    number, at, by, kind, identity, details = row
+    return Change(
+        number=number, at=instant(at), by=by, kind=ChangeKind(kind), identity=identity, details=from_json(details)
+    )
 
 
 def _grant(row: Row) -> Grant:

@@ -30,6 +30,7 @@ from palaver.store.records import (
     SESSION_COLUMNS,
     micros,
     placeholders,
+    readable,
     received_of,
     session_of,
     source_of,
@@ -82,7 +83,7 @@ def _sessions_of(people: People) -> Statements[list[Session]]:
         " ORDER BY s.no",
         tuple(names),
     )
-    return [session_of(row) for row in rows]
+    return list(readable(session_of, rows))
 
 
 def _everyone(people: People) -> frozenset[str]:
@@ -140,7 +141,7 @@ def _spoke_as_owner(session: Session, side: frozenset[str]) -> Statements[bool]:
         f" WHERE t.session_no = ? AND i.identity IN ({placeholders(side)}) AND length(i.body) > 0",
         (session.number, *sorted(side)),
     )
-    return any(received_of(row).role is AccessRole.OWNER for row in rows)
+    return any(received.role is AccessRole.OWNER for received in readable(received_of, rows))
 
 
 def _hold(session: Session, now: datetime) -> Statements[None]:
@@ -182,7 +183,7 @@ def _vacate(session: Session, new: SessionKey, now: datetime) -> Statements[None
         return
     yield from undo_log.mark_undone(operation.number, now)
     rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.id = ?", (operation.from_session,)
-    for before in map(session_of, rows):
+    for before in readable(session_of, rows):
         if before.key == old and before.ended is not None:
             yield from reopen(before.number, old, now, human=False)
             yield from route(old, before.number, before.origin)
@@ -235,7 +236,7 @@ def _move_waiting(old_person: str, people: People) -> Statements[None]:
         " WHERE i.state = 'waiting' ORDER BY i.no",
         (),
     )
-    for received in map(received_of, rows):
+    for received in readable(received_of, rows):
         key = received.key
         if not key.platform and not key.chat and key.person in {old_person, ""}:
             yield Lock(key.text)

@@ -22,6 +22,7 @@ from palaver.store.records import (
     json_text,
     micros,
     placeholders,
+    readable,
     session_of,
     source_of,
     source_text,
@@ -187,7 +188,7 @@ def continue_last(identity: str, profile: str, now: datetime) -> Statements[Sess
         f" WHERE s.profile = ? AND s.owner IN ({placeholders(identities)}) ORDER BY s.last_active DESC, s.no DESC",
         (profile, *sorted(identities)),
     )
-    sessions = map(session_of, rows)
+    sessions = readable(session_of, rows)
     last = next((each for each in sessions if each.key.kind == DM and each.end_reason not in DELIBERATE_ENDS), None)
     if last is None or last.key == key:
         return last

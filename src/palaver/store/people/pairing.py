@@ -30,12 +30,15 @@ from palaver.store.records import (
     DELIVERY_COLUMNS,
     INBOX_COLUMNS,
     SELECT_RECEIVED,
+    SET_BODY,
+    body_values,
     delivery_of,
     inbound_body,
     instant,
     micros,
     outbound_body,
     placeholders,
+    readable,
     received_of,
 )
 
@@ -107,11 +110,12 @@ def wipe_sent_codes() -> Statements[int]:
         " AND (cause_kind, cause_id) IN (SELECT cause_kind, cause_id FROM wiped_after_send) AND cause_detail = ''",
         (),
     )
-    sends = [(row[:2], delivery_of(row[2:])) for row in rows]
+    causes = {row[2]: row[:2] for row in rows}
+    sends = [(causes[each.number], each) for each in readable(delivery_of, (row[2:] for row in rows))]
     sent = [delivery for _, delivery in sends if delivery.state in _OVER and delivery.outbound.text != _WIPED_TEXT]
     for delivery in sent:
         body = outbound_body(replace(delivery.outbound, text=_WIPED_TEXT))
-        yield "UPDATE outbox SET body = ? WHERE id = ?", (body, delivery.number)
+        yield f"UPDATE outbox SET {SET_BODY} WHERE id = ?", (*body_values(body), delivery.number)
     # As they were found above: what was sent meanwhile is wiped the next time.
     unsent = {cause for cause, delivery in sends if delivery.state not in _OVER}
     over = {cause for cause, _ in sends} - unsent
@@ -202,7 +206,7 @@ def _waiting(now: datetime) -> Statements[list[_Waiting]]:
         " WHERE p.expires > ? AND length(i.body) > 0 ORDER BY p.requested, p.identity, p.account",
         (micros(now),),
     )
-    return [_waiting_of(row) for row in rows]
+    return list(readable(_waiting_of, rows))
 
 
 def _waiting_of(row: Row) -> _Waiting:
@@ -277,12 +281,12 @@ def _grant(source: Source, effect: Effect = Effect.ALLOW, role: AccessRole = Acc
 def _queue_kept(first: Received, key: SessionKey, role: AccessRole, now: datetime) -> Statements[None]:
     """Queue the messages that were kept until approval."""
     yield Lock(key.text)
-    for received in map(received_of, (yield from _kept_since(first.number))):
+    for received in readable(received_of, (yield from _kept_since(first.number))):
         if (yield from _was_deleted(received.inbound)):
             continue
         yield (
-            "UPDATE inbox SET state = 'waiting', reason = NULL, key = ?, body = ? WHERE no = ?",
-            (key.text, inbound_body(received.inbound, role), received.number),
+            f"UPDATE inbox SET state = 'waiting', reason = NULL, key = ?, {SET_BODY} WHERE no = ?",
+            (key.text, *body_values(inbound_body(received.inbound, role)), received.number),
         )
         yield from inbox.mark_ready(key, now)
 
@@ -294,7 +298,7 @@ def _was_deleted(inbound: Inbound) -> Statements[bool]:
         message_address(inbound.source),
     )
     authors = {None, identity_of(inbound.source)}
-    changes = (received_of(row).inbound for row in rows)
+    changes = (each.inbound for each in readable(received_of, rows))
     return any(each.revision and each.revision.deleted and identity_of(each.source) in authors for each in changes)
 
 

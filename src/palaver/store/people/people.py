@@ -12,7 +12,7 @@ from palaver.model.source import DM, Source, identity_of
 from palaver.model.turn import Received
 from palaver.model.value import value
 from palaver.store.conversations.sessions import new_id
-from palaver.store.records import SELECT_RECEIVED, instant, micros, received_of, source_of
+from palaver.store.records import SELECT_RECEIVED, instant, micros, readable, received_of, source_in
 
 
 @value
@@ -176,11 +176,12 @@ def direct_addresses(identities: Iterable[str]) -> Statements[dict[str, Source]]
         )
         # Retention deletes messages before sessions.
         sessions = yield (
-            "SELECT s.origin FROM participants p JOIN sessions s ON s.no = p.session_no WHERE p.identity = ?"
+            "SELECT s.no, s.origin FROM participants p JOIN sessions s ON s.no = p.session_no WHERE p.identity = ?"
             " ORDER BY s.no DESC LIMIT ?",
             (identity, _RECENT),
         )
-        sources = (*(received_of(row).inbound.source for row in messages), *(source_of(row[0]) for row in sessions))
+        written = (received.inbound.source for received in readable(received_of, messages))
+        sources = (*written, *readable(source_in, sessions))
         theirs = (source for source in sources if source.chat_kind == DM and identity_of(source) == identity)
         direct = next(theirs, None)
         if direct:

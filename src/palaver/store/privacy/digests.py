@@ -13,7 +13,15 @@ from palaver.model.turn import Delivery, Received
 from palaver.model.value import value
 from palaver.store.conversations.attachment_refs import referenced_among
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.store.records import DELIVERY_COLUMNS, SELECT_RECEIVED, delivery_of, entries_of, micros, received_of
+from palaver.store.records import (
+    DELIVERY_COLUMNS,
+    SELECT_RECEIVED,
+    delivery_of,
+    entry_of,
+    micros,
+    readable,
+    received_of,
+)
 
 
 @value(kw_only=False)
@@ -86,16 +94,12 @@ class Content(NamedTuple):
     digest: Callable[[Digests, Any], str]
 
 
-def _entry_of(row: Row) -> Entry:
-    return entries_of([row[1]])[0]
-
-
 CONTENTS = (
     Content(
         "entries",
         "entry",
         "SELECT id, body FROM entries WHERE id > ? ORDER BY id",
-        _entry_of,
+        entry_of,
         Digests.entry,
     ),
     Content(
@@ -118,7 +122,7 @@ async def read_digests(
     after = LOWEST_NUMBER
     while rows := await database.read(_page(content, after)):
         after = rows[-1][0]
-        yield [(row[0], content.digest(digests, content.decode(row))) for row in rows]
+        yield [(row[0], content.digest(digests, found)) for row in rows for found in readable(content.decode, [row])]
 
 
 @transaction

@@ -1,6 +1,6 @@
 """The steps of an erasure: each is one bounded transaction that can be repeated."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
@@ -9,8 +9,8 @@ from palaver.db.transaction import Lock, Row, Statements, Value, transaction
 from palaver.model.errors import SessionBusy
 from palaver.model.key import SessionKey
 from palaver.model.session import EndReason, Principal, Session
-from palaver.model.source import DM, Source, with_participant
-from palaver.model.transcript import Entry, Role
+from palaver.model.source import DM, MAIN, Source, with_participant
+from palaver.model.transcript import Entry, Role, UnreadableEntry
 from palaver.model.turn import Delivery, Received
 from palaver.store.conversations import deletion
 from palaver.store.conversations.attachment_refs import drop_refs
@@ -22,7 +22,18 @@ from palaver.store.privacy.footprint import Footprint
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind
 from palaver.store.queue.inbox import OPEN_TURN, withdraw
-from palaver.store.records import entries_of, from_json, json_text, micros, placeholders, prepare
+from palaver.store.records import (
+    SET_BODY,
+    body_values,
+    details_of,
+    entry_of,
+    from_json,
+    json_text,
+    micros,
+    placeholders,
+    prepare,
+    readable,
+)
 
 FORGOTTEN = "forgotten"
 """Replaces a name."""
@@ -66,11 +77,11 @@ def fail_halted_turns(footprint: Footprint, now: datetime) -> Statements[int]:
 
 
 @transaction
-def erase_deliveries(erasure: int, sends: Sequence[Delivery], digests: Digests) -> Statements[int]:
-    """Delete deliveries to them, sent or not."""
-    yield from record_digests(erasure, "send", map(digests.send, sends))
-    yield from _drop_files(erasure, "out", [send.number for send in sends], digests)
-    yield from outbox.delete_sends([send.number for send in sends])
+def erase_deliveries(erasure: int, sends: Mapping[int, Delivery | None], digests: Digests) -> Statements[int]:
+    """Delete deliveries to them, sent or not, by number; of those that cannot be read there is no digest."""
+    yield from record_digests(erasure, "send", [digests.send(send) for send in sends.values() if send])
+    yield from _drop_files(erasure, "out", list(sends), digests)
+    yield from outbox.delete_sends(list(sends))
     return len(sends)
 
 
@@ -78,24 +89,30 @@ _EMPTY_MESSAGE = (
     "UPDATE inbox SET message_id = NULL, chat = '', alt_chat = '', chat_user = '', server = '', version = '',"
     " retried_in = 0, identity = NULL, place = NULL,"
     " state = 'done', turn_no = NULL, reason = NULL,"
-    " key = ?, body = ?"
+    " key = ?, body = ?, checksum = NULL"
 )
 
 
 @transaction
-def erase_messages(erasure: int, messages: Sequence[Received], digests: Digests) -> Statements[int]:
-    """Delete their messages in any state, except those that a running turn is answering."""
+def erase_messages(
+    erasure: int, numbers: Sequence[int], messages: Sequence[Received], digests: Digests
+) -> Statements[int]:
+    """Delete their messages in any state, except those that a running turn is answering.
+
+    Of those that cannot be read there is no digest.
+    """
     yield from record_digests(erasure, "message", map(digests.message, messages))
     last = yield "SELECT max(no) FROM inbox", ()
+    profiles = {message.number: message.key.profile for message in messages}
     gone: list[int] = []
-    for message in messages:
-        yield from withdraw(message.number, "its sender was deleted")
-        empty = _EMPTY_MESSAGE, (SessionKey(message.key.profile, person=FORGOTTEN).text, b"")
-        away, values = empty if message.number == last[0][0] else ("DELETE FROM inbox", ())
+    for number in numbers:
+        yield from withdraw(number, "its sender was deleted")
+        empty = _EMPTY_MESSAGE, (SessionKey(profiles.get(number, MAIN), person=FORGOTTEN).text, b"")
+        away, values = empty if number == last[0][0] else ("DELETE FROM inbox", ())
         rows = yield (
             f"{away} WHERE no = ? AND (turn_no IS NULL OR turn_no NOT IN"
             f" (SELECT no FROM turns t WHERE t.key = inbox.key AND t.state IN {OPEN_TURN})) RETURNING no",
-            (*values, message.number),
+            (*values, number),
         )
         gone += [row[0] for row in rows]
     yield "DELETE FROM mentions WHERE inbox_no = ?", [(number,) for number in gone]
@@ -109,11 +126,15 @@ def erase_session(erasure: int, session: str, digests: Digests, now: datetime) -
     found = yield from get_visible(session, _OPERATOR)
     yield Lock(found.key.text)
     entries = yield from load_all(session, _OPERATOR)
-    yield from record_digests(erasure, "entry", map(digests.entry, entries))
+    yield from record_digests(erasure, "entry", _entry_digests(entries, digests))
     yield from record_digests(erasure, "session", [digests.name(session)])
     removed = yield from deletion.delete(session, _OPERATOR, now)
     yield from record_digests(erasure, "file", map(digests.file, removed.files))
     return removed.entries
+
+
+def _entry_digests(entries: Iterable[Entry], digests: Digests) -> list[str]:
+    return [digests.entry(entry) for entry in entries if not isinstance(entry, UnreadableEntry)]
 
 
 @transaction
@@ -124,7 +145,7 @@ def erase_share(
     session = yield from get(number)
     yield Lock(session.key.text)
     yield from check_not_busy(session)
-    yield from record_digests(erasure, "entry", map(digests.entry, entries))
+    yield from record_digests(erasure, "entry", _entry_digests(entries, digests))
     yield from _undo_summaries(session, [entry for entry in entries if entry.role is Role.SUMMARY], now)
     ids = [number * SEQS + entry.seq for entry in entries]
     yield "DELETE FROM entries WHERE id = ?", [(id_,) for id_ in ids]
@@ -187,20 +208,30 @@ def _find(
 
 @transaction
 def erase_quotes(table: str, numbers: Sequence[int]) -> Statements[int]:
-    """Remove the quotes from replies of others."""
+    """Remove the quotes from replies of others. What cannot be read is deleted with the quote in it."""
     number, erased = _NUMBER[table], 0
     for each in numbers:
         for (body,) in (yield f"SELECT body FROM {table} WHERE {number} = ? AND length(body) > 0", (each,)):
             erased += 1
-            yield f"UPDATE {table} SET body = ? WHERE {number} = ?", (_without_quote(table, body), each)
+            changed = next(readable(_WITHOUT_QUOTE[table], [(each, body)]), None)
+            if changed is None and table == "entries":
+                yield "DELETE FROM entries WHERE id = ?", (each,)
+                yield from write_journal("delete", each // SEQS, each % SEQS, each % SEQS)
+            else:
+                yield f"UPDATE {table} SET {SET_BODY} WHERE {number} = ?", (*(changed or (b"", None)), each)
     return erased
 
 
-def _without_quote(table: str, body: bytes) -> bytes:
-    if table == "entries":
-        entry = entries_of([body])[0]._replace(quote=None)
-        return prepare(entry).placed(entry.seq)
-    return json_text({name: given for name, given in from_json(body).items() if name != "quote"}).encode()
+def _entry_without_quote(row: Row) -> tuple[bytes, int | None]:
+    entry = entry_of(row)._replace(quote=None)
+    return prepare(entry).values(row[0] // SEQS, entry.seq)
+
+
+def _message_without_quote(row: Row) -> tuple[bytes, int | None]:
+    return body_values(json_text({name: it for name, it in from_json(row[1]).items() if name != "quote"}).encode())
+
+
+_WITHOUT_QUOTE = {"entries": _entry_without_quote, "inbox": _message_without_quote}
 
 
 def without_person(source: Source) -> Source:
@@ -219,7 +250,7 @@ def _undo_summaries(session: Session, summaries: Sequence[Entry], now: datetime)
         (session.number,),
     )
     for operation, details in rows:
-        if from_json(details)["summary"] in gone:
+        if details_of(details).get("summary") in gone:
             yield (
                 "UPDATE operations SET undone_at = coalesce(undone_at, ?) WHERE no = ?",
                 (micros(now), operation),

@@ -4,13 +4,14 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TypeVar
+from typing import Generic, TypeVar
 
-from palaver.db.transaction import Database, Statements, Transaction, transaction
-from palaver.model.errors import NotFound, SessionBusy
+from palaver.db.transaction import Database, Row, Statements, Transaction, transaction
+from palaver.model.errors import NotFound, SessionBusy, Unreadable
 from palaver.model.key import SessionKey
 from palaver.model.source import DM, Source, decode_id
 from palaver.model.turn import Delivery, Received
+from palaver.model.value import value
 from palaver.store.conversations.visibility import Filter
 from palaver.store.privacy import erase_steps, names
 from palaver.store.privacy.digests import LOWEST_NUMBER, Digests
@@ -24,7 +25,17 @@ from palaver.store.privacy.footprint import (
     shared_sessions,
 )
 from palaver.store.queue.cause import OF_MESSAGE, OF_OPERATION, OF_SESSION, OF_TURN, CauseKind
-from palaver.store.records import DELIVERY_COLUMNS, REPLIES, SELECT_RECEIVED, delivery_of, placeholders, received_of
+from palaver.store.records import (
+    DELIVERY_COLUMNS,
+    REPLIES,
+    SELECT_RECEIVED,
+    delivery_of,
+    key_in,
+    placeholders,
+    readable,
+    received_of,
+)
+from palaver.store.set_aside import forget_set_aside
 
 T = TypeVar("T")
 _CHUNK_ROWS = 500
@@ -56,13 +67,15 @@ async def find_person_data(database: Database, footprint: Footprint) -> PersonDa
         handoffs=frozenset(await database.read(handoffs_of(footprint))),
     )
     chats = set(footprint.chats)
-    async for message in messages_of(database, footprint):
-        source = message.inbound.source
-        found.messages.add(message.number)
-        if message.turn is not None:
-            found.turns.add(message.turn)
-        if source.chat_kind == DM:
-            chats |= _chats(source)
+    async for page in message_pages(database, footprint):
+        found.messages.update(page.unreadable)
+        for message in page.found:
+            source = message.inbound.source
+            found.messages.add(message.number)
+            if message.turn is not None:
+                found.turns.add(message.turn)
+            if source.chat_kind == DM:
+                chats |= _chats(source)
     emptied = await database.read(_emptied_messages(footprint))
     found.emptied = frozenset(emptied)
     chats |= {chat for chat in emptied.values() if chat}
@@ -90,37 +103,51 @@ def _direct_chat(key: SessionKey, platform: str, chat: str) -> tuple[str, str] |
     return (decode_id(platform), decode_id(chat)) if chat and (not key.platform or key.kind == DM) else None
 
 
-async def messages_of(database: Database, footprint: Footprint) -> AsyncIterator[Received]:
-    async for page in _message_pages(database, footprint):
-        for message in page:
-            yield message
+@value
+class RowPage(Generic[T]):
+    """Some rows: what they hold, and the numbers of those that cannot be read."""
+
+    last: int
+    """The number of the last one."""
+    found: tuple[T, ...]
+    unreadable: tuple[int, ...]
 
 
-async def _message_pages(database: Database, footprint: Footprint) -> AsyncIterator[list[Received]]:
+def _page(rows: Sequence[Row], decode: Callable[[Row], T]) -> RowPage[T] | None:
+    found = {row[0]: each for row in rows for each in readable(decode, [row])}
+    unreadable = tuple(row[0] for row in rows if row[0] not in found)
+    return RowPage(last=rows[-1][0], found=tuple(found.values()), unreadable=unreadable) if rows else None
+
+
+async def message_pages(database: Database, footprint: Footprint) -> AsyncIterator[RowPage[Received]]:
     after = 0
     while page := await database.read(_messages_page(footprint, after)):
-        after = page[-1].number
+        after = page.last
         yield page
 
 
 @transaction
-def _messages_page(footprint: Footprint, after: int) -> Statements[list[Received]]:
+def _messages_page(footprint: Footprint, after: int) -> Statements[RowPage[Received] | None]:
     is_theirs = footprint.identifies("i.identity")
     rows = yield (
         f"{SELECT_RECEIVED} WHERE i.no > ? AND {is_theirs.sql} AND length(i.body) > 0 ORDER BY i.no LIMIT ?",
         (after, *is_theirs.values, _CHUNK_ROWS),
     )
-    return [received_of(row) for row in rows]
+    return _page(rows, received_of)
 
 
-async def deliveries_of(database: Database, found: PersonData) -> list[Delivery]:
+Sends = dict[int, Delivery | None]
+"""Deliveries by number; None for one that cannot be read."""
+
+
+async def deliveries_of(database: Database, found: PersonData) -> Sends:
     """Return what was sent to them or because of them, and notices that this could not be delivered."""
-    sends: dict[int, Delivery] = {}
+    sends: Sends = {}
     for where in _delivery_filters(found):
         sends |= await _deliveries(database, where)
     for where in _cause_filters({CauseKind.CHAT_GONE}, sends):
         sends |= await _deliveries(database, where)
-    return list(sends.values())
+    return sends
 
 
 def _delivery_filters(found: PersonData) -> Iterator[Filter]:
@@ -145,22 +172,22 @@ def _cause_filters(kinds: Collection[CauseKind], ids: Collection[int | str]) -> 
         yield Filter(sql, (*names, *chunk))
 
 
-async def _deliveries(database: Database, where: Filter) -> dict[int, Delivery]:
-    found: dict[int, Delivery] = {}
+async def _deliveries(database: Database, where: Filter) -> Sends:
+    found: Sends = {}
     after = LOWEST_NUMBER
     while page := await database.read(_deliveries_page(where, after)):
-        after = page[-1].number
-        found |= {delivery.number: delivery for delivery in page}
+        after = page.last
+        found |= {delivery.number: delivery for delivery in page.found} | dict.fromkeys(page.unreadable)
     return found
 
 
 @transaction
-def _deliveries_page(where: Filter, after: int) -> Statements[list[Delivery]]:
+def _deliveries_page(where: Filter, after: int) -> Statements[RowPage[Delivery] | None]:
     rows = yield (
         f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE id > ? AND {where.sql} ORDER BY id LIMIT {_CHUNK_ROWS}",
         (after, *where.values),
     )
-    return [delivery_of(row) for row in rows]
+    return _page(rows, delivery_of)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -190,6 +217,8 @@ class ErasurePass:
         await self._erase_notices()
         await self._erase_shares(found)
         await self._erase_messages()
+        theirs = forget_set_aside(found.shared, self.footprint.identities, self.footprint.occurs_in)
+        await self._step("rows", theirs)
         for session in found.sessions:
             await self._step("entries", erase_steps.erase_session(self.erasure, session, self.digests, self.now))
         for table in erase_steps.QUOTING_TABLES:
@@ -207,6 +236,8 @@ class ErasurePass:
             self.counts[kind] += await self.database.transact(step)
         except SessionBusy as error:
             self.busy.add(error.session)
+        except Unreadable as error:  # it goes on once a repair has been there
+            self.busy.add(error.name)
         except NotFound:
             return  # deleted by somebody else meanwhile
         self.progress(self.counts)
@@ -215,8 +246,9 @@ class ErasurePass:
         # The answer to a command about a shared session may quote them even if another person sent it.
         about = [await self.database.read(commands_mentioning(session)) for session in found.shared]
         related = replace(found, messages=found.messages.union(*about))
-        for chunk in _chunks(await deliveries_of(self.database, related)):
-            await self._step("sends", erase_steps.erase_deliveries(self.erasure, chunk, self.digests))
+        sends = await deliveries_of(self.database, related)
+        for chunk in _chunks(list(sends.items())):
+            await self._step("sends", erase_steps.erase_deliveries(self.erasure, dict(chunk), self.digests))
 
     async def _erase_notices(self) -> None:
         """Erase what the gateway told others about them: who asks for access, who is linked, which chat is gone."""
@@ -225,7 +257,11 @@ class ErasurePass:
             after = page.last
             for numbers in _chunks(page.quoting):
                 found = await _deliveries(self.database, Filter(f"id IN ({placeholders(numbers)})", tuple(numbers)))
-                named = [send for send in found.values() if self.footprint.is_named_in(send.outbound.text)]
+                named = {
+                    number: send
+                    for number, send in found.items()
+                    if send and self.footprint.is_named_in(send.outbound.text)
+                }
                 await self._step("sends", erase_steps.erase_deliveries(self.erasure, named, self.digests))
 
     async def _erase_shares(self, found: PersonData) -> None:
@@ -233,16 +269,17 @@ class ErasurePass:
             share = await self.database.read(find_share(session, self.footprint))
             found.turns |= share.turns
             # Their own entries go last: the answers to them are found through them.
-            for chunk in _chunks((*share.answers, *share.said)):
+            for chunk in _chunks((*share.unreadable, *share.answers, *share.said)):
                 take = erase_steps.erase_share(self.erasure, session, chunk, self.digests, self.now)
                 await self._step("entries", take)
 
     async def _erase_messages(self) -> None:
-        async for page in _message_pages(self.database, self.footprint):
-            before = self.counts["messages"]
-            await self._step("messages", erase_steps.erase_messages(self.erasure, page, self.digests))
-            if self.counts["messages"] - before < len(page):
-                self.busy.add(page[0].key.text)
+        async for page in message_pages(self.database, self.footprint):
+            before, numbers = self.counts["messages"], (*(each.number for each in page.found), *page.unreadable)
+            erase = erase_steps.erase_messages(self.erasure, numbers, page.found, self.digests)
+            await self._step("messages", erase)
+            if self.counts["messages"] - before < len(numbers):
+                self.busy.add(page.found[0].key.text if page.found else f"in:{numbers[0]}")
 
     async def _erase_quotes(self, table: str) -> None:
         """Read everything in bounded steps, so that nobody waits for the search."""
@@ -254,8 +291,8 @@ class ErasurePass:
 
     async def _rename_keys(self) -> None:
         for text in await self.database.read(erase_steps.all_conversation_keys()):
-            key = SessionKey.parse(text)
-            if self.footprint.is_named_by(key):
+            key = next(readable(key_in, [(text,)]), None)
+            if key and self.footprint.is_named_by(key):
                 await self._step("rows", erase_steps.rename_key(self.erasure, key, self.digests, self.now))
 
 

@@ -164,7 +164,7 @@ class Erasures:
             own_entries=await self.database.read(_own_entries(footprint)),
             shared=sum(bool(share.said) for share in shares),
             said=sum(len(share.said) for share in shares),
-            answers=sum(len(share.answers) for share in shares),
+            answers=sum(len(share.answers) + len(share.unreadable) for share in shares),
             messages=len(data.messages),
             sends=len(await deliveries_of(self.database, data)),
         )

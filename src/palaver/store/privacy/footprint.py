@@ -20,7 +20,7 @@ from palaver.model.source import (
     readable_identity,
     source_of_identity,
 )
-from palaver.model.transcript import Entry, Role
+from palaver.model.transcript import Entry, Role, UnreadableEntry
 from palaver.model.value import value
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import Filter
@@ -79,6 +79,12 @@ class Footprint:
 
     def is_sender(self, source: Source) -> bool:
         return identity_of(source) in self.identities
+
+    def occurs_in(self, text: str) -> bool:
+        """Return whether a text that cannot be read contains one of their ids, in quotes or behind a colon."""
+        ids = {identity.partition(":")[2] for identity in self.identities} | {chat for _, chat in self.chats}
+        names = "|".join(re.escape(name) for name in {*ids, *map(decode_id, ids), *self.people} if name)
+        return bool(names) and re.search(rf"[\"':]({names})(?![\w-])", text) is not None
 
     def is_named_by(self, key: SessionKey) -> bool:
         """Return whether the key of a conversation contains one of their names."""
@@ -202,29 +208,36 @@ class Share:
     answers: tuple[Entry, ...] = ()
     """Other entries of the turns in which they spoke, and later summaries."""
     turns: frozenset[int] = frozenset()
+    unreadable: tuple[Entry, ...] = ()
+    """Entries that nobody can read: anybody can have said them."""
 
 
 @transaction
 def find_share(session: int, footprint: Footprint) -> Statements[Share]:
     rows: list[Row] = yield (
-        "SELECT body, turn_no FROM entries WHERE id >= ? AND id < ? ORDER BY id",
+        "SELECT id, body, turn_no FROM entries WHERE id >= ? AND id < ? ORDER BY id",
         (session * SEQS, (session + 1) * SEQS),
     )
-    entries = entries_of(row[0] for row in rows)
+    entries = entries_of(rows)
     theirs = footprint.ids((yield from _platforms(session, footprint)))
     said = [entry for entry in entries if entry.sender is not None and entry.sender.id in theirs]
+    unreadable = tuple(entry for entry in entries if isinstance(entry, UnreadableEntry))
     if not said:
-        return Share()
-    numbers = {entry.seq: row[1] for entry, row in zip(entries, rows, strict=True)}
+        return Share(unreadable=unreadable)
+    numbers = {row[0] % SEQS: row[2] for row in rows}
     turns = {numbers[entry.seq] for entry in said} - {None}
     first = said[0].seq
     answers = [
         entry
         for entry in entries
         if (entry.role is Role.SUMMARY and entry.seq > first)
-        or (entry.sender is None and (numbers[entry.seq] in turns or _is_edit_note(entry, said)))
+        or (
+            entry.sender is None
+            and entry not in unreadable
+            and (numbers[entry.seq] in turns or _is_edit_note(entry, said))
+        )
     ]
-    return Share(said=tuple(said), answers=tuple(answers), turns=frozenset(turns))
+    return Share(said=tuple(said), answers=tuple(answers), turns=frozenset(turns), unreadable=unreadable)
 
 
 def _is_edit_note(entry: Entry, said: Collection[Entry]) -> bool:

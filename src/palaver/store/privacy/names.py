@@ -7,7 +7,7 @@ from typing import Any
 
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.access import Effect
-from palaver.model.source import DM, encode_id
+from palaver.model.source import DM, Source, encode_id, source_of_identity
 from palaver.store.conversations.visibility import Filter
 from palaver.store.people import grants
 from palaver.store.people.grants import ChangeKind
@@ -15,7 +15,7 @@ from palaver.store.people.usage import anonymize
 from palaver.store.privacy.digests import Digests, text_columns
 from palaver.store.privacy.erase_steps import BLANK_OPERATION, FORGOTTEN, record_digests, without_person
 from palaver.store.privacy.footprint import Footprint, chat_filters
-from palaver.store.records import from_json, micros, placeholders, source_of, source_text
+from palaver.store.records import UNREADABLE, from_json, micros, placeholders, source_of, source_text
 
 IDENTITY_COLUMNS = (
     ("links", "one"),
@@ -138,7 +138,7 @@ def _erase_addresses(footprint: Footprint) -> Statements[None]:
     ):
         rows: list[Row] = yield f"SELECT DISTINCT {column} FROM {table} WHERE {where.sql}", where.values
         for (text,) in rows:
-            source = source_of(text)
+            source = _source_or_nobody(text, footprint)
             is_chat = source.chat_kind == DM and (source.platform, source.chat_id) in footprint.chats
             if table == "home_channels" and is_chat:
                 yield "DELETE FROM home_channels WHERE address = ?", (text,)
@@ -146,6 +146,15 @@ def _erase_addresses(footprint: Footprint) -> Statements[None]:
                 anonymous = source_text(without_person(source))
                 sql = f"UPDATE {table} SET {column} = ? WHERE {column} = ? AND {where.sql}"
                 yield sql, (anonymous, text, *where.values)
+
+
+def _source_or_nobody(text: str, footprint: Footprint) -> Source:
+    """Take an address that cannot be read for theirs if it contains one of their ids."""
+    try:
+        return source_of(text)
+    except UNREADABLE:
+        theirs = sorted(footprint.identities) if footprint.occurs_in(text) else []
+        return source_of_identity(theirs[0]) if theirs else Source(platform=FORGOTTEN)
 
 
 def _erase_from_accounts(footprint: Footprint) -> Statements[None]:
@@ -168,8 +177,16 @@ def _erase_from_accounts(footprint: Footprint) -> Statements[None]:
 def _erase_moves(footprint: Footprint, now: datetime) -> Statements[None]:
     """Clear attach, handoff and switch operations that lead from or to their chats."""
     rows: list[Row] = yield "SELECT no, details FROM operations WHERE kind IN ('attach', 'handoff', 'switch')", ()
-    involved = [number for number, details in rows if _involves(footprint, from_json(details))]
+    involved = [number for number, details in rows if _may_involve(footprint, details)]
     yield f"UPDATE operations SET {BLANK_OPERATION} WHERE no = ?", [(micros(now), number) for number in involved]
+
+
+def _may_involve(footprint: Footprint, details: str) -> bool:
+    """What cannot be read may name them."""
+    try:
+        return _involves(footprint, from_json(details))
+    except UNREADABLE:
+        return True
 
 
 def _involves(footprint: Footprint, course: Mapping[str, Any]) -> bool:
@@ -183,10 +200,14 @@ def _involves(footprint: Footprint, course: Mapping[str, Any]) -> bool:
 def _erase_access_log(footprint: Footprint) -> Statements[None]:
     """Keep that something changed and when."""
     rows: list[Row] = yield "SELECT no, identity, details FROM access_log WHERE details <> '{}'", ()
-    theirs = [number for number, identity, details in rows if _names_them(footprint, identity, from_json(details))]
+    theirs = [number for number, identity, details in rows if _names_them(footprint, identity, details)]
     yield "UPDATE access_log SET details = '{}' WHERE no = ?", [(number,) for number in theirs]
 
 
-def _names_them(footprint: Footprint, identity: str | None, details: Mapping[str, str]) -> bool:
+def _names_them(footprint: Footprint, identity: str | None, text: str) -> bool:
+    try:
+        details: Mapping[str, str] = from_json(text)
+    except UNREADABLE:
+        return True
     chat = (details.get("platform", ""), details.get("chat_id", ""))
     return chat in footprint.chats or not {identity, *details.values()}.isdisjoint(footprint.names)

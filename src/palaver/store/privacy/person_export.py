@@ -4,26 +4,28 @@
 {"session":{…}}, {"entry":{…}}, {"end":{…}}         sessions without other participants
 {"said":{"session":"01…","seq":4,"at":…,"text":…}}  what they said in shared sessions
 {"message":{…}}, {"send":{…}}, {"row":{"table":…}}
+{"unreadable":{"table":"inbox","row":42}}           a damaged row of theirs, which is left out
 {"file":{"sha256":"9f…","content":"aGVsbG8="}}      contents of all files that are named above
 {"whole":{"lines":42,"sha256":"…"}}                 number and digest of all lines above
 """
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any
 
 from palaver.db.transaction import Database, Row, Statements, transaction
 from palaver.model.attachment import Attachment
-from palaver.model.errors import BadArgument
+from palaver.model.errors import BadArgument, Unreadable
 from palaver.model.session import Principal
+from palaver.model.transcript import Entry, UnreadableEntry
 from palaver.model.turn import Delivery, Received
 from palaver.store.archive.collector import collect
 from palaver.store.archive.file_contents import FileContents
 from palaver.store.archive.format import session_lines
 from palaver.store.conversations.visibility import get
 from palaver.store.people.usage import rows_of
-from palaver.store.privacy.eraser import PersonData, deliveries_of, find_person_data, messages_of
+from palaver.store.privacy.eraser import PersonData, deliveries_of, find_person_data, message_pages
 from palaver.store.privacy.footprint import Footprint, find_footprint, find_share
 from palaver.store.privacy.names import columns_naming
 from palaver.store.records import json_text, placeholders
@@ -77,19 +79,15 @@ async def _lines(
     }
     yield json_text(header).encode() + b"\n"
     data, files = await find_person_data(database, footprint), list[Attachment]()
-    for session in reversed(data.sessions):
-        record = await database.read(collect(session, _OPERATOR))
-        files += [file for entry in record.entries for file in entry.files]
-        for line in session_lines(record):
-            yield line
+    async for line in _own_sessions(database, data, files):
+        yield line
     async for line in _said(database, data, files):
         yield line
-    async for message in messages_of(database, footprint):
-        files += message.inbound.files
-        yield _line("message", _message(message))
-    for send in await deliveries_of(database, data):
-        files += [send.outbound.file] if send.outbound.file else []
-        yield _line("send", _send(send))
+    async for line in _messages(database, footprint, files):
+        yield line
+    for number, send in (await deliveries_of(database, data)).items():
+        files += [send.outbound.file] if send and send.outbound.file else []
+        yield _line("send", _send(send)) if send else _unreadable("outbox", number)
     for line in await database.read(_rows(footprint)):
         yield line
     if contents:
@@ -97,11 +95,46 @@ async def _lines(
             yield line
 
 
+def _unreadable(table: str, row: int | str) -> bytes:
+    return _line("unreadable", {"table": table, "row": row})
+
+
+def _unreadable_entries(session: str, entries: Iterable[Entry]) -> Iterator[bytes]:
+    return (_unreadable("entries", f"{session} {each.seq}") for each in entries if isinstance(each, UnreadableEntry))
+
+
+async def _own_sessions(database: Database, data: PersonData, files: list[Attachment]) -> AsyncIterator[bytes]:
+    for session in reversed(data.sessions):
+        try:
+            record = await database.read(collect(session, _OPERATOR))
+        except Unreadable:
+            yield _unreadable("sessions", session)
+            continue
+        files += [file for entry in record.entries for file in entry.files]
+        for line in (*session_lines(record), *_unreadable_entries(session, record.entries)):
+            yield line
+
+
+async def _messages(database: Database, footprint: Footprint, files: list[Attachment]) -> AsyncIterator[bytes]:
+    async for page in message_pages(database, footprint):
+        for message in page.found:
+            files += message.inbound.files
+            yield _line("message", _message(message))
+        for number in page.unreadable:
+            yield _unreadable("inbox", number)
+
+
 async def _said(database: Database, data: PersonData, files: list[Attachment]) -> AsyncIterator[bytes]:
     for number in data.shared:
         share = await database.read(find_share(number, data.footprint))
         data.turns |= share.turns
-        session = (await database.read(get(number))).id
+        try:
+            session = (await database.read(get(number))).id
+        except Unreadable:
+            yield _unreadable("sessions", number)
+            continue
+        for line in _unreadable_entries(session, share.unreadable):
+            yield line
         for entry in share.said:
             files += entry.files
             said = {"session": session, "seq": entry.seq, "at": entry.at.isoformat(), "text": entry.text}

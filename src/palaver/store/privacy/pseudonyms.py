@@ -9,7 +9,7 @@ from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.errors import NotFound
 from palaver.model.prompt import Pseudonyms
 from palaver.model.source import Source, source_of_identity
-from palaver.store.records import source_of
+from palaver.store.records import readable, source_in
 
 _KEY = "pseudonym key"
 
@@ -40,10 +40,10 @@ def resolve(pseudonym: str) -> Statements[Original]:
     keys = yield "SELECT value FROM meta WHERE name = ?", (_KEY,)
     pseudonyms = Pseudonyms(bytes.fromhex(keys[0][0])) if keys else None
     people: list[Row] = yield "SELECT identity FROM identities UNION SELECT identity FROM participants", ()
-    places: list[Row] = yield "SELECT origin FROM sessions UNION SELECT address FROM routes", ()
-    homes: list[Row] = yield "SELECT address FROM home_channels", ()
+    places: list[Row] = yield "SELECT '', origin FROM sessions UNION SELECT '', address FROM routes", ()
+    homes: list[Row] = yield "SELECT '', address FROM home_channels", ()
     keys_of_chats: list[Row] = yield "SELECT DISTINCT key FROM sessions", ()
-    known = [source_of_identity(row[0]) for row in people] + [source_of(row[0]) for row in (*places, *homes)]
+    known = [*readable(_identified, people), *readable(source_in, (*places, *homes))]
     platforms = sorted({source.platform for source in known})
     originals = chain(
         chain.from_iterable(map(_ids, known)),
@@ -53,6 +53,10 @@ def resolve(pseudonym: str) -> Statements[Original]:
     if found is None:
         raise NotFound("pseudonym", pseudonym)
     return found
+
+
+def _identified(row: Row) -> Source:
+    return source_of_identity(row[0])
 
 
 def _ids(source: Source) -> Iterator[Original]:

@@ -17,7 +17,17 @@ from palaver.model.turn import Cause, Inbound, InboxState, Received
 from palaver.store.conversations.attachment_refs import drop_refs
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
-from palaver.store.records import INBOX_COLUMNS, SELECT_RECEIVED, inbound_body, micros, received_of
+from palaver.store.records import (
+    INBOX_COLUMNS,
+    SELECT_RECEIVED,
+    SET_BODY,
+    body_values,
+    inbound_body,
+    key_in,
+    micros,
+    readable,
+    received_of,
+)
 from palaver.store.results import BusyNotices
 
 OPEN_TURN = "('running', 'parked', 'interrupted')"
@@ -83,7 +93,7 @@ def list_ready(limit: int) -> Statements[list[SessionKey]]:
         " ORDER BY q.position, q.key LIMIT ?",
         (limit,),
     )
-    return [SessionKey.parse(row[0]) for row in rows]
+    return list(readable(key_in, rows))
 
 
 RUNNING = f"state IN {OPEN_TURN} AND state = 'running'"
@@ -150,7 +160,7 @@ def accept(
             refused,
             identity_of(inbound.source),
             retry.session if retry else 0,
-            inbound_body(inbound, role, basis),
+            *body_values(inbound_body(inbound, role, basis)),
         ),
     )
     if not rows:
@@ -172,8 +182,8 @@ def accept(
 _CONVERSATION = "coalesce((SELECT key FROM attached_chats WHERE place = ?), ?)"
 _PLACE = "(SELECT place FROM attached_chats WHERE place = ?)"
 _ACCEPT = (
-    f"INSERT INTO inbox ({ADDRESS_COLUMNS}, key, place, state, received, reason, identity, retried_in, body)"
-    f" VALUES ({', '.join('?' * len(_NO_ADDRESS))}, {_CONVERSATION}, {_PLACE}, ?, ?, ?, ?, ?, ?)"
+    f"INSERT INTO inbox ({ADDRESS_COLUMNS}, key, place, state, received, reason, identity, retried_in, body, checksum)"
+    f" VALUES ({', '.join('?' * len(_NO_ADDRESS))}, {_CONVERSATION}, {_PLACE}, ?, ?, ?, ?, ?, ?, ?)"
     f" ON CONFLICT ({ADDRESS_COLUMNS}, version, retried_in) DO NOTHING RETURNING no, key"
 )
 
@@ -257,7 +267,7 @@ def _apply_early_edit(number: int, inbound: Inbound, role: AccessRole | None, ba
         (*message_address(inbound.source), _MAX_EARLY_EDITS),
     )
     authors = {None, identity_of(inbound.source)}
-    changes = (each for each in map(received_of, rows) if identity_of(each.inbound.source) in authors)
+    changes = (each for each in readable(received_of, rows) if identity_of(each.inbound.source) in authors)
     for change in changes:
         if change.inbound.revision and change.inbound.revision.deleted:
             yield from withdraw(number, "it was deleted before it arrived")
@@ -273,7 +283,8 @@ def replace_text(
 ) -> Statements[None]:
     """Change the text of a waiting message; the earlier text stays with it."""
     changed = replace(inbound, text=text, earlier=(*inbound.earlier, inbound.text), revision=None)
-    yield "UPDATE inbox SET body = ? WHERE no = ? AND state = 'waiting'", (inbound_body(changed, role, basis), number)
+    body = inbound_body(changed, role, basis)
+    yield f"UPDATE inbox SET {SET_BODY} WHERE no = ? AND state = 'waiting'", (*body_values(body), number)
 
 
 @transaction
@@ -292,7 +303,7 @@ def fail(number: int, reason: str) -> Statements[bool]:
 def list_waiting(key: SessionKey) -> Statements[list[Received]]:
     """Return all messages that wait in a conversation, oldest first."""
     rows = yield f"{_IN_LINE} ORDER BY i.no", (key.text,)
-    return [received_of(row) for row in rows]
+    return list(readable(received_of, rows))
 
 
 @transaction
@@ -309,7 +320,7 @@ def fail_waiting(key: SessionKey, reason: str, *, before: int) -> Statements[boo
 def get_message(number: int, principal: Principal) -> Statements[Received | None]:
     """Return a message if the principal sent it or sees everything."""
     rows = yield f"{SELECT_RECEIVED} WHERE i.no = ?", (number,)
-    received = received_of(rows[0]) if rows and rows[0][_BODY] else None
+    received = next(readable(received_of, (row for row in rows if row[_BODY])), None)
     if received and (principal.sees_all or identity_of(received.inbound.source) in principal.identities):
         return received
     return None
@@ -386,14 +397,19 @@ _WAITING_ALONE = (
 def read_waiting(key: SessionKey, *, held: bool = True) -> Statements[list[Received]]:
     """Return what waits in a conversation, oldest first. If `held`, nobody else can take it meanwhile."""
     rows: list[Row] = yield _WAITING_HELD if held else _WAITING, (key.text, MAX_WAITING)
-    return address_whole_bursts([received_of(row) for row in rows])
+    return address_whole_bursts(list(readable(received_of, rows)))
 
 
 @transaction
 def read_waiting_if_idle(key: SessionKey, most: int) -> Statements[list[Received]]:
-    """Return and hold what waits, or nothing while a turn is open."""
+    """Return and hold what waits, or nothing while a turn is open. A message that cannot be read fails."""
     rows: list[Row] = yield _WAITING_ALONE, (key.text, most)
-    return address_whole_bursts([received_of(row) for row in rows])
+    line = list(readable(received_of, rows))
+    if len(line) == len(rows):
+        return address_whole_bursts(line)
+    for number in {row[0] for row in rows} - {each.number for each in line}:
+        yield from fail(number, "its content cannot be read")
+    return (yield from read_waiting_if_idle(key, most))
 
 
 @transaction
@@ -478,11 +494,11 @@ def settle_overheard(received: Received) -> Statements[None]:
     waiting = yield from list_waiting(received.key)
     rows = yield _RECENT, (received.key.text,)
     for part in [each for each in waiting if each.number == received.number]:
-        parts = [each for each in (*waiting, *map(received_of, rows)) if in_same_burst(each, part)]
+        parts = [each for each in (*waiting, *readable(received_of, rows)) if in_same_burst(each, part)]
         if all(each.inbound.observed for each in parts):
             yield from withdraw(part.number, "it was for others")
             body = b""
         else:
             body = inbound_body(replace(part.inbound, observed=False), part.role, part.basis)
-        yield "UPDATE inbox SET body = ? WHERE no = ?", (body, part.number)
+        yield f"UPDATE inbox SET {SET_BODY} WHERE no = ?", (*body_values(body), part.number)
     yield Notify(INBOX)

@@ -15,11 +15,14 @@ from palaver.store.queue.cause import CAUSE_COLUMNS, CauseKind, SendCause
 from palaver.store.records import (
     DELIVERY_COLUMNS,
     REPLIES,
+    SET_BODY,
+    body_values,
     chat_columns,
     delivery_of,
     file_digests,
     micros,
     outbound_body,
+    readable,
 )
 from palaver.store.results import RepeatSafety
 
@@ -38,7 +41,7 @@ _CREATED = (
 def _row(outbound: Outbound, now: datetime) -> tuple[Value, ...]:
     account, server, chat = chat_columns(outbound)
     moment, place = micros(now), (account, server, account, server, chat, chat)
-    return *place, moment, moment, moment, *place, outbound_body(outbound)
+    return *place, moment, moment, moment, *place, *body_values(outbound_body(outbound))
 
 
 def _files(outbound: Outbound) -> tuple[str, ...]:
@@ -56,8 +59,8 @@ def enqueue_replies(turn: int, replies: Sequence[Outbound], now: datetime) -> St
     ]
     if rows:
         yield (
-            "INSERT INTO outbox (id, account, server, chat, state, due, created, body)"
-            f" VALUES (?, ?, ?, {_CURRENT_CHAT}, 'due', ?, {_CREATED}, ?)",
+            "INSERT INTO outbox (id, account, server, chat, state, due, created, body, checksum)"
+            f" VALUES (?, ?, ?, {_CURRENT_CHAT}, 'due', ?, {_CREATED}, ?, ?)",
             rows,
         )
         if filed := {turn * REPLIES + each: _files(reply) for each, reply in enumerate(replies) if reply.file}:
@@ -70,9 +73,10 @@ def enqueue(outbound: Outbound, cause: SendCause, now: datetime) -> Statements[i
     """Send something that is no reply of a turn. Return its number, or None if this cause has sent it already."""
     yield Lock("numbers below zero in the outbox")
     rows = yield (
-        f"INSERT INTO outbox (id, {CAUSE_COLUMNS}, account, server, chat, state, due, created, body)"
+        f"INSERT INTO outbox (id, {CAUSE_COLUMNS}, account, server, chat, state, due, created, body, checksum)"
         " SELECT coalesce(min(id), 0) - 1, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), ?,"
-        f" CAST(? AS TEXT), CAST(? AS TEXT), {_CURRENT_CHAT}, 'due', ?, {_CREATED}, ? FROM outbox WHERE id < 0"
+        f" CAST(? AS TEXT), CAST(? AS TEXT), {_CURRENT_CHAT}, 'due', ?, {_CREATED}, ?, CAST(? AS BIGINT)"
+        " FROM outbox WHERE id < 0"
         f" ON CONFLICT ({CAUSE_COLUMNS}) WHERE cause_kind IS NOT NULL DO NOTHING RETURNING id",
         (*cause.columns, *_row(outbound, now)),
     )
@@ -129,13 +133,13 @@ def delete_sends(numbers: Sequence[int]) -> Statements[None]:
     last = yield "SELECT min(id) FROM outbox WHERE id < 0", ()
     yield "DELETE FROM outbox WHERE id = ?", [(number,) for number in numbers if number != last[0][0]]
     if last[0][0] in numbers:
-        yield f"{_EMPTY} WHERE id = ?", (_NOBODY, _NOBODY, outbound_body(_TO_NOBODY), last[0][0])
+        yield f"{_EMPTY} WHERE id = ?", (_NOBODY, _NOBODY, *body_values(outbound_body(_TO_NOBODY)), last[0][0])
 
 
 _EMPTY = (
     "UPDATE outbox SET cause_kind = NULL, cause_id = NULL, cause_detail = NULL, part = NULL,"
     " account = ?, server = '', chat = ?, state = 'delivered', worker = NULL, claim_until = NULL,"
-    " receipt = NULL, error = NULL, body = ?"
+    f" receipt = NULL, error = NULL, {SET_BODY}"
 )
 _NOBODY = "forgotten"
 _TO_NOBODY = Outbound(platform=_NOBODY, chat_id=_NOBODY, text="")
@@ -156,8 +160,20 @@ def claim(
         (worker, micros(now + lease), *(each for group in groups for each in (micros(now), *group, limit)), limit),
     )
     gone = yield from _gone([row[0] for row in rows])
-    claimed = [delivery_of(row, is_gone=row[0] in gone) for row in rows]
+    found = yield from _readable_claims(rows)
+    claimed = [replace(each, is_gone=True) if each.number in gone else each for each in found]
     return sorted(claimed, key=lambda delivery: (delivery.due, delivery.number))
+
+
+def _readable_claims(rows: Sequence[Row]) -> Statements[list[Delivery]]:
+    """Return the deliveries of claimed rows. One that cannot be read can never be sent, so the next ones follow it."""
+    found = list(readable(delivery_of, rows))
+    for number in {row[0] for row in rows} - {each.number for each in found}:
+        yield (
+            "UPDATE outbox SET state = 'dead', worker = NULL, claim_until = NULL, error = ? WHERE id = ?",
+            ("its content cannot be read", number),
+        )
+    return found
 
 
 _MAX_SINGLE_ACCOUNTS = 100
@@ -273,7 +289,7 @@ def extend_claim(delivery: Delivery, worker: str, until: datetime) -> Statements
 def resend_as_new(delivery: Delivery, worker: str, now: datetime, *, error: str) -> Statements[None]:
     """Make it due again as a new message, because its draft cannot be edited or its thread not opened."""
     body = outbound_body(replace(delivery.outbound, edits=None, opens=None))
-    yield "UPDATE outbox SET body = ? WHERE id = ?", (body, delivery.number)
+    yield f"UPDATE outbox SET {SET_BODY} WHERE id = ?", (*body_values(body), delivery.number)
     yield from settle_send(delivery, worker, OutboxState.DUE, error=error, due=now)
 
 
@@ -323,14 +339,14 @@ def reclaim_sends(worker: str, now: datetime, *, safe: RepeatSafety, alone: bool
         " AND (claim_until < ? OR (? = 1 AND worker <> ?)) ORDER BY +id /*pg FOR UPDATE SKIP LOCKED*/",
         (micros(now), int(alone), worker),
     )
-    lost = [(delivery_of(row[:-1]), row[-1]) for row in rows]
-    for delivery, owner in lost:
-        yield from mark_unclear(
-            delivery, owner, now, safe=safe.covers(delivery.outbound), error="its sender disappeared"
-        )
+    owners = {row[0]: row[-1] for row in rows}
+    lost = yield from _readable_claims([row[:-1] for row in rows])
+    for delivery in lost:
+        is_safe = safe.covers(delivery.outbound)
+        yield from mark_unclear(delivery, owners[delivery.number], now, safe=is_safe, error="its sender disappeared")
     if lost:
         yield _SEND
-    return [delivery for delivery, _ in lost]
+    return lost
 
 
 @transaction
@@ -342,7 +358,7 @@ def count_due() -> Statements[int]:
 @transaction
 def get_delivery(number: int) -> Statements[Delivery | None]:
     rows = yield f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE id = ?", (number,)
-    return delivery_of(rows[0]) if rows else None
+    return next(readable(delivery_of, rows), None)
 
 
 @transaction

@@ -31,11 +31,13 @@ from palaver.store.queue.inbox import (
 )
 from palaver.store.records import (
     SELECT_RECEIVED,
+    body_values,
+    details_of,
     entries_of,
-    from_json,
     inbound_body,
     micros,
     prepare,
+    readable,
     received_of,
 )
 from palaver.store.results import OperationKind, Withdraw
@@ -93,8 +95,8 @@ def _insert(
     state = _STATES.get(ruling.course, InboxState.DONE)
     reason = None if state is InboxState.WAITING else ruling.reason
     rows = yield (
-        f"INSERT INTO inbox ({ADDRESS_COLUMNS}, version, key, state, received, reason, identity, body)"
-        f" VALUES ({', '.join('?' * (len(address) + 7))})"
+        f"INSERT INTO inbox ({ADDRESS_COLUMNS}, version, key, state, received, reason, identity, body, checksum)"
+        f" VALUES ({', '.join('?' * (len(address) + 8))})"
         f" ON CONFLICT ({ADDRESS_COLUMNS}, version, retried_in) DO NOTHING RETURNING no",
         (
             *address,
@@ -104,7 +106,7 @@ def _insert(
             micros(now),
             reason,
             identity_of(inbound.source),
-            body,
+            *body_values(body),
         ),
     )
     return rows[0][0] if rows else None
@@ -122,7 +124,7 @@ def _original(inbound: Inbound) -> Statements[Received | None]:
         " ORDER BY i.no DESC",
         message_address(inbound.source),
     )
-    return next((each for each in map(received_of, rows) if each.inbound.revision is None), None)
+    return next((each for each in readable(received_of, rows) if each.inbound.revision is None), None)
 
 
 def _latest(inbound: Inbound) -> Statements[Inbound | None]:
@@ -132,7 +134,7 @@ def _latest(inbound: Inbound) -> Statements[Inbound | None]:
         " ORDER BY i.no DESC LIMIT 1",
         message_address(inbound.source),
     )
-    return received_of(rows[0]).inbound if rows else None
+    return next((each.inbound for each in readable(received_of, rows)), None)
 
 
 def _apply(
@@ -177,7 +179,7 @@ class _Place(NamedTuple):
 def _places(inbound: Inbound, key: SessionKey) -> Statements[list[_Place]]:
     """Find the message in the sessions of its turns, and in the open one, which can be a copy."""
     rows = yield _ENTRIES_OF_MESSAGE, (*message_address(inbound.source), key.text)
-    entries = entries_of(row[1] for row in rows)
+    entries = entries_of(rows)
     found = [_Place(row[0] // SEQS, entry, bool(row[2])) for row, entry in zip(rows, entries, strict=True)]
     return [place for place in found if place.entry.message_id == inbound.source.message_id]
 
@@ -219,13 +221,13 @@ def _add_note(inbound: Inbound, key: SessionKey, now: datetime) -> Statements[No
 def _edit_notes(inbound: Inbound, number: int, entries: Sequence[Entry]) -> Statements[list[Entry]]:
     """Find the notes about earlier edits of a message, which quote it."""
     rows = yield (
-        "SELECT e.body FROM entries e LEFT JOIN operations o ON o.no = e.hidden_by AND o.undone_at IS NULL"
+        "SELECT e.id, e.body FROM entries e LEFT JOIN operations o ON o.no = e.hidden_by AND o.undone_at IS NULL"
         " WHERE e.id > ? AND e.id < ? AND e.role = 'note' AND (e.hidden_by IS NULL OR o.kind = 'compaction')",
         (number * SEQS + entries[0].seq, (number + 1) * SEQS),
     )
     # Another chat of the conversation can have the same message id.
     quotes = [Label(entry.text).quoted() for entry in entries]
-    found = [note for note in entries_of(row[0] for row in rows) if note.message_id == inbound.source.message_id]
+    found = [note for note in entries_of(rows) if note.message_id == inbound.source.message_id]
     return [note for note in found if any(quote in note.text for quote in quotes)]
 
 
@@ -320,7 +322,7 @@ def _hide_summarised(session: Session, shown: Sequence[Entry]) -> Statements[Non
         (session.number,),
     )
     for number, details in compactions:
-        rows = yield "SELECT body FROM entries WHERE id = ?", (first + from_json(details)["summary"],)
-        low, high = entries_of(row[0] for row in rows)[0].covers or (1, 0)
+        rows = yield "SELECT id, body FROM entries WHERE id = ?", (first + details_of(details).get("summary", 0),)
+        low, high = next((entry.covers for entry in entries_of(rows) if entry.covers), (1, 0))
         covered: list[tuple[Value, ...]] = [(number, first + entry.seq) for entry in shown if low <= entry.seq <= high]
         yield "UPDATE entries SET hidden_by = ? WHERE id = ? AND hidden_by IS NULL", covered

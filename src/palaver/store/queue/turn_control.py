@@ -21,7 +21,16 @@ from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.inbox import OPEN_TURN, RUNNING, assign_to_turn, read_waiting
 from palaver.store.queue.turns import halt, list_messages, resume, settle, write_messages
-from palaver.store.records import SESSION_COLUMNS, chat_columns, from_json, instant, json_text, micros, session_of
+from palaver.store.records import (
+    SESSION_COLUMNS,
+    chat_columns,
+    details_of,
+    instant,
+    json_text,
+    micros,
+    read_one,
+    session_of,
+)
 from palaver.store.results import Decision, Signals, Status
 
 _QUESTION = re.compile(r"(\d{1,15})-(\d{1,9})", re.ASCII)
@@ -85,7 +94,7 @@ def answer_question(
     # Waiting for a person is no failed attempt, and the answer is a new message, not an edit of the question.
     yield (
         "UPDATE turns SET approvals = ?, pending_call = NULL, attempt = 0, draft = NULL WHERE no = ?",
-        (json_text({**from_json(known or "{}"), asked: allowed}), number),
+        (json_text({**details_of(known), asked: allowed}), number),
     )
     yield Notify(TURNS)
     return Decision.DONE
@@ -184,7 +193,7 @@ def _close_calls(turn: Turn, now: datetime) -> Statements[list[Entry]]:
 def read_approvals(turn: Turn) -> Statements[Mapping[str, bool]]:
     """Return the answers to the calls of a turn that needed approval."""
     rows = yield "SELECT approvals FROM turns WHERE no = ?", (turn.number,)
-    return from_json(rows[0][0] or "{}")
+    return details_of(rows[0][0])
 
 
 @transaction
@@ -236,7 +245,7 @@ def get_status(key: SessionKey, principal: Principal) -> Statements[Status]:
         f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.key = ? AND s.ended IS NULL AND {seen.sql}",
         (key.text, *seen.values),
     )
-    session = session_of(found[0]) if found else None
+    session = read_one(session_of, found, "session")
     running = yield f"SELECT started FROM turns WHERE key = ? AND {RUNNING}", (key.text,)
     parked = yield f"SELECT no, fence, pending_call FROM turns WHERE key = ? AND {_PARKED}", (key.text,)
     waits = yield "SELECT count(*) FROM inbox WHERE key = ? AND state = 'waiting'", (key.text,)

@@ -36,6 +36,7 @@ from palaver.store.records import (
     micros,
     placeholders,
     prepare,
+    readable,
     received_of,
     turn_of,
 )
@@ -347,7 +348,7 @@ def list_messages(turn: Turn) -> Statements[list[Received]]:
         " ORDER BY i.no",
         (turn.number, turn.fence),
     )
-    return [received_of(row) for row in rows]
+    return list(readable(received_of, rows))
 
 
 @transaction
@@ -372,7 +373,7 @@ def resume(number: int, worker: str, now: datetime, lease: timedelta) -> Stateme
         f"{_CLAIM} WHERE no = ? AND state IN ('parked', 'interrupted') RETURNING no",
         (worker, micros(now + lease), number),
     )
-    return (yield from _get_all([number]))[0] if rows else None
+    return next(iter((yield from _get_all([number]))), None) if rows else None
 
 
 @transaction
@@ -436,4 +437,4 @@ def _get_all(numbers: Sequence[int]) -> Statements[list[Turn]]:
         f" WHERE t.no IN ({', '.join('?' * len(numbers))}) ORDER BY t.no",
         tuple(numbers),
     )
-    return [turn_of(row) for row in turns]
+    return list(readable(turn_of, turns))

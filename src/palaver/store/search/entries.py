@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.session import Principal, Session
-from palaver.model.transcript import Entry
+from palaver.model.transcript import Entry, UnreadableEntry
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import Filter, get_visible, visible_to
-from palaver.store.records import SESSION_COLUMNS, entries_of, placeholders, session_of
+from palaver.store.records import SESSION_COLUMNS, entries_of, placeholders, readable, session_of
 from palaver.store.search.index import Document, make_documents
 
 _INDEXED_KINDS = frozenset({"append", "delete"})
@@ -51,8 +51,9 @@ def documents_of_changes(changes: Iterable[EntryRange]) -> list[Document]:
     """Tokenize the entries. Slow: do not call it on the event loop."""
     found: dict[tuple[int, int], Document] = {}
     for change in changes:
-        decoded = entries_of(row[1] for row in change.entries)
-        for row, entry in zip(change.entries, decoded, strict=True):
+        for row, entry in zip(change.entries, entries_of(change.entries), strict=True):
+            if isinstance(entry, UnreadableEntry):
+                continue
             for document in make_documents(row[0], entry, change.session, change.platform):
                 # Only once: ranges of a branch overlap.
                 found[document.entry, document.page] = document
@@ -143,7 +144,7 @@ def visible_titles(
 @transaction
 def load_sessions(numbers: Sequence[int]) -> Statements[dict[int, Session]]:
     rows = yield f"SELECT {SESSION_COLUMNS} FROM sessions s WHERE s.no IN ({placeholders(numbers)})", tuple(numbers)
-    return {session.number: session for session in map(session_of, rows)}
+    return {session.number: session for session in readable(session_of, rows)}
 
 
 @transaction
@@ -187,18 +188,22 @@ def load_entries(entries: Sequence[int], principal: Principal) -> Statements[dic
     rows = yield from _select_visible(
         f"x.id, x.body, {SESSION_COLUMNS}", entries, principal, "JOIN sessions s ON s.no = x.no"
     )
-    loaded = entries_of(row[1] for row in rows)
-    return {row[0]: (session_of(row[2:]), entry) for row, entry in zip(rows, loaded, strict=True)}
+    sessions = {session.number: session for session in readable(session_of, (row[2:] for row in rows))}
+    return {
+        row[0]: (sessions[row[2]], entry)
+        for row, entry in zip(rows, entries_of(rows), strict=True)
+        if row[2] in sessions and not isinstance(entry, UnreadableEntry)
+    }
 
 
 @transaction
 def load_neighbours(session: int, seq: int, count: int) -> Statements[tuple[tuple[Entry, ...], tuple[Entry, ...]]]:
     """Return the searchable entries before and after one."""
     first, entry = session * SEQS, session * SEQS + seq
-    sql = f"SELECT e.body FROM entries e WHERE e.id > ? AND e.id < ? AND {_SEARCHABLE} ORDER BY e.id"
+    sql = f"SELECT e.id, e.body FROM entries e WHERE e.id > ? AND e.id < ? AND {_SEARCHABLE} ORDER BY e.id"
     before = yield f"{sql} DESC LIMIT ?", (first, entry, count)
     after = yield f"{sql} LIMIT ?", (entry, first + SEQS, count)
-    return tuple(entries_of(row[0] for row in reversed(before))), tuple(entries_of(row[0] for row in after))
+    return tuple(entries_of(before[::-1])), tuple(entries_of(after))
 
 
 @transaction

@@ -26,10 +26,11 @@ from palaver.store.records import (
     SESSION_COLUMNS,
     chat_columns,
     delivery_of,
+    details_of,
     entries_of,
-    from_json,
     json_text,
     placeholders,
+    readable,
     received_of,
     session_of,
 )
@@ -87,7 +88,7 @@ def _newest_visible(where: Filter, principal: Principal) -> Statements[Received 
         f"{SELECT_RECEIVED} WHERE {where.sql} AND {seen.sql} AND length(i.body) > 0 ORDER BY i.no DESC LIMIT 1",
         (*where.values, *seen.values),
     )
-    return received_of(rows[0]) if rows else None
+    return next(readable(received_of, rows), None)
 
 
 _PARKED = f"EXISTS (SELECT 1 FROM turns p WHERE p.key = i.key AND p.state IN {OPEN_TURN} AND p.state = 'parked')"
@@ -142,7 +143,7 @@ def _notices_of_turn(turn: Turn) -> Statements[tuple[str, ...]]:
         f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE id >= ? AND id < ? ORDER BY id",
         (turn.number * REPLIES, (turn.number + 1) * REPLIES),
     )
-    return tuple(delivery_of(row).outbound.text for row in rows)
+    return tuple(each.outbound.text for each in readable(delivery_of, rows))
 
 
 def _notices(kind: CauseKind, id_: int, detail: str = "") -> Statements[tuple[str, ...]]:
@@ -152,7 +153,7 @@ def _notices(kind: CauseKind, id_: int, detail: str = "") -> Statements[tuple[st
         " ORDER BY id DESC",
         (kind.value, str(id_), detail),
     )
-    return tuple(delivery_of(row).outbound.text for row in rows)
+    return tuple(each.outbound.text for each in readable(delivery_of, rows))
 
 
 @transaction
@@ -176,7 +177,7 @@ def submit_tool_results(turn: int, results: Mapping[str, str], now: datetime, pr
     yield from halt(taken, TurnState.INTERRUPTED, now)
     # As after an approval: no attempt has failed, and calls that are still open stay open.
     known = yield "SELECT approvals FROM turns WHERE no = ?", (turn,)
-    approvals = {**from_json(known[0][0] or "{}"), **dict.fromkeys(given, True)}
+    approvals = {**details_of(known[0][0]), **dict.fromkeys(given, True)}
     yield (
         "UPDATE turns SET approvals = ?, pending_call = NULL, attempt = 0, draft = NULL WHERE no = ?",
         (json_text(approvals), turn),
@@ -199,7 +200,7 @@ def sessions_by_key(
         " ORDER BY s.last_active DESC, s.no DESC LIMIT 100",
         (*texts, *(each for values in longer for each in values), *seen.values),
     )
-    return [session_of(row) for row in rows]
+    return list(readable(session_of, rows))
 
 
 _BEGINS_ALIKE = "(s.key >= ? AND s.key < ? AND substr(s.key, 1, ?) = ?)"
@@ -258,10 +259,10 @@ def recent_entries(key: SessionKey, principal: Principal, limit: int) -> Stateme
         return []
     session = yield from get_visible(session.id, principal)
     rows = yield (
-        "SELECT body FROM entries e WHERE id >= ? AND id < ? AND hidden_by IS NULL AND observed = 0"
+        "SELECT id, body FROM entries e WHERE id >= ? AND id < ? AND hidden_by IS NULL AND observed = 0"
         " AND (role = 'user' OR (role = 'assistant' AND NOT EXISTS (SELECT 1 FROM outbox o"
         "  WHERE o.id >= e.turn_no * ? AND o.id < (e.turn_no + 1) * ? AND o.state IN ('due', 'claimed'))))"
         " ORDER BY id DESC LIMIT ?",
         (session.number * SEQS, (session.number + 1) * SEQS, REPLIES, REPLIES, limit),
     )
-    return entries_of(row[0] for row in reversed(rows))
+    return entries_of(rows[::-1])

@@ -17,6 +17,7 @@ from palaver.store.records import (
     TURN_COLUMNS,
     entries_of,
     placeholders,
+    readable,
     session_of,
     stop_text,
     turn_of,
@@ -71,14 +72,19 @@ def list_open_turns(
         (*seen.values, *given.values(), *(state.value for state in states), limit),
     )
     found: list[OpenTurn] = []
+    turns = {turn.number: turn for turn in readable(turn_of, (row[:_TURN_WIDTH] for row in rows))}
+    sessions = {each.number: each for each in readable(session_of, (row[_TURN_WIDTH + 4 :] for row in rows))}
     for row in rows:
-        turn, (by, at, asked, waiting, *columns) = turn_of(row[:_TURN_WIDTH]), row[_TURN_WIDTH:]
+        by, at, asked, waiting, session_number, *_ = row[_TURN_WIDTH:]
+        if row[0] not in turns or session_number not in sessions:
+            continue
+        turn = turns[row[0]]
         call = (yield from _find_call(turn, asked)) if asked else None
         question = turn.question_id if turn.state is TurnState.PARKED and asked else None
         found.append(
             OpenTurn(
                 turn=turn,
-                session=session_of(tuple(columns)),
+                session=sessions[session_number],
                 stop=stop_text(by, at),
                 asked=call,
                 question=question,
@@ -91,10 +97,10 @@ def list_open_turns(
 def _find_call(turn: Turn, name: str) -> Statements[ToolCall]:
     first = turn.session_number * SEQS
     rows = yield (
-        "SELECT body FROM entries WHERE id >= ? AND id < ? AND turn_no = ? AND role = 'assistant' ORDER BY id DESC",
+        "SELECT id, body FROM entries WHERE id >= ? AND id < ? AND turn_no = ? AND role = 'assistant' ORDER BY id DESC",
         (first, first + SEQS, turn.number),
     )
-    calls = (call for entry in entries_of(row[0] for row in rows) for call in entry.calls)
+    calls = (call for entry in entries_of(rows) for call in entry.calls)
     return next((call for call in calls if call.id == name), ToolCall(id=name, name=name))
 
 
@@ -110,7 +116,7 @@ def list_inbound(
         f" LEFT JOIN turns t ON t.no = i.turn_no WHERE {_state_in('i.state', states)} ORDER BY i.no DESC LIMIT ?",
         (_LAST if before is None else before, *(state.value for state in states), limit),
     )
-    return [inbound_trace(row) for row in rows]
+    return list(readable(inbound_trace, rows))
 
 
 _LAST = 1 << 62
@@ -131,7 +137,7 @@ def list_outbound(
             f" WHERE {_state_in('state', states)} ORDER BY created DESC, abs(id) DESC LIMIT ?",
             (*(state.value for state in states), limit),
         )
-    found = [delivery_trace(row) for row in rows]
+    found = readable(delivery_trace, rows)
     return sorted(found, key=lambda each: (each.delivery.created, each.delivery.number), reverse=True)[:limit]
 
 

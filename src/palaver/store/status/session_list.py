@@ -7,13 +7,13 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.errors import BadArgument
-from palaver.model.session import TITLE_LIMIT, Counters, Principal, Session, SessionState
+from palaver.model.session import TITLE_LIMIT, Counters, Principal, SessionState
 from palaver.model.text import one_line
 from palaver.model.value import value
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import Filter, visible_to
 from palaver.store.people.usage import SLOT_MICROS
-from palaver.store.records import SESSION_COLUMNS, USAGE_COLUMNS, instant, micros, placeholders, session_of
+from palaver.store.records import SESSION_COLUMNS, USAGE_COLUMNS, instant, micros, placeholders, readable, session_of
 from palaver.store.results import Preview
 
 
@@ -100,9 +100,13 @@ def _title_contains(text: str) -> Filter:
 _CURSOR = re.compile(r"(-?[0-9a-f]{1,15})-([0-9a-f]{1,15})", re.ASCII)
 
 
-def _cursor(last: Session) -> str:
+def _cursor(last: Row) -> str:
     """Name the last session of a page; the next page starts behind it."""
-    return f"{micros(last.last_active):x}-{last.number:x}"
+    number, active = last[0], last[_LAST_ACTIVE]
+    return f"{active:x}-{number:x}"
+
+
+_LAST_ACTIVE = SESSION_COLUMNS.split(", ").index("s.last_active")
 
 
 def _behind(cursor: str, active: str) -> Filter:
@@ -129,8 +133,9 @@ def list_sessions(
     )
     page, more = rows[:limit], len(rows) > limit
     last_said = yield from _last_said([row[0] for row in page])
-    previews = tuple(Preview(session=session_of(row), last_said=last_said.get(row[0], "")) for row in page)
-    return Page(previews=previews, after=_cursor(previews[-1].session) if more else None)
+    sessions = readable(session_of, page)
+    previews = tuple(Preview(session=each, last_said=last_said.get(each.number, "")) for each in sessions)
+    return Page(previews=previews, after=_cursor(page[-1]) if more else None)
 
 
 @transaction

@@ -26,12 +26,14 @@ from palaver.store.records import (
     TURN_COLUMNS,
     USAGE_COLUMNS,
     delivery_of,
+    details_of,
     entries_of,
-    from_json,
     instant,
     instant_or_none,
     micros,
     placeholders,
+    read_one,
+    readable,
     received_of,
     stop_text,
     turn_of,
@@ -55,7 +57,7 @@ class InboundTrace:
     basis: Basis | None = None
     """The basis of the grant that admitted the sender, if it is known."""
     inbound: Inbound | None = None
-    """None if its content was deleted with its session."""
+    """None if its content was deleted with its session, or cannot be read."""
     place: str | None = None
     """The key of the chat it was sent in, if that chat was attached to another conversation."""
     behind_turn: int | None = None
@@ -280,8 +282,9 @@ def visible_turn(number: int, principal: Principal) -> Statements[TurnTrace | No
     if not rows:
         return None
     *columns, ended, by, at, withdrawn_by = rows[0][: -len(_USAGE)]
-    return TurnTrace(
-        turn=turn_of(tuple(columns)),
+    turn = read_one(turn_of, [tuple(columns)], "turn")
+    return turn and TurnTrace(
+        turn=turn,
         ended=instant_or_none(ended),
         stop=stop_text(by, at),
         withdrawn_by=withdrawn_by,
@@ -295,15 +298,15 @@ def _turn_trace(number: int, principal: Principal) -> Statements[TurnTrace | Non
         return None
     first = found.turn.session_number * SEQS
     rows = yield (
-        "SELECT e.body, coalesce(o.kind, 'compaction') <> 'compaction' FROM entries e"
+        "SELECT e.id, e.body, coalesce(o.kind, 'compaction') <> 'compaction' FROM entries e"
         " LEFT JOIN operations o ON o.no = e.hidden_by WHERE e.id >= ? AND e.id < ? AND e.turn_no = ? ORDER BY e.id",
         (first, first + SEQS, number),
     )
-    shown = (body for body, taken_back in rows if principal.sees_all or not taken_back)
-    found = replace(found, entries=tuple(entries_of(shown)), taken_back=any(row[1] for row in rows))
+    shown = [row for row in rows if principal.sees_all or not row[2]]
+    found = replace(found, entries=tuple(entries_of(shown)), taken_back=any(row[2] for row in rows))
     resets = yield _RESET_BY, (number, found.turn.session_number)
     for details, before in resets:
-        reason = from_json(details).get("because")
+        reason = details_of(details).get("because")
         if reason in AUTOMATIC_ENDS:
             found = replace(found, reset=EndReason(reason), session_before=before)
     return found
@@ -347,18 +350,19 @@ def _inbound_where(condition: str, values: Sequence[Value]) -> Statements[list[I
     withdrawn = yield f"SELECT withdrawn_by, no FROM turns WHERE withdrawn_by IN ({placeholders(numbers)})", numbers
     found: list[InboundTrace] = []
     for row in rows:
-        message = replace(inbound_trace(row), withdrew=dict(withdrawn).get(row[0]))
-        found.append((yield from _with_position(message)) if message.state is InboxState.WAITING else message)
+        for trace in readable(inbound_trace, [row]):
+            message = replace(trace, withdrew=dict(withdrawn).get(row[0]))
+            found.append((yield from _with_position(message)) if message.state is InboxState.WAITING else message)
     return found
 
 
 def inbound_trace(row: Row) -> InboundTrace:
     number, key, state, received_at, _, reason, body, *_ = row
-    if not body:
+    received = next(readable(received_of, [row] if body else []), None)
+    if received is None:
         return InboundTrace(
             number=number, key=key, state=InboxState(state), received=instant(received_at), reason=reason
         )
-    received = received_of(row)
     return InboundTrace(
         number=number,
         key=key,
@@ -387,7 +391,7 @@ def _deliveries_where(condition: str, values: Sequence[Value]) -> Statements[lis
         " ORDER BY created, id",
         tuple(values),
     )
-    return [delivery_trace(row) for row in rows]
+    return list(readable(delivery_trace, rows))
 
 
 def delivery_trace(row: Row) -> DeliveryTrace:

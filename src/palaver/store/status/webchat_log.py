@@ -11,7 +11,7 @@ from palaver.model.session import Principal
 from palaver.model.source import encode_id, identity_of
 from palaver.model.turn import InboxState
 from palaver.model.value import value
-from palaver.store.records import DELIVERY_COLUMNS, SELECT_RECEIVED, delivery_of, micros, received_of
+from palaver.store.records import DELIVERY_COLUMNS, SELECT_RECEIVED, delivery_of, micros, readable, received_of
 
 
 @value
@@ -52,7 +52,7 @@ def list_messages(
         f"{_SENT} AND chat = ? AND created < ? ORDER BY created DESC, id DESC LIMIT ?",
         (encode_id(chat), until, limit),
     )
-    messages = [*_received(received, chat, principal), *map(_sent_message, sent)]
+    messages = [*_received(received, chat, principal), *readable(_sent_message, sent)]
     return sorted(messages, key=lambda each: (each.at, not each.is_mine))[-limit:]
 
 
@@ -64,7 +64,7 @@ def get_message(name: str, chat: str, principal: Principal) -> Statements[Webcha
             messages = _received((yield f"{_RECEIVED} AND i.no = ?", (int(found[2]),)), chat, principal)
         else:
             rows = yield f"{_SENT} AND chat = ? AND id = ?", (encode_id(chat), int(found[2]))
-            messages = [_sent_message(row) for row in rows]
+            messages = list(readable(_sent_message, rows))
     if not messages:
         raise NotFound("message", name)
     return messages[0]
@@ -87,7 +87,7 @@ def _received(rows: list[Row], chat: str, principal: Principal) -> list[WebchatM
             files=each.inbound.files,
             problem=each.reason if each.state is InboxState.REFUSED else None,
         )
-        for each in map(received_of, rows)
+        for each in readable(received_of, rows)
         if (each.inbound.source.platform, each.inbound.source.chat_id) == ("web", chat)
         and identity_of(each.inbound.source) in principal.identities
     ]
