@@ -44,4 +44,4 @@ _FIELDS = Entry._fields
 
 def dicts_of(rows: Sequence[Row]) -> list[dict[str, object]]:
     """What one would do by hand: every row decoded, its fields under their names."""
-    return [dict(zip(_FIELDS, json.loads(row[0]), strict=False)) for row in rows]
+    return [dict(zip(_FIELDS, json.loads(row[1]), strict=False)) for row in rows]

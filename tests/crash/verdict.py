@@ -132,7 +132,7 @@ def _rows() -> Statements[dict[str, list[Row]]]:
         "inbox": (yield _INBOX, ()),
         "turns": (yield "SELECT no, state, attempt, error, worker FROM turns", ()),
         "outbox": (yield _SENDS, ()),
-        "entries": (yield "SELECT body FROM entries ORDER BY id", ()),
+        "entries": (yield "SELECT id, body FROM entries ORDER BY id", ()),
     }
 
 
@@ -159,7 +159,7 @@ def _stories(chats: Iterable[Room], rows: Mapping[str, list[Row]]) -> list[_Stor
     for received in map(received_of, rows["inbox"]):
         source = received.inbound.source
         inbox[source.chat_id, source.message_id].append(received)
-    said = (entry.text for entry in entries_of(row[0] for row in rows["entries"]) if entry.role is Role.USER)
+    said = (entry.text for entry in entries_of(rows["entries"]) if entry.role is Role.USER)
     heard = Counter(chain.from_iterable(map(_words, said)))
     turns = {row[0]: row for row in rows["turns"]}
     outbox = {row[0]: row for row in rows["outbox"]}
@@ -224,7 +224,7 @@ def _shown_twice(chats: Iterable[Room]) -> list[str]:
 
 def _written_twice(rows: Sequence[Row]) -> list[str]:
     """The same entry twice, or two answers in one turn."""
-    entries = entries_of(row[0] for row in rows)
+    entries = entries_of(rows)
     same = Counter(repr(entry._replace(seq=0)) for entry in entries)
     answers = Counter(entry.turn for entry in entries if entry.role is Role.ASSISTANT and not entry.calls)
     return [

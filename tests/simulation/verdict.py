@@ -180,7 +180,7 @@ class Books:
             latest[place] = number
 
     def _entered_once(self) -> Iterator[str]:
-        entries = entries_of(row[0] for row in self._rows("SELECT body FROM entries ORDER BY id"))
+        entries = entries_of(self._rows("SELECT id, body FROM entries ORDER BY id"))
         users = Counter((str(entry.turn), entry.message_id) for entry in entries if entry.role is Role.USER)
         wanted = Counter(
             (str(received.turn), received.inbound.source.message_id)

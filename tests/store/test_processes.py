@@ -12,7 +12,7 @@ import pytest
 
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.store.opening import open_store
-from palaver.store.records import entries_of
+from palaver.store.records import entry_of
 from palaver.store.status.invariants import violations
 from tests.store.conftest import fresh_database
 from tests.store.worker_child import Record, work_together
@@ -78,7 +78,7 @@ def check_transcripts(diaries: Sequence[Diary], found: dict[str, list[Row]]) -> 
         assert (turns, tokens) == (done[session], done[session])
     session_of = {number: session for number, _, _, session in found["turns"]}
     texts = Counter(
-        (turn, entries_of([body])[0].text)
+        (turn, entry_of((0, body)).text)
         for session, _, turn, body in found["entries"]
         if session == session_of.get(turn)
     )

@@ -99,13 +99,13 @@ def look() -> Statements[Seen]:
     entries = yield "SELECT id, body, hidden_by FROM entries ORDER BY id", ()
     for session in map(session_of, sessions_):
         mine = [row for row in entries if row[0] // transcript.SEQS == session.number]
-        shown = entries_of(row[1] for row in mine if row[2] is None)
+        shown = entries_of([row for row in mine if row[2] is None])
         life = (session.key, session.end_reason, session.title, session.parent, session.last_human)
         counters = session.counters
         seen[f"life of {session.id}"] = life
         seen[f"counters of {session.id}"] = (counters.entries, counters.turns, counters.input_tokens)
         seen[f"words of {session.id}"] = [(entry.seq, entry.role, entry.text, entry.covers) for entry in shown]
-        seen[f"all of {session.id}"] = [entry.seq for entry in entries_of(row[1] for row in mine)]
+        seen[f"all of {session.id}"] = [entry.seq for entry in entries_of(mine)]
     for place, key in KEYS.items():
         current = yield from sessions.open_by_key(key)
         seen[f"open at {place}"] = current and current.id
