@@ -13,6 +13,7 @@ from palaver.db.postgres import PostgresDatabase
 from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Transaction
 from palaver.store.store import Store
+from tests.store.empty import copied_stores
 from tests.store.server import postgres_server
 
 __all__ = ["postgres_server"]
@@ -36,6 +37,12 @@ def _no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "drops_transactions: the test replaces what runs transactions")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _copied_stores() -> Generator[None]:
+    with copied_stores():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -4,10 +4,11 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from tests.forkserver import start_module
 
 PATIENCE = 30.0
 
@@ -40,12 +41,12 @@ class Place:
         }
 
     def start(self, *args: str, stdin: int = subprocess.PIPE) -> "subprocess.Popen[str]":
-        process = subprocess.Popen(
-            [sys.executable, "-m", "palaver", *args],
+        process = start_module(
+            "palaver",
+            *args,
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
             env=self.environment,
             cwd=self._config.parent / "..",
         )

@@ -5,8 +5,6 @@ import pty
 import re
 import select
 import stat
-import subprocess
-import sys
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -15,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.processes import PATIENCE, Place, until
+from tests.forkserver import start_module
 
 ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z~]|[=>()][0-9A-B]?|\][^\x07]*\x07)")
 
@@ -24,8 +23,10 @@ class Terminal:
 
     def __init__(self, place: Place, *args: str) -> None:
         self._master, slave = pty.openpty()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "palaver", "chat", *args],
+        self.process = start_module(
+            "palaver",
+            "chat",
+            *args,
             stdin=slave,
             stdout=slave,
             stderr=slave,

@@ -8,8 +8,6 @@ import pty
 import re
 import select
 import stat
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -22,6 +20,7 @@ from palaver.cli import setup
 from palaver.cli.main import main
 from tests.agents.fake_provider import Provider, Refuses, Says, Step, providing
 from tests.cli.processes import PATIENCE
+from tests.forkserver import start_module
 
 KEY = "sk-sesame-0123456789abcdef"
 
@@ -226,8 +225,9 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 class Terminal:
     def __init__(self, *args: str) -> None:
         self._master, slave = pty.openpty()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "palaver", *args],
+        self.process = start_module(
+            "palaver",
+            *args,
             stdin=slave,
             stdout=slave,
             stderr=slave,

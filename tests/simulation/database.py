@@ -4,34 +4,22 @@ import asyncio
 import random
 import sqlite3
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import Context, copy_context
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any, Generic, TypeVar
 
-from palaver.db.schema import SQLITE, known_migrations, migrate_step, pending_migrations
 from palaver.db.sqlite import run_statements
 from palaver.db.transaction import Transaction
 from palaver.model.errors import StoreError, StoreUnavailable
 from tests.simulation.loop import PROCESS, Process
 from tests.simulation.trace import Trace
+from tests.store.empty import empty_store
 
 __all__ = ["Door", "SharedDatabase", "nobody"]
 
 T = TypeVar("T")
-
-_VERSION_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'"
-
-
-@cache
-def _empty() -> bytes:
-    """A database with the schema in it, to be copied: a run begins in a millisecond."""
-    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
-        waiting = pending_migrations(known_migrations(), _VERSION_TABLE)
-        for migration in known_migrations():
-            run_statements(db, iter(migrate_step([migration], SQLITE, waiting)), set())
-        return db.serialize()
 
 
 def nobody() -> Context:
@@ -67,7 +55,7 @@ class SharedDatabase:
         self.meet: Callable[[Process, str], None] = lambda _process, _where: None
         """Told of every point at which a gateway might be struck."""
         self.db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None, cached_statements=512)
-        self.db.deserialize(_empty())
+        empty_store().backup(self.db)
         self._chance = chance
         self._trace = trace
         self._context = nobody()

@@ -1,7 +1,6 @@
 """Every store test runs on both engines."""
 
 import os
-import shutil
 from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
@@ -47,20 +46,9 @@ async def fresh_store(server: str) -> str:
     return await fresh_database(server, _templates[server])
 
 
-async def copy_empty_store(path: Path, folders: pytest.TempPathFactory) -> None:
-    """Copy the file of an empty store, which is quicker than to create its tables again."""
-    template = folders.getbasetemp() / "empty.db"
-    if not template.exists():
-        async with await open_store(f"sqlite:///{template}"):
-            pass
-    shutil.copy(template, path)
-
-
 @pytest.fixture(params=ENGINES)
 async def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
     if request.param == "sqlite":
-        if "store" in request.fixturenames:
-            await copy_empty_store(tmp_path / "palaver.db", request.getfixturevalue("tmp_path_factory"))
         yield f"sqlite:///{tmp_path}/palaver.db"
         return
     server: str = request.getfixturevalue("postgres_server")
