@@ -10,12 +10,12 @@ import logging
 import os
 import signal
 import sys
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import Any
 
 from palaver.agents.echo import EchoAgent
@@ -32,6 +32,7 @@ from palaver.store.opening import open_store
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.socket import SocketClient
 from tests.crash.fuse import Fuse, FusedAgent, FusedStore, fuse_adapter
+from tests.forkserver import start_module
 
 __all__ = ["ACCOUNT", "Gateway", "Order", "Slot", "slots"]
 
@@ -177,21 +178,22 @@ class Gateway:
 class Slot:
     """A place for one gateway after the other."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Popen[str], told: asyncio.StreamReader) -> None:
         self._process = process
+        self._lines = told
         self._gateway: Gateway | None = None
 
     async def start(self, order: Order) -> Gateway:
         assert self._process.stdin
-        self._process.stdin.write((json.dumps(asdict(order)) + "\n").encode())
+        self._process.stdin.write(json.dumps(asdict(order)) + "\n")
+        self._process.stdin.flush()
         told = self._told()
         _, pid = await anext(told)
         self._gateway = Gateway(order, pid, told)
         return self._gateway
 
     async def _told(self) -> AsyncGenerator[tuple[str, int]]:
-        assert self._process.stdout
-        while told := await self._process.stdout.readline():
+        while told := await self._lines.readline():
             what, number = json.loads(told)
             yield what, number
 
@@ -200,19 +202,24 @@ class Slot:
             await self._gateway.kill()
         assert self._process.stdin
         self._process.stdin.close()
-        await self._process.wait()
+        await asyncio.to_thread(self._process.wait)
+        await self._lines.read()
 
 
 @asynccontextmanager
 async def slots(count: int, platform: str) -> AsyncGenerator[list[Slot]]:
-    command = (sys.executable, "-m", "tests.crash.gateway", platform)
-    made = [
-        Slot(await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=PIPE, stdout=PIPE)) for _ in range(count)
-    ]
+    made = [await _start_slot(platform) for _ in range(count)]
     try:
         yield made
     finally:
         await asyncio.gather(*(slot.close() for slot in made))
+
+
+async def _start_slot(platform: str) -> Slot:
+    process = start_module("tests.crash.gateway", platform, cwd=ROOT, stdin=PIPE, stdout=PIPE)
+    told = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(told), process.stdout)
+    return Slot(process, told)
 
 
 if __name__ == "__main__":
