@@ -162,7 +162,7 @@ async def test_what_is_delivered_again_from_the_old_chat_is_the_same_and_what_co
         assert len(await here.rows("SELECT 1 FROM inbox WHERE version <> ''")) == 1
 
 
-_WAITS = (
+WAITS = (
     "SELECT 1 FROM pg_locks l JOIN pg_database d ON d.oid = l.database"
     " WHERE d.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted"
 )
@@ -172,7 +172,7 @@ _WAITS = (
 def _move_once_somebody_waits(here: Bench, key: str, new: str, held: asyncio.Event) -> Statements[bool]:
     yield Lock(key)
     held.set()
-    while not (yield _WAITS, ()):
+    while not (yield WAITS, ()):
         pass
     return (yield from here.store.chat_migration.move("fake", "bot", "c1", new, MovableClock().now()))
 

@@ -1,9 +1,11 @@
 """A stranger writes, is given a code, is let in, and what they said is answered."""
 
+import asyncio
 import re
 from datetime import timedelta
 from pathlib import Path
 
+from palaver.db.transaction import Lock, Statements, transaction
 from palaver.engine import texts
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import DmScope, Scope, ScopedSetting
@@ -14,9 +16,11 @@ from palaver.model.source import Source
 from palaver.protocols.clock import SystemClock
 from palaver.store.status.invariants import violations
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.platform import FakePlatform
+from palaver.testkit.platform import FakePlatform, LoopClock
 from palaver.testkit.updates import File
 from tests.engine.gateway import Bench, MovableClock, running, until
+from tests.engine.test_moved_chats import WAITS
+from tests.store.conftest import fresh_store
 
 CODE = re.compile(f"[{CODE_ALPHABET}]{{8}}")
 
@@ -47,6 +51,33 @@ async def test_a_stranger_is_let_in_and_answered(store_url: str) -> None:
         await chat.hears("and now")
         assert [message.text for message in chat.shown].count(texts.PAIRED) == 1
         assert "approved" in chat.shown[1].text
+
+
+@transaction
+def _approve_once_somebody_waits(here: Bench, held: asyncio.Event) -> Statements[bool]:
+    yield Lock("pairing")
+    held.set()
+    while not (yield WAITS, ()):
+        pass
+    work = here.store.pairing.approve("fake:p1", AccessRole.MEMBER, LoopClock().now(), by="operator", notice="Welcome!")
+    return (yield from work) is not None
+
+
+async def test_somebody_who_writes_while_they_are_approved_gets_no_further_code(postgres_server: str) -> None:
+    async with running(await fresh_store(postgres_server), grants=()) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "first words")
+        await chat.hears("Your code is")
+        held = asyncio.Event()
+        approving = asyncio.create_task(here.store.transact(_approve_once_somebody_waits(here, held)))
+        await held.wait()
+        await chat.say(alice, "more words")
+        assert await approving
+        await chat.hears("You said: more words")
+        await here.settled()
+        assert sum("Your code is" in message.text for message in chat.shown) == 1
+        assert await here.rows("SELECT 1 FROM pairings") == []
 
 
 async def test_a_new_owner_is_answered_in_the_conversation_that_owners_share(tmp_path: Path) -> None:

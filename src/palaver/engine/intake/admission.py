@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
 
-from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.db.transaction import Lock, Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.outcomes import Reporting, notify_owner
@@ -41,7 +41,7 @@ from palaver.model.value import value
 from palaver.store.conversations import chat_migration
 from palaver.store.people import aliases, grants, people
 from palaver.store.people.grants import GrantTable
-from palaver.store.people.pairing import Requested
+from palaver.store.people.pairing import PAIRING_LOCK, Requested
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.results import BusyNotices
 
@@ -252,9 +252,10 @@ class Admission:
         access = decision.access
         is_ignored = access.verdict is Verdict.REFUSE and self._ctx.options.is_undecided(message)
         step = None if is_ignored and not message.revision else self._step(message, key, decision, busy_notices)
-        # Strangers of all platforms are counted together, under a lock of their own.
-        lock = None if key.platform and access.verdict is Verdict.PAIR else key
-        found = await self._ctx.store.transact(self._ctx.store.grants.run_if_current(decision.rules.table, lock, step))
+        # Approving a stranger takes the first lock, unlinking people and moving a chat the second.
+        locks = [PAIRING_LOCK] if access.verdict is Verdict.PAIR else []
+        run = grants.run_if_current(decision.rules.table, [*locks, Lock(key.text)], step)
+        found = await self._ctx.store.transact(run)
         if isinstance(found, GrantTable):
             self._rights.table = found
             return None

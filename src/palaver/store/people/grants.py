@@ -9,7 +9,6 @@ from typing import TypeVar
 from palaver.db.transaction import PEOPLE, Lock, Notify, Row, Statements, Transaction, transaction
 from palaver.model.access import AccessRole, Basis, ChatKind, Effect, Grant, keeps_an_owner, replaced_grants
 from palaver.model.errors import LastOwner
-from palaver.model.key import SessionKey
 from palaver.model.label import Label
 from palaver.model.source import Source, decode_id, encode_id
 from palaver.model.value import value
@@ -76,14 +75,14 @@ _GRANTS_LOCK = Lock("grants")
 
 @transaction
 def run_if_current(
-    known: GrantTable, key: SessionKey | None, step: Transaction[T] | None
+    known: GrantTable, locks: Sequence[Lock], step: Transaction[T] | None
 ) -> Statements[T | GrantTable | None]:
     """Do a step that was decided by these grants. If they have changed, do nothing and return the current ones.
 
-    Unlinking people and moving a chat take the lock of the key too, so afterwards the change is visible here.
+    What changes the decision takes one of the locks too, so afterwards the change is visible here.
     """
-    if key is not None:
-        yield Lock(key.text)
+    for lock in locks:  # noqa: UP028 - a list takes no rows
+        yield lock
     table = yield from load_table(known)
     if table is not known:
         return table

@@ -42,7 +42,8 @@ from palaver.store.records import (
     received_of,
 )
 
-_PAIRING_LOCK = Lock("pairing")
+PAIRING_LOCK = Lock("pairing")
+"""Held to decide about strangers: those of all platforms are counted together."""
 _WIPED_TEXT = "(deleted after it was sent)"
 _OVER = frozenset({OutboxState.DELIVERED, OutboxState.DEAD})
 _KEPT = tuple(reception.value for reception in Reception if reception.keeps)
@@ -75,7 +76,7 @@ def request(
 ) -> Statements[Requested | None]:
     identity = identity_of(inbound.source) or ""
     account = account_text(inbound.source.platform, inbound.source.account)
-    yield _PAIRING_LOCK
+    yield PAIRING_LOCK
     reception = yield from receive(inbound.source, now)
     yield from drop_expired(now)
     message = inbound if reception.keeps else inbound.without_content()
@@ -158,7 +159,7 @@ def _store_code(identity: str, account: str, number: int, code: str, now: dateti
 @transaction
 def drop_expired(now: datetime) -> Statements[None]:
     """Drop requests that nobody can approve any more, with the content of the messages that waited for that."""
-    yield _PAIRING_LOCK
+    yield PAIRING_LOCK
     rows = yield (
         "DELETE FROM pairings WHERE expires <= ? AND requested <= ? RETURNING inbox_no",
         (micros(now), micros(now - REQUEST_INTERVAL)),
@@ -237,7 +238,7 @@ def approve(
 
     What they wrote is queued, by `scope_of` in the conversation they have now. Wrong codes lock out who enters them.
     """
-    yield _PAIRING_LOCK
+    yield PAIRING_LOCK
     waiting = yield from _waiting(now)
     named = _with_identity(name, waiting)
     if not named and ":" not in name:
@@ -326,7 +327,7 @@ def _check_not_locked_out(by: str, now: datetime) -> Statements[None]:
 @transaction
 def deny(name: str, now: datetime, *, by: str, blocks: bool = False) -> Statements[Stranger | None]:
     """Deny the request with a code, or all requests of an identity."""
-    yield _PAIRING_LOCK
+    yield PAIRING_LOCK
     waiting = yield from _waiting(now)
     named = _with_identity(name, waiting) or _with_code(name, waiting)
     if not named:
