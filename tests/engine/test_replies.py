@@ -1,21 +1,28 @@
 """However long an answer is, a chat gets a bounded number of messages, and is told where the rest is."""
 
+import threading
 from collections.abc import AsyncGenerator
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from palaver.engine import texts
 from palaver.engine.delivery.replies import Replies
+from palaver.engine.retry import Timeouts
+from palaver.engine.turns.agent import AgentRun
 from palaver.model.errors import BadArgument
 from palaver.model.source import Source
 from palaver.model.split import CUT, Unit
+from palaver.model.transcript import Entry
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import Limits
-from palaver.protocols.agent import Event, Final, Request
+from palaver.protocols.agent import Event, Final, Request, TextDelta
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.testkit.adapter import FakeAdapter
-from palaver.testkit.platform import FakePlatform
+from palaver.testkit.platform import FakePlatform, LoopClock
+from tests.agents.helpers import asked
 from tests.engine.agents import Scripted, Slow, heard
 from tests.engine.gateway import running, until
 
@@ -76,6 +83,74 @@ async def test_where_a_chat_takes_files_a_very_long_answer_is_one_behind_its_beg
         assert files == ([("answer.md", LONG)] if kind is FakeAdapter else [])
         assert chat.shown[0].text.startswith("nine char\nnine char")
         assert (texts.GOES_ON_IN_FILE in "".join(message.text for message in chat.shown)) == bool(files)
+
+
+HUGE = "Grüße, nine char\n" * 70_000
+
+
+async def _huge(_request: Request) -> AsyncGenerator[Event]:
+    yield Final(text=HUGE, reasoning=HUGE)
+
+
+@pytest.mark.parametrize("file_size", [None, 2_000_000, 500])
+async def test_an_answer_beyond_all_measure_is_a_file_in_the_transcript_too(
+    tmp_path: Path, file_size: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is also split where nobody has to wait for that."""
+    threads, answer = list[threading.Thread](), Replies.to
+
+    def to(self: Replies, source: Source, text: str, **options: Any) -> list[Outbound]:
+        if len(text) > 100:
+            threads.append(threading.current_thread())
+        return answer(self, source, text, **options)
+
+    monkeypatch.setattr(Replies, "to", to)
+    world, shelf = FakePlatform(), BlobStore(tmp_path / "files") if file_size else None
+    url, limit = tmp_path / "p.db", file_size or 1
+    async with running(url, world, agent=Scripted(_huge), shelf=shelf, file_size=limit) as here:
+        alice = world.person("alice")
+        chat = world.dm(alice)
+        await chat.say(alice, "hello")
+        await here.settled()
+        answer_entry = (await here.entries())[-1]
+        files = [file.content.decode() for message in chat.shown for file in message.files]
+    assert threading.main_thread() not in threads
+    assert answer_entry.text.startswith(HUGE[:1_000_000])
+    assert answer_entry.text.endswith(texts.CONTINUED_IN_FILE if file_size else texts.NOT_KEPT)
+    assert len(answer_entry.text) + len(answer_entry.reasoning) < 2_001_000
+    assert [file.name.plain() for file in answer_entry.files] == ["answer.md"] * bool(file_size)
+    assert len(files) == bool(file_size)
+    for content in files:
+        assert len(content.encode()) <= limit
+        kept = content if limit > len(HUGE) else content.removesuffix(f"\n{texts.NOT_KEPT}\n")
+        assert HUGE.startswith(kept)
+        assert (kept == HUGE) == (limit > len(HUGE))
+
+
+async def _word_by_word(_request: Request) -> AsyncGenerator[Event]:
+    for _ in range(20_000):
+        yield TextDelta("words ")
+    yield Final(text="words " * 20_000)
+
+
+async def test_a_long_answer_that_grows_is_shown_ever_less_often() -> None:
+    shown: list[int] = []
+
+    async def write(_entry: Entry) -> None: ...
+
+    run = AgentRun(
+        agent=Scripted(_word_by_word),
+        write=write,
+        show=lambda text: shown.append(len(text)),
+        now=LoopClock().now,
+        timeouts=Timeouts(),
+        quiet_limit=timedelta(minutes=1),
+    )
+    await run.ask(asked("hello"))
+    assert run.text == "words " * 20_000
+    assert shown[:50] == [6 * count for count in range(1, 51)]
+    assert len(shown) < 1_000
+    assert shown[-1] > 0.98 * len(run.text)
 
 
 @pytest.mark.parametrize("room", [1, 30, 4000])

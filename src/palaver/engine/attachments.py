@@ -27,6 +27,8 @@ CLEAN_UP_EVERY_SECONDS = 3600.0
 UNREFERENCED_FOR = timedelta(hours=1)
 """How long a stored file may be unreferenced: it may be owed in a moment."""
 PAGE_SIZE = 1000
+CHUNK_SIZE = 1 << 18
+"""How much is encoded and hashed at a time, so that the event loop is never held up for long."""
 
 
 class _TryLater(Exception):
@@ -115,7 +117,12 @@ class Attachments:
     async def store(self, new: NewFile) -> Attachment:
         """Store a file. It stays if it is owed or in a transcript within the hour."""
         file = Attachment(Label(new.name), new.media_type, len(new.content))
-        return await self._store(file, _single_chunk(new.content))
+        return await self._store(file, _chunks(new.content))
+
+    async def store_text(self, name: str, text: str, *, cut: str) -> Attachment:
+        """Store a text of any length. If it is longer than a file may be, its beginning is stored, and then `cut`."""
+        chunks = _text_chunks(text, self.ctx.options.file_size, f"\n{cut}\n".encode())
+        return await self._store(Attachment(Label(name), "text/markdown"), chunks)
 
     async def read(self, turn: Turn, name: str) -> bytes:
         """Return the content of a file in the conversation of the turn."""
@@ -152,8 +159,20 @@ def _fail(file: Attachment, why: str) -> Attachment:
     return file._replace(problem=why)
 
 
-async def _single_chunk(content: bytes) -> AsyncIterator[bytes]:
-    yield content
+async def _chunks(content: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(content), CHUNK_SIZE):
+        yield content[start : start + CHUNK_SIZE]
+
+
+async def _text_chunks(text: str, limit: int, cut: bytes) -> AsyncIterator[bytes]:
+    room = limit - len(cut)
+    for start in range(0, len(text), CHUNK_SIZE):
+        chunk = text[start : start + CHUNK_SIZE].encode("utf-8", "replace")
+        if len(chunk) > room:
+            yield chunk[:room].decode(errors="ignore").encode() + cut
+            return
+        yield chunk
+        room -= len(chunk)
 
 
 @value(kw_only=False)

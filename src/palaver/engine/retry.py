@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 DESCRIBED_FRAMES = 4
+LONG_TEXT = 20_000
+"""Work on a text of so many characters can take the event loop several milliseconds."""
 RESTART_PAUSE_SECONDS = 1.0
 
 
@@ -80,6 +82,11 @@ async def wait_any(*events: asyncio.Event, timeout: float) -> None:  # noqa: ASY
     finally:
         for wait in waits:
             wait.cancel()
+
+
+async def off_loop(length: int, work: Callable[[], T]) -> T:
+    """Do pure work on a text of this length: in a thread if everybody else would have to wait for it."""
+    return await asyncio.to_thread(work) if length > LONG_TEXT else work()
 
 
 async def close_all(

@@ -11,6 +11,8 @@ from palaver.model.turn import BusyMode, Choice
 
 SORRY = "Something went wrong while answering. Please try again."
 GOES_ON_IN_FILE = "… (This answer is too long for a chat. The file below has all of it.)"
+CONTINUED_IN_FILE = "… (This answer is too long to show here. It goes on in the attached file answer.md.)"
+NOT_KEPT = "… (This answer is too long and was cut here.)"
 TOO_LONG = "The answer took too long and was stopped. Please try again."
 OVERFLOW = (
     "This conversation is too long to answer, and summarising it failed. "

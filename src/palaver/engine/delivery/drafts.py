@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from palaver.engine.delivery.sender import SendBudget
-from palaver.engine.retry import contain_cancellation, describe_error
+from palaver.engine.retry import contain_cancellation, describe_error, off_loop
 from palaver.model.split import split
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import Adapter, Limits, PlatformBusy, SendUnclear, TargetAway
@@ -66,7 +66,9 @@ class Draft:
             await asyncio.gather(self._showing, return_exceptions=True)
 
     async def _show(self, editing: Editing) -> None:
-        shown = replace(self._outbound, text=_first_piece(self.text, self._adapter.limits))
+        text, limits = self.text, self._adapter.limits
+        piece = await off_loop(min(len(text), limits.text), lambda: _first_piece(text, limits))
+        shown = replace(self._outbound, text=piece)
         if not shown.text.strip():
             return
         try:

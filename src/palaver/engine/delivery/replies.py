@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 READABLE_PARTS = 8
 """Send a longer answer as a file."""
+LONGEST_ANSWER = 1_000_000
+"""How many characters of an answer are stored as text. A file has the whole of a longer one."""
 PREVIEW_CHARACTERS = 600
 """How much of an answer in a file is shown in the chat."""
 
@@ -95,8 +97,11 @@ class Replies:
         return any(self._wants_file(place, text) for place in self.routes.places(source))
 
     def _wants_file(self, place: ReplyPlace, text: str) -> bool:
-        limit = self.routes.account(place.source).limit
-        return place.unit.measure(text) > READABLE_PARTS * limit and self.takes_files(place.source)
+        if not self.takes_files(place.source):
+            return False
+        limit = min(LONGEST_ANSWER, READABLE_PARTS * self.routes.account(place.source).limit)
+        # No unit counts less than one for a character, so most long texts need no measuring.
+        return len(text) > limit or place.unit.measure(text) > limit
 
     def to(
         self,

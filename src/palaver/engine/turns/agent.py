@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.context import EngineContext
+from palaver.engine.delivery.replies import LONGEST_ANSWER
 from palaver.engine.retry import Timeouts, contain_cancellation, log_error
 from palaver.model.errors import StoreError
 from palaver.model.platform import Platform
@@ -46,6 +47,8 @@ log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_SECONDS = 5.0
 CACHED_SECTIONS = 128
+_STEPS_OF_LONG_ANSWER = 100
+"""A growing answer is shown when it is longer by one part of so many."""
 _LASTING_FACTS = attrgetter(*(field.name for field in fields(Source) if field.name != "message_id"))
 
 Outcome = Final | Failure | ApprovalNeeded
@@ -236,16 +239,30 @@ class AgentRun:
     timeouts: Timeouts
     quiet_limit: timedelta
     usage: Usage = field(default_factory=Usage)
-    text: str = ""
-    """The answer so far."""
     said: list[str] = field(default_factory=list[str])
     """What the agent said before, each time it used a tool."""
     has_called: bool = False
     """The agent called a tool since the turn started, so earlier approvals are for other calls."""
+    _shown: str = ""
+    """The answer as it was shown last."""
+    _added: list[str] = field(default_factory=list[str])
+    """What the agent has said since."""
+    _added_length: int = 0
     _open_calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
     _form: AnswerForm = ANY_FORM
     _assigned: Usage = field(default_factory=Usage)
     """The usage that is already recorded with an entry."""
+
+    @property
+    def text(self) -> str:
+        """The answer so far."""
+        if self._added:
+            self._shown, self._added, self._added_length = self._shown + "".join(self._added), [], 0
+        return self._shown
+
+    @text.setter
+    def text(self, text: str) -> None:
+        self._shown, self._added, self._added_length = text, [], 0
 
     async def ask(self, request: Request) -> Outcome:
         """Run the agent until it is done, fails, or is silent for too long."""
@@ -311,13 +328,13 @@ class AgentRun:
     async def _handle(self, event: TextDelta | ToolCalled | ToolReturned | UsageReport) -> None:
         match event:
             case TextDelta(text):
-                self.text += text
-                self.show(self._form.cut(self.text, is_growing=True))
+                self._grow(text)
             case UsageReport(usage):
                 self.usage = self.usage.plus(usage)
             case ToolCalled():
                 self.text = ""
-                self.said.append(event.text)
+                said = event.text[:LONGEST_ANSWER]
+                self.said.append(said)
                 self.has_called = True
                 self._open_calls = {call.id: call for call in event.calls}
                 tokens, cost = self.take_usage()
@@ -326,9 +343,9 @@ class AgentRun:
                         seq=0,
                         role=Role.ASSISTANT,
                         at=self.now(),
-                        text=event.text,
+                        text=said,
                         calls=event.calls,
-                        reasoning=event.reasoning,
+                        reasoning=event.reasoning[:LONGEST_ANSWER],
                         blob=event.blob,
                         tokens=tokens,
                         cost_micros=cost,
@@ -336,7 +353,17 @@ class AgentRun:
                 )
             case ToolReturned():
                 self._open_calls.pop(event.call, None)
-                await self.write(Entry(seq=0, role=Role.TOOL, at=self.now(), text=event.text, answers=event.call))
+                result = event.text[:LONGEST_ANSWER]
+                await self.write(Entry(seq=0, role=Role.TOOL, at=self.now(), text=result, answers=event.call))
+
+    def _grow(self, text: str) -> None:
+        """Show the answer so far. Show a long one less often, because joining it each time would take ever longer."""
+        if len(self._shown) >= LONGEST_ANSWER:
+            return
+        self._added.append(text)
+        self._added_length += len(text)
+        if self._added_length * _STEPS_OF_LONG_ANSWER >= len(self._shown):
+            self.show(self._form.cut(self.text, is_growing=True))
 
 
 def _cut(outcome: Outcome, form: AnswerForm) -> Outcome:

@@ -2,17 +2,19 @@
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.attachments import Attachments
 from palaver.engine.context import EngineContext
-from palaver.engine.retry import log_error, retry_outage, retry_until_stored
+from palaver.engine.delivery.replies import LONGEST_ANSWER
+from palaver.engine.retry import log_error, off_loop, retry_outage, retry_until_stored
 from palaver.engine.turns.agent import Outcome
 from palaver.engine.turns.running import RunningTurn, StopReason
 from palaver.model.access import AccessRole
-from palaver.model.attachment import Attachment, NewFile
+from palaver.model.attachment import Attachment
 from palaver.model.command import can_use
 from palaver.model.errors import PalaverError, StaleFence, StoreUnavailable
 from palaver.model.session import EndReason
@@ -43,30 +45,33 @@ class TurnCompletion:
     async def complete(self, running: RunningTurn, outcome: Outcome) -> None:
         match outcome:
             case Final():
-                files = await Attachments(self.ctx).store_all(outcome.files) if outcome.files else ()
-                tokens, cost = running.agent_run.take_usage() if running.agent_run else (0, None)
-                entry = Entry(
-                    seq=0,
-                    role=Role.ASSISTANT,
-                    at=self.ctx.clock.now(),
-                    text=outcome.text,
-                    reasoning=outcome.reasoning,
-                    blob=outcome.blob,
-                    tokens=tokens,
-                    cost_micros=cost,
-                    files=files,
-                )
-                whole = await self._store_long_answer(running.source, outcome.text)
-                replies = [
-                    *self.reply(running, outcome.text, whole=whole),
-                    *self.ctx.replies.files(running.source, files),
-                ]
-                await self.settle(running, [entry], replies)
-                running.answer, running.prompt_tokens = outcome, running.usage.prompt_tokens
+                await self._answer(running, outcome)
             case Failure():
                 await self._fail(running, outcome)
             case ApprovalNeeded():
                 await self._park(running, outcome)
+
+    async def _answer(self, running: RunningTurn, answer: Final) -> None:
+        files = await Attachments(self.ctx).store_all(answer.files) if answer.files else ()
+        whole = await self._store_long_answer(running.source, answer.text)
+        text, is_cut = answer.text, len(answer.text) > LONGEST_ANSWER
+        if is_cut:
+            text = f"{text[:LONGEST_ANSWER]}\n\n{texts.CONTINUED_IN_FILE if whole else texts.NOT_KEPT}"
+        tokens, cost = running.agent_run.take_usage() if running.agent_run else (0, None)
+        entry = Entry(
+            seq=0,
+            role=Role.ASSISTANT,
+            at=self.ctx.clock.now(),
+            text=text,
+            reasoning=answer.reasoning[:LONGEST_ANSWER],
+            blob=answer.blob,
+            tokens=tokens,
+            cost_micros=cost,
+            files=(*files, whole) if whole and is_cut else files,
+        )
+        replies = await off_loop(len(text), lambda: self.reply(running, text, whole=whole))
+        await self.settle(running, [entry], [*replies, *self.ctx.replies.files(running.source, files)])
+        running.answer, running.prompt_tokens = replace(answer, text=text), running.usage.prompt_tokens
 
     async def _fail(self, running: RunningTurn, failure: Failure) -> None:
         """Fail a turn. Its detail may quote content, so it goes to the store only, not to the chat or the log."""
@@ -180,8 +185,11 @@ class TurnCompletion:
         kind, reason = (EventKind.TURN_FAILED, failure.kind.value) if failure else (EventKind.TURN_FINISHED, None)
         events = [turn_event(turn, now, kind, reason=reason)]
         retry_at = now + timedelta(seconds=failure.after) if failure and failure.after else None
-        settle = self.ctx.store.turns.settle(
-            turn, entries, replies, now, usage=running.usage, error=error, failure=reason, retry_at=retry_at
+        settle = await off_loop(
+            sum(len(entry.text) for entry in entries),
+            lambda: self.ctx.store.turns.settle(
+                turn, entries, replies, now, usage=running.usage, error=error, failure=reason, retry_at=retry_at
+            ),
         )
         if not counts:
             settle = _uncounted(turn, settle)
@@ -209,10 +217,10 @@ class TurnCompletion:
         return self.ctx.replies.to(running.source, text, draft=draft, choices=choices, whole=whole)
 
     async def _store_long_answer(self, source: Source, text: str) -> Attachment | None:
-        """Store an answer that is too long for a chat as a file."""
-        if not self.ctx.replies.wants_file(source, text):
+        """Store an answer that is too long for a chat or the transcript as a file."""
+        if len(text) <= LONGEST_ANSWER and not self.ctx.replies.wants_file(source, text):
             return None
-        file = await Attachments(self.ctx).store(NewFile("answer.md", text.encode("utf-8", "replace"), "text/markdown"))
+        file = await Attachments(self.ctx).store_text("answer.md", text, cut=texts.NOT_KEPT)
         return file if file.sha256 else None
 
     def _entry(self, role: Role, text: str) -> Entry:

@@ -16,7 +16,7 @@ from palaver.engine.delivery.drafts import Draft
 from palaver.engine.hooks import PartialAnswer, count_usage
 from palaver.engine.intake.admission import AccessLost, CurrentRights
 from palaver.engine.intake.command_dispatch import CommandDispatcher
-from palaver.engine.retry import backoff, retry_outage, retry_until_stored
+from palaver.engine.retry import backoff, off_loop, retry_outage, retry_until_stored
 from palaver.engine.turns.agent import AgentRun, Outcome, RequestBuilder, TurnSnapshot, begin_and_load, load_snapshot
 from palaver.engine.turns.completion import TurnCompletion, turn_event
 from palaver.engine.turns.quotas import begin_within_quota
@@ -301,7 +301,8 @@ class TurnRunner:
         async def write(entry: Entry) -> None:
             if entry.answers in running.sent_files:
                 entry = entry._replace(files=running.sent_files.pop(entry.answers))
-            await retry_until_stored(self.ctx.store, self.ctx.store.turns.append_to_turn(running.turn, [entry]))
+            append = await off_loop(len(entry.text), lambda: self.ctx.store.turns.append_to_turn(running.turn, [entry]))
+            await retry_until_stored(self.ctx.store, append)
 
         def show(text: str) -> None:
             if running.is_over:
