@@ -8,7 +8,8 @@ from palaver.model.errors import StoreUnavailable
 from palaver.protocols.clock import SystemClock
 from palaver.store.people.api_tokens import Right
 from palaver.web.address import Address
-from palaver.web.tokens import Authenticator, FailureLimiter, issue_token
+from palaver.web.limits import RateLimiter
+from palaver.web.tokens import Authenticator, issue_token
 from tests.web.conftest import Opened, opened
 from tests.web.test_api import token
 
@@ -163,7 +164,7 @@ async def test_a_store_that_does_not_answer_is_said(
 
 
 def test_failures_are_forgotten_after_a_while_and_count_for_all_together() -> None:
-    attempts = FailureLimiter(per_address=2, total=3, window=10)
+    attempts = RateLimiter(per_caller=2, total=3, window=10)
     attempts.record("a", 0)
     attempts.record("a", 1)
     assert attempts.retry_after("a", 2) == 8

@@ -12,7 +12,7 @@ from palaver.config.model import Config, PlatformConfig
 from palaver.config.web import WebConfig
 from palaver.gateway.gateway import Gateway
 from palaver.model.session import Principal
-from palaver.web import callbacks
+from palaver.web import bodies
 from tests.web.callback_platform import CallerAdapter, install
 from tests.web.conftest import Opened, opened
 
@@ -102,7 +102,7 @@ async def test_a_body_is_as_large_as_it_may_be_and_comes_in_time(
 ) -> None:
     large = await stranger.post("/in/caller/main", headers=RIGHT, content=b"x" * 1_000_001)
     assert large.status_code == 413
-    monkeypatch.setattr(callbacks, "_BODY_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(bodies, "_WINDOW_SECONDS", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", window.config.web.port)
     writer.write(b"POST /in/caller/main HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nx")
     async with asyncio.timeout(10):
@@ -111,13 +111,15 @@ async def test_a_body_is_as_large_as_it_may_be_and_comes_in_time(
     assert not CallerAdapter.heard
 
 
-async def test_who_is_turned_away_again_and_again_is_not_even_looked_at(stranger: httpx.AsyncClient) -> None:
-    statuses = [(await stranger.post("/in/caller/main")).status_code for _ in range(61)]
-    assert statuses == [401] * 60 + [429]
-    late = await stranger.post("/in/caller/main", headers=RIGHT)
-    assert late.status_code == 429
-    assert int(late.headers["retry-after"]) > 0
-    assert len(CallerAdapter.heard) == 60
+async def test_who_calls_wrongly_again_and_again_has_to_wait_and_locks_nobody_out(
+    stranger: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = [await stranger.post("/in/caller/main") for _ in range(62)]
+    assert [answer.status_code for answer in answers] == [401] * 60 + [429] * 2
+    assert int(answers[-1].headers["retry-after"]) > 0
+    assert (await stranger.post("/in/caller/main", headers=RIGHT)).status_code == 200
+    told = [record for record in caplog.records if getattr(record, "action", "") == "callback.refused"]
+    assert len(told) == 60, "a log is not filled from outside"
 
 
 async def test_without_a_window_an_account_that_is_called_is_told_so(

@@ -1,12 +1,13 @@
 """The window: where it is served, as it is written in a file."""
 
 import ipaddress
+from datetime import timedelta
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from palaver.config.types import Section, Syntax, as_pydantic_error, words_text
+from palaver.config.types import Duration, Section, Syntax, as_pydantic_error, words_text
 from palaver.model.errors import BadArgument
 
 _LOOPBACK = "127.0.0.1"
@@ -89,6 +90,24 @@ class WebConfig(Section):
     )
     origins: Origins = Field(
         default=frozenset(), description="Web pages from these origins can call `/api` and `/v1` with a token."
+    )
+    connections: int = Field(
+        default=5000, ge=16, le=60_000, description="Accept at most this many connections at once."
+    )
+    idle_limit: Duration = Field(
+        default=timedelta(seconds=30),
+        ge=timedelta(seconds=1),
+        le=timedelta(hours=1),
+        description="Close a connection after this long without a request, or without its client reading.",
+    )
+    body_limit: Duration = Field(
+        default=timedelta(minutes=10),
+        ge=timedelta(seconds=1),
+        le=timedelta(days=1),
+        description="Stop receiving what a login or token sends after this long.",
+    )
+    messages_per_minute: int = Field(
+        default=1200, ge=1, le=1_000_000, description="Accept at most this many API messages of a token per minute."
     )
 
     @model_validator(mode="after")

@@ -45,6 +45,7 @@ from palaver.store.store import Store
 from palaver.tools.toolsets import Toolsets
 from palaver.web.address import Address
 from palaver.web.event_hub import CHAT, Event, Hub
+from palaver.web.limits import RateLimiter, WebLimits, raise_file_limit
 from palaver.web.services import Services
 from palaver.web.tokens import Authenticator
 
@@ -90,6 +91,7 @@ class Gateway:
         start or later.
         """
         gc.set_threshold(GC_THRESHOLD)
+        raise_file_limit()
         # Load everything that others wrote first, so that a mistake in it is reported before anything starts.
         adapters = [make_adapter(*account) for account in _accounts(self._config)]
         self._callbacks = _callbacks(adapters)
@@ -178,6 +180,8 @@ class Gateway:
             commands=commands,
             clock=clock,
             address=_address(config),
+            limits=_web_limits(config),
+            messages=RateLimiter(per_caller=config.web.messages_per_minute, total=None),
             auth=Authenticator(store=store, clock=clock),
             hub=hub,
             webchat=webchat,
@@ -273,6 +277,15 @@ def _accounts(config: Config) -> list[tuple[str, str, Mapping[str, object]]]:
 def _address(config: Config) -> Address:
     web = config.web
     return Address(host=web.host, port=web.port, url=web.url, trusted_proxies=web.trusted_proxies, origins=web.origins)
+
+
+def _web_limits(config: Config) -> WebLimits:
+    web = config.web
+    return WebLimits(
+        connections=web.connections,
+        idle_seconds=web.idle_limit.total_seconds(),
+        body_seconds=web.body_limit.total_seconds(),
+    )
 
 
 def _callbacks(adapters: Sequence[Adapter]) -> dict[tuple[str, str], HttpCallbacks]:

@@ -42,6 +42,7 @@ from palaver.web import callbacks, files, login
 from palaver.web.api import openapi
 from palaver.web.auth_middleware import AuthMiddleware, caller_or_none
 from palaver.web.errors import API_PREFIX, OPENAI_PREFIX, error_response, error_text, status_of
+from palaver.web.limits import OpenRequests
 from palaver.web.mcp import endpoint as mcp
 from palaver.web.openai import endpoint as openai
 from palaver.web.pages import chat, explain, messages, people, search, sessions, status, usage
@@ -49,7 +50,15 @@ from palaver.web.pages.common import render
 from palaver.web.services import Services
 
 PAGES = (chat, explain, messages, people, search, sessions, status, usage)
-_TITLES = {400: "Invalid request", 403: "Not allowed", 404: "Not found", 409: "Busy", 503: "Try again later"}
+_TITLES = {
+    400: "Invalid request",
+    403: "Not allowed",
+    404: "Not found",
+    408: "Too slow",
+    409: "Busy",
+    429: "Too many requests",
+    503: "Try again later",
+}
 
 
 def make_app(services: Services) -> AuthMiddleware:
@@ -58,7 +67,8 @@ def make_app(services: Services) -> AuthMiddleware:
     handlers = dict.fromkeys((PalaverError, HTTPException, Exception), _show_error)
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.state.services = services
-    return AuthMiddleware(app, services.auth, services.address)
+    limits = services.limits
+    return AuthMiddleware(app, services.auth, services.address, limits, OpenRequests(limits.connections))
 
 
 async def _show_error(request: Request, error: Exception) -> Response:

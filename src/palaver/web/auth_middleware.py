@@ -15,16 +15,18 @@ from palaver.engine.retry import log_error
 from palaver.model.attachment import TooLarge
 from palaver.model.errors import StoreError
 from palaver.web.address import Address
-from palaver.web.bodies import read_at_most, replay_body
+from palaver.web.bodies import STRANGER_SECONDS, BodyTooSlow, TimedBody, read_at_most, replay_body
 from palaver.web.caller import Caller
 from palaver.web.errors import API_PREFIX, CALLBACK_PREFIX, INTERNAL_ERROR, OPENAI_PREFIX, error_response, text_response
+from palaver.web.limits import OpenRequests, TooManyRequests, WebLimits
 from palaver.web.tokens import Authenticator
 
 log = logging.getLogger(__name__)
 
 CSRF_HEADER = "x-csrf-token"
 CSRF_FIELD = "csrf"
-_CALLER = "palaver.caller"
+SCOPE_CALLER = "palaver.caller"
+"""Where the scope of a request has its caller."""
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _PROBES = frozenset({"/health", "/ready"})
 _PUBLIC_PATHS = frozenset({"/login", *_PROBES})
@@ -55,11 +57,11 @@ def login_secret(scheme: str, headers: Headers, address: Address) -> str | None:
 
 
 def caller_of(request: Request) -> Caller:
-    return request.scope[_CALLER]
+    return request.scope[SCOPE_CALLER]
 
 
 def caller_or_none(request: Request) -> Caller | None:
-    return request.scope.get(_CALLER)
+    return request.scope.get(SCOPE_CALLER)
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class AuthMiddleware:
     app: ASGIApp
     auth: Authenticator
     address: Address
+    limits: WebLimits
+    open_requests: OpenRequests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -94,13 +98,24 @@ class AuthMiddleware:
     async def _answer(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
         try:
             refusal = self._check_origin(scope, headers) or await self._authenticate(scope, headers)
-            if refusal is None:
-                receive, refusal = await self._check_csrf(scope, headers, receive)
         except StoreError:
             refusal = text_response(scope["path"], 503, "The store does not answer. Try again later.")
-        except TooLarge as error:
-            refusal = error_response(scope["path"], error)
-        await (refusal or self.app)(scope, receive, send)
+        caller: Caller | None = scope.get(SCOPE_CALLER)
+        receive = TimedBody(receive, self.limits.body_seconds if caller else STRANGER_SECONDS).receive
+        if refusal or caller is None:
+            await (refusal or self.app)(scope, receive, send)
+        else:
+            await self._answer_caller(caller, scope, headers, receive, send)
+
+    async def _answer_caller(
+        self, caller: Caller, scope: Scope, headers: Headers, receive: Receive, send: Send
+    ) -> None:
+        try:
+            with self.open_requests.count(caller.key.number):
+                receive, refusal = await self._check_csrf(caller, scope, headers, receive)
+                await (refusal or self.app)(scope, receive, send)
+        except (TooLarge, BodyTooSlow, TooManyRequests) as error:
+            await error_response(scope["path"], error)(scope, receive, send)
 
     def _check_origin(self, scope: Scope, headers: Headers) -> Response | None:
         """Refuse requests to foreign host names, and changes requested by foreign pages."""
@@ -125,7 +140,7 @@ class AuthMiddleware:
         caller = await self._find_caller(scope, headers)
         if caller is None:
             return _login_required(scope, headers)
-        scope[_CALLER] = caller
+        scope[SCOPE_CALLER] = caller
         return None
 
     async def _find_caller(self, scope: Scope, headers: Headers) -> Caller | None:
@@ -138,10 +153,11 @@ class AuthMiddleware:
         secret = login_secret(scope["scheme"], headers, self.address)
         return await self.auth.by_login(secret) if secret else None
 
-    async def _check_csrf(self, scope: Scope, headers: Headers, receive: Receive) -> tuple[Receive, Response | None]:
+    async def _check_csrf(
+        self, caller: Caller, scope: Scope, headers: Headers, receive: Receive
+    ) -> tuple[Receive, Response | None]:
         """Refuse a change made with a login unless it carries the CSRF token of one of our pages."""
-        caller: Caller | None = scope.get(_CALLER)
-        if scope["method"] in _SAFE_METHODS or caller is None or caller.csrf is None:
+        if scope["method"] in _SAFE_METHODS or caller.csrf is None:
             return receive, None
         token = headers.get(CSRF_HEADER)
         if token is None and headers.get("content-type", "").partition(";")[0].strip() == _FORM_TYPE:

@@ -1,8 +1,10 @@
-"""Read request bodies within limits: each has a maximum size, and all together at most twice the largest."""
+"""Read request bodies within limits: of size, of time, and of the memory that all of them take together."""
 
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, MutableMapping
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Hashable, MutableMapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from palaver.engine.options import Options
@@ -11,7 +13,13 @@ from palaver.model.errors import PalaverError
 
 MAX_PLAIN_BYTES = 1_000_000
 """Size limit of a body without files."""
-_MAX_LARGE_BODIES = 2
+STRANGER_SECONDS = 30.0
+"""How long a body can take to arrive if nobody has logged in to send it."""
+_SMALL_BYTES = 64_000
+"""This much of each body needs no share of the memory, so that short messages always have room."""
+_WINDOW_SECONDS = 20.0
+_WINDOW_BYTES = 64_000
+"""A body brings at least this much in each window, or ends in it."""
 _MAX_JSON_VALUES = 1_000_000
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -27,35 +35,58 @@ class ServerBusy(PalaverError):
     """Other requests hold all the memory set aside for bodies."""
 
 
-@dataclass
+class BodyTooSlow(PalaverError):
+    """The body did not arrive in time."""
+
+
+@dataclass(kw_only=True)
 class BodyReader:
-    held: int = 0
-    """Bytes of all bodies being received or worked with."""
+    """Bodies hold memory while they are received and worked with: so many of the largest size, in total and each."""
+
+    total: int = 2
+    per_caller: int = 1
+    with_files: bool = True
+    """Whether the largest body is one with files."""
+    _held: Counter[Hashable] = field(default_factory=Counter[Hashable])
+
+    @property
+    def held(self) -> int:
+        return self._held.total()
 
     @asynccontextmanager
     async def read(
-        self, pieces: AsyncIterable[bytes], options: Options, *, with_files: bool
+        self, pieces: AsyncIterable[bytes], options: Options, caller: Hashable, *, with_files: bool
     ) -> AsyncGenerator[bytearray]:
-        """Yield the whole body. It counts towards the limit until the block ends, so do not wait inside it."""
-        largest = max_body_bytes(options)
-        limit = largest if with_files else MAX_PLAIN_BYTES
+        """Yield the whole body. It counts towards the limits until the block ends, so do not wait inside it."""
+        limit = max_body_bytes(options) if with_files else MAX_PLAIN_BYTES
         content, held = bytearray(), 0
         try:
             async for piece in pieces:
                 content += piece
-                held += len(piece)
-                self.held += len(piece)
                 if len(content) > limit:
                     raise TooLarge(f"The body is larger than {limit} bytes.")
-                if self.held > _MAX_LARGE_BODIES * largest:
-                    raise ServerBusy("The server is busy. Try again later.")
+                more = max(0, len(content) - _SMALL_BYTES) - held
+                held += more
+                self._hold(caller, more, options)
             # Every JSON value but the first follows one of these, so this bounds the memory that decoding takes.
             if sum(map(content.count, (b",", b"[", b"{"))) > _MAX_JSON_VALUES:
                 raise TooLarge(f"The body has more than {_MAX_JSON_VALUES:,} commas and brackets.")
             yield content
         finally:
-            self.held -= held
+            self._held[caller] -= held
+            if not self._held[caller]:
+                del self._held[caller]
             content.clear()
+
+    def _hold(self, caller: Hashable, more: int, options: Options) -> None:
+        if not more:
+            return
+        largest = max_body_bytes(options) if self.with_files else MAX_PLAIN_BYTES
+        self._held[caller] += more
+        if self._held[caller] > self.per_caller * largest:
+            raise ServerBusy("You are sending too much at once. Try again later.")
+        if self.held > self.total * largest:
+            raise ServerBusy("The server is busy. Try again later.")
 
 
 async def read_at_most(pieces: AsyncIterable[bytes], limit: int) -> bytes:
@@ -76,3 +107,37 @@ def replay_body(body: bytes, receive: Receive) -> Receive:
         return pending.pop() if pending else await receive()
 
     return replay
+
+
+@dataclass
+class TimedBody:
+    """A `receive` that raises BodyTooSlow if the body takes too long or comes too slowly.
+
+    Only time spent waiting for the client counts. A body that came fast at first earns no time to be slow later.
+    """
+
+    _receive: Receive
+    _seconds: float
+    """How much time is left."""
+    _window_seconds: float = field(default_factory=lambda: _WINDOW_SECONDS)
+    _window_bytes: int = 0
+    _is_complete: bool = False
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        if self._is_complete:
+            return await self._receive()
+        now = asyncio.get_running_loop().time
+        start = now()
+        try:
+            async with asyncio.timeout(min(self._seconds, self._window_seconds)):
+                message = await self._receive()
+        except TimeoutError:
+            raise BodyTooSlow("The body did not arrive in time.") from None
+        waited = now() - start
+        self._seconds -= waited
+        self._window_seconds -= waited
+        self._window_bytes += len(message.get("body", b""))
+        if self._window_bytes >= _WINDOW_BYTES:
+            self._window_bytes, self._window_seconds = 0, _WINDOW_SECONDS
+        self._is_complete = not message.get("more_body", False)
+        return message

@@ -14,16 +14,16 @@ from palaver.model.attachment import TooLarge
 from palaver.model.errors import StoreError
 from palaver.protocols.adapter import PlatformBusy, PlatformError, Receiver
 from palaver.protocols.capabilities import HttpCallbacks, HttpRequest, HttpResponse
-from palaver.web.bodies import ServerBusy
+from palaver.web.bodies import BodyTooSlow, ServerBusy
 from palaver.web.errors import CALLBACK_PREFIX, INTERNAL_ERROR, text_response
 from palaver.web.routes import services_of
 from palaver.web.services import Services
 
 log = logging.getLogger(__name__)
 
-_BODY_TIMEOUT_SECONDS = 30.0
 _RETRY_AFTER_SECONDS = 5.0
 _COUNTS_AS_FAILURE = frozenset({401, 403, 404})
+_MAX_LOGGED_PATH = 100
 _COOKIE_HEADERS = frozenset({"cookie", "set-cookie"})
 """Logins to the web interface, which adapters must not see or set."""
 _HEADERS = {"content-security-policy": "default-src 'none'; sandbox", "cache-control": "no-store"}
@@ -31,15 +31,23 @@ _HEADERS = {"content-security-policy": "default-src 'none'; sandbox", "cache-con
 
 
 async def _answer(http: Request) -> Response:
+    """Slow down callers whose requests fail. A right request is always answered: others can share its address."""
     services = services_of(http)
-    failures = services.callback_failures
-    address, now = http.client.host if http.client else "", asyncio.get_running_loop().time()
-    if wait := failures.retry_after(address, now):
-        return _try_later(429, wait)
     response = await _dispatch(http, services)
-    if response.status_code in _COUNTS_AS_FAILURE:
-        failures.record(address, now)
+    if response.status_code not in _COUNTS_AS_FAILURE:
+        return response
+    failures, address, now = services.callback_failures, _address(http), asyncio.get_running_loop().time()
+    wait = failures.retry_after(address, now)
+    failures.record(address, now)
+    if wait:
+        return _try_later(429, wait)
+    facts = {"action": "callback.refused", "path": http.url.path[:_MAX_LOGGED_PATH]}
+    log.warning("a callback got status %d", response.status_code, extra=facts)
     return response
+
+
+def _address(http: Request) -> str:
+    return http.client.host if http.client else ""
 
 
 async def _dispatch(http: Request, services: Services) -> Response:
@@ -51,8 +59,8 @@ async def _dispatch(http: Request, services: Services) -> Response:
         return text_response(CALLBACK_PREFIX, 404, "Not found.")
     try:
         call = await _read_call(http, services, unquote(path))
-    except TimeoutError:
-        return text_response(CALLBACK_PREFIX, 408, "The body did not arrive in time.")
+    except BodyTooSlow as error:
+        return text_response(CALLBACK_PREFIX, 408, str(error))
     except TooLarge as error:
         return text_response(CALLBACK_PREFIX, 413, str(error))
     except ServerBusy:
@@ -73,11 +81,8 @@ async def _call_adapter(adapter: HttpCallbacks, call: HttpRequest, receiver: Rec
 
 
 async def _read_call(http: Request, services: Services, path: str) -> HttpRequest:
-    options = services.engine.options
-    async with (
-        asyncio.timeout(_BODY_TIMEOUT_SECONDS),
-        services.bodies.read(http.stream(), options, with_files=False) as content,
-    ):
+    bodies, options = services.stranger_bodies, services.engine.options
+    async with bodies.read(http.stream(), options, _address(http), with_files=False) as content:
         body = bytes(content)
     names = set(http.headers) - _COOKIE_HEADERS
     headers = {name: ", ".join(http.headers.getlist(name)) for name in names}

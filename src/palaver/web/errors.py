@@ -18,7 +18,8 @@ from palaver.model.errors import (
     SessionBusy,
     StoreUnavailable,
 )
-from palaver.web.bodies import ServerBusy
+from palaver.web.bodies import BodyTooSlow, ServerBusy
+from palaver.web.limits import TooManyRequests
 
 API_PREFIX = "/api/"
 OPENAI_PREFIX = "/v1/"
@@ -32,10 +33,13 @@ _STATUS: Mapping[type[PalaverError], int] = {
     LastOwner: 409,
     NothingToCompact: 409,
     TooLarge: 413,
+    BodyTooSlow: 408,
     LockedOut: 429,
+    TooManyRequests: 429,
     StoreUnavailable: 503,
     ServerBusy: 503,
 }
+_BUSY_SECONDS = 5
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
@@ -65,14 +69,25 @@ def error_text(error: Exception) -> str:
 
 
 def error_response(path: str, error: Exception) -> Response:
-    headers = error.headers if isinstance(error, HTTPException) else None
-    facts = {}
+    headers, facts = _headers_of(error), {}
     if isinstance(error, InvalidInput):
         facts = {"found": error.found[:200], "allowed": error.allowed, "example": error.example}
     status, text = status_of(error), error_text(error)
     if path.startswith(OPENAI_PREFIX):
         return openai_error(status, text, error_code(error), headers)
     return text_response(path, status, text, headers=headers, facts=facts)
+
+
+def _headers_of(error: Exception) -> Mapping[str, str] | None:
+    match error:
+        case HTTPException():
+            return error.headers
+        case TooManyRequests():
+            return {"retry-after": str(error.retry_after)}
+        case ServerBusy():
+            return {"retry-after": str(_BUSY_SECONDS)}
+        case _:
+            return None
 
 
 def text_response(

@@ -1,6 +1,7 @@
 """Serve files: attachments as safe downloads, and static assets under names that change with their content."""
 
 import hashlib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from urllib.parse import quote
@@ -44,23 +45,27 @@ def _safe_name(file: Attachment) -> str:
 
 
 @cache
+def _static_files() -> Mapping[str, tuple[bytes, str]]:
+    """Return the content and media type of each file. Anybody can ask for them, so they stay in memory."""
+    found = [path for path in _STATIC.iterdir() if path.suffix in _STATIC_TYPES]
+    return {path.name: (path.read_bytes(), _STATIC_TYPES[path.suffix]) for path in found}
+
+
+@cache
 def asset(name: str) -> str:
     """Return the URL of a static file, for templates: `asset("palaver.css")`."""
-    digest = hashlib.sha256((_STATIC / name).read_bytes()).hexdigest()[:12]
+    digest = hashlib.sha256(_static_files()[name][0]).hexdigest()[:12]
     return f"/static/{digest}/{name}"
 
 
 async def _serve_static(request: Request) -> Response:
     name = request.path_params["name"]
-    known = {path.name: path for path in _STATIC.iterdir() if path.suffix in _STATIC_TYPES}
-    if name not in known:
+    if name not in _static_files():
         return PlainTextResponse("There is no such file.\n", status_code=404)
+    content, media_type = _static_files()[name]
     is_current = asset(name).split("/")[2] == request.path_params["digest"]
-    return FileResponse(
-        known[name],
-        media_type=_STATIC_TYPES[known[name].suffix],
-        headers={"cache-control": "public, max-age=31536000, immutable" if is_current else "no-cache"},
-    )
+    cache_control = "public, max-age=31536000, immutable" if is_current else "no-cache"
+    return Response(content, media_type=media_type, headers={"cache-control": cache_control})
 
 
 ROUTES = (Route("/static/{digest}/{name}", _serve_static),)

@@ -24,6 +24,7 @@ from palaver.store.status.message_status import Reply
 from palaver.store.status.trace import Trace
 from palaver.web.caller import OWNER
 from palaver.web.event_hub import HEARTBEAT_SECONDS
+from palaver.web.limits import TooManyRequests
 from palaver.web.routes import WebRequest
 from palaver.web.services import Services
 
@@ -56,6 +57,14 @@ class MessageService:
                 " --as api:NAME, for example: palaver web tokens create robot --as api:robot",
             )
         return source.user_id
+
+    def count_message(self) -> None:
+        """Raise TooManyRequests if this login or token has sent too many messages in the last minute."""
+        messages, key = self.request.services.messages, self.request.caller.key.number
+        now = asyncio.get_running_loop().time()
+        if wait := messages.retry_after(key, now):
+            raise TooManyRequests(f"Send at most {messages.per_caller:,} messages per minute.", wait)
+        messages.record(key, now)
 
     def source(self, conversation: str, message: str | None = None) -> Source:
         """Return the source of a named conversation. User and profile are part of its id, so names never collide."""

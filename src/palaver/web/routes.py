@@ -1,7 +1,7 @@
 """Routes of pages and actions, each with the scope it requires, and the request that every handler gets."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -47,6 +47,11 @@ class WebRequest:
             raise HTTPException(403, f"This needs a token with the scope {right.value}.")
         if owner_only and not self.caller.is_owner:
             raise HTTPException(403, "Only the owner can do this, with a login or token made without --as.")
+
+    def read_body(self, *, with_files: bool) -> AbstractAsyncContextManager[bytearray]:
+        """Read the whole body. It takes memory from all callers until the block ends, so do not wait inside it."""
+        bodies, options = self.services.bodies, self.services.engine.options
+        return bodies.read(self.http.stream(), options, self.caller.key.number, with_files=with_files)
 
     async def read(self, query: Callable[[Principal], Transaction[T]]) -> T:
         """Read on behalf of the caller: `await request.read(lambda who: request.store.sessions.find(name, who))`."""

@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+import math
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,8 @@ import uvicorn
 from palaver.engine.retry import log_error, log_task_error, retry_outage
 from palaver.web.address import Address
 from palaver.web.app import make_app
+from palaver.web.connections import ConnectionState, LimitedProtocol
+from palaver.web.limits import WebLimits, usable_connections
 from palaver.web.services import Services
 from palaver.web.tokens import has_any_key, issue_link
 
@@ -24,13 +28,35 @@ log = logging.getLogger(__name__)
 _RETRY_SECONDS = 5.0
 _SHUTDOWN_SECONDS = 2
 """How long open requests have to finish when the server stops."""
+_CANCEL_SECONDS = 1
+"""How long after that a request has to end whose client was disconnected, before it is cancelled."""
+_TICKS_PER_SWEEP = 10
+"""Uvicorn ticks ten times per second."""
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, limits: WebLimits) -> None:
+        super().__init__(config)
+        self.server_state = self.state = ConnectionState(limits)
+
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         """Leave signals to the gateway."""
         yield
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _TICKS_PER_SWEEP == 0:
+            self.state.sweep(asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Disconnect clients that are still there after a while, so that their requests end as if they had left."""
+        disconnect = asyncio.get_running_loop().call_later(_SHUTDOWN_SECONDS, self.state.drop_all)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            disconnect.cancel()
+            self.state.drop_all()
 
 
 @asynccontextmanager
@@ -41,7 +67,7 @@ async def serve_web(
 
     If announcements are logged, announce a login link only while the gateway has no key at all.
     """
-    is_up = asyncio.Event()
+    services, is_up = replace(services, limits=_fit_limits(services.limits)), asyncio.Event()
     tasks = [
         asyncio.create_task(_restart_forever(services.hub.serve), name="event hub"),
         asyncio.create_task(_restart_forever(partial(_serve, make_app(services), services, is_up)), name="web server"),
@@ -84,19 +110,22 @@ async def _login_hint(services: Services, *, is_logged: bool) -> str:
 
 
 async def _serve(app: "ASGIApp", services: Services, is_up: asyncio.Event) -> None:
-    address = services.address
+    address, limits = services.address, services.limits
     config = uvicorn.Config(
         app,
+        http=LimitedProtocol,
         log_config=None,
+        log_level="error",
         access_log=False,
         ws="none",
         lifespan="off",
         server_header=False,
         proxy_headers=bool(address.trusted_proxies),
         forwarded_allow_ips=list(address.trusted_proxies),
-        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        timeout_keep_alive=math.ceil(limits.idle_seconds),
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS + _CANCEL_SECONDS,
     )
-    server = _Server(config)
+    server = _Server(config, limits)
     listener = await _bind_when_free(address)
     running = asyncio.create_task(server.serve(sockets=[listener]))
     log.info("the web interface is at %s", address.url, extra={"action": "web.started"})
@@ -105,8 +134,21 @@ async def _serve(app: "ASGIApp", services: Services, is_up: asyncio.Event) -> No
         await asyncio.shield(running)
     finally:
         server.should_exit = True
-        await asyncio.wait({running})
+        await asyncio.wait({running}, timeout=2 * (_SHUTDOWN_SECONDS + _CANCEL_SECONDS))
+        running.cancel()
         listener.close()
+
+
+def _fit_limits(limits: WebLimits) -> WebLimits:
+    usable = usable_connections(limits.connections)
+    if usable < limits.connections:
+        log.warning(
+            "web.connections is %d instead of %d: this process cannot open more files",
+            usable,
+            limits.connections,
+            extra={"action": "web.few_files"},
+        )
+    return replace(limits, connections=usable)
 
 
 async def _bind_when_free(address: Address) -> socket.socket:

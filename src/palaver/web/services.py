@@ -17,7 +17,8 @@ from palaver.store.store import Store
 from palaver.web.address import Address
 from palaver.web.bodies import BodyReader
 from palaver.web.event_hub import Hub
-from palaver.web.tokens import Authenticator, FailureLimiter
+from palaver.web.limits import RateLimiter, WebLimits
+from palaver.web.tokens import Authenticator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +38,15 @@ class Services:
     """The accounts that platforms call over HTTP, by platform and account name."""
     examine: Callable[[], Awaitable[Sequence[HealthCheck]]]
     """Run every check of `palaver doctor`; slow, so run it under this lock."""
+    limits: WebLimits
+    messages: RateLimiter
+    """Messages of programs, by login or token."""
     examining: asyncio.Lock = field(default_factory=asyncio.Lock)
     bodies: BodyReader = field(default_factory=BodyReader)
-    login_failures: FailureLimiter = field(default_factory=FailureLimiter)
-    callback_failures: FailureLimiter = field(default_factory=lambda: FailureLimiter(per_address=60, total=None))
+    stranger_bodies: BodyReader = field(default_factory=lambda: BodyReader(total=64, per_caller=16, with_files=False))
+    """For bodies that have to be read before their sender is known."""
+    login_failures: RateLimiter = field(default_factory=RateLimiter)
+    callback_failures: RateLimiter = field(default_factory=lambda: RateLimiter(per_caller=60, total=None))
     shelf: BlobStore | None = None
     metrics: Callable[[], bytes] | None = None
     """Render the metrics for Prometheus; None if its client is not installed."""

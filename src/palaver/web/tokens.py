@@ -1,11 +1,9 @@
-"""Login links, browser logins and API tokens: create, check and revoke them, and slow down guessing."""
+"""Login links, browser logins and API tokens: create, check and revoke them."""
 
 import hashlib
 import hmac
 import secrets
-from collections import OrderedDict, deque
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from palaver.model.errors import BadArgument
@@ -23,7 +21,6 @@ TOKEN_PREFIX = "pal_"  # noqa: S105 - lets people and secret scanners recognise 
 _SECRET_BYTES = 32
 _TOUCH_INTERVAL = timedelta(minutes=5)
 """How old `last_used` can be before it is written again."""
-_MAX_ADDRESSES = 10_000
 
 
 def hash_secret(secret: str) -> str:
@@ -125,33 +122,3 @@ class Authenticator:
         if now - key.last_used > _TOUCH_INTERVAL:
             await self.store.transact(self.store.api_tokens.touch(key.number, now))
         return key
-
-
-@dataclass
-class FailureLimiter:
-    """Count failures in a sliding window, per address and in total. Times are seconds of a monotonic clock."""
-
-    per_address: int = 5
-    total: int | None = 100
-    """None if failures at one address do not count against others."""
-    window: float = 60.0
-    _all: deque[float] = field(default_factory=deque[float])
-    _by_address: "OrderedDict[str, deque[float]]" = field(default_factory=OrderedDict)
-
-    def retry_after(self, address: str, now: float) -> float:
-        """Return how many seconds this address has to wait; 0 if it need not."""
-        own = self._by_address.get(address, deque())
-        return max(self._seconds_left(own, self.per_address, now), self._seconds_left(self._all, self.total, now))
-
-    def record(self, address: str, now: float) -> None:
-        own = self._by_address.setdefault(address, deque())
-        self._by_address.move_to_end(address)
-        while len(self._by_address) > _MAX_ADDRESSES:
-            self._by_address.popitem(last=False)
-        for failures, limit in ((own, self.per_address), (self._all, self.total or 0)):
-            failures.append(now)
-            while len(failures) > limit:
-                failures.popleft()
-
-    def _seconds_left(self, failures: deque[float], limit: int | None, now: float) -> float:
-        return max(0.0, failures[0] + self.window - now) if limit and len(failures) >= limit else 0.0

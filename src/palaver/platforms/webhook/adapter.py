@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 from urllib.parse import urlsplit
@@ -28,8 +27,6 @@ from palaver.protocols import (
     Trust,
     account_text,
 )
-
-log = logging.getLogger(__name__)
 
 _MAX_TEXT = 200_000
 _PLATFORM = PLATFORMS["webhook"]
@@ -82,9 +79,6 @@ class WebhookAdapter:
         try:
             inbound = parse_request(_PLATFORM.name, self.account, self._options, request, self._clock.now())
         except SignatureError as error:
-            log.warning(
-                "Rejected a request: bad signature", extra={"action": "webhook.bad_signature", "account": self.account}
-            )
             return _json_response(401, {"error": str(error)})
         except MalformedRequest as error:
             return _json_response(400, {"error": str(error)})

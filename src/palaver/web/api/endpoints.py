@@ -156,9 +156,8 @@ async def _read_body(endpoint: Endpoint, request: WebRequest) -> AsyncGenerator[
     kind = request.http.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _JSON:
         raise HTTPException(415, f"Send the body as JSON, with the header Content-Type: {_JSON}.")
-    services, example = request.services, msgspec.json.encode(endpoint.example).decode()
-    pieces, options = request.http.stream(), services.engine.options
-    async with services.bodies.read(pieces, options, with_files=endpoint.with_files) as content:
+    example = msgspec.json.encode(endpoint.example).decode()
+    async with request.read_body(with_files=endpoint.with_files) as content:
         try:
             body = msgspec.json.decode(content, type=endpoint.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -61,9 +61,10 @@ class SendSchema(Schema, frozen=True, kw_only=True):
     headers={IDEMPOTENCY_HEADER: "A repeated request with the same key is the same message, answered once."},
 )
 async def send_message(request: WebRequest, body: SendSchema) -> Deferred:
+    service = MessageService(request)
+    service.count_message()
     key = check_idempotency_key(request.http.headers.get(IDEMPOTENCY_HEADER))
     check_not_empty(body.text, body.files)
-    service = MessageService(request)
     source = await _source(request, body, service, key)
     files = [await service.store_file(file.name, file.media_type, file.content) for file in body.files]
     received = await service.send(source, body.text, files)

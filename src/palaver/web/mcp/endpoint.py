@@ -15,10 +15,10 @@ from palaver.model.attachment import TooLarge
 from palaver.model.errors import PalaverError
 from palaver.model.value import value
 from palaver.web.api.endpoints import Deferred, Schema, convert
-from palaver.web.bodies import ServerBusy, replay_body
+from palaver.web.bodies import BodyTooSlow, ServerBusy, replay_body
 from palaver.web.errors import API_PREFIX, error_response, text_response
 from palaver.web.mcp.tools import McpTool
-from palaver.web.routes import WebRequest, services_of
+from palaver.web.routes import WebRequest
 
 _PATH = "/mcp"
 
@@ -51,7 +51,6 @@ class LocalClient:
 class _McpEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         http = Request(scope, receive)
-        services = services_of(http)
         try:
             # An extra, and slow to import.
             make_server: Any = import_module("palaver.web.mcp.server").make_server
@@ -61,9 +60,9 @@ class _McpEndpoint:
             await text_response(_PATH, 501, text)(scope, receive, send)
             return
         try:
-            async with services.bodies.read(http.stream(), services.engine.options, with_files=False) as content:
+            async with WebRequest(http).read_body(with_files=False) as content:
                 receive = replay_body(bytes(content), receive)
-        except (TooLarge, ServerBusy) as error:
+        except (TooLarge, ServerBusy, BodyTooSlow) as error:
             await error_response(_PATH, error)(scope, receive, send)
             return
         session = manager(app=make_server(LocalClient(http=http)), json_response=True, stateless=True)

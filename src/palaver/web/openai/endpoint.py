@@ -40,20 +40,20 @@ _MODEL_CARD = {"id": MODEL, "object": "model", "created": 0, "owned_by": "palave
 
 @action("/v1/chat/completions", needs=Right.CHAT)
 async def complete(request: WebRequest) -> Response:
-    services, http = request.services, request.http
-    async with services.bodies.read(http.stream(), services.engine.options, with_files=True) as content:
+    MessageService(request).count_message()
+    async with request.read_body(with_files=True) as content:
         body = parse_request(content)
         answer = await _send(request, body, partial(CompletionWriter, wants_usage=body.wants_usage))
-    return await answer.give(http.receive)
+    return await answer.give(request.http.receive)
 
 
 @action("/v1/responses", needs=Right.CHAT)
 async def respond(request: WebRequest) -> Response:
-    services, http = request.services, request.http
-    async with services.bodies.read(http.stream(), services.engine.options, with_files=True) as content:
+    MessageService(request).count_message()
+    async with request.read_body(with_files=True) as content:
         body = parse_response_request(content)
         answer = await _send(request, body.completion, partial(ResponseWriter, request=body), body.previous)
-    return await answer.give(http.receive)
+    return await answer.give(request.http.receive)
 
 
 @page("/v1/responses/{id}", needs=Right.CHAT)
