@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -128,6 +128,7 @@ async def running(
     chance: random.Random | None = None,
     shelf: BlobStore | None = None,
     toolsets: Callable[[Store], Sequence[Toolset]] = lambda _: (),
+    loops: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
     **changed: object,
 ) -> AsyncGenerator[Bench]:
     """A gateway at work; when the test is done with it, it is dropped as a crash would drop it."""
@@ -153,6 +154,7 @@ async def running(
             meter=meter,
             toolsets=toolsets(store),
             pseudonyms=await store.transact(load_pseudonyms()) if "pseudonyms" in changed else None,
+            loops=loops,
         )
         serving = asyncio.create_task(engine.serve())
         try:

@@ -37,6 +37,8 @@ _SUMMARY_END = marker("end of summary")
 _COUNTED_ORDER = re.compile(r"(!slow|!busy)(?:\s+([0-9]{1,6}))?(?:\s+(.*))?", re.DOTALL)
 _ORDER = re.compile(r"(!tool|!use|!approve|!hang|!overflow|!fail)(?:\s+(.*))?", re.DOTALL)
 _NOTE = re.compile(f"{OPEN}note: [^{CLOSE}]*{CLOSE}")
+_NOTICE = re.compile(f".*{OPEN}note: (background process [^{CLOSE}]*){CLOSE}", re.DOTALL)
+"""A message whose last words are a notice about a process."""
 _NOT_ADDRESSED = re.compile(
     f"{OPEN}overheard[^{CLOSE}]*{CLOSE}.*?{OPEN}end of overheard{CLOSE}"
     f"|{OPEN}summary of[^{CLOSE}]*{CLOSE}.*?{_SUMMARY_END}"
@@ -166,6 +168,8 @@ class _Order(NamedTuple):
 
 
 def _parse_order(messages: Sequence[Message]) -> _Order:
+    if messages and (notice := _NOTICE.fullmatch(messages[-1].text.rstrip())):
+        return _Order(notice[1])
     texts = (_spoken_text(message.text) for message in reversed(messages) if message.role is Role.USER)
     text = next(filter(None, texts), "")
     # Unanswered messages are joined before it; only the last one can be an order.

@@ -118,6 +118,7 @@ INBOX = "inbox"
 JOURNAL = "journal"
 OUTBOX = "outbox"
 PEOPLE = "people"
+PROCESSES = "processes"
 TURNS = "turns"
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
@@ -68,7 +68,10 @@ class Engine:
         watch: PartialAnswerListener | None = None,
         toolsets: Sequence[Toolset] = (),
         reply_waiter: ReplyWaiter | None = None,
+        loops: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
     ) -> None:
+        """`loops` run beside the engine's own, by name, and are restarted like those."""
+        self._loops = loops or {}
         accounts = {account_text(adapter.platform.name, adapter.account): adapter for adapter in adapters}
         self._ctx = ctx = EngineContext(
             store=store,
@@ -118,6 +121,8 @@ class Engine:
                     group.create_task(run_forever(self._maintenance.scrub), name="scrubber")
                     group.create_task(run_forever(self._maintenance.confirm_start), name="start check")
                     group.create_task(run_forever(Attachments(self._ctx).serve_clean_up), name="files")
+                    for name, loop in self._loops.items():
+                        group.create_task(run_forever(loop), name=name)
         finally:
             self._dispatcher.abandon()
             self._runner.abandon()

@@ -13,6 +13,7 @@ from palaver.model.value import value
 
 __all__ = [
     "NO_TOOLS",
+    "CallApproval",
     "Tool",
     "ToolContext",
     "ToolFailed",
@@ -89,6 +90,15 @@ class ToolServices(Protocol):
         """Return the content of a file in the conversation. Raises NotFound for any other."""
         ...
 
+    async def wait_for_message(self) -> None:
+        """Return when a person has written to the conversation and waits for an answer."""
+        ...
+
+    @property
+    def resumes(self) -> bool:
+        """Whether a turn that is cancelled goes on later, because the gateway stops or another one has taken it."""
+        ...
+
 
 @value
 class ToolContext:
@@ -140,6 +150,15 @@ class Toolset(Protocol):
 
     async def use(self, use: ToolUse) -> str:
         """Run the call. Raises ToolFailed, InvalidInput or NotFound with a message for the agent."""
+        ...
+
+
+@runtime_checkable
+class CallApproval(Protocol):
+    """A toolset that decides for each call whether a person must approve it, besides the rules for the tool."""
+
+    async def needs_approval(self, use: ToolUse) -> bool:
+        """Return whether a person must approve the call. Raises ToolFailed if nobody can."""
         ...
 
 

@@ -427,6 +427,12 @@ def basis_of(body: bytes) -> Basis | None:
         return None
 
 
+def inbound_of(body: bytes) -> tuple[Inbound, AccessRole | None, Basis | None]:
+    """Return what `inbound_body` wrote."""
+    written = _read(body, _inbound_form)
+    return written.inbound, written.role, written.basis
+
+
 def received_of(row: Row) -> Received:
     no, key, state, received, turn, reason, body, place, turn_state, turn_error = row
     written = _read(body, _inbound_form)

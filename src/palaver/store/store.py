@@ -3,7 +3,7 @@
 from typing import Self
 
 from palaver.db.transaction import Database, DatabaseClient
-from palaver.store import accounts
+from palaver.store import accounts, processes
 from palaver.store.archive import exporter
 from palaver.store.conversations import (
     attach,
@@ -45,6 +45,7 @@ class Store(DatabaseClient):
     overview = overview
     pairing = pairing
     people = people
+    processes = processes
     revisions = revisions
     session_list = session_list
     sessions = sessions

@@ -207,6 +207,7 @@ class TurnRunner:
         if found.key != signals.key:
             signals.follow(found.key)
             running.turn = replace(running.turn, key=found.key)
+        running.note_waiting(found.waiting)
         if found.stop:
             running.end(StopReason.ASKED)
         elif any(self._interrupts(received) for received in found.waiting):
@@ -278,6 +279,7 @@ class TurnRunner:
             joining = [each for each in found.waiting if each.number in numbers]
             steer = _take_with_rights(running.turn, joining, now, self.commands.rights)
             running.add_steered(await retry_until_stored(self.ctx.store, steer))
+            running.note_waiting([each for each in found.waiting if each.number not in numbers])
             before, running.shown = running.shown, await self._load(running)
             return self.requests.texts_since(before or running.shown, running.shown)
 

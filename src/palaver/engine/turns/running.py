@@ -135,6 +135,8 @@ class RunningTurn:
     summary_usage: Usage = field(default_factory=Usage)
     is_over: bool = False
     """Ignore what the agent still says."""
+    message_waits: asyncio.Event = field(default_factory=asyncio.Event)
+    """A person has written since the turn began and waits for an answer."""
 
     @property
     def source(self) -> Source:
@@ -155,6 +157,18 @@ class RunningTurn:
     @property
     def usage(self) -> Usage:
         return self.summary_usage.plus(self.agent_run.usage) if self.agent_run else self.summary_usage
+
+    @property
+    def resumes(self) -> bool:
+        """Return whether a turn that was stopped goes on later."""
+        return self.stop.done() and self.stop.result() in {StopReason.DRAIN, StopReason.LOST}
+
+    def note_waiting(self, waiting: Sequence[Received]) -> None:
+        """Record whether a person waits behind the turn."""
+        if any(received.inbound.counts_as_activity for received in waiting):
+            self.message_waits.set()
+        else:
+            self.message_waits.clear()
 
     def add_steered(self, messages: Sequence[Received]) -> None:
         known = {received.number for received in (*self.messages, *self.steered)}

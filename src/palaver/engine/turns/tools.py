@@ -33,7 +33,16 @@ from palaver.model.tools import (
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import ClientTool, Outbound, Received, Turn
 from palaver.model.value import value
-from palaver.protocols.tools import Tool, Toolbox, ToolContext, ToolFailed, ToolProblems, Toolset, ToolUse
+from palaver.protocols.tools import (
+    CallApproval,
+    Tool,
+    Toolbox,
+    ToolContext,
+    ToolFailed,
+    ToolProblems,
+    Toolset,
+    ToolUse,
+)
 from palaver.store.privacy import pseudonyms
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.outbox import enqueue_parts
@@ -129,23 +138,34 @@ class _Toolbox:
         return [*(tool for tool, _ in self.found.values()), *map(_as_tool, self.offered.values())]
 
     async def question(self, call: ToolCall) -> str | None:
-        """Return the question to ask first. None also if it is too long to ask: then `use` refuses the call."""
-        question = await self._full_question(call)
+        """Return the question to ask first. None also if `use` refuses the call: because it is too long to ask, too."""
+        try:
+            question = await self._full_question(call)
+        except ToolFailed:
+            return None
         return question if question and len(question) <= MAX_QUESTION_LENGTH else None
 
     async def _full_question(self, call: ToolCall) -> str | None:
         if call.name in self.offered:
             return f"The client runs {one_line(call.name, NAME_CHARACTERS)}."
-        use = self._tool_use(call)
-        if use is None or self._approval_mode(call) is not ApprovalMode.ASK:
+        use, mode = self._tool_use(call), self._approval_mode(call)
+        if use is None or mode is ApprovalMode.NEVER:
             return None
+        return approval_question(call, use.arguments) if await self._asks_first(use, mode) else None
+
+    async def _asks_first(self, use: ToolUse, mode: ApprovalMode) -> bool:
+        """Tell whether a person must approve the call. Raises ToolFailed if its toolset refuses it."""
+        toolset = self.found[use.call.name][1]
         try:
             with contain_cancellation():
-                skips_approval = await self.found[call.name][1].skips_approval(use)
+                if isinstance(toolset, CallApproval) and await toolset.needs_approval(use):
+                    return True
+                return mode is ApprovalMode.ASK and not await toolset.skips_approval(use)
+        except ToolFailed:
+            raise
         except Exception as error:  # noqa: BLE001 - a person decides instead
             log_error(log, "a tool failed", error, {"action": "tool.error", "turn": self.running.turn.number})
-            skips_approval = False
-        return None if skips_approval else approval_question(call, use.arguments)
+            return True
 
     async def use(self, call: ToolCall) -> str:
         # Log only names that we know: others are content of the agent.
@@ -238,6 +258,13 @@ class _TurnServices:
     @property
     def origin(self) -> Source:
         return self.running.source
+
+    @property
+    def resumes(self) -> bool:
+        return self.running.resumes
+
+    async def wait_for_message(self) -> None:
+        await self.running.message_waits.wait()
 
     async def read_file(self, name: str) -> bytes:
         return await Attachments(self.ctx).read(self.turn, name)

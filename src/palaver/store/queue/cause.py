@@ -25,6 +25,8 @@ class CauseKind(StrEnum):
     PAIRED = "paired"
     ACCESS_ASKED = "asked"
     """The owner learns that a stranger asks for access."""
+    PROCESS = "process"
+    """A process whose conversation is over. The id is that of the process; the detail names the notice."""
     WELCOME = "welcome"
     EVENT = "news"
     """An event about a session, for a webhook."""

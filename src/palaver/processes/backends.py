@@ -1,0 +1,77 @@
+"""Back ends: where commands run. Each turns a command into a program that the supervisor runs on this machine."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import Protocol
+
+from palaver.agents.process import safe_environment
+from palaver.model.value import value
+from palaver.processes.launcher import Launch
+
+SHELL = "/bin/sh"
+TERMINAL_TYPE = "xterm"
+
+
+@value
+class Order:
+    """A command to run for a conversation."""
+
+    command: str
+    process: str
+    """The id of the process."""
+    session: str
+    folder: str | None = None
+    """The working directory, relative to that of the back end."""
+    has_terminal: bool = False
+    takes_input: bool = True
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """Variables that name the process and its session, in every back end."""
+        terminal = {"TERM": TERMINAL_TYPE} if self.has_terminal else {}
+        return {"PALAVER_SESSION": self.session, "PALAVER_PROCESS": self.process, **terminal}
+
+
+class Backend(Protocol):
+    """Runs commands somewhere. A back end that isolates commands never runs one on this machine itself."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def is_sandbox(self) -> bool:
+        """Whether commands run apart from this machine."""
+        ...
+
+    def place(self, order: Order) -> str:
+        """Return the working directory, as people read it. Raises BadArgument if it is outside the allowed one."""
+        ...
+
+    def launch(self, order: Order) -> Launch:
+        """Return what the supervisor runs. It does not depend on anything but the order and the configuration."""
+        ...
+
+
+@value
+class LocalBackend:
+    """Runs commands on this machine, as the user of the gateway, without its environment."""
+
+    folder: Path
+    environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Variables of the configuration; the gateway's own are not passed on, except a few safe ones."""
+    is_sandbox: bool = False
+    name: str = "local"
+
+    def place(self, order: Order) -> str:
+        return str(self.folder / (order.folder or ""))
+
+    def launch(self, order: Order) -> Launch:
+        return Launch(
+            argv=(SHELL, "-c", order.command),
+            env={**safe_environment(os.environ), **self.environment, **order.marks},
+            folder=self.place(order),
+            has_terminal=order.has_terminal,
+            takes_input=order.takes_input,
+        )

@@ -1,0 +1,61 @@
+"""Where a gateway keeps the output of its processes: a directory for each store, with a token of its own."""
+
+import asyncio
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+from palaver.model.value import value
+from palaver.processes.directory import ProcessDirectory
+from palaver.processes.launcher import kill
+from palaver.store.processes import find_store_id, known_ids, load_store_id
+from palaver.store.store import Store
+
+_TOKEN = "home"  # noqa: S105 - a file name
+_CHUNK = 500
+
+
+@value
+class ProcessHome:
+    path: Path
+    token: str
+    """Identifies this directory, on whatever machine it is."""
+
+    def directory(self, id_: str) -> ProcessDirectory:
+        return ProcessDirectory(self.path / id_)
+
+    def ids(self) -> list[str]:
+        """Return the ids of the processes that have a directory here."""
+        return sorted(entry.name for entry in self.path.iterdir() if entry.is_dir())
+
+
+async def make_home(store: Store, data_dir: Path) -> ProcessHome:
+    """Return the directory of a store, made at first use."""
+    path = data_dir / "processes" / await store.transact(load_store_id())
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    token = path / _TOKEN
+    with suppress(FileExistsError), os.fdopen(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_hex(8))
+    return ProcessHome(path=path, token=token.read_text())
+
+
+async def find_home(store: Store, data_dir: Path) -> ProcessHome | None:
+    """Return the directory of a store if it has one on this machine."""
+    store_id = await store.read(find_store_id())
+    path = data_dir / "processes" / (store_id or "-")
+    token = path / _TOKEN
+    return ProcessHome(path=path, token=token.read_text()) if store_id and token.exists() else None
+
+
+async def remove_forgotten(store: Store, home: ProcessHome) -> int:
+    """Remove the directories of processes that the store has forgotten, with their output. Return how many."""
+    ids = home.ids()
+    known: set[str] = set()
+    for start in range(0, len(ids), _CHUNK):
+        known |= await store.read(known_ids(ids[start : start + _CHUNK]))
+    forgotten = [home.directory(id_) for id_ in ids if id_ not in known]
+    for directory in forgotten:
+        await kill(directory, 0)
+        await asyncio.to_thread(directory.remove)
+    return len(forgotten)

@@ -1,0 +1,173 @@
+"""Start a supervisor, and talk to one that runs."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import field
+from pathlib import Path
+from typing import IO, cast
+
+import palaver
+from palaver.model.value import value
+from palaver.platforms.terminal.socket import connect
+from palaver.processes.directory import SEGMENT_BYTES, SEGMENTS, ProcessDirectory
+
+GRACE_SECONDS = 5.0
+"""Between asking a process to end and killing it."""
+_ROWS, _COLUMNS = 40, 120
+_ANSWER_TIMEOUT_SECONDS = 5.0
+_ROOT = str(Path(palaver.__file__).parent.parent)
+_PROGRAM = f"import sys; sys.path.insert(0, {_ROOT!r}); from palaver.processes.supervisor.main import main; main()"
+
+
+@value
+class Launch:
+    """A program for the supervisor to run on this machine."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(repr=False)
+    folder: str
+    """Its working directory on this machine."""
+    cleanup: tuple[str, ...] = ()
+    """A program that ends what the command has started elsewhere. It runs when the process is killed."""
+    has_terminal: bool = False
+    takes_input: bool = True
+    """Whether its standard input is open; otherwise it is empty."""
+
+
+Supervisor = subprocess.Popen[bytes]
+
+
+class StartFailed(Exception):
+    """The supervisor did not start the command."""
+
+
+async def start(directory: ProcessDirectory, launch: Launch) -> Supervisor:
+    """Start a supervisor in a new directory. When this returns, it runs the command. Raises OSError, StartFailed."""
+    return await asyncio.to_thread(_start, directory, launch)
+
+
+_left: list[Supervisor] = []
+"""Supervisors that nobody waits for any more."""
+
+
+def leave(supervisor: Supervisor) -> None:
+    """Stop waiting for a supervisor, which goes on. If it ends before this program, a later start removes it."""
+    _left.append(supervisor)
+
+
+def _start(directory: ProcessDirectory, launch: Launch) -> Supervisor:
+    _left[:] = [each for each in _left if each.poll() is None]
+    lock = directory.make()
+    try:
+        with (directory.path / "log").open("wb") as log:
+            supervisor = subprocess.Popen(  # noqa: S603 - our own program
+                [sys.executable, "-I", "-S", "-c", _PROGRAM],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=directory.path,
+                env={"PATH": os.defpath},
+                pass_fds=[lock],
+                start_new_session=True,
+            )
+    finally:
+        spec = _spec(launch, lock)
+        os.close(lock)
+    with cast("IO[bytes]", supervisor.stdin) as given:
+        given.write(spec)
+    with cast("IO[bytes]", supervisor.stdout) as said:
+        is_ready = said.read() == b"ready\n"
+    if not is_ready:
+        supervisor.wait()
+        raise StartFailed
+    return supervisor
+
+
+def _spec(launch: Launch, lock: int) -> bytes:
+    options = {
+        "lock": lock,
+        "terminal": int(launch.has_terminal),
+        "input": int(launch.takes_input),
+        "folder": launch.folder,
+        "grace": GRACE_SECONDS,
+        "rows": _ROWS,
+        "columns": _COLUMNS,
+        "segment_bytes": SEGMENT_BYTES,
+        "segments": SEGMENTS,
+    }
+    lists: tuple[Sequence[str], ...] = (
+        [f"{name}={option}" for name, option in options.items()],
+        launch.argv,
+        [f"{name}={text}" for name, text in launch.env.items()],
+        launch.cleanup,
+    )
+    fields = [text for each in lists for text in (str(len(each)), *each)]
+    return b"".join(text.encode("utf-8", "surrogateescape").replace(b"\0", b"") + b"\0" for text in fields)
+
+
+class SupervisorLink:
+    """A connection to a supervisor."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._answers: asyncio.Queue[bool] = asyncio.Queue()
+        self._ordering = asyncio.Lock()
+        self.is_open = True
+        self.changed = asyncio.Event()
+        """Set after new output, a change of status, and the end of the connection. Clear it before you look."""
+        self._reading = asyncio.create_task(self._read(), name="supervisor")
+
+    @classmethod
+    async def open(cls, directory: ProcessDirectory) -> "SupervisorLink":
+        """Connect. Raises OSError if the supervisor has ended."""
+        return cls(*await connect(directory.control))
+
+    async def order(self, letter: bytes, payload: bytes = b"") -> bool:
+        """Give an order, and return whether the supervisor accepted it."""
+        async with self._ordering:
+            self._writer.write(letter + len(payload).to_bytes(4, "big") + payload)
+            try:
+                async with asyncio.timeout(_ANSWER_TIMEOUT_SECONDS):
+                    await self._writer.drain()
+                    return self.is_open and await self._answers.get()
+            except (OSError, TimeoutError):
+                return False
+
+    async def wait_for_end(self) -> None:
+        await asyncio.shield(self._reading)
+
+    def close(self) -> None:
+        self._reading.cancel()
+        self._writer.close()
+
+    async def _read(self) -> None:
+        with suppress(OSError):
+            while data := await self._reader.read(4096):
+                for byte in data:
+                    if byte in b"+-":
+                        self._answers.put_nowait(byte == ord("+"))
+                if b"." in data:
+                    self.changed.set()
+        self.is_open = False
+        self._answers.put_nowait(False)
+        self.changed.set()
+
+
+async def kill(directory: ProcessDirectory, grace: float = GRACE_SECONDS) -> bool:
+    """Kill a process from outside the gateway that looks after it. Return whether there was anything to kill."""
+    try:
+        link = await SupervisorLink.open(directory)
+    except OSError:
+        return False
+    try:
+        accepted = await link.order(b"k", str(grace).encode())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace + _ANSWER_TIMEOUT_SECONDS):
+                await link.wait_for_end()
+    finally:
+        link.close()
+    return accepted

@@ -1,0 +1,205 @@
+"""Run one command until everything that it started has ended.
+
+The gateway starts the supervisor in a session of its own and in the directory of the process, with the spec on
+standard input. It leaves in that directory:
+
+- `out.000000`, `out.000001`, …: the output (see `segments`)
+- `status`: the lines `started TIME PID START`, `exited TIME CODE` and `ended TIME`, each when it happened
+- `control`: a socket for orders (see `control`), as long as the supervisor lives
+- `lock`: a file that it keeps locked until it ends
+"""
+
+import os
+import select
+import sys
+import time
+
+from palaver.processes.supervisor.command import Command, Spec, execute
+from palaver.processes.supervisor.control import ControlServer
+from palaver.processes.supervisor.lean import signal
+from palaver.processes.supervisor.process_table import children_by_parent, signal_process, start_time
+from palaver.processes.supervisor.segments import CHUNK_BYTES
+
+PR_SET_CHILD_SUBREAPER = 36
+DRAIN_BYTES = 4 << 20
+"""How much to read at most before the end of the command is recorded: others may still be writing."""
+KILL_AGAIN_SECONDS = 0.1
+CLEANUP_SECONDS = 20.0
+
+
+def main() -> None:
+    spec = read_spec()
+    os.set_inheritable(int(spec.options["lock"]), False)
+    become_reaper()
+    supervisor = Supervisor(spec)
+    supervisor.start()
+    os.write(1, b"ready\n")
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1):
+        os.dup2(null, number)
+    supervisor.run()
+
+
+def read_spec() -> Spec:
+    """Read four lists of fields that end with NUL, each after its length."""
+    data = b""
+    while piece := os.read(0, CHUNK_BYTES):
+        data += piece
+    fields = iter(data.split(b"\0"))
+    options, argv, env, cleanup = ([next(fields) for _ in range(int(next(fields)))] for _ in range(4))
+    return Spec(options, argv, env, cleanup)
+
+
+def become_reaper() -> None:
+    """Make processes that fork away our children, where the system can do that."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+class Supervisor:
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self._command = Command(spec)
+        self._control = ControlServer("control")
+        self._status = os.open("status", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._woken, self._waking = os.pipe()
+        self._kill_at: float | None = None
+        """When to use force; None unless somebody asked to kill it."""
+        self._cleaner, self._cleanup_until = 0, 0.0
+
+    def start(self) -> None:
+        for end in (self._woken, self._waking):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(self._waking, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, _do_nothing)
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        self._command.start()
+        self._write_status(f"started {now_micros()} {self._command.pid} {start_time(self._command.pid)}")
+
+    def run(self) -> None:
+        while self._is_anything_left():
+            self._control.ping()
+            ready = self._wait()
+            if self._woken in ready and signal.SIGTERM in os.read(self._woken, 256):
+                self._kill(float(self._spec.options["grace"]))
+            if self._command.handle(ready):
+                self._control.mark_changed()
+            for letter, payload, answer in self._control.orders(ready):
+                answer(self._obey(letter, payload))
+            self._reap()
+            self._kill_when_due()
+        self._command.read(DRAIN_BYTES)
+        self._write_status(f"ended {now_micros()}")
+        os.unlink("control")
+
+    def _is_anything_left(self) -> bool:
+        """Tell whether anything that the command started is left. What forked away is our child by now."""
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return bool(self._command.pid)
+        return True
+
+    def _wait(self) -> set[int]:
+        """Return the descriptors with which something can be done."""
+        poll = select.poll()
+        poll.register(self._woken, select.POLLIN)
+        for number, events in (*self._command.wanted().items(), *self._control.wanted().items()):
+            poll.register(number, events)
+        moments = [moment for moment in (self._kill_at, self._control.ping_at()) if moment is not None]
+        # One millisecond more, so that it is surely time then.
+        timeout = max(0.0, min(moments) - time.monotonic()) * 1000 + 1 if moments else None
+        return {number for number, _ in poll.poll(timeout)}
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self._cleaner:
+                self._cleaner = 0
+            if pid == self._command.pid:
+                self._command.pid = 0
+                self._command.read(DRAIN_BYTES)
+                code = os.waitstatus_to_exitcode(status)
+                self._write_status(f"exited {now_micros()} {code}")
+
+    def _write_status(self, line: str) -> None:
+        os.write(self._status, line.encode() + b"\n")
+        self._control.mark_changed()
+
+    def _obey(self, letter: bytes, payload: bytes) -> bool:
+        if letter == b"w":
+            return self._command.take_input(payload)
+        if letter == b"c":
+            return self._command.close_input()
+        if letter == b"k":
+            self._kill(float(payload))
+            return True
+        return False
+
+    # Kill
+
+    def _kill(self, grace: float) -> None:
+        """Ask everything to end, and use force after the grace period."""
+        if self._kill_at is None:
+            self._clean_up()
+        at = time.monotonic() + grace
+        self._kill_at = at if self._kill_at is None else min(self._kill_at, at)
+        if grace > 0:
+            for number in (signal.SIGTERM, signal.SIGCONT):
+                for pid in self._tree():
+                    signal_process(pid, number)
+
+    def _kill_when_due(self) -> None:
+        if self._kill_at is None or time.monotonic() < self._kill_at:
+            return
+        # Stop everything first, so that nothing can start more while it is killed.
+        stopped: set[int] = set()
+        while new := self._tree() - stopped:
+            for pid in new:
+                signal_process(pid, signal.SIGSTOP)
+            stopped |= new
+        for pid in stopped:
+            signal_process(pid, signal.SIGKILL)
+        if self._cleaner and time.monotonic() > self._cleanup_until:
+            signal_process(self._cleaner, signal.SIGKILL)
+        self._kill_at = time.monotonic() + KILL_AGAIN_SECONDS
+
+    def _clean_up(self) -> None:
+        """Run the command that ends what a back end runs elsewhere."""
+        if not self._spec.cleanup:
+            return
+        self._cleanup_until = time.monotonic() + CLEANUP_SECONDS
+        self._cleaner = os.fork()
+        if self._cleaner == 0:
+            null = os.open(os.devnull, os.O_RDWR)
+            execute(self._spec.cleanup, self._spec.env, (null, null, null))
+
+    def _tree(self) -> set[int]:
+        """Return every process below this one, except the cleaner and what it started."""
+        children = children_by_parent()
+        if not children:
+            return {self._command.pid} - {0}
+        found: set[int] = set()
+        waiting = [os.getpid()]
+        while waiting:
+            below = {pid for pid in children.get(waiting.pop(), ()) if pid != self._cleaner} - found
+            found |= below
+            waiting += below
+        return found
+
+
+def _do_nothing(_number: int, _frame: object) -> None:
+    """Only wake the loop."""
+
+
+def now_micros() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,212 @@
+"""Look after one running process: record its end, find what its agent watches for, and report it."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from palaver.db.transaction import Transaction
+from palaver.engine.retry import retry_until_stored
+from palaver.model.process import Process
+from palaver.processes import notices
+from palaver.processes.directory import BUFFER_BYTES, ProcessDirectory, SupervisorStatus, is_running
+from palaver.processes.launcher import GRACE_SECONDS, Supervisor, SupervisorLink, leave
+from palaver.protocols.clock import Clock
+from palaver.store import processes
+from palaver.store.processes import Findings
+from palaver.store.store import Store
+
+WATCH_INTERVAL = timedelta(seconds=30)
+"""Between two notices about what an agent watches for."""
+_SCAN_BYTES = 1 << 20
+_LINE_BYTES = 500
+_RECONNECT_SECONDS = 0.2
+
+
+class Watcher:
+    """Runs until the process has ended, or another gateway has to go on with it."""
+
+    def __init__(
+        self,
+        process: Process,
+        directory: ProcessDirectory,
+        store: Store,
+        clock: Clock,
+        *,
+        supervisor: Supervisor | None = None,
+        on_output: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.process = process
+        self.directory = directory
+        self._store, self._clock = store, clock
+        self._supervisor, self._on_output = supervisor, on_output
+        self.link: SupervisorLink | None = None
+        self._changed = asyncio.Event()
+        self._is_killing = False
+        self.waiters = 0
+        """How many calls of the agent wait for its end: they need no notice."""
+
+    async def run(self) -> None:
+        try:
+            while not await self._look():
+                await self._wait()
+        finally:
+            if self.link:
+                self.link.close()
+            if self._supervisor and self.process.ended is None:
+                leave(self._supervisor)
+        if self._supervisor:
+            await asyncio.to_thread(self._supervisor.wait)
+
+    async def change(self) -> None:
+        """Wait until something is known that was not known before."""
+        await self._changed.wait()
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def kill(self, grace: float = GRACE_SECONDS) -> bool:
+        """Ask the supervisor to kill everything. Return whether it does."""
+        self._is_killing = self.link is not None and await self.link.order(b"k", str(grace).encode())
+        return self._is_killing
+
+    async def obey(self, process: Process) -> None:
+        """Kill the process if somebody has asked for it."""
+        if process.stop_asked is not None and not self._is_killing:
+            await self.kill()
+
+    # Look
+
+    async def _look(self) -> bool:
+        """Record and report what has changed. Return True once everything of it has ended."""
+        is_supervised = self.directory.is_supervised()
+        status, before = self.directory.status(), self.process
+        is_over = status.ended is not None or not is_supervised
+        await self._report(is_over=is_over or status.exited is not None)
+        is_news = (before.pid is None and status.pid) or (before.exited is None and status.exited is not None)
+        if is_news or is_over:
+            findings = self._findings(status, is_over=is_over)
+            self.process = await retry_until_stored(self._store, processes.record(before.number, findings))
+            self._notify()
+        await self.report_exit()
+        return is_over
+
+    def _findings(self, status: SupervisorStatus, *, is_over: bool) -> Findings:
+        started, is_known = self.process.started, status.exited is not None
+        ended = self._clock.now() if status.ended is None else started + status.ended
+        return Findings(
+            pid=status.pid,
+            pid_started=status.pid_started,
+            exited=None if status.exited is None else started + status.exited,
+            exit_code=status.exit_code,
+            ended=ended if is_over else None,
+            problem=self._explain_loss(status) if is_over and not is_known else None,
+            output_bytes=self.directory.size(),
+        )
+
+    def _explain_loss(self, status: SupervisorStatus) -> str:
+        """Say why nobody knows how the command ended, and end it if it still runs."""
+        if status.pid is None or status.pid_started is None:
+            return "it was never started"
+        if is_running(status.pid, status.pid_started):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(status.pid, signal.SIGKILL)
+            return "its supervisor was killed, so it was killed too"
+        return "its supervisor was killed, or the machine was restarted"
+
+    # Report
+
+    async def _report(self, *, is_over: bool) -> None:
+        now = self._clock.now()
+        if self.process.watch:
+            await self._find_matches(now, is_over=is_over)
+        check_at = self.process.check_at
+        if check_at and check_at <= now and not is_over:
+            notice = notices.check_notice(self.process, self.directory.tail(BUFFER_BYTES)[1], now)
+            await self._store_report(processes.report_check(self.process, notice, now))
+
+    async def report_exit(self) -> None:
+        """Tell the conversation of the end, unless its agent waits for it."""
+        process = self.process
+        if process.reports_exit and not self.waiters and (process.exited or process.ended):
+            notice = notices.exit_notice(process, self.directory.tail(BUFFER_BYTES)[1])
+            await self._store_report(processes.report_exit(process.number, notice, self._clock.now()))
+
+    async def _store_report(self, report: Transaction[bool]) -> None:
+        await retry_until_stored(self._store, report)
+        self.process = await self._store.read(processes.get(self.process.number))
+
+    async def _find_matches(self, now: datetime, *, is_over: bool) -> None:
+        """Report matches at most once in a while, those of the meantime together."""
+        process = self.process
+        last = process.watch_notified
+        if process.watch_notices >= notices.MAX_WATCH_NOTICES or not process.watch:
+            return
+        if last and now - last < WATCH_INTERVAL and not is_over:
+            return
+        start, end = process.watched_to, self.directory.size()
+        found = await asyncio.to_thread(_search, self.directory, process.watch.encode(), start, end)
+        if found is None:
+            # Keep as much as can be the beginning of a match.
+            searched = max(start, end - len(process.watch.encode()) + 1)
+            if searched > start:
+                await retry_until_stored(self._store, processes.record_watched(process.number, searched))
+                self.process = replace(process, watched_to=searched)
+            return
+        offset, line, count = found
+        notice = notices.match_notice(process, line, offset, count - 1)
+        await self._store_report(processes.report_match(process, notice, end, now))
+
+    # Wait
+
+    async def _wait(self) -> None:
+        """Wait for the supervisor, or until something is due."""
+        if self.link is None or not self.link.is_open:
+            await self._connect()
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._seconds_until_due()):
+                await self.link.changed.wait()
+        self.link.changed.clear()
+        self._on_output()
+
+    async def _connect(self) -> None:
+        try:
+            self.link = await SupervisorLink.open(self.directory)
+        except OSError:
+            await asyncio.sleep(_RECONNECT_SECONDS)
+        else:
+            await self.obey(self.process)
+
+    def _seconds_until_due(self) -> float | None:
+        process, now = self.process, self._clock.now()
+        moments = [process.check_at]
+        if process.watch and process.watch_notified and process.watch_notices < notices.MAX_WATCH_NOTICES:
+            moments.append(process.watch_notified + WATCH_INTERVAL)
+        seconds = [(moment - now).total_seconds() for moment in moments if moment and moment > now]
+        return min(seconds, default=None)
+
+
+def _search(directory: ProcessDirectory, text: bytes, start: int, end: int) -> tuple[int, bytes, int] | None:
+    """Return offset and line of the first match, and how many there are in all; None if there is none."""
+    first: tuple[int, bytes] | None = None
+    count, before = 0, b""
+    for at in range(start, end, _SCAN_BYTES):
+        for offset, piece in directory.read(at, min(at + _SCAN_BYTES, end)):
+            data = before + piece
+            found = data.find(text)
+            if found >= 0:
+                count += data.count(text)
+                first = first or (offset - len(before) + found, _line_around(data, found))
+            before = data[-len(text) + 1 :] if len(text) > 1 else b""
+    return (*first, count) if first else None
+
+
+def _line_around(data: bytes, at: int) -> bytes:
+    start = max(data.rfind(b"\n", 0, at) + 1, at - _LINE_BYTES)
+    end = data.find(b"\n", at)
+    return data[start : min(end if end >= 0 else len(data), at + _LINE_BYTES)]

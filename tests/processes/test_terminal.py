@@ -1,0 +1,170 @@
+"""Commands that an agent runs: in the foreground, in the background, and from one to the other."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from palaver.model.process import ProcessState
+from palaver.model.transcript import ToolCall
+from palaver.protocols.agent import Event, Final, Request
+from palaver.store.processes import ProcessLimits
+from tests.engine.agents import Scripted
+from tests.engine.gateway import until
+from tests.processes.workshop import use, workshop
+
+
+async def test_a_command_runs_and_says_how_it_ended(store_url: str, tmp_path: Path) -> None:
+    async with workshop(store_url, tmp_path) as shop:
+        assert await shop.runs("pwd; echo oops >&2; exit 3") == f"(exit code 3 after 0 s)\n{tmp_path}/work\noops"
+        assert await shop.does("list") == "There are no processes in this conversation."
+        assert shop.manager.home.ids() == []
+
+
+async def test_the_environment_names_the_session_and_has_none_of_the_gateways_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "canary")
+    monkeypatch.setenv("PALAVER_STORE", "postgresql://canary")
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        told = await shop.runs("env | sort")
+        names = {line.partition("=")[0] for line in told.splitlines()[1:]}
+        assert names <= {"HOME", "LANG", "LOGNAME", "OLDPWD", "PATH", "PWD", "PALAVER_PROCESS", "PALAVER_SESSION"} | {
+            "SHELL",
+            "SHLVL",
+            "TMPDIR",
+            "TZ",
+            "USER",
+            "_",
+        } | {name for name in names if name.startswith("LC_")}
+        session = (await shop.here.rows("SELECT id FROM sessions"))[0][0]
+        assert f"PALAVER_SESSION={session}" in told
+        assert "canary" not in told
+        # Nor does a file or a descriptor of the gateway reach it.
+        assert await shop.runs("ls /proc/self/fd | tr '\\n' ' '") == "(exit code 0 after 0 s)\n0 1 2 3 "
+
+
+async def test_a_command_that_takes_long_goes_on_in_the_background(store_url: str, tmp_path: Path) -> None:
+    async with workshop(store_url, tmp_path) as shop:
+        told = await shop.runs("echo begun; while ! test -e go; do sleep 0.05; done; echo done", timeout=1)
+        assert told.startswith("It still runs after 1 s, and goes on in the background as p1.")
+        assert told.endswith("\nbegun")
+        (tmp_path / "work/go").touch()
+        await shop.chat.hears("has ended")
+        assert "exit code 0. Its last output: begun\ndone" in shop.chat.shown[-1].text
+
+
+async def test_a_foreground_command_reads_an_empty_input(tmp_path: Path) -> None:
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        assert await shop.runs("cat; echo done") == "(exit code 0 after 0 s)\ndone"
+
+
+async def test_a_command_that_cannot_start_says_why(tmp_path: Path) -> None:
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        assert "Cannot run" in await shop.runs("true", folder="nowhere")
+        assert "not found" in await shop.runs("no-such-program")
+        assert "exit code 127" in await shop.runs("no-such-program")
+
+
+async def test_stopping_the_answer_stops_its_command(tmp_path: Path) -> None:
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        await shop.chat.say(shop.alice, use("terminal", command="sleep 60 & sleep 60"))
+        await until(lambda: bool(shop.manager.home.ids()))
+        await shop.chat.say(shop.alice, "/stop")
+        await shop.chat.hears("Stopping.")
+        process = await shop.ended(await shop.process("p1"))
+        assert process.exit_code == -15
+
+
+async def test_limits_hold_for_a_conversation_and_for_all(store_url: str, tmp_path: Path) -> None:
+    async with workshop(store_url, tmp_path, limits=ProcessLimits(per_session=2, total=3)) as shop:
+        for _ in range(2):
+            await shop.starts("sleep 60")
+        told = await shop.runs("sleep 60", background=True)
+        assert told == "This conversation already runs 2 processes. Kill one that you no longer need."
+        await shop.chat.say(shop.alice, "/new")
+        await shop.starts("sleep 60")
+        assert "This gateway already runs 3 processes." in await shop.runs("true")
+        assert await shop.does("kill", process="all") == "Killed 1 processes."
+        assert "exit code 0" in await shop.runs("true")
+
+
+async def test_an_agent_sees_only_the_processes_of_its_conversation(tmp_path: Path) -> None:
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        await shop.starts("sleep 60")
+        bob = shop.here.world.person("bob")
+        his = shop.here.world.dm(bob)
+        for text, told in (
+            (use("process", action="list"), "process: There are no processes in this conversation."),
+            (use("process", action="kill", process="p1"), "There is no such process in this conversation."),
+            (use("process", action="log", process="p1; DROP TABLE x"), "There is no such process"),
+        ):
+            await his.say(bob, text)
+            await his.hears(told)
+        assert (await shop.process("p1")).state is ProcessState.RUNNING
+
+
+async def test_wait_is_clamped_and_says_so(tmp_path: Path) -> None:
+    async with workshop(tmp_path / "p.db", tmp_path, wait_limit=timedelta(seconds=0.2)) as shop:
+        await shop.starts("sleep 60")
+        told = await shop.does("wait", process="p1", timeout=3600)
+        assert told.startswith("The wait ended after 0 seconds (at most 0 seconds at a time). The process goes on.")
+
+
+async def test_wait_ends_early_when_the_person_writes(store_url: str, tmp_path: Path) -> None:
+    async with workshop(store_url, tmp_path) as shop:
+        await shop.starts("sleep 60")
+        await shop.chat.say(shop.alice, use("process", action="wait", process="p1", timeout=20))
+        await until(lambda: any(watcher.waiters for watcher in shop.manager._watchers.values()))
+        await shop.chat.say(shop.alice, "are you there?")
+        await shop.chat.hears("The wait ended because somebody has written to you. The process goes on.")
+        await shop.chat.hears("You said: are you there?")
+
+
+async def test_what_the_agent_saw_itself_is_not_reported_again(store_url: str, tmp_path: Path) -> None:
+    async with workshop(store_url, tmp_path) as shop:
+        await shop.starts("while ! test -e go; do sleep 0.05; done; exit 7")
+        waiting = asyncio.create_task(shop.does("wait", process="p1"))
+        await until(lambda: any(watcher.waiters for watcher in shop.manager._watchers.values()))
+        (tmp_path / "work/go").touch()
+        assert (await waiting).startswith("p1: exit code 7")
+        await shop.here.settled()
+        assert [each.text for each in shop.chat.shown if "has ended" in each.text] == []
+
+
+async def test_a_notice_that_waits_is_withdrawn_when_the_agent_looks(store_url: str, tmp_path: Path) -> None:
+    async def looks(request: Request) -> AsyncGenerator[Event]:
+        toolbox, now = request.toolbox, {"command": "true", "background": True}
+        await toolbox.use(ToolCall(id="a", name="terminal", arguments=json.dumps(now)))
+        await until(lambda: has_notice)
+        told = await toolbox.use(ToolCall(id="b", name="process", arguments='{"action": "poll", "process": "p1"}'))
+        yield Final(text=told)
+
+    has_notice = False
+    async with workshop(store_url, tmp_path, agent=Scripted(looks)) as shop:
+        await shop.chat.say(shop.alice, "look")
+
+        async def notice_waits() -> bool:
+            return bool(await shop.here.rows("SELECT 1 FROM inbox WHERE message_id LIKE 'process%'"))
+
+        await until(notice_waits)
+        has_notice = True
+        await shop.chat.hears("p1: exit code 0")
+        await shop.here.settled()
+        states = await shop.here.rows("SELECT state, reason FROM inbox WHERE message_id LIKE 'process%'")
+        assert states == [("done", "the agent has seen the end of the process")]
+
+
+async def test_the_last_output_is_shown_and_a_log_can_be_read_in_pages(tmp_path: Path) -> None:
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        told = await shop.runs("seq 1 20000")
+        assert told.startswith("(exit code 0 after 0 s; its whole output is in the log of p1)\n… ")
+        assert told.endswith("\n20000")
+        assert (await shop.does("log", process="p1", offset=0)).startswith(
+            "(Bytes 0 to 20000 of 108894, 109 kB. Continue at offset 20000.)\n1\n2\n"
+        )
+        assert (await shop.does("log", process="p1")).endswith("\n20000\n")
+        assert (await shop.does("log", process="p1", offset=999999)).startswith("(Bytes 108894 to 108894 of 108894")
