@@ -5,7 +5,6 @@ from datetime import timedelta
 from pathlib import Path
 
 from palaver.commands.formatting import Step, trace_steps
-from palaver.db.transaction import Statements, transaction
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import ScopedSetting
 from palaver.model.platform import Platform
@@ -16,6 +15,7 @@ from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import OPERATOR, Bench, MovableClock, running, until
 from tests.engine.mouth import Mouth
+from tests.store.process_rows import start_process
 
 IDLE = ScopedSetting(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
 DAILY = ScopedSetting(default=ResetPolicy(mode=ResetMode.DAILY, at_hour=4))
@@ -130,14 +130,6 @@ async def test_only_people_keep_a_conversation_awake(tmp_path: Path) -> None:
         await chat.hears(NOTICE)
 
 
-@transaction
-def _start_process(started: int) -> Statements[None]:
-    yield (
-        "INSERT INTO processes (id, session_no, backend, command, output, started) VALUES ('p1', 1, 'l', '', '', ?)",
-        (started,),
-    )
-
-
 async def test_a_live_process_keeps_a_conversation_for_a_day(tmp_path: Path) -> None:
     clock = MovableClock()
     async with running(tmp_path / "p.db", clock=clock, resets=IDLE, sweep_every=timedelta(seconds=0.02)) as here:
@@ -145,7 +137,7 @@ async def test_a_live_process_keeps_a_conversation_for_a_day(tmp_path: Path) -> 
         chat = here.world.dm(alice)
         await chat.say(alice, "before")
         await chat.hears("before")
-        await here.store.transact(_start_process(int(clock.now().timestamp() * 1_000_000)))
+        await here.store.transact(start_process(1, int(clock.now().timestamp() * 1_000_000)))
         clock.later(hours=20)
         await asyncio.sleep(0.1)
         assert [row[0] for row in await here.rows("SELECT ended FROM sessions")] == [None]

@@ -118,7 +118,7 @@ async def test_wait_ends_early_when_the_person_writes(store_url: str, tmp_path: 
     async with workshop(store_url, tmp_path) as shop:
         await shop.starts("sleep 60")
         await shop.chat.say(shop.alice, use("process", action="wait", process="p1", timeout=20))
-        await until(lambda: any(watcher.waiters for watcher in shop.manager._watchers.values()))
+        await until(lambda: any(watcher.waiters for watcher in shop.manager.watchers.values()))
         await shop.chat.say(shop.alice, "are you there?")
         await shop.chat.hears("The wait ended because somebody has written to you. The process goes on.")
         await shop.chat.hears("You said: are you there?")
@@ -128,7 +128,7 @@ async def test_what_the_agent_saw_itself_is_not_reported_again(store_url: str, t
     async with workshop(store_url, tmp_path) as shop:
         await shop.starts("while ! test -e go; do sleep 0.05; done; exit 7")
         waiting = asyncio.create_task(shop.does("wait", process="p1"))
-        await until(lambda: any(watcher.waiters for watcher in shop.manager._watchers.values()))
+        await until(lambda: any(watcher.waiters for watcher in shop.manager.watchers.values()))
         (tmp_path / "work/go").touch()
         assert (await waiting).startswith("p1: exit code 7")
         await shop.here.settled()

@@ -101,6 +101,8 @@ async def workshop(
     limits: ProcessLimits | None = None,
     wait_limit: timedelta = timedelta(seconds=20),
     backend: Backend | None = None,
+    home: str = "here",
+    alone: bool = True,
     keeps: bool = False,
     **changed: Any,
 ) -> AsyncGenerator[Workshop]:
@@ -110,15 +112,16 @@ async def workshop(
     """
     world, clock = (again.here.world, again.clock) if again else (FakePlatform(), MovableClock())
     alice = again.alice if again else world.person("alice")
-    home = ProcessHome(path=folder / "processes", token="here")  # noqa: S106 - no password
+    place = ProcessHome(path=folder / f"processes-{home}", token=home)
     work = folder / "work"
-    for each in (home.path, work):
+    for each in (place.path, work):
         each.mkdir(mode=0o700, parents=True, exist_ok=True)
     made: list[ProcessManager] = []
+    options: dict[str, Any] = {"grants": OWNERS, **changed}
 
     def toolsets(store: Store) -> Sequence[Toolset]:
-        keeper = Keeper(home=home.token, host="host", worker=worker, alone=True)
-        manager = ProcessManager(store=store, home=home, keeper=keeper, clock=clock, limits=limits or ProcessLimits())
+        keeper = Keeper(home=home, host=f"host {home}", worker=worker, alone=alone, lease=timedelta(seconds=1))
+        manager = ProcessManager(store=store, home=place, keeper=keeper, clock=clock, limits=limits or ProcessLimits())
         made.append(manager)
         return (
             TerminalTools(
@@ -137,13 +140,14 @@ async def workshop(
             url,
             world,
             worker=worker,
+            alone=alone,
             clock=clock,
             toolsets=toolsets,
             loops={"processes": serve},
-            **{"grants": OWNERS, **changed},
+            **options,
         ) as here:
             chat = again.chat if again else world.dm(alice)
             yield Workshop(here=here, manager=made[0], alice=alice, chat=chat, clock=clock)
     finally:
         if not keeps:
-            await asyncio.gather(*(kill(home.directory(id_), 0) for id_ in home.ids()))
+            await asyncio.gather(*(kill(place.directory(id_), 0) for id_ in place.ids()))

@@ -19,6 +19,7 @@ from palaver.store.queue.cause import CAUSE_COLUMNS, cause_of
 from palaver.store.results import Opening
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
+from tests.store.process_rows import end_process, start_process
 from tests.store.world import LEASE, NOON, OPERATOR, World, cause, dm, key_of
 
 _CAUSES = f"SELECT {CAUSE_COLUMNS} FROM outbox WHERE cause_kind IS NOT NULL ORDER BY id DESC"  # noqa: S608
@@ -177,16 +178,10 @@ async def test_not_while_a_turn_is_open(world: World, state: TurnState) -> None:
 
 async def test_not_while_a_process_runs(world: World) -> None:
     begun = await world.exchange("one")
-    await world.store.transact(
-        one(
-            "INSERT INTO processes (id, session_no, backend, command, output, started)"
-            " VALUES ('p', ?, 'local', 'make', 'p.log', 0) RETURNING id",
-            begun.turn.session_number,
-        )
-    )
+    await world.store.transact(start_process(begun.turn.session_number))
     with pytest.raises(ProcessRuns, match="process"):
         await delete(world, begun.turn.session)
-    await world.store.transact(one("UPDATE processes SET ended = 1 RETURNING id"))
+    await world.store.transact(end_process())
     await delete(world, begun.turn.session)
     assert (await world.store.read(sizes()))["processes"] == 0
 

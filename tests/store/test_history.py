@@ -13,10 +13,11 @@ from palaver.model.source import Source
 from palaver.model.turn import Outbound
 from palaver.store.conversations import deletion, history, sessions, transcript
 from palaver.store.queue import turns
-from palaver.store.records import source_of
+from palaver.store.records import micros, source_of
 from palaver.store.results import Opening, OperationKind, Undone
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
+from tests.store.process_rows import end_process, start_process
 from tests.store.world import IDLE_HOUR, NEVER, OPERATOR, World, answer, dm, group, key_of
 
 HOME, DESK, TRAIN = dm("7"), dm("7", thread_id="desk"), dm("7", thread_id="train")
@@ -249,21 +250,9 @@ async def test_no_reset_in_the_middle_of_a_turn(world: World) -> None:
 # Fresh starts
 
 
-@transaction
-def start_process(session: str) -> Statements[None]:
-    columns = "id, session_no, backend, command, output, started"
-    values = "'p1', no, 'local', 'sleep', 'p1.log', last_active"
-    yield f"INSERT INTO processes ({columns}) SELECT {values} FROM sessions WHERE id = ?", (session,)  # noqa: S608
-
-
-@transaction
-def end_process() -> Statements[None]:
-    yield "UPDATE processes SET ended = started + 1", ()
-
-
 async def test_a_live_process_of_the_session_holds_it_for_a_day(world: World) -> None:
     begun = await world.exchange("start the build", rules=IDLE_HOUR)
-    await world.store.transact(start_process(begun.turn.session))
+    await world.store.transact(start_process(begun.turn.session_number, micros(world.now)))
     world.later(hours=23)
     assert (await world.exchange("done?", rules=IDLE_HOUR)).opened.opening is Opening.REUSED
     world.later(hours=2)

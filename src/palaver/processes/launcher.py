@@ -38,29 +38,30 @@ class Launch:
     """Whether its standard input is open; otherwise it is empty."""
 
 
-Supervisor = subprocess.Popen[bytes]
-
-
 class StartFailed(Exception):
     """The supervisor did not start the command."""
 
 
-async def start(directory: ProcessDirectory, launch: Launch) -> Supervisor:
+async def start(directory: ProcessDirectory, launch: Launch) -> None:
     """Start a supervisor in a new directory. When this returns, it runs the command. Raises OSError, StartFailed."""
-    return await asyncio.to_thread(_start, directory, launch)
+    await asyncio.to_thread(_start, directory, launch)
+    reap()
 
 
-_left: list[Supervisor] = []
-"""Supervisors that nobody waits for any more."""
+_children: set[int] = set()
+"""Supervisors that this program started and has not reaped."""
 
 
-def leave(supervisor: Supervisor) -> None:
-    """Stop waiting for a supervisor, which goes on. If it ends before this program, a later start removes it."""
-    _left.append(supervisor)
+def reap() -> None:
+    """Reap the supervisors that have ended. Others go on after this program."""
+    for pid in tuple(_children):
+        with suppress(ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                continue
+        _children.discard(pid)
 
 
-def _start(directory: ProcessDirectory, launch: Launch) -> Supervisor:
-    _left[:] = [each for each in _left if each.poll() is None]
+def _start(directory: ProcessDirectory, launch: Launch) -> None:
     lock = directory.make()
     try:
         with (directory.path / "log").open("wb") as log:
@@ -77,14 +78,14 @@ def _start(directory: ProcessDirectory, launch: Launch) -> Supervisor:
     finally:
         spec = _spec(launch, lock)
         os.close(lock)
+    _children.add(supervisor.pid)
+    supervisor.returncode = 0  # It is ours to reap.
     with cast("IO[bytes]", supervisor.stdin) as given:
         given.write(spec)
     with cast("IO[bytes]", supervisor.stdout) as said:
         is_ready = said.read() == b"ready\n"
     if not is_ready:
-        supervisor.wait()
         raise StartFailed
-    return supervisor
 
 
 def _spec(launch: Launch, lock: int) -> bytes:

@@ -17,7 +17,7 @@ from palaver.processes import notices
 from palaver.processes.backends import Backend, Order
 from palaver.processes.directory import ProcessDirectory
 from palaver.processes.home import ProcessHome, remove_forgotten
-from palaver.processes.launcher import GRACE_SECONDS, StartFailed, Supervisor, start
+from palaver.processes.launcher import GRACE_SECONDS, StartFailed, reap, start
 from palaver.processes.watcher import Watcher
 from palaver.protocols.clock import Clock
 from palaver.store import processes
@@ -47,7 +47,7 @@ class ProcessManager:
     keep_finished: timedelta = timedelta(hours=24)
     on_output: Callable[[], None] = lambda: None
     """Called when a process has new output."""
-    _watchers: dict[int, Watcher] = field(default_factory=dict[int, Watcher], init=False)
+    watchers: dict[int, Watcher] = field(default_factory=dict[int, Watcher], init=False)
     _tasks: set["asyncio.Task[Any]"] = field(default_factory=set["asyncio.Task[Any]"], init=False)
     _watching: set["asyncio.Task[None]"] = field(default_factory=set["asyncio.Task[None]"], init=False)
     _starting: set[str] = field(default_factory=set[str], init=False)
@@ -64,7 +64,7 @@ class ProcessManager:
                 while True:
                     changed.clear()
                     self._woken.clear()
-                    await retry_outage(self._look_after)
+                    await retry_outage(self.look_after)
                     await wait_any(changed, self._woken, timeout=self.keeper.lease.total_seconds() / 3)
                     await asyncio.sleep(_COALESCE_SECONDS)
         finally:
@@ -72,12 +72,13 @@ class ProcessManager:
                 task.cancel()
             await asyncio.gather(*self._watching, return_exceptions=True)
 
-    async def _look_after(self) -> None:
+    async def look_after(self) -> None:
+        reap()
         now = self.clock.now()
         for process in await self.store.transact(processes.hold(self.keeper, now)):
             if process.id in self._starting:
                 continue
-            watcher = self._watchers.get(process.number)
+            watcher = self.watchers.get(process.number)
             if watcher is not None:
                 await watcher.obey(process)
             elif process.ended is None:
@@ -86,9 +87,9 @@ class ProcessManager:
                 await Watcher(process, self.directory(process), self.store, self.clock).report_exit()
         if self._cleaned_at is None or now - self._cleaned_at >= CLEAN_UP_EVERY:
             self._cleaned_at = now
-            await self._clean_up(now)
+            await self.clean_up(now)
 
-    async def _clean_up(self, now: datetime) -> None:
+    async def clean_up(self, now: datetime) -> None:
         for process in await self.store.read(processes.list_abandoned(now - ABANDONED_AFTER)):
             problem = f"the gateway on {process.host} has not looked after it since"
             lost = await self.store.transact(processes.record(process.number, Findings(ended=now, problem=problem)))
@@ -101,14 +102,14 @@ class ProcessManager:
         if not self._starting:
             await remove_forgotten(self.store, self.home)
 
-    def _watch(self, process: Process, supervisor: Supervisor | None = None) -> Watcher:
+    def _watch(self, process: Process) -> Watcher:
         directory = self.directory(process)
-        watcher = Watcher(process, directory, self.store, self.clock, supervisor=supervisor, on_output=self.on_output)
-        self._watchers[process.number] = watcher
+        watcher = Watcher(process, directory, self.store, self.clock, on_output=self.on_output)
+        self.watchers[process.number] = watcher
         task = asyncio.create_task(watcher.run(), name=f"process {process.number}")
         self._watching.add(task)
         task.add_done_callback(self._watching.discard)
-        task.add_done_callback(lambda _: self._watchers.pop(process.number, None))
+        task.add_done_callback(lambda _: self.watchers.pop(process.number, None))
         task.add_done_callback(lambda _: self._woken.set())
         extra = {"action": "process.error", "number": process.number}
         task.add_done_callback(lambda done: log_task_error(log, "a process is no longer watched", extra, done))
@@ -137,7 +138,8 @@ class ProcessManager:
         try:
             add = processes.add(new, turn, last, self.keeper, self.limits, self.clock.now())
             process = await self.store.transact(add)
-            watcher = self._watch(process, await self._launch(process, backend, order))
+            await self._launch(process, backend, order)
+            watcher = self._watch(process)
         finally:
             self._starting.discard(new.id)
             self._woken.set()
@@ -146,9 +148,9 @@ class ProcessManager:
             await watcher.change()
         return watcher
 
-    async def _launch(self, process: Process, backend: Backend, order: Order) -> Supervisor:
+    async def _launch(self, process: Process, backend: Backend, order: Order) -> None:
         try:
-            return await start(self.directory(process), backend.launch(order))
+            await start(self.directory(process), backend.launch(order))
         except (OSError, StartFailed, InvalidInput) as error:
             await self._forget(process)
             if isinstance(error, InvalidInput):
@@ -174,13 +176,20 @@ class ProcessManager:
         """Tell whether the output of a process is on this machine."""
         return self.directory(process).path.is_dir()
 
+    def _watcher_of(self, process: Process) -> Watcher | None:
+        """Return the watcher of a process that this gateway looks after, also if it has just been found again."""
+        watcher, is_ours = self.watchers.get(process.number), self.keeper.alone or process.worker == self.keeper.worker
+        if watcher or process.ended or not is_ours or process.id in self._starting:
+            return watcher
+        return self._watch(process)
+
     async def current(self, process: Process) -> Process:
-        watcher = self._watchers.get(process.number)
+        watcher = self.watchers.get(process.number)
         return watcher.process if watcher else await self.store.read(processes.get(process.number))
 
     async def wait(self, process: Process, seconds: float, interrupted: Awaitable[object] | None = None) -> Process:
         """Wait until the command has ended, or for some time, or until it is interrupted."""
-        watcher = self._watchers.get(process.number)
+        watcher = self._watcher_of(process)
         if watcher is None:
             return await self.current(process)
         stop = asyncio.ensure_future(interrupted) if interrupted else None
@@ -218,8 +227,8 @@ class ProcessManager:
         return await self._order(process, b"c")
 
     async def _order(self, process: Process, letter: bytes, payload: bytes = b"") -> bool:
-        watcher = self._watchers.get(process.number)
-        return watcher is not None and watcher.link is not None and await watcher.link.order(letter, payload)
+        watcher = self._watcher_of(process)
+        return watcher is not None and await watcher.order(letter, payload)
 
     async def kill(self, found: Collection[Process], *, by: str, grace: float = GRACE_SECONDS) -> int:
         """Kill processes with everything that they started, on any machine, and wait for those on this one.
@@ -228,7 +237,7 @@ class ProcessManager:
         """
         ask = processes.ask_stop([process.number for process in found], self.clock.now(), by=by)
         count = await retry_until_stored(self.store, ask)
-        watchers = [watcher for each in found if (watcher := self._watchers.get(each.number))]
+        watchers = [watcher for each in found if (watcher := self._watcher_of(each))]
         await asyncio.gather(*(watcher.kill(grace) for watcher in watchers))
         with suppress(TimeoutError):
             async with asyncio.timeout(grace + _KILL_PATIENCE_SECONDS):
@@ -244,4 +253,4 @@ class ProcessManager:
 
     async def end_all(self) -> None:
         """Kill every process that this gateway looks after."""
-        await self.kill([watcher.process for watcher in self._watchers.values()], by="the gateway's stop")
+        await self.kill([watcher.process for watcher in self.watchers.values()], by="the gateway's stop")

@@ -13,7 +13,7 @@ from palaver.engine.retry import retry_until_stored
 from palaver.model.process import Process
 from palaver.processes import notices
 from palaver.processes.directory import BUFFER_BYTES, ProcessDirectory, SupervisorStatus, is_running
-from palaver.processes.launcher import GRACE_SECONDS, Supervisor, SupervisorLink, leave
+from palaver.processes.launcher import GRACE_SECONDS, SupervisorLink
 from palaver.protocols.clock import Clock
 from palaver.store import processes
 from palaver.store.processes import Findings
@@ -36,13 +36,12 @@ class Watcher:
         store: Store,
         clock: Clock,
         *,
-        supervisor: Supervisor | None = None,
         on_output: Callable[[], None] = lambda: None,
     ) -> None:
         self.process = process
         self.directory = directory
         self._store, self._clock = store, clock
-        self._supervisor, self._on_output = supervisor, on_output
+        self._on_output = on_output
         self.link: SupervisorLink | None = None
         self._changed = asyncio.Event()
         self._is_killing = False
@@ -56,10 +55,7 @@ class Watcher:
         finally:
             if self.link:
                 self.link.close()
-            if self._supervisor and self.process.ended is None:
-                leave(self._supervisor)
-        if self._supervisor:
-            await asyncio.to_thread(self._supervisor.wait)
+            self._notify()
 
     async def change(self) -> None:
         """Wait until something is known that was not known before."""
@@ -69,14 +65,20 @@ class Watcher:
         self._changed.set()
         self._changed = asyncio.Event()
 
+    async def order(self, letter: bytes, payload: bytes = b"") -> bool:
+        """Give the supervisor an order. Return whether it was accepted."""
+        while self.link is None and self.process.ended is None:
+            await self.change()
+        return self.link is not None and await self.link.order(letter, payload)
+
     async def kill(self, grace: float = GRACE_SECONDS) -> bool:
         """Ask the supervisor to kill everything. Return whether it does."""
-        self._is_killing = self.link is not None and await self.link.order(b"k", str(grace).encode())
+        self._is_killing = await self.order(b"k", str(grace).encode())
         return self._is_killing
 
     async def obey(self, process: Process) -> None:
         """Kill the process if somebody has asked for it."""
-        if process.stop_asked is not None and not self._is_killing:
+        if process.stop_asked is not None and not self._is_killing and self.link is not None:
             await self.kill()
 
     # Look
@@ -180,6 +182,7 @@ class Watcher:
         except OSError:
             await asyncio.sleep(_RECONNECT_SECONDS)
         else:
+            self._notify()
             await self.obey(self.process)
 
     def _seconds_until_due(self) -> float | None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from palaver.model.attachment import format_size
-from palaver.model.command_policy import CommandPolicy
+from palaver.model.command_policy import MAX_LENGTH, CommandPolicy
 from palaver.model.errors import NotFound
 from palaver.model.process import NewProcess, Process, duration_text
 from palaver.model.redact import redact
@@ -114,6 +114,8 @@ class TerminalTools:
     def _mode(self, use: ToolUse) -> ApprovalMode:
         is_command, action = use.call.name == _TERMINAL.name, use.arguments.get("action")
         line = use.arguments.get("command" if is_command else "data") or ""
+        if len(str(line)) > MAX_LENGTH:
+            raise ToolFailed(f"Write it to a file first: it has more than {MAX_LENGTH} characters.")
         mode = self.policy.mode(str(line), use.context.role)
         if mode is ApprovalMode.NEVER:
             raise ToolFailed("The rules of this gateway do not allow this command. Do not try to get around them.")

@@ -163,7 +163,7 @@ class Supervisor:
             return
         # Stop everything first, so that nothing can start more while it is killed.
         stopped: set[int] = set()
-        while new := self._tree() - stopped:
+        while new := set(self._tree()) - stopped:
             for pid in new:
                 signal_process(pid, signal.SIGSTOP)
             stopped |= new
@@ -183,18 +183,15 @@ class Supervisor:
             null = os.open(os.devnull, os.O_RDWR)
             execute(self._spec.cleanup, self._spec.env, (null, null, null))
 
-    def _tree(self) -> set[int]:
-        """Return every process below this one, except the cleaner and what it started."""
+    def _tree(self) -> list[int]:
+        """Return every process below this one, parents first, except the cleaner and what it started."""
         children = children_by_parent()
         if not children:
-            return {self._command.pid} - {0}
-        found: set[int] = set()
-        waiting = [os.getpid()]
-        while waiting:
-            below = {pid for pid in children.get(waiting.pop(), ()) if pid != self._cleaner} - found
-            found |= below
-            waiting += below
-        return found
+            return [self._command.pid] if self._command.pid else []
+        found = [os.getpid()]
+        for parent in found:
+            found += [pid for pid in children.get(parent, ()) if pid != self._cleaner]
+        return found[1:]
 
 
 def _do_nothing(_number: int, _frame: object) -> None:

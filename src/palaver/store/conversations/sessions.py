@@ -112,13 +112,21 @@ def open_session(
 
 @transaction
 def open_locked(
-    key: SessionKey, source: Source, now: datetime, rule: ResetRule, *, sent: datetime, human: bool
+    key: SessionKey,
+    source: Source,
+    now: datetime,
+    rule: ResetRule,
+    *,
+    sent: datetime,
+    human: bool,
+    is_sequel: bool = False,
 ) -> Statements[Opened]:
     """Do the same for a caller who holds the lock and touches the session afterwards.
 
-    The reset policy looks at the time when the message was `sent`.
+    The reset policy looks at the time when the message was `sent`. What belongs to the open session (`is_sequel`), such
+    as the notice of its process, does not reset it.
     """
-    plan = yield from plan_opening(key, source, min(sent, now), rule)
+    plan = yield from plan_opening(key, source, min(sent, now), rule, is_sequel=is_sequel)
     current = plan.session
     if current is None:
         is_first = yield from _is_first_contact(source)
@@ -158,12 +166,16 @@ class OpeningPlan:
 
 
 @transaction
-def plan_opening(key: SessionKey, source: Source, at: datetime, rule: ResetRule) -> Statements[OpeningPlan]:
+def plan_opening(
+    key: SessionKey, source: Source, at: datetime, rule: ResetRule, *, is_sequel: bool = False
+) -> Statements[OpeningPlan]:
     """Decide what a message that was sent `at` this time opens. Changes nothing."""
     current, takes_part, is_alone = yield from _find_routed(key, identity_of(source))
     if current is None:
         return OpeningPlan(opening=Opening.CREATED)
-    reason = (yield from reset_reason(current, at, rule)) if current.ended is None else current.end_reason
+    reason = current.end_reason
+    if current.ended is None and not is_sequel:
+        reason = yield from reset_reason(current, at, rule)
     if reason in AUTOMATIC_ENDS:
         return OpeningPlan(opening=Opening.RESET, session=current, reason=reason)
     opening = Opening.REUSED if current.ended is None else Opening.REOPENED

@@ -95,7 +95,10 @@ def _begin(
 ) -> Statements[Begun]:
     source = messages[-1].inbound.source
     human = any(each.inbound.counts_as_activity for each in messages)
-    opened = yield from open_locked(key, source, now, rules.reset_rule(source), sent=messages[0].received, human=human)
+    is_sequel = all(each.inbound.cause is Cause.PROCESS for each in messages)
+    opened = yield from open_locked(
+        key, source, now, rules.reset_rule(source), sent=messages[0].received, human=human, is_sequel=is_sequel
+    )
     if opened.is_first_contact:
         yield from meet_sender(messages[-1])
     rows = yield (

@@ -1,0 +1,199 @@
+"""A gateway that dies: its processes go on, the next gateway finds them again, and each end is reported once."""
+
+import os
+import signal
+from pathlib import Path
+
+from palaver.db.transaction import Statements, transaction
+from palaver.model.key import ScopedSetting, SessionKey
+from palaver.model.process import ProcessState
+from palaver.model.reset import ResetMode, ResetPolicy
+from palaver.processes.directory import is_running
+from palaver.processes.supervisor.process_table import start_time, stat_fields
+from palaver.store.opening import open_store
+from palaver.store.records import source_of
+from palaver.store.status.invariants import violations
+from tests.engine.gateway import until
+from tests.processes.workshop import OPERATOR, Workshop, workshop
+
+WAITS = "echo begun; while ! test -e go; do sleep 0.05; done; echo done; exit 5"
+
+
+def notices(shop: Workshop) -> list[str]:
+    return [each.text for each in shop.chat.shown if "has ended" in each.text]
+
+
+async def test_a_process_that_ends_meanwhile_is_reported_once(store_url: str, tmp_path: Path) -> None:
+    async with workshop(store_url, tmp_path, keeps=True) as shop:
+        process = await shop.starts(WAITS)
+    (tmp_path / "work/go").touch()
+    await until(lambda: not shop.manager.directory(process).is_supervised())
+    async with workshop(store_url, tmp_path, again=shop, worker="w2") as shop:
+        await shop.chat.hears("exit code 5. Its last output: begun\ndone")
+    async with workshop(store_url, tmp_path, again=shop, worker="w3") as shop:
+        await shop.here.settled()
+        assert (await shop.process("p1")).exit_code == 5
+        assert len(await shop.here.rows("SELECT no FROM inbox WHERE message_id LIKE 'process%'")) == 1
+        assert await shop.here.store.read(violations()) == []
+
+
+async def test_a_running_process_is_found_again_with_its_output(store_url: str, tmp_path: Path) -> None:
+    async with workshop(store_url, tmp_path, keeps=True) as shop:
+        await shop.starts("cat; echo over")
+        await shop.does("submit", process="p1", data="one")
+        await shop.here.settled()
+    async with workshop(store_url, tmp_path, again=shop, worker="w2") as shop:
+        process = await shop.process("p1")
+        assert process.pid is not None
+        assert is_running(process.pid, process.pid_started or "")
+        await shop.does("submit", process="p1", data="two")
+        assert shop.output(process) == b"one\ntwo\n"
+        await shop.does("close", process="p1")
+        await shop.chat.hears("one\ntwo\nover")
+
+
+async def test_a_process_whose_supervisor_was_killed_is_lost_and_not_left_running(
+    store_url: str, tmp_path: Path
+) -> None:
+    async with workshop(store_url, tmp_path) as shop:
+        process = await shop.starts("echo alive; sleep 600")
+        await shop.writes(process, b"alive")
+        assert process.pid
+        os.kill(int(stat_fields(process.pid)[1]), signal.SIGKILL)
+        await shop.chat.hears("lost: its supervisor was killed, so it was killed too. Its last output: alive")
+        lost = await shop.process("p1")
+        assert lost.state is ProcessState.LOST
+        assert lost.exit_code is None
+        await until(lambda: not is_running(process.pid or 0, process.pid_started or ""))
+
+
+async def test_a_process_that_never_started_is_reported(store_url: str, tmp_path: Path) -> None:
+    """The gateway died after it had recorded the process and before it started the supervisor."""
+
+    @transaction
+    def forget_start(number: int) -> Statements[None]:
+        unknown = "pid = NULL, exited = NULL, exit_code = NULL, ended = NULL"
+        yield f"UPDATE processes SET {unknown}, exit_notice = 'due' WHERE no = ?", (number,)  # noqa: S608
+
+    async with workshop(store_url, tmp_path) as shop:
+        process = await shop.starts("true", notify=False)
+        await shop.ended(process)
+        await shop.here.settled()
+    shop.manager.directory(process).remove()
+    async with await open_store(store_url) as store:
+        await store.transact(forget_start(process.number))
+    async with workshop(store_url, tmp_path, again=shop, worker="w2") as shop:
+        await shop.chat.hears("lost: it was never started")
+
+
+def test_a_process_id_that_was_used_before_passes_for_nobody() -> None:
+    assert is_running(os.getpid(), start_time(os.getpid()))
+    assert not is_running(os.getpid(), "another boot:1")
+
+
+async def test_each_gateway_looks_after_its_own_processes(store_url: str, tmp_path: Path) -> None:
+    if store_url.startswith("sqlite"):
+        return  # one gateway owns the file
+    async with (
+        workshop(store_url, tmp_path, worker="w1", home="a", alone=False, keeps=True) as one,
+        workshop(store_url, tmp_path, worker="w2", home="b", alone=False) as two,
+    ):
+        process = await one.starts("sleep 600")
+        keeper = two if process.worker == "w2" else one
+        other = one if keeper is two else two
+        assert keeper.manager.is_here(process)
+        assert not other.manager.is_here(process)
+        await other.manager.look_after()
+        assert (await one.process("p1")).worker == process.worker
+        # The other one can ask for its end, and reads where the output is.
+        assert await other.manager.kill([process], by="test") == 1
+        await one.ended(process)
+
+
+async def test_a_gateway_takes_over_from_a_dead_one_with_the_same_directory(store_url: str, tmp_path: Path) -> None:
+    async with workshop(store_url, tmp_path, alone=False, keeps=True) as shop:
+        process = await shop.starts(WAITS)
+    shop.clock.later(seconds=60)
+    async with workshop(store_url, tmp_path, again=shop, alone=False, worker="w2") as shop:
+        await until(lambda: bool(shop.manager.watchers))
+        assert (await shop.process("p1")).worker == "w2"
+        (tmp_path / "work/go").touch()
+        await shop.chat.hears("exit code 5")
+        await shop.ended(process)
+
+
+async def test_a_process_of_a_machine_that_is_gone_counts_as_lost_after_a_day(store_url: str, tmp_path: Path) -> None:
+    async with workshop(store_url, tmp_path, home="gone", alone=False) as shop:
+        process = await shop.starts("sleep 600")
+    shop.clock.later(hours=25)
+    async with workshop(store_url, tmp_path, again=shop, home="other", alone=False, worker="w2") as shop:
+        await shop.chat.hears("lost: the gateway on host gone has not looked after it since")
+        assert (await shop.process(process.name)).state is ProcessState.LOST
+
+
+async def test_a_live_process_holds_off_the_reset_until_it_is_a_day_old(store_url: str, tmp_path: Path) -> None:
+    idle = ScopedSetting(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
+    async with workshop(store_url, tmp_path, resets=idle) as shop:
+        process = await shop.starts("sleep 600")
+        shop.clock.later(hours=3)
+        await shop.chat.say(shop.alice, "still here?")
+        await shop.chat.hears("still here?")
+        sessions = await shop.here.rows("SELECT id FROM sessions")
+        assert len(sessions) == 1
+        # Its notice belongs to the same conversation, although nobody has spoken for long, and does not count as talk.
+        shop.clock.later(hours=3)
+        spoken = await shop.here.rows("SELECT last_human FROM sessions")
+        await shop.manager.kill([process], by="test")
+        await shop.chat.hears("has ended")
+        assert await shop.here.rows("SELECT last_human FROM sessions") == spoken
+        assert len(await shop.here.rows("SELECT id FROM sessions")) == 1
+        await shop.chat.say(shop.alice, "hello again")
+        await shop.chat.hears("You said: hello again")
+        assert len(await shop.here.rows("SELECT id FROM sessions")) == 2
+        await shop.starts("sleep 600")
+        shop.clock.later(hours=25)
+        await shop.chat.say(shop.alice, "a day later")
+        await shop.chat.hears("You said: a day later")
+        assert len(await shop.here.rows("SELECT id FROM sessions")) == 3
+
+
+async def test_a_notice_for_a_conversation_that_is_over_goes_to_its_chat(store_url: str, tmp_path: Path) -> None:
+    async with workshop(store_url, tmp_path) as shop:
+        await shop.starts(WAITS)
+        await shop.chat.say(shop.alice, "/new")
+        await shop.chat.hears("Started a new conversation")
+        (tmp_path / "work/go").touch()
+        told = await shop.chat.hears("has ended")
+        assert told.text.startswith("Process p1 (echo begun; ")
+        assert "Its last output" not in told.text
+        await shop.here.settled()
+        assert await shop.here.rows("SELECT no FROM inbox WHERE message_id LIKE 'process%'") == []
+
+
+async def test_a_notice_follows_the_conversation_to_another_chat(store_url: str, tmp_path: Path) -> None:
+    async with workshop(store_url, tmp_path) as shop:
+        await shop.starts(WAITS)
+        session = (await shop.here.rows("SELECT id FROM sessions"))[0][0]
+        group = shop.here.world.group("Dev", shop.alice)
+        await group.say(shop.alice, "hello")
+        await group.hears("hello")
+        await shop.here.settled()
+        store, rows = shop.here.store, await shop.here.rows("SELECT key, address FROM routes ORDER BY session_no DESC")
+        key, address = SessionKey.parse(rows[0][0]), source_of(rows[0][1])
+        await store.transact(store.sessions.switch(key, address, session, OPERATOR, shop.clock.now(), by="test"))
+        (tmp_path / "work/go").touch()
+        await group.hears("has ended")
+        assert notices(shop) == []
+        assert await shop.here.store.read(violations()) == []
+
+
+async def test_finished_processes_are_forgotten_after_a_while_with_their_output(tmp_path: Path) -> None:
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        process = await shop.starts("echo hello")
+        await shop.chat.hears("has ended")
+        await shop.manager.clean_up(shop.clock.now())
+        assert shop.manager.is_here(process)
+        shop.clock.later(hours=25)
+        await shop.manager.clean_up(shop.clock.now())
+        assert not shop.manager.is_here(process)
+        assert await shop.here.store.read(shop.here.store.processes.list_visible(OPERATOR)) == []
