@@ -19,6 +19,8 @@ TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 """Tool names that every provider accepts."""
 ALL_TOOLS = frozenset({"all"})
 _TALK = frozenset({"read_file", "search", "send_file", "send_here"})
+_WORK = frozenset({"file_*", "process", "terminal"})
+"""What works on a machine. It is there only if the configuration has a terminal."""
 MAX_QUESTION_LENGTH = 4000
 """The longest approval question that people will read."""
 _SCAN_FACTOR = 4
@@ -42,7 +44,7 @@ class ToolRules:
         default_factory=lambda: {
             AccessRole.GUEST: frozenset[str](),
             AccessRole.MEMBER: _TALK,
-            AccessRole.ADMIN: _TALK | {"send_message"},
+            AccessRole.ADMIN: _TALK | _WORK | {"send_message"},
             AccessRole.OWNER: ALL_TOOLS,
         }
     )

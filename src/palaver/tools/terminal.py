@@ -26,8 +26,8 @@ MIN_CHECK = timedelta(minutes=1)
 _SHOWN_CHARACTERS = 20_000
 _POLL_CHARACTERS = 4_000
 _PAGE_BYTES = 20_000
-_ANSWER_SECONDS = 0.5
-"""How long to wait for what a program says to its input."""
+_ANSWER_SECONDS, _ANSWER_TRIES = 0.05, 10
+"""How often to look for what a program says to its input."""
 _MAX_WATCH_LENGTH = 200
 _SECONDS = {"type": "integer", "minimum": 1}
 
@@ -275,15 +275,25 @@ class TerminalTools:
         before = self.manager.directory(process).size()
         if not await self.manager.write(process, text.encode("utf-8", "replace")):
             raise ToolFailed(f"{process.name} takes no input: {process.outcome}, or its input is closed or full.")
-        process = await self.manager.wait(process, _ANSWER_SECONDS)
-        directory = self.manager.directory(process)
-        said = readable(b"".join(data for _, data in directory.read(before, directory.size())))
+        end = await self._answered(process, before)
+        said = readable(b"".join(data for _, data in self.manager.directory(process).read(before, end)))
+        process = await self.manager.current(process)
         return f"Written. {self._line(process)}\n{last_lines(said, _POLL_CHARACTERS)}"
+
+    async def _answered(self, process: Process, before: int) -> int:
+        """Wait a moment until a program has answered and says no more; return how far its output goes then."""
+        size = before
+        for _ in range(_ANSWER_TRIES):
+            await asyncio.sleep(_ANSWER_SECONDS)
+            size, earlier = self.manager.directory(process).size(), size
+            if before < size == earlier:
+                break
+        return size
 
     async def _close(self, process: Process, use: ToolUse) -> str:  # noqa: ARG002 - as the other actions
         if not await self.manager.close_input(process):
             raise ToolFailed(f"The input of {process.name} is closed already.")
-        return await self._tell(await self.manager.wait(process, _ANSWER_SECONDS))
+        return await self._tell(await self.manager.wait(process, _ANSWER_SECONDS * _ANSWER_TRIES))
 
 
 def _watch(arguments: Mapping[str, Any]) -> str | None:

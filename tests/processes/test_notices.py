@@ -1,0 +1,106 @@
+"""What a conversation learns of its processes: matches, checks, and nothing twice."""
+
+from pathlib import Path
+
+from palaver.processes.notices import MAX_WATCH_NOTICES
+from tests.engine.gateway import until
+from tests.processes.workshop import Workshop, workshop
+
+
+async def notices(shop: Workshop, kind: str) -> list[str]:
+    rows = await shop.here.rows("SELECT message_id FROM inbox WHERE message_id LIKE 'process%' ORDER BY no")
+    return [row[0] for row in rows if kind in row[0]]
+
+
+async def test_matching_output_is_reported_and_rate_limited(store_url: str, tmp_path: Path) -> None:
+    async with workshop(store_url, tmp_path) as shop:
+        process = await shop.starts("while read line; do echo $line; done", watch="needle", notify=False)
+        await shop.does("submit", process="p1", data="hay, then a needle.")
+        told = await shop.chat.hears("has written what you watch for")
+        assert told.text.endswith("has written what you watch for: hay, then a needle.")
+        for word in ("nee", "needle one", "needle two"):
+            await shop.does("submit", process="p1", data=word)
+        await shop.writes(process, b"needle two")
+        assert len(await notices(shop, "match")) == 1
+        shop.clock.later(seconds=31)
+        await shop.does("submit", process="p1", data="hay")
+        told = await shop.chat.hears("and 1 more times since the last notice")
+        assert told.text.endswith(": needle one")
+        await shop.here.settled()
+        assert len(await notices(shop, "match")) == 2
+        # What is left when it ends is not lost.
+        await shop.does("submit", process="p1", data="last needle")
+        await shop.does("close", process="p1")
+        await shop.chat.hears("has written what you watch for: last needle")
+        await shop.ended(process)
+        await shop.here.settled()
+        assert len(await notices(shop, "match")) == 3
+        assert await notices(shop, "exit") == []
+
+
+async def test_a_text_that_is_cut_by_two_reads_is_found(tmp_path: Path) -> None:
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        await shop.starts("while read line; do printf %s $line; done", watch="needle")
+        for part in ("nee", "dle"):
+            await shop.does("submit", process="p1", data=part)
+        await shop.chat.hears("has written what you watch for: needle")
+
+
+async def test_a_process_that_matches_without_end_is_no_longer_reported(tmp_path: Path) -> None:
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        await shop.starts("while read line; do echo needle; done", watch="needle")
+        for number in range(MAX_WATCH_NOTICES + 2):
+            shop.clock.later(seconds=31)
+            await shop.manager.write(await shop.process("p1"), b"\n")
+            if number < MAX_WATCH_NOTICES:
+                await until(lambda number=number: _has(shop, number + 1))
+        await shop.chat.hears("This is the last notice of this kind")
+        await shop.here.settled()
+        assert len(await notices(shop, "match")) == MAX_WATCH_NOTICES
+
+
+async def _has(shop: Workshop, count: int) -> bool:
+    return len(await notices(shop, "match")) == count
+
+
+async def test_matches_from_before_a_crash_are_not_reported_again(store_url: str, tmp_path: Path) -> None:
+    async with workshop(store_url, tmp_path, keeps=True) as shop:
+        await shop.starts("echo a needle; cat", watch="needle")
+        await shop.chat.hears("has written what you watch for")
+        await shop.here.settled()
+    shop.clock.later(seconds=31)
+    async with workshop(store_url, tmp_path, again=shop, worker="w2") as shop:
+        await shop.does("submit", process="p1", data="hay")
+        await shop.here.settled()
+        assert len(await notices(shop, "match")) == 1
+
+
+async def test_a_running_process_is_checked_at_an_interval(store_url: str, tmp_path: Path) -> None:
+    async with workshop(store_url, tmp_path) as shop:
+        await shop.starts("echo working; cat", check_every=60)
+        shop.clock.later(minutes=1)
+        await shop.does("submit", process="p1", data="x")
+        told = await shop.chat.hears("still runs after 1 min")
+        assert "Its last output: working" in told.text
+        # After a long pause it is reported once.
+        shop.clock.later(minutes=10)
+        await shop.does("submit", process="p1", data="y")
+        await shop.chat.hears("still runs after 11 min")
+        await shop.here.settled()
+        assert len(await notices(shop, "check")) == 2
+
+
+async def test_a_notice_waits_for_the_answer_that_runs_and_withdraws_no_question(tmp_path: Path) -> None:
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        await shop.starts("while ! test -e go; do sleep 0.05; done")
+        await shop.chat.say(shop.alice, "!approve the plan")
+        await shop.chat.hears("May I use the echo tool")
+        (tmp_path / "work/go").touch()
+        await until(lambda: _has_exit(shop))
+        await shop.chat.say(shop.alice, "/approve")
+        await shop.chat.hears("You said: the plan")
+        await shop.chat.hears("has ended")
+
+
+async def _has_exit(shop: Workshop) -> bool:
+    return len(await notices(shop, "exit")) == 1
