@@ -13,11 +13,14 @@ from palaver.model import local_time
 from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.schedule import (
     Cron,
+    Days,
     Every,
     Once,
     Schedule,
+    due_occurrence,
     next_occurrences,
     parse_schedule,
+    read_schedule,
 )
 
 SECOND, MINUTE, HOUR, DAY = (timedelta(**{unit: 1}) for unit in ("seconds", "minutes", "hours", "days"))
@@ -26,7 +29,9 @@ NOW = datetime(2026, 3, 1, 12, 0, 30, 250_000, tzinfo=UTC)
 
 zones = st.sampled_from(sorted(available_timezones() - {"localtime"})).map(ZoneInfo)
 moments = st.datetimes(datetime(1990, 1, 1), datetime(2040, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
-intervals = st.integers(1, 3650 * 24 * 3600).map(lambda seconds: timedelta(seconds=seconds))
+intervals = st.integers(60, 3650 * 24 * 3600).map(lambda seconds: timedelta(seconds=seconds))
+
+local_times = st.datetimes(datetime(1990, 1, 1), datetime(2040, 1, 1))  # noqa: DTZ001
 
 
 @st.composite
@@ -49,6 +54,7 @@ def expressions(draw: st.DrawFn) -> str:
 schedules = st.one_of(
     st.builds(Once, at=moments),
     st.builds(Every, interval=intervals, anchor=moments),
+    st.builds(Days, days=st.integers(1, 400), anchor=local_times, zone=zones),
     st.builds(Cron, expression=expressions(), zone=zones),
 )
 
@@ -249,7 +255,33 @@ def test_crons_on_strange_days(expression: str, zone: str, after: str, expected:
         ("1h 30m", "2026-03-01T13:30:30Z", "once at 2026-03-01T13:30:30Z"),
         ("every 2h", "every 2h from 2026-03-01T12:00:30Z", "every 2 hours"),
         ("EVERY\t90 m", "every 1h30m from 2026-03-01T12:00:30Z", "every 1 hour 30 minutes"),
-        ("every 1d from 2026-03-29 02:30", "every 1d from 2026-03-29T01:00:00Z", "every 1 day"),
+        ("every 2 hours", "every 2h from 2026-03-01T12:00:30Z", "every 2 hours"),
+        ("hourly", "every 1h from 2026-03-01T12:00:30Z", "every 1 hour"),
+        ("every 1d12h", "every 36h from 2026-03-01T12:00:30Z", "every 36 hours"),
+        ("every 48h", "every 48h from 2026-03-01T12:00:30Z", "every 48 hours"),
+        (
+            "every 1d from 2026-03-29 02:30",
+            "every 1d from 2026-03-29T02:30:00 in Europe/Berlin",
+            "every day at 02:30 in Europe/Berlin",
+        ),
+        ("every 2d from 2026-03-29T01:00Z in Asia/Tokyo", "every 2d from 2026-03-29T10:00:00 in Asia/Tokyo", None),
+        (
+            "daily",
+            "every 1d from 2026-03-01T13:00:00 in Europe/Berlin",
+            "every day at 13:00 in Europe/Berlin",
+        ),
+        (
+            "every 2 weeks",
+            "every 14d from 2026-03-01T13:00:00 in Europe/Berlin",
+            "every 2 weeks on Sunday at 13:00 in Europe/Berlin",
+        ),
+        ("every day at 18:00", "0 18 * * * in Europe/Berlin", None),
+        ("Daily at 8:05 in UTC", "5 8 * * * in UTC", None),
+        ("every weekday at 9:00", "0 9 * * MON-FRI in Europe/Berlin", None),
+        ("every Monday and thu at 9:00", "0 9 * * MON,THU in Europe/Berlin", None),
+        ("18:00", "2026-03-01T17:00:00Z", "once at 2026-03-01T17:00:00Z"),
+        ("at 9:30", "2026-03-02T08:30:00Z", "once at 2026-03-02T08:30:00Z"),
+        ("18:00 in Asia/Tokyo", "2026-03-02T09:00:00Z", None),
         ("2026-03-29T02:30", "2026-03-29T01:00:00Z", "once at 2026-03-29T01:00:00Z"),
         ("2026-03-29 02:30-05:00", "2026-03-29T07:30:00Z", "once at 2026-03-29T07:30:00Z"),
         (
@@ -292,6 +324,7 @@ def test_a_schedule_describes_itself_in_one_line(schedule: Schedule) -> None:
 def test_the_text_of_a_schedule_that_is_not_over_can_be_said_again_anywhere(schedule: Schedule, now: datetime) -> None:
     assume(schedule.next_after(now) is not None)
     assert parse_schedule(schedule.text, BERLIN, now) == schedule
+    assert read_schedule(schedule.text) == schedule
 
 
 @pytest.mark.parametrize(
@@ -309,7 +342,13 @@ def test_the_text_of_a_schedule_that_is_not_over_can_be_said_again_anywhere(sche
         ("99999999d", "is longer than 3650d"),
         ("99999999999999h", "is longer than 3650d"),
         (f"1{'0' * 400}s", "is longer than 3650d"),
-        ("every 0h", "is not 1s or more"),
+        ("every 0h", "is not 1m or more"),
+        ("every 59s", "is not 1m or more"),
+        ("every 0d", "is not 1d or more"),
+        ("every 1w from tomorrow", "is not a date and time"),
+        ("24:00", "is not a schedule"),
+        ("every day at 18", "is not a duration"),
+        ("every moonday at 9:00", "is not a duration"),
         ("every -1h", "is not a duration"),
         ("every", "is not a schedule"),
         ("every morning", "is not a duration"),
@@ -361,9 +400,12 @@ def test_any_text_is_a_schedule_or_refused(text: str) -> None:
 
 
 def test_schedules_that_cannot_be_are_not_built() -> None:
-    for interval in (SECOND * 0, SECOND * 1.5, 3651 * DAY):
+    for interval in (SECOND * 0, SECOND * 59, SECOND * 60.5, 3651 * DAY):
         with pytest.raises(BadArgument):
             Every(interval=interval, anchor=NOW)
+    for days in (0, 3651):
+        with pytest.raises(BadArgument):
+            Days(days=days, anchor=NOW.replace(tzinfo=None), zone=BERLIN)
     for expression in ("0 9 * *", "0 0 9 * * *", "0  9 * * *", "0 9 * * * in UTC"):
         with pytest.raises(BadArgument):
             cron(expression)
@@ -371,11 +413,45 @@ def test_schedules_that_cannot_be_are_not_built() -> None:
 
 def test_schedules_end_with_the_calendar() -> None:
     last = datetime.max.replace(tzinfo=UTC)
-    for schedule in (Every(interval=DAY, anchor=NOW), cron("0 9 * * *"), cron("0 * * * *"), Once(at=NOW)):
+    daily = Days(days=1, anchor=NOW.replace(tzinfo=None), zone=BERLIN)
+    for schedule in (Every(interval=DAY, anchor=NOW), daily, cron("0 9 * * *"), cron("0 * * * *"), Once(at=NOW)):
         assert schedule.next_after(last) is None
 
 
-@pytest.mark.parametrize("text", ["2h", "every 2h", "every 1d from 2026-01-01T00:00Z", "0 9 * * *"])
+@pytest.mark.parametrize("text", ["2h", "18:00", "every 2h", "every 1d from 2026-01-01T00:00Z", "0 9 * * *"])
 def test_what_would_come_after_the_calendar_is_not_called_past(text: str) -> None:
     with pytest.raises(BadArgument, match="The calendar ends before"):
         parse_schedule(text, BERLIN, datetime.max.replace(tzinfo=UTC))
+
+
+@settings(max_examples=60, deadline=None)
+@given(zone=zones, anchor=local_times, days=st.integers(1, 40), moment=moments)
+def test_days_follow_the_wall_clock(zone: ZoneInfo, anchor: datetime, days: int, moment: datetime) -> None:
+    """Each local time of the series fires once, at its first instant; a day that a zone left out does not."""
+    found = next_occurrences(Days(days=days, anchor=anchor, zone=zone), moment, 5)
+    first = max((local_time.to_local(moment, zone) - anchor) // (days * DAY) - 2, 0)
+    series = (anchor + n * days * DAY for n in range(first, first + 10))
+    walked = [local_time.first_instant(each, zone) for each in series if _exists(each.date(), zone)]
+    assert [each for each in walked if moment < each <= found[-1]] == found
+
+
+def _exists(day: date, zone: ZoneInfo) -> bool:
+    """Whether any moment of the day is on the zone's clock."""
+    midnight = local_time.first_instant(datetime.combine(day, time()), zone)
+    return local_time.to_local(midnight, zone).date() == day
+
+
+@settings(max_examples=100, deadline=None)
+@given(schedule=schedules, late=st.integers(0, 3 * 86_400), grace=st.integers(60, 2 * 86_400), after=moments)
+def test_a_backlog_runs_its_latest_occurrence_once(schedule: Schedule, late: int, grace: int, after: datetime) -> None:
+    due = schedule.next_after(after)
+    assume(due is not None)
+    assert due is not None
+    now, span = due + late * SECOND, grace * SECOND
+    run, following = due_occurrence(schedule, due, now, span)
+    missed = [due]
+    while (moment := schedule.next_after(missed[-1])) is not None and moment <= now and len(missed) < 5000:
+        missed.append(moment)
+    assume(len(missed) < 5000)
+    assert run == (missed[-1] if now - missed[-1] <= span else None)
+    assert following == schedule.next_after(now)

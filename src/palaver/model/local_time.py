@@ -116,6 +116,16 @@ def parse_instant(text: str, default: ZoneInfo | None = None) -> datetime:
     return _instant(text, default if match["offset"] is None else None)
 
 
+def parse_local(text: str, zone: ZoneInfo) -> datetime:
+    """Return the time on the clock of a zone, without the zone. A time with an offset is converted."""
+    instant = parse_instant(text, zone)
+    match = _TIME.fullmatch(text)
+    if match is None or match["offset"]:
+        return to_local(instant, zone)
+    # Not from the instant: the clock of the zone may skip this time.
+    return datetime.fromisoformat(text.strip().upper())
+
+
 def parse_age(text: str) -> timedelta | None:
     """Parse `90d`, `12w` or `36h`; a number alone means days. Return None for anything else."""
     match = _AGE.fullmatch(text)

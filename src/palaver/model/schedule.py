@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -10,21 +11,40 @@ from palaver.model import local_time
 from palaver.model.errors import BadArgument, MalformedTime
 from palaver.model.value import value
 
-_UNITS = {"days": "d", "hours": "h", "minutes": "m", "seconds": "s"}
-_COUNTS = r"\s*".join(rf"(?:(?P<{unit}>[0-9]++)\s*{letter})?" for unit, letter in _UNITS.items())
+_WORDS = {
+    "weeks": "w(?:(?:ee)?ks?)?",
+    "days": "d(?:ays?)?",
+    "hours": "h(?:(?:ou)?rs?)?",
+    "minutes": "m(?:in(?:ute)?s?)?",
+    "seconds": "s(?:ec(?:ond)?s?)?",
+}
+_COUNTS = r"\s*".join(rf"(?:(?P<{unit}>[0-9]++)\s*{word})?" for unit, word in _WORDS.items())
 _LENGTH = re.compile(f"(?=[0-9]){_COUNTS}", re.IGNORECASE)
-_EVERY = re.compile(r"every (?P<length>.+?)(?: from (?P<anchor>.+))?", re.IGNORECASE)
+_SINGLE = re.compile("week|day|hour|minute", re.IGNORECASE)
+_RATES = {"hourly": "every hour", "daily": "every day", "weekly": "every week"}
+_IN = r"(?: in (?P<zone>\S+))?"
+_EVERY = re.compile(rf"every (?P<length>.+?)(?: from (?P<anchor>.+?))?{_IN}", re.IGNORECASE)
+_DAY_NAME = "(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:days?)?"
+_TIME = r"(?P<hour>[01]?[0-9]|2[0-3]):(?P<minute>[0-5][0-9])"
+_DAYS_AT = re.compile(
+    rf"(?:daily|every (?:day|(?P<workdays>weekdays?)|(?P<days>{_DAY_NAME}(?:(?:, ?| and ){_DAY_NAME})*+)))"
+    rf" at {_TIME}{_IN}",
+    re.IGNORECASE,
+)
+_NEXT_TIME = re.compile(rf"(?:at )?{_TIME}{_IN}", re.IGNORECASE)
 _FIVE_FIELDS = re.compile(r"\S+(?: \S+){4}")
-_CRON = re.compile(rf"(?P<expression>{_FIVE_FIELDS.pattern})(?: in (?P<zone>\S+))?", re.IGNORECASE)
+_CRON = re.compile(rf"(?P<expression>{_FIVE_FIELDS.pattern}){_IN}", re.IGNORECASE)
 _DATED = re.compile(r"[0-9]{4}-.*")
 _MAX_TEXT_LENGTH = 500
-_SECOND, _DAY, _TEN_YEARS = timedelta(seconds=1), timedelta(days=1), timedelta(days=3650)
+_SECOND, _MINUTE, _DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(days=1)
+_TEN_YEARS, _WEEK_DAYS = timedelta(days=3650), 7
 _HOURS_OF_A_DAY = 24
 _BOTH = " and on "  # how cronsim joins the day of the month and the day of the week
 _NEVER = "No day ever matches {found}"
 _END_OF_CALENDAR = "The calendar ends before {found}"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
+_UTC = ZoneInfo("UTC")
 
 
 @value
@@ -50,11 +70,11 @@ class Every:
     anchor: datetime
 
     def __post_init__(self) -> None:
-        _check_length(self.interval, found=str(self.interval))
+        _check_length(self.interval, found=str(self.interval), least=_MINUTE)
 
     @property
     def text(self) -> str:
-        length = "".join(f"{count}{_UNITS[unit]}" for unit, count in _counts(self.interval))
+        length = "".join(f"{count}{unit[0]}" for unit, count in _counts(self.interval))
         return f"every {length} from {local_time.format_instant(self.anchor)}"
 
     def describe(self) -> str:
@@ -66,6 +86,43 @@ class Every:
         try:
             return local_time.to_utc(self.anchor) + max(elapsed + 1, 0) * self.interval
         except OverflowError:
+            return None
+
+
+@value
+class Days:
+    """Whole days on the clock of a zone: the local time of the anchor, and again every `days` days.
+
+    A time that occurs twice means the first; one that the clock skips means the clock change.
+    """
+
+    days: int
+    anchor: datetime
+    """A local time, without a zone."""
+    zone: ZoneInfo
+
+    def __post_init__(self) -> None:
+        _check_length(timedelta(days=self.days), found=f"{self.days}d", least=_DAY)
+
+    @property
+    def text(self) -> str:
+        return f"every {self.days}d from {self.anchor.isoformat()} in {self.zone}"
+
+    def describe(self) -> str:
+        weeks, rest = divmod(self.days, _WEEK_DAYS)
+        number, unit = (self.days, "day") if rest else (weeks, "week")
+        often = unit if number == 1 else f"{number} {unit}s"
+        weekday = "" if rest else f" on {self.anchor:%A}"
+        return f"every {often}{weekday} at {self.anchor:%H:%M} in {self.zone}"
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        step = timedelta(days=self.days)
+        try:
+            # One step back: around a clock change, the local time can be ahead of the days that have passed.
+            passed = (local_time.to_local(moment, self.zone) - self.anchor) // step - 1
+            times = (_first_instant(self.anchor + n * step, self.zone) for n in count(max(passed, 0)))
+            return next(instant for instants in times for instant in instants if instant > moment)
+        except (OverflowError, MalformedTime):  # the end of the calendar
             return None
 
 
@@ -155,7 +212,7 @@ def _first_instant(local: datetime, zone: ZoneInfo) -> tuple[datetime, ...]:
     return () if left_out else (instant,)
 
 
-Schedule = Once | Every | Cron
+Schedule = Once | Every | Days | Cron
 
 
 def parse_schedule(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
@@ -166,54 +223,99 @@ def parse_schedule(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
     return schedule
 
 
+def read_schedule(text: str) -> Schedule:
+    """Parse the text of a schedule, which is complete: it depends on no other zone and no time."""
+    return _parse(text, _UTC, _EPOCH)
+
+
 def _parse(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
     if len(text) > _MAX_TEXT_LENGTH:
         raise _malformed("{found} is too long for a schedule", text)
     words, start = " ".join(text.split()), local_time.to_utc(now).replace(microsecond=0)
-    if every := _EVERY.fullmatch(words):
-        anchor = _instant(every["anchor"], zone) if every["anchor"] else start
-        return Every(interval=_length(every["length"]), anchor=anchor)
+    words = _RATES.get(words.lower(), words)
+    if found := _DAYS_AT.fullmatch(words):
+        return _at_time_of_day(found, _zone(found, zone))
+    if found := _EVERY.fullmatch(words):
+        return _repeated(found, _zone(found, zone), start)
+    if found := _NEXT_TIME.fullmatch(words):
+        return Once(at=_next_time(found, _zone(found, zone), start))
     if _LENGTH.fullmatch(words):
         return Once(at=_later(start, words))
     if _DATED.fullmatch(words):
         return Once(at=_instant(words, zone))
-    if cron := _CRON.fullmatch(words):
-        return Cron(expression=cron["expression"], zone=local_time.parse_zone(cron["zone"]) if cron["zone"] else zone)
+    if found := _CRON.fullmatch(words):
+        return Cron(expression=found["expression"], zone=_zone(found, zone))
     raise _malformed("{found} is not a schedule", words)
 
 
-def _length(text: str) -> timedelta:
-    match = _LENGTH.fullmatch(text)
-    if match is None:
+def _zone(found: re.Match[str], default: ZoneInfo) -> ZoneInfo:
+    return local_time.parse_zone(found["zone"]) if found["zone"] else default
+
+
+def _at_time_of_day(found: re.Match[str], zone: ZoneInfo) -> Cron:
+    names = re.findall(_DAY_NAME, found["days"] or "", re.IGNORECASE)
+    days = ",".join(dict.fromkeys(name[:3].upper() for name in names))
+    days = "MON-FRI" if found["workdays"] else days or "*"
+    return Cron(expression=f"{int(found['minute'])} {int(found['hour'])} * * {days}", zone=zone)
+
+
+def _repeated(found: re.Match[str], zone: ZoneInfo, start: datetime) -> Every | Days:
+    """Return whole days and weeks on the wall clock, everything else in elapsed time."""
+    text, anchor = found["length"], found["anchor"]
+    counts = _LENGTH.fullmatch(f"1 {text}" if _SINGLE.fullmatch(text) else text)
+    if counts is None:
         raise _malformed("{found} is not a duration", text)
+    units = {unit for unit, number in counts.groupdict().items() if number}
+    if units - {"weeks", "days"}:
+        least = _instant(anchor, zone) if anchor else start
+        return Every(interval=_length(counts, text, _MINUTE), anchor=least)
+    local = _local(anchor, zone) if anchor else local_time.to_local(start, zone).replace(second=0)
+    return Days(days=_length(counts, text, _DAY) // _DAY, anchor=local, zone=zone)
+
+
+def _next_time(found: re.Match[str], zone: ZoneInfo, start: datetime) -> datetime:
+    """Return when the clock of a zone shows this time next."""
     try:
-        length = timedelta(**{unit: int(count) for unit, count in match.groupdict(default="0").items()})
+        local = local_time.to_local(start, zone)
+        today = local.replace(hour=int(found["hour"]), minute=int(found["minute"]), second=0)
+        times = (local_time.first_instant(today + n * _DAY, zone) for n in count())
+        return next(instant for instant in times if instant > start)
+    except (OverflowError, MalformedTime) as error:
+        raise _malformed(_END_OF_CALENDAR, found[0]) from error
+
+
+def _length(counts: re.Match[str], text: str, least: timedelta) -> timedelta:
+    try:
+        length = timedelta(**{unit: int(number) for unit, number in counts.groupdict(default="0").items()})
     except OverflowError:
         length = timedelta.max
-    _check_length(length, found=text)
+    _check_length(length, found=text, least=least)
     return length
 
 
-def _later(start: datetime, length: str) -> datetime:
+def _later(start: datetime, text: str) -> datetime:
+    counts = _LENGTH.fullmatch(text)
+    if counts is None:
+        raise _malformed("{found} is not a duration", text)
     try:
-        return start + _length(length)
+        return start + _length(counts, text, _SECOND)
     except OverflowError as error:
-        raise _malformed(_END_OF_CALENDAR, length) from error
+        raise _malformed(_END_OF_CALENDAR, text) from error
 
 
-def _check_length(length: timedelta, found: str) -> None:
+def _check_length(length: timedelta, found: str, least: timedelta) -> None:
     if length > _TEN_YEARS:
         raise _malformed("{found} is longer than 3650d", found)
-    if length < _SECOND or length % _SECOND:
-        raise _malformed("{found} is not 1s or more, in whole seconds", found)
+    if length < least or length % _SECOND:
+        limit = {_SECOND: "1s", _MINUTE: "1m", _DAY: "1d"}[least]
+        raise _malformed(f"{{found}} is not {limit} or more, in whole seconds", found)
 
 
 def _counts(length: timedelta) -> list[tuple[str, int]]:
-    """Return the length in units, largest first, without zeros."""
+    """Return the length in hours, minutes and seconds, without zeros. Days are not elapsed time."""
     minutes, seconds = divmod(length // _SECOND, 60)
     hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    return [(unit, count) for unit, count in zip(_UNITS, (days, hours, minutes, seconds), strict=True) if count]
+    return [(unit, number) for unit, number in (("hours", hours), ("minutes", minutes), ("seconds", seconds)) if number]
 
 
 def _instant(text: str, zone: ZoneInfo) -> datetime:
@@ -223,8 +325,16 @@ def _instant(text: str, zone: ZoneInfo) -> datetime:
         raise _malformed(error.problem, text) from error
 
 
+def _local(text: str, zone: ZoneInfo) -> datetime:
+    """Return a local time: as it is written, or on the clock of the zone if it has an offset."""
+    try:
+        return local_time.parse_local(text, zone)
+    except MalformedTime as error:
+        raise _malformed(error.problem, text) from error
+
+
 def _malformed(problem: str, found: str) -> BadArgument:
-    allowed = "30m or 1d12h (once), every 2h, five cron fields, or an ISO date and time"
+    allowed = "30m or 18:00 (once), every 2h, every day at 18:00, five cron fields, or an ISO date and time"
     return BadArgument(problem, found=found[:_MAX_TEXT_LENGTH], allowed=allowed, example="0 9 * * MON-FRI")
 
 
@@ -233,3 +343,25 @@ def next_occurrences(schedule: Schedule, after: datetime, count: int) -> list[da
     while len(found) < count and (moment := schedule.next_after(found[-1] if found else after)):
         found.append(moment)
     return found
+
+
+def due_occurrence(
+    schedule: Schedule, due: datetime, now: datetime, grace: timedelta
+) -> tuple[datetime | None, datetime | None]:
+    """Return which occurrence to run now, and the next one after now.
+
+    Of those since `due`, that is the latest, unless it is older than the grace period: a backlog runs once.
+    """
+    span = _MINUTE
+    while (moment := _first_since(schedule, max(due, now - min(span, grace)))) is None or moment > now:
+        if span >= min(grace, now - due):
+            return None, schedule.next_after(now)
+        span *= 2
+    latest = moment
+    while (moment := schedule.next_after(latest)) is not None and moment <= now:
+        latest = moment
+    return latest, moment
+
+
+def _first_since(schedule: Schedule, moment: datetime) -> datetime | None:
+    return schedule.next_after(moment - timedelta(microseconds=1))
