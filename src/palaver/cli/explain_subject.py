@@ -31,6 +31,7 @@ from palaver.model.target import All, Home, Target, parse_targets
 from palaver.model.turn import Inbound, account_text
 from palaver.model.value import value
 from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.local.adapter import LOCAL
 from palaver.platforms.plugins import BUILT_IN, known_platforms, load_factory
 from palaver.store.opening import sqlite_path
 from palaver.store.status.trace import InboundTrace, TurnTrace, find_traces
@@ -200,6 +201,7 @@ def account_platforms(config: Config) -> dict[str, Platform]:
     """Return the platform of every account that a gateway with this configuration serves."""
     machine = None if sqlite_path(config.store) else socket.gethostname()
     own = {account_text(name, machine if name == "terminal" else None): PLATFORMS[name] for name in BUILT_IN}
+    own[account_text(LOCAL.name, None)] = LOCAL
     return own | {
         account_text(name, account): _platform(name)
         for name, platform in config.platforms.items()

@@ -27,6 +27,7 @@ from palaver.config.loader import load
 from palaver.model.errors import BadArgument, NotFound, SessionBusy, StoreError
 from palaver.model.source import readable_identity, stored_identity
 from palaver.model.text import one_line
+from palaver.platforms.local.adapter import output_eraser
 from palaver.platforms.terminal.screen import history_eraser
 from palaver.store.archive.file_contents import FileContents
 from palaver.store.clock import store_time
@@ -100,7 +101,9 @@ def forget_person(
     progress = Progress("rows deleted")
 
     async def forget(opened: Store) -> ErasureProgress:
-        opened.erasures = replace(opened.erasures, erase_outside=history_eraser(load(Path(), os.environ).data_dir))
+        data_dir = load(Path(), os.environ).data_dir
+        outside = history_eraser(data_dir), output_eraser(data_dir)
+        opened.erasures = replace(opened.erasures, erase_outside=outside)
         # By the database's time: by a clock that is ahead, the workers of running turns would look dead.
         now = await store_time(opened.database, shared_options.now())
         asked = opened.erasures.request(name, now, by="operator", keeps_access=keep_access)

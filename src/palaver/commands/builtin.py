@@ -2,11 +2,11 @@
 
 from typing import cast
 
-from palaver.commands import handoff, models, pairing, people, platforms, search, sessions, transcripts, turns
+from palaver.commands import handoff, jobs, models, pairing, people, platforms, search, sessions, transcripts, turns
 from palaver.commands.registry import Registry
 from palaver.store.store import Store
 
-_MODULES = (sessions, handoff, transcripts, search, turns, models, platforms, people, pairing)
+_MODULES = (sessions, handoff, transcripts, search, turns, models, jobs, platforms, people, pairing)
 
 
 def builtin_commands(store: Store) -> Registry:

@@ -97,6 +97,7 @@ _PURPOSE = {
     "welcome": "notice about the new conversation",
     "revision": "notice about a deleted message",
     "gone": "notice about a chat that is gone",
+    "job": "notice about a job",
     "handoff": "announcement of a conversation that was handed off",
     "handed-off": "notice that a conversation was handed off",
     "not-handed-off": "notice that a conversation could not be handed off",
@@ -155,7 +156,8 @@ def _arrival_steps(arrival: InboundTrace) -> Iterator[Step]:
     message = f" {_as_what(inbound)} message {source.message_id}" if source.message_id else ""
     chat = f" in chat {source.chat}" if source.chat else ""
     observed = ", not for the agent" if inbound.observed else ""
-    yield Step(at, name, f"received from {sender}{message}{chat}{observed}{let_in}", text=inbound.text)
+    origin = f"job:{inbound.job.number} fired for {sender}" if inbound.job else f"received from {sender}"
+    yield Step(at, name, f"{origin}{message}{chat}{observed}{let_in}", text=inbound.text)
     if arrival.place:
         yield Step(at, name, f"went to {arrival.key}: its chat {arrival.place} is attached to it", exact=False)
     if arrival.withdrew:

@@ -6,7 +6,7 @@ from palaver.model.access import AccessRole
 from palaver.model.command import Command
 from palaver.model.errors import UnknownCommand
 
-_GROUPS = ("conversations", "transcripts", "finding", "answers", "people", "gateway")
+_GROUPS = ("conversations", "transcripts", "finding", "answers", "jobs", "people", "gateway")
 """Display order; other groups follow by name."""
 
 

@@ -9,15 +9,13 @@ from palaver.engine.commands import CommandContext
 from palaver.model.command import Arg, Invocation
 from palaver.model.errors import BadArgument
 from palaver.model.quotas import QuotaKind, period_start
-from palaver.model.session import Counters, ModelOverride, Principal, Session, UsageTotal
-from palaver.model.text import one_line
+from palaver.model.session import Counters, ModelOverride, Principal, Session, UsageTotal, find_models, model_name
 from palaver.protocols.agent import Choosing
 from palaver.store.store import Store
 
 commands = CommandGroup("answers")
 
 _DEFAULT = "default"
-_MAX_CHARS = 100
 
 
 @commands.add(
@@ -53,16 +51,16 @@ def _open(store: Store, context: CommandContext) -> Statements[Session]:
 
 
 def _chosen(name: str, offered: Sequence[ModelOverride]) -> ModelOverride:
-    found = [model for model in offered if name in {model.model, _name(model)}]
+    found = find_models(name, offered)
     if len(found) != 1:
         problem = "Several models are called" if found else "This agent has no model called"
-        example = _name(found[0]) if found else _DEFAULT
+        example = model_name(found[0]) if found else _DEFAULT
         raise BadArgument(problem, found=name, allowed=_names(offered), example=f"/model {example}")
     return found[0]
 
 
 def _describe_model(override: ModelOverride | None) -> str:
-    model = "the agent's default model" if override is None else _name(override)
+    model = "the agent's default model" if override is None else model_name(override)
     return f"This conversation uses {model}."
 
 
@@ -73,12 +71,7 @@ def _choices(offered: Sequence[ModelOverride]) -> str:
 
 
 def _names(offered: Sequence[ModelOverride]) -> str:
-    return listed((_DEFAULT, *map(_name, offered)))
-
-
-def _name(model: ModelOverride) -> str:
-    """Return `provider/model`, or the model alone."""
-    return one_line("/".join(part for part in (model.provider, model.model) if part), _MAX_CHARS)
+    return listed((_DEFAULT, *map(model_name, offered)))
 
 
 @commands.add(

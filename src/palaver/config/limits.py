@@ -44,6 +44,13 @@ class LimitsConfig(Section):
         "message_limit", "Summarise the conversation when it has more entries than this.", ge=10, le=1_000_000
     )
     tool_limit: Duration = _limit("tool_limit", "Stop a tool call after this long.", ge=_SECOND, le=_DAY)
+    jobs_per_person: int = _limit("jobs_per_person", "One person can have this many active jobs.", ge=0, le=10_000)
+    job_grace: Duration = _limit(
+        "job_grace",
+        "Run a job that was due while no gateway ran if it is at most this late.",
+        ge=timedelta(minutes=1),
+        le=timedelta(days=7),
+    )
     concurrent_sends: int = _limit(
         "concurrent_sends", "Send at most this many messages per account at once.", ge=1, le=10_000
     )

@@ -164,7 +164,7 @@ def _with_absolute_paths(node: Node, folder: Path) -> Node:
 def _with_absolute_path(name: str, node: Node, folder: Path) -> Node:
     if isinstance(node.value, str):
         return replace(node, value=_PATH_FIELDS[name](node.value, folder)) if name in _PATH_FIELDS else node
-    inside = {"agent": _with_absolute_paths, "profiles": _with_absolute_profiles}
+    inside = {"agent": _with_absolute_paths, "jobs": _with_absolute_paths, "profiles": _with_absolute_profiles}
     return inside[name](node, folder) if name in inside else node
 
 
@@ -187,6 +187,6 @@ def _absolute_url(text: str, folder: Path) -> str:
 _PATH_FIELDS = {
     "data_dir": _absolute_path,
     "store": _absolute_url,
-    **dict.fromkeys(("key_file", "instructions_file", "prices", "file", "folder"), _absolute_path),
+    **dict.fromkeys(("key_file", "instructions_file", "prices", "file", "folder", "scripts"), _absolute_path),
 }
-"""Fields that hold paths, of the gateway and of agents."""
+"""Fields that hold paths, of the gateway, of agents and of jobs."""

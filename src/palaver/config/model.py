@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from enum import StrEnum
-from typing import Self, TypeVar
+from pathlib import Path
+from typing import Annotated, Self, TypeVar
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, PrivateAttr
@@ -22,7 +24,7 @@ from palaver.config.quotas import (
     RouteConfig,
 )
 from palaver.config.tools import ToolNames, ToolsConfig
-from palaver.config.types import Folder, Port, Section, Url, WakeWords, Zone
+from palaver.config.types import Duration, Folder, Port, Section, Syntax, Url, WakeWords, Zone
 from palaver.config.web import WebConfig
 from palaver.engine.options import Options
 from palaver.model.addressing import AddressingRules, AnswerMode
@@ -58,6 +60,18 @@ class LogConfig(Section):
 
 class MetricsConfig(Section):
     port: Port = Field(default=None, description="Serve metrics on this local port.")
+
+
+class JobsConfig(Section):
+    scripts: Annotated[Path | None, Syntax("a folder, absolute or relative to this file", "~/palaver-scripts")] = Field(
+        default=None, description="Jobs of admins can run the executable files in this folder. Default: none."
+    )
+    script_limit: Duration = Field(
+        default=timedelta(minutes=2),
+        ge=timedelta(seconds=1),
+        le=timedelta(days=1),
+        description="Stop a script after this long.",
+    )
 
 
 class PrivacyConfig(Section):
@@ -160,6 +174,7 @@ class Config(ChatConfig):
     caps: CapsConfig = Field(default=CapsConfig(), description="Limits on usage.")
     hooks: Hooks = Field(default=(), description="Functions to call on events.")
     tools: ToolsConfig = Field(default=ToolsConfig(), description="Which tools the agent can use.")
+    jobs: JobsConfig = Field(default=JobsConfig(), description="What scheduled jobs can do.")
     limits: LimitsConfig = Field(default=LimitsConfig(), description="Limits on time, number and size.")
     _positions: Positions = PrivateAttr(default=Positions())
 

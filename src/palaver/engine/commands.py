@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 from palaver.db.transaction import Transaction
 from palaver.engine.attachments import CommandFiles
+from palaver.engine.jobs.creation import JobRules
 from palaver.model.access import AccessRole
 from palaver.model.command import Command, Invocation
 from palaver.model.key import Scope
@@ -46,6 +47,8 @@ class CommandContext:
     """The role that a command needs, by name, if the configuration changes it."""
     scope_of: Callable[[Source], Scope] = lambda _: Scope()
     """Returns the configured scope of a chat, which decides how its conversations are shared."""
+    jobs: JobRules = field(default_factory=JobRules)
+    """What this gateway can do for a scheduled job."""
     keeps_slash: bool = False
     """Clients of this platform keep `/` for themselves, so people write `!new` for `/new`."""
     mentioned: list[Session] = field(default_factory=list[Session])

@@ -8,6 +8,7 @@ from datetime import datetime
 from palaver.engine.delivery.replies import Replies
 from palaver.engine.delivery.sender import SendBudget
 from palaver.engine.hooks import Hooks, Meter, NoMeter
+from palaver.engine.jobs.scripts import Scripts
 from palaver.engine.options import Agents, ChatMoves, Options, follow_move, follow_moves
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import Timeouts
@@ -35,6 +36,8 @@ class EngineContext:
     reply_waiter: ReplyWaiter
     blob_store: BlobStore | None = None
     """Where files are stored; None if this gateway takes no files."""
+    scripts: Scripts | None = None
+    """Runs the scripts of jobs; None if they cannot have any."""
     toolsets: Sequence[Toolset] = ()
     subscriptions: Sequence[EventSubscription] = ()
     """Accounts that get events."""

@@ -17,6 +17,8 @@ from palaver.engine.explain import Explanation, explain
 from palaver.engine.hooks import Hooks, Meter, NoMeter, PartialAnswerListener
 from palaver.engine.intake.command_dispatch import CommandDispatcher
 from palaver.engine.intake.receiver import Intake
+from palaver.engine.jobs.scheduler import Scheduler
+from palaver.engine.jobs.scripts import Scripts
 from palaver.engine.maintenance import Maintenance
 from palaver.engine.options import Agents, Options
 from palaver.engine.reply_waiter import ReplyWaiter
@@ -69,6 +71,7 @@ class Engine:
         toolsets: Sequence[Toolset] = (),
         reply_waiter: ReplyWaiter | None = None,
         loops: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
+        scripts: Scripts | None = None,
     ) -> None:
         """`loops` run beside the engine's own, by name, and are restarted like those."""
         self._loops = loops or {}
@@ -84,6 +87,7 @@ class Engine:
             subscriptions=tuple(adapter.subscription() for adapter in adapters if supports(adapter, EventSubscriber)),
             reply_waiter=reply_waiter or ReplyWaiter(store),
             blob_store=blob_store,
+            scripts=scripts,
             toolsets=toolsets,
             hooks=Hooks(hooks, meter, watch),
             meter=meter or NoMeter(),
@@ -96,6 +100,7 @@ class Engine:
         self._dispatcher = Dispatcher(ctx, self._runner.start_next)
         self._accounts = AccountRunner(ctx=ctx, intake=self._intake, adapters=accounts, menu=self._commands.menu)
         self._deliveries = DeliveryWorker(ctx=ctx, accounts=self._accounts, place_of=self._intake.place_of)
+        self._scheduler = Scheduler(ctx=ctx, intake=self._intake, rights=self._commands.rights)
         self._maintenance = Maintenance(
             ctx=ctx, dispatcher=self._dispatcher, runner=self._runner, deliveries=self._deliveries
         )
@@ -112,6 +117,7 @@ class Engine:
                     self._turn_starters = [
                         group.create_task(run_forever(self._dispatcher.serve), name="dispatcher"),
                         group.create_task(run_forever(self._maintenance.recover), name="recovery"),
+                        group.create_task(run_forever(self._scheduler.serve), name="scheduler"),
                     ]
                     group.create_task(self._accounts.serve(), name="accounts")
                     group.create_task(run_forever(self._intake.catch_up), name="commands")

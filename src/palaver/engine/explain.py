@@ -16,6 +16,7 @@ from palaver.model.key import (
     KeyExplanation,
     SessionKey,
     choose_profile_rule,
+    explain_job_key,
     explain_key,
 )
 from palaver.model.people import Reception
@@ -92,6 +93,8 @@ def explain(
     is_stranger = admission.access.verdict is Verdict.PAIR
     reception = (yield from pairing.receive(placed, now)) if is_stranger else None
     key = explain_key(placed, rules.options.scopes.find(placed), admission.speaker)
+    if (job := inbound.job) and not job.attached:
+        key = explain_job_key(placed.profile, job.number)
     conversation = yield from attach.conversation_of(key.key)
     rule = rules.options.reset_rule(source)
     opening = yield from sessions.plan_opening(conversation, source, now, rule)

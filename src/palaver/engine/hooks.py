@@ -52,6 +52,8 @@ Count = Literal[
     "accounts_lost",
     "hooks_failed",
     "tools_failed",
+    "jobs_fired",
+    "jobs_skipped",
     "input_tokens",
     "output_tokens",
     "cached_tokens",

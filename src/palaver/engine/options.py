@@ -60,6 +60,12 @@ class Options(ConversationRules):
     titles: bool = True
     """Whether agents title conversations that have no title."""
 
+    # Jobs
+    jobs_per_person: int = 50
+    """How many jobs of one person can be active."""
+    job_grace: timedelta = timedelta(hours=6)
+    """How late a job can still run that was due while no gateway ran."""
+
     # Sends
     concurrent_sends: int = 32
     """How many sends of each account may run at once."""

@@ -6,7 +6,7 @@ from palaver.model.access import AccessRole
 from palaver.model.attachment import Attachment, format_size
 from palaver.model.errors import NotFound, PalaverError
 from palaver.model.quotas import QuotaKind, QuotaReached
-from palaver.model.text import quoted
+from palaver.model.text import one_line, quoted
 from palaver.model.turn import BusyMode, Choice
 
 SORRY = "Something went wrong while answering. Please try again."
@@ -37,6 +37,12 @@ SAID_BEFORE = "; what you had said by then is above"
 FAILED_NOTE = "your last answer failed; the user was asked to try again"
 STALE_NOTE = "the gateway was away for too long while you were answering; the user was asked to send the message again"
 TOO_LONG_NOTE = "your last answer was stopped because it took too long"
+JOB_FAILED_NOTE = "your last answer failed; the owner of the job knows"
+JOB_BROKE = "the agent could not answer"
+JOB_TOO_LONG = "it took too long"
+JOB_OVERFLOW = "its conversation is too long for the model"
+JOB_RATE_LIMITED = "the model is getting too many requests"
+JOB_CUT_OFF = "the gateway was stopped while it ran"
 CAPPED_NOTE = "the message above was not answered because a usage limit was reached"
 LEFT_NOTE = "the user left without answering your question; nothing was approved"
 NO_HOME = "There is no home channel for such notices yet. Send /sethome in the chat that should receive them."
@@ -121,6 +127,26 @@ def unclear_notice(message: str) -> str:
         f"I do not know whether my message {message} arrived. On the gateway's machine, `palaver trace {message}` shows"
         " where it was going and settles it; `palaver doctor` lists others."
     )
+
+
+def job_failed(name: str, number: int, why: str) -> str:
+    return f"The job “{name}” failed: {why}. /jobs show {number} shows its last runs."
+
+
+def job_over_limit(name: str, reached: QuotaReached) -> str:
+    return f"The job “{name}” did not run because of {_MEASURES[reached.measure]}."
+
+
+def job_not_sent(name: str, number: int, why: str) -> str:
+    return (
+        f"The job “{name}” cannot send everywhere. {why.removesuffix('.')}. /jobs show {number} shows where it sends."
+    )
+
+
+def job_missed(name: str, prompt: str) -> str:
+    """Report a missed reminder with its text, because it will not come any more."""
+    text = "" if one_line(prompt, len(prompt) + 1) == name else f"\n{prompt}"
+    return f"I was away when the job “{name}” was due, so it did not run.{text}"
 
 
 _MEASURES = {

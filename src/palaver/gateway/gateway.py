@@ -12,11 +12,13 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
+from palaver.agents.process import safe_environment
 from palaver.commands.builtin import builtin_commands
 from palaver.commands.plugins import with_plugins
 from palaver.config.model import Config
 from palaver.engine.engine import Engine
 from palaver.engine.hooks import Exposing, Meter, NoMeter, PartialAnswer, load_hook
+from palaver.engine.jobs.scripts import Scripts
 from palaver.engine.options import Agents
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import close_all
@@ -27,6 +29,7 @@ from palaver.model.key import SessionKey
 from palaver.model.prompt import Pseudonyms
 from palaver.model.source import Source, Trust
 from palaver.model.turn import Inbound, account_text
+from palaver.platforms.local.adapter import LocalAdapter, output_eraser, output_folder
 from palaver.platforms.plugins import known_platforms, make_adapter
 from palaver.platforms.terminal.adapter import TerminalAdapter
 from palaver.platforms.terminal.screen import history_eraser
@@ -55,7 +58,7 @@ GC_THRESHOLD = 10_000
 """Collect reference cycles less often: that saves 4 % of a turn."""
 CLOSE_TIMEOUT_SECONDS = 15.0
 """Longer than agents, tools and adapters are waited for."""
-FIXED_SETTINGS = ("data_dir", "store", "hooks", "log", "metrics", "web")
+FIXED_SETTINGS = ("data_dir", "store", "hooks", "jobs", "log", "metrics", "web")
 """Settings that a running gateway cannot change."""
 
 
@@ -100,7 +103,8 @@ class Gateway:
         agents = self._agent_pool.agents(self._config)
         tools = Toolsets(self._config.tools.server_facts())
         async with await open_store(self._config.store, exclusive=True) as store:
-            store.erasures = replace(store.erasures, erase_outside=history_eraser(self._config.data_dir))
+            outside = history_eraser(self._config.data_dir), output_eraser(self._config.data_dir)
+            store.erasures = replace(store.erasures, erase_outside=outside)
             pseudonyms = await store.transact(load_pseudonyms())
             services = self._assemble(store, agents, adapters, hooks, tools.toolsets(store), pseudonyms=pseudonyms)
             engine = services.engine
@@ -159,7 +163,12 @@ class Gateway:
         web_adapters = [webchat, ApiAdapter(blob_store)] if self._show_login else []
         self._engine = engine = Engine(
             store=store,
-            adapters=[self._terminal_adapter(terminals, clock), *web_adapters, *adapters],
+            adapters=[
+                self._terminal_adapter(terminals, clock),
+                LocalAdapter(output_folder(config.data_dir)),
+                *web_adapters,
+                *adapters,
+            ],
             agent=agents,
             commands=commands,
             options=config.options(),
@@ -172,6 +181,7 @@ class Gateway:
             toolsets=toolsets,
             pseudonyms=pseudonyms,
             reply_waiter=reply_waiter,
+            scripts=_scripts(config),
             watch=partial(_push_partial, hub, reply_waiter) if self._show_login else None,
         )
         return Services(
@@ -254,6 +264,11 @@ def _push_chat(hub: Hub, shown: ChatUpdate) -> None:
     }
     merges = f"chat {shown.id}" if shown.grows or shown.is_typing else None
     hub.push(f"web:{user_of(shown.chat)}", Event(name=CHAT, body=body, merges=merges))
+
+
+def _scripts(config: Config) -> Scripts | None:
+    folder, limit = config.jobs.scripts, config.jobs.script_limit.total_seconds()
+    return Scripts(folder=folder, environ=safe_environment(os.environ), seconds=limit) if folder else None
 
 
 async def _check_health(store: Store, url: str) -> list[HealthCheck]:

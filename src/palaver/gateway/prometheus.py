@@ -29,6 +29,8 @@ COUNTS: Mapping[Count, str] = {
     "accounts_lost": "Accounts that another worker took over",
     "hooks_failed": "Hooks that failed",
     "tools_failed": "Tool calls that failed",
+    "jobs_fired": "Jobs that fired",
+    "jobs_skipped": "Occurrences of jobs that did not run",
     "input_tokens": "Input tokens that agents used",
     "output_tokens": "Output tokens that agents used",
     "cached_tokens": "Input tokens that were read from a provider's cache",

@@ -188,4 +188,6 @@ def _same_burst(earlier: Received, later: Received, rules: ConversationRules, ro
 def _more_follows(received: Received, routes: ReplyRoutes) -> bool:
     """Tell whether a message is part of an album, or so long that the platform may have cut it."""
     inbound, account = received.inbound, routes.account(received.inbound.source)
+    if inbound.job:
+        return False
     return bool(inbound.burst) or account.unit.measure(inbound.text) > ALMOST_FULL * account.limit

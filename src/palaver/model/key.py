@@ -10,6 +10,7 @@ followed by named parts, each id percent-encoded:
     agent:main:irc:group:%23dev:user:alt%3Aann          one participant, known by an alternate id
     agent:main::dm::person:p1                           one person, on every platform
     agent:main::dm                                      the owner, on every platform
+    agent:main::job:7                                   one scheduled job
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,9 @@ from palaver.model.source import DM, MAIN, THREAD, Source, decode_id, encode_id
 from palaver.model.value import FieldPath, value
 
 T = TypeVar("T")
+
+JOB = "job"
+"""The kind of a conversation that only a scheduled job has. No chat is of this kind: such a key has no platform."""
 
 
 class SessionKey(NamedTuple):
@@ -43,7 +47,7 @@ class SessionKey(NamedTuple):
     @property
     def shared(self) -> bool:
         """Whether several people can take part: nothing in the key narrows it down to one of them."""
-        if self.kind == DM:
+        if self.kind in {DM, JOB}:
             return bool(self.platform) and not self.chat and not self.user
         return not self.user
 
@@ -131,6 +135,7 @@ class Sharing(Enum):
     THREAD = "thread scope shared: everybody in the thread shares it"
     THREAD_MEMBER = "thread scope per-user: each participant has their own"
     UNNAMED = "no user id: the chat alone identifies the conversation"
+    JOB = "a scheduled job has a conversation of its own"
 
 
 _DIRECT = {
@@ -185,6 +190,11 @@ def _key(source: Source, speaker: Speaker, sharing: Sharing) -> SessionKey:
     )
 
 
+def job_key(profile: str, number: int) -> SessionKey:
+    """Return the key of the conversation that a scheduled job has of its own."""
+    return SessionKey(profile, kind=JOB, chat=str(number))
+
+
 class KeyPart(NamedTuple):
     """One part of a key and the rule that put it there."""
 
@@ -212,8 +222,16 @@ _RULES = {
 
 def explain_key(source: Source, scope: Scope, speaker: Speaker = UNKNOWN_SPEAKER) -> KeyExplanation:
     sharing = _sharing(source, scope, speaker)
-    key = _key(source, speaker, sharing)
-    parts = (KeyPart(name, value, _RULES.get(name, sharing.value)) for name, value in key._asdict().items() if value)
+    return _explained(_key(source, speaker, sharing), sharing)
+
+
+def explain_job_key(profile: str, number: int) -> KeyExplanation:
+    return _explained(job_key(profile, number), Sharing.JOB)
+
+
+def _explained(key: SessionKey, sharing: Sharing) -> KeyExplanation:
+    rules = {"profile": _RULES["profile"]} if sharing is Sharing.JOB else _RULES
+    parts = (KeyPart(name, value, rules.get(name, sharing.value)) for name, value in key._asdict().items() if value)
     return KeyExplanation(key, sharing, tuple(parts))
 
 

@@ -50,6 +50,8 @@ class Platform:
     """Kinds of chat besides the standard ones."""
     for_people: bool = True
     """False if no human reads notices: an API, a webhook."""
+    output_only: bool = False
+    """It is the target `local`: the gateway writes files there, and nothing ever comes from it."""
     accounts_are_chats: bool = False
     """Each of our accounts is itself a place to send to, with the account's name as chat id."""
     chat_id_pattern: str = r"[^:]+"
@@ -63,7 +65,8 @@ class Platform:
     notes: tuple[PlatformNote, ...] = ()
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name) or self.name in RESERVED_NAMES:
+        is_reserved = self.name in RESERVED_NAMES and not self.output_only
+        if not _NAME.fullmatch(self.name) or is_reserved:
             raise BadArgument(
                 "A platform cannot be named {found}",
                 found=self.name,

@@ -36,6 +36,7 @@ _FIVE_FIELDS = re.compile(r"\S+(?: \S+){4}")
 _CRON = re.compile(rf"(?P<expression>{_FIVE_FIELDS.pattern}){_IN}", re.IGNORECASE)
 _DATED = re.compile(r"[0-9]{4}-.*")
 _MAX_TEXT_LENGTH = 500
+_FORMS = "30m or 18:00 (once), every 2h, every day at 18:00, five cron fields, or an ISO date and time"
 _SECOND, _MINUTE, _DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(days=1)
 _TEN_YEARS, _WEEK_DAYS = timedelta(days=3650), 7
 _HOURS_OF_A_DAY = 24
@@ -57,6 +58,10 @@ class Once:
 
     def describe(self) -> str:
         return f"once at {self.text}"
+
+    def summary(self) -> str:
+        """Return when it fires, without dates and without cron fields."""
+        return "once"
 
     def next_after(self, moment: datetime) -> datetime | None:
         return local_time.to_utc(self.at) if self.at > moment else None
@@ -80,6 +85,9 @@ class Every:
     def describe(self) -> str:
         counts = (f"{count} {unit.removesuffix('s' * (count == 1))}" for unit, count in _counts(self.interval))
         return f"every {' '.join(counts)}"
+
+    def summary(self) -> str:
+        return self.describe()
 
     def next_after(self, moment: datetime) -> datetime | None:
         elapsed = (moment - self.anchor) // self.interval
@@ -114,6 +122,9 @@ class Days:
         often = unit if number == 1 else f"{number} {unit}s"
         weekday = "" if rest else f" on {self.anchor:%A}"
         return f"every {often}{weekday} at {self.anchor:%H:%M} in {self.zone}"
+
+    def summary(self) -> str:
+        return self.describe()
 
     def next_after(self, moment: datetime) -> datetime | None:
         step = timedelta(days=self.days)
@@ -153,18 +164,21 @@ class Cron:
         return f"{self.expression} in {self.zone}"
 
     def describe(self) -> str:
-        meaning = self._meaning()
-        return f"cron {self.text}: {meaning[0].lower()}{meaning[1:]}"
+        return f"cron {self.text}: {self._meaning()}"
+
+    def summary(self) -> str:
+        return f"{self._meaning()} in {self.zone}"
 
     def _meaning(self) -> str:
         times = self._times(_NAIVE_EPOCH)
-        meaning = times.explain()
+        explained = times.explain()
+        meaning = f"{explained[0].lower()}{explained[1:]}"
         if times.day_and:
             return meaning
         # Either day field is enough, so write "or". Without "and" in the text, one of them is any day.
         minute, hour, _, month, _ = self.expression.split()
         any_day = CronSim(f"{minute} {hour} * {month} *", _NAIVE_EPOCH).explain()
-        return meaning.replace(_BOTH, " or on ") if _BOTH in meaning else any_day
+        return meaning.replace(_BOTH, " or on ") if _BOTH in meaning else f"{any_day[0].lower()}{any_day[1:]}"
 
     def _is_possible_in_any_month(self) -> bool:
         minute, hour, day, month, weekday = self.expression.split()
@@ -334,8 +348,7 @@ def _local(text: str, zone: ZoneInfo) -> datetime:
 
 
 def _malformed(problem: str, found: str) -> BadArgument:
-    allowed = "30m or 18:00 (once), every 2h, every day at 18:00, five cron fields, or an ISO date and time"
-    return BadArgument(problem, found=found[:_MAX_TEXT_LENGTH], allowed=allowed, example="0 9 * * MON-FRI")
+    return BadArgument(problem, found=found[:_MAX_TEXT_LENGTH], allowed=_FORMS, example="0 9 * * MON-FRI")
 
 
 def next_occurrences(schedule: Schedule, after: datetime, count: int) -> list[datetime]:

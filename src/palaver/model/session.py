@@ -63,6 +63,9 @@ class Principal:
         return cls(identities=frozenset({identity} if identity else ()), profile=source.profile, speaks_as=identity)
 
 
+_MAX_MODEL_NAME = 100
+
+
 @value
 class ModelOverride:
     """The model chosen for a conversation. It cannot hold a credential."""
@@ -80,6 +83,16 @@ class ModelOverride:
                 allowed="scheme, host, port and path",
                 example="https://models.example.org/v1",
             )
+
+
+def model_name(override: ModelOverride) -> str:
+    """Return `provider/model`, or the model alone."""
+    return one_line("/".join(part for part in (override.provider, override.model) if part), _MAX_MODEL_NAME)
+
+
+def find_models(name: str, offered: Iterable[ModelOverride]) -> list[ModelOverride]:
+    """Return the offered models of that name, with or without the provider."""
+    return [model for model in offered if name in {model.model, model_name(model)}]
 
 
 @value

@@ -65,7 +65,7 @@ _HEAD = re.compile(r"[!#@][^%]*|[a-z]|[0-9]{1,2}")
 Target = Origin | Local | All | Home | Place
 
 _WORDS: Mapping[str, Target] = {word.text: word for word in (Origin(), Local(), All())}
-_FORMS = "origin, all, <platform> or <platform>[@<server>]:<chat>[:<thread>], or several separated by commas"
+_FORMS = "origin, local, all, <platform> or <platform>[@<server>]:<chat>[:<thread>], or several separated by commas"
 _EXAMPLE = "telegram:-100:42,matrix"
 
 
@@ -82,7 +82,8 @@ def _parse(word: str, platforms: Mapping[str, Platform]) -> Target:
     if not colon and not at and name in _WORDS:
         return _WORDS[name]
     if name not in platforms:
-        allowed = f"{_FORMS}, where the platform is one of {', '.join(sorted(platforms))}"
+        known = ", ".join(sorted(platforms.keys() - _WORDS.keys()))
+        allowed = f"{_FORMS}, where the platform is one of {known}"
         raise BadArgument("Unknown target", found=word, allowed=allowed, example=_EXAMPLE)
     if at:
         _check_server(word, platforms[name], server)

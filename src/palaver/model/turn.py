@@ -10,6 +10,7 @@ from typing import NamedTuple, TypeVar
 from palaver.model.access import AccessRole, Basis
 from palaver.model.attachment import Attachment
 from palaver.model.errors import IllegalTransition
+from palaver.model.job import FiredJob
 from palaver.model.key import SessionKey
 from palaver.model.source import NO_LABELS, Addressee, AddresseeKind, Labels, Source, check_ids, encode_id, shorten_id
 from palaver.model.transcript import Quote
@@ -142,6 +143,15 @@ ANY_FORM = AnswerForm()
 
 
 @value
+class Destination:
+    """A chat that an answer goes to."""
+
+    place: Source
+    mirror: str | None = None
+    """The key of a conversation whose agent gets a note of what was sent."""
+
+
+@value
 class Inbound:
     """A message as the adapter parsed it. Its id identifies a redelivery."""
 
@@ -172,6 +182,15 @@ class Inbound:
     """Set if it edits or deletes the message of this id; `at` is then the time of the edit."""
     earlier: tuple[str, ...] = ()
     """Its texts before it was edited, oldest first."""
+    job: FiredJob | None = None
+    """The job whose firing it is."""
+    destinations: tuple[Destination, ...] = ()
+    """Where its answer goes; empty for back to where it came from."""
+
+    @property
+    def origin(self) -> Source:
+        """Return where to tell its sender something about it. Nobody can reply to the firing of a job."""
+        return self.source if self.job is None else replace(self.source, message_id=None)
 
     def check_ids(self) -> None:
         """Raise MalformedSource if the ids are too long to identify its conversation or itself."""

@@ -16,6 +16,7 @@ from palaver.db.transaction import Row
 from palaver.model.access import AccessRole, Basis
 from palaver.model.attachment import Attachment
 from palaver.model.errors import InvalidInput, Unreadable
+from palaver.model.job import FiredJob
 from palaver.model.key import SessionKey
 from palaver.model.label import Label
 from palaver.model.redact import redact
@@ -30,6 +31,7 @@ from palaver.model.turn import (
     Cause,
     ClientTool,
     Delivery,
+    Destination,
     Inbound,
     InboxState,
     Outbound,
@@ -347,6 +349,8 @@ def inbound_body(inbound: Inbound, role: AccessRole | None = None, basis: Basis 
         "offers": inbound.client_tools,
         "form": None if inbound.form == ANY_FORM else asdict(inbound.form),
         "plain": inbound.plain,
+        "job": inbound.job and msgspec.to_builtins(inbound.job),
+        "destinations": inbound.destinations and msgspec.to_builtins(inbound.destinations),
     }
     return _json_bytes(
         {
@@ -390,6 +394,8 @@ class _Written(msgspec.Struct, frozen=True):
     offers: tuple[ClientTool, ...] = ()
     form: AnswerForm = ANY_FORM
     plain: bool = False
+    job: FiredJob | None = None
+    destinations: tuple[Destination, ...] = ()
 
     @property
     def inbound(self) -> Inbound:
@@ -410,6 +416,8 @@ class _Written(msgspec.Struct, frozen=True):
             client_tools=self.offers,
             form=self.form,
             plain=self.plain,
+            job=self.job,
+            destinations=self.destinations,
         )
 
 

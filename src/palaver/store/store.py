@@ -15,6 +15,7 @@ from palaver.store.conversations import (
     sessions,
     transcript,
 )
+from palaver.store.jobs import firings, jobs
 from palaver.store.people import aliases, api_tokens, grants, links, pairing, people, usage
 from palaver.store.privacy.erasure import Erasures
 from palaver.store.queue import commands, inbox, outbox, revisions, turn_control, turns
@@ -34,10 +35,12 @@ class Store(DatabaseClient):
     commands = commands
     expiry = expiry
     exporter = exporter
+    firings = firings
     grants = grants
     handoff = handoff
     history = history
     inbox = inbox
+    jobs = jobs
     journal_feed = journal_feed
     links = links
     message_status = message_status

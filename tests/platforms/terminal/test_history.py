@@ -27,7 +27,7 @@ def test_an_erasure_tells_whom_it_has_forgotten(tmp_path: Path) -> None:
             now = datetime(2026, 3, 2, tzinfo=UTC)
             world = World(store)
             await world.say("hello", dm("owner", platform="terminal"))
-            erasures = replace(store.erasures, erase_outside=told.append)
+            erasures = replace(store.erasures, erase_outside=[told.append])
             number = await store.transact(erasures.request("terminal:owner", now, by="operator"))
             await erasures.run(number, now)
         return told

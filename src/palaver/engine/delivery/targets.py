@@ -2,15 +2,33 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 
+from palaver.model.errors import BadArgument
 from palaver.model.platform import Platform
-from palaver.model.source import Source, decode_id
+from palaver.model.source import DM, Source, decode_id
 from palaver.model.target import All, Home, Local, Origin, Place, Target
 from palaver.model.turn import account_text
 from palaver.model.value import value
 
 _ELSEWHERE = "group"
 """Nothing is known of a place but its address."""
+
+
+@value
+class OutputFile:
+    """The file that the target `local` makes."""
+
+    owner: str
+    """The identity of the person it belongs to."""
+    name: str
+    at: datetime
+
+    @property
+    def place(self) -> Source:
+        """Return the file as a place to send to: a folder for the person, one for the name, and the time."""
+        time = self.at.strftime("%Y-%m-%dT%H%M%SZ")
+        return Source(platform=Local.text, chat_kind=DM, scope_id=self.owner, chat_id=self.name, thread_id=time)
 
 
 @value
@@ -24,6 +42,7 @@ class TargetRules:
     """The home channels of the profile."""
     origin: Source | None = None
     """Where the request came from."""
+    file: OutputFile | None = None
 
     def places(self, target: Target) -> list[Source]:
         """Return the chats that a target leads to; none if nothing can be sent there."""
@@ -38,7 +57,11 @@ class TargetRules:
                 place = self.place_at(target)
                 return [place] if place else []
             case Local():
-                return []
+                return [self.file.place] if self.file and self._can_write_files else []
+
+    @property
+    def _can_write_files(self) -> bool:
+        return any(platform.name == Local.text for platform in self.accounts.values())
 
     def _reachable_homes(self) -> list[Source]:
         """Return the home channels at accounts that can send."""
@@ -69,3 +92,22 @@ class TargetRules:
             thread_id=target.thread,
             profile=self.profile,
         )
+
+
+def reachable_places(targets: Sequence[Target], rules: TargetRules) -> list[Source]:
+    """Return the places that the targets lead to, each once. Raises BadArgument if nothing can be sent to one."""
+    found: list[Source] = []
+    for target in targets:
+        places = [
+            place for place in rules.places(target) if account_text(place.platform, place.account) in rules.accounts
+        ]
+        if not places:
+            files = "local, " if rules.places(Local()) else ""
+            raise BadArgument(
+                "Nothing can be sent to",
+                found=target.text,
+                allowed=f"origin, {files}platforms that have a home channel, <platform>:<chat>[:<thread>]",
+                example="origin",
+            )
+        found += places
+    return list({place.address: place for place in found}.values())

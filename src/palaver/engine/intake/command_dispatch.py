@@ -17,6 +17,7 @@ from palaver.engine.context import EngineContext
 from palaver.engine.intake.admission import AccessLost, CurrentRights
 from palaver.engine.intake.revisions import Revisions
 from palaver.engine.intake.roles import role_in_session
+from palaver.engine.jobs.creation import job_rules
 from palaver.engine.retry import contain_cancellation, log_error
 from palaver.engine.turns.tools import TurnTools
 from palaver.model.access import AccessRole, Grant
@@ -195,6 +196,7 @@ class CommandDispatcher:
             tool_problems=TurnTools(ctx).problems,
             roles=ctx.options.command_roles,
             scope_of=ctx.options.scopes.find,
+            jobs=job_rules(ctx, received.key.profile),
             keeps_slash=adapter is not None and adapter.platform.keeps_slash,
             mentioned=mentioned,
         )

@@ -271,6 +271,11 @@ class Intake:
         placed = follow_move(rules.canonical(source), rules.directory.moves)
         return rules.key(placed, rules.speaker(placed, rules.role_of(placed)))
 
+    async def canonical(self, source: Source) -> Source:
+        """Return a source under canonical ids and the current id of its chat."""
+        rules = self._admission.rules(await self._directory())
+        return follow_move(rules.canonical(source), rules.directory.moves)
+
     async def is_owner(self, source: Source) -> bool:
         """Return whether the identity of a source alone makes its sender an owner now."""
         rules = self._admission.rules(await self._directory())

@@ -15,7 +15,7 @@ from palaver.engine.retry import Timeouts, contain_cancellation, log_error
 from palaver.model.errors import StoreError
 from palaver.model.platform import Platform
 from palaver.model.prompt import HomeChannel, Naming, Pseudonyms, Situation, TurnFacts, context_section, turn_facts
-from palaver.model.session import Session
+from palaver.model.session import ModelOverride, Session
 from palaver.model.source import Labels, Source
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.model.turn import ANY_FORM, AnswerForm, Received, Turn, Usage
@@ -100,7 +100,7 @@ class RequestBuilder:
             attempt=turn.attempt,
             section=self._section(snapshot, platform, tools),
             messages=messages,
-            override=snapshot.session.override,
+            override=_model(snapshot),
             approvals=_approvals(turn, snapshot, messages) if snapshot.resumes_calls else {},
             new_messages=new_messages,
             read_file=read_file,
@@ -175,6 +175,12 @@ class RequestBuilder:
         return self.ctx.replies.platforms.get(source.platform) or Platform(
             name=source.platform, title=source.platform.title()
         )
+
+
+def _model(snapshot: TurnSnapshot) -> ModelOverride | None:
+    """Return the model of the job, or else the one that was chosen for the conversation."""
+    job = snapshot.last.inbound.job
+    return (job and job.model) or snapshot.session.override
 
 
 def _labels(snapshot: TurnSnapshot, platform: Platform) -> Labels:

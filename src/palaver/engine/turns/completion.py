@@ -9,7 +9,9 @@ from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.attachments import Attachments
 from palaver.engine.context import EngineContext
+from palaver.engine.delivery.outcomes import Reporting
 from palaver.engine.delivery.replies import LONGEST_ANSWER
+from palaver.engine.jobs.notices import settle_and_report
 from palaver.engine.retry import log_error, off_loop, retry_outage, retry_until_stored
 from palaver.engine.turns.agent import Outcome
 from palaver.engine.turns.running import RunningTurn, StopReason
@@ -18,9 +20,9 @@ from palaver.model.attachment import Attachment
 from palaver.model.command import can_use
 from palaver.model.errors import PalaverError, StaleFence, StoreUnavailable
 from palaver.model.session import EndReason
-from palaver.model.source import DM, Source
+from palaver.model.source import DM
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Choice, Outbound, Received, Turn, TurnState
+from palaver.model.turn import Choice, Destination, Outbound, Received, Turn, TurnState
 from palaver.model.value import value
 from palaver.protocols.agent import ApprovalNeeded, Failure, FailureKind, Final
 from palaver.protocols.hooks import EventKind, GatewayEvent
@@ -36,6 +38,12 @@ _FAILURES = {
     FailureKind.REJECTED: (texts.FAILED_NOTE, texts.REJECTED),
 }
 """The note to the agent and the notice to the chat, for kinds of failure that have their own."""
+_JOB_FAILURES = {
+    FailureKind.STUCK: texts.JOB_TOO_LONG,
+    FailureKind.OVERFLOW: texts.JOB_OVERFLOW,
+    FailureKind.RATE_LIMITED: texts.JOB_RATE_LIMITED,
+}
+"""What its owner is told instead about the turn of a job."""
 
 
 @value(kw_only=False)
@@ -53,7 +61,7 @@ class TurnCompletion:
 
     async def _answer(self, running: RunningTurn, answer: Final) -> None:
         files = await Attachments(self.ctx).store_all(answer.files) if answer.files else ()
-        whole = await self._store_long_answer(running.source, answer.text)
+        whole = await self._store_long_answer(running.destinations, answer.text)
         text, is_cut = answer.text, len(answer.text) > LONGEST_ANSWER
         if is_cut:
             text = f"{text[:LONGEST_ANSWER]}\n\n{texts.CONTINUED_IN_FILE if whole else texts.NOT_KEPT}"
@@ -69,14 +77,33 @@ class TurnCompletion:
             cost_micros=cost,
             files=(*files, whole) if whole and is_cut else files,
         )
-        replies = await off_loop(len(text), lambda: self.reply(running, text, whole=whole))
-        await self.settle(running, [entry], [*replies, *self.ctx.replies.files(running.source, files)])
+        replies = await off_loop(len(text), lambda: self._replies(running, text, files, whole))
+        await self.settle(running, [entry], replies)
         running.answer, running.prompt_tokens = replace(answer, text=text), running.usage.prompt_tokens
+
+    def _replies(
+        self, running: RunningTurn, text: str, files: Sequence[Attachment], whole: Attachment | None
+    ) -> list[Outbound]:
+        """Return the messages that carry the answer to each place it goes to; none for a silent one of a job."""
+        if running.job and running.job.is_silent(text) and not files:
+            return []
+        draft = self._draft(running)
+        return [
+            replace(part, mirror=to.mirror) if to.mirror and part.text else part
+            for to in running.destinations
+            for part in (
+                *self.ctx.replies.to(to.place, text, draft=draft, whole=whole),
+                *self.ctx.replies.files(to.place, files),
+            )
+        ]
 
     async def _fail(self, running: RunningTurn, failure: Failure) -> None:
         """Fail a turn. Its detail may quote content, so it goes to the store only, not to the chat or the log."""
         note, sorry = _FAILURES.get(failure.kind, (texts.FAILED_NOTE, texts.SORRY))
         log.error("turn failed: %s", failure.kind.value, extra={"action": "turn.failed", "turn": running.turn.number})
+        if running.job:
+            await self.settle(running, [self.note(texts.JOB_FAILED_NOTE)], [], failure=failure)
+            return
         notice = self.ctx.options.for_reader(sorry, running.role)
         await self.settle(running, [self.note(note)], self.reply(running, notice), failure=failure)
 
@@ -110,9 +137,9 @@ class TurnCompletion:
             hint = texts.who_approves(who, name, is_asked=bool(asked), can_deny=can_use("deny", role, roles))
             choices = () if source.chat_kind == DM else texts.approval_choices(name)
             return [*self.reply(running, f"{needed.question}\n{hint}", choices=choices), *asked]
-        text = texts.approval_question(
-            needed.question, name if self.ctx.replies.routes.is_forwarded(running.source) else ""
-        )
+        # The question of a job is not asked in its own conversation.
+        is_elsewhere = running.job is not None or self.ctx.replies.routes.is_forwarded(running.source)
+        text = texts.approval_question(needed.question, name if is_elsewhere else "")
         return self.reply(running, text, choices=texts.approval_choices(name))
 
     async def stop(self, running: RunningTurn, why: StopReason) -> None:
@@ -144,13 +171,13 @@ class TurnCompletion:
             events.append(turn_event(turn, now, EventKind.SESSION_ENDED, reason=EndReason.SUSPENDED))
         try:
             notice = self.ctx.options.for_reader(texts.GIVEN_UP if suspends else texts.STALE, last.role)
-            notices = self.ctx.replies.to(last.inbound.source, notice)
-            await self._fail_interrupted(turn, notices, events, suspends=suspends)
+            notices = [] if last.inbound.job else self.ctx.replies.to(last.inbound.source, notice)
+            await self._fail_interrupted(turn, notices, events, suspends=suspends, last=last)
         except (StaleFence, StoreUnavailable):
             raise
         except PalaverError as error:
             log_error(log, "a notice was refused", error, {"action": "notice.failed", "turn": turn.number})
-            await self._fail_interrupted(turn, [], events, suspends=suspends)
+            await self._fail_interrupted(turn, [], events, suspends=suspends, last=last)
         log.warning("turn given up", extra={"action": "turn.abandoned", "turn": turn.number})
         self.ctx.meter.count("turns_failed")
         self.tell_hooks(lambda: events)
@@ -164,12 +191,19 @@ class TurnCompletion:
         self.tell_hooks(lambda: events)
 
     async def _fail_interrupted(
-        self, turn: Turn, notices: Sequence[Outbound], events: Sequence[GatewayEvent], *, suspends: bool
+        self,
+        turn: Turn,
+        notices: Sequence[Outbound],
+        events: Sequence[GatewayEvent],
+        *,
+        suspends: bool,
+        last: Received,
     ) -> None:
         now, error = self.ctx.clock.now(), "interrupted and not resumed"
         notes, ends = ([], EndReason.SUSPENDED) if suspends else ([self.note(texts.STALE_NOTE)], None)
         settle = self.ctx.store.turns.settle(turn, notes, notices, now, error=error, ends=ends)
-        await self.end(turn, with_events(settle, self.ctx.subscriptions, events), TurnState.FAILED)
+        step = settle_and_report(settle, last.inbound, texts.JOB_CUT_OFF, self._reporting, now)
+        await self.end(turn, with_events(step, self.ctx.subscriptions, events), TurnState.FAILED)
 
     async def settle(
         self,
@@ -193,6 +227,9 @@ class TurnCompletion:
         )
         if not counts:
             settle = _uncounted(turn, settle)
+        if failure and running.job:
+            why = _JOB_FAILURES.get(failure.kind, texts.JOB_BROKE)
+            settle = settle_and_report(settle, running.messages[-1].inbound, why, self._reporting, now)
         with self.ctx.meter.step("settle"):
             step = with_events(settle, self.ctx.subscriptions, events) if self.ctx.subscriptions else settle
             await self.end(turn, step, TurnState.FAILED if failure else TurnState.DONE)
@@ -210,15 +247,20 @@ class TurnCompletion:
             if await retry_outage(lambda: store.read(store.turns.state_of(turn))) is not state:
                 raise
 
-    def reply(
-        self, running: RunningTurn, text: str, *, choices: tuple[Choice, ...] = (), whole: Attachment | None = None
-    ) -> list[Outbound]:
-        draft = (running.draft and running.draft.receipt) or running.turn.draft
-        return self.ctx.replies.to(running.source, text, draft=draft, choices=choices, whole=whole)
+    def reply(self, running: RunningTurn, text: str, *, choices: tuple[Choice, ...] = ()) -> list[Outbound]:
+        return self.ctx.replies.to(running.source, text, draft=self._draft(running), choices=choices)
 
-    async def _store_long_answer(self, source: Source, text: str) -> Attachment | None:
+    def _draft(self, running: RunningTurn) -> str | None:
+        return (running.draft and running.draft.receipt) or running.turn.draft
+
+    @property
+    def _reporting(self) -> Reporting:
+        return Reporting(self.ctx.replies.routes, self.ctx.options.grants)
+
+    async def _store_long_answer(self, destinations: Sequence[Destination], text: str) -> Attachment | None:
         """Store an answer that is too long for a chat or the transcript as a file."""
-        if len(text) <= LONGEST_ANSWER and not self.ctx.replies.wants_file(source, text):
+        is_long = len(text) > LONGEST_ANSWER or any(self.ctx.replies.wants_file(to.place, text) for to in destinations)
+        if not is_long:
             return None
         file = await Attachments(self.ctx).store_text("answer.md", text, cut=texts.NOT_KEPT)
         return file if file.sha256 else None

@@ -6,6 +6,8 @@ from datetime import datetime
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
+from palaver.engine.delivery.outcomes import Reporting
+from palaver.engine.jobs.notices import job_cause, notify_job_owner
 from palaver.engine.options import Options
 from palaver.model.quotas import QuotaKind, QuotaReached, check_quotas, period_start
 from palaver.model.session import Session, UsageTotal
@@ -37,10 +39,14 @@ def begin_within_quota(
     if reached is None:
         return begun
     note = Entry(seq=0, role=Role.NOTE, at=now, text=texts.CAPPED_NOTE)
-    source, error = last.inbound.source, texts.cap_error(reached)
+    source, error = last.inbound.origin, texts.cap_error(reached)
     notice = options.for_reader(texts.cap_notice(reached, options.zones.find(source)), last.role)
-    replies = routes.messages(source, notice)
+    replies = [] if last.inbound.job else routes.messages(source, notice)
     yield from turns.settle(begun.turn, [note], replies, now, error=error, quota=reached.measure.value)
+    if job := last.inbound.job:
+        # Once a day is enough: most limits last until midnight.
+        cause, why = job_cause(job.number, f"{now:%Y-%m-%d}"), texts.job_over_limit(job.name, reached)
+        yield from notify_job_owner(source, why, cause, Reporting(routes, options.grants), now)
     yield from usage.uncount_turn(begun.turn)
     return replace(begun, turn=replace(begun.turn, state=TurnState.FAILED, error=error))
 

@@ -19,6 +19,7 @@ from palaver.engine.intake.command_dispatch import CommandDispatcher
 from palaver.engine.retry import backoff, off_loop, retry_outage, retry_until_stored
 from palaver.engine.turns.agent import AgentRun, Outcome, RequestBuilder, TurnSnapshot, begin_and_load, load_snapshot
 from palaver.engine.turns.completion import TurnCompletion, turn_event
+from palaver.engine.turns.job_script import JobScript
 from palaver.engine.turns.quotas import begin_within_quota
 from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopReason, TurnSignals, TypingIndicator
 from palaver.engine.turns.summaries import Compaction, TitleGenerator
@@ -188,11 +189,13 @@ class TurnRunner:
             await self.completion.settle(running, [], [], counts=False)
             return
         ctx, limit = self.ctx, self.ctx.options.turn_limit
-        typing = TypingIndicator(ctx.replies, ctx.timeouts, running.source)
+        # Nobody waits for the answer of a job.
+        typing = None if running.job else TypingIndicator(ctx.replies, ctx.timeouts, running.source)
         try:
             outcome = await running.run(self._ask(running), limit, timeouts=ctx.timeouts, meter=ctx.meter)
         finally:
-            typing.end()
+            if typing is not None:
+                typing.end()
         if running.draft is not None:
             await running.draft.finish()
         if isinstance(outcome, StopReason):
@@ -224,6 +227,10 @@ class TurnRunner:
     async def _ask(self, running: RunningTurn) -> Outcome:
         """Ask the agent. If its model refuses the conversation as too long, summarise it once and ask again."""
         running.agent_run = agent_run = self._agent_run(running)
+        if (job := running.job) and job.script:
+            ended = await JobScript(self.ctx, running, job, job.script).run()
+            if ended is not None:
+                return ended
         outcome = await self._ask_with_retries(running, agent_run)
         is_too_long = isinstance(outcome, Failure) and outcome.kind is FailureKind.OVERFLOW
         if is_too_long and await self.compaction.make_room(running):
@@ -329,6 +336,8 @@ class TurnRunner:
 
     def _draft(self, running: RunningTurn) -> Draft | None:
         store, source, turn = self.ctx.store, running.source, running.turn
+        if running.job:  # It may turn out to be silent.
+            return None
         adapter = self.ctx.replies.adapter_for(source.platform, source.account)
         parts = self.ctx.replies.to(source, "…")
         if adapter is None or not parts:

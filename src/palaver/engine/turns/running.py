@@ -20,9 +20,10 @@ from palaver.engine.retry import Timeouts, contain_cancellation, describe_error,
 from palaver.engine.turns.agent import AgentRun, TurnSnapshot
 from palaver.model.access import AccessRole
 from palaver.model.attachment import Attachment
+from palaver.model.job import FiredJob
 from palaver.model.key import SessionKey
 from palaver.model.source import Source
-from palaver.model.turn import ClientTool, Received, Turn, Usage
+from palaver.model.turn import ClientTool, Destination, Received, Turn, Usage
 from palaver.model.value import value
 from palaver.protocols.agent import Final
 from palaver.protocols.capabilities import Typing, supports
@@ -140,8 +141,18 @@ class RunningTurn:
 
     @property
     def source(self) -> Source:
-        """Return where the answer goes: to the last message."""
-        return self.messages[-1].inbound.source
+        """Return where the last message came from."""
+        return self.messages[-1].inbound.origin
+
+    @property
+    def job(self) -> FiredJob | None:
+        """Return the job that the turn runs for."""
+        return self.messages[-1].inbound.job
+
+    @property
+    def destinations(self) -> Sequence[Destination]:
+        """Return where the answer goes: where the last message says, or else back."""
+        return self.messages[-1].inbound.destinations or (Destination(place=self.source),)
 
     @property
     def offered(self) -> Mapping[str, ClientTool]:

@@ -12,14 +12,14 @@ from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.engine.attachments import Attachments
 from palaver.engine.context import EngineContext
-from palaver.engine.delivery.targets import TargetRules
+from palaver.engine.delivery.targets import OutputFile, TargetRules, reachable_places
 from palaver.engine.retry import contain_cancellation, log_error, retry_outage
 from palaver.engine.turns.running import RunningTurn
 from palaver.model.access import AccessRole
 from palaver.model.attachment import NewFile
-from palaver.model.errors import BadArgument, InvalidInput, NotFound, StoreError, StoreUnavailable
+from palaver.model.errors import InvalidInput, NotFound, StoreError, StoreUnavailable
 from palaver.model.prompt import PSEUDONYM
-from palaver.model.source import Source
+from palaver.model.source import Source, identity_of
 from palaver.model.target import Place, Target, parse_targets
 from palaver.model.text import one_line
 from palaver.model.tools import (
@@ -54,6 +54,8 @@ RESULT_CHARACTERS = 32_000
 """How much of a tool's result the agent sees."""
 NAME_CHARACTERS = 64
 _ASKS_FIRST = "A person must approve it first."
+_FILED_AS = "messages"
+"""The name of what a tool sends to `local`."""
 
 
 NO_TURN_TOOLS: Mapping[str, tuple[Tool, Toolset]] = {}
@@ -275,20 +277,15 @@ class _TurnServices:
             lambda: self.ctx.store.read(self.ctx.store.accounts.list_homes(self.turn.key.profile))
         )
         rules = TargetRules(
-            accounts=self.ctx.replies.senders, profile=self.turn.key.profile, homes=homes, origin=self.origin
+            accounts=self.ctx.replies.senders,
+            profile=self.turn.key.profile,
+            homes=homes,
+            origin=self.origin,
+            file=OutputFile(
+                owner=identity_of(self.origin) or self.origin.platform, name=_FILED_AS, at=self.ctx.clock.now()
+            ),
         )
-        found: list[Source] = []
-        for target in named:
-            places = rules.places(target)
-            if not places:
-                raise BadArgument(
-                    "Nothing can be sent to",
-                    found=target.text,
-                    allowed="origin, platforms that have a home channel, <platform>[@<server>]:<chat>[:<thread>]",
-                    example="origin",
-                )
-            found += places
-        return list({place.address: place for place in found}.values())
+        return reachable_places(named, rules)
 
     async def _real(self, target: Target) -> Target:
         """Return a target under real ids: where ids are hidden, the agent knows only pseudonyms."""

@@ -76,6 +76,7 @@ def _rename_identity(platform: str, old: str, new: str, now: datetime) -> Statem
         (is_now, was),
     )
     yield "UPDATE attached_chats SET actor = ? WHERE actor = ?", (is_now, was)
+    yield "UPDATE schedules SET owner = ? WHERE owner = ?", (is_now, was)
     took_part = yield "DELETE FROM participants WHERE identity = ? RETURNING session_no", (was,)
     if took_part:
         yield "UPDATE turns SET identity = ? WHERE identity = ?", (is_now, was)

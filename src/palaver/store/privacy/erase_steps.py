@@ -62,6 +62,18 @@ def save_footprint(erasure: int, footprint: Footprint) -> Statements[None]:
 
 
 @transaction
+def stop_jobs(footprint: Footprint, now: datetime) -> Statements[int]:
+    """Pause their jobs, so that none starts another turn meanwhile. They are deleted at the end."""
+    is_theirs = footprint.identifies("owner")
+    rows = yield (
+        "UPDATE schedules SET paused = ?, requested = NULL"
+        f" WHERE {is_theirs.sql} AND (paused IS NULL OR requested IS NOT NULL) RETURNING no",
+        (micros(now), *is_theirs.values),
+    )
+    return len(rows)
+
+
+@transaction
 def fail_halted_turns(footprint: Footprint, now: datetime) -> Statements[int]:
     """Fail their turns that no worker runs: they would wait for ever, or be resumed."""
     is_theirs = footprint.identifies("identity")

@@ -21,10 +21,11 @@ from palaver.store.privacy.footprint import (
     commands_mentioning,
     find_share,
     handoffs_of,
+    jobs_of,
     own_sessions,
     shared_sessions,
 )
-from palaver.store.queue.cause import OF_MESSAGE, OF_OPERATION, OF_SESSION, OF_TURN, CauseKind
+from palaver.store.queue.cause import OF_JOB, OF_MESSAGE, OF_OPERATION, OF_SESSION, OF_TURN, CauseKind
 from palaver.store.records import (
     DELIVERY_COLUMNS,
     REPLIES,
@@ -57,6 +58,7 @@ class PersonData:
     shared: tuple[int, ...] = ()
     """Numbers of sessions with other participants."""
     handoffs: frozenset[int] = frozenset()
+    jobs: frozenset[int] = frozenset()
 
 
 async def find_person_data(database: Database, footprint: Footprint) -> PersonData:
@@ -65,6 +67,7 @@ async def find_person_data(database: Database, footprint: Footprint) -> PersonDa
         sessions=tuple(await database.read(own_sessions(footprint))),
         shared=tuple(await database.read(shared_sessions(footprint))),
         handoffs=frozenset(await database.read(handoffs_of(footprint))),
+        jobs=frozenset(await database.read(jobs_of(footprint))),
     )
     chats = set(footprint.chats)
     async for page in message_pages(database, footprint):
@@ -158,6 +161,7 @@ def _delivery_filters(found: PersonData) -> Iterator[Filter]:
     yield from _cause_filters(OF_TURN, found.turns)
     yield from _cause_filters(OF_SESSION, found.sessions)
     yield from _cause_filters(OF_OPERATION, found.handoffs)
+    yield from _cause_filters(OF_JOB, found.jobs)
 
 
 _REPLIES_OF = (
@@ -205,6 +209,7 @@ class ErasurePass:
     busy: set[str] = field(default_factory=set[str])
 
     async def run(self) -> None:
+        await self._step("jobs", erase_steps.stop_jobs(self.footprint, self.now))
         await self._step("turns", erase_steps.fail_halted_turns(self.footprint, self.now))
         found = await find_person_data(self.database, self.footprint)
         self.footprint = found.footprint

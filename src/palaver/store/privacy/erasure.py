@@ -1,7 +1,7 @@
 """Erase everything stored about a person: requested in one transaction, carried out in many small ones."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -141,8 +141,8 @@ def _finish(number: int, now: datetime) -> Statements[None]:
 class Erasures:
     database: Database
     search: Search
-    erase_outside: Callable[[frozenset[str]], None] = lambda _: None
-    """Deletes what is kept of these identities outside the store."""
+    erase_outside: Sequence[Callable[[frozenset[str]], None]] = ()
+    """Each deletes something that is kept of these identities outside the store."""
 
     request = staticmethod(request)
     count_sessions = staticmethod(count_sessions)
@@ -219,7 +219,8 @@ class Erasures:
         else:  # new data comes in as fast as it is erased
             return ErasureProgress(number=task.number, done=False, counts=counts)
         await self.search.catch_up()
-        self.erase_outside(frozenset(task.footprint.identities))
+        for erase in self.erase_outside:
+            erase(frozenset(task.footprint.identities))
         if blobs is not None:
             erased = await self.database.read(_erased_file_digests(task.number))
             orphans = await orphaned_files(self.database, blobs, digests, erased)

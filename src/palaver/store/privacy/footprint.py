@@ -183,6 +183,14 @@ def handoffs_of(footprint: Footprint) -> Statements[list[int]]:
     return [row[0] for row in rows]
 
 
+@transaction
+def jobs_of(footprint: Footprint) -> Statements[list[int]]:
+    """Return the numbers of the jobs that they made."""
+    is_theirs = footprint.identifies("owner")
+    rows = yield f"SELECT no FROM schedules WHERE {is_theirs.sql}", is_theirs.values
+    return [row[0] for row in rows]
+
+
 def chat_filters(footprint: Footprint, column: str = "chat") -> Iterator[Filter]:
     """Yield the conditions on rows about their chats, and about chats without an id, at any of our accounts."""
     chats = {(platform, encode_id(chat)) for platform, chat in footprint.chats}

@@ -89,10 +89,7 @@ def erase_names(
     yield from _erase_from_accounts(footprint)
     yield from _erase_moves(footprint, now)
     yield from _erase_access_log(footprint)
-    yield (
-        f"DELETE FROM firings WHERE schedule IN (SELECT id FROM schedules WHERE owner IN ({placeholders(names)}))",
-        names,
-    )
+    yield from _erase_jobs(footprint)
     columns = yield from columns_naming(footprint)
     dropped = 0
     for table, column in columns:
@@ -155,6 +152,23 @@ def _source_or_nobody(text: str, footprint: Footprint) -> Source:
     except UNREADABLE:
         theirs = sorted(footprint.identities) if footprint.occurs_in(text) else []
         return source_of_identity(theirs[0]) if theirs else Source(platform=FORGOTTEN)
+
+
+def _erase_jobs(footprint: Footprint) -> Statements[None]:
+    """Delete the firings of their jobs, and their chats from the targets of others, who learn it when the job fires."""
+    theirs = footprint.identifies("owner")
+    yield f"DELETE FROM firings WHERE schedule_no IN (SELECT no FROM schedules WHERE {theirs.sql})", theirs.values
+    rows: list[Row] = yield f"SELECT no, target FROM schedules WHERE NOT {theirs.sql}", theirs.values
+    for number, target in rows:
+        words = [FORGOTTEN if _leads_to(footprint, word) else word for word in target.split(",")]
+        if FORGOTTEN in words:
+            yield "UPDATE schedules SET target = ? WHERE no = ?", (",".join(words), number)
+
+
+def _leads_to(footprint: Footprint, target: str) -> bool:
+    where, _, place = target.partition(":")
+    platform = where.partition("@")[0]
+    return any(name == platform and encode_id(chat) == place.partition(":")[0] for name, chat in footprint.chats)
 
 
 def _erase_from_accounts(footprint: Footprint) -> Statements[None]:

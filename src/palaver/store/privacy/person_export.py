@@ -194,6 +194,12 @@ def _rows(footprint: Footprint) -> Statements[list[bytes]]:
         rows = yield f"SELECT * FROM {table} WHERE {where}", names * len(columns)
         found.update(dict.fromkeys(sorted(_row(table, row) for row in rows)))
     found.update(dict.fromkeys(_row("usage", row) for row in (yield from rows_of(names))))
+    theirs = footprint.identifies("owner")
+    rows = yield (
+        f"SELECT * FROM firings WHERE schedule_no IN (SELECT no FROM schedules WHERE {theirs.sql}) ORDER BY 1, 2",
+        theirs.values,
+    )
+    found.update(dict.fromkeys(_row("firings", row) for row in rows))
     for table in ("grants", "aliases"):
         rows = yield f"SELECT * FROM {table} ORDER BY 1, 2", ()
         found.update(dict.fromkeys(_row(table, row) for row in rows if _platform_and_id(row) & footprint.identities))

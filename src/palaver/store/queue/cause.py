@@ -40,12 +40,16 @@ class CauseKind(StrEnum):
     UNCLEAR = "unclear"
     """Nobody knows whether a message was delivered. The id is the hour: one notice is enough for all of them."""
 
+    JOB = "job"
+    """A job could not run, or failed. The detail is the hour: one notice is enough for all of it."""
+
 
 K = CauseKind
-# What the id of a cause refers to: a row of `turns`, `inbox`, `sessions` (by its public id) or `operations`.
+# What the id of a cause refers to: a row of `turns`, `inbox`, `sessions` (by its public id), `operations`, `schedules`.
 OF_TURN = frozenset({K.BUSY, K.PARKED, K.WITHDRAWN, K.HALT, K.TOOL, K.DELIVERED})
 OF_MESSAGE = frozenset({K.COMMAND, K.REVISION, K.PAIRING_CODE, K.PAIRED, K.ACCESS_ASKED})
 OF_SESSION = frozenset({K.WELCOME, K.EVENT})
+OF_JOB = frozenset({K.JOB})
 OF_OPERATION = frozenset({K.HANDOFF, K.HANDOFF_RECALLED, K.HANDOFF_DONE, K.HANDOFF_FAILED, K.UNDONE})
 
 CAUSE_COLUMNS = "cause_kind, cause_id, cause_detail, part"

@@ -1,18 +1,19 @@
 """Turns: claimed by one worker, written under a fence, settled in one transaction."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from palaver.db.transaction import INBOX, TURNS, Lock, Notify, Row, Statements, Transaction, transaction
 from palaver.model.addressing import ConversationRules, choose_batch
 from palaver.model.errors import StaleFence
-from palaver.model.key import SessionKey
+from palaver.model.key import JOB, SessionKey
 from palaver.model.session import EndReason, Session
 from palaver.model.source import identity_of
 from palaver.model.split import ReplyRoutes
 from palaver.model.transcript import Entry, Role, Sender
 from palaver.model.turn import Cause, Outbound, Received, Turn, TurnState, Usage, advance
-from palaver.store.conversations.sessions import end, join, open_by_key, open_locked, touch
+from palaver.store.conversations.sessions import end, join, open_by_key, open_locked, suggest_title, touch
 from palaver.store.conversations.transcript import SEQS, append
 from palaver.store.conversations.visibility import get
 from palaver.store.people.people import meet_sender
@@ -101,6 +102,9 @@ def _begin(
     )
     if opened.is_first_contact:
         yield from meet_sender(messages[-1])
+    if (job := messages[-1].inbound.job) and key.kind == JOB and opened.session.title is None:
+        title = yield from suggest_title(opened.session.id, job.name)
+        opened = replace(opened, session=replace(opened.session, title=title))
     rows = yield (
         "INSERT INTO turns (key, session_no, state, worker, lease_until, started, identity)"
         " VALUES (?, ?, 'running', ?, ?, ?, ?) RETURNING no",
@@ -123,7 +127,7 @@ def _begin(
     if routes and (opened.opening is Opening.RESET or opened.is_first_contact):
         notes, notices = welcome(opened, messages[-1], rules, routes)
     yield from _add_participants(messages, turn.session_number)
-    entries = [*(Entry(seq=0, role=Role.NOTE, at=now, text=note) for note in notes), *map(_entry, messages)]
+    entries = [*(Entry(seq=0, role=Role.NOTE, at=now, text=note) for note in notes), *_entries(messages)]
     first_seq = yield from touch(opened.session.number, now, human=human, entries=len(entries))
     prepared = [prepare(entry, turn.number) for entry in entries]
     yield from append(turn.session_number, first_seq, prepared, turn.number)
@@ -161,7 +165,7 @@ def reserve(key: SessionKey, now: datetime, received: Received | None = None) ->
 def write_messages(turn: Turn, messages: Sequence[Received]) -> Statements[int]:
     """Write messages as entries of the turn."""
     yield from _add_participants(messages, turn.session_number)
-    return (yield from _write(turn, [prepare(entry, turn.number) for entry in map(_entry, messages)]))
+    return (yield from _write(turn, [prepare(entry, turn.number) for entry in _entries(messages)]))
 
 
 def _add_participants(messages: Sequence[Received], session_number: int) -> Statements[None]:
@@ -172,11 +176,21 @@ def _add_participants(messages: Sequence[Received], session_number: int) -> Stat
                 yield from meet_sender(each)
 
 
+def _entries(messages: Sequence[Received]) -> list[Entry]:
+    """Return the entries of messages; before the prompt of a job, a note that says what it is."""
+    entries: list[Entry] = []
+    for received in messages:
+        if job := received.inbound.job:
+            entries.append(Entry(seq=0, role=Role.NOTE, at=received.inbound.at, text=job.note))
+        entries.append(_entry(received))
+    return entries
+
+
 def _entry(received: Received) -> Entry:
     inbound = received.inbound
     return Entry(
         seq=0,
-        role=Role.USER if inbound.cause in {Cause.HUMAN, Cause.CALL} else Role.NOTE,
+        role=Role.NOTE if inbound.cause is Cause.PROCESS else Role.USER,
         at=inbound.at,
         text=inbound.text,
         sender=Sender(id=inbound.source.participant, name=inbound.labels.user),

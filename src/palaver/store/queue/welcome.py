@@ -1,6 +1,7 @@
 """Welcome: what a newly opened conversation says to the agent and to the chat."""
 
 from palaver.model.addressing import ConversationRules
+from palaver.model.key import JOB
 from palaver.model.session import EndReason
 from palaver.model.split import ReplyRoutes
 from palaver.model.turn import Outbound, Received
@@ -30,13 +31,15 @@ def welcome(
     opened: Opened, last: Received, rules: ConversationRules, routes: ReplyRoutes
 ) -> tuple[list[str], list[Outbound]]:
     """Return the notes to the agent and the notices to the chat. `last` is the message that is answered last."""
-    source, notes, notices = last.inbound.source, list[str](), list[str]()
+    source, notes, notices = last.inbound.origin, list[str](), list[str]()
     if opened.opening is Opening.RESET and opened.reason is not None:
         notes.append(reset_note(opened.reason))
         # Nobody misses an empty conversation, and a suspended one was announced when its turn failed.
         is_news = opened.before_had_words and opened.reason is not EndReason.SUSPENDED
         if is_news and rules.reset_notices.find(source):
             notices.append(reset_notice(opened.reason))
+    if last.key.kind == JOB:  # Nobody talks in the conversation of a job.
+        return notes, []
     if opened.is_first_contact and routes.reaches_people(source):
         notes.append(FIRST_CONTACT_NOTE)
     if not routes.reaches_people(source):

@@ -54,6 +54,9 @@ _RULES = {
         "a claimed send has a worker and a deadline, and no other send has": (
             "SELECT id FROM outbox WHERE (state = 'claimed') <> (worker IS NOT NULL AND claim_until IS NOT NULL)"
         ),
+        "every firing of a job has a message, or says why it did not run": (
+            "SELECT schedule_no FROM firings WHERE (inbox_no IS NULL) <> (reason IS NOT NULL)"
+        ),
     },
     "P2": {
         "a conversation has at most one open session": (
@@ -70,6 +73,9 @@ _RULES = {
             f"SELECT o.id FROM outbox o WHERE o.id > 0 AND (o.cause_kind IS NOT NULL OR (o.id % {REPLIES} > 0"
             " AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.id = o.id - 1)))"
         ),
+        "every message belongs to at most one firing of a job": (
+            "SELECT inbox_no FROM firings WHERE inbox_no IS NOT NULL GROUP BY inbox_no HAVING count(*) > 1"
+        ),
         "a turn has an end time exactly when it is done or failed": (
             f"SELECT no FROM turns WHERE (state IN {OPEN_TURN}) <> (ended IS NULL)"
         ),
@@ -85,6 +91,9 @@ _RULES = {
         "every entry belongs to a session that exists and has a number below its next": (
             f"SELECT e.id FROM entries e LEFT JOIN sessions s ON s.no = e.id / {SEQS}"
             f" WHERE s.no IS NULL OR e.id % {SEQS} >= s.next_seq"
+        ),
+        "every firing belongs to a job that exists": (
+            "SELECT schedule_no FROM firings WHERE schedule_no NOT IN (SELECT no FROM schedules)"
         ),
         "every participant belongs to a session that exists": (
             "SELECT session_no FROM participants WHERE session_no NOT IN (SELECT no FROM sessions)"
@@ -151,6 +160,13 @@ DEADLINES = (
         " AND EXISTS (SELECT 1 FROM accounts a WHERE a.platform || ':' || a.account = o.account AND a.lease_until > ?)"
         " AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.account = o.account AND e.chat = o.chat"
         "  AND e.state IN ('due', 'claimed') AND (e.created, e.id) < (o.created, o.id))",
+        _RESTART,
+    ),
+    Invariant(
+        "P1",
+        "while a gateway runs, no job is more than ten minutes overdue",
+        "SELECT 'job:' || s.no FROM schedules s WHERE s.paused IS NULL AND s.next_due IS NOT NULL"
+        f" AND s.next_due + {10 * _MINUTE_MICROS} < ? AND {_GATEWAY_RUNS}",
         _RESTART,
     ),
     Invariant(

@@ -17,6 +17,8 @@ from palaver.model.value import value
 from palaver.store.conversations.sessions import AUTOMATIC_ENDS
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import find, messages_visible_to, visible_to
+from palaver.store.jobs.firings import messages_of
+from palaver.store.jobs.jobs import find as find_job
 from palaver.store.queue.cause import CAUSE_COLUMNS, OF_MESSAGE, OF_TURN, CauseKind, cause_of
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, CHANGE, OPEN_TURN, ORIGINAL
 from palaver.store.queue.outbox import REPLIES
@@ -39,7 +41,7 @@ from palaver.store.records import (
     turn_of,
 )
 
-NAMES = "in:42, turn:7, out:7168, a platform's message id, telegram:CHAT:MESSAGE, or a session"
+NAMES = "in:42, turn:7, out:7168, job:3, a platform's message id, telegram:CHAT:MESSAGE, or a session"
 """What `find_traces` accepts."""
 
 
@@ -120,7 +122,11 @@ class _Anchor(NamedTuple):
 
 @transaction
 def find_traces(name: str, principal: Principal, *, limit: int = 20) -> Statements[list[Trace]]:
-    """Return the one trace of a message, turn or send; for a session, those of its newest turns, oldest first."""
+    """Return the one trace of a message, turn or send; of a session or job those of its newest turns, oldest first."""
+    if job := _JOB.fullmatch(name.strip()):
+        found = yield from find_job(job[1], principal)
+        messages = yield from messages_of(found.number, limit)
+        return list((yield from _load_traces([_Anchor("in", each) for each in messages], principal)).values())
     anchors = yield from _anchors_named(name.strip())
     found = yield from _load_traces(anchors, principal)
     if len(found) > 1:
@@ -153,6 +159,7 @@ def _load_traces(anchors: Iterable[_Anchor], principal: Principal) -> Statements
 # Names
 
 
+_JOB = re.compile(r"job:([0-9]{1,18})", re.ASCII)
 _NUMBERED = re.compile(r"(in|out|turn):(-?[0-9]{1,18})", re.ASCII)
 
 

@@ -1,0 +1,1 @@
+"""Scheduled jobs: make them, fire them when they are due, run their scripts."""

@@ -1,0 +1,176 @@
+"""The scheduler: find the jobs that are due, and put each firing into the inbox as a message of its owner."""
+
+import logging
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from palaver.db.transaction import Statements, transaction
+from palaver.engine import texts
+from palaver.engine.context import EngineContext
+from palaver.engine.delivery.outcomes import Reporting
+from palaver.engine.delivery.targets import reachable_places
+from palaver.engine.intake.admission import CurrentRights
+from palaver.engine.intake.receiver import Intake
+from palaver.engine.jobs.creation import check_rights, target_rules
+from palaver.engine.jobs.notices import job_cause, notify_job_owner
+from palaver.engine.retry import log_error, retry_outage, wait_any
+from palaver.model.errors import InvalidInput, NotAllowed, PalaverError, StoreUnavailable
+from palaver.model.job import Job, firing_id
+from palaver.model.key import SessionKey
+from palaver.model.schedule import Once, due_occurrence
+from palaver.model.session import Principal
+from palaver.model.source import STANDARD_KINDS, Source
+from palaver.model.target import parse_targets
+from palaver.model.turn import BusyMode, Cause, Destination, Inbound, InboxState, Received
+from palaver.store.jobs.firings import Fired, Occurrence, fire
+from palaver.store.jobs.jobs import JOBS
+from palaver.store.store import Store
+
+log = logging.getLogger(__name__)
+
+BATCH_SIZE = 100
+_AWAY = "the gateway was away"
+_OPERATOR = Principal.operator()
+
+
+@dataclass(kw_only=True)
+class Scheduler:
+    ctx: EngineContext
+    intake: Intake
+    rights: CurrentRights
+
+    async def serve(self) -> None:
+        """Fire jobs when they are due, until cancelled."""
+        with self.ctx.store.listen(JOBS) as changed:
+            while True:
+                changed.clear()
+                due = await retry_outage(self._fire_due)
+                await wait_any(changed, timeout=self._pause_seconds(due))
+
+    def _pause_seconds(self, due: datetime | None) -> float:
+        """Look again when the next job is due; early enough for jobs that another process has made."""
+        poll = self.ctx.options.poll
+        return max(min(poll, due - self.ctx.clock.now() if due else poll).total_seconds(), 0.001)
+
+    async def _fire_due(self) -> datetime | None:
+        """Fire everything that is due; return when the next job is."""
+        store = self.ctx.store
+        while numbers := await store.read(store.firings.list_due(self.ctx.clock.now(), BATCH_SIZE)):
+            # Gateways that share a store begin with different jobs.
+            self.ctx.rng.shuffle(numbers)
+            for number in numbers:
+                await self._fire(number)
+        return await store.read(store.firings.next_due())
+
+    async def _fire(self, number: int) -> None:
+        """Fire one job. One that cannot be read is paused, so that it holds up no other."""
+        store, now = self.ctx.store, self.ctx.clock.now()
+        try:
+            job = await store.read(store.jobs.get(number))
+            if job is not None:
+                await self._fire_job(job, now)
+        except StoreUnavailable:
+            raise
+        except PalaverError as error:
+            log_error(log, "a job cannot fire and was paused", error, {"action": "job.paused", "job": number})
+            await store.transact(store.jobs.set_aside(number, now))
+
+    async def _fire_job(self, job: Job, now: datetime) -> None:
+        occurrence = await self._occurrence(job, now)
+        if occurrence is None:
+            return
+        step = _fire_and_tell(job, occurrence, now, Reporting(self.ctx.replies.routes, self.ctx.options.grants))
+        fired = await self.ctx.store.transact(step)
+        if fired is None:
+            return
+        self.ctx.meter.count("jobs_skipped" if fired.skipped else "jobs_fired")
+        extra = {"action": "job.fired", "job": job.number, "inbox": fired.message}
+        log.info("a job %s", "was skipped" if fired.skipped else "fired", extra=extra)
+
+    async def _occurrence(self, job: Job, now: datetime) -> Occurrence | None:
+        """Return what fires now, with everything decided as of now: rights, targets and the conversation."""
+        at, following = job.requested, job.next_due
+        skipped = problem = None
+        if at is None:
+            if job.next_due is None or job.paused or job.next_due > now:
+                return None
+            at, following = due_occurrence(job.schedule, job.next_due, now, self.ctx.options.job_grace)
+            skipped = None if at else _AWAY
+        origin = await self.intake.canonical(job.origin)
+        inbound = Inbound(
+            source=replace(origin, message_id=firing_id(job.number, at or now)),
+            text=job.prompt,
+            at=at or now,
+            cause=Cause.SCHEDULE,
+            busy=BusyMode.QUEUE,
+            plain=True,
+            job=job.fired,
+        )
+        key = await self.intake.place_of(origin) if job.attached else job.key
+        if not skipped:
+            destinations, problem = await self._destinations(job, inbound, now)
+            inbound = replace(inbound, destinations=tuple(destinations))
+            skipped = None if destinations else problem
+        # A missed occurrence is recorded under the time at which it was due.
+        at = at or job.next_due or now
+        return Occurrence(at=at, following=following, key=key, inbound=inbound, skipped=skipped, problem=problem)
+
+    async def _destinations(self, job: Job, inbound: Inbound, now: datetime) -> tuple[list[Destination], str | None]:
+        """Return where the answer goes now, and why it does not go to one of its targets."""
+        store, origin = self.ctx.store, replace(inbound.source, message_id=None)
+        received = Received(
+            number=0,
+            key=job.key,
+            inbound=inbound,
+            state=InboxState.WAITING,
+            received=now,
+            role=job.role,
+            basis=job.basis,
+        )
+        kept, _ = await store.read(self.rights.split([received]))
+        homes = await store.read(store.accounts.list_homes(origin.profile))
+        rules = target_rules(origin, homes, self.ctx.replies.senders, job.name, inbound.at)
+        places, problem = dict[object, Source](), None
+        for word in job.targets.split(","):
+            try:
+                targets = parse_targets(word, self.ctx.replies.platforms)
+                if kept:  # Somebody without access is refused when the turn begins.
+                    check_rights(targets, kept[0].role)
+                places |= {place.address: place for place in reachable_places(targets, rules)}
+            except (InvalidInput, NotAllowed) as error:
+                problem = texts.refusal(error)
+        return [Destination(place=each, mirror=await self._mirror(job, each)) for each in places.values()], problem
+
+    async def _mirror(self, job: Job, place: Source) -> str | None:
+        """Return the key of the conversation in a chat, if the job is to be mirrored and one is open there."""
+        is_its_own = job.attached and place.address == job.origin.address
+        if not job.mirrors or is_its_own:
+            return None
+        platform = self.ctx.replies.platforms.get(place.platform)
+        kinds = (place.chat_kind, *STANDARD_KINDS, *(platform.extra_kinds if platform else ()))
+        for kind in dict.fromkeys(kinds):  # Of a chat that was named by its id, the kind is not known.
+            key = await self.intake.place_of(replace(place, chat_kind=kind))
+            if await self.ctx.store.read(_open_conversation(self.ctx.store, key)):
+                return key.text
+        return None
+
+
+@transaction
+def _open_conversation(store: Store, place: SessionKey) -> Statements[bool]:
+    key = yield from store.attach.conversation_of(place)
+    return (yield from store.sessions.open_by_key(key)) is not None
+
+
+@transaction
+def _fire_and_tell(job: Job, occurrence: Occurrence, now: datetime, reporting: Reporting) -> Statements[Fired | None]:
+    """Fire a job. Tell its owner if it cannot run: a reminder that was missed would otherwise never come."""
+    fired = yield from fire(job, occurrence, now)
+    if fired is None:
+        return None
+    if occurrence.problem:
+        notice = texts.job_not_sent(job.name, job.number, occurrence.problem)
+        yield from notify_job_owner(job.origin, notice, job_cause(job.number, f"{now:%Y-%m-%dT%H}"), reporting, now)
+    elif occurrence.skipped and isinstance(job.schedule, Once):
+        notice = texts.job_missed(job.name, job.prompt)
+        yield from notify_job_owner(job.origin, notice, job_cause(job.number, "missed"), reporting, now)
+    return fired

@@ -1,0 +1,201 @@
+"""Jobs: made, listed, paused and removed on behalf of the person they belong to."""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import datetime
+
+from palaver.db.transaction import Notify, Row, Statements, transaction
+from palaver.model.access import AccessRole, Basis
+from palaver.model.errors import BadArgument, NotFound
+from palaver.model.job import Job
+from palaver.model.schedule import read_schedule
+from palaver.model.session import ModelOverride, Principal
+from palaver.store.conversations.visibility import Filter
+from palaver.store.queue import inbox
+from palaver.store.records import (
+    from_json,
+    instant,
+    instant_or_none,
+    json_text,
+    micros,
+    placeholders,
+    source_of,
+    source_text,
+)
+
+JOBS = "jobs"
+"""The topic that announces a change of a job."""
+COLUMNS = (
+    "no, owner, name, rule, prompt, target, origin, role, basis, model, workdir, script, uses_model, skips_silent,"
+    " attached, mirrors, repeats, created, next_due, paused, requested"
+)
+_CHANGED = Notify(JOBS)
+_LARGEST_NUMBER = 1 << 62
+
+
+def job_of(row: Row) -> Job:
+    no, owner, name, rule, prompt, target, origin, role, basis, model, workdir, script, *rest = row
+    uses_model, skips_silent, attached, mirrors, repeats, created, next_due, paused, requested = rest
+    return Job(
+        number=no,
+        owner=owner,
+        name=name,
+        schedule=read_schedule(rule),
+        prompt=prompt,
+        targets=target,
+        origin=source_of(origin),
+        role=role and AccessRole.parse(role),
+        basis=basis and Basis(basis),
+        model=ModelOverride(**from_json(model)) if model else None,
+        workdir=workdir,
+        script=script,
+        uses_model=bool(uses_model),
+        skips_silent=bool(skips_silent),
+        attached=bool(attached),
+        mirrors=bool(mirrors),
+        repeats=repeats,
+        created=instant(created),
+        next_due=instant_or_none(next_due),
+        paused=instant_or_none(paused),
+        requested=instant_or_none(requested),
+    )
+
+
+@transaction
+def add(job: Job) -> Statements[int]:
+    """Store a new job and return its number."""
+    rows = yield (
+        f"INSERT INTO schedules ({COLUMNS.removeprefix('no, ')}) VALUES ({', '.join('?' * 20)}) RETURNING no",
+        (
+            job.owner,
+            job.name,
+            job.schedule.text,
+            job.prompt,
+            job.targets,
+            source_text(job.origin),
+            job.role and job.role.text,
+            job.basis and job.basis.value,
+            json_text(asdict(job.model)) if job.model else None,
+            job.workdir,
+            job.script,
+            *(int(flag) for flag in (job.uses_model, job.skips_silent, job.attached, job.mirrors)),
+            job.repeats,
+            micros(job.created),
+            *(moment and micros(moment) for moment in (job.next_due, job.paused, job.requested)),
+        ),
+    )
+    yield _CHANGED
+    return rows[0][0]
+
+
+@transaction
+def count_active(owners: Iterable[str]) -> Statements[int]:
+    """Return how many jobs of these identities have not ended."""
+    names = tuple(sorted(owners))
+    rows = yield (
+        f"SELECT count(*) FROM schedules WHERE owner IN ({placeholders(names)}) AND next_due IS NOT NULL",
+        names,
+    )
+    return rows[0][0]
+
+
+def _visible_to(principal: Principal) -> Filter:
+    """People see the jobs that they made; the operator sees all."""
+    if principal.sees_all:
+        return Filter("1 = 1")
+    names = tuple(sorted(principal.identities))
+    return Filter(f"owner IN ({placeholders(names)})", names)
+
+
+@transaction
+def list_jobs(principal: Principal, *, ended: bool = False, after: int = 0, limit: int = 100) -> Statements[list[Job]]:
+    """Return the jobs that a principal sees, in the order they were made; those that have ended only if asked."""
+    seen = _visible_to(principal)
+    rows = yield (
+        f"SELECT {COLUMNS} FROM schedules WHERE {seen.sql} AND no > ?"
+        f"{'' if ended else ' AND next_due IS NOT NULL'} ORDER BY no LIMIT ?",
+        (*seen.values, after, limit),
+    )
+    return [job_of(row) for row in rows]
+
+
+@transaction
+def find(name: str, principal: Principal) -> Statements[Job]:
+    """Find a job by its number, or by its name if only one is called so. Raises NotFound."""
+    text, seen = name.strip().removeprefix("job:"), _visible_to(principal)
+    is_number = text.isascii() and text.isdecimal()
+    condition, value = ("no = ?", min(int(text), _LARGEST_NUMBER)) if is_number else ("name = ?", text)
+    rows = yield (
+        f"SELECT {COLUMNS} FROM schedules WHERE {seen.sql} AND {condition} ORDER BY next_due IS NULL, no",
+        (*seen.values, value),
+    )
+    found = [job_of(row) for row in rows]
+    active = [job for job in found if job.next_due is not None] or found
+    if not found:
+        raise NotFound("job", name)
+    if len(active) > 1:
+        numbers = [str(job.number) for job in active]
+        raise BadArgument("Several jobs are called", found=name, allowed=", ".join(numbers), example=numbers[0])
+    return active[0]
+
+
+@transaction
+def get(number: int) -> Statements[Job | None]:
+    rows = yield f"SELECT {COLUMNS} FROM schedules WHERE no = ?", (number,)
+    return job_of(rows[0]) if rows else None
+
+
+@transaction
+def pause(name: str, principal: Principal, now: datetime) -> Statements[Job]:
+    """Pause a job: nothing of it fires until it is resumed."""
+    job = yield from find(name, principal)
+    yield "UPDATE schedules SET paused = coalesce(paused, ?) WHERE no = ?", (micros(now), job.number)
+    yield _CHANGED
+    return (yield from find(str(job.number), principal))
+
+
+@transaction
+def set_aside(number: int, now: datetime) -> Statements[None]:
+    """Pause a job that cannot be read."""
+    yield "UPDATE schedules SET paused = coalesce(paused, ?), requested = NULL WHERE no = ?", (micros(now), number)
+
+
+@transaction
+def resume(name: str, principal: Principal, now: datetime) -> Statements[Job]:
+    """Resume a paused job with its next occurrence. What came due meanwhile does not run."""
+    job = yield from find(name, principal)
+    if job.next_due is None:
+        raise BadArgument("This job has ended:", found=job.name, allowed="a new one", example="/jobs add 30m Call Ann")
+    if job.paused is not None:
+        following = job.next_due if job.next_due > now else job.schedule.next_after(now)
+        yield (
+            "UPDATE schedules SET paused = NULL, next_due = ? WHERE no = ?",
+            (following and micros(following), job.number),
+        )
+        yield _CHANGED
+    return (yield from find(str(job.number), principal))
+
+
+@transaction
+def request_run(name: str, principal: Principal, now: datetime) -> Statements[Job]:
+    """Ask for a run now, besides the schedule, even of a job that is paused or has ended."""
+    job = yield from find(name, principal)
+    yield "UPDATE schedules SET requested = coalesce(requested, ?) WHERE no = ?", (micros(now), job.number)
+    yield _CHANGED
+    return job
+
+
+@transaction
+def remove(name: str, principal: Principal) -> Statements[Job]:
+    """Remove a job with the record of its firings. A firing that has not begun does not run."""
+    job = yield from find(name, principal)
+    rows = yield (
+        "SELECT i.no FROM firings f JOIN inbox i ON i.no = f.inbox_no AND i.state = 'waiting' WHERE f.schedule_no = ?",
+        (job.number,),
+    )
+    for (number,) in rows:
+        yield from inbox.withdraw(number, "its job was removed")
+    yield "DELETE FROM firings WHERE schedule_no = ?", (job.number,)
+    yield "DELETE FROM schedules WHERE no = ?", (job.number,)
+    yield _CHANGED
+    return job
