@@ -47,6 +47,7 @@ from palaver.model.schedule import next_occurrences, parse_schedule
 from palaver.model.source import DM, MAIN, Source, Trust, parse_participant, with_participant
 from palaver.model.target import All, Home, Local, Origin, Place, Target
 from palaver.model.turn import InboxState
+from palaver.platforms.local.adapter import output_folder
 from palaver.platforms.plugins import known_platforms
 from palaver.store.results import Opening
 
@@ -393,6 +394,8 @@ def target(
 
 
 def _places(explained: TargetExplanation) -> list[dict[str, str]]:
+    if isinstance(explained.target, Local):
+        return [{"platform": Local.text}]
     return [place.to_json() for place in explained.places]
 
 
@@ -403,7 +406,7 @@ def _goes_to(explained: TargetExplanation) -> str:
         case Origin():
             return "name a message with --message"
         case Local():
-            return "nothing can be sent there"
+            return "no gateway writes files"
         case Place(platform=platform):
             return f"no account on {platform} can send there"
         case Home() | All() if explained.has_home:
@@ -413,6 +416,8 @@ def _goes_to(explained: TargetExplanation) -> str:
 
 
 def _place_words(place: Source) -> str:
+    if place.platform == Local.text:
+        return f"a new file below {output_folder(load(Path(), os.environ).data_dir)}"
     account = f" by {place.account}" if place.account else ""
     server = f", server {place.scope_id}" if place.scope_id else ""
     thread = f", thread {place.thread_id}" if place.thread_id else ""

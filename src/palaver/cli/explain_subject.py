@@ -20,7 +20,7 @@ from palaver.commands.builtin import builtin_commands
 from palaver.commands.plugins import with_plugins
 from palaver.config.loader import load
 from palaver.config.model import Config
-from palaver.engine.delivery.targets import TargetRules
+from palaver.engine.delivery.targets import OutputFile, TargetRules
 from palaver.engine.explain import Explanation, explain
 from palaver.engine.options import Options
 from palaver.model.access import possible_trust
@@ -253,6 +253,7 @@ def explained_targets(text: str, store: str | None, origin: str, profile: str) -
             profile=profile,
             homes=await opened.read(opened.accounts.list_homes(profile)),
             origin=inbound.source if inbound else None,
+            file=OutputFile(owner="terminal:owner", name="messages", at=shared_options.now()),
         )
         homes = {home.platform for home in rules.homes}
         return [

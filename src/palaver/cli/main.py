@@ -45,6 +45,7 @@ _GROUPS = {
     "up": LazyGroup("up", "palaver.cli.up", "Run the gateway in the foreground."),
     "explain": LazyGroup("explain", "palaver.cli.explain", "Explain how Palaver decides."),
     "sessions": LazyGroup("sessions", "palaver.cli.sessions", "List, search, export and delete conversations."),
+    "jobs": LazyGroup("jobs", "palaver.cli.jobs", "List and change scheduled jobs."),
     "usage": LazyGroup("usage", "palaver.cli.usage", "Show turns, tokens and cost."),
     "people": LazyGroup("people", "palaver.cli.people", "List, export and delete people."),
     "pair": LazyGroup("pair", "palaver.cli.pair", "Approve or deny strangers who ask for access."),

@@ -115,6 +115,7 @@ def _cleaned(text: str) -> str:
 # Topics to listen to.
 ACCOUNTS = "accounts"
 INBOX = "inbox"
+JOBS = "jobs"
 JOURNAL = "journal"
 OUTBOX = "outbox"
 PEOPLE = "people"

@@ -17,6 +17,7 @@ from palaver.engine.explain import Explanation, explain
 from palaver.engine.hooks import Hooks, Meter, NoMeter, PartialAnswerListener
 from palaver.engine.intake.command_dispatch import CommandDispatcher
 from palaver.engine.intake.receiver import Intake
+from palaver.engine.jobs.creation import JobRules, job_rules
 from palaver.engine.jobs.scheduler import Scheduler
 from palaver.engine.jobs.scripts import Scripts
 from palaver.engine.maintenance import Maintenance
@@ -191,6 +192,10 @@ class Engine:
     def first_account(self, platform: str) -> str | None:
         """Return the first of our accounts on a platform."""
         return next(iter(self._ctx.replies.accounts(platform)), None)
+
+    def job_rules(self, profile: str) -> JobRules:
+        """Return what this gateway can do for a scheduled job."""
+        return job_rules(self._ctx, profile)
 
     async def explain(self, inbound: Inbound, trust: Trust, now: datetime | None = None) -> Explanation:
         """Return what would be decided about a message now, and by which rules. Nothing is accepted."""

@@ -16,6 +16,7 @@ FIELDS = (
     "key",
     "session",
     "inbox",
+    "job",
     "turn",
     "delivery",
     "kind",

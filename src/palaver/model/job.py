@@ -98,6 +98,10 @@ class Job:
             return "ended"
         return "paused" if self.paused else "active"
 
+    def is_from(self, source: Source) -> bool:
+        """Tell whether it was made in the chat of a source."""
+        return self.origin.address[:-1] == source.address[:-1]
+
     @property
     def fired(self) -> FiredJob:
         return FiredJob(

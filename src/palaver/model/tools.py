@@ -18,7 +18,7 @@ from palaver.model.value import value
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 """Tool names that every provider accepts."""
 ALL_TOOLS = frozenset({"all"})
-_TALK = frozenset({"read_file", "search", "send_file", "send_here"})
+_TALK = frozenset({"change_job", "list_jobs", "read_file", "schedule_job", "search", "send_file", "send_here"})
 _WORK = frozenset({"file_*", "process", "terminal"})
 """What works on a machine. It is there only if the configuration has a terminal."""
 MAX_QUESTION_LENGTH = 4000

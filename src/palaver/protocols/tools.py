@@ -1,11 +1,14 @@
 """The tool protocol: what an agent can do in one turn, on behalf of the person it answers."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Protocol, runtime_checkable
+from zoneinfo import ZoneInfo
 
 from palaver.model.access import AccessRole
 from palaver.model.attachment import NewFile
 from palaver.model.errors import PalaverError
+from palaver.model.job import Job, JobRequest
 from palaver.model.source import DM, Source
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import Received, Turn
@@ -99,6 +102,18 @@ class ToolServices(Protocol):
         """Whether a turn that is cancelled goes on later, because the gateway stops or another one has taken it."""
         ...
 
+    @property
+    def zone(self) -> ZoneInfo:
+        """The time zone of the chat."""
+        ...
+
+    @property
+    def now(self) -> datetime: ...
+
+    async def schedule(self, request: JobRequest) -> Job:
+        """Make a job on behalf of the person. Raises InvalidInput, and ToolFailed if they cannot make it."""
+        ...
+
 
 @value
 class ToolContext:
@@ -118,7 +133,8 @@ class ToolContext:
     @property
     def is_overheard(self) -> bool:
         """Whether people who said nothing can read the answer."""
-        return self.source.chat_kind != DM
+        places = [to.place for to in self.last.inbound.destinations] or [self.source]
+        return any(place.chat_kind != DM for place in places)
 
 
 @value

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from palaver.db.transaction import Statements, transaction
+from palaver.model.key import JOB
 from palaver.model.label import Label, quote_label
 from palaver.model.session import Principal
 from palaver.model.source import DM
@@ -87,7 +88,7 @@ def _audience(store: Store, context: ToolContext) -> Statements[tuple[Principal,
     if context.is_overheard:
         return replace(speaker, within=context.last.place or key, among=session), None
     places = yield from store.attach.attached_places(key)
-    is_private = all(place.kind == DM and not place.shared for place in (key, *places))
+    is_private = all(place.kind in {DM, JOB} and not place.shared for place in (key, *places))
     return replace(speaker, among=session), None if is_private else session
 
 

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from palaver.agents.plugins import import_extra
 from palaver.protocols.tools import ToolProblems, Toolset
 from palaver.store.store import Store
+from palaver.tools.jobs import JobTools
 from palaver.tools.messages import FileTools, MessageTools
 from palaver.tools.search import SearchTools
 
@@ -18,7 +19,7 @@ class Toolsets:
         self._servers = _make_servers(servers) if servers else None
 
     def toolsets(self, store: Store) -> Sequence[Toolset]:
-        ours: tuple[Toolset, ...] = (SearchTools(store), MessageTools(), FileTools())
+        ours: tuple[Toolset, ...] = (SearchTools(store), MessageTools(), FileTools(), JobTools(store))
         return (*ours, self._servers) if self._servers else ours
 
     async def check(self) -> Mapping[str, str]:

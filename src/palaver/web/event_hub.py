@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequenc
 from contextlib import ExitStack, contextmanager
 from secrets import token_hex
 
-from palaver.db.transaction import ACCOUNTS, INBOX, OUTBOX, PEOPLE, TURNS, Notify, Statements, transaction
+from palaver.db.transaction import ACCOUNTS, INBOX, JOBS, OUTBOX, PEOPLE, TURNS, Notify, Statements, transaction
 from palaver.engine.hooks import PartialAnswer
 from palaver.model.errors import StoreError
 from palaver.protocols.hooks import GatewayEvent
@@ -24,10 +24,11 @@ __all__ = ["CHAT", "HEARTBEAT_SECONDS", "TOPICS", "Event", "Hub"]
 HEARTBEAT_SECONDS = 15.0
 """Send a comment after this much silence."""
 CHAT = "chat"
-TOPICS = ("sessions", "turns", "inbox", "outbox", "people", "platforms", CHAT)
+TOPICS = ("sessions", "turns", "inbox", "outbox", "jobs", "people", "platforms", CHAT)
 _TOPIC_OF_NOTIFICATION: Mapping[str, str] = {
     ACCOUNTS: "platforms",
     INBOX: "inbox",
+    JOBS: "jobs",
     OUTBOX: "outbox",
     TURNS: "turns",
     PEOPLE: "people",

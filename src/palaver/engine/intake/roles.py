@@ -51,6 +51,12 @@ def role_in_session(session: str, principal: Principal, configured: Sequence[Gra
     return RoleInSession(session=found, source=source, role=role)
 
 
+@transaction
+def role_of_source(source: Source, configured: Sequence[Grant]) -> Statements[AccessRole | None]:
+    """Return the role that the identity of a source alone gives now."""
+    return (yield from _load_rules(configured)).decide(source).role
+
+
 def _acting_source(session: str, principal: Principal) -> Statements[tuple[Session, Source]]:
     found = yield from sessions.get_visible(session, principal)
     origin, place = found.origin, replace(with_participant(found.origin, None), message_id=None)

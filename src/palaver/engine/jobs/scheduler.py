@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from palaver.db.transaction import Statements, transaction
+from palaver.db.transaction import JOBS, Statements, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.outcomes import Reporting
@@ -23,7 +23,6 @@ from palaver.model.source import STANDARD_KINDS, Source
 from palaver.model.target import parse_targets
 from palaver.model.turn import BusyMode, Cause, Destination, Inbound, InboxState, Received
 from palaver.store.jobs.firings import Fired, Occurrence, fire
-from palaver.store.jobs.jobs import JOBS
 from palaver.store.store import Store
 
 log = logging.getLogger(__name__)

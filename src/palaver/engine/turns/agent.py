@@ -158,7 +158,8 @@ class RequestBuilder:
             labels=_labels(snapshot, platform),
             shared=snapshot.shared,
             zone=self._zone(snapshot),
-            connected=tuple(connected.values()),
+            connected=tuple(each for each in connected.values() if not each.output_only),
+            writes_files=any(each.output_only for each in connected.values()),
             homes=tuple(
                 HomeChannel(platform=connected[home.place.platform], chat_id=home.place.chat, name=home.name)
                 for home in snapshot.homes

@@ -7,17 +7,20 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.engine.attachments import Attachments
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.targets import OutputFile, TargetRules, reachable_places
+from palaver.engine.jobs.creation import JobMaker, create_job, job_rules
 from palaver.engine.retry import contain_cancellation, log_error, retry_outage
 from palaver.engine.turns.running import RunningTurn
 from palaver.model.access import AccessRole
 from palaver.model.attachment import NewFile
-from palaver.model.errors import InvalidInput, NotFound, StoreError, StoreUnavailable
+from palaver.model.errors import InvalidInput, NotAllowed, NotFound, StoreError, StoreUnavailable
+from palaver.model.job import Job, JobRequest
 from palaver.model.prompt import PSEUDONYM
 from palaver.model.source import Source, identity_of
 from palaver.model.target import Place, Target, parse_targets
@@ -43,6 +46,7 @@ from palaver.protocols.tools import (
     Toolset,
     ToolUse,
 )
+from palaver.store.people import people
 from palaver.store.privacy import pseudonyms
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.outbox import enqueue_parts
@@ -270,6 +274,38 @@ class _TurnServices:
 
     async def read_file(self, name: str) -> bytes:
         return await Attachments(self.ctx).read(self.turn, name)
+
+    @property
+    def zone(self) -> ZoneInfo:
+        return self.ctx.options.zones.find(self.origin)
+
+    @property
+    def now(self) -> datetime:
+        return self.ctx.clock.now()
+
+    async def schedule(self, request: JobRequest) -> Job:
+        if self.running.job:
+            raise ToolFailed("A job cannot make other jobs.")
+        targets = [await self._real(target) for target in parse_targets(request.to, self.ctx.replies.platforms)]
+        named = replace(request, to=",".join(target.text for target in targets))
+        try:
+            return await self.ctx.store.transact(self._create_job(named))
+        except NotAllowed as error:
+            raise ToolFailed(str(error)) from error
+
+    @transaction
+    def _create_job(self, request: JobRequest) -> Statements[Job]:
+        """Make a job under the turn's fence, with no more rights than everybody in the turn has."""
+        yield from append_to_turn(self.turn, [])
+        maker = JobMaker(
+            principal=(yield from people.principal_for(self.origin)),
+            origin=self.origin,
+            role=self.running.role,
+            basis=self.running.messages[-1].basis,
+            zone=self.zone,
+            now=self.now,
+        )
+        return (yield from create_job(request, maker, job_rules(self.ctx, self.turn.key.profile)))
 
     async def places(self, targets: str) -> Sequence[Source]:
         named = [await self._real(target) for target in parse_targets(targets, self.ctx.replies.platforms)]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from palaver.db.transaction import Lock, Row, Statements, transaction
+from palaver.db.transaction import JOBS, Lock, Notify, Row, Statements, transaction
 from palaver.model.job import Firing, Job, RunState
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal
@@ -69,6 +69,7 @@ def fire(job: Job, occurrence: Occurrence, now: datetime) -> Statements[Fired | 
     yield Lock(occurrence.key.text)
     if not (yield from _take(job, occurrence)):
         return None
+    yield Notify(JOBS)
     skipped = occurrence.skipped or (_STILL_WAITS if (yield from _has_waiting(job.number)) else None)
     rows = yield (
         "INSERT INTO firings (schedule_no, at, reason) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING at",

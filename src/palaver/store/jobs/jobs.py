@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime
 
-from palaver.db.transaction import Notify, Row, Statements, transaction
+from palaver.db.transaction import JOBS, Notify, Row, Statements, transaction
 from palaver.model.access import AccessRole, Basis
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.job import Job
@@ -23,8 +23,6 @@ from palaver.store.records import (
     source_text,
 )
 
-JOBS = "jobs"
-"""The topic that announces a change of a job."""
 COLUMNS = (
     "no, owner, name, rule, prompt, target, origin, role, basis, model, workdir, script, uses_model, skips_silent,"
     " attached, mirrors, repeats, created, next_due, paused, requested"

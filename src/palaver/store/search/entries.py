@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from palaver.db.transaction import Row, Statements, Value, transaction
+from palaver.model.key import JOB, SessionKey
 from palaver.model.session import Principal, Session
 from palaver.model.transcript import Entry, UnreadableEntry
 from palaver.store.conversations.transcript import SEQS
@@ -45,6 +46,8 @@ class EntryRange(NamedTuple):
     last: int
     entries: list[Row]
     """Id and body of each."""
+    is_job: bool = False
+    """The session is the conversation of a job."""
 
 
 def documents_of_changes(changes: Iterable[EntryRange]) -> list[Document]:
@@ -54,7 +57,7 @@ def documents_of_changes(changes: Iterable[EntryRange]) -> list[Document]:
         for row, entry in zip(change.entries, entries_of(change.entries), strict=True):
             if isinstance(entry, UnreadableEntry):
                 continue
-            for document in make_documents(row[0], entry, change.session, change.platform):
+            for document in make_documents(row[0], entry, change.session, change.platform, is_job=change.is_job):
                 # Only once: ranges of a branch overlap.
                 found[document.entry, document.page] = document
     return list(found.values())
@@ -76,25 +79,29 @@ def read_changes(rows: Sequence[JournalRow]) -> Statements[JournalBatch]:
     for index, row in enumerate(rows):
         if row.kind not in _INDEXED_KINDS:
             continue
-        platform, seq = yield from _first_seq(row)
+        platform, is_job, seq = yield from _first_seq(row)
         while seq <= row.last:
             if entries >= _BATCH_ENTRIES or size >= _BATCH_BYTES:
                 return JournalBatch(changes, index, seq - 1)
             change = yield from _read_range(row.session, platform, seq, row.last)
-            changes.append(change)
+            changes.append(change._replace(is_job=is_job))
             entries += len(change.entries)
             size += sum(len(body) for _, body in change.entries)
             seq = change.last % SEQS + 1
     return JournalBatch(changes, len(rows))
 
 
-def _first_seq(row: JournalRow) -> Statements[tuple[str, int]]:
-    """Return platform and first seq. The copied entries of a branch are indexed with its first own entry."""
-    found = yield "SELECT platform, parent_seq FROM sessions WHERE no = ?", (row.session,)
-    platform, copied = found[0] if found else ("", None)
+def _first_seq(row: JournalRow) -> Statements[tuple[str, bool, int]]:
+    """Return platform, whether it is a job's conversation, and first seq.
+
+    The copied entries of a branch are indexed with its first own entry.
+    """
+    found = yield "SELECT platform, parent_seq, key FROM sessions WHERE no = ?", (row.session,)
+    platform, copied, key = found[0] if found else ("", None, None)
+    is_job = key is not None and SessionKey.parse(key).kind == JOB
     if row.done:
-        return platform, row.done + 1
-    return platform, 1 if copied and row.first == copied + 1 else row.first
+        return platform, is_job, row.done + 1
+    return platform, is_job, 1 if copied and row.first == copied + 1 else row.first
 
 
 def _read_range(session: int, platform: str, first: int, last: int) -> Statements[EntryRange]:

@@ -1,8 +1,8 @@
 """The full-text index: its documents, its queries, and what both engines implement.
 
 The text of user, assistant, tool, note and summary entries is indexed as people see it, without reasoning and without
-the arguments of tool calls. Tags are terms that no text can contain: session, role, platform and person. So the index
-itself intersects every filter of a search.
+the arguments of tool calls. Tags are terms that no text can contain: session, role, platform and person, and one for
+what was said in the conversation of a job. So the index itself intersects every filter of a search.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from palaver.model.transcript import Entry
 from palaver.store.conversations.visibility import Filter
 from palaver.store.records import micros
 
-FORMAT = f"2/{TOKENIZER_VERSION}"
+FORMAT = f"3/{TOKENIZER_VERSION}"
 """An index in another format is deleted and rebuilt."""
 
 
@@ -30,10 +30,14 @@ class Document(NamedTuple):
     """The words, then joined identifiers and tags: ` get user name |getusername|_s7|_ruser|`."""
 
 
-def make_documents(entry_id: int, entry: Entry, session: int, platform: str) -> Iterator[Document]:
+def make_documents(
+    entry_id: int, entry: Entry, session: int, platform: str, *, is_job: bool = False
+) -> Iterator[Document]:
     if not entry.text:
         return
     tags = [Tag.SESSION.term(session), Tag.ROLE.term(entry.role.value), Tag.PLATFORM.term(platform)]
+    if is_job:
+        tags.append(Tag.JOB.term(""))
     if entry.sender and entry.sender.id:
         tags.append(Tag.PERSON.term(f"{platform}:{encode_id(entry.sender.id)}"))
     for page, (start, end) in enumerate(split_pages(entry.text)):
@@ -54,6 +58,7 @@ class Tag(StrEnum):
     ROLE = "r"
     PLATFORM = "m"
     PERSON = "p"
+    JOB = "j"
 
     def term(self, value: str | int) -> str:
         if self in {Tag.PLATFORM, Tag.PERSON}:
@@ -114,6 +119,10 @@ class IndexQuery(NamedTuple):
     """Whether to return the beginning of each body, for ranking."""
     excluded: tuple[str, ...] = ()
     """The body must contain none of these."""
+
+    def only(self, tag: str) -> "IndexQuery":
+        """Return the query for documents that also have a tag."""
+        return self._replace(conditions=(*self.conditions, any_of([tag])))
 
 
 def needle_filters(query: IndexQuery, contains: str) -> Iterator[Filter]:

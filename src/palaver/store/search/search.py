@@ -94,6 +94,8 @@ COMPARED_TITLES = 5000
 MAX_TITLES = 5
 """Titles come before what was said, but leave room for it."""
 ATTEMPTS = 4
+_IN_JOB = f"|{Tag.JOB.term('')}|"
+"""The tag of what was said in the conversation of a job, as it stands in a document."""
 QUIET_SECONDS = 1.0
 """Index in the background once nothing was written for this long."""
 MAX_DELAY_SECONDS = 30.0
@@ -155,10 +157,20 @@ class Search:
         scope = await self._scope(principal, filters.session)
         if scope == [] or limit < 1:
             return []
-        best = order is Order.BEST
-        query = _index_query(asked, filters, scope, bodies=best)
         found: dict[int, _Found] = {}
-        size = limit + SPARE_CANDIDATES
+        query = _index_query(asked, filters, scope, bodies=order is Order.BEST)
+        # What people said comes before what jobs said.
+        for part in (query._replace(excluded=(*query.excluded, _IN_JOB)), query.only(Tag.JOB.term(""))):
+            if len(found) < limit:
+                await self._collect(found, asked, part, principal, limit)
+        hits = await asyncio.to_thread(lambda: [_hit(asked, each) for each in list(found.values())[:limit]])
+        return [await self._with_neighbours(hit, neighbours) for hit in hits] if neighbours > 0 else hits
+
+    async def _collect(
+        self, found: dict[int, "_Found"], asked: Query, query: IndexQuery, principal: Principal, limit: int
+    ) -> None:
+        """Add what the index finds and the principal may see, up to the limit."""
+        best, size = query.bodies, limit + SPARE_CANDIDATES
         confined = principal.sees_all or query.sessions is not None
         pools = self._pools(query, None if confined else principal, size) if best else self._chunks(query, size)
         async for pool in pools:
@@ -166,8 +178,6 @@ class Search:
             await self._load(found, asked, ranked, principal, limit, step=size if best else MAX_CHUNK)
             if len(found) >= limit:
                 break
-        hits = await asyncio.to_thread(lambda: [_hit(asked, each) for each in list(found.values())[:limit]])
-        return [await self._with_neighbours(hit, neighbours) for hit in hits] if neighbours > 0 else hits
 
     async def _find_titles(self, asked: Query, principal: Principal, filters: SearchFilter, limit: int) -> list[Hit]:
         """Return the newest sessions with a matching title, unless the filter asks for what somebody said."""

@@ -47,6 +47,7 @@ NAVIGATION = (
     Link("Search", "/search"),
     Link("Turns", "/turns"),
     Link("Messages", "/messages"),
+    Link("Jobs", "/jobs"),
     Link("Platforms", "/platforms", owner_only=True),
     Link("People", "/people", owner_only=True),
     Link("Usage", "/usage"),

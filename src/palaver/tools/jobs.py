@@ -1,0 +1,130 @@
+"""Job tools: the agent schedules a prompt for later, lists the jobs of its person, and changes one."""
+
+from collections.abc import Sequence
+
+from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.engine.jobs.describe import job_line, next_text, schedule_text
+from palaver.model.job import Job, JobRequest
+from palaver.model.prompt import SCHEDULE_JOB
+from palaver.model.session import Principal
+from palaver.model.value import value
+from palaver.protocols.tools import Tool, ToolContext, ToolFailed, ToolUse
+from palaver.store.store import Store
+
+_ORIGIN = "origin"
+_SCHEDULE = Tool(
+    name=SCHEDULE_JOB,
+    summary="Schedule a job: a reminder, or something to do regularly.",
+    description=(
+        "Schedule a prompt: at that time you get it and your answer is sent. Use it for reminders and for regular "
+        "work. You will not see this conversation then, so write into the prompt all that you need to know."
+    ),
+    parameters={
+        "type": "object",
+        "properties": {
+            "when": {
+                "type": "string",
+                "description": (
+                    "30m, 2h or 18:00 (once), 2026-12-24T18:00 (once, in the time zone of the chat), every 2h, "
+                    "every day at 18:00, every monday at 9:00, or five cron fields."
+                ),
+            },
+            "prompt": {"type": "string", "description": "What to do or say then, for example: Remind Ann to call Bob."},
+            "name": {"type": "string", "description": "A short name."},
+            "to": {"type": "string", "description": "Where the answer goes. Default: origin, which is this chat."},
+            "repeat": {"type": "integer", "minimum": 1, "description": "How often it runs. Default: no limit."},
+        },
+        "required": ["when", "prompt"],
+        "additionalProperties": False,
+    },
+    needs_approval=True,
+)
+_LIST = Tool(
+    name="list_jobs",
+    description="List the scheduled jobs of the person you are talking to, with their numbers.",
+    parameters={"type": "object", "properties": {}, "additionalProperties": False},
+)
+_CHANGE = Tool(
+    name="change_job",
+    description="Pause, resume, run now or remove a scheduled job of the person you are talking to.",
+    parameters={
+        "type": "object",
+        "properties": {
+            "job": {"type": "string", "description": "Its number, as list_jobs shows it."},
+            "action": {"type": "string", "enum": ["pause", "resume", "run", "remove"]},
+        },
+        "required": ["job", "action"],
+        "additionalProperties": False,
+    },
+)
+
+
+@value(kw_only=False)
+class JobTools:
+    store: Store
+
+    async def tools(self) -> Sequence[Tool]:
+        return (_SCHEDULE, _LIST, _CHANGE)
+
+    async def skips_approval(self, use: ToolUse) -> bool:
+        """A job that answers in this chat needs no approval."""
+        return use.call.name == SCHEDULE_JOB and use.arguments.get("to", _ORIGIN) == _ORIGIN
+
+    async def use(self, use: ToolUse) -> str:
+        if use.call.name == SCHEDULE_JOB:
+            return await self._schedule(use)
+        if use.call.name == _LIST.name:
+            return await self._list(use.context)
+        return await self.store.transact(self._change(use.text("job"), use.text("action"), use.context))
+
+    async def _schedule(self, use: ToolUse) -> str:
+        repeat = use.arguments.get("repeat")
+        request = JobRequest(
+            when=use.text("when"),
+            prompt=use.text("prompt"),
+            name=str(use.arguments.get("name") or ""),
+            to=str(use.arguments.get("to") or _ORIGIN),
+            repeat=repeat if isinstance(repeat, int) else None,
+            # The conversation goes on here, so the agent has to know what it sent.
+            mirrors=True,
+        )
+        services = use.context.services
+        job = await services.schedule(request)
+        return f"Job {job.number} runs {schedule_text(job)}, {next_text(job, services.now, services.zone)}."
+
+    async def _list(self, context: ToolContext) -> str:
+        zone, now = context.services.zone, context.services.now
+        found = await self.store.read(self._jobs(context))
+        return "\n".join(job_line(job, None, now, zone) for job in found) or "There are no jobs."
+
+    @transaction
+    def _jobs(self, context: ToolContext) -> Statements[list[Job]]:
+        """Return the person's jobs; if others read the conversation, only those made in this chat."""
+        principal = yield from self._principal(context)
+        found = yield from self.store.jobs.list_jobs(principal)
+        session = yield from self.store.turns.session_of(context.turn)
+        is_private = not context.is_overheard and not (yield from self.store.attach.is_shared(session))
+        return [job for job in found if is_private or job.is_from(context.source)]
+
+    @transaction
+    def _principal(self, context: ToolContext) -> Statements[Principal]:
+        return (yield from self.store.people.principal_for(context.source))
+
+    @transaction
+    def _change(self, name: str, action: str, context: ToolContext) -> Statements[str]:
+        principal, now = (yield from self._principal(context)), context.services.now
+        known = {str(job.number) for job in (yield from self._jobs(context))}
+        if name not in known:
+            raise ToolFailed(f"There is no job {name[:20]} here. Use list_jobs.")
+        jobs = self.store.jobs
+        changes: dict[str, tuple[Transaction[Job], str]] = {
+            "pause": (jobs.pause(name, principal, now), "is paused"),
+            "resume": (jobs.resume(name, principal, now), "runs again"),
+            "run": (jobs.request_run(name, principal, now), "runs now"),
+            "remove": (jobs.remove(name, principal), "is removed"),
+        }
+        if action not in changes:
+            raise ToolFailed(f"The argument action must be one of {', '.join(changes)}.")
+        change, result = changes[action]
+        yield from change
+        return f"Job {name} {result}."
