@@ -180,6 +180,24 @@ async def test_nobody_waits_for_a_summary_that_nobody_has_asked_for(store_url: s
         assert "three" in noted(agent.requests[-1])
 
 
+async def test_however_many_messages_wait_the_agent_is_shown_no_more_than_the_limit(tmp_path: Path) -> None:
+    world, agent = FakePlatform(), ready(Condensing())
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    async with running(tmp_path / "p.db", world, concurrent_turns=0) as here:
+        for number in range(40):
+            await chat.say(alice, f"{number} {LONG}")
+        await until(lambda: not world.unacknowledged())
+    async with running(tmp_path / "p.db", world, worker="w2", agent=agent, message_limit=8) as here:
+        await here.settled()
+        assert len(agent.requests) == 40
+        assert max(len(request.messages) for request in agent.requests) <= 1.25 * 8 + 2
+        assert [(heard(request).rpartition("\n\n")[2]) for request in agent.requests] == [
+            f"{number} {LONG.strip()}" for number in range(40)
+        ]
+        assert await here.store.read(violations()) == []
+
+
 @pytest.mark.parametrize("asked", [True, False])
 async def test_nothing_else_happens_in_a_conversation_while_it_is_summarised(store_url: str, asked: bool) -> None:
     agent = Condensing()
@@ -302,15 +320,22 @@ async def test_stop_stops_it(store_url: str) -> None:
 
 
 async def test_a_newer_message_takes_its_place_where_that_is_the_custom(tmp_path: Path) -> None:
-    agent = Condensing()
+    world, agent = FakePlatform(), Condensing()
     busy = ScopedSetting(default=BusyMode.INTERRUPT)
-    async with running(tmp_path / "p.db", agent=agent, message_limit=5, busy=busy) as here:
+    async with running(tmp_path / "p.db", world, agent=agent, message_limit=5, busy=busy) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await talk(chat, alice, "one", "two", "three")
         await until(lambda: len(agent.passages) == 1)
         await talk(chat, alice, "four")
         assert "SUMMARY" not in noted(agent.requests[-1])
+        # By now it is overdue, so the next one gives way to nobody.
+        await until(lambda: len(agent.passages) == 2)
+        await chat.say(alice, "five")
+        await until(lambda: not world.unacknowledged())
+        agent.go.set()
+        await chat.hears("answer to: five")
+        assert "SUMMARY" in noted(agent.requests[-1])
 
 
 @pytest.mark.parametrize("asked", [True, False])

@@ -23,14 +23,12 @@ def estimate_tokens(*entries: Entry) -> int:
     return tokens
 
 
-def needs_compaction(
-    entries: Sequence[Entry], token_limit: float, message_limit: int, *, prompt_tokens: int = 0
-) -> bool:
-    """Return whether a conversation has too many entries, or too many tokens for the model.
+def fullness(entries: Sequence[Entry], token_limit: float, message_limit: int, *, prompt_tokens: int = 0) -> float:
+    """Return how full a conversation is: from 1 on, it has too many entries, or too many tokens for the model.
 
     `prompt_tokens` is the size of the last prompt as the provider counted it, with instructions and tools.
     """
-    return len(entries) >= message_limit or max(estimate_tokens(*entries), prompt_tokens) >= token_limit
+    return max(len(entries) / message_limit, max(estimate_tokens(*entries), prompt_tokens) / token_limit)
 
 
 @value

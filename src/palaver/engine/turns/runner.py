@@ -156,16 +156,18 @@ class TurnRunner:
             running.next_snapshot = snapshot
             await self._answer(running)
         self.titles.consider(running)
-        if self.compaction.is_due(running) and not self._is_draining:
-            compacting = await self.compaction.start_turn(signals.key)
+        request = self.compaction.due(running)
+        if request is not None and not self._is_draining:
+            compacting = await self.compaction.start_turn(signals.key, request)
             if compacting is not None:
                 signals.notify()  # Something may have been said since the turn ended.
-                await self._compact(compacting, messages, signals, CompactionRequest())
+                await self._compact(compacting, messages, signals, request)
 
     async def _compact(
         self, turn: Turn, messages: Sequence[Received], signals: TurnSignals, request: CompactionRequest
     ) -> None:
         with self._registered(turn, messages, signals) as running:
+            running.gives_way = not request.is_overdue
             await self.compaction.run(running, request)
 
     @contextmanager
@@ -213,7 +215,7 @@ class TurnRunner:
         running.note_waiting(found.waiting)
         if found.stop:
             running.end(StopReason.ASKED)
-        elif any(self._interrupts(received) for received in found.waiting):
+        elif running.gives_way and any(self._interrupts(received) for received in found.waiting):
             running.end(StopReason.NEWER)
 
     def _interrupts(self, received: Received) -> bool:

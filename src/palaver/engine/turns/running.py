@@ -112,6 +112,8 @@ class CompactionRequest:
     focus: str = ""
     is_asked: bool = False
     """Somebody asked for it and waits for a reply."""
+    is_overdue: bool = False
+    """It gives way to no message: as long as messages wait, the conversation would grow without limit."""
 
 
 @dataclass(kw_only=True)
@@ -138,6 +140,8 @@ class RunningTurn:
     """Ignore what the agent still says."""
     message_waits: asyncio.Event = field(default_factory=asyncio.Event)
     """A person has written since the turn began and waits for an answer."""
+    gives_way: bool = True
+    """A newer message can take its place, where that is the busy mode."""
 
     @property
     def source(self) -> Source:

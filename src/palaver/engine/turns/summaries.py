@@ -17,7 +17,7 @@ from palaver.engine.turns.agent import RequestBuilder, load_snapshot
 from palaver.engine.turns.completion import TurnCompletion
 from palaver.engine.turns.quotas import quota_reached
 from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopReason
-from palaver.model.compaction import CompactionPlan, needs_compaction, plan_compaction
+from palaver.model.compaction import CompactionPlan, fullness, plan_compaction
 from palaver.model.errors import NothingToCompact, StoreUnavailable
 from palaver.model.key import SessionKey
 from palaver.model.quotas import QuotaReached
@@ -39,6 +39,8 @@ AUTOMATIC = "compaction"
 """Who compacts a conversation if nobody asked for it."""
 KEPT_EXCHANGES = 2
 """Exchanges that are never summarised. If the model refuses a conversation as too long, only the last one is kept."""
+OVERDUE = 1.25
+"""From this multiple of a limit on, a summary no longer gives way to messages that wait."""
 RETRY_AFTER = timedelta(hours=1)
 REMEMBER_FAILURE = timedelta(days=1)
 """How long not to tell again that a conversation cannot be summarised."""
@@ -71,26 +73,28 @@ class Compaction:
 
     # After a turn
 
-    def is_due(self, running: RunningTurn) -> bool:
-        """Tell whether the conversation comes close to what the model takes."""
+    def due(self, running: RunningTurn) -> CompactionRequest | None:
+        """Return a request if the conversation comes close to what the model takes."""
         agent, shown, options = self._agent(running.turn), running.shown, self.ctx.options
         if running.answer is None or shown is None or not supports(agent, Summarising):
-            return False
+            return None
         window = agent.context_window(shown.session.override) or options.context_window
-        is_due = needs_compaction(
+        how_full = fullness(
             shown.entries,
             options.context_percent / 100 * window,
             options.message_limit,
             prompt_tokens=running.prompt_tokens,
         )
-        is_due = is_due and not self._is_postponed(running.turn.session)
-        return is_due and _can_compact(shown.entries)
+        if how_full < 1 or self._is_postponed(running.turn.session) or not _can_compact(shown.entries):
+            return None
+        return CompactionRequest(is_overdue=how_full >= OVERDUE)
 
-    async def start_turn(self, key: SessionKey) -> Turn | None:
-        """Start a turn for a compaction. Return None if a message waits or is being answered."""
-        now = self.ctx.clock.now()
+    async def start_turn(self, key: SessionKey, request: CompactionRequest) -> Turn | None:
+        """Start a turn for a compaction. Return None if a message is being answered, or one waits that goes first."""
+        now, options = self.ctx.clock.now(), self.ctx.options
+        start = _start_turn(key, self.ctx.worker, now, options.lease, gives_way=not request.is_overdue)
         try:
-            return await self.ctx.store.transact(_start_turn(key, self.ctx.worker, now, self.ctx.options.lease))
+            return await self.ctx.store.transact(start)
         except StoreUnavailable:
             return None
 
@@ -119,7 +123,7 @@ class Compaction:
             case StopReason.DRAIN | StopReason.LOST:
                 await self.completion.stop(running, result)
             case StopReason():
-                await self._fail(running, request, STOPPED)
+                await self._fail(running, request, STOPPED, postpones=result is not StopReason.NEWER)
             case None:
                 await self._fail(running, request, TOOK_TOO_LONG)
             case str():
@@ -155,7 +159,9 @@ class Compaction:
         else:
             self._report(running)
 
-    async def _fail(self, running: RunningTurn, request: CompactionRequest, why: str) -> None:
+    async def _fail(
+        self, running: RunningTurn, request: CompactionRequest, why: str, *, postpones: bool = True
+    ) -> None:
         """Record why there is no summary, and try again later."""
         now, turn, options = self.ctx.clock.now(), running.turn, self.ctx.options
         replies: list[Outbound] = []
@@ -165,8 +171,9 @@ class Compaction:
             replies = self.completion.reply(running, options.for_reader(texts.not_compacted_alone(why), running.role))
         settle = self.ctx.store.turns.settle(turn, [], replies, now, usage=running.usage, error=why)
         await self.completion.end(turn, _all(settle, self.ctx.store.usage.uncount_turn(turn)), TurnState.FAILED)
-        pending = {session: until for session, until in self._not_before.items() if until > now - REMEMBER_FAILURE}
-        self._not_before = {**pending, turn.session: now + RETRY_AFTER}
+        if postpones:
+            pending = {session: until for session, until in self._not_before.items() if until > now - REMEMBER_FAILURE}
+            self._not_before = {**pending, turn.session: now + RETRY_AFTER}
         log.info("nothing was summarised: %s", why, extra={"action": "compaction.skipped", "turn": turn.number})
 
     # Within a turn
@@ -245,8 +252,10 @@ def _quota_reached(turn: Turn, last: Received, options: Options, now: datetime) 
 
 
 @transaction
-def _start_turn(key: SessionKey, worker: str, now: datetime, lease: timedelta) -> Statements[Turn | None]:
-    number = yield from turns.reserve(key, now)
+def _start_turn(
+    key: SessionKey, worker: str, now: datetime, lease: timedelta, *, gives_way: bool
+) -> Statements[Turn | None]:
+    number = yield from turns.reserve(key, now, gives_way=gives_way)
     if number is None:
         return None
     yield from usage.charge_to_previous(number)

@@ -136,17 +136,20 @@ def _begin(
 
 
 @transaction
-def reserve(key: SessionKey, now: datetime, received: Received | None = None) -> Statements[int | None]:
+def reserve(
+    key: SessionKey, now: datetime, received: Received | None = None, *, gives_way: bool = True
+) -> Statements[int | None]:
     """Open an interrupted turn for work that is no answer, such as a compaction, so that no other turn starts.
 
-    Return None without an open session, with an open turn, or, unless it is for a command, if messages wait.
+    Return None without an open session, with an open turn, or, if it `gives_way` and is not for a command, if messages
+    wait.
     """
     yield Lock(key.text)
     session = yield from open_by_key(key)
     busy = yield (
         f"SELECT 1 FROM turns WHERE key = ? AND state IN {OPEN_TURN}"
         " UNION ALL SELECT 1 FROM ready_queue WHERE key = ? AND ? = 1",
-        (key.text, key.text, int(received is None)),
+        (key.text, key.text, int(gives_way and received is None)),
     )
     if session is None or busy:
         return None
