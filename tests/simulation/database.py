@@ -12,10 +12,11 @@ from typing import Any, Generic, TypeVar
 
 from palaver.db.sqlite import run_statements
 from palaver.db.transaction import Transaction
-from palaver.model.errors import StoreError, StoreUnavailable
+from palaver.model.errors import StoreUnavailable
+from tests.simulation.disk import NOTHING, Disk, Mark
+from tests.simulation.leases import LeaseWatch
 from tests.simulation.loop import PROCESS, Process
 from tests.simulation.trace import Trace
-from tests.store.empty import empty_store
 
 __all__ = ["Door", "SharedDatabase", "nobody"]
 
@@ -29,12 +30,15 @@ def nobody() -> Context:
     return context
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class _Job(Generic[T]):
     work: Transaction[T]
     process: Process
     answer: "asyncio.Future[T]"
     reads: bool
+    asked: float
+    seen: Mark = NOTHING
+    """What was written when it was done, and thus what its answer may tell of."""
 
     @property
     def name(self) -> str:
@@ -52,25 +56,37 @@ class SharedDatabase:
         """How often an answer does not arrive, before the commit or after it."""
         self.slow = 0.0
         """How often something takes seconds."""
+        self.errors = 0.0
+        """How often the disk fails, at some statement or at the commit."""
+        self.latency = 0.0
+        """How many seconds a flush takes; one follows the other."""
         self.meet: Callable[[Process, str], None] = lambda _process, _where: None
         """Told of every point at which a gateway might be struck."""
-        self.db = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None, cached_statements=512)
-        empty_store().backup(self.db)
+        self.leases = LeaseWatch()
+        self.disk = Disk()
         self._chance = chance
         self._trace = trace
         self._context = nobody()
         self._listeners: dict[str, list[Callable[[], None]]] = {}
+        self._open: dict[_Job[Any], None] = {}
+        """What nobody was answered yet, in order."""
+        self._free_at = 0.0
 
-    def __del__(self) -> None:
-        """With the run that it belongs to."""
-        self.db.close()
+    @property
+    def db(self) -> sqlite3.Connection:
+        return self.disk.db
 
     def look(self, work: Transaction[T]) -> T:
         """At once, for whoever judges."""
         return run_statements(self.db, iter(work), set())
 
     def submit(self, job: _Job[Any]) -> None:
-        self._later(self._run, job)
+        self._open[job] = None
+        loop = asyncio.get_running_loop()
+        at = loop.time() + self._delay()
+        if self.latency and not job.reads:
+            at = self._free_at = max(at, self._free_at) + self._chance.uniform(0.5, 1.5) * self.latency
+        loop.call_at(at, self._run, job, context=self._context)
 
     @contextmanager
     def listen(self, topic: str) -> Generator[asyncio.Event]:
@@ -108,17 +124,25 @@ class SharedDatabase:
 
     def _run(self, job: _Job[Any]) -> None:
         self.meet(job.process, f"before {job.name}")
+        if job not in self._open:  # the power failed
+            return
         if job.answer.cancelled() or (job.process.dead and self._chance.random() < 0.5):
+            del self._open[job]
             return
         if self.down or self._chance.random() < self.lost:
             self._later(self._fail, job, StoreUnavailable("the database does not answer; nothing was written"))
             return
-        notified: set[str] = set()
+        notified, before = set[str](), self.disk.mark
+        fails_after = self._chance.randrange(6) if self._chance.random() < self.errors else None
         try:
-            result = self._commit(job, notified)
+            result = self.disk.run(job.work, notified, reads=job.reads, fails_after=fails_after)
         except Exception as error:  # noqa: BLE001 - it belongs to the caller
+            job.seen = self.disk.mark
             self._later(self._fail, job, error)
             return
+        job.seen = self.disk.mark
+        if job.seen != before:
+            self.leases.look(self.db, job.asked)
         self._trace.note(job.process.name, job.name)
         for topic in sorted(notified):
             self._later(self._wake, topic)
@@ -126,29 +150,37 @@ class SharedDatabase:
             self._later(self._fail, job, StoreUnavailable("it is not known whether it was committed"))
         else:
             self._later(self._settle, job, result)
-        self.meet(job.process, f"after {job.name}")
+        self.meet(job.process, f"{'after' if job.seen == before else 'committed'} {job.name}")
 
-    def _commit(self, job: _Job[T], notified: set[str]) -> T:
-        self.db.execute("BEGIN")
-        try:
-            result = run_statements(self.db, iter(job.work), notified)
-        except BaseException as error:
-            self.db.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error):
-                raise StoreError(f"the database refused: {error}") from error
-            raise
-        self.db.execute("ROLLBACK" if job.reads else "COMMIT")
-        return result
+    def lose_power(self) -> None:
+        """Of what nobody was answered yet, the last commits may be gone; none of those who wait learns which."""
+        self._trace.note("store", self.disk.lose_power(self._chance))
+        self.leases.begin_anew(self.db)
+        waiting, self._open = self._open, {}
+        for job in waiting:
+            self._raise(job, StoreUnavailable("it is not known whether it was committed"))
 
     def _settle(self, job: _Job[T], result: T) -> None:
-        if not job.answer.done():
+        if self._closes(job) and not job.answer.done():
             job.answer.set_result(result)
 
     def _fail(self, job: _Job[Any], error: Exception) -> None:
+        if self._closes(job):
+            self._raise(job, error)
+
+    def _raise(self, job: _Job[Any], error: Exception) -> None:
         if not job.answer.done():
             self._trace.note(job.process.name, f"{job.name}: {type(error).__name__}")
             job.answer.set_exception(error)
             job.answer.exception()  # a dead gateway does not look at it
+
+    def _closes(self, job: _Job[Any]) -> bool:
+        """Whether it can be answered; what the answer tells of has to stay from now on."""
+        if job not in self._open:
+            return False
+        del self._open[job]
+        self.disk.keep(job.seen)
+        return True
 
     def _wake(self, topic: str) -> None:
         if not self.down:
@@ -181,7 +213,9 @@ class Door:
 
     async def _ask(self, work: Transaction[T], *, reads: bool) -> T:
         iter(work).close()  # a gateway that dies drops its work: that is not a transaction forgotten by the code
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
         if not self._process.dead:
-            self._database.submit(_Job(work=work, process=self._process, answer=answer, reads=reads))
+            job = _Job(work=work, process=self._process, answer=answer, reads=reads, asked=loop.time())
+            self._database.submit(job)
         return await answer

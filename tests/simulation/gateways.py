@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import copy_context
+from datetime import datetime, timedelta
 from typing import Any, TypeVar, cast
 
 from palaver.agents.echo import EchoAgent
@@ -13,6 +14,7 @@ from palaver.engine.options import Options
 from palaver.model.turn import Outbound
 from palaver.protocols.adapter import Limits
 from palaver.protocols.capabilities import MenuCommand
+from palaver.protocols.clock import Clock
 from palaver.protocols.hooks import GatewayEvent
 from palaver.store.store import Store
 from palaver.testkit.adapter import FakeAdapter, UpdateStream
@@ -21,11 +23,22 @@ from tests.simulation.database import Door, SharedDatabase, nobody
 from tests.simulation.loop import PROCESS, Process, VirtualLoop
 from tests.simulation.trace import Trace
 
-__all__ = ["Gateway", "Wire"]
+__all__ = ["Gateway", "SkewedClock", "Wire"]
 
 T = TypeVar("T")
 
 _ROUNDS = 50
+
+
+class SkewedClock:
+    """The clock of one machine, so many seconds ahead."""
+
+    def __init__(self, offset: float) -> None:
+        self.offset = offset
+        self._clock = LoopClock()
+
+    def now(self) -> datetime:
+        return self._clock.now() + timedelta(seconds=self.offset)
 
 
 class Wire:
@@ -112,6 +125,7 @@ class Gateway:
         limits: Limits,
         agent: EchoAgent,
         options: Options,
+        clock: Clock,
         alone: bool,
         seed: int,
         trace: Trace,
@@ -126,7 +140,7 @@ class Gateway:
             agent=agent,
             commands=builtin_commands(store),
             options=options,
-            clock=LoopClock(),
+            clock=clock,
             worker=name,
             alone=alone,
             hooks=(self._hear,),

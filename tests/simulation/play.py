@@ -12,16 +12,19 @@ from palaver.model.turn import Received
 from palaver.store.status.invariants import violations
 from palaver.testkit.faults import Faults
 from tests.simulation.database import SharedDatabase, nobody
-from tests.simulation.gateways import Gateway
+from tests.simulation.gateways import Gateway, SkewedClock
 from tests.simulation.loop import PROCESS, Process, VirtualLoop, run
 from tests.simulation.scenery import draw_lines, draw_scenery
+from tests.simulation.storage import StorageTroubles
 from tests.simulation.trace import Trace
 from tests.simulation.verdict import Books
 
-__all__ = ["PATIENCE", "Ending", "perform"]
+__all__ = ["MAX_CLOCK_SKEW_SECONDS", "PATIENCE", "Ending", "perform"]
 
 PATIENCE = 4 * 3600.0
 """Virtual seconds after which something that should come to rest counts as not doing so."""
+MAX_CLOCK_SKEW_SECONDS = 0.0
+"""How far the clocks of gateways are apart."""
 _WELL_KNOWN = {"StoreUnavailable", "StaleFence"}
 
 
@@ -34,6 +37,7 @@ class Ending:
         self.problems: list[str] = []
         self.said = 0
         self.kills = 0
+        self.power_failures = 0
         self.seconds = 0.0
         self.paused: set[str] = set()
         """The gateways that found themselves in a crash loop, and left interrupted turns to the next calm start."""
@@ -63,20 +67,26 @@ class _Ear(logging.Handler):
 
 
 class Play:
-    def __init__(self, ending: Ending) -> None:
+    def __init__(self, ending: Ending, skew: float) -> None:
         self._ending = ending
         self._trace = ending.trace
         self._chance = random.Random(ending.seed)  # noqa: S311 - a simulation
         self._scenery = draw_scenery(self._chance)
         self._lines = draw_lines(self._scenery, self._chance)
         self._kills = self._chance.choice((0, 0, 1, 3, 6))
+        self._power_failures = self._chance.choice((0, 0, 1, 2))
+        self._clocks = [SkewedClock(self._draw_skew(skew)) for _ in range(self._scenery.gateways)]
+        """Of each machine that a gateway runs on."""
+        self._skew = skew
         self._gateways: list[Gateway] = []
         self._all: list[Gateway] = []
         self._changing: set[asyncio.Task[None]] = set()
         self._database: SharedDatabase
+        self._storage: StorageTroubles
 
     async def act(self) -> None:
         self._database = SharedDatabase(self._fork(), self._trace)
+        self._storage = StorageTroubles(self._database, self._fork(), self._trace)
         try:
             await self._act()
         finally:
@@ -84,9 +94,10 @@ class Play:
                 await gateway.bury()
 
     async def _act(self) -> None:
-        self._database.lost = self._chance.choice((0.0, 0.0, 0.01, 0.05))
-        self._database.slow = self._chance.choice((0.0, 0.01, 0.05))
+        self._storage.from_the_start()
         self._database.meet = self._meet
+        if self._scenery.gateways > 1:  # one that is alone needs no leases: what it finds running is its own
+            self._database.leases.seconds = self._scenery.options.lease.total_seconds()
         self._gateways = [self._start(slot) for slot in range(self._scenery.gateways)]
         await asyncio.gather(self._talk(), self._trouble())
         self._calm_down()
@@ -95,6 +106,7 @@ class Play:
             await self._answer(asked)
             await self._rest()
         self._ending.problems += Books(self._database, self._scenery).problems()
+        self._ending.problems += self._database.leases.stolen
         for broken in self._database.look(violations()):
             self._ending.problems.append(f"{broken.invariant.sentence}: {broken.examples}")
         await self._end()
@@ -112,6 +124,7 @@ class Play:
             limits=scenery.limits,
             agent=replace(scenery.agent),
             options=scenery.options,
+            clock=self._clocks[slot],
             alone=scenery.gateways == 1,
             seed=self._chance.getrandbits(32),
             trace=self._trace,
@@ -131,8 +144,12 @@ class Play:
             self._ending.said += 1
 
     async def _trouble(self) -> None:
-        troubles = (self._kill, self._restart, self._freeze, self._outage, self._cut, self._platform_down)
-        times = sorted(self._chance.uniform(0, self._scenery.length) for _ in range(self._chance.randint(0, 6)))
+        troubles = (
+            *(self._kill, self._restart, self._freeze, self._power_failure, self._cut, self._platform_down),
+            *self._storage.all,
+            *((self._set_clock,) if self._skew else ()),
+        )
+        times = sorted(self._chance.uniform(0, self._scenery.length) for _ in range(self._chance.randint(0, 8)))
         for at in times:
             await asyncio.sleep(at - asyncio.get_running_loop().time())
             self._do(self._chance.choice(troubles)())
@@ -144,11 +161,14 @@ class Play:
         task.add_done_callback(self._changing.discard)
 
     def _meet(self, process: Process, where: str) -> None:
-        """A gateway is at a point where being killed might hurt."""
+        """A gateway is at a point where being killed, or losing what was just written, might hurt."""
         if self._kills and not process.dead and self._chance.random() < 0.01:
             self._kills -= 1
             gateway = next(gateway for gateway in self._gateways if gateway.process is process)
             self._do(self._kill(gateway, where))
+        elif self._power_failures and where.startswith("committed") and self._chance.random() < 0.03:
+            self._power_failures -= 1
+            self._do(self._power_failure())
 
     async def _kill(self, gateway: Gateway | None = None, where: str = "") -> None:
         gateway = gateway or self._chance.choice(self._gateways)
@@ -175,12 +195,23 @@ class Play:
         if gateway.is_well:
             await gateway.stand_still(self._chance.uniform(1, 60))
 
-    async def _outage(self) -> None:
-        self._trace.note("store", "away")
-        self._database.down = True
-        await asyncio.sleep(self._chance.uniform(0.1, 30))
-        self._trace.note("store", "back")
-        self._database.come_back()
+    async def _power_failure(self) -> None:
+        """The machine of the database loses power. A gateway on the same machine dies with it, others see an outage."""
+        self._ending.power_failures += 1
+        if self._scenery.gateways > 1:
+            self._database.lose_power()
+            await self._storage.outage()
+        else:
+            self._database.lose_power()
+            await self._kill(where="with its machine")
+
+    async def _set_clock(self) -> None:
+        clock = self._chance.choice(self._clocks)
+        clock.offset = self._draw_skew(self._skew)
+        self._trace.note("clock", f"of {self._clocks.index(clock)} is {clock.offset:.1f} s off")
+
+    def _draw_skew(self, most: float) -> float:
+        return self._chance.uniform(-most, most) if most else 0.0
 
     async def _cut(self) -> None:
         self._trace.note("platform", "cut")
@@ -196,8 +227,10 @@ class Play:
     # Quiet
 
     def _calm_down(self) -> None:
-        self._kills = 0
-        self._database.lost = self._database.slow = 0.0
+        self._kills = self._power_failures = 0
+        self._storage.end()
+        for clock in self._clocks:
+            clock.offset = 0.0
         self._scenery.world.injector.faults = Faults()
 
     async def _rest(self) -> None:
@@ -239,8 +272,8 @@ class Play:
         self._ending.seconds = asyncio.get_running_loop().time()
 
 
-def perform(seed: int, *, aloud: bool = False) -> Ending:
-    """One play from its seed."""
+def perform(seed: int, *, aloud: bool = False, skew: float = MAX_CLOCK_SKEW_SECONDS) -> Ending:
+    """One play from its seed. The clocks of its gateways are up to `skew` seconds off."""
     loop = VirtualLoop()
     ending = Ending(seed, Trace(aloud=aloud))
     ear = _Ear(ending)
@@ -249,7 +282,7 @@ def perform(seed: int, *, aloud: bool = False) -> Ending:
     engine_log.addHandler(ear)
     engine_log.propagate = False
     try:
-        run(Play(ending).act(), loop)
+        run(Play(ending, skew).act(), loop)
     except Exception as error:  # noqa: BLE001 - whatever it is, the seed is told
         ending.problems.append(f"{type(error).__name__}: {error}")
     finally:

@@ -26,8 +26,8 @@ def written() -> Statements[list[str]]:
     return [row[0] for row in rows]
 
 
-def database() -> SharedDatabase:
-    return SharedDatabase(random.Random(1), Trace())  # noqa: S311 - a simulation
+def database(seed: int = 1) -> SharedDatabase:
+    return SharedDatabase(random.Random(seed), Trace())  # noqa: S311 - a simulation
 
 
 def play(main: Coroutine[Any, Any, None]) -> None:
@@ -60,6 +60,66 @@ def test_an_answer_can_be_lost_before_the_commit_and_after_it() -> None:
         assert 30 - lost < stands < 30
 
     play(main())
+
+
+def test_an_error_at_any_statement_leaves_nothing() -> None:
+    async def main() -> None:
+        shared = database()
+        shared.errors = 1.0
+        for number in range(20):
+            with pytest.raises(StoreUnavailable, match="disk I/O error"):
+                await Door(shared, Process("p")).transact(write(str(number)))
+        assert not shared.look(written())
+
+    play(main())
+
+
+def test_a_full_disk_takes_nothing_more_but_can_be_read() -> None:
+    async def main() -> None:
+        shared = database()
+        door = Door(shared, Process("p"))
+        await door.transact(write("a"))
+        shared.disk.is_full = True
+        with pytest.raises(StoreUnavailable, match="full"):
+            await door.transact(write("b"))
+        assert await door.read(written()) == ["a"]
+        shared.disk.is_full = False
+        await door.transact(write("c"))
+        assert await door.read(written()) == ["a", "c"]
+
+    play(main())
+
+
+def test_on_a_slow_disk_one_waits_for_the_other() -> None:
+    async def main() -> None:
+        shared = database()
+        shared.latency = 1.0
+        await asyncio.gather(*(Door(shared, Process("p")).transact(write(str(number))) for number in range(20)))
+        assert asyncio.get_running_loop().time() > 10
+
+    play(main())
+
+
+async def lose_power_in_a_commit(seed: int) -> list[str]:
+    """One write was acknowledged, another is on its way."""
+    shared = database(seed)
+    door, committed = Door(shared, Process("p")), asyncio.Event()
+    await door.transact(write("a"))
+    shared.meet = lambda _, where: committed.set() if where == "committed write" else None
+    answer = asyncio.create_task(door.transact(write("b")))
+    await committed.wait()
+    shared.lose_power()
+    with pytest.raises(StoreUnavailable, match="not known"):
+        await answer
+    found = shared.look(written())
+    await door.transact(write("c"))
+    assert shared.look(written()) == [*found, "c"]
+    return found
+
+
+def test_a_power_failure_takes_only_what_was_not_acknowledged() -> None:
+    found = [run(lose_power_in_a_commit(seed), VirtualLoop()) for seed in range(20)]
+    assert {tuple(each) for each in found} == {("a",), ("a", "b")}
 
 
 def test_whoever_listens_is_woken_after_the_commit_and_a_dead_process_gets_no_answer() -> None:

@@ -1,17 +1,18 @@
 """The verdict sees what is broken: without one of the engine's safeguards, some seed fails soon."""
 
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from itertools import count
 from typing import Any, cast
 
 import pytest
 
-from palaver.db.transaction import Statements, Value, transaction
+from palaver.db.transaction import Statements, Transaction, Value, transaction
 from palaver.model.source import MessageAddress, Source
-from palaver.model.turn import Delivery, OutboxState
+from palaver.model.turn import Delivery, OutboxState, Turn
 from palaver.store import accounts
 from palaver.store.queue import inbox, outbox, turns
-from tests.simulation import play
+from tests.simulation import disk, play
 
 ENOUGH = 60
 
@@ -74,3 +75,21 @@ def test_without_order_in_a_chat(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(outbox, "claim", out_of_order)
     assert any("before" in problem for problem in complaints())
+
+
+def test_without_a_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forget(*_: object) -> None: ...
+
+    monkeypatch.setattr(disk.Disk, "keep", forget)
+    monkeypatch.setattr(play, "PATIENCE", 600.0)
+    assert any(complaints())
+
+
+def test_without_waiting_for_the_end_of_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    reclaim = turns.reclaim
+
+    def too_early(worker: str, now: datetime, *args: Any, **more: Any) -> Transaction[list[Turn]]:
+        return reclaim(worker, now + timedelta(hours=1), *args, **more)
+
+    monkeypatch.setattr(turns, "reclaim", too_early)
+    assert any("too early" in problem for problem in complaints())
