@@ -74,7 +74,9 @@ def use_write_ahead_log(db: sqlite3.Connection) -> None:
     for _ in range(_WAL_ATTEMPTS):
         try:
             db.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError:
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                raise
             time.sleep(0.02)
         else:
             return

@@ -96,10 +96,10 @@ async def _open_sqlite(path: Path, *, exclusive: bool) -> Store:
         if exclusive:
             ownership.take()
         database = SqliteDatabase(path, ownership)
+        return await _ready(database, _SQLITE_TABLE, SQLITE, ownership, run_step=database.transact)
     except (OSError, sqlite3.Error) as error:
         ownership.release()
         raise _not_opened(path, error) from error
-    return await _ready(database, _SQLITE_TABLE, SQLITE, ownership, run_step=database.transact)
 
 
 def _not_opened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
@@ -223,15 +223,16 @@ def back_up(path: Path, version: int) -> None:
     copy = path.with_name(f"{path.name}.schema-{version}")
     unfinished = path.with_name(f"{copy.name}.{os.getpid()}.{threading.get_ident()}")
     unfinished.touch(mode=0o600)
-    source, target = connect(path, read_only=True), sqlite3.connect(unfinished)
     try:
-        source.backup(target)
-        # Another process may have migrated meanwhile: then its backup counts, not this one.
-        found = target.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
+        source, target = connect(path, read_only=True), sqlite3.connect(unfinished)
+        try:
+            source.backup(target)
+            # Another process may have migrated meanwhile: then its backup counts, not this one.
+            found = target.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
+        finally:
+            source.close()
+            target.close()
+        if found == (str(version),):
+            unfinished.replace(copy)
     finally:
-        source.close()
-        target.close()
-    if found == (str(version),):
-        unfinished.replace(copy)
-    else:
-        unfinished.unlink()
+        unfinished.unlink(missing_ok=True)
