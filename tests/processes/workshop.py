@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from palaver.model.access import AccessRole, Grant
 from palaver.model.command_policy import CommandPolicy
 from palaver.model.process import Process
 from palaver.model.session import Principal
-from palaver.processes.backends import Backend, LocalBackend
+from palaver.processes.backends.base import Backend, LocalBackend
 from palaver.processes.home import ProcessHome
 from palaver.processes.launcher import kill
 from palaver.processes.manager import ProcessManager
@@ -60,7 +61,8 @@ class Workshop:
         return (await self.here.rows("SELECT count(*) FROM entries WHERE role = 'tool'"))[0][0]
 
     async def runs(self, command: str, **arguments: object) -> str:
-        return await self.uses("terminal", command=command, **arguments)
+        told = await self.uses("terminal", command=command, **arguments)
+        return re.sub(r"^\((.*?) after [0-9]+ s", r"(\1 after 0 s", told)
 
     async def does(self, action: str, **arguments: object) -> str:
         return await self.uses("process", action=action, **arguments)

@@ -20,7 +20,14 @@ GRACE_SECONDS = 5.0
 _ROWS, _COLUMNS = 40, 120
 _ANSWER_TIMEOUT_SECONDS = 5.0
 _ROOT = str(Path(palaver.__file__).parent.parent)
-_PROGRAM = f"import sys; sys.path.insert(0, {_ROOT!r}); from palaver.processes.supervisor.main import main; main()"
+
+
+def program(module: str) -> str:
+    """Return code that runs `main` of one of our modules in a Python without its packages."""
+    return f"import sys; sys.path.insert(0, {_ROOT!r}); from {module} import main; main()"
+
+
+_SUPERVISOR = program("palaver.processes.supervisor.main")
 
 
 @value
@@ -34,6 +41,8 @@ class Launch:
     cleanup: tuple[str, ...] = ()
     """A program that ends what the command has started elsewhere. It runs when the process is killed."""
     has_terminal: bool = False
+    is_raw: bool = False
+    """Its terminal passes everything on unchanged, because another terminal behind the program does the rest."""
     takes_input: bool = True
     """Whether its standard input is open; otherwise it is empty."""
 
@@ -66,7 +75,7 @@ def _start(directory: ProcessDirectory, launch: Launch) -> None:
     try:
         with (directory.path / "log").open("wb") as log:
             supervisor = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-I", "-S", "-c", _PROGRAM],
+                [sys.executable, "-I", "-S", "-c", _SUPERVISOR],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -92,6 +101,7 @@ def _spec(launch: Launch, lock: int) -> bytes:
     options = {
         "lock": lock,
         "terminal": int(launch.has_terminal),
+        "raw": int(launch.is_raw),
         "input": int(launch.takes_input),
         "folder": launch.folder,
         "grace": GRACE_SECONDS,

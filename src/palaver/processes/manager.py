@@ -14,7 +14,7 @@ from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.process import NewProcess, Process
 from palaver.model.turn import Received, Turn
 from palaver.processes import notices
-from palaver.processes.backends import Backend, Order
+from palaver.processes.backends.base import Backend, Order
 from palaver.processes.directory import ProcessDirectory
 from palaver.processes.home import ProcessHome, remove_forgotten
 from palaver.processes.launcher import GRACE_SECONDS, StartFailed, reap, start

@@ -13,7 +13,7 @@ from palaver.model.redact import redact
 from palaver.model.session import Principal
 from palaver.model.tools import ApprovalMode
 from palaver.model.value import value
-from palaver.processes.backends import Backend, Order
+from palaver.processes.backends.base import Backend, Order
 from palaver.processes.directory import BUFFER_BYTES
 from palaver.processes.manager import ProcessManager
 from palaver.processes.output import last_lines, readable

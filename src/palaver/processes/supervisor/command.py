@@ -5,6 +5,7 @@ import os
 import select
 import sys
 import termios
+import tty
 
 from palaver.processes.supervisor.lean import signal
 from palaver.processes.supervisor.segments import CHUNK_BYTES, PIPE_BYTES, SegmentWriter, widen_pipe
@@ -59,6 +60,8 @@ class Command:
 
     def _start_with_terminal(self) -> None:
         master, slave = os.openpty()
+        if self._spec.options["raw"] == "1":
+            tty.setraw(slave)
         termios.tcsetwinsize(slave, (int(self._spec.options["rows"]), int(self._spec.options["columns"])))
         self.pid = os.fork()
         if self.pid == 0:
@@ -159,8 +162,7 @@ def execute(argv: list[bytes], env: dict[bytes, bytes], streams: tuple[int, int,
         os.chdir(folder)
         os.execvpe(argv[0], argv, env)  # noqa: S606 - that is the point
     except OSError as error:
-        what = error.filename or argv[0]
-        what = what.decode(errors="replace") if isinstance(what, bytes) else what
+        what = f"in {folder}" if error.filename == folder else argv[0].decode(errors="replace")
         os.write(2, f"Cannot run {what}: {error.strerror}\n".encode(errors="replace"))
         os._exit(NOT_FOUND if error.errno == errno.ENOENT else CANNOT_RUN)
 

@@ -3,15 +3,18 @@
 import os
 from collections.abc import Mapping
 from dataclasses import field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from palaver.agents.process import safe_environment
+from palaver.model.errors import BadArgument
 from palaver.model.value import value
 from palaver.processes.launcher import Launch
 
 SHELL = "/bin/sh"
 TERMINAL_TYPE = "xterm"
+INSIDE = "/work"
+"""Where a container has the working directory."""
 
 
 @value
@@ -26,6 +29,15 @@ class Order:
     """The working directory, relative to that of the back end."""
     has_terminal: bool = False
     takes_input: bool = True
+
+    def below(self, folder: str) -> str:
+        """Return the working directory inside a folder. Raises BadArgument if it is outside."""
+        inner = PurePosixPath(self.folder or ".")
+        if inner.is_absolute() or ".." in inner.parts:
+            raise BadArgument(
+                "The folder cannot be", found=str(inner), allowed="a folder below the working directory", example="src"
+            )
+        return str(PurePosixPath(folder) / inner)
 
     @property
     def marks(self) -> dict[str, str]:
@@ -45,8 +57,13 @@ class Backend(Protocol):
         """Whether commands run apart from this machine."""
         ...
 
+    @property
+    def files(self) -> Path | None:
+        """The working directory on this machine, for the file tools; None if it is on another one."""
+        ...
+
     def place(self, order: Order) -> str:
-        """Return the working directory, as people read it. Raises BadArgument if it is outside the allowed one."""
+        """Return the working directory where the command runs. Raises BadArgument if it is not below the folder."""
         ...
 
     def launch(self, order: Order) -> Launch:
@@ -64,8 +81,12 @@ class LocalBackend:
     is_sandbox: bool = False
     name: str = "local"
 
+    @property
+    def files(self) -> Path:
+        return self.folder
+
     def place(self, order: Order) -> str:
-        return str(self.folder / (order.folder or ""))
+        return order.below(str(self.folder))
 
     def launch(self, order: Order) -> Launch:
         return Launch(

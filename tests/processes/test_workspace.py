@@ -1,0 +1,181 @@
+"""Files of the working directory: everything inside can be reached, and nothing outside."""
+
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from palaver.processes import workspace
+from palaver.processes.backends.base import LocalBackend
+from palaver.processes.workspace import Workspace, WorkspaceError
+from palaver.protocols.tools import Toolset
+from palaver.store.store import Store
+from palaver.tools.workspace import WorkspaceTools
+from tests.engine.gateway import running
+from tests.processes.sshd import sshd
+from tests.processes.test_ssh import backend
+from tests.processes.workshop import OWNERS, use
+
+SECRET = "the secret outside"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "work"
+    (root / "src").mkdir(parents=True)
+    (root / "src/main.py").write_text("one\ntwo\nthree\n")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/secret").write_text(SECRET)
+    (tmp_path / "work-too").write_text(SECRET)
+    return root
+
+
+def test_files_are_read_written_and_changed(root: Path) -> None:
+    work = Workspace(str(root))
+    assert work.read("src/main.py") == "(src/main.py, lines 1 to 3, 14 bytes in all)\none\ntwo\nthree"
+    assert work.read(f"{root}/src/main.py", 2, 1).endswith("continue at line 3)\ntwo")
+    assert work.write("new/deep/file.txt", "hello") == "Created new/deep/file.txt, 5 bytes."
+    assert work.write("new/deep/file.txt", "x") == "Replaced new/deep/file.txt, 1 bytes."
+    assert work.patch("src/main.py", "two", "2") == "Changed src/main.py in 1 place, from line 2 on."
+    assert (root / "src/main.py").read_text() == "one\n2\nthree\n"
+    for old, told in (("zwei", "does not occur"), ("e", "occurs 3 times"), ("", "must not be empty")):
+        with pytest.raises(WorkspaceError, match=told):
+            work.patch("src/main.py", old, "x")
+    work.patch("src/main.py", "e", "E", everywhere=True)
+    assert (root / "src/main.py").read_text() == "onE\n2\nthrEE\n"
+    assert work.list() == "new/\nsrc/"
+    assert work.list(deep=True) == "new/\nnew/deep/\nnew/deep/file.txt (1 bytes)\nsrc/\nsrc/main.py (12 bytes)"
+    assert work.search("thr") == "src/main.py:3: thrEE"
+    assert work.search("THREE", ignores_case=True) == "src/main.py:3: thrEE"
+    assert work.search("thr", names="*.txt") == "Nothing was found in 1 files."
+    (root / "src/main.py").chmod(0o750)
+    work.write("src/main.py", "run")
+    assert (root / "src/main.py").stat().st_mode & 0o777 == 0o750
+    assert not list(root.rglob("*.unfinished"))
+
+
+def test_nothing_outside_is_reached(root: Path) -> None:
+    work, outside = Workspace(str(root)), root.parent / "outside"
+    (root / "link").symlink_to(outside / "secret")
+    (root / "folder").symlink_to(outside)
+    (root / "up").symlink_to("../outside/secret")
+    (root / "loop").symlink_to("loop")
+    (root / "src/inner").symlink_to("../src/../src/main.py")
+    (root / "absolute").symlink_to(root / "src")
+    paths = (
+        "../outside/secret",
+        "src/../../outside/secret",
+        str(outside / "secret"),
+        f"{root}/../outside/secret",
+        f"{root}-too",
+        "link",
+        "folder/secret",
+        "up",
+        "loop",
+        "/etc/passwd",
+        "/proc/self/environ",
+        "src/main.py/x",
+        "src\0/main.py",
+    )
+    for path in paths:
+        for action in (
+            lambda path=path: work.read(path),
+            lambda path=path: work.write(path, "x"),
+            lambda path=path: work.patch(path, "secret", "x"),
+            lambda path=path: work.list(path),
+            lambda path=path: work.search("secret", path),
+        ):
+            with pytest.raises((WorkspaceError, OSError)):
+                action()
+    assert (outside / "secret").read_text() == SECRET
+    assert sorted(each.name for each in outside.iterdir()) == ["secret"]
+    # Links that stay inside work.
+    assert "one" in work.read("src/inner")
+    assert "one" in work.read("absolute/main.py")
+    assert SECRET not in work.search("secret") + work.list(deep=True)
+    assert work.search("one") == "src/main.py:1: one"
+
+
+def test_a_folder_that_becomes_a_link_meanwhile_leads_nowhere(root: Path) -> None:
+    """Others exchange a folder and a link all the time: what is read is never what is outside."""
+    real, link, over = root / "real", root / "hidden", threading.Event()
+    real.mkdir()
+    (real / "secret").write_text("inside")
+    link.symlink_to(root.parent / "outside")
+
+    def exchange() -> None:
+        while not over.is_set():
+            for one, other in ((real, root / "away"), (link, real), (real, link), (root / "away", real)):
+                os.rename(one, other)
+
+    thread = threading.Thread(target=exchange)
+    thread.start()
+    try:
+        work, found = Workspace(str(root)), set[str]()
+        for _ in range(2_000):
+            try:
+                found.add(work.read("real/secret"))
+                work.write("real/secret", "inside")
+            except (WorkspaceError, OSError):
+                continue
+    finally:
+        over.set()
+        thread.join()
+    assert (root.parent / "outside/secret").read_text() == SECRET
+    assert not any(SECRET in each for each in found)
+
+
+def test_odd_files_do_no_harm(root: Path) -> None:
+    work = Workspace(str(root))
+    (root / "binary").write_bytes(b"\x7fELF\0\0")
+    os.mkfifo(root / "fifo")
+    (root / "latin").write_bytes("grün".encode("latin-1"))
+    (root / "long").write_text("x" * 5_000 + "\nend")
+    with (root / "huge").open("wb") as huge:
+        huge.truncate(workspace.MAX_SCAN_BYTES * 2)
+    assert work.read("binary") == "(binary is binary: 6 bytes)"
+    for path in ("fifo", "src", "missing"):
+        with pytest.raises(WorkspaceError):
+            work.read(path)
+    assert "gr\ufffdn" in work.read("latin")
+    with pytest.raises(WorkspaceError, match="not text"):
+        work.patch("latin", "gr", "x")
+    assert "(5000 characters)\nend" in work.read("long")
+    assert "is binary" in work.read("huge")
+    with pytest.raises(WorkspaceError, match="more than"):
+        work.patch("huge", "a", "b")
+    with pytest.raises(WorkspaceError, match="at most"):
+        work.write("big", "x" * (workspace.MAX_WRITE_BYTES + 1))
+    for path in ("src", ".", "fifo"):
+        with pytest.raises(WorkspaceError, match="no ordinary file"):
+            work.write(path, "x")
+    for number in range(workspace.MAX_ENTRIES + 5):
+        (root / "src" / f"{number:04}").write_text("needle\n")
+    assert work.list("src").endswith(f"(only the first {workspace.MAX_ENTRIES})")
+    assert work.search("needle").endswith("(there may be more: search in a smaller folder)")
+
+
+async def test_the_agent_works_with_files_here_and_on_another_machine(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    async with sshd(tmp_path / "sshd") as server:
+        for number, place in enumerate((LocalBackend(folder=work), backend(server, work))):
+
+            def toolsets(_: Store, place: LocalBackend | object = place) -> Sequence[Toolset]:
+                return (WorkspaceTools(place),)  # pyright: ignore[reportArgumentType]
+
+            async with running(tmp_path / f"{number}.db", toolsets=toolsets, grants=OWNERS) as here:
+                alice = here.world.person("alice")
+                chat = here.world.dm(alice)
+                for tool, arguments, told in (
+                    ("file_write", {"path": "a/b", "text": 'it\'s "one"\n'}, "a/b, 11 bytes."),
+                    ("file_read", {"path": "a/b"}, 'it\'s "one"'),
+                    ("file_patch", {"path": "a/b", "old": "one", "new": "two"}, "Changed a/b"),
+                    ("file_search", {"text": "two"}, 'a/b:1: it\'s "two"'),
+                    ("file_list", {"deep": True}, "a/b (11 bytes)"),
+                    ("file_read", {"path": "../sshd/config"}, "is outside the working directory."),
+                ):
+                    await chat.say(alice, use(tool, **arguments))
+                    await chat.hears(told)
