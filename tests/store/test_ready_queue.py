@@ -83,6 +83,6 @@ async def test_what_is_said_while_somebody_else_is_forgotten_is_in_the_line(post
         late = Inbound(source=replace(DESK, message_id="late"), text="late", at=world.now)
         saying = asyncio.create_task(store.transact(slowly(iter(inbox.accept(late, key_of(DESK), world.now)))))
         await until_somebody_sleeps(url)
-        await store.transact(erase_messages(1, forgotten, digests))
+        await store.transact(erase_messages(1, [each.number for each in forgotten], forgotten, digests))
         await saying
         assert await store.read(inbox.list_ready(10)) == [key_of(DESK)]
