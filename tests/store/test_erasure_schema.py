@@ -52,6 +52,7 @@ WITHOUT_CONTENT = [
     "inbox.account",
     "inbox.message_id",
     "inbox.platform",
+    "inbox.request_key",
     "inbox.server",
     "inbox.state",
     "inbox.version",

@@ -15,6 +15,7 @@ from palaver.model.turn import Cause, Inbound, InboxState, OutboxState, Received
 from palaver.store import accounts
 from palaver.store.queue import commands, inbox, outbox, turns
 from palaver.store.results import BusyNotices
+from palaver.store.status import message_status
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from tests.store.world import LEASE, NOON, OPERATOR, World, cause, dm, key_of
@@ -79,6 +80,33 @@ async def test_the_same_message_id_in_another_chat_is_no_redelivery(world: World
         assert await world.say("hello", chat, id_="1"), chat
     for chat in CHATS:
         assert await world.say("hello", chat, id_="1") is None, chat
+
+
+async def test_a_request_is_one_message_of_its_sender_in_whichever_chat(world: World) -> None:
+    async def request(source: Source, id_: str, *, refused: str | None = None) -> int | None:
+        named = replace(source, message_id=id_)
+        inbound = Inbound(source=named, text="hello", at=NOON, cause=Cause.CALL, request_key="r1")
+        return await world.store.transact(inbox.accept(inbound, key_of(named), NOON, refused=refused))
+
+    chats = [Source(platform="fake", chat_kind=GROUP, chat_id=chat, user_id="u") for chat in "abcd"]
+    assert await request(chats[0], "1", refused="no grant")
+    numbers = await asyncio.gather(*(request(chat, str(place)) for place, chat in enumerate(chats)))
+    [number] = [number for number in numbers if number is not None]
+    found = await world.store.read(message_status.find_request(chats[0], "r1", OPERATOR))
+    assert (found and found.number) == number
+    assert await request(replace(chats[0], user_id="v"), "9"), "a key is the sender's own"
+
+
+async def test_one_message_continues_an_entry(world: World) -> None:
+    async def continue_(entry: int, chat: str, *, refused: str | None = None) -> int | None:
+        source = dm(chat, message_id=chat)
+        inbound = Inbound(source=source, text="hello", at=NOON, continues=entry)
+        return await world.store.transact(inbox.accept(inbound, key_of(source), NOON, refused=refused))
+
+    assert await continue_(7, "0", refused="no grant"), "what is refused continues nothing"
+    numbers = await asyncio.gather(*(continue_(7, chat) for chat in "1234"))
+    assert len([number for number in numbers if number is not None]) == 1
+    assert await continue_(8, "5")
 
 
 async def test_an_answer_goes_to_the_server_of_its_question(world: World) -> None:

@@ -8,16 +8,18 @@ import pytest
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.model.revision import RevisionPolicy
 from palaver.model.session import Principal
-from palaver.model.turn import Inbound, Outbound, Revision
+from palaver.model.turn import Cause, Inbound, Outbound, Revision
 from palaver.store.conversations import attach, attachments, deletion, expiry, sessions, undo_log
 from palaver.store.opening import open_store
 from palaver.store.people import pairing, usage
 from palaver.store.queue import inbox, outbox, revisions, turns
 from palaver.store.results import OperationKind, RepeatSafety
+from palaver.store.status import message_status
 from tests.store.world import LEASE, NOON, OPERATOR, World, cause, dm, key_of
 
 NOTICE = Outbound(platform="telegram", account="b", chat_id="7", text="hello")
 CHANGED = Inbound(source=dm(message_id="m1"), text="hello!", at=NOON, revision=Revision(version="2"))
+CALLED = Inbound(source=dm(message_id="m1"), text="hello", at=NOON, cause=Cause.CALL, request_key="r1")
 ASKED = {
     "claimable": inbox.list_ready(16),
     "claim": outbox.claim("w1", NOON, LEASE, accounts=["telegram:b"]),
@@ -38,6 +40,8 @@ ASKED = {
     "reclaim": turns.reclaim("w1", NOON, LEASE),
     "reclaim sends": outbox.reclaim_sends("w1", NOON, safe=RepeatSafety()),
     "charge": usage.charge_to_previous(1),
+    "called": inbox.accept(CALLED, key_of(dm()), NOON),
+    "requested": message_status.find_request(dm(), "r1", OPERATOR),
     "by title": sessions.find("Plans", Principal.speaking(dm("8"))),
 }
 SHORT = (

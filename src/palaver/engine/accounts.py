@@ -115,6 +115,8 @@ def _load_reply(source: Source) -> Statements[Reply | None]:
     """Load the reply on behalf of the sender."""
     principal = yield from people.principal_for(source)
     received = yield from message_status.find_received([source], principal)
+    if received is None and source.message_id is not None:
+        received = yield from message_status.find_request(source, source.message_id, principal)
     return (yield from message_status.load_reply(received.number, principal)) if received else None
 
 

@@ -186,6 +186,12 @@ class Inbound:
     """The job whose firing it is."""
     destinations: tuple[Destination, ...] = ()
     """Where its answer goes; empty for back to where it came from."""
+    request_key: str | None = None
+    """A program's name for its request: the same name of the same sender is a redelivery, in any chat."""
+    request_digest: str | None = None
+    """Tells a repeated request from another one under the same name."""
+    continues: int | None = None
+    """The id of the entry that it follows, if no other message can follow it there."""
 
     @property
     def origin(self) -> Source:

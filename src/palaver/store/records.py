@@ -351,6 +351,7 @@ def inbound_body(inbound: Inbound, role: AccessRole | None = None, basis: Basis 
         "plain": inbound.plain,
         "job": inbound.job and msgspec.to_builtins(inbound.job),
         "destinations": inbound.destinations and msgspec.to_builtins(inbound.destinations),
+        "request_digest": inbound.request_digest,
     }
     return _json_bytes(
         {
@@ -396,6 +397,7 @@ class _Written(msgspec.Struct, frozen=True):
     plain: bool = False
     job: FiredJob | None = None
     destinations: tuple[Destination, ...] = ()
+    request_digest: str | None = None
 
     @property
     def inbound(self) -> Inbound:
@@ -418,6 +420,7 @@ class _Written(msgspec.Struct, frozen=True):
             plain=self.plain,
             job=self.job,
             destinations=self.destinations,
+            request_digest=self.request_digest,
         )
 
 

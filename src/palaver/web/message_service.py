@@ -3,21 +3,22 @@
 import asyncio
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Collection, Sequence, Sized
+from collections.abc import AsyncIterator, Sequence, Sized
 from contextlib import suppress
 from dataclasses import replace
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive
 
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
-from palaver.model.attachment import Attachment
+from palaver.model.attachment import Attachment, NewFile, TooLarge
 from palaver.model.errors import BadArgument, NotFound, StoreUnavailable
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
 from palaver.model.source import MAIN, Source, Trust, encode_id, source_of_identity
-from palaver.model.turn import ANY_FORM, AnswerForm, BusyMode, ClientTool, Inbound, InboxState, Received, outbound_to
+from palaver.model.turn import ANY_FORM, AnswerForm, ClientTool, Inbound, InboxState, Received, outbound_to
 from palaver.model.value import value
 from palaver.store.people.api_tokens import Right
 from palaver.store.status.message_status import Reply
@@ -35,6 +36,27 @@ _PLATFORM = "api"
 def conversation_for(key: str | None) -> str:
     """Name a conversation that the client did not name: the same idempotency key gives the same name."""
     return hashlib.sha256(key.encode()).hexdigest()[:20] if key else secrets.token_hex(10)
+
+
+class AlreadyContinued(Exception):
+    """Another message continues the conversation after the same entry."""
+
+
+@value(kw_only=False)
+class ProgramRequest:
+    """A request that its program can repeat."""
+
+    key: str
+    """The idempotency key."""
+    digest: str
+    """Of everything that it asks for."""
+
+    @classmethod
+    def of(cls, key: str | None, files: Sequence[NewFile], *asked: object) -> "ProgramRequest | None":
+        if key is None:
+            return None
+        contents = [(file.name, file.media_type, hashlib.sha256(file.content).hexdigest()) for file in files]
+        return cls(key, hashlib.sha256(msgspec.json.encode((contents, *asked))).hexdigest())
 
 
 @value(kw_only=False)
@@ -113,8 +135,11 @@ class MessageService:
         files: Sequence[Attachment],
         tools: Sequence[ClientTool] | None = None,
         form: AnswerForm = ANY_FORM,
+        *,
+        request: ProgramRequest | None = None,
+        continues: int | None = None,
     ) -> Received:
-        """Store the message; return it as stored. The same id returns the earlier one, or 409 if that differs.
+        """Store the message; return it as stored. Raises AlreadyContinued if another one continues the same entry.
 
         A client that brings tools passes on what anybody can have written: its text is never a command.
         """
@@ -127,24 +152,32 @@ class MessageService:
             client_tools=tuple(tools or ()),
             form=form,
             plain=tools is not None or talk_only,
+            request_key=request and request.key,
+            request_digest=request and request.digest,
+            continues=continues,
         )
-        received = await self.find_sent([source])
+        await require_own_conversation(self.request, source)
+        await engine.receive(inbound, Trust(talk_only=talk_only))
+        received = await (self.find_request(request) if request else self._find_sent(source))
+        if received is None and continues is not None:
+            raise AlreadyContinued
         if received is None:
-            await require_own_conversation(self.request, source)
-            await engine.receive(inbound, Trust(talk_only=talk_only))
-            received = await self.find_sent([source])
-        if received is None:
-            raise StoreUnavailable("The message was not stored. Try again.")
-        if received.state is InboxState.REFUSED:
-            raise HTTPException(403, f"The message was refused: {received.reason}. Fix that and send it with a new id.")
-        stored = engine.as_stored(inbound)
-        check_same_message(received, [stored.text], files, stored.busy)
+            raise HTTPException(409, "This Idempotency-Key was used for a message that was deleted. Use a new one.")
         return received
 
-    async def find_sent(self, sources: Sequence[Source]) -> Received | None:
-        """Return the message that was sent under one of these ids."""
+    async def _find_sent(self, source: Source) -> Received | None:
         find = self.request.store.message_status.find_received
-        return await self.request.read(lambda principal: find(sources, principal))
+        return _check_refused(await self.request.read(lambda principal: find([source], principal)))
+
+    async def find_request(self, request: ProgramRequest | None) -> Received | None:
+        """Return the message that was sent under this key. Raises 409 if it was another request."""
+        if request is None:
+            return None
+        find, source = self.request.store.message_status.find_request, self.source("")
+        received = await self.request.read(lambda principal: find(source, request.key, principal))
+        if received and received.inbound.request_digest != request.digest:
+            raise HTTPException(409, "This Idempotency-Key was used for another request. Use a new one.")
+        return _check_refused(received)
 
     async def reply(self, number: int, seconds: float = 0.0, receive: Receive | None = None) -> Reply:
         """Return what has come of a message; wait for it until the client disconnects or its key is revoked."""
@@ -201,6 +234,13 @@ class MessageService:
 
         return receive_or_disconnect
 
+    async def store_files(self, files: Sequence[NewFile]) -> list[Attachment]:
+        """Store the files of a message. Raises TooLarge if they are too many."""
+        most = self.request.services.engine.options.files_per_message
+        if len(files) > most:
+            raise TooLarge(f"A message can have at most {most} files, not {len(files)}.")
+        return [await self.store_file(file.name, file.media_type, file.content) for file in files]
+
     async def store_file(self, name: str, media_type: str, content: bytes) -> Attachment:
         services = self.request.services
         limit = services.engine.options.file_size
@@ -213,14 +253,10 @@ def check_not_empty(text: str, files: Sized) -> None:
         raise BadArgument("The message is empty.", found=text, allowed="text or files", fix=fix, example="hello")
 
 
-def check_same_message(
-    received: Received, texts: Collection[str], files: Sequence[Attachment], busy: BusyMode | None = None
-) -> None:
-    """Raise 409 if an idempotency key was used before for another text or other files."""
-    stored = received.inbound
-    has_same_files = [file.handle for file in stored.files] == [file.handle for file in files]
-    if stored.text not in texts or stored.busy is not busy or not has_same_files:
-        raise HTTPException(409, "This Idempotency-Key was used for another message. Use a new one.")
+def _check_refused(received: Received | None) -> Received | None:
+    if received and received.state is InboxState.REFUSED:
+        raise HTTPException(403, f"The message was refused: {received.reason}. Fix that and send it with a new id.")
+    return received
 
 
 async def require_own_conversation(request: WebRequest, source: Source) -> None:

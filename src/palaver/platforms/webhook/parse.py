@@ -52,6 +52,7 @@ def parse_request(platform: str, account: str, options: WebhookOptions, request:
         cause=Cause.CALL,
         mentions_us=True,
         plain=True,
+        request_key=message_id,
     )
     try:
         inbound.check_ids()

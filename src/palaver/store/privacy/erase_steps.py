@@ -99,7 +99,7 @@ def erase_deliveries(erasure: int, sends: Mapping[int, Delivery | None], digests
 
 _EMPTY_MESSAGE = (
     "UPDATE inbox SET message_id = NULL, chat = '', alt_chat = '', chat_user = '', server = '', version = '',"
-    " retried_in = 0, identity = NULL, place = NULL,"
+    " retried_in = 0, identity = NULL, place = NULL, request_key = NULL, continues = NULL,"
     " state = 'done', turn_no = NULL, reason = NULL,"
     " key = ?, body = ?, checksum = NULL"
 )

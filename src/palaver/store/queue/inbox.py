@@ -132,7 +132,9 @@ def accept(
     busy_notices: BusyNotices | None = None,
     retry: Retry | None = None,
 ) -> Statements[int | None]:
-    """Store a message; return its number, or None for a redelivery. Acknowledge the platform only after this.
+    """Store a message; return its number, or None for a redelivery, or if another continues the same entry.
+
+    Acknowledge the platform only after this.
 
     `key` is that of its place; where that is attached to another conversation, the message goes there. A turn that is
     open in the conversation is notified, and the matching one of `busy_notices` is sent once for each such turn; one
@@ -147,8 +149,9 @@ def accept(
         if inbound.cause is Cause.CALL:
             # Programs repeat a call with the same id: a refused call was never accepted.
             yield (
-                f"UPDATE inbox SET message_id = NULL WHERE {SAME_MESSAGE} AND {ORIGINAL} AND state = 'refused'",
-                address,
+                "UPDATE inbox SET message_id = NULL, request_key = NULL WHERE state = 'refused'"
+                f" AND (({SAME_MESSAGE} AND {ORIGINAL}) OR (identity = ? AND request_key = ?))",
+                (*address, identity_of(inbound.source), inbound.request_key),
             )
     rows = yield (
         _ACCEPT,
@@ -160,6 +163,8 @@ def accept(
             refused,
             identity_of(inbound.source),
             retry.session if retry else 0,
+            None if retry else inbound.request_key,
+            None if retry or refused else inbound.continues,
             *body_values(inbound_body(inbound, role, basis)),
         ),
     )
@@ -182,9 +187,9 @@ def accept(
 _CONVERSATION = "coalesce((SELECT key FROM attached_chats WHERE place = ?), ?)"
 _PLACE = "(SELECT place FROM attached_chats WHERE place = ?)"
 _ACCEPT = (
-    f"INSERT INTO inbox ({ADDRESS_COLUMNS}, key, place, state, received, reason, identity, retried_in, body, checksum)"
-    f" VALUES ({', '.join('?' * len(_NO_ADDRESS))}, {_CONVERSATION}, {_PLACE}, ?, ?, ?, ?, ?, ?, ?)"
-    f" ON CONFLICT ({ADDRESS_COLUMNS}, version, retried_in) DO NOTHING RETURNING no, key"
+    f"INSERT INTO inbox ({ADDRESS_COLUMNS}, key, place, state, received, reason, identity, retried_in, request_key,"
+    f" continues, body, checksum) VALUES ({', '.join('?' * len(_NO_ADDRESS))}, {_CONVERSATION}, {_PLACE},"
+    " ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING no, key"
 )
 
 

@@ -8,7 +8,7 @@ from palaver.db.transaction import TURNS, Lock, Notify, Statements, transaction
 from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
 from palaver.model.session import Principal, Session
-from palaver.model.source import Source, message_address
+from palaver.model.source import Source, identity_of, message_address
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.model.turn import InboxState, Received, Turn, TurnState, Usage, outbound_to
 from palaver.model.value import value
@@ -80,6 +80,13 @@ def find_received(sources: Sequence[Source], principal: Principal) -> Statements
     addresses = tuple(value for source in sources for value in message_address(source))
     same = " OR ".join([f"({SAME_MESSAGE})"] * len(sources)) or "i.no IS NULL"
     return (yield from _newest_visible(Filter(f"({same}) AND {ORIGINAL}", addresses), principal))
+
+
+@transaction
+def find_request(source: Source, key: str, principal: Principal) -> Statements[Received | None]:
+    """Return the message that its sender sent under this request key, in any chat."""
+    where = Filter("i.identity = ? AND i.request_key = ?", (identity_of(source), key))
+    return (yield from _newest_visible(where, principal))
 
 
 def _newest_visible(where: Filter, principal: Principal) -> Statements[Received | None]:

@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 from starlette.types import Receive
 
-from palaver.model.attachment import UNKNOWN_TYPE
+from palaver.model.attachment import UNKNOWN_TYPE, NewFile
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.source import Source
 from palaver.model.turn import InboxState, OutboxState, TurnState
@@ -16,7 +16,13 @@ from palaver.store.people.api_tokens import Right
 from palaver.store.status.trace import Trace
 from palaver.web.api.endpoints import Deferred, Schema, endpoint, fill, json_response
 from palaver.web.api.schemas import MessageSchema, Timestamp, UsageSchema, message_schema
-from palaver.web.message_service import MAX_TEXT_LENGTH, MessageService, check_not_empty, conversation_for
+from palaver.web.message_service import (
+    MAX_TEXT_LENGTH,
+    MessageService,
+    ProgramRequest,
+    check_not_empty,
+    conversation_for,
+)
 from palaver.web.routes import WebRequest
 
 IDEMPOTENCY_HEADER = "Idempotency-Key"
@@ -65,9 +71,12 @@ async def send_message(request: WebRequest, body: SendSchema) -> Deferred:
     service.count_message()
     key = check_idempotency_key(request.http.headers.get(IDEMPOTENCY_HEADER))
     check_not_empty(body.text, body.files)
-    source = await _source(request, body, service, key)
-    files = [await service.store_file(file.name, file.media_type, file.content) for file in body.files]
-    received = await service.send(source, body.text, files)
+    files = [NewFile(file.name, file.content, file.media_type) for file in body.files]
+    asked = ProgramRequest.of(key, files, "messages", body.session, body.conversation, body.text)
+    received = await service.find_request(asked)
+    if received is None:
+        source = await _source(request, body, service, key)
+        received = await service.send(source, body.text, await service.store_files(files), request=asked)
     return Deferred(partial(_wait_for_answer, service, received.number, body.wait, request.http.receive))
 
 

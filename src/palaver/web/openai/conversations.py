@@ -7,6 +7,7 @@ the client's history in the first message.
 """
 
 import hashlib
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,11 +23,14 @@ from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import TurnState
 from palaver.model.value import value
-from palaver.web.message_service import MessageService, conversation_for
+from palaver.store.conversations.transcript import SEQS
+from palaver.web.message_service import MessageService, ProgramRequest, conversation_for
 from palaver.web.openai.schema import ChatInput, ChatMessage, check_length
 from palaver.web.routes import WebRequest
 
 _MAX_NAME_LENGTH = 100
+_AUTO_NAME = re.compile(r"auto-[0-9a-f]{24}(?=-[0-9a-f]+$)")
+"""What conversations that begin alike have in common, at the end of a chat id."""
 _MAX_CANDIDATES = 20
 """How many conversations that begin alike to compare with a history, newest first."""
 
@@ -41,14 +45,16 @@ class Destination:
     parent: str | None = None
     """It begins a branch of this session, which leaves it at `at_seq`."""
     at_seq: int | None = None
+    continues: int | None = None
+    """It continues a session after this entry, if no other message does."""
 
 
 @value
 class ConversationFinder:
     service: MessageService
     chat: ChatInput
-    key: str | None
-    """The idempotency key."""
+    asked: ProgramRequest | None
+    """The request, if it has an idempotency key."""
     session: str | None
     """The session the client names, by id or title."""
     user: str | None
@@ -58,6 +64,10 @@ class ConversationFinder:
     @property
     def request(self) -> WebRequest:
         return self.service.request
+
+    @property
+    def key(self) -> str | None:
+        return self.asked.key if self.asked else None
 
     @property
     def name(self) -> str:
@@ -77,61 +87,84 @@ class ConversationFinder:
         check_length("The first message of a conversation, with instructions and history,", len(self.opening))
         return self.opening
 
-    async def destination(self) -> "Destination":
+    async def destination(self, *, branches: bool = False) -> "Destination":
+        """Return where the message goes; a branch of its own if another message continues the same history."""
         message = self.key or secrets.token_hex(12)
         if self.session is not None:
             return Destination(await self.service.source_in(await self._bound_session(self.session), message))
         if self.previous is not None:
-            session = await self._previous_session(self.previous)
-            if session.ended is not None and await self.service.is_own(session):
-                return Destination(replace(session.origin, message_id=message))
-            return Destination(await self.service.source_in(session, message))
+            return await self._after_previous(self.previous, message, branches=branches)
         if self.user is not None or await self._is_one_conversation():
             return Destination(self.service.source(self.name, message))
-        return await self._by_history(message)
+        return await self._by_history(message, branches=branches)
 
     async def _is_one_conversation(self) -> bool:
         """Tell whether all chats of this user are one conversation, as configured."""
         place_of = self.request.services.engine.place_of
         return await place_of(self.service.source(self.name)) == await place_of(self.service.source(""))
 
-    async def _by_history(self, message: str) -> "Destination":
+    def _fresh_source(self, name: str, message: str) -> Source:
+        return self.service.source(f"{name}-{conversation_for(self.key)}", message)
+
+    async def _by_history(self, message: str, *, branches: bool) -> "Destination":
         """Choose a conversation that ends as the client's history does; else one that the history branches from."""
-        fresh = Destination(self.service.source(f"{self.name}-{conversation_for(self.key)}", message), begins=True)
+        fresh = Destination(self._fresh_source(self.name, message), begins=True)
         known = [each for each in await self.sessions() if each.ended is None and await self.service.is_own(each)]
-        if self.key:
-            sources = [fresh.source, *(replace(session.origin, message_id=message) for session in known)]
-            if found := await self.service.find_sent(sources):
-                return Destination(found.inbound.source)
         branch = None
         for session in known[:_MAX_CANDIDATES] if self.chat.history else ():
             match, is_busy = await self.request.read(partial(self._match, session))
-            if match and match.is_end and not is_busy:
-                return Destination(replace(session.origin, message_id=message))
+            if match and match.is_end and not is_busy and not branches:
+                return Destination(replace(session.origin, message_id=message), continues=_entry(session, match))
             branch = branch or (match and replace(fresh, begins=False, parent=session.id, at_seq=match.seq))
         return branch or fresh
 
     @transaction
     def _match(self, session: Session, principal: Principal) -> Statements[tuple["HistoryMatch | None", bool]]:
-        """Compare the histories. While a turn runs or a message waits, more than that is about to be said."""
+        entries = yield from self.request.store.transcript.load_all(session.id, principal)
+        is_busy = yield from self._is_busy(session, principal)
+        return match_history(self.chat.system, self.chat.history, entries), is_busy
+
+    @transaction
+    def _is_busy(self, session: Session, principal: Principal) -> Statements[bool]:
+        """While a turn runs or a message waits, more than the client knows is about to be said."""
         store = self.request.store
         turns = yield from store.overview.list_open_turns(principal, 1, session.id)
-        entries = yield from store.transcript.load_all(session.id, principal)
         status = yield from store.turn_control.get_status(session.key, principal)
-        is_busy = status.waiting > 0 or any(each.turn.state is not TurnState.PARKED for each in turns)
-        return match_history(self.chat.system, self.chat.history, entries), is_busy
+        return status.waiting > 0 or any(each.turn.state is not TurnState.PARKED for each in turns)
+
+    async def _after_previous(self, number: int, message: str, *, branches: bool) -> "Destination":
+        """Continue after an answer if it is the last thing said in its session; else branch from there."""
+        session = await self._previous_session(number)
+        match, is_busy = await self.request.read(partial(self._match_previous, session, number))
+        if match is None:
+            return Destination(await self.service.source_in(session, message))
+        if session.ended is None and match.is_end and not is_busy and not branches:
+            return Destination(await self.service.source_in(session, message), continues=_entry(session, match))
+        name = _AUTO_NAME.search(session.origin.chat_id or "") if await self.service.is_own(session) else None
+        source = self._fresh_source(name[0] if name else self.name, message)
+        return Destination(source, parent=session.id, at_seq=match.seq)
+
+    @transaction
+    def _match_previous(
+        self, session: Session, number: int, principal: Principal
+    ) -> Statements[tuple["HistoryMatch | None", bool]]:
+        store = self.request.store
+        reply = yield from store.message_status.load_reply(number, principal)
+        if not reply.entries:
+            return None, False
+        last = reply.entries[-1].seq
+        spoken = _spoken((yield from store.transcript.load_all(session.id, principal)))
+        is_busy = yield from self._is_busy(session, principal)
+        return HistoryMatch(last, all(seq <= last for _, seq in spoken)), is_busy
 
     async def text(self, to: "Destination") -> str:
         """Bring the conversation to where the client's history ends; return the text to send there."""
-        if self.session is None and self.previous is not None:
-            place, number = await self.request.services.engine.place_of(to.source), self.previous
-            await self.request.write(lambda principal: self._follow(principal, place, to.source, number))
-        elif self.session is None and self.user is not None:
+        if self.session is None and self.previous is None and self.user is not None:
             place = await self.request.services.engine.place_of(to.source)
             return self.chat.text if await self._sessions_at(place) else self._checked_opening()
-        elif to.begins:
+        if to.begins:
             return self._checked_opening()
-        elif to.parent is not None:
+        if to.parent is not None:
             place = await self.request.services.engine.place_of(to.source)
             await self.request.write(lambda principal: self._branch(principal, place, to))
         return self.chat.text
@@ -144,26 +177,6 @@ class ConversationFinder:
             yield from store.history.branch(
                 place, to.source, principal, now, by=principal.name, from_session=to.parent, at_seq=to.at_seq
             )
-
-    @transaction
-    def _follow(self, principal: Principal, place: SessionKey, source: Source, number: int) -> Statements[None]:
-        """Branch unless the answer that the client follows is the last thing said in the open session."""
-        store, now = self.request.store, self.request.now
-        yield Lock(place.text)
-        reply = yield from store.message_status.load_reply(number, principal)
-        if reply.turn is None or not reply.entries:
-            return
-        parent, last = reply.turn.session, reply.entries[-1].seq
-        sessions = yield from store.message_status.sessions_by_key([place], principal)
-        current = next((session for session in sessions if session.ended is None), None)
-        if current is not None and current.id == parent:
-            entries = yield from store.transcript.load_all(parent, principal)
-            later = any(seq > last for _, seq in _spoken(entries))
-            if not later or (yield from store.overview.list_open_turns(principal, 1, parent)):
-                return
-        yield from store.history.branch(
-            place, source, principal, now, by=principal.name, from_session=parent, at_seq=last
-        )
 
     async def sessions(self) -> list[Session]:
         """Return the sessions whose tool calls the client can answer."""
@@ -206,6 +219,10 @@ class ConversationFinder:
                 yield from store.turn_control.abandon_parked(
                     key, now, note=texts.LEFT_NOTE, error="its tool calls were not answered"
                 )
+
+
+def _entry(session: Session, match: "HistoryMatch") -> int:
+    return session.number * SEQS + match.seq
 
 
 def conversation_name(system: str, first: str) -> str:

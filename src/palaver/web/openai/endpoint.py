@@ -1,7 +1,7 @@
 """The OpenAI-compatible endpoint: /v1/chat/completions, /v1/responses and /v1/models."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, Protocol
@@ -12,6 +12,7 @@ from starlette.types import Receive
 
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.reply_waiter import PendingReply, disconnect
+from palaver.model.attachment import Attachment
 from palaver.model.errors import BadArgument, PalaverError
 from palaver.model.session import Principal
 from palaver.model.turn import Received
@@ -21,9 +22,9 @@ from palaver.store.status.message_status import Reply
 from palaver.web.api.messages import IDEMPOTENCY_HEADER, check_idempotency_key
 from palaver.web.errors import error_code, error_text, openai_problem, status_of
 from palaver.web.event_hub import HEARTBEAT_SECONDS
-from palaver.web.message_service import MessageService, check_not_empty, check_same_message
+from palaver.web.message_service import AlreadyContinued, MessageService, ProgramRequest, check_not_empty
 from palaver.web.openai.completions import CompletionWriter
-from palaver.web.openai.conversations import ConversationFinder
+from palaver.web.openai.conversations import ConversationFinder, Destination
 from palaver.web.openai.items import message_number, parse_response_request
 from palaver.web.openai.outcome import Outcome, StreamedText, outcome_of
 from palaver.web.openai.responses import ResponseWriter
@@ -112,13 +113,12 @@ async def _send(
 ) -> "_Answer":
     _check_model(body.model)
     chat, service, headers = read_chat(body), MessageService(request), request.http.headers
+    session = headers.get(SESSION_HEADER) or (body.metadata or {}).get("session")
+    key = check_idempotency_key(headers.get(IDEMPOTENCY_HEADER))
+    told = (chat.system, chat.history, chat.text, chat.client_tools, chat.form)
+    asked = ProgramRequest.of(key, chat.files, "chat", session, body.user, previous, *told)
     finder = ConversationFinder(
-        service=service,
-        chat=chat,
-        key=check_idempotency_key(headers.get(IDEMPOTENCY_HEADER)),
-        session=headers.get(SESSION_HEADER) or (body.metadata or {}).get("session"),
-        user=body.user,
-        previous=previous,
+        service=service, chat=chat, asked=asked, session=session, user=body.user, previous=previous
     )
     received = await (_submit_results(finder) if chat.results else _send_message(finder))
     writer = writer_for(number=received.number, created=int(received.received.timestamp()))
@@ -129,13 +129,30 @@ async def _send_message(finder: ConversationFinder) -> Received:
     """Send the new message; return the earlier one if it was sent before under the same key."""
     service, chat = finder.service, finder.chat
     check_not_empty(chat.text, chat.files)
-    files = [await service.store_file(file.name, file.media_type, file.content) for file in chat.files]
-    to = await finder.destination()
-    if finder.key and (found := await service.find_sent([to.source])):
-        check_same_message(found, [chat.text, finder.opening], files)
+    if found := await service.find_request(finder.asked):
+        return found
+    files = await service.store_files(chat.files)
+    try:
+        return await _send_to(finder, files, await finder.destination())
+    except AlreadyContinued:
+        return await _send_to(finder, files, await finder.destination(branches=True))
+
+
+async def _send_to(finder: ConversationFinder, files: Sequence[Attachment], to: Destination) -> Received:
+    service, chat = finder.service, finder.chat
+    # Once more: the same request can have made this conversation busy, so that it seemed to need another one.
+    if found := await service.find_request(finder.asked):
         return found
     await finder.abandon_calls(to.source)
-    return await service.send(to.source, await finder.text(to), files, chat.client_tools, chat.form)
+    return await service.send(
+        to.source,
+        await finder.text(to),
+        files,
+        chat.client_tools,
+        chat.form,
+        request=finder.asked,
+        continues=to.continues,
+    )
 
 
 async def _submit_results(finder: ConversationFinder) -> Received:
