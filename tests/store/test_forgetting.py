@@ -37,6 +37,7 @@ from palaver.store.status.invariants import violations
 from palaver.store.status.trace import find_traces
 from palaver.store.store import Store
 from tests.store.conftest import DRIVER
+from tests.store.jobs import add_job, fire_due
 from tests.store.world import NOON, OPERATOR, World, answer, cause, dm, key_of
 
 SECRET = "xylographer"  # noqa: S105 - a word that stands nowhere else
@@ -99,6 +100,16 @@ async def live(store: Store) -> World:
     await store.transact(grants.add(Grant(platform="telegram", user_id="8"), NOON, by=ANN))
     await store.transact(store.people.person_of(ANN, NOON, name=NAME))
     await store.transact(store.people.person_of(BOB, NOON, name="Bob"))
+    job = await add_job(
+        store,
+        "every 2h",
+        f"tell me about {SECRET}",
+        source=dm(ID),
+        workdir=f"/srv/{SECRET}",
+        script=f"{SECRET}.sh",
+    )
+    await fire_due(store, job, NOON + timedelta(hours=2))
+    await add_job(store, "every 2h", f"greet with {OTHERS}", source=dm("8"), targets=f"telegram:{ID},origin")
     return world
 
 
@@ -332,7 +343,7 @@ async def test_it_is_gone_on_with_after_it_was_cut_off_anywhere(store: Store, st
     assert not any(SECRET in text for text in await _texts(store))
     receipt = await _receipt(store, number)
     assert receipt.counts["entry"] == 4
-    assert receipt.counts["message"] == 3
+    assert receipt.counts["message"] == 4
     assert await store.read(violations()) == []
     assert await verify(store.database, store.search, receipt) == NOTHING
 
@@ -500,7 +511,7 @@ async def test_the_preview_changes_nothing_and_says_how_much_there_is(store: Sto
     found = await store.erasures.preview(ANN)
     assert found.identities == (ANN,)
     assert (found.own, found.own_entries, found.shared, found.said, found.answers) == (1, 2, 1, 1, 1)
-    assert (found.messages, found.sends) == (3, 3)
+    assert (found.messages, found.sends) == (4, 3)
     assert await _texts(store) == before
 
 

@@ -26,11 +26,20 @@ async def test_everything_of_a_person_and_nothing_of_others(store: Store) -> Non
         "session": 1,
         "entry": 2,
         "said": 1,
-        "message": 3,
+        "message": 4,
         "send": 3,
     }
     tables = {json.loads(line)["row"]["table"] for line in lines if line.startswith(b'{"row"')}
-    assert {"participants", "identities", "people", "grants", "home_channels", "usage"} <= tables
+    assert {
+        "participants",
+        "identities",
+        "people",
+        "grants",
+        "home_channels",
+        "usage",
+        "schedules",
+        "firings",
+    } <= tables
     assert text.count(SECRET) > 6
     assert ID in text
     assert OTHERS not in text
