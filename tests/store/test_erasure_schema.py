@@ -2,7 +2,7 @@
 
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.store.records import json_text
-from palaver.store.set_aside import record_loss, set_aside
+from palaver.store.damage.set_aside import record_loss, set_aside
 from palaver.store.store import Store
 from tests.store.test_forgetting import ANN, ID, NAME, OTHERS, SECRET, forget, live
 from tests.store.world import NOON

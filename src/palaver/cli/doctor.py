@@ -18,15 +18,10 @@ from palaver.config.loader import load
 from palaver.gateway.agents import build_agent, configured_agents, cost_warnings, find_unavailable_agents
 from palaver.model.errors import InvalidInput, StoreError
 from palaver.platforms.plugins import known_platforms, load_factory
+from palaver.store.damage.corruption import is_corrupt, recovery_steps
+from palaver.store.damage.health_check import HealthCheck
 from palaver.store.opening import sqlite_path
-from palaver.store.status.health import (
-    HealthCheck,
-    check_all,
-    check_data_directory,
-    is_corrupt,
-    recovery_steps,
-    unreadable_folder,
-)
+from palaver.store.status.health import check_all, check_data_directory, unreadable_folder
 from palaver.store.store import Store
 from palaver.tools.toolsets import Toolsets
 

@@ -18,8 +18,8 @@ from palaver.model.session import Principal, Session
 from palaver.model.source import MAIN, stored_identity
 from palaver.model.text import one_line
 from palaver.store.conversations import visibility
+from palaver.store.damage.corruption import is_corrupt, recovery_steps
 from palaver.store.opening import open_store, sqlite_path
-from palaver.store.status.health import is_corrupt, recovery_steps
 from palaver.store.store import Store
 
 EXAMPLES = {

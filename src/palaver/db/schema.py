@@ -99,6 +99,15 @@ def pending_migrations(migrations: Iterable[Migration], version_table: str) -> S
 
 
 @transaction
+def run_migration(migration: Migration, words: Mapping[str, str]) -> Statements[None]:
+    for statement in translate(migration.sql, words):
+        if statement.startswith(_CONVERT):
+            yield from CONVERSIONS[statement.removeprefix(_CONVERT)]()
+        else:
+            yield statement, ()
+
+
+@transaction
 def migrate_step(
     migrations: Sequence[Migration],
     words: Mapping[str, str],
@@ -116,11 +125,7 @@ def migrate_step(
     for migration in migrations:
         if migration not in missing:
             continue
-        for statement in translate(migration.sql, words):
-            if statement.startswith(_CONVERT):
-                yield from CONVERSIONS[statement.removeprefix(_CONVERT)]()
-            else:
-                yield statement, ()
+        yield from run_migration(migration, words)
         yield (
             "INSERT INTO meta (name, value) VALUES ('schema', ?)"
             " ON CONFLICT (name) DO UPDATE SET value = excluded.value",

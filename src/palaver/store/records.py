@@ -427,6 +427,10 @@ class _Written(msgspec.Struct, frozen=True):
 _inbound_form = msgspec.json.Decoder(_Written, dec_hook=_label_in)
 
 
+def inbound_of(body: bytes) -> Inbound:
+    return _read(body, _inbound_form).inbound
+
+
 def basis_of(body: bytes) -> Basis | None:
     """Return the basis on which the sender of a stored message was admitted.
 
@@ -522,11 +526,16 @@ def addressee_column(kind: AddresseeKind, id_: str) -> str:
 _outbound_form = msgspec.json.Decoder(Outbound, dec_hook=_label_in)
 
 
+def outbound_of(body: bytes) -> Outbound:
+    """Return a message as it was written, whatever its chat is called now."""
+    return _read(body, _outbound_form)
+
+
 def delivery_of(row: Row) -> Delivery:
     number, body, state, attempts, due, created, receipt, error, duplicate, chat = row
     return Delivery(
         number=number,
-        outbound=_sent_to(_read(body, _outbound_form), chat),
+        outbound=_sent_to(outbound_of(body), chat),
         state=OutboxState(state),
         attempts=attempts,
         due=instant(due),

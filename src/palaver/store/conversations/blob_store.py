@@ -18,6 +18,8 @@ from palaver.model.attachment import StoredBlob, TooLarge
 _HEAD_BYTES = 64
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PARTIAL_SUFFIX = ".part"
+SET_ASIDE = "set-aside"
+"""The folder of damaged contents, which are never removed."""
 
 
 class BlobStore:
@@ -66,6 +68,16 @@ class BlobStore:
                 return hashlib.file_digest(file, "sha256").hexdigest() == sha256
         except OSError:
             return False
+
+    async def set_aside(self, sha256: str) -> None:
+        """Move content that does not match its hash to where nothing looks for it."""
+        await asyncio.to_thread(self._set_aside, sha256)
+
+    def _set_aside(self, sha256: str) -> None:
+        aside = self._folder / SET_ASIDE
+        aside.mkdir(mode=0o700, exist_ok=True)
+        with self._locked():
+            self._path(sha256).replace(aside / sha256)
 
     async def find(self, is_wanted: Callable[[str], bool]) -> list[str]:
         return await asyncio.to_thread(lambda: [path.name for path in self._stored() if is_wanted(path.name)])

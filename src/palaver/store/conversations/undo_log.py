@@ -60,25 +60,25 @@ def latest(key: SessionKey, session_number: int | None, *kinds: OperationKind) -
     """Return the last operation of the key or the session that was not undone."""
     hidings, moves = ([kind.value for kind in kinds if (kind in HIDING) == hides] for hides in (True, False))
     rows = yield (
-        f"SELECT {_COLUMNS} FROM operations WHERE undone_at IS NULL"
+        f"SELECT {OPERATION_COLUMNS} FROM operations WHERE undone_at IS NULL"
         f" AND ((key = ? AND kind IN ({placeholders(moves)}))"
         f" OR (session_no = ? AND kind IN ({placeholders(hidings)}))) ORDER BY at DESC, no DESC LIMIT 1",
         (key.text, *moves, session_number, *hidings),
     )
-    return read_one(_operation, rows, "operation")
+    return read_one(operation_of, rows, "operation")
 
 
 @transaction
 def get(number: int) -> Statements[Operation | None]:
     """Return an operation that was not undone."""
-    rows = yield f"SELECT {_COLUMNS} FROM operations WHERE no = ? AND undone_at IS NULL", (number,)
-    return read_one(_operation, rows, "operation")
+    rows = yield f"SELECT {OPERATION_COLUMNS} FROM operations WHERE no = ? AND undone_at IS NULL", (number,)
+    return read_one(operation_of, rows, "operation")
 
 
-_COLUMNS = "no, session_no, kind, details, from_session, from_key, to_key"
+OPERATION_COLUMNS = "no, session_no, kind, details, from_session, from_key, to_key"
 
 
-def _operation(row: Row) -> Operation:
+def operation_of(row: Row) -> Operation:
     number, session, kind, details, *course = row
     return Operation(number, session, OperationKind(kind), from_json(details), *course)
 

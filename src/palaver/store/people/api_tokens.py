@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.value import value
-from palaver.store.records import instant, instant_or_none, micros
+from palaver.store.records import instant, instant_or_none, micros, readable
 
 
 class Right(StrEnum):
@@ -44,7 +44,7 @@ class Credential:
     """The profile that answers what it sends; None if the rules choose it."""
 
 
-_COLUMNS = "no, kind, name, rights, created, last_used, identity, expires, profile"
+CREDENTIAL_COLUMNS = "no, kind, name, rights, created, last_used, identity, expires, profile"
 _VALID = "(expires IS NULL OR expires > ?)"
 
 
@@ -65,30 +65,30 @@ def add(
     until = expires and micros(expires)
     rows = yield (
         "INSERT INTO api_tokens (digest, kind, name, rights, created, last_used, identity, expires, profile)"
-        f" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING {_COLUMNS}",
+        f" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING {CREDENTIAL_COLUMNS}",
         (digest, kind.value, name, " ".join(sorted(rights)), moment, moment, identity, until, profile),
     )
-    return _credential(rows[0])
+    return credential_of(rows[0])
 
 
 @transaction
 def find(digest: str, kind: CredentialKind, now: datetime) -> Statements[Credential | None]:
     rows = yield (
-        f"SELECT {_COLUMNS} FROM api_tokens WHERE digest = ? AND kind = ? AND {_VALID}",
+        f"SELECT {CREDENTIAL_COLUMNS} FROM api_tokens WHERE digest = ? AND kind = ? AND {_VALID}",
         (digest, kind.value, micros(now)),
     )
-    return _credential(rows[0]) if rows else None
+    return next(readable(credential_of, rows), None)
 
 
 @transaction
 def log_in(link: str, login: str, now: datetime, *, name: str, expires: datetime) -> Statements[Credential | None]:
     rows = yield (
-        f"DELETE FROM api_tokens WHERE digest = ? AND kind = 'link' AND {_VALID} RETURNING {_COLUMNS}",
+        f"DELETE FROM api_tokens WHERE digest = ? AND kind = 'link' AND {_VALID} RETURNING {CREDENTIAL_COLUMNS}",
         (link, micros(now)),
     )
     if not rows:
         return None
-    used = _credential(rows[0])
+    used = credential_of(rows[0])
     return (
         yield from add(
             login, CredentialKind.LOGIN, now, name=name, rights=used.rights, identity=used.identity, expires=expires
@@ -108,17 +108,20 @@ def touch(number: int, now: datetime) -> Statements[None]:
 
 @transaction
 def list_valid(kind: CredentialKind, now: datetime) -> Statements[list[Credential]]:
-    rows = yield f"SELECT {_COLUMNS} FROM api_tokens WHERE kind = ? AND {_VALID} ORDER BY no", (kind.value, micros(now))
-    return [_credential(row) for row in rows]
+    rows = yield (
+        f"SELECT {CREDENTIAL_COLUMNS} FROM api_tokens WHERE kind = ? AND {_VALID} ORDER BY no",
+        (kind.value, micros(now)),
+    )
+    return list(readable(credential_of, rows))
 
 
 @transaction
 def revoke(number: int) -> Statements[Credential | None]:
-    rows = yield f"DELETE FROM api_tokens WHERE no = ? RETURNING {_COLUMNS}", (number,)
-    return _credential(rows[0]) if rows else None
+    rows = yield f"DELETE FROM api_tokens WHERE no = ? RETURNING {CREDENTIAL_COLUMNS}", (number,)
+    return credential_of(rows[0]) if rows else None
 
 
-def _credential(row: Row) -> Credential:
+def credential_of(row: Row) -> Credential:
     number, kind, name, rights, created, last_used, identity, expires, profile = row
     return Credential(
         number=number,

@@ -68,7 +68,7 @@ class Stranger:
     """How many of their messages wait."""
 
 
-_COLUMNS = "effect, role, basis, platform, kind, account, scope_id, chat_id, user_id, person"
+GRANT_COLUMNS = "effect, role, basis, platform, kind, account, scope_id, chat_id, user_id, person"
 _GRANTS_LOCK = Lock("grants")
 """Held so that changes are numbered in the order they are committed."""
 
@@ -107,14 +107,14 @@ def _identities(people: Sequence[str]) -> Statements[dict[str, str]]:
 
 
 def _grants() -> Statements[dict[int, Grant]]:
-    rows = yield f"SELECT no, {_COLUMNS} FROM grants ORDER BY no", ()
+    rows = yield f"SELECT no, {GRANT_COLUMNS} FROM grants ORDER BY no", ()
     return dict(readable(_numbered, rows))
 
 
 def _numbered(row: Row) -> tuple[int, Grant]:
     """A grant whose effect cannot be read blocks: it may have been meant to."""
     effect = row[1] if row[1] in set(Effect) else Effect.BLOCK.value
-    return row[0], _grant((row[0], effect, *row[2:]))
+    return row[0], grant_of((row[0], effect, *row[2:]))
 
 
 @transaction
@@ -127,7 +127,8 @@ def add(grant: Grant, now: datetime, *, by: str, force: bool = False) -> Stateme
     for number in before.keys() - after.keys():
         yield "DELETE FROM grants WHERE no = ?", (number,)
     rows = yield (
-        f"INSERT INTO grants ({_COLUMNS}, created, actor) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING no",
+        f"INSERT INTO grants ({GRANT_COLUMNS}, created, actor)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING no",
         (
             grant.effect.value,
             grant.role.text,
@@ -195,7 +196,7 @@ def change_of(row: Row) -> Change:
     )
 
 
-def _grant(row: Row) -> Grant:
+def grant_of(row: Row) -> Grant:
     number, effect, role, basis, platform, kind, *ids, person = row
     account, scope, chat, user = (text and decode_id(text) for text in ids)
     return Grant(

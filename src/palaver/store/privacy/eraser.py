@@ -13,6 +13,7 @@ from palaver.model.source import DM, Source, decode_id
 from palaver.model.turn import Delivery, Received
 from palaver.model.value import value
 from palaver.store.conversations.visibility import Filter
+from palaver.store.damage.set_aside import forget_set_aside
 from palaver.store.privacy import erase_steps, names
 from palaver.store.privacy.digests import LOWEST_NUMBER, Digests
 from palaver.store.privacy.footprint import (
@@ -36,7 +37,6 @@ from palaver.store.records import (
     readable,
     received_of,
 )
-from palaver.store.set_aside import forget_set_aside
 
 T = TypeVar("T")
 _CHUNK_ROWS = 500

@@ -6,7 +6,7 @@ from dataclasses import field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from palaver.db.transaction import Database, Lock, Notify, Statements, transaction
+from palaver.db.transaction import Database, Lock, Notify, Row, Statements, transaction
 from palaver.model.errors import NotFound
 from palaver.model.value import value
 from palaver.store.conversations.blob_store import BlobStore
@@ -23,7 +23,7 @@ from palaver.store.privacy.footprint import (
 from palaver.store.privacy.names import drop_grants
 from palaver.store.privacy.person_export import has_data, no_data_error
 from palaver.store.queue.cause import CauseKind
-from palaver.store.records import instant, micros
+from palaver.store.records import instant, micros, readable
 from palaver.store.search.search import Search
 
 ERASURES = "erasures"
@@ -106,10 +106,12 @@ def _open_tasks() -> Statements[list[_Task]]:
         "SELECT no, subject, keeps_access, requested, answer FROM erasures WHERE ended IS NULL ORDER BY no",
         (),
     )
-    return [
-        _Task(number, Footprint.parse(who), bool(keeps), instant(asked), answer)
-        for number, who, keeps, asked, answer in rows
-    ]
+    return list(readable(_task_of, rows))
+
+
+def _task_of(row: Row) -> _Task:
+    number, who, keeps, asked, answer = row
+    return _Task(number, Footprint.parse(who), bool(keeps), instant(asked), answer)
 
 
 @transaction

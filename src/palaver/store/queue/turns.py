@@ -185,11 +185,11 @@ def _entries(messages: Sequence[Received]) -> list[Entry]:
     for received in messages:
         if job := received.inbound.job:
             entries.append(Entry(seq=0, role=Role.NOTE, at=received.inbound.at, text=job.note))
-        entries.append(_entry(received))
+        entries.append(entry_of_message(received))
     return entries
 
 
-def _entry(received: Received) -> Entry:
+def entry_of_message(received: Received) -> Entry:
     inbound = received.inbound
     return Entry(
         seq=0,

@@ -3,38 +3,22 @@
 import os
 import shutil
 import socket
-import sqlite3
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from glob import escape
+from datetime import datetime, timedelta
 from itertools import takewhile
 from pathlib import Path
 
 from palaver.db.file_lock import is_writable, nearest_existing
-from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Statements, transaction
-from palaver.model.attachment import ID_LENGTH
-from palaver.model.errors import StoreError
 from palaver.store import accounts
 from palaver.store.clock import describe_skew, store_time
-from palaver.store.conversations.attachment_refs import referenced_files
 from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.damage.health_check import MAX_LISTED, HealthCheck, counted
+from palaver.store.damage.repair import find_damage, rule_check
 from palaver.store.queue import inbox, outbox
 from palaver.store.records import instant, micros
-from palaver.store.status.invariants import DEADLINES, INVARIANTS, PROMISES, overdue_work, violations
+from palaver.store.status.invariants import DEADLINES, overdue_work
 from palaver.store.store import Store
-
-
-@dataclass(frozen=True, kw_only=True)
-class HealthCheck:
-    name: str
-    ok: bool
-    found: str
-    fix: str = ""
-    is_warning: bool = False
-    """It works, but not as somebody may expect."""
-
 
 _MIN_FREE_BYTES = 200 * 1024 * 1024
 _CLOCK_TOLERANCE = timedelta(minutes=5)
@@ -44,7 +28,6 @@ _TIME_COLUMNS = (("sessions", "last_active"), ("inbox", "received"), ("turns", "
 _FUTURE_TIMES = " UNION ALL ".join(
     f"SELECT {column} AS at FROM {table} WHERE {column} > ?" for table, column in _TIME_COLUMNS
 )
-_MAX_LISTED = 5
 
 
 async def check_all(store: Store, own: datetime, blobs: BlobStore | None = None) -> AsyncIterator[HealthCheck]:
@@ -58,59 +41,21 @@ async def check_store(
     store: Store, now: datetime, blobs: BlobStore | None = None, *, skew: str = ""
 ) -> AsyncIterator[HealthCheck]:
     """Yield one check at a time, so that a person sees progress. Files are read if `blobs` has them."""
-    yield await _schema(store)
-    if isinstance(store.database, SqliteDatabase):
-        yield await _integrity(store, store.database.path)
-    for check in await _promises(store, now):
+    async for check in find_damage(store, blobs):
+        yield check
+    for check in await _deadlines(store, now):
         yield check
     yield await _gateways(store, now)
     yield await _accounts(store, now)
     yield await _gone_chats(store)
     yield await _clock(store, now, skew)
     yield await _search(store)
-    if blobs:
-        yield await _attachments(store, blobs)
 
 
 @transaction
 def _rows(sql: str, *values: int) -> Statements[list[str]]:
     rows = yield sql, values
     return [str(row[0]) for row in rows]
-
-
-async def _schema(store: Store) -> HealthCheck:
-    version = await store.read(_rows("SELECT value FROM meta WHERE name = 'schema'"))
-    engine = f"SQLite {sqlite3.sqlite_version}" if isinstance(store.database, SqliteDatabase) else "PostgreSQL"
-    return HealthCheck(name="schema", ok=True, found=f"schema {version[0]} on {engine}")
-
-
-async def _integrity(store: Store, path: Path) -> HealthCheck:
-    found = await store.read(_rows("PRAGMA integrity_check(20)"))
-    return HealthCheck(
-        name="integrity",
-        ok=found == ["ok"],
-        found="every page is intact" if found == ["ok"] else "; ".join(found[:3]),
-        fix=recovery_steps(path),
-    )
-
-
-def is_corrupt(path: Path, error: StoreError) -> bool:
-    """Return whether SQLite cannot read a file that was our database: there is a search index beside it."""
-    code: int = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
-    damage = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-    return code in damage and path.with_name(f"{path.name}.search").exists()
-
-
-def recovery_steps(path: Path) -> str:
-    """Return what to do about a corrupt file, naming the newest backup that an upgrade made."""
-    copies = sorted(path.parent.glob(f"{escape(path.name)}.schema-*"), key=lambda copy: copy.stat().st_mtime)
-    made = [f"{copy.name} of {datetime.fromtimestamp(copy.stat().st_mtime, UTC):%Y-%m-%d}" for copy in copies[-1:]]
-    backup = f"restore a backup ({made[0]} was made before an upgrade)" if made else "restore a backup"
-    name = path.name
-    return (
-        f"stop the gateway and move {name}, {name}-wal and {name}-shm away; then {backup}, save what is readable "
-        f"with: sqlite3 {name} .recover, or start with a new store and import an export with: palaver sessions import"
-    )
 
 
 def check_data_directory(path: Path) -> list[HealthCheck]:
@@ -156,25 +101,9 @@ def _bad_directory(problem: str) -> HealthCheck:
     )
 
 
-def _counted(count: int, one: str, several: str) -> str:
-    return f"{count} {one if count == 1 else several}"
-
-
-async def _promises(store: Store, now: datetime) -> list[HealthCheck]:
-    found = [*await store.read(violations()), *await store.read(overdue_work(now))]
-    broken = {violation.invariant: violation for violation in found}
-    return [
-        HealthCheck(
-            name=f"{invariant.promise}, {PROMISES[invariant.promise]}: {invariant.sentence}",
-            ok=invariant not in broken,
-            found="holds"
-            if invariant not in broken
-            else f"{_counted(broken[invariant].times, 'row breaks', 'rows break')} it,"
-            f" such as {', '.join(broken[invariant].examples)}",
-            fix=invariant.fix,
-        )
-        for invariant in (*INVARIANTS, *DEADLINES)
-    ]
+async def _deadlines(store: Store, now: datetime) -> list[HealthCheck]:
+    found = await store.read(overdue_work(now))
+    return [rule_check(each, [broken for broken in found if broken.invariant == each]) for each in DEADLINES]
 
 
 async def _gateways(store: Store, now: datetime) -> HealthCheck:
@@ -220,8 +149,8 @@ async def _accounts(store: Store, now: datetime) -> HealthCheck:
 
 async def _gone_chats(store: Store) -> HealthCheck:
     gone = await store.read(_rows("SELECT account || ':' || chat FROM gone_chats ORDER BY 1"))
-    chats = _counted(len(gone), "chat no longer accepts", "chats no longer accept")
-    shown = f"{chats} messages: {', '.join(gone[:_MAX_LISTED])}" if gone else "none known"
+    chats = counted(len(gone), "chat no longer accepts", "chats no longer accept")
+    shown = f"{chats} messages: {', '.join(gone[:MAX_LISTED])}" if gone else "none known"
     return HealthCheck(name="gone chats", ok=True, found=shown)
 
 
@@ -241,24 +170,7 @@ async def _clock(store: Store, now: datetime, skew: str) -> HealthCheck:
     )
 
 
-async def _attachments(store: Store, blobs: BlobStore) -> HealthCheck:
-    """Compare every file that something refers to with its hash."""
-    names = await store.read(referenced_files())
-    broken = {name: intact for name in names if not (intact := await blobs.is_intact(name))}
-    missing = sum(intact is None for intact in broken.values())
-    such = ", ".join(name[:ID_LENGTH] for name in [*broken][:_MAX_LISTED])
-    return HealthCheck(
-        name="attachments",
-        ok=not broken,
-        found=f"{missing} missing, {len(broken) - missing} damaged, such as {such}"
-        if broken
-        else f"{_counted(len(names), 'file', 'files')}, complete and unchanged",
-        fix="restore the files folder in the data directory from a backup, or import an export with: "
-        "palaver sessions import",
-    )
-
-
 async def _search(store: Store) -> HealthCheck:
     added = await store.search.catch_up()
-    found = "up to date" if not added else f"added {_counted(added, 'entry', 'entries')}"
+    found = "up to date" if not added else f"added {counted(added, 'entry', 'entries')}"
     return HealthCheck(name="search index", ok=True, found=found)

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from palaver.db.transaction import Statements, transaction
 from palaver.store.conversations.transcript import SEQS
-from palaver.store.queue.inbox import OPEN_TURN
-from palaver.store.records import REPLIES, micros
+from palaver.store.queue.cause import CAUSE_COLUMNS
+from palaver.store.queue.inbox import ADDRESS_COLUMNS, OPEN_TURN
+from palaver.store.records import REPLIES, USAGE_COLUMNS, micros
 
 
 class Invariant(NamedTuple):
@@ -30,6 +31,19 @@ PROMISES = {
     "P3": "nobody sees another's conversation",
     "P4": "nothing is irreversible",
 }
+RELATIONS = (
+    ("identity", "a person that exists", ("identities", "identity", "person"), ("people", "id")),
+    ("linked account", "an identity that exists", ("links", "no", "one"), ("identities", "identity")),
+    ("other linked account", "an identity that exists", ("links", "no", "other"), ("identities", "identity")),
+    ("mention", "a message that exists", ("mentions", "inbox_no", "inbox_no"), ("inbox", "no")),
+    ("mentioned session", "a session that exists", ("mentions", "session_no", "session_no"), ("sessions", "no")),
+    ("request for access", "a message that exists", ("pairings", "identity", "inbox_no"), ("inbox", "no")),
+    ("operation", "a session that exists", ("operations", "no", "session_no"), ("sessions", "no")),
+    ("digest of an erasure", "an erasure that exists", ("erased_digests", "erasure", "erasure"), ("erasures", "no")),
+)
+"""What refers to what, where neither the schema nor another rule says it: table, name and column; table and key."""
+_ADDRESS = f"{ADDRESS_COLUMNS}, version, retried_in"
+_TURN_SUMS = ", ".join(f"sum({name}) AS {name}" for name in USAGE_COLUMNS)
 _RULES = {
     "P1": {
         "every received message has a known state": (
@@ -48,6 +62,10 @@ _RULES = {
             " UNION ALL SELECT DISTINCT key FROM inbox i WHERE i.state = 'waiting'"
             " AND NOT EXISTS (SELECT 1 FROM ready_queue q WHERE q.key = i.key)"
         ),
+        "every waiting message has content": "SELECT no FROM inbox WHERE state = 'waiting' AND length(body) = 0",
+        "every turn has a known state": (
+            "SELECT no FROM turns WHERE state NOT IN ('running', 'parked', 'interrupted', 'done', 'failed')"
+        ),
         "every send has a known state": (
             "SELECT id FROM outbox WHERE state NOT IN ('due', 'claimed', 'delivered', 'dead', 'unclear')"
         ),
@@ -57,6 +75,10 @@ _RULES = {
         "every firing of a job has a message, or says why it did not run": (
             "SELECT schedule_no FROM firings WHERE (inbox_no IS NULL) <> (reason IS NOT NULL)"
         ),
+        "the usage of every turn that ended is counted or waits to be": (
+            "SELECT name FROM (SELECT 'summed' AS name) w WHERE coalesce((SELECT CAST(value AS BIGINT) FROM meta"
+            " WHERE name = 'summed'), -1) NOT BETWEEN 0 AND (SELECT coalesce(max(pos), 0) FROM journal)"
+        ),
     },
     "P2": {
         "a conversation has at most one open session": (
@@ -64,6 +86,25 @@ _RULES = {
         ),
         "a conversation has at most one open turn": (
             f"SELECT key FROM turns WHERE state IN {OPEN_TURN} GROUP BY key HAVING count(*) > 1"
+        ),
+        "a message is received once": (
+            f"SELECT max(no) FROM inbox WHERE message_id IS NOT NULL GROUP BY {_ADDRESS} HAVING count(*) > 1"
+        ),
+        "a notice is sent once": (
+            f"SELECT max(id) FROM outbox WHERE cause_kind IS NOT NULL GROUP BY {CAUSE_COLUMNS} HAVING count(*) > 1"
+        ),
+        "a title names one session of its owner": (
+            "SELECT max(no) FROM sessions WHERE title IS NOT NULL GROUP BY owner, title HAVING count(*) > 1"
+        ),
+        "an id names one session": "SELECT max(no) FROM sessions GROUP BY id HAVING count(*) > 1",
+        "the entries of a turn are in its session": (
+            f"SELECT DISTINCT t.no FROM entries e JOIN turns t ON t.no = e.turn_no"
+            f" JOIN sessions s ON s.no = e.id / {SEQS}"
+            f" WHERE s.no <> t.session_no AND e.id % {SEQS} > coalesce(s.parent_seq, 0)"
+        ),
+        "a session has counted what its turns used": (
+            f"SELECT s.no FROM sessions s JOIN (SELECT session_no, {_TURN_SUMS} FROM turns GROUP BY session_no) t"
+            f" ON t.session_no = s.no WHERE {' OR '.join(f's.{name} < t.{name}' for name in USAGE_COLUMNS)}"
         ),
         "only finished turns have replies in the outbox": (
             f"SELECT o.id FROM outbox o LEFT JOIN turns t ON t.no = o.id / {REPLIES}"
@@ -101,6 +142,16 @@ _RULES = {
         "every waiting message was sent in its own conversation or in a chat attached to it": (
             "SELECT i.no FROM inbox i LEFT JOIN attached_chats a ON a.place = coalesce(i.place, i.key)"
             " WHERE i.state = 'waiting' AND i.key <> coalesce(a.key, i.place, i.key)"
+        ),
+        **{
+            f"every {what} belongs to {whose}": f"SELECT {name} FROM {table} r WHERE {column} IS NOT NULL"
+            f" AND NOT EXISTS (SELECT 1 FROM {target} x WHERE x.{key} = r.{column})"
+            for what, whose, (table, name, column), (target, key) in RELATIONS
+        },
+        "every file belongs to an entry or a message": (
+            "SELECT DISTINCT sha256 FROM attachments a WHERE (kind = 'entry' AND NOT EXISTS (SELECT 1 FROM entries e"
+            " WHERE e.id = a.holder)) OR (kind = 'in' AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.no = a.holder))"
+            " OR kind NOT IN ('entry', 'in', 'out')"
         ),
         "no chat is attached to a conversation that is itself attached elsewhere": (
             "SELECT a.place FROM attached_chats a JOIN attached_chats b ON b.place = a.key"
@@ -183,16 +234,17 @@ _MAX_EXAMPLES = 5
 @transaction
 def violations() -> Statements[list[Violation]]:
     """Return every broken invariant, with the number of rows and a few of them."""
-    return (yield from _find_broken(INVARIANTS, 0))
+    return (yield from find_broken(INVARIANTS))
 
 
 @transaction
 def overdue_work(now: datetime) -> Statements[list[Violation]]:
     """Return every broken deadline."""
-    return (yield from _find_broken(DEADLINES, micros(now)))
+    return (yield from find_broken(DEADLINES, micros(now)))
 
 
-def _find_broken(invariants: Sequence[Invariant], now_micros: int) -> Statements[list[Violation]]:
+@transaction
+def find_broken(invariants: Sequence[Invariant], now_micros: int = 0) -> Statements[list[Violation]]:
     found: list[Violation] = []
     for invariant in invariants:
         values = (now_micros,) * invariant.offenders.count("?")

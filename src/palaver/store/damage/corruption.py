@@ -1,0 +1,62 @@
+"""Files that SQLite itself finds damaged, and what can be done about them."""
+
+import re
+import sqlite3
+from datetime import UTC, datetime
+from glob import escape
+from pathlib import Path
+
+from palaver.db.transaction import Database, Statements, transaction
+from palaver.model.errors import StoreError
+from palaver.store.damage.health_check import HealthCheck, in_transaction, listed, repair_step
+
+_BACKUP = re.compile(r"\.schema-[0-9]+")
+_INDEX_ONLY = re.compile(r"row \d+ missing from index|wrong # of entries in index|non-unique entry in index")
+
+
+async def check_integrity(database: Database, path: Path) -> HealthCheck:
+    found = await database.read(_integrity())
+    is_ok = found == ["ok"]
+    indexes_only = not is_ok and all(_INDEX_ONLY.match(line) for line in found)
+    return HealthCheck(
+        name="integrity",
+        ok=is_ok,
+        found="every page is intact" if is_ok else listed(found),
+        fix=repair_step("builds the indexes again") if indexes_only else recovery_steps(path),
+        mends=(in_transaction(_reindex),) if indexes_only else (),
+    )
+
+
+@transaction
+def _integrity() -> Statements[list[str]]:
+    return [str(row[0]) for row in (yield "PRAGMA integrity_check(20)", ())]
+
+
+@transaction
+def _reindex(_: datetime) -> Statements[None]:
+    yield "REINDEX", ()
+
+
+def is_corrupt(path: Path, error: StoreError) -> bool:
+    """Return whether SQLite cannot read a file that was our database: there is a search index beside it."""
+    code: int = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
+    damage = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+    return code in damage and path.with_name(f"{path.name}.search").exists()
+
+
+def recovery_steps(path: Path) -> str:
+    """Return what to do about a corrupt file, naming the newest backup that an upgrade made."""
+    found = (each for each in path.parent.glob(f"{escape(path.name)}.schema-*") if is_backup(each, path))
+    copies = sorted(found, key=lambda copy: copy.stat().st_mtime)
+    made = [f"{copy.name} of {datetime.fromtimestamp(copy.stat().st_mtime, UTC):%Y-%m-%d}" for copy in copies[-1:]]
+    backup = f"restore a backup ({made[0]} was made before an upgrade)" if made else "restore a backup"
+    name = path.name
+    return (
+        f"stop the gateway and move {name}, {name}-wal and {name}-shm away; then {backup}, save what is readable "
+        f"with: sqlite3 {name} .recover, or start with a new store and import an export with: palaver sessions import"
+    )
+
+
+def is_backup(copy: Path, path: Path) -> bool:
+    """Return whether a file is a finished backup of an upgrade: one that was killed has more in its name."""
+    return _BACKUP.fullmatch(copy.name.removeprefix(path.name)) is not None

@@ -1,0 +1,97 @@
+"""Compare the files of entries, messages and sends with their hashes, and with the references that keep them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+
+from palaver.db.transaction import Database, Row, Statements, transaction
+from palaver.model.attachment import ID_LENGTH
+from palaver.store.conversations.attachment_refs import add_refs, referenced_files
+from palaver.store.conversations.blob_store import SET_ASIDE, BlobStore
+from palaver.store.damage.health_check import HealthCheck, Mend, Transact, counted, in_transaction, listed, repair_step
+from palaver.store.damage.set_aside import set_aside
+from palaver.store.records import entries_of, file_digests
+
+_PAGE_ROWS = 1000
+
+
+async def check_contents(database: Database, blobs: BlobStore) -> HealthCheck:
+    names = await database.read(referenced_files())
+    broken = {name: intact for name in names if not (intact := await blobs.is_intact(name))}
+    missing = [name for name, intact in broken.items() if intact is None]
+    changed = [name for name in broken if name not in missing]
+    orphans = len(await blobs.find(lambda name: name not in set(names)))
+    fine = f"{counted(len(names), 'file', 'files')}, complete and unchanged"
+    unused = f"; {counted(orphans, 'other is', 'others are')} not used and removed after a while" if orphans else ""
+    such = ", ".join(name[:ID_LENGTH] for name in broken)
+    return HealthCheck(
+        name="attachments",
+        ok=not broken,
+        found=f"{len(missing)} missing, {len(changed)} damaged: {listed(such.split(', '))}"
+        if broken
+        else f"{fine}{unused}",
+        fix="restore the folder files in the data directory from a backup, or import an export with: palaver sessions "
+        f"import; if you have neither, {repair_step(f'gives them up and moves damaged ones to files/{SET_ASIDE}')}",
+        mends=(
+            *(_give_up(blobs, name) for name in changed),
+            *(in_transaction(partial(_drop_references, name)) for name in missing),
+        ),
+    )
+
+
+def _give_up(blobs: BlobStore, name: str) -> Mend:
+    async def mend(transact: Transact, now: datetime) -> None:
+        await transact(_drop_references(name, now))
+        await blobs.set_aside(name)
+
+    return mend
+
+
+@transaction
+def _drop_references(name: str, now: datetime) -> Statements[None]:
+    yield from set_aside("attachments", "sha256 = ?", (name,), "the content of this file is missing or damaged", now)
+
+
+async def check_references(database: Database) -> HealthCheck:
+    """Find files of entries that nothing keeps: they would be removed as unused."""
+    lost: dict[int, Sequence[str]] = {}
+    after = -1
+    while page := await database.read(_page(after)):
+        rows, kept = page
+        after = rows[-1][0]
+        for row, entry in zip(rows, entries_of(rows), strict=True):
+            names = [name for name in file_digests(entry.files) if name not in kept.get(row[0], ())]
+            if names:
+                lost[row[0]] = names
+    return HealthCheck(
+        name="attachments of entries",
+        ok=not lost,
+        found=f"{counted(len(lost), 'entry has a file', 'entries have files')} that nothing keeps: "
+        f"{listed(name[:ID_LENGTH] for names in lost.values() for name in names)}"
+        if lost
+        else "all are kept",
+        fix=repair_step("keeps them again"),
+        mends=(in_transaction(partial(_keep, lost)),) if lost else (),
+    )
+
+
+@transaction
+def _page(after: int) -> Statements[tuple[list[Row], Mapping[int, Collection[str]]] | None]:
+    rows = yield f"SELECT id, body FROM entries WHERE id > ? ORDER BY id LIMIT {_PAGE_ROWS}", (after,)
+    if not rows:
+        return None
+    held = yield (
+        "SELECT holder, sha256 FROM attachments WHERE kind = 'entry' AND holder > ? AND holder <= ?"
+        " UNION ALL SELECT CAST(0 AS BIGINT), row_name FROM set_aside WHERE from_table = 'attachments'",
+        (after, rows[-1][0]),
+    )
+    given_up = {name.partition(" ")[0] for holder, name in held if holder == 0}
+    kept: dict[int, set[str]] = {row[0]: set(given_up) for row in rows}
+    for holder, name in held:
+        kept.setdefault(holder, set()).add(name)
+    return rows, kept
+
+
+@transaction
+def _keep(lost: Mapping[int, Sequence[str]], _: datetime) -> Statements[None]:
+    yield from add_refs("entry", lost)

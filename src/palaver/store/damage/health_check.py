@@ -1,0 +1,46 @@
+"""What a check of a store found, and how to mend it."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from palaver.db.transaction import Transaction
+
+Transact = Callable[[Transaction[None]], Awaitable[None]]
+Mend = Callable[[Transact, datetime], Awaitable[None]]
+MAX_LISTED = 5
+
+
+def in_transaction(describe: Callable[[datetime], Transaction[None]]) -> Mend:
+    def mend(transact: Transact, now: datetime) -> Awaitable[None]:
+        return transact(describe(now))
+
+    return mend
+
+
+@dataclass(frozen=True, kw_only=True)
+class HealthCheck:
+    name: str
+    ok: bool
+    found: str
+    fix: str = ""
+    is_warning: bool = False
+    """It works, but not as somebody may expect."""
+    mends: tuple[Mend, ...] = field(default=(), compare=False)
+    """What a repair does about it, each in a transaction of its own; nothing if a person has to."""
+
+
+def repair_step(deed: str) -> str:
+    """Say how to fix what `palaver doctor --repair` can mend, and what that does."""
+    return f"stop the gateway and run palaver doctor --repair: it {deed}"
+
+
+def counted(count: int, one: str, several: str) -> str:
+    return f"{count} {one if count == 1 else several}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return the first few, and how many more there are."""
+    found = list(names)
+    more = f" and {len(found) - MAX_LISTED} more" if len(found) > MAX_LISTED else ""
+    return f"{'; '.join(found[:MAX_LISTED])}{more}"

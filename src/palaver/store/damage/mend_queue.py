@@ -1,0 +1,294 @@
+"""Mend received messages, turns and sends whose state or relations contradict each other."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from palaver.db.transaction import Row, Statements
+from palaver.model.turn import Outbound
+from palaver.store.conversations.transcript import write_journal
+from palaver.store.damage.mend_contents import LOST_TEXT
+from palaver.store.damage.restore_session import restore_turn
+from palaver.store.damage.rule_mend import by_statements, one_by_one
+from palaver.store.damage.set_aside import set_aside
+from palaver.store.queue.inbox import ADDRESS_COLUMNS, OPEN_TURN
+from palaver.store.records import (
+    REPLIES,
+    SELECT_RECEIVED,
+    SEQS,
+    USAGE_COLUMNS,
+    body_values,
+    entries_of,
+    micros,
+    outbound_body,
+    outbound_of,
+    placeholders,
+    readable,
+    received_of,
+)
+
+_UNKNOWN_MESSAGE = "state NOT IN ('waiting', 'in-turn', 'done', 'refused', 'failed')"
+_UNKNOWN_TURN = "state NOT IN ('running', 'parked', 'interrupted', 'done', 'failed')"
+_UNKNOWN_SEND = "state NOT IN ('due', 'claimed', 'delivered', 'dead', 'unclear')"
+_ANOTHER_IS_OPEN = (
+    f"EXISTS (SELECT 1 FROM turns o WHERE o.key = turns.key AND o.no <> turns.no AND o.state IN {OPEN_TURN})"
+)
+
+
+# Messages
+
+
+def _point_to_turn(number: int, now: datetime) -> Statements[None]:
+    """Find the turn that answers a message: its own if the row was lost, else one that has an entry of it."""
+    rows = yield f"{SELECT_RECEIVED} WHERE i.no = ?", (number,)
+    key, turn = rows[0][1], rows[0][4]
+    exists = yield "SELECT key FROM turns WHERE no = ?", (turn,)
+    if not exists and (yield from restore_turn(turn, now)):
+        return
+    lonely = yield (
+        "SELECT no, session_no FROM turns t WHERE key = ? AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.turn_no = t.no)"
+        " ORDER BY no DESC",
+        (key,),
+    )
+    for other, session in lonely:
+        if (yield from _is_said_in(other, session, rows[0])):
+            yield "UPDATE inbox SET turn_no = ? WHERE no = ?", (other, number)
+            return
+    if exists:
+        yield "UPDATE inbox SET key = ? WHERE no = ?", (exists[0][0], number)
+    else:
+        yield (
+            "UPDATE inbox SET state = 'failed', turn_no = NULL, reason = 'its turn is missing' WHERE no = ?",
+            (number,),
+        )
+
+
+def _is_said_in(turn: int, session: int, row: Row) -> Statements[bool]:
+    """Return whether a turn has an entry of a message."""
+    message = next(readable(received_of, [row] if row[6] else []), None)
+    entries = yield (
+        "SELECT id, body FROM entries WHERE id >= ? AND id < ? AND turn_no = ? AND role = 'user'",
+        (session * SEQS, (session + 1) * SEQS, turn),
+    )
+    said = {(entry.message_id, entry.text) for entry in entries_of(entries)}
+    return message is not None and (message.inbound.source.message_id, message.inbound.text) in said
+
+
+def _leave_or_join_turn(number: int, _: datetime) -> Statements[None]:
+    rows = yield f"{SELECT_RECEIVED} WHERE i.no = ?", (number,)
+    turn = rows[0][4]
+    session = yield "SELECT session_no FROM turns WHERE no = ?", (turn,)
+    if session and (yield from _is_said_in(turn, session[0][0], rows[0])):
+        yield "UPDATE inbox SET state = 'in-turn' WHERE no = ?", (number,)
+    else:
+        yield "UPDATE inbox SET turn_no = NULL WHERE no = ?", (number,)
+
+
+def _forget_duplicate(number: int, _: datetime) -> Statements[None]:
+    """Keep the row that has a turn, or the first. The others keep their content, but count as no message."""
+    same = " AND ".join(f"a.{name} = b.{name}" for name in (*ADDRESS_COLUMNS.split(", "), "version", "retried_in"))
+    rows = yield (
+        f"SELECT a.no FROM inbox a JOIN inbox b ON {same} WHERE b.no = ? ORDER BY a.turn_no IS NULL, a.no",
+        (number,),
+    )
+    for (other,) in rows[1:]:
+        yield "UPDATE inbox SET message_id = NULL WHERE no = ?", (other,)
+        yield (
+            "UPDATE inbox SET state = 'done', reason = ? WHERE no = ? AND state = 'waiting'",
+            (f"it is in:{rows[0][0]} once more", other),
+        )
+
+
+# Turns
+
+
+def _keep_newest_turn(key: str, now: datetime) -> Statements[None]:
+    rows = yield f"SELECT no, session_no FROM turns WHERE key = ? AND state IN {OPEN_TURN} ORDER BY no", (key,)
+    for number, session in rows[:-1]:
+        yield (
+            "UPDATE turns SET state = 'failed', fence = fence + 1, ended = ?, error = ? WHERE no = ?",
+            (micros(now), "a newer turn of the conversation was open too", number),
+        )
+        yield from write_journal("settle", session, 1, 0, number)
+
+
+def _move_turn_to_its_entries(number: int, _: datetime) -> Statements[None]:
+    rows = yield (
+        f"SELECT DISTINCT s.no FROM entries e JOIN sessions s ON s.no = e.id / {SEQS} WHERE e.turn_no = ?"
+        f" AND e.id % {SEQS} > coalesce(s.parent_seq, 0)",
+        (number,),
+    )
+    if len(rows) == 1:
+        yield "UPDATE turns SET session_no = ? WHERE no = ?", (rows[0][0], number)
+
+
+def _bring_turn_home(number: int, now: datetime) -> Statements[None]:
+    """Make key and session of an open turn agree: its entries are in its session, or it has to end."""
+    rows = yield "SELECT s.no, s.key FROM turns t JOIN sessions s ON s.no = t.session_no WHERE t.no = ?", (number,)
+    session, key = rows[0]
+    span = (session * SEQS, (session + 1) * SEQS)
+    mine = yield "SELECT 1 FROM entries WHERE id >= ? AND id < ? AND turn_no = ?", (*span, number)
+    busy = yield f"SELECT 1 FROM turns WHERE key = ? AND no <> ? AND state IN {OPEN_TURN}", (key, number)
+    if mine and not busy:
+        yield "UPDATE turns SET key = ? WHERE no = ?", (key, number)
+        yield "UPDATE inbox SET key = ? WHERE turn_no = ?", (key, number)
+        return
+    yield (
+        "UPDATE turns SET state = 'failed', fence = fence + 1, ended = ?, error = ? WHERE no = ?",
+        (micros(now), "it was open in another conversation than its session", number),
+    )
+    yield from write_journal("settle", session, 1, 0, number)
+
+
+_WITHOUT_SESSION = (
+    "SELECT t.key FROM turns t LEFT JOIN sessions s ON s.no = t.session_no WHERE t.no = ? AND s.no IS NULL"
+)
+
+
+def _find_session_of_turn(number: int, now: datetime) -> Statements[None]:
+    yield from _move_turn_to_its_entries(number, now)
+    for (key,) in (yield _WITHOUT_SESSION, (number,)):
+        latest = yield "SELECT no FROM sessions WHERE key = ? ORDER BY last_active DESC, no DESC LIMIT 1", (key,)
+        if latest:
+            yield "UPDATE turns SET session_no = ? WHERE no = ?", (latest[0][0], number)
+        else:
+            yield from set_aside("turns", "no = ?", (number,), "it belongs to no session", now)
+
+
+# Sends
+
+
+def _settle_turn_of_reply(number: int, now: datetime) -> Statements[None]:
+    """A turn and its replies are committed together, so a turn with replies is done."""
+    turn = number // REPLIES
+    if (yield "SELECT 1 FROM turns WHERE no = ?", (turn,)):
+        yield "UPDATE turns SET state = 'done', ended = coalesce(ended, started) WHERE no = ?", (turn,)
+    elif not (yield from restore_turn(turn, now)):
+        yield from set_aside("outbox", "id = ?", (number,), "it replies to a turn that is missing", now)
+
+
+def _fill_gap(number: int, _: datetime) -> Statements[None]:
+    """Put a dead send where a reply of the turn is missing, so that the loss shows in its trace."""
+    yield (
+        "UPDATE outbox SET cause_kind = NULL, cause_id = NULL, cause_detail = NULL, part = NULL WHERE id = ?",
+        (number,),
+    )
+    beside = yield "SELECT account, server, chat, due, created, body FROM outbox WHERE id = ?", (number,)
+    account, server, chat, due, created, body = beside[0]
+    lost = next((replace(each, text=LOST_TEXT) for each in readable(_outbound_in, [(number, body)])), None)
+    columns = "id, account, server, chat, state, due, created, error, body, checksum"
+    for missing in range(number // REPLIES * REPLIES, number):
+        if lost and not (yield "SELECT 1 FROM outbox WHERE id = ?", (missing,)):
+            state = ("dead", due, created, "its row was lost", *body_values(outbound_body(lost)))
+            values = (missing, account, server, chat, *state)
+            yield f"INSERT INTO outbox ({columns}) VALUES ({placeholders(values)})", values
+
+
+def _outbound_in(row: Row) -> Outbound:
+    return outbound_of(row[1])
+
+
+def _drop_repeated_notice(number: int, now: datetime) -> Statements[None]:
+    yield from set_aside("outbox", "id = ?", (number,), "the same notice is there once more", now)
+
+
+_SUM = "(SELECT sum(t.{0}) FROM turns t WHERE t.session_no = sessions.no)"
+QUEUE_MENDS = (
+    by_statements(
+        "every received message has a known state",
+        "settles the message by its turn or answer, and else lets it wait again",
+        f"UPDATE inbox SET state = 'in-turn' WHERE {_UNKNOWN_MESSAGE} AND turn_no IS NOT NULL",
+        f"UPDATE inbox SET state = 'done' WHERE {_UNKNOWN_MESSAGE} AND EXISTS (SELECT 1 FROM outbox o"
+        " WHERE o.cause_kind = 'command' AND o.cause_id = CAST(inbox.no AS TEXT))",
+        f"UPDATE inbox SET state = 'failed' WHERE {_UNKNOWN_MESSAGE} AND (reason IS NOT NULL OR length(body) = 0)",
+        f"UPDATE inbox SET state = 'waiting' WHERE {_UNKNOWN_MESSAGE}",
+    ),
+    one_by_one(
+        "every message in a turn points to a turn of its conversation",
+        "finds the turn by what it says, or fails the message",
+        _point_to_turn,
+    ),
+    one_by_one(
+        "a message with a turn has the state in-turn", "compares it with what the turn says", _leave_or_join_turn
+    ),
+    by_statements(
+        "a conversation is in the ready queue exactly while messages wait in it",
+        "fills the queue again",
+        "DELETE FROM ready_queue WHERE NOT EXISTS"
+        " (SELECT 1 FROM inbox i WHERE i.key = ready_queue.key AND i.state = 'waiting')",
+        "INSERT INTO ready_queue (key, position) SELECT DISTINCT i.key, (SELECT coalesce(max(position), 0) + 1"
+        " FROM ready_queue) FROM inbox i WHERE i.state = 'waiting'"
+        " AND NOT EXISTS (SELECT 1 FROM ready_queue q WHERE q.key = i.key)",
+    ),
+    by_statements(
+        "every waiting message has content",
+        "fails the message",
+        "UPDATE inbox SET state = 'failed', reason = 'its content was lost'"
+        " WHERE state = 'waiting' AND length(body) = 0",
+    ),
+    by_statements(
+        "every turn has a known state",
+        "settles a turn that has ended, and interrupts one that has not",
+        "UPDATE turns SET state = CASE WHEN error IS NULL THEN 'done' ELSE 'failed' END"
+        f" WHERE {_UNKNOWN_TURN} AND ended IS NOT NULL",
+        "UPDATE turns SET state = 'failed', ended = ?, error = 'its state was lost'"
+        f" WHERE {_UNKNOWN_TURN} AND {_ANOTHER_IS_OPEN}",
+        f"UPDATE turns SET state = 'interrupted', halted = coalesce(halted, ?) WHERE {_UNKNOWN_TURN}",
+    ),
+    by_statements(
+        "every send has a known state",
+        "settles the send by its receipt; one that may have been sent waits for your decision",
+        "UPDATE outbox SET state = CASE WHEN receipt IS NOT NULL THEN 'delivered' WHEN attempts = 0 THEN 'due'"
+        f" ELSE 'unclear' END, worker = NULL, claim_until = NULL WHERE {_UNKNOWN_SEND}",
+    ),
+    by_statements(
+        "a claimed send has a worker and a deadline, and no other send has",
+        "marks a send that may have been sent as unclear",
+        "UPDATE outbox SET state = 'unclear', worker = NULL, claim_until = NULL"
+        " WHERE state = 'claimed' AND (worker IS NULL OR claim_until IS NULL)",
+        "UPDATE outbox SET worker = NULL, claim_until = NULL WHERE state <> 'claimed'",
+    ),
+    by_statements(
+        "the usage of every turn that ended is counted or waits to be",
+        "finds the place in the journal again",
+        "DELETE FROM meta WHERE name = 'summed'",
+        "INSERT INTO meta (name, value) SELECT 'summed', CAST(coalesce((SELECT min(pos) - 1 FROM journal"
+        " WHERE turn_no IS NOT NULL), (SELECT max(pos) FROM journal), 0) AS TEXT)",
+    ),
+    one_by_one("a conversation has at most one open turn", "fails all but the newest", _keep_newest_turn),
+    one_by_one("a message is received once", "keeps one of them; the others count as done", _forget_duplicate),
+    one_by_one("a notice is sent once", "sets the later one aside", _drop_repeated_notice),
+    one_by_one("the entries of a turn are in its session", "moves the turn to its entries", _move_turn_to_its_entries),
+    by_statements(
+        "a session has counted what its turns used",
+        "counts again",
+        *(
+            f"UPDATE sessions SET {name} = {_SUM.format(name)} WHERE {name} < {_SUM.format(name)}"
+            for name in USAGE_COLUMNS
+        ),
+    ),
+    one_by_one(
+        "only finished turns have replies in the outbox",
+        "settles the turn, which was committed with its replies",
+        _settle_turn_of_reply,
+    ),
+    one_by_one(
+        "the replies of a turn are numbered without gaps", "shows the missing one as dead in its trace", _fill_gap
+    ),
+    by_statements(
+        "a turn has an end time exactly when it is done or failed",
+        "settles a turn that has an end time, and ends one that is settled",
+        "UPDATE turns SET ended = started WHERE state IN ('done', 'failed') AND ended IS NULL",
+        "UPDATE turns SET state = CASE WHEN error IS NULL THEN 'done' ELSE 'failed' END"
+        f" WHERE state IN {OPEN_TURN} AND ended IS NOT NULL",
+    ),
+    one_by_one(
+        "the session of an open turn belongs to the turn's conversation",
+        "lets it go on where its entries are, or fails it",
+        _bring_turn_home,
+    ),
+    one_by_one(
+        "every turn belongs to a session that exists",
+        "finds its session by its entries or its conversation, and else sets it aside",
+        _find_session_of_turn,
+    ),
+)

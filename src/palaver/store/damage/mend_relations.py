@@ -1,0 +1,221 @@
+"""Mend sessions, routes, entries, operations and people whose relations lead nowhere."""
+
+from datetime import datetime
+
+from palaver.db.transaction import Statements
+from palaver.model.session import next_in_lineage
+from palaver.store.conversations.sessions import new_id
+from palaver.store.damage.restore_session import restore_session
+from palaver.store.damage.rule_mend import by_setting_aside, by_statements, one_by_one
+from palaver.store.damage.set_aside import set_aside
+from palaver.store.records import SEQS, instant
+from palaver.store.results import OperationKind
+
+_FIRST_SHOWN = (
+    f"(SELECT min(e.id) FROM entries e WHERE e.id >= sessions.no * {SEQS} AND e.id < (sessions.no + 1) * {SEQS}"
+    f" AND e.hidden_by IS NULL) - sessions.no * {SEQS}"
+)
+_LAST_SEQ = (
+    f"(SELECT max(e.id) FROM entries e WHERE e.id >= sessions.no * {SEQS} AND e.id < (sessions.no + 1) * {SEQS})"
+    f" - sessions.no * {SEQS}"
+)
+_OPEN = "(SELECT s.no FROM sessions s WHERE s.key = {0}.key AND s.ended IS NULL)"
+_LATEST = "(SELECT s.no FROM sessions s WHERE s.key = {0}.key ORDER BY s.last_active DESC, s.no DESC LIMIT 1)"
+
+
+# Sessions
+
+
+def _number_title(number: int, _: datetime) -> Statements[None]:
+    rows = yield "SELECT owner, title FROM sessions WHERE no = ?", (number,)
+    owner, title = rows[0]
+    taken = yield "SELECT title FROM sessions WHERE owner = ? AND title IS NOT NULL", (owner,)
+    free = next_in_lineage(title, [row[0] for row in taken])
+    yield "UPDATE sessions SET title = ? WHERE no = ?", (free, number)
+
+
+def _give_new_id(number: int, _: datetime) -> Statements[None]:
+    rows = yield "SELECT started FROM sessions WHERE no = ?", (number,)
+    yield "UPDATE sessions SET id = ? WHERE no = ?", (new_id(instant(rows[0][0])), number)
+
+
+def _find_session_of_entry(id_: int, now: datetime) -> Statements[None]:
+    number = id_ // SEQS
+    if (yield "SELECT 1 FROM sessions WHERE no = ?", (number,)):
+        yield f"UPDATE sessions SET next_seq = {_LAST_SEQ} + 1 WHERE no = ? AND next_seq <= {_LAST_SEQ}", (number,)
+    elif not (yield from restore_session(number, now)):
+        yield from set_aside("entries", "id = ?", (id_,), "it belongs to no session", now)
+
+
+def _find_session_of_participant(number: int, now: datetime) -> Statements[None]:
+    exists = yield "SELECT 1 FROM sessions WHERE no = ?", (number,)
+    if not exists and not (yield from restore_session(number, now)):
+        yield from set_aside("participants", "session_no = ?", (number,), "it belongs to no session", now)
+
+
+def _find_session_of_route(key: str, now: datetime) -> Statements[None]:
+    rows = yield (
+        f"SELECT coalesce({_OPEN.format('routes')}, {_LATEST.format('routes')}) FROM routes WHERE key = ?",
+        (key,),
+    )
+    if rows[0][0] is None:
+        yield from set_aside("routes", "key = ?", (key,), "it leads to no session", now)
+    else:
+        yield "UPDATE routes SET session_no = ? WHERE key = ?", (rows[0][0], key)
+
+
+# Operations
+
+
+def _find_operation(entry: int, _: datetime) -> Statements[None]:
+    """Let an entry be hidden by an operation on its session, so that /back can show it again."""
+    session = entry // SEQS
+    rows = yield (
+        "SELECT e.hidden_by, o.session_no, s.key, s.started FROM entries e JOIN sessions s ON s.no = ?"
+        " LEFT JOIN operations o ON o.no = e.hidden_by WHERE e.id = ?",
+        (session, entry),
+    )
+    for number, found_in, key, started in rows:
+        if found_in == session:
+            continue
+        columns = "key, session_no, kind, at, actor"
+        values = (key, session, OperationKind.UNDO.value, started, "repair")
+        if found_in is None:
+            yield f"INSERT INTO operations (no, {columns}) VALUES (?, ?, ?, ?, ?, ?)", (number, *values)
+            continue
+        shared = yield (
+            "SELECT 1 FROM entries WHERE hidden_by = ? AND id >= ? AND id < ?",
+            (
+                number,
+                found_in * SEQS,
+                (found_in + 1) * SEQS,
+            ),
+        )
+        if not shared:
+            yield "UPDATE operations SET session_no = ? WHERE no = ?", (session, number)
+            continue
+        made = yield f"INSERT INTO operations ({columns}) VALUES (?, ?, ?, ?, ?) RETURNING no", values
+        yield (
+            "UPDATE entries SET hidden_by = ? WHERE hidden_by = ? AND id >= ? AND id < ?",
+            (made[0][0], number, session * SEQS, (session + 1) * SEQS),
+        )
+
+
+def _find_session_of_operation(number: int, now: datetime) -> Statements[None]:
+    rows = yield (
+        f"UPDATE operations SET session_no = coalesce((SELECT min(e.id) / {SEQS} FROM entries e"
+        f" WHERE e.hidden_by = operations.no), {_LATEST.format('operations')}, session_no) WHERE no = ?"
+        " RETURNING (SELECT 1 FROM sessions s WHERE s.no = session_no)",
+        (number,),
+    )
+    if rows and rows[0][0] is None:
+        yield from set_aside("operations", "no = ?", (number,), "it belongs to no session", now)
+
+
+# People
+
+
+def _find_linked_identity(number: int, now: datetime) -> Statements[None]:
+    """Make a linked identity again: it is the person that the other one is."""
+    for mine, other in (("one", "other"), ("other", "one")):
+        yield (
+            "INSERT INTO identities (identity, person, original_person, created)"
+            f" SELECT l.{mine}, i.person, i.person, l.since FROM links l JOIN identities i ON i.identity = l.{other}"
+            f" WHERE l.no = ? AND NOT EXISTS (SELECT 1 FROM identities x WHERE x.identity = l.{mine})",
+            (number,),
+        )
+    rows = yield (
+        "SELECT 1 FROM links l JOIN identities a ON a.identity = l.one JOIN identities b ON b.identity = l.other"
+        " WHERE l.no = ?",
+        (number,),
+    )
+    if not rows:
+        yield from set_aside("links", "no = ?", (number,), "both of its accounts are missing", now)
+
+
+def _drop_file(sha256: str, now: datetime) -> Statements[None]:
+    holders = "(kind = 'entry' AND NOT EXISTS (SELECT 1 FROM entries e WHERE e.id = attachments.holder))"
+    messages = "(kind = 'in' AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.no = attachments.holder))"
+    where = f"sha256 = ? AND ({holders} OR {messages} OR kind NOT IN ('entry', 'in', 'out'))"
+    yield from set_aside("attachments", where, (sha256,), "what had this file is missing", now)
+
+
+RELATION_MENDS = (
+    by_statements(
+        "a conversation has at most one open session",
+        "ends all but the one that the conversation leads to",
+        "UPDATE sessions SET ended = last_active, end_reason = 'switched' WHERE ended IS NULL AND no <> coalesce("
+        "(SELECT o.no FROM sessions o JOIN routes r ON r.session_no = o.no AND r.key = o.key"
+        " WHERE o.key = sessions.key AND o.ended IS NULL),"
+        " (SELECT max(o.no) FROM sessions o WHERE o.key = sessions.key AND o.ended IS NULL))",
+    ),
+    one_by_one("a title names one session of its owner", "numbers the later one", _number_title),
+    one_by_one("an id names one session", "gives the later one a new id", _give_new_id),
+    one_by_one(
+        "every entry belongs to a session that exists and has a number below its next",
+        "makes the session again from its turns and entries, and else sets the entry aside",
+        _find_session_of_entry,
+    ),
+    one_by_one(
+        "every participant belongs to a session that exists",
+        "makes the session again if something of it is left, and else sets the participant aside",
+        _find_session_of_participant,
+    ),
+    by_statements(
+        "every waiting message was sent in its own conversation or in a chat attached to it",
+        "returns the message to where it was sent",
+        "UPDATE inbox SET key = coalesce((SELECT a.key FROM attached_chats a WHERE a.place = coalesce(inbox.place,"
+        " inbox.key)), place, key), place = (SELECT a.place FROM attached_chats a"
+        " WHERE a.place = coalesce(inbox.place, inbox.key)) WHERE state = 'waiting'",
+    ),
+    by_setting_aside(
+        "no chat is attached to a conversation that is itself attached elsewhere", "attached_chats", "place"
+    ),
+    by_statements(
+        "every identity belongs to a person that exists",
+        "makes the person again",
+        "INSERT INTO people (id, name, created) SELECT person, min(name), min(created) FROM identities"
+        " WHERE NOT EXISTS (SELECT 1 FROM people p WHERE p.id = identities.person) GROUP BY person",
+    ),
+    one_by_one(
+        "every linked account belongs to an identity that exists", "makes the identity again", _find_linked_identity
+    ),
+    one_by_one(
+        "every other linked account belongs to an identity that exists",
+        "makes the identity again",
+        _find_linked_identity,
+    ),
+    by_setting_aside("every mention belongs to a message that exists", "mentions", "inbox_no"),
+    by_setting_aside("every mentioned session belongs to a session that exists", "mentions", "session_no"),
+    by_setting_aside("every request for access belongs to a message that exists", "pairings", "identity"),
+    by_setting_aside("every digest of an erasure belongs to an erasure that exists", "erased_digests", "erasure"),
+    one_by_one(
+        "every operation belongs to a session that exists",
+        "finds its session by what it hides or by its conversation, and else sets it aside",
+        _find_session_of_operation,
+    ),
+    one_by_one("every file belongs to an entry or a message", "sets the reference aside", _drop_file),
+    one_by_one(
+        "every hidden entry was hidden by an operation on its session",
+        "makes an operation that /back can undo",
+        _find_operation,
+    ),
+    by_statements(
+        "no visible entry comes before the point where reading its session starts",
+        "finds the point again",
+        f"UPDATE sessions SET shown_from = {_FIRST_SHOWN} WHERE shown_from > {_FIRST_SHOWN}",
+    ),
+    one_by_one(
+        "every route points to a session that exists",
+        "points it to the latest session of its conversation, and else sets it aside",
+        _find_session_of_route,
+    ),
+    by_statements(
+        "the route of a conversation points to its open session",
+        "points it there",
+        f"UPDATE routes SET session_no = {_OPEN.format('routes')} WHERE EXISTS"
+        " (SELECT 1 FROM sessions s WHERE s.key = routes.key AND s.ended IS NULL AND s.no <> routes.session_no)",
+        "INSERT INTO routes (key, session_no, address) SELECT s.key, s.no, s.origin FROM sessions s"
+        " WHERE s.ended IS NULL AND NOT EXISTS (SELECT 1 FROM routes r WHERE r.key = s.key)",
+    ),
+)

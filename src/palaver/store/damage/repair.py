@@ -1,0 +1,132 @@
+"""Find damage in a store, and repair what can be repaired."""
+
+from collections.abc import AsyncIterator, Awaitable
+from datetime import datetime
+
+from palaver.db.schema import refuse_running_gateways
+from palaver.db.sqlite import SqliteDatabase
+from palaver.db.transaction import Database, Statements, Transaction, transaction
+from palaver.model.errors import StoreError
+from palaver.model.value import value
+from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.damage.contents import ENTRIES, INBOX, OUTBOX
+from palaver.store.damage.corruption import check_integrity
+from palaver.store.damage.files import check_contents, check_references
+from palaver.store.damage.health_check import HealthCheck, Transact, counted, listed, repair_step
+from palaver.store.damage.journal import check_journal
+from palaver.store.damage.mend_queue import QUEUE_MENDS
+from palaver.store.damage.mend_relations import RELATION_MENDS
+from palaver.store.damage.rows import TableCheck, check_table, load_known
+from palaver.store.damage.schema import check_schema
+from palaver.store.damage.set_aside import list_set_aside
+from palaver.store.damage.structure import TABLES
+from palaver.store.status.invariants import INVARIANTS, PROMISES, Invariant, Violation, find_broken
+from palaver.store.store import Store
+
+_MENDS = {each.sentence: each for each in (*QUEUE_MENDS, *RELATION_MENDS)}
+_MAX_PASSES = 5
+
+
+async def find_damage(store: Store, blobs: BlobStore | None = None) -> AsyncIterator[HealthCheck]:
+    """Yield every check in the order in which it is mended: a later one sees what the mends before it did."""
+    database = store.database
+    yield await check_schema(store)
+    if isinstance(database, SqliteDatabase):
+        yield await check_integrity(database, database.path)
+    for table in (ENTRIES, INBOX, OUTBOX, *TABLES):
+        yield await _or_problem(table.table, _check_rows(database, table))
+    yield await _or_problem("transcripts", check_journal(database))
+    for invariant in INVARIANTS:
+        yield await _or_problem(rule_name(invariant), _check_rule(database, invariant))
+    if blobs:
+        yield await _or_problem("attachments", check_contents(database, blobs))
+    yield await _or_problem("attachments of entries", check_references(database))
+    yield await _or_problem("set aside", _check_set_aside(database))
+
+
+async def _or_problem(name: str, check: Awaitable[HealthCheck]) -> HealthCheck:
+    """Report a check that the database refuses, so that the others are still made."""
+    try:
+        return await check
+    except StoreError as error:
+        fix = "mend the schema first: stop the gateway and run palaver doctor --repair"
+        return HealthCheck(name=name, ok=False, found=f"it cannot be checked: {error}", fix=fix)
+
+
+async def _check_rows(database: Database, table: TableCheck) -> HealthCheck:
+    return await check_table(database, table, await database.read(load_known()))
+
+
+async def _check_rule(database: Database, invariant: Invariant) -> HealthCheck:
+    return rule_check(invariant, await database.read(find_broken((invariant,))))
+
+
+def rule_name(invariant: Invariant) -> str:
+    return f"{invariant.promise}, {PROMISES[invariant.promise]}: {invariant.sentence}"
+
+
+def rule_check(invariant: Invariant, broken: list[Violation]) -> HealthCheck:
+    """Say whether an invariant holds, and what mends it."""
+    mend = _MENDS.get(invariant.sentence)
+    return HealthCheck(
+        name=rule_name(invariant),
+        ok=not broken,
+        found="holds"
+        if not broken
+        else f"{counted(broken[0].times, 'row breaks', 'rows break')} it, such as {', '.join(broken[0].examples)}",
+        fix=repair_step(mend.deed) if mend else invariant.fix,
+        mends=(mend.mend,) if mend else (),
+    )
+
+
+async def _check_set_aside(database: Database) -> HealthCheck:
+    """Nothing reads these rows, but somebody may miss them."""
+    rows = await database.read(list_set_aside())
+    named = listed(f"{row.table} {row.row} ({row.reason})" for row in rows)
+    found = f"{counted(len(rows), 'row was', 'rows were')} set aside or changed by a repair: {named}"
+    return HealthCheck(name="set aside", ok=True, is_warning=bool(rows), found=found if rows else "nothing")
+
+
+# Repair
+
+
+@value
+class Repair:
+    mended: tuple[str, ...]
+    """What was mended, in this order."""
+    failed: tuple[str, ...] = ()
+    """What could not be mended, and why."""
+
+
+async def repair(store: Store, now: datetime, blobs: BlobStore | None = None) -> Repair:
+    """Mend what can be mended, until nothing changes any more. The gateway must not run."""
+    mended: dict[str, None] = {}
+    failed: dict[str, str] = {}
+    for _ in range(_MAX_PASSES):
+        before = len(mended)
+        async for check in find_damage(store, blobs):
+            for mend in () if check.ok else check.mends:
+                try:
+                    await mend(_alone(store.database), now)
+                    mended[f"{check.name}: {check.found}"] = None
+                    failed.pop(check.name, None)
+                except StoreError as error:
+                    failed[check.name] = str(error)
+        if len(mended) == before:
+            break
+    if mended:
+        await store.search.rebuild()
+    return Repair(mended=tuple(mended), failed=tuple(f"{name}: {error}" for name, error in failed.items()))
+
+
+def _alone(database: Database) -> Transact:
+    """Refuse to mend while a gateway uses the database. A SQLite file is locked instead."""
+    if isinstance(database, SqliteDatabase):
+        return database.transact
+    return lambda work: database.transact(_run_alone(work))
+
+
+@transaction
+def _run_alone(work: Transaction[None]) -> Statements[None]:
+    yield from refuse_running_gateways()
+    yield from work

@@ -1,0 +1,87 @@
+"""Make the row of a session or a turn again from the rows that belong to it."""
+
+from datetime import datetime
+
+from palaver.db.transaction import Statements, transaction
+from palaver.model.session import EndReason, owner_of
+from palaver.model.transcript import Role
+from palaver.model.turn import TurnState
+from palaver.store.conversations.sessions import new_id
+from palaver.store.damage.mend_structure import key_of_session, origin_of_key, origin_of_session
+from palaver.store.records import REPLIES, SEQS, entries_of, instant, micros, source_text
+
+LOST_ROW = "the row of this turn was lost"
+
+
+@transaction
+def restore_session(number: int, now: datetime) -> Statements[bool]:
+    """Insert a session that its entries, turns or routes still name. Its id and title are lost: it gets a new id."""
+    key = yield from key_of_session(number)
+    if key is None:
+        return False
+    origin = (yield from origin_of_session(number)) or origin_of_key(key)
+    first, last, next_seq = yield from _span(number, now)
+    is_taken = yield "SELECT 1 FROM sessions WHERE key = ? AND ended IS NULL", (key.text,)
+    leads_here = yield "SELECT 1 FROM routes WHERE key = ? AND session_no = ?", (key.text, number)
+    is_open = bool(leads_here) and not is_taken
+    sums = yield _SUMS, (number,)
+    yield (
+        "INSERT INTO sessions (no, id, key, profile, platform, owner, origin, started, ended, end_reason, last_human,"
+        " last_active, next_seq, turns, input_tokens, output_tokens, cached_tokens, cost_micros, unpriced_tokens)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            *(number, new_id(instant(first)), key.text, key.profile, origin.platform),
+            *(owner_of(key, origin), source_text(origin), first),
+            *((None, None) if is_open else (last, EndReason.SWITCHED.value)),
+            *(last, last, next_seq),
+            *map(int, sums[0]),
+        ),
+    )
+    return True
+
+
+_SUMS = (
+    "SELECT count(*), coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0), coalesce(sum(cached_tokens), 0),"
+    " coalesce(sum(cost_micros), 0), coalesce(sum(unpriced_tokens), 0) FROM turns WHERE session_no = ?"
+)
+
+
+def _span(number: int, now: datetime) -> Statements[tuple[int, int, int]]:
+    """Return when a session began and was last active, and its next seq."""
+    first, end = number * SEQS, (number + 1) * SEQS
+    rows = yield "SELECT id, body FROM entries WHERE id >= ? AND id < ? ORDER BY id", (first, end)
+    turns = yield "SELECT min(started), max(coalesce(ended, started)) FROM turns WHERE session_no = ?", (number,)
+    moments = [*(micros(entry.at) for entry in entries_of(rows)), *(at for at in turns[0] if at is not None)]
+    journal = yield "SELECT coalesce(max(last_seq), 0) FROM journal WHERE session_no = ?", (number,)
+    last_seq = max([journal[0][0], *(row[0] - first for row in rows)])
+    return min(moments, default=micros(now)), max(moments, default=micros(now)), last_seq + 1
+
+
+@transaction
+def restore_turn(number: int, now: datetime) -> Statements[bool]:
+    """Insert a turn that its entries still name. It is over: done if it has replies or an answer, else failed."""
+    own = yield (
+        f"SELECT e.id, e.body FROM entries e LEFT JOIN sessions s ON s.no = e.id / {SEQS} WHERE e.turn_no = ?"
+        f" AND e.id % {SEQS} > coalesce(s.parent_seq, 0) ORDER BY e.id",
+        (number,),
+    )
+    key = (yield from key_of_session(own[0][0] // SEQS)) if own else None
+    if key is None:
+        return False
+    entries = entries_of(own)
+    replies = yield (
+        "SELECT 1 FROM outbox WHERE id >= ? AND id < ? LIMIT 1",
+        (number * REPLIES, (number + 1) * REPLIES),
+    )
+    is_done = bool(replies) or any(entry.role is Role.ASSISTANT for entry in entries)
+    state = TurnState.DONE if is_done else TurnState.FAILED
+    moments = [micros(entry.at) for entry in entries]
+    yield (
+        "INSERT INTO turns (no, key, session_no, state, worker, lease_until, started, ended, error)"
+        " VALUES (?, ?, ?, ?, 'repair', ?, ?, ?, ?)",
+        (
+            *(number, key.text, own[0][0] // SEQS, state.value),
+            *(micros(now), min(moments), max(moments), None if is_done else LOST_ROW),
+        ),
+    )
+    return True

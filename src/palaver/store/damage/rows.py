@@ -1,0 +1,120 @@
+"""Read every row by itself, and compare it with its checksum and its own columns."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import datetime
+from enum import Enum
+from functools import partial
+from typing import NamedTuple
+
+from palaver.db.transaction import Database, Row, Statements, Value, transaction
+from palaver.model.key import SessionKey
+from palaver.model.source import Source
+from palaver.model.turn import account_text
+from palaver.model.value import value
+from palaver.store.conversations.chat_migration import moved
+from palaver.store.damage.health_check import HealthCheck, counted, in_transaction, listed, repair_step
+from palaver.store.people.aliases import load_all as load_all_aliases
+from palaver.store.records import UNREADABLE
+
+_PAGE_ROWS = 1000
+
+
+class Problem(Enum):
+    UNREADABLE = "cannot be read"
+    CHANGED = "was changed: it does not match its checksum"
+    CONTRADICTS = "contradicts its own columns"
+
+
+class BadRow(NamedTuple):
+    row: Row
+    name: str
+    problem: Problem
+
+
+@value
+class Known:
+    """What explains that columns differ from what was written first."""
+
+    moves: Mapping[str, Mapping[str, str]]
+    """Per account, the old ids of chats and the ids they have now."""
+    aliases: Mapping[str, Mapping[str, str]]
+    """Per platform, ids that belong to one person."""
+
+
+MendRow = Callable[[BadRow, datetime], Statements[None]]
+
+
+@value
+class TableCheck:
+    """How to read the rows of a table."""
+
+    table: str
+    select: str
+    """Its rows, each with its order column first."""
+    order: str
+    name: Callable[[Row], str]
+    problem: Callable[[Row, Known], Problem | None]
+    """May raise one of `UNREADABLE`."""
+    mend: MendRow
+    deed: str
+    """What a repair does."""
+    first: Value = -(1 << 62)
+    """Before the first value of the order column."""
+
+
+async def check_table(database: Database, check: TableCheck, known: Known) -> HealthCheck:
+    bad: list[BadRow] = []
+    count = 0
+    async for page in _pages(database, check):
+        count += len(page)
+        bad += [BadRow(row, check.name(row), found) for row in page if (found := _problem(check, row, known))]
+    named = listed(f"{each.name} {each.problem.value}" for each in bad)
+    return HealthCheck(
+        name=f"{check.table}: every row can be read and is as it was written",
+        ok=not bad,
+        found=f"{counted(len(bad), 'row is', 'rows are')} damaged: {named}"
+        if bad
+        else f"{counted(count, 'row', 'rows')}, all intact",
+        fix=repair_step(check.deed),
+        mends=tuple(in_transaction(partial(_mend_one, check.mend, each)) for each in bad),
+    )
+
+
+def _problem(check: TableCheck, row: Row, known: Known) -> Problem | None:
+    try:
+        return check.problem(row, known)
+    except UNREADABLE:
+        return Problem.UNREADABLE
+
+
+async def _pages(database: Database, check: TableCheck) -> AsyncIterator[list[Row]]:
+    after = check.first
+    while page := await database.read(_page(check, after)):
+        after = page[-1][0]
+        yield page
+
+
+@transaction
+def _page(check: TableCheck, after: Value) -> Statements[list[Row]]:
+    joined = "AND" if " WHERE " in check.select else "WHERE"
+    sql = f"{check.select} {joined} {check.order} > ? ORDER BY {check.order} LIMIT {_PAGE_ROWS}"
+    return (yield sql, (after,))
+
+
+@transaction
+def _mend_one(mend: MendRow, bad: BadRow, now: datetime) -> Statements[None]:
+    yield from mend(bad, now)
+
+
+@transaction
+def load_known() -> Statements[Known]:
+    return Known(moves=(yield from moved()), aliases=(yield from load_all_aliases()))
+
+
+def is_plausible(place: SessionKey, source: Source, known: Known) -> bool:
+    """Return whether a message can have been sent in this place."""
+    if not place.platform or source.platform in known.aliases:
+        return True
+    chat = source.chat_id or ""
+    chats = {chat, known.moves.get(account_text(source.platform, source.account), {}).get(chat, chat)}
+    return (place.platform, place.account) == (source.platform, source.account or "") and place.chat in chats

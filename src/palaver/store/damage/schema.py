@@ -1,0 +1,54 @@
+"""Check the schema: every table, column, index and constraint is as the migrations make it."""
+
+from datetime import datetime
+from functools import partial
+
+from palaver.db.schema import known_migrations
+from palaver.db.schema_check import Difference, compare_sqlite, expected_sqlite, read_sqlite
+from palaver.db.sqlite import SqliteDatabase
+from palaver.db.transaction import Statements, transaction
+from palaver.model.errors import StoreError
+from palaver.store.damage.health_check import HealthCheck, in_transaction, listed, repair_step
+from palaver.store.damage.set_aside import record_loss
+from palaver.store.store import Store
+
+
+async def check_schema(store: Store) -> HealthCheck:
+    try:
+        differences = await _differences(store)
+    except StoreError as error:
+        fix = "give this user the right to create a schema: GRANT CREATE ON DATABASE … TO …"
+        return HealthCheck(name="schema", ok=False, found=f"it cannot be compared: {error}", fix=fix)
+    version = await store.read(_version())
+    return HealthCheck(
+        name="schema",
+        ok=not differences,
+        found=listed(each.text for each in differences) or f"schema {version}, as the migrations make it",
+        fix=repair_step("makes it again as the migrations do, and keeps the rows"),
+        mends=tuple(in_transaction(partial(_mend, difference)) for difference in differences),
+    )
+
+
+async def _differences(store: Store) -> list[Difference]:
+    migrations = tuple(known_migrations())
+    if isinstance(store.database, SqliteDatabase):
+        return compare_sqlite(await store.read(read_sqlite()), expected_sqlite(migrations))
+    from palaver.db import postgres_schema_check as postgres  # noqa: PLC0415 - of no use for SQLite
+
+    found = await store.read(postgres.read_postgres())
+    expected = await postgres.expected_postgres(store.database, migrations)
+    return [*postgres.compare_postgres(found, expected), *await store.read(postgres.lagging_sequences())]
+
+
+@transaction
+def _version() -> Statements[str]:
+    rows = yield "SELECT value FROM meta WHERE name = 'schema'", ()
+    return rows[0][0] if rows else "unknown"
+
+
+@transaction
+def _mend(difference: Difference, now: datetime) -> Statements[None]:
+    if difference.lost:
+        yield from record_loss("schema", difference.text, difference.lost, now)
+    for statement in difference.mend:
+        yield statement, ()
