@@ -1,8 +1,8 @@
 """Every column that can hold content is known, and an erasure leaves planted words in none of them."""
 
 from palaver.db.transaction import Row, Statements, transaction
-from palaver.store.records import json_text
 from palaver.store.damage.set_aside import record_loss, set_aside
+from palaver.store.records import json_text
 from palaver.store.store import Store
 from tests.store.test_forgetting import ANN, ID, NAME, OTHERS, SECRET, forget, live
 from tests.store.world import NOON

@@ -52,9 +52,9 @@ BREAKS = {
     "UPDATE turns SET key = 'agent:main:telegram:dm:7', state = 'running'",
     "only finished turns have replies in the outbox": "UPDATE turns SET state = 'interrupted' WHERE no = 1",
     "the replies of a turn are numbered without gaps": "UPDATE outbox SET id = id + 1 WHERE id = 1024",
-    "every firing of a job has a message, or says why it did not run": _JOB
+    "every firing of a job has a message, or says why it did not run": _JOB  # noqa: S608
     + "INSERT INTO firings (schedule_no, at) VALUES (1, 0)",
-    "every message belongs to at most one firing of a job": _JOB
+    "every message belongs to at most one firing of a job": _JOB  # noqa: S608
     + "INSERT INTO firings (schedule_no, at, inbox_no) VALUES (1, 0, 1), (1, 1, 1)",
     "every firing belongs to a job that exists": "INSERT INTO firings (schedule_no, at, inbox_no) VALUES (9, 0, 1)",
     "a turn has an end time exactly when it is done or failed": "UPDATE turns SET ended = NULL WHERE no = 1",

@@ -427,10 +427,6 @@ class _Written(msgspec.Struct, frozen=True):
 _inbound_form = msgspec.json.Decoder(_Written, dec_hook=_label_in)
 
 
-def inbound_of(body: bytes) -> Inbound:
-    return _read(body, _inbound_form).inbound
-
-
 def basis_of(body: bytes) -> Basis | None:
     """Return the basis on which the sender of a stored message was admitted.
 

@@ -115,7 +115,7 @@ def mend_message(bad: BadRow, now: datetime) -> Statements[None]:
 
 
 def _inbound_in(row: Row) -> Inbound:
-    return inbound_of(row[1])
+    return inbound_of(row[1])[0]
 
 
 def _mend_columns(row: Row, inbound: Inbound) -> Statements[None]:
