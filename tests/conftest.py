@@ -15,8 +15,9 @@ from palaver.db.transaction import Transaction
 from palaver.store.store import Store
 from tests.store.empty import copied_stores
 from tests.store.server import postgres_server
+from tests.workers import pytest_addoption, pytest_collection, pytest_runtestloop
 
-__all__ = ["postgres_server"]
+__all__ = ["postgres_server", "pytest_addoption", "pytest_collection", "pytest_runtestloop"]
 
 settings.register_profile(
     "unhurried",

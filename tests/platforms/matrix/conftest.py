@@ -1,6 +1,5 @@
 """One homeserver for all tests of Matrix, however many processes they run in."""
 
-import os
 from collections.abc import Generator
 
 import pytest
@@ -10,6 +9,5 @@ from tests.platforms.matrix.homeserver import Homeserver, shared
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Generator[Homeserver]:
-    folder = tmp_path_factory.getbasetemp()
-    with shared((folder.parent if os.environ.get("PYTEST_XDIST_WORKER") else folder) / "synapse") as homeserver:
+    with shared(tmp_path_factory.getbasetemp() / "synapse") as homeserver:
         yield homeserver

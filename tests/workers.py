@@ -1,0 +1,224 @@
+"""`pytest -n 4`: collect once, then run the tests in four forks of this process.
+
+To import and collect everything takes up to 25 s of the processor. Forks share that, where each interpreter that
+`pytest-xdist` starts does it again.
+"""
+
+import gc
+import os
+import signal
+import traceback
+from collections import deque
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+from multiprocessing.connection import Pipe, wait
+from typing import Any
+
+import pytest
+
+__all__ = ["pytest_addoption", "pytest_collection", "pytest_runtestloop"]
+
+PART = 8
+"""A worker gets at most so many tests at once, unless they share what a fixture has made."""
+Jobs = Any
+"""A `multiprocessing` connection, whose types depend on the system."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group: Any = parser.getgroup("workers")
+    group._addoption("-n", dest="workers", type=int, default=0, metavar="N", help="run the tests in N processes")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage: what is imported and collected stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    options = session.config.option
+    if not options.workers or options.collectonly or session.testsfailed:
+        return None
+    _Workers(session).run(options.workers)
+    return True
+
+
+def _parts(items: Sequence[pytest.Item]) -> list[range]:
+    """Divide the tests of each module. First come those that stay together, because they take longest."""
+    together: list[range] = []
+    apart: list[range] = []
+    for _, group in groupby(range(len(items)), lambda number: items[number].path):
+        numbers = list(group)
+        module = range(numbers[0], numbers[-1] + 1)
+        if any(_shares(items[number]) for number in module):
+            together.append(module)
+        else:
+            apart += [module[first : first + PART] for first in range(0, len(module), PART)]
+    return together + apart
+
+
+def _shares(item: pytest.Item) -> bool:
+    info: Any = getattr(item, "_fixtureinfo", None)
+    fixtures = info.name2fixturedefs.values() if info else ()
+    return any(each[-1].scope in {"class", "module", "package"} for each in fixtures)
+
+
+# The process that gives out tests
+
+
+@dataclass(kw_only=True)
+class _Worker:
+    pid: int
+    part: deque[int] = field(default_factory=deque[int])
+    """What it has yet to finish."""
+    at: tuple[str, Any] = ("", ("", None, ""))
+    """The test that it has begun last."""
+
+
+class _Workers:
+    def __init__(self, session: pytest.Session) -> None:
+        self._session = session
+        self._hook: Any = session.config.hook
+        self._parts: deque[Sequence[int]] = deque(_parts(session.items))
+        self._workers: dict[Jobs, _Worker] = {}
+
+    def run(self, count: int) -> None:
+        session: Any = self._session
+        session.config._tmp_path_factory.getbasetemp()  # one for all
+        try:
+            for _ in range(min(count, len(self._parts))):
+                self._fork()
+            while self._workers:
+                for jobs in wait(list(self._workers)):
+                    self._hear(jobs)
+                if session.shouldfail:
+                    raise session.Failed(session.shouldfail)
+                if session.shouldstop:
+                    raise session.Interrupted(session.shouldstop)
+        finally:
+            for jobs, worker in self._workers.items():
+                os.kill(worker.pid, signal.SIGINT)
+                jobs.close()
+                os.waitpid(worker.pid, 0)
+
+    def _fork(self) -> None:
+        ours, theirs = Pipe()
+        pid = os.fork()
+        if pid == 0:
+            for jobs in (ours, *self._workers):
+                jobs.close()
+            _be_worker(self._session, theirs)
+        theirs.close()
+        self._workers[ours] = _Worker(pid=pid)
+
+    def _hear(self, jobs: Jobs) -> None:
+        worker = self._workers[jobs]
+        try:
+            name, told = jobs.recv()
+        except EOFError:
+            self._end(jobs)
+            return
+        match name:
+            case "ready":
+                worker.part = deque(self._parts.popleft() if self._parts else ())
+                jobs.send(list(worker.part))
+                return
+            case "pytest_runtest_logstart":
+                worker.at = told["nodeid"], told["location"]
+            case "pytest_runtest_logfinish":
+                worker.part.popleft()
+            case _:
+                report = self._hook.pytest_report_from_serializable(config=self._session.config, data=told["report"])
+                told = {"report": report}
+        getattr(self._hook, name)(**told)
+
+    def _end(self, jobs: Jobs) -> None:
+        """A worker that was killed fails the test that it ran; another one goes on with the rest."""
+        jobs.close()
+        worker = self._workers.pop(jobs)
+        _, status = os.waitpid(worker.pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        if not code:
+            return
+        name, location = worker.at
+        problem = f"the process that ran it ended with {code}"
+        self._hook.pytest_runtest_logreport(report=pytest.TestReport(name, location, {}, "failed", problem, "call"))
+        if worker.part:
+            worker.part.popleft()
+            self._parts.appendleft(worker.part)
+        if self._parts:
+            self._fork()
+
+
+# A worker
+
+
+class _Reporter:
+    """Tell the other process what it shows of a test."""
+
+    def __init__(self, config: pytest.Config, jobs: Jobs) -> None:
+        self._config = config
+        self._jobs = jobs
+
+    def pytest_runtest_logstart(self, nodeid: str, location: object) -> None:
+        self._jobs.send(("pytest_runtest_logstart", {"nodeid": nodeid, "location": location}))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+        self._jobs.send(("pytest_runtest_logreport", {"report": data}))
+
+    def pytest_runtest_logfinish(self, nodeid: str, location: object) -> None:
+        self._jobs.send(("pytest_runtest_logfinish", {"nodeid": nodeid, "location": location}))
+
+
+def _be_worker(session: pytest.Session, jobs: Jobs) -> None:
+    plugins = session.config.pluginmanager
+    capture: Any = plugins.getplugin("capturemanager")
+    capture.stop_global_capturing()
+    capture.start_global_capturing()  # into files of its own
+    plugins.unregister(plugins.getplugin("terminalreporter"))
+    plugins.register(_Reporter(session.config, jobs))
+    code = 1
+    try:
+        _run_parts(session, jobs)
+        code = 0
+    except (BrokenPipeError, EOFError, KeyboardInterrupt):
+        pass  # the other process has ended, or wants us to
+    except BaseException:  # noqa: BLE001 - nobody else sees it
+        capture.stop_global_capturing()
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _run_parts(session: pytest.Session, jobs: Jobs) -> None:
+    items: list[Any] = session.items
+    last = items[0]
+    try:
+        while part := _ask(jobs):
+            # As if the session came next, pytest keeps at the end of a part what is made for all of the session.
+            for last, following in pairwise((*(items[number] for number in part), session)):
+                session.config.hook.pytest_runtest_protocol(item=last, nextitem=following)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _tear_down(session, last)
+
+
+def _ask(jobs: Jobs) -> list[int]:
+    jobs.send(("ready", {}))
+    return jobs.recv()
+
+
+def _tear_down(session: pytest.Session, last: Any) -> None:
+    state: Any = session
+    call = pytest.CallInfo[None].from_call(lambda: state._setupstate.teardown_exact(None), "teardown")
+    if call.excinfo:
+        hook = session.config.hook
+        hook.pytest_runtest_logreport(report=hook.pytest_runtest_makereport(item=last, call=call))
