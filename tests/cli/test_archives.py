@@ -14,6 +14,8 @@ CONTENT = b"four and a half \x00 pages"
 NAME = hashlib.sha256(CONTENT).hexdigest()
 SESSION = "01kmjz3d80ann0h011day00000"
 COUNTS = {"input_tokens": 52, "output_tokens": 4, "cached_tokens": 30, "cost_micros": 7, "unpriced_tokens": 9}
+USED = COUNTS | {"input_tokens": 55, "output_tokens": 5}
+"""With what the title used."""
 AT = "2026-03-25T09:00:00Z"
 ADDRESS = {"chat_id": "7", "chat_kind": "dm", "platform": "telegram", "profile": "main", "user_id": "7"}
 LINES: list[dict[str, Any]] = [
@@ -28,7 +30,7 @@ LINES: list[dict[str, Any]] = [
             "owner": "telegram:7",
             "origin": ADDRESS,
             **dict.fromkeys(("started", "last_human", "last_active"), AT),
-            "next_seq": 2,
+            "next_seq": 4,
             "turn_count": 1,
             **COUNTS,
             "participants": ["telegram:7"],
@@ -36,7 +38,8 @@ LINES: list[dict[str, Any]] = [
             "turns": [
                 {"state": "done", "started": AT, "ended": AT, "identity": "telegram:7", "model": "m"}
                 | COUNTS
-                | {"prompt_tokens": 56},
+                | {"prompt_tokens": 56, "title": {"at": AT, "model": "small", "input_tokens": 3, "output_tokens": 1}},
+                {"state": "failed", "started": AT, "ended": AT, "error": "no", "identity": "telegram:7"},
             ],
         }
     },
@@ -51,7 +54,9 @@ LINES: list[dict[str, Any]] = [
             "files": [{"name": "plan.pdf", "media_type": "application/pdf", "size": len(CONTENT), "sha256": NAME}],
         }
     },
-    {"end": {"session": SESSION, "entries": 1}},
+    {"entry": {"seq": 2, "role": "assistant", "at": AT, "text": "I did", "turn": 1}},
+    {"entry": {"seq": 3, "role": "user", "at": AT, "text": "And?", "turn": 2, "sender": {"id": "7"}}},
+    {"end": {"session": SESSION, "entries": 3}},
 ]
 
 
@@ -91,13 +96,13 @@ def test_files_and_usage_come_back(palaver: Place, tmp_path: Path) -> None:
     assert Path(again).read_bytes() == Path(archive).read_bytes()
     for _ in range(2):
         used = json.loads(palaver("usage", "--by", "person", "--since", "2026-01-01", "--json", home="two"))
-        assert used == {"person": [{"person": "telegram:7", "turns": 1, **COUNTS}]}
+        assert used == {"person": [{"person": "telegram:7", "turns": 1, **USED}]}
         palaver("sessions", "import", archive, home="two")
     for home in ("one", "two"):
         palaver("sessions", "delete", SESSION, "--yes", home=home)
         assert palaver("sessions", "import", archive, home=home) == "1 imported\n"
         used = json.loads(palaver("usage", "--by", "person", "--since", "2026-01-01", "--json", home=home))
-        assert used == {"person": [{"person": "telegram:7", "turns": 1, **COUNTS}]}, "it was not used again"
+        assert used == {"person": [{"person": "telegram:7", "turns": 1, **USED}]}, "it was not used again"
 
 
 def test_a_missing_file_comes_back_with_an_import_and_a_false_one_is_refused(palaver: Place, tmp_path: Path) -> None:

@@ -7,20 +7,23 @@ from pathlib import Path
 
 from palaver.db.transaction import Lock, Statements, transaction
 from palaver.engine import texts
+from palaver.engine.explain import explain
 from palaver.model.access import AccessRole, Grant
 from palaver.model.key import DmScope, Scope, ScopedSetting
 from palaver.model.label import Label
 from palaver.model.people import CODE_ALPHABET, MAX_ANNOUNCED_STRANGERS
 from palaver.model.platform import Platform
-from palaver.model.source import Source
+from palaver.model.source import Source, Trust
+from palaver.model.turn import Inbound
 from palaver.protocols.clock import SystemClock
 from palaver.store.status.invariants import violations
-from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.adapter import FAKE, FakeAdapter
 from palaver.testkit.platform import FakePlatform, LoopClock
 from palaver.testkit.updates import File
 from tests.engine.gateway import Bench, MovableClock, running, until
 from tests.engine.test_moved_chats import WAITS
 from tests.store.conftest import fresh_store
+from tests.store.world import NOON
 
 CODE = re.compile(f"[{CODE_ALPHABET}]{{8}}")
 
@@ -50,6 +53,10 @@ async def test_a_stranger_is_let_in_and_answered(store_url: str) -> None:
         await chat.say(alice, "and now")
         await chat.hears("and now")
         assert [message.text for message in chat.shown].count(texts.PAIRED) == 1
+        said = Inbound(source=Source(platform="fake", account="bot", chat_id=chat.id, user_id="p1"), text="", at=NOON)
+        step = explain(said, Trust(), NOON, options=here.engine.options, accounts={"fake:bot": FAKE}, commands={})
+        (rule,) = (await here.store.read(step)).access_rules
+        assert rule.where == "grant 1 of palaver grants list, given by operator"
         assert "approved" in chat.shown[1].text
 
 

@@ -1,22 +1,27 @@
 """The same chat id on two servers is two chats: in rates, in moves and in targets."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from palaver.engine.explain import explain
+from palaver.engine.options import Options
 from palaver.model.access import AccessRole, Grant
-from palaver.model.key import SessionKey
+from palaver.model.key import ChatSelector, GroupScope, Scope, ScopedSetting, SessionKey
 from palaver.model.platform import Platform
+from palaver.model.source import Source, Trust
 from palaver.model.turn import Inbound, Outbound
 from palaver.protocols import Receiver
 from palaver.protocols.adapter import ChatMoved, Limits
+from palaver.store.opening import open_store
 from palaver.store.status.invariants import violations
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import FakePlatform, LoopClock
 from palaver.testkit.updates import Update
 from tests.engine.gateway import running
 from tests.engine.test_tools import all_tools, use
-from tests.store.world import cause
+from tests.store.world import NOON, cause
 
 PLATFORM = Platform(name="fake", title="Fake platform", has_servers=True)
 
@@ -102,3 +107,18 @@ async def test_a_target_names_the_server(store_url: str) -> None:
         await two.hears("hello there")
         await here.settled()
         assert "hello there" not in [message.text for message in one.shown]
+
+
+async def test_a_setting_that_followed_a_chat_is_named_with_its_line(tmp_path: Path) -> None:
+    field = ("platforms", "fake", "chats", "general", "scope", "group")
+    options = Options(
+        scopes=ScopedSetting(default=Scope(), chats={ChatSelector("fake", "general"): Scope(group=GroupScope.SHARED)}),
+        written_at=lambda path: "palaver.yaml, line 7" if path == field else "",
+    )
+    async with await open_store(str(tmp_path / "p.db")) as store:
+        await store.transact(store.chat_migration.move("fake", "bot", "general", "lobby", NOON, server="s"))
+        here = Source(platform="fake", account="bot", chat_kind="group", scope_id="s", chat_id="lobby", user_id="p1")
+        said = Inbound(source=here, text="hi", at=NOON)
+        step = explain(said, Trust(), NOON, options=options, accounts={"fake:bot": PLATFORM}, commands={})
+        (rule,) = (await store.read(step)).key_rules
+        assert (rule.value, rule.where) == ("shared", "palaver.yaml, line 7")

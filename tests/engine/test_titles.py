@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from palaver.commands.formatting import trace_steps
+from palaver.model.session import Principal
 from palaver.model.turn import Usage
 from palaver.protocols.agent import Excerpt, GeneratedText
 from palaver.store.people import usage
+from palaver.store.status.trace import find_traces
 from palaver.testkit.chat import Chat
+from palaver.testkit.platform import LoopClock
 from palaver.testkit.updates import Person
 from tests.engine.agents import Condensing
 from tests.engine.gateway import Bench, running, until
@@ -30,7 +34,7 @@ class Naming(Condensing):
         title = self.titles[min(self.asked, len(self.titles)) - 1]
         if title is None:
             raise ValueError("the words of somebody")
-        return GeneratedText(text=title, usage=Usage(input_tokens=10, output_tokens=1))
+        return GeneratedText(text=title, usage=Usage(input_tokens=10, output_tokens=1, cost_micros=100))
 
 
 async def talk(chat: Chat, person: Person, *topics: str) -> None:
@@ -56,6 +60,9 @@ async def test_the_first_exchange_gives_a_title_that_nobody_else_has(store_url: 
             assert found == [used], "an answer costs what it costs, whatever else is made of it"
         spent = await here.store.read(usage.total(datetime(2000, 1, 1, tzinfo=UTC), ["fake:p1"]))
         assert (spent.input_tokens, spent.output_tokens) == (11, 2)
+        (told,) = await here.store.read(find_traces("turn:1", Principal.operator()))
+        steps = [step.sentence for step in trace_steps(told, LoopClock().now())]
+        assert "generated a title, which used 10 tokens in, 1 out, cost 0.0001" in steps
         await chat.say(alice, "/new")
         await talk(chat, alice, "and again?")
         await until(lambda: _are(here, "Holiday plans", "Holiday plans #2"))

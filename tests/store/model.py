@@ -220,7 +220,7 @@ class Model:
     def settle(self, turn: Turn, texts: list[str], replies: list[str], tokens: int, *, failed: bool) -> None:
         self.append(turn, texts)
         talk = self.talks[turn.session]
-        talk.turns += 1
+        talk.turns += bool(texts) and not failed
         talk.tokens += tokens
         self.turns[turn.number].state = TurnState.FAILED if failed else TurnState.DONE
         for ordinal, text in enumerate(replies):

@@ -84,6 +84,7 @@ WITHOUT_CONTENT = [
     "sessions.profile",
     "set_aside.from_table",
     "set_aside.reason",
+    "title_usage.model",
     "turns.failure",
     "turns.model",
     "turns.quota",

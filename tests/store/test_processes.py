@@ -71,11 +71,12 @@ def check_transcripts(diaries: Sequence[Diary], found: dict[str, list[Row]]) -> 
     seqs: dict[int, list[int]] = defaultdict(list)
     for session, seq, _, _ in found["entries"]:
         seqs[session].append(seq)
-    done = Counter(session for _, _, state, session in found["turns"] if state in {"done", "failed"})
+    ended = Counter(session for _, _, state, session in found["turns"] if state in {"done", "failed"})
+    answered = Counter(session for _, _, state, session in found["turns"] if state == "done")
     for session, next_seq, copied, turns, tokens in found["sessions"]:
         own = [seq for seq in seqs[session] if seq > copied]
         assert own == list(range(copied + 1, next_seq))
-        assert (turns, tokens) == (done[session], done[session])
+        assert (turns, tokens) == (answered[session], ended[session])
     session_of = {number: session for number, _, _, session in found["turns"]}
     texts = Counter(
         (turn, entry_of((0, body)).text)

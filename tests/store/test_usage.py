@@ -11,6 +11,7 @@ from palaver.db.schema import known_migrations
 from palaver.db.transaction import Row, Statement, Statements, transaction
 from palaver.model.errors import StaleFence
 from palaver.model.session import Principal, UsageTotal
+from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import Turn, TurnState, Usage
 from palaver.store.conversations import deletion
 from palaver.store.opening import open_store
@@ -21,7 +22,7 @@ from palaver.store.privacy.footprint import Footprint
 from palaver.store.queue import turns
 from palaver.store.store import Store
 from tests.store.conftest import DRIVER, fresh_database
-from tests.store.world import LEASE, NOON, OPERATOR, World, dm, group
+from tests.store.world import LEASE, NOON, OPERATOR, World, answer, dm, group
 
 ONE = UsageTotal(turns=1, input_tokens=10, output_tokens=5, cost_micros=3)
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -47,7 +48,7 @@ async def test_a_turn_that_is_settled_twice_counts_once(store: Store) -> None:
     await world.say("a")
     begun = await world.begin()
     assert begun
-    settle = turns.settle(begun.turn, [], [], NOON, usage=Usage(model="m", input_tokens=7))
+    settle = turns.settle(begun.turn, [answer()], [], NOON, usage=Usage(model="m", input_tokens=7))
     await store.transact(settle)
     with pytest.raises(StaleFence):
         await store.transact(settle)
@@ -66,7 +67,7 @@ async def test_what_a_turn_has_used_before_it_waited_counts_at_once_and_once(sto
     assert await store.read(usage.total(NOON)) == UsageTotal(input_tokens=7, cost_micros=2)
     resumed = await store.transact(turns.resume(begun.turn.number, "w2", NOON, LEASE))
     assert resumed
-    await store.transact(turns.settle(resumed, [], [], NOON, usage=Usage(input_tokens=3)))
+    await store.transact(turns.settle(resumed, [answer()], [], NOON, usage=Usage(input_tokens=3)))
     assert await store.read(usage.total(NOON)) == UsageTotal(turns=1, input_tokens=10, cost_micros=2)
     session = await store.read(turns.session_of(resumed))
     assert (session.counters.input_tokens, session.counters.cost_micros) == (10, 2)
@@ -87,7 +88,7 @@ async def test_tables_by_person_model_and_day(store: Store) -> None:
         begun = await world.begin()
         assert begun
         spent = Usage(model=model, input_tokens=1, cost_micros=cost)
-        await store.transact(turns.settle(begun.turn, [], [], world.now, usage=spent))
+        await store.transact(turns.settle(begun.turn, [answer()], [], world.now, usage=spent))
     await world.exchange("b", source=dm("8"))
     by_model = await store.read(usage.totals_by(GroupBy.MODEL, OPERATOR, since=NOON - DAY, zone=BERLIN))
     assert list(by_model) == ["large", "", "small"]
@@ -152,8 +153,8 @@ async def test_a_turn_is_told_of_before_and_after_it_is_in_the_sums(store: Store
     assert await store.transact(usage.sum_ended_turns(least=4)) == 0
     assert await store.transact(usage.sum_ended_turns(least=3)) == 3
     assert await store.transact(usage.sum_ended_turns()) == 0
-    assert await _summed(store) == [3, 20]
-    assert await store.read(told) == before == {"telegram:7": replace(ONE, turns=2), "telegram:8": ONE}
+    assert await _summed(store) == [2, 20]
+    assert await store.read(told) == before == {"telegram:7": ONE, "telegram:8": ONE}
     await world.exchange("d", source=dm("8"))
     assert (await store.read(told))["telegram:8"].turns == 2
 
@@ -196,20 +197,42 @@ async def test_what_is_used_for_a_turn_after_its_end_counts_once(store: Store, *
     begun = await world.exchange("a")
     if folded:
         await store.transact(usage.sum_ended_turns())
-    await store.transact(turns.charge_later_usage(begun.turn, Usage(model="t", input_tokens=2), NOON))
+    await store.transact(turns.charge_title(begun.turn, Usage(model="t", input_tokens=2), NOON))
     assert await store.read(usage.total(NOON - DAY)) == replace(ONE, input_tokens=12)
     await store.transact(usage.sum_ended_turns())
     assert await store.read(usage.total(NOON - DAY)) == replace(ONE, input_tokens=12)
+    await store.transact(deletion.delete(begun.turn.session, OPERATOR, NOON))
+    assert await store.read(_rows("SELECT * FROM title_usage")) == []
 
 
-async def test_a_turn_that_is_ended_for_somebody_who_is_forgotten_still_counts(store: Store) -> None:
+async def test_what_a_turn_used_counts_and_the_turn_only_if_it_was_answered(store: Store) -> None:
+    world, spent, call = World(store), Usage(input_tokens=1), ToolCall("c1", "look", "{}")
+    for entries, error in (
+        ([answer()], "it broke"),
+        ([answer("stopped", Role.NOTE)], None),
+        ([answer("", calls=(call,))], None),
+        ([], None),
+        ([answer("partly"), answer("stopped", Role.NOTE)], None),
+    ):
+        await world.say("a")
+        begun = await world.begin()
+        assert begun
+        await store.transact(turns.settle(begun.turn, entries, [], NOON, usage=spent, error=error))
+    assert begun
+    assert await store.read(usage.total(NOON - DAY)) == UsageTotal(turns=1, input_tokens=5)
+    await store.transact(usage.sum_ended_turns())
+    assert await _summed(store) == [1, 5]
+    assert (await store.read(turns.session_of(begun.turn))).counters.turns == 1
+
+
+async def test_what_is_used_for_somebody_who_is_forgotten_still_counts(store: Store) -> None:
     world = World(store)
     await world.say("a")
     begun = await world.begin()
     assert begun
     await store.transact(turns.halt(begun.turn, TurnState.PARKED, NOON, usage=Usage(input_tokens=7)))
     await store.transact(fail_halted_turns(Footprint(identities=frozenset({"telegram:7"})), NOON))
-    assert await store.read(usage.total(NOON - DAY)) == UsageTotal(turns=1, input_tokens=7)
+    assert await store.read(usage.total(NOON - DAY)) == UsageTotal(input_tokens=7)
 
 
 async def test_what_waiting_turns_had_in_the_sums_of_before_is_not_told_twice(store: Store) -> None:
@@ -235,7 +258,7 @@ async def test_many_who_settle_and_sum_up_at_once_count_every_turn_once(postgres
         begun = [await _begun(world, str(user)) for user in range(12)]
 
         async def settle(each: Turn) -> None:
-            await one.transact(turns.settle(each, [], [], NOON, usage=Usage(input_tokens=1)))
+            await one.transact(turns.settle(each, [answer()], [], NOON, usage=Usage(input_tokens=1)))
 
         async def sum_up(store: Store) -> None:
             for _ in range(6):
@@ -263,7 +286,7 @@ async def test_a_turn_that_is_settled_late_under_an_early_position_is_not_passed
         transaction = late.transaction()
         await transaction.start()
         for sql in (
-            "UPDATE turns SET state = 'done', ended = started, input_tokens = 5 WHERE no = $1",
+            "UPDATE turns SET state = 'done', ended = started, input_tokens = 5, answered = 1 WHERE no = $1",
             "INSERT INTO journal (session_no, kind, first_seq, last_seq, turn_no) VALUES (1, 'settle', 1, 0, $1)",
         ):
             await late.execute(sql, early.number)

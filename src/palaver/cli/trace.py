@@ -104,12 +104,16 @@ def _arrival_fields(arrival: InboundTrace, *, content: bool) -> dict[str, object
     return fields | ({"text": inbound.text, "earlier": inbound.earlier} if content and inbound else {})
 
 
+_USAGE = "model input_tokens output_tokens cached_tokens cost_micros unpriced_tokens"
+
+
 def _run_fields(run: TurnTrace, *, content: bool) -> dict[str, object]:
     return {
         **pick(run.turn, "number session state attempt worker lease_until started halted"),
         **pick(run, "ended stop withdrawn_by reset session_before"),
         "error": run.turn.error,
-        **pick(run.usage, "model input_tokens output_tokens cached_tokens cost_micros unpriced_tokens prompt_tokens"),
+        **pick(run.usage, f"{_USAGE} prompt_tokens"),
+        "title": run.title_usage and {"at": run.titled_at, **pick(run.title_usage, _USAGE)},
         "entries": [pick(entry, "seq role at text" if content else "seq role at") for entry in run.entries],
     }
 

@@ -6,10 +6,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from palaver.model.redact import redact
-from palaver.model.session import Session
+from palaver.model.session import Session, UsageTotal
 from palaver.model.source import identity_of, readable_identity
 from palaver.model.text import one_line
-from palaver.model.turn import Inbound, InboxState, OutboxState, TurnState
+from palaver.model.turn import Inbound, InboxState, OutboxState, TurnState, Usage
 from palaver.store.archive.render import moment_text
 from palaver.store.status.trace import DeliveryTrace, InboundTrace, Trace, TurnTrace
 
@@ -195,11 +195,19 @@ def _run_steps(run: TurnTrace, present: datetime) -> Iterator[Step]:
         withdrawn = f"its question was withdrawn by in:{run.withdrawn_by}"
         yield Step(run.ended or turn.started, name, withdrawn, Tone.OPEN, exact=False)
     attempt = f"on attempt {turn.attempt}{_by(turn.worker)}"
-    used = f"; the answer used {run.usage.input_tokens} tokens in, {run.usage.output_tokens} out"
-    spent = used if run.usage.model else ""
+    spent = f"; the answer used {_used(run.usage)}" if run.usage.model else ""
     tone = _TONES.get(turn.state, Tone.OPEN)
     outcome = f"{turn.state.value} {attempt}{_words(turn.error)}{spent}{_lease(run, present)}"
     yield Step(run.ended or present, name, outcome, tone, exact=run.ended is not None)
+    if run.title_usage and run.titled_at:
+        yield Step(run.titled_at, name, f"generated a title, which used {_used(run.title_usage)}")
+
+
+def _used(usage: Usage) -> str:
+    """Return tokens and cost."""
+    total = UsageTotal(cost_micros=usage.cost_micros, unpriced_tokens=usage.unpriced_tokens)
+    cost = f", cost {total.cost}" if usage.cost_micros or usage.unpriced_tokens else ""
+    return f"{usage.input_tokens} tokens in, {usage.output_tokens} out{cost}"
 
 
 def _lease(run: TurnTrace, present: datetime) -> str:

@@ -23,7 +23,7 @@ from palaver.engine.retry import (
 from palaver.model.errors import MalformedSource, NotServed
 from palaver.model.redact import redact
 from palaver.model.source import Source, Trust, check_ids
-from palaver.model.transcript import Role
+from palaver.model.transcript import is_answer
 from palaver.model.turn import Inbound, InboxState, account_text
 from palaver.protocols.adapter import Adapter, AnswerStatus, PlatformBusy, PlatformDown, PlatformError, PlatformRefused
 from palaver.protocols.capabilities import CommandMenu, MenuCommand, supports
@@ -122,7 +122,7 @@ def _load_reply(source: Source) -> Statements[Reply | None]:
 
 def _answer_status(reply: Reply) -> AnswerStatus:
     received = reply.received
-    spoken = [entry.text for entry in reply.entries if entry.role is Role.ASSISTANT and not entry.calls]
+    spoken = [entry.text for entry in reply.entries if is_answer(entry)]
     return AnswerStatus(
         id=f"in:{received.number}",
         is_settled=not received.state.is_open or reply.is_parked,

@@ -10,7 +10,7 @@ from palaver.engine.intake.admission import AdmissionDecision, GrantCache, Rules
 from palaver.engine.intake.command_dispatch import read_message
 from palaver.engine.intake.receiver import Decision, decide
 from palaver.engine.options import Options, follow_move, follow_moves
-from palaver.model.access import Verdict, describe_grant
+from palaver.model.access import Grant, Verdict, describe_grant
 from palaver.model.command import Command
 from palaver.model.key import (
     KeyExplanation,
@@ -22,7 +22,7 @@ from palaver.model.key import (
 from palaver.model.people import Reception
 from palaver.model.platform import Platform
 from palaver.model.reset import ResetDecision, ResetMode, ResetRule, decide_reset
-from palaver.model.source import DM, MAIN, THREAD, Source, Trust, canonical_source
+from palaver.model.source import DM, MAIN, THREAD, Source, Trust, canonical_source, readable_identity
 from palaver.model.turn import Inbound
 from palaver.model.value import FieldPath, value
 from palaver.store.conversations import attach, sessions
@@ -144,7 +144,7 @@ class _NamedRules:
     def access(self, admission: AdmissionDecision) -> Iterator[AppliedRule]:
         options, grant = self.rules.options, admission.access.grant
         if grant is not None:
-            yield self._grant(describe_grant(grant), grant.origin)
+            yield self._grant(grant)
         elif self.source.chat_kind == DM and (
             admission.access.verdict is Verdict.PAIR or not options.pairing.find(self.source)
         ):
@@ -178,12 +178,17 @@ class _NamedRules:
         """Return the section of a chat under its current id and those it had before."""
         moves = self.rules.directory.moves
         chats = [old for chats in moves.values() for old, new in chats.items() if section[-1:] == (new,)]
-        return [section, *((*section[:-1], chat) for chat in chats)]
+        before = [(*section[:-1], chat) for chat in chats]
+        # A setting of the chat id on every server moved along as one of this server.
+        wider = [(*each[:2], *each[4:]) for each in before if each[2] == "servers"]
+        return [section, *before, *wider]
 
-    def _grant(self, text: str, origin: FieldPath) -> AppliedRule:
-        if origin[:1] == ("grant",):
-            return AppliedRule(name="grant", value=text, where=f"grant {origin[1]} of palaver grants list")
-        return self._at("grant", text, origin)
+    def _grant(self, grant: Grant) -> AppliedRule:
+        text, origin = describe_grant(grant), grant.origin
+        if origin[:1] != ("grant",):
+            return self._at("grant", text, origin)
+        where = f"grant {origin[1]} of palaver grants list, given by {readable_identity(grant.actor)}"
+        return AppliedRule(name="grant", value=text, where=where)
 
     def _at(self, name: str, text: str, path: FieldPath) -> AppliedRule:
         field = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")

@@ -84,6 +84,8 @@ class Grant:
     """A person's id: the grant matches every account linked to that person."""
     origin: FieldPath = field(default=(), compare=False)
     """The field of the configuration that has it, or its number in the store: `("grant", 3)`."""
+    actor: str = field(default="", compare=False)
+    """Who gave or approved it, if it is in the store."""
 
     def __post_init__(self) -> None:
         if self.platform is None and (self.account or self.scope_id or self.chat_id or self.user_id):

@@ -97,6 +97,11 @@ def is_addressed_to_agent(entry: Entry) -> bool:
     return entry.role is Role.USER and not entry.observed
 
 
+def is_answer(entry: Entry) -> bool:
+    """Return whether the agent said it to people, not to call tools."""
+    return entry.role is Role.ASSISTANT and not entry.calls
+
+
 def turn_starts(entries: Iterable[Entry]) -> list[int]:
     """Return the seqs where turns with a person's words begin. Entries without a turn count singly."""
     firsts: dict[str, int] = {}

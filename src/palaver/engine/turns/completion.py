@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.db.transaction import Transaction
 from palaver.engine import texts
 from palaver.engine.attachments import Attachments
 from palaver.engine.context import EngineContext
@@ -26,7 +26,6 @@ from palaver.model.turn import Choice, Destination, Outbound, Received, Turn, Tu
 from palaver.model.value import value
 from palaver.protocols.agent import ApprovalNeeded, Failure, FailureKind, Final
 from palaver.protocols.hooks import EventKind, GatewayEvent
-from palaver.store.people.usage import uncount_turn
 from palaver.store.queue.outbox import with_events
 
 log = logging.getLogger(__name__)
@@ -212,9 +211,7 @@ class TurnCompletion:
         replies: Sequence[Outbound],
         *,
         failure: Failure | None = None,
-        counts: bool = True,
     ) -> None:
-        """Settle a turn. One that answered nobody does not count as a turn."""
         turn, now, error = running.turn, self.ctx.clock.now(), failure.detail if failure else None
         kind, reason = (EventKind.TURN_FAILED, failure.kind.value) if failure else (EventKind.TURN_FINISHED, None)
         events = [turn_event(turn, now, kind, reason=reason)]
@@ -225,8 +222,6 @@ class TurnCompletion:
                 turn, entries, replies, now, usage=running.usage, error=error, failure=reason, retry_at=retry_at
             ),
         )
-        if not counts:
-            settle = _uncounted(turn, settle)
         if failure and running.job:
             why = _JOB_FAILURES.get(failure.kind, texts.JOB_BROKE)
             settle = settle_and_report(settle, running.messages[-1].inbound, why, self._reporting, now)
@@ -286,13 +281,6 @@ class TurnCompletion:
     def report_lost(self, turn: Turn) -> None:
         log.warning("another worker took over a turn", extra={"action": "turn.lease_lost", "turn": turn.number})
         self.ctx.meter.count("turns_lost")
-
-
-@transaction
-def _uncounted(turn: Turn, settle: Transaction[int]) -> Statements[int]:
-    result = yield from settle
-    yield from uncount_turn(turn)
-    return result
 
 
 def turn_event(

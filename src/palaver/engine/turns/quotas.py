@@ -47,7 +47,6 @@ def begin_within_quota(
         # Once a day is enough: most limits last until midnight.
         cause, why = job_cause(job.number, f"{now:%Y-%m-%d}"), texts.job_over_limit(job.name, reached)
         yield from notify_job_owner(source, why, cause, Reporting(routes, options.grants), now)
-    yield from usage.uncount_turn(begun.turn)
     return replace(begun, turn=replace(begun.turn, state=TurnState.FAILED, error=error))
 
 

@@ -188,7 +188,7 @@ class TurnRunner:
 
     async def _answer(self, running: RunningTurn) -> None:
         if all(message.inbound.observed for message in running.messages):
-            await self.completion.settle(running, [], [], counts=False)
+            await self.completion.settle(running, [], [])
             return
         ctx, limit = self.ctx, self.ctx.options.turn_limit
         # Nobody waits for the answer of a job.

@@ -152,8 +152,7 @@ class Compaction:
         by = Principal.speaking(running.source).name if request.is_asked else AUTOMATIC
         settle = self.ctx.store.turns.settle(turn, [], replies, self.ctx.clock.now(), usage=running.usage)
         try:
-            steps = _all(self._compact(turn, summary, by), settle, self.ctx.store.usage.uncount_turn(turn))
-            await self.completion.end(turn, steps, TurnState.DONE)
+            await self.completion.end(turn, _all(self._compact(turn, summary, by), settle), TurnState.DONE)
         except NothingToCompact as refusal:
             await self._fail(running, request, str(refusal))
         else:
@@ -170,7 +169,7 @@ class Compaction:
         elif running.messages and why != STOPPED and turn.session not in self._not_before:
             replies = self.completion.reply(running, options.for_reader(texts.not_compacted_alone(why), running.role))
         settle = self.ctx.store.turns.settle(turn, [], replies, now, usage=running.usage, error=why)
-        await self.completion.end(turn, _all(settle, self.ctx.store.usage.uncount_turn(turn)), TurnState.FAILED)
+        await self.completion.end(turn, settle, TurnState.FAILED)
         if postpones:
             pending = {session: until for session, until in self._not_before.items() if until > now - REMEMBER_FAILURE}
             self._not_before = {**pending, turn.session: now + RETRY_AFTER}
@@ -322,7 +321,7 @@ class TitleGenerator:
 def _record_title(turn: Turn, title: GeneratedText, now: datetime) -> Statements[None]:
     """Suggest the title and count its usage even if it is not used."""
     yield from sessions.suggest_title(turn.session, title.text)
-    yield from turns.charge_later_usage(turn, title.usage, now)
+    yield from turns.charge_title(turn, title.usage, now)
 
 
 def _shorten(entries: Sequence[Entry]) -> list[Entry]:

@@ -9,9 +9,17 @@ from palaver.model.errors import NotFound, Unreadable
 from palaver.model.session import Principal
 from palaver.model.transcript import Entry
 from palaver.model.turn import TurnState
-from palaver.store.archive.format import ArchivedOperation, ArchivedRoute, ArchivedSession, ArchivedTurn, SessionRecord
+from palaver.store.archive.format import (
+    ArchivedOperation,
+    ArchivedRoute,
+    ArchivedSession,
+    ArchivedTitle,
+    ArchivedTurn,
+    SessionRecord,
+)
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import visible_to
+from palaver.store.queue.turns import TITLE_USAGE
 from palaver.store.records import (
     UNREADABLE,
     USAGE_COLUMNS,
@@ -108,14 +116,28 @@ def _turns(
         (number, number * SEQS, (number + 1) * SEQS),
     )
     known = {row[0]: row for row in rows}
+    titles = (yield from _titles(number)) if has_usage else {}
     first: dict[int, Entry] = {}
     for entry, row in zip(entries, stored, strict=True):
         first.setdefault(row[2], entry)
     others = (turn for turn in known if turn not in ordinals)
     return [
-        _turn(known[turn], number if has_usage else None) if turn in known else _turn_from_entry(first[turn])
+        _turn(known[turn], number if has_usage else None, titles.get(turn))
+        if turn in known
+        else _turn_from_entry(first[turn])
         for turn in (*ordinals, *others)
     ]
+
+
+def _titles(session: int) -> Statements[dict[int, ArchivedTitle]]:
+    rows = yield (
+        f"SELECT turn_no, at, {', '.join(TITLE_USAGE)} FROM title_usage"
+        " WHERE turn_no IN (SELECT no FROM turns WHERE session_no = ?)",
+        (session,),
+    )
+    return {
+        turn: ArchivedTitle(at=instant(at), **dict(zip(TITLE_USAGE, used, strict=True))) for turn, at, *used in rows
+    }
 
 
 def _turn_from_entry(entry: Entry) -> ArchivedTurn:
@@ -123,7 +145,7 @@ def _turn_from_entry(entry: Entry) -> ArchivedTurn:
     return ArchivedTurn(state=TurnState.DONE.value, started=moment, ended=moment)
 
 
-def _turn(row: Row, session: int | None) -> ArchivedTurn:
+def _turn(row: Row, session: int | None, title: ArchivedTitle | None) -> ArchivedTurn:
     """Archive an open turn as failed, so that an import does not run it again. Only its own session has its usage."""
     _, state, started, ended, attempt, error, session_no, *used = row
     usage = dict(zip(TURN_USAGE, used, strict=True)) if session_no == session else {}
@@ -135,6 +157,7 @@ def _turn(row: Row, session: int | None) -> ArchivedTurn:
         ended=instant(started if ended is None else ended),
         attempt=attempt,
         error=error,
+        title=title,
         **usage,
     )
 

@@ -42,6 +42,18 @@ class _Line(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fie
     """Part of a line. Default values are left out, unknown fields refused."""
 
 
+class ArchivedTitle(_Line):
+    """What the title of a session used that was generated after a turn."""
+
+    at: _Moment
+    model: str | None = None
+    input_tokens: _Count = 0
+    output_tokens: _Count = 0
+    cached_tokens: _Count = 0
+    cost_micros: _Count = 0
+    unpriced_tokens: _Count = 0
+
+
 class ArchivedTurn(_Line):
     """A turn that has ended."""
 
@@ -59,6 +71,7 @@ class ArchivedTurn(_Line):
     cost_micros: _Count = 0
     unpriced_tokens: _Count = 0
     prompt_tokens: _Count = 0
+    title: ArchivedTitle | None = None
 
 
 class ArchivedOperation(_Line):

@@ -10,13 +10,14 @@ from typing import Any
 from palaver.db.transaction import Database, Lock, Statements, Value, storable, transaction
 from palaver.model.errors import PalaverError
 from palaver.model.session import EndReason, Principal
-from palaver.model.transcript import Entry
-from palaver.model.turn import Usage
+from palaver.model.transcript import Entry, is_answer
+from palaver.model.turn import TurnState, Usage
 from palaver.model.value import value
 from palaver.store.archive.collector import COLUMNS, FIELDS, JSON_FIELDS, TIMES, TURN_USAGE, collect
 from palaver.store.archive.format import (
     ArchivedOperation,
     ArchivedSession,
+    ArchivedTitle,
     ArchivedTurn,
     FileContent,
     SessionRecord,
@@ -29,6 +30,7 @@ from palaver.store.conversations.sessions import id_text, rename
 from palaver.store.conversations.transcript import SEQS, advance_shown_from, write_journal
 from palaver.store.people.people import person_of
 from palaver.store.people.usage import add as add_usage
+from palaver.store.queue.turns import insert_title_usage
 from palaver.store.records import USAGE_COLUMNS, entries_of, file_digests, json_text, micros, placeholders, prepare
 
 _WORKER = "import"
@@ -201,18 +203,28 @@ def _insert_turns(number: int, session: ArchivedSession) -> Statements[list[int]
         return (session.key, number, *state, *(getattr(turn, name) for name in TURN_USAGE))
 
     columns = f"key, session_no, state, attempt, worker, lease_until, started, ended, error, {', '.join(TURN_USAGE)}"
-    return (yield from _insert_numbered("turns", columns, number, [values(turn) for turn in session.turns]))
+    numbers = yield from _insert_numbered("turns", columns, number, [values(turn) for turn in session.turns])
+    for turn, number_here in zip(session.turns, numbers, strict=True):
+        if turn.title is not None:
+            yield from insert_title_usage(number_here, _usage(turn.title), turn.title.at)
+    return numbers
 
 
 def _add_usage(record: SessionRecord) -> Statements[None]:
     """Count what was used for the people who used it. A copy was not used again, and what was deleted still counts."""
     if (yield "SELECT 1 FROM deleted_sessions WHERE id = ?", (record.session.id,)):
         return
-    answering = {entry.turn for entry in record.entries}
+    answered = {entry.turn for entry in record.entries if is_answer(entry)}
     for ordinal, turn in enumerate(record.session.turns, 1):
         if turn.identity is not None:
-            usage = Usage(model=turn.model, **{name: getattr(turn, name) for name in USAGE_COLUMNS})
-            yield from add_usage(turn.identity, usage, turn.ended, turns=int(str(ordinal) in answering))
+            counts = turn.state == TurnState.DONE.value and str(ordinal) in answered
+            yield from add_usage(turn.identity, _usage(turn), turn.ended, turns=int(counts))
+            if turn.title is not None:
+                yield from add_usage(turn.identity, _usage(turn.title), turn.title.at)
+
+
+def _usage(used: ArchivedTurn | ArchivedTitle) -> Usage:
+    return Usage(model=used.model, **{name: getattr(used, name) for name in USAGE_COLUMNS})
 
 
 def _insert_operations(number: int, session: ArchivedSession, renamed: Mapping[str, str]) -> Statements[list[int]]:

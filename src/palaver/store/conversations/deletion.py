@@ -163,7 +163,8 @@ def _remove_turns(turns: Sequence[int]) -> Statements[None]:
     yield from sum_all_ended_turns()
     replies: list[tuple[Value, ...]] = [(turn * REPLIES, (turn + 1) * REPLIES) for turn in turns]
     yield "DELETE FROM outbox WHERE id >= ? AND id < ?", replies
-    yield "DELETE FROM turns WHERE no = ?", [(turn,) for turn in turns]
+    for table, number in (("title_usage", "turn_no"), ("turns", "no")):
+        yield f"DELETE FROM {table} WHERE {number} = ?", [(turn,) for turn in turns]
 
 
 def _bypass_in_undo_log(session: Session, now: datetime) -> Statements[None]:

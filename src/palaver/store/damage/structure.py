@@ -133,7 +133,7 @@ def _keys(row: Row) -> None:
 
 
 SMALL_TABLES = (
-    _small("grants", f"no, {GRANT_COLUMNS}", grant_of, "grant"),
+    _small("grants", f"no, actor, {GRANT_COLUMNS}", grant_of, "grant"),
     _small("access_log", "no, at, actor, kind, identity, details", change_of, "access log row"),
     _small("api_tokens", CREDENTIAL_COLUMNS, credential_of, "token"),
     _small("erasures", "no, subject", lambda row: Footprint.parse(row[1]), "erasure", where=" WHERE ended IS NULL"),

@@ -107,14 +107,14 @@ def _identities(people: Sequence[str]) -> Statements[dict[str, str]]:
 
 
 def _grants() -> Statements[dict[int, Grant]]:
-    rows = yield f"SELECT no, {GRANT_COLUMNS} FROM grants ORDER BY no", ()
+    rows = yield f"SELECT no, actor, {GRANT_COLUMNS} FROM grants ORDER BY no", ()
     return dict(readable(_numbered, rows))
 
 
 def _numbered(row: Row) -> tuple[int, Grant]:
     """A grant whose effect cannot be read blocks: it may have been meant to."""
-    effect = row[1] if row[1] in set(Effect) else Effect.BLOCK.value
-    return row[0], grant_of((row[0], effect, *row[2:]))
+    number, actor, effect, *rest = row
+    return number, grant_of((number, actor, effect if effect in set(Effect) else Effect.BLOCK.value, *rest))
 
 
 @transaction
@@ -197,7 +197,7 @@ def change_of(row: Row) -> Change:
 
 
 def grant_of(row: Row) -> Grant:
-    number, effect, role, basis, platform, kind, *ids, person = row
+    number, actor, effect, role, basis, platform, kind, *ids, person = row
     account, scope, chat, user = (text and decode_id(text) for text in ids)
     return Grant(
         effect=Effect(effect),
@@ -211,4 +211,5 @@ def grant_of(row: Row) -> Grant:
         user_id=user,
         person=person,
         origin=("grant", number),
+        actor=actor,
     )

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from palaver.db.transaction import Lock, Row, Statements, Value, transaction
 from palaver.model.session import Principal, UsageTotal
-from palaver.model.turn import Turn, Usage
+from palaver.model.turn import Usage
 from palaver.store.queue.inbox import OPEN_TURN
 from palaver.store.records import USAGE_COLUMNS, counted, instant, micros, placeholders
 
@@ -31,7 +31,7 @@ _ON_CONFLICT_ADD = "ON CONFLICT (identity, slot, model) DO UPDATE SET " + ", ".j
 _ADD = f"INSERT INTO usage ({_COLUMNS}) VALUES (?, ?, ?{', ?' * len(_COUNTED)}) {_ON_CONFLICT_ADD}"
 
 
-def _row(at: str, turns: int) -> str:
+def _row(at: str, turns: str) -> str:
     """Return the columns that make a turn a row of `usage`."""
     return (
         f"coalesce(t.identity, '') AS identity, t.{at} / {SLOT_MICROS} AS slot, coalesce(t.model, '') AS model,"
@@ -45,8 +45,8 @@ _UNSUMMED = (
 )
 # A turn is in the sums, has ended and is not in them yet, or is open: never two of these.
 _USED = (
-    f"(SELECT {_COLUMNS} FROM usage UNION ALL SELECT {_row('ended', 1)} FROM {_UNSUMMED}"
-    f" UNION ALL SELECT {_row('halted', 0)} FROM turns t"
+    f"(SELECT {_COLUMNS} FROM usage UNION ALL SELECT {_row('ended', 't.answered')} FROM {_UNSUMMED}"
+    f" UNION ALL SELECT {_row('halted', '0')} FROM turns t"
     f" WHERE t.state IN {OPEN_TURN} AND t.input_tokens + t.output_tokens + t.cost_micros > 0) u"
 )
 
@@ -58,7 +58,8 @@ def sum_ended_turns(*, least: int = 1) -> Statements[int]:
     if len(waiting) < least:
         return 0
     yield _SUMS_LOCK
-    rows = yield f"SELECT j.pos, {_row('ended', 1)} FROM {_UNSUMMED} ORDER BY j.pos LIMIT {_TURNS_PER_BATCH}", ()
+    ended = f"SELECT j.pos, {_row('ended', 't.answered')} FROM {_UNSUMMED}"
+    rows = yield f"{ended} ORDER BY j.pos LIMIT {_TURNS_PER_BATCH}", ()
     if rows:
         yield "UPDATE journal SET turn_no = NULL WHERE pos = ?", [(row[0],) for row in rows]
         yield _ADD, [tuple(row[1:]) for row in rows]
@@ -87,18 +88,6 @@ def charge_to_previous(turn: int) -> Statements[None]:
         "UPDATE turns SET identity = (SELECT b.identity FROM turns b WHERE b.session_no = turns.session_no"
         " AND b.no < turns.no ORDER BY b.no DESC LIMIT 1) WHERE no = ?",
         (turn,),
-    )
-
-
-@transaction
-def uncount_turn(turn: Turn) -> Statements[None]:
-    """Count the usage of a settled turn, but not the turn: it was internal and answered nobody."""
-    yield "UPDATE sessions SET turns = turns - 1 WHERE no = ?", (turn.session_number,)
-    yield (
-        f"INSERT INTO usage ({_COLUMNS})"
-        f" SELECT coalesce(identity, ''), ended / {SLOT_MICROS}, coalesce(model, ''), -1{', 0' * len(USAGE_COLUMNS)}"
-        f" FROM turns WHERE no = ? {_ON_CONFLICT_ADD}",
-        (turn.number,),
     )
 
 

@@ -11,7 +11,7 @@ from palaver.model.key import JOB, SessionKey
 from palaver.model.session import EndReason, Session
 from palaver.model.source import identity_of
 from palaver.model.split import ReplyRoutes
-from palaver.model.transcript import Entry, Role, Sender
+from palaver.model.transcript import Entry, Role, Sender, is_answer
 from palaver.model.turn import Cause, Outbound, Received, Turn, TurnState, Usage, advance
 from palaver.store.conversations.sessions import end, join, open_by_key, open_locked, suggest_title, touch
 from palaver.store.conversations.transcript import SEQS, append
@@ -47,6 +47,7 @@ _NOTIFY_INBOX = Notify(INBOX)
 _FIRST_READ = 2
 """A turn mostly takes the first waiting message; only otherwise does it need to read more of them."""
 _NO_USAGE = Usage()
+TITLE_USAGE = ("model", *USAGE_COLUMNS)
 _ADD_USAGE = ", ".join(f"{column} = {column} + ?" for column in USAGE_COLUMNS)
 _COUNT = (
     f"model = coalesce(?, model), {_ADD_USAGE}, prompt_tokens = coalesce(nullif(CAST(? AS BIGINT), 0), prompt_tokens)"
@@ -204,17 +205,19 @@ def entry_of_message(received: Received) -> Entry:
     )
 
 
-def _write(turn: Turn, entries: Sequence[Prepared], spent: Usage = _NO_USAGE, *, turns: int = 0) -> Statements[int]:
+def _write(
+    turn: Turn, entries: Sequence[Prepared], spent: Usage = _NO_USAGE, *, settles: bool = False, answered: bool = False
+) -> Statements[int]:
     """Write entries and counters; return the seq of the first entry. Raise StaleFence under an older fence."""
     rows = yield (
         f"UPDATE sessions SET next_seq = next_seq + ?, turns = turns + ?, {_ADD_USAGE}"
         " WHERE no = (SELECT session_no FROM turns WHERE no = ? AND fence = ? AND state = 'running' /*pg FOR UPDATE*/)"
         " RETURNING next_seq",
-        (len(entries), turns, *counted(spent), turn.number, turn.fence),
+        (len(entries), int(answered), *counted(spent), turn.number, turn.fence),
     )
     _refuse_stale(turn, rows)
     first_seq: int = rows[0][0] - len(entries)
-    yield from append(turn.session_number, first_seq, entries, turn.number, settles=bool(turns))
+    yield from append(turn.session_number, first_seq, entries, turn.number, settles=settles)
     return first_seq
 
 
@@ -265,7 +268,7 @@ def settle(
     stopped_by: str | None = None,
     ends: EndReason | None = None,
 ) -> Transaction[int]:
-    """End a turn: write its last entries and usage, and enqueue its replies.
+    """End a turn: write its last entries and usage, and enqueue its replies. It counts as a turn if it was answered.
 
     With `ends` its session ends too, and the next message starts fresh. `quota` names the one that the turn was over,
     `failure` the kind of its agent's failure, `retry_at` when the provider takes requests again.
@@ -274,6 +277,7 @@ def settle(
     return _settle(
         turn,
         prepared,
+        not error and any(map(is_answer, entries)),
         replies,
         now,
         usage or _NO_USAGE,
@@ -287,6 +291,7 @@ def settle(
 def _settle(
     turn: Turn,
     entries: Sequence[Prepared],
+    answered: bool,
     replies: Sequence[Outbound],
     now: datetime,
     spent: Usage,
@@ -295,10 +300,19 @@ def _settle(
     why: tuple[str | None, str | None, int | None, str | None],
 ) -> Statements[int]:
     state = advance(turn.state, TurnState.FAILED if error else TurnState.DONE)
-    first_seq = yield from _write(turn, entries, spent, turns=1)
+    first_seq = yield from _write(turn, entries, spent, settles=True, answered=answered)
     yield (
-        f"UPDATE turns SET state = ?, ended = ?, error = ?, {_COUNT} WHERE no = ?",
-        (state.value, micros(now), error, spent.model, *counted(spent), spent.prompt_tokens, turn.number),
+        f"UPDATE turns SET state = ?, ended = ?, error = ?, answered = ?, {_COUNT} WHERE no = ?",
+        (
+            state.value,
+            micros(now),
+            error,
+            int(answered),
+            spent.model,
+            *counted(spent),
+            spent.prompt_tokens,
+            turn.number,
+        ),
     )
     if any(why):
         yield (
@@ -313,15 +327,27 @@ def _settle(
 
 
 @transaction
-def charge_later_usage(turn: Turn, spent: Usage, now: datetime) -> Statements[None]:
-    """Count usage for a turn that has ended, such as that of a title. The turn's own figures stay."""
+def charge_title(turn: Turn, spent: Usage, now: datetime) -> Statements[None]:
+    """Count what the title used that was generated after a turn had ended. The turn's own figures stay."""
     if spent == _NO_USAGE:
         return
     rows = yield "SELECT identity FROM turns WHERE no = ?", (turn.number,)
     yield from add_usage(rows[0][0] if rows else None, spent, now)
+    if rows:
+        yield from insert_title_usage(turn.number, spent, now)
     yield (
         f"UPDATE sessions SET {_ADD_USAGE} WHERE no = ?",
         (*counted(spent), turn.session_number),
+    )
+
+
+@transaction
+def insert_title_usage(turn: int, spent: Usage, at: datetime) -> Statements[None]:
+    values = (turn, micros(at), spent.model, *counted(spent))
+    yield (
+        f"INSERT INTO title_usage (turn_no, at, {', '.join(TITLE_USAGE)}) VALUES ({placeholders(values)})"
+        " ON CONFLICT DO NOTHING",
+        values,
     )
 
 

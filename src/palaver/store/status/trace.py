@@ -22,6 +22,7 @@ from palaver.store.jobs.jobs import find as find_job
 from palaver.store.queue.cause import CAUSE_COLUMNS, OF_MESSAGE, OF_TURN, CauseKind, cause_of
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, CHANGE, OPEN_TURN, ORIGINAL
 from palaver.store.queue.outbox import REPLIES
+from palaver.store.queue.turns import TITLE_USAGE
 from palaver.store.records import (
     DELIVERY_COLUMNS,
     SELECT_RECEIVED,
@@ -77,6 +78,9 @@ class TurnTrace:
     stop: str | None
     """Who asked it to stop, and when."""
     usage: Usage
+    title_usage: Usage | None = None
+    """What the title used that was generated after it."""
+    titled_at: datetime | None = None
     withdrawn_by: int | None = None
     """The message that withdrew its question."""
     entries: tuple[Entry, ...] = ()
@@ -311,6 +315,9 @@ def _turn_trace(number: int, principal: Principal) -> Statements[TurnTrace | Non
     )
     shown = [row for row in rows if principal.sees_all or not row[2]]
     found = replace(found, entries=tuple(entries_of(shown)), taken_back=any(row[2] for row in rows))
+    titled = yield f"SELECT at, {', '.join(TITLE_USAGE)} FROM title_usage WHERE turn_no = ?", (number,)
+    for at, *used in titled:
+        found = replace(found, titled_at=instant(at), title_usage=Usage(**dict(zip(TITLE_USAGE, used, strict=True))))
     resets = yield _RESET_BY, (number, found.turn.session_number)
     for details, before in resets:
         reason = details_of(details).get("because")

@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from palaver.model.session import EndReason, Session, SessionState
-from palaver.model.transcript import Entry, Role, ToolCall
+from palaver.model.transcript import Entry, Role, ToolCall, is_answer
 from palaver.model.turn import InboxState
 from palaver.store.status.message_status import Reply
 from palaver.web.api.endpoints import Schema, fill
@@ -137,7 +137,7 @@ def entry_schema(entry: Entry) -> EntrySchema:
 
 def message_schema(reply: Reply) -> MessageSchema:
     received, turn = reply.received, reply.turn
-    answers = [entry for entry in reply.entries if entry.role is Role.ASSISTANT and not entry.calls]
+    answers = list(filter(is_answer, reply.entries))
     last = answers[-1] if answers and reply.ended else None
     calls = reply.pending_tool_calls
     return fill(
