@@ -141,3 +141,33 @@ async def test_requests_with_one_history_at_once_never_meet(window: Opened, ai: 
         assert [text for text, _ in answers] == [f"You said: {text}" for text in asked]
         for (text, session), question in zip(answers, asked, strict=True):
             assert await said(window, session) == [f"{number}", answer, question, text]
+
+
+async def test_requests_after_one_response_at_once_never_meet(window: Opened, ai: openai.AsyncOpenAI) -> None:
+    for number in range(3):
+        first = await ai.responses.create(model="palaver", input=f"{number}")
+        asked = [f"{number} {letter}" for letter in "abcd"]
+        answers = await asyncio.gather(
+            *(
+                ai.responses.with_raw_response.create(model="palaver", input=text, previous_response_id=first.id)
+                for text in asked
+            )
+        )
+        for answer, question in zip(answers, asked, strict=True):
+            told = [f"{number}", f"You said: {number}", question, f"You said: {question}"]
+            assert await said(window, answer.headers["x-palaver-session"]) == told
+
+
+async def test_a_message_has_no_more_files_than_are_allowed(
+    window: Opened, owner: httpx.AsyncClient, ai: openai.AsyncOpenAI
+) -> None:
+    picture = base64.b64encode(b"x").decode()
+    files = [{"name": "x", "content": picture}] * 11
+    parts: list[Any] = [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{picture}"}}] * 11
+    items: list[Any] = [{"type": "input_image", "image_url": f"data:image/png;base64,{picture}"}] * 11
+    assert (await owner.post("/messages", json={"text": "look", "files": files})).status_code == 413
+    with pytest.raises(openai.APIStatusError, match="at most 10 files, not 11"):
+        await ask(ai, [{"role": "user", "content": parts}])
+    with pytest.raises(openai.APIStatusError, match="at most 10 files, not 11"):
+        await ai.responses.create(model="palaver", input=[{"role": "user", "content": items}])
+    assert await message_count(window) == 0

@@ -210,3 +210,31 @@ async def _stream_response(ai: openai.AsyncOpenAI, heard: asyncio.Event, *, as_j
             return event.message
         assert event.type != "response.completed" or event.response.output[0].content[0].text == grown
     return grown
+
+
+async def test_results_go_to_the_conversation_that_called_however_calls_are_named(tmp_path: Path) -> None:
+    """The model names each of its calls `call_0`, in conversations that begin alike."""
+    call = Says(calls=(Call("weather", id="call_0"),))
+    async with modelled(tmp_path) as (ai, provider):
+        create = cast("Any", ai.chat.completions.create)
+        begun: list[Any] = [*HELLO, {"role": "assistant", "content": "Hi."}]
+        chats: list[list[Any]] = []
+        provider.then(Says(text="Hi."))
+        await create(model="palaver", messages=HELLO)
+        for question in ("A?", "B?"):
+            chats.append([*begun, {"role": "user", "content": question}])
+            provider.then(call)
+            told = (await create(model="palaver", messages=chats[-1], tools=[WEATHER])).choices[0].message
+            called = {"id": told.tool_calls[0].id, "type": "function"}
+            chats[-1] += [
+                {"role": "assistant", "tool_calls": [called]},
+                {"role": "tool", "tool_call_id": called["id"], "content": f"sun {question}"},
+            ]
+        for question, messages in zip(("A?", "B?"), chats, strict=True):
+            provider.then(Says(text=f"Sunny {question}"))
+            for _ in range(2):  # given again, nothing is done again
+                answer = await create(model="palaver", messages=messages, tools=[WEATHER])
+                assert answer.choices[0].message.content == f"Sunny {question}"
+            seen = [message["content"] for message in provider.requests[-1]["messages"]]
+            assert seen[-1] == f"sun {question}"
+            assert question in str(seen[-3])

@@ -188,6 +188,23 @@ class ConversationFinder:
         find = self.request.store.message_status.sessions_by_key
         return await self.request.read(lambda principal: find([place], principal, with_suffixes=self.user is None))
 
+    @transaction
+    def calling_turn(self, session: Session, principal: Principal) -> Statements[int | None]:
+        """Return the turn of a session that made the calls which the client answers.
+
+        Other conversations can have calls of the same name, so the client's history says whether it is this one.
+        """
+        entries = yield from self.request.store.transcript.load_all(session.id, principal)
+        calls = [
+            entry for entry in _not_undone(entries) if self.chat.results.keys() & {call.id for call in entry.calls}
+        ]
+        if self.session is not None or self.previous is not None or self.user is not None:
+            calls = calls[-1:]
+        else:
+            match = match_history(self.chat.system, self.chat.history, entries)
+            calls = [entry for entry in calls if match and entry.seq >= match.seq]
+        return int(calls[0].turn) if calls and calls[0].turn else None
+
     async def _bound_session(self, name: str) -> Session:
         session = await self.request.read(lambda who: self.request.store.sessions.find(name, who))
         await self.service.require_readable(session)
@@ -263,14 +280,17 @@ def match_history(system: str, history: Sequence[ChatMessage], entries: Sequence
 
 
 def _spoken(entries: Sequence[Entry]) -> list[tuple[str, int]]:
-    """Return each speaker's text in turn with its last seq: what a summary covers too, but not what was undone."""
+    """Return each speaker's text in turn with its last seq."""
+    said = [entry for entry in _not_undone(entries) if entry.role in {Role.USER, Role.ASSISTANT} and entry.text.strip()]
+    runs = [list(run) for _, run in groupby(said, key=lambda entry: entry.role)]
+    return [("\n\n".join(entry.text for entry in run), run[-1].seq) for run in runs]
+
+
+def _not_undone(entries: Sequence[Entry]) -> list[Entry]:
+    """Return what is shown, and what a summary covers."""
     covers = [entry.covers for entry in entries if entry.covers and entry.hidden_by is None]
-    shown = [
+    return [
         entry
         for entry in entries
-        if entry.role in {Role.USER, Role.ASSISTANT}
-        and entry.text.strip()
-        and (entry.hidden_by is None or any(first <= entry.seq <= last for first, last in covers))
+        if entry.hidden_by is None or any(first <= entry.seq <= last for first, last in covers)
     ]
-    runs = [list(run) for _, run in groupby(shown, key=lambda entry: entry.role)]
-    return [("\n\n".join(entry.text for entry in run), run[-1].seq) for run in runs]

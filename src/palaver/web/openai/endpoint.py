@@ -14,7 +14,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.engine.reply_waiter import PendingReply, disconnect
 from palaver.model.attachment import Attachment
 from palaver.model.errors import BadArgument, PalaverError
-from palaver.model.session import Principal
+from palaver.model.session import Principal, Session
 from palaver.model.turn import Received
 from palaver.model.value import value
 from palaver.store.people.api_tokens import Right
@@ -157,10 +157,14 @@ async def _send_to(finder: ConversationFinder, files: Sequence[Attachment], to: 
 
 async def _submit_results(finder: ConversationFinder) -> Received:
     """Continue the turn that made the tool calls. The same results again change nothing."""
+    given: Received | None = None
     for session in await finder.sessions():
-        received = await finder.request.write(partial(_give_results, finder, session.id))
-        if received is not None:
+        received, is_taken = await finder.request.write(partial(_give_results, finder, session))
+        given = given or received
+        if received and is_taken:
             return received
+    if given is not None:
+        return given
     call = next(iter(finder.chat.results))
     raise BadArgument(
         "Nothing is waiting for a result of the call", found=call, allowed="the last calls", fix="", example=""
@@ -168,13 +172,16 @@ async def _submit_results(finder: ConversationFinder) -> Received:
 
 
 @transaction
-def _give_results(finder: ConversationFinder, session: str, principal: Principal) -> Statements[Received | None]:
+def _give_results(
+    finder: ConversationFinder, session: Session, principal: Principal
+) -> Statements[tuple[Received | None, bool]]:
+    """Return the message whose turn made the calls, and whether that turn was waiting for their results."""
     store, now, results = finder.request.store, finder.request.now, finder.chat.results
-    for entry in reversed((yield from store.transcript.load_visible(session, principal))):
-        if entry.turn and results.keys() & {call.id for call in entry.calls}:
-            yield from store.message_status.submit_tool_results(int(entry.turn), results, now, principal)
-            return (yield from store.message_status.last_message_of_turn(int(entry.turn), principal))
-    return None
+    turn = yield from finder.calling_turn(session, principal)
+    if turn is None:
+        return None, False
+    is_taken = yield from store.message_status.submit_tool_results(turn, results, now, principal)
+    return (yield from store.message_status.last_message_of_turn(turn, principal)), is_taken
 
 
 @value
