@@ -1,7 +1,7 @@
 """Every store test runs on both engines."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import pytest
 
 from palaver.store.opening import open_store
 from palaver.store.store import Store
+from tests.store.interruptions import interrupted
 
 ENGINES = ("sqlite", "postgres")
 _databases = count(1)
@@ -55,6 +56,17 @@ async def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
     url = await (fresh_store if "store" in request.fixturenames else fresh_database)(server)
     yield url
     _done.setdefault(server, []).append(url)
+
+
+@pytest.fixture(autouse=True)
+def _interruptions() -> Generator[None]:
+    """With `PALAVER_INTERRUPT` every store of the suite is interrupted again and again; the number is a seed."""
+    seed = os.environ.get("PALAVER_INTERRUPT")
+    if seed is None:
+        yield
+        return
+    with interrupted(int(seed)):
+        yield
 
 
 @pytest.fixture

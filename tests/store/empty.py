@@ -12,7 +12,7 @@ from palaver.db import sqlite
 from palaver.db.schema import SQLITE, known_migrations, migrate_step, pending_migrations
 from palaver.store import opening
 
-__all__ = ["copied_stores", "empty_store"]
+__all__ = ["copied_stores", "empty_store", "write_empty_store"]
 
 _VERSION_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'meta'"
 
@@ -26,6 +26,10 @@ def empty_store() -> sqlite3.Connection:
     waiting = pending_migrations(migrations, _VERSION_TABLE)
     sqlite.run_statements(db, iter(migrate_step(migrations, SQLITE, waiting)), set())
     return db
+
+
+def write_empty_store(path: Path) -> None:
+    path.write_bytes(empty_store().serialize())
 
 
 @contextmanager

@@ -115,6 +115,7 @@ class Proxy:
         self._links: set[Link] = set()
         self._is_cut = False
         self._fault: tuple[bytes, Cut] | None = None
+        self._passing = 0
         self.faults = 0
         assert self.url != url
 
@@ -138,12 +139,18 @@ class Proxy:
     def mend(self) -> None:
         self._is_cut = False
 
-    def fail_at(self, words: bytes, cut: Cut) -> None:
-        """The next client that says this is cut off."""
-        self._fault = (words, cut)
+    def fail_at(self, words: bytes, cut: Cut, after: int = 0) -> None:
+        """The next client that says this is cut off; but so many times it passes."""
+        self._fault, self._passing = (words, cut), after
+
+    def forget_fault(self) -> None:
+        self._fault = None
 
     def fault_in(self, data: bytes) -> Cut | None:
         if self._fault is None or self._fault[0] not in data:
+            return None
+        self._passing -= 1
+        if self._passing >= 0:
             return None
         (_, fault), self._fault = self._fault, None
         self.faults += 1

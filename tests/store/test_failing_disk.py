@@ -22,7 +22,7 @@ from palaver.store.opening import open_store
 from palaver.store.records import placeholders
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
-from tests.store.conftest import copy_empty_store
+from tests.store.empty import write_empty_store
 from tests.store.failing_disk import DiskError, FailingDisk, installed
 from tests.store.scenario import SCENARIO, Picture, Step, take_picture
 
@@ -32,8 +32,8 @@ IN_PARTS = {"search", "erase"}
 
 
 @pytest.fixture
-async def path(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    await copy_empty_store(tmp_path / "palaver.db", tmp_path_factory)
+def path(tmp_path: Path) -> Path:
+    write_empty_store(tmp_path / "palaver.db")
     return tmp_path / "palaver.db"
 
 

@@ -1,0 +1,130 @@
+"""Statements that fail now and then, below the store's own suite: whoever tries again notices nothing.
+
+`PALAVER_INTERRUPT=1 make test ARGS=tests/store` runs the suite like that.
+"""
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import asyncpg
+import pytest
+
+from palaver.db import postgres, sqlite
+from palaver.db.sqlite import SqliteDatabase
+from palaver.db.transaction import Row, Statement, Transaction
+from palaver.model.errors import StoreUnavailable
+
+__all__ = ["Interruptions", "interrupted"]
+
+T = TypeVar("T")
+
+_LONGEST_PEACE = (5, 30, 60, 3000)
+"""At most so many statements in a row pass; the last is enough for a migration."""
+_ATTEMPTS = 100
+
+
+class Interruptions:
+    """The same seed and the same calls give the same failures."""
+
+    def __init__(self, seed: int) -> None:
+        self.count = 0
+        self._chance = random.Random(seed)  # noqa: S311 - a test
+        self._left = self._draw()
+
+    def strikes(self) -> bool:
+        self._left -= 1
+        if self._left > 0:
+            return False
+        self.count += 1
+        self._left = self._draw()
+        return True
+
+    def _draw(self) -> int:
+        return self._chance.randint(1, self._chance.choice(_LONGEST_PEACE))
+
+
+def _interrupt_sqlite(patch: pytest.MonkeyPatch, chance: Interruptions) -> None:
+    """Each statement of a write transaction can fail, and the commit before it happens."""
+
+    def refuse(db: sqlite3.Connection, sql: str) -> None:
+        if db.in_transaction and sql != "ROLLBACK" and chance.strikes():
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+            raise error
+
+    class Cursor(sqlite3.Cursor):
+        def execute(self, sql: str, parameters: Any = (), /) -> "Cursor":
+            refuse(self.connection, sql)
+            super().execute(sql, parameters)
+            return self
+
+        def executemany(self, sql: str, parameters: Iterable[Any], /) -> "Cursor":
+            refuse(self.connection, sql)
+            super().executemany(sql, parameters)
+            return self
+
+    class Connection(sqlite3.Connection):
+        def cursor(self, factory: Any = Cursor) -> Any:
+            return super().cursor(factory)
+
+        def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+            refuse(self, sql)
+            return super().execute(sql, parameters)
+
+    def connect(name: str, **more: Any) -> sqlite3.Connection:
+        return sqlite3.connect(name, factory=Connection, **more)
+
+    patch.setattr(sqlite, "sqlite3", SimpleNamespace(**{**vars(sqlite3), "connect": connect}))
+    for name in ("transact", "read"):
+        patch.setattr(SqliteDatabase, name, _trying_again(getattr(SqliteDatabase, name)))
+
+
+def _trying_again(method: Callable[..., Any]) -> Callable[..., "asyncio.Future[Any]"]:
+    async def retry(first: "asyncio.Future[T]", database: SqliteDatabase, work: Transaction[T]) -> T:
+        attempt = first
+        for _ in range(_ATTEMPTS):
+            try:
+                return await attempt
+            except StoreUnavailable as error:
+                if "disk I/O error" not in str(error):
+                    raise
+            attempt = asyncio.ensure_future(method(database, work))
+        raise AssertionError(f"{work.func.__name__} failed {_ATTEMPTS} times")
+
+    def start(database: SqliteDatabase, work: Transaction[T]) -> "asyncio.Future[T]":
+        first = asyncio.ensure_future(method(database, work))
+        answer = asyncio.ensure_future(retry(first, database, work))
+        answer.add_done_callback(lambda _: first.cancel())  # also if it is cancelled before it begins
+        return answer
+
+    return start
+
+
+def _interrupt_postgres(patch: pytest.MonkeyPatch, chance: Interruptions) -> None:
+    """The connection breaks before a statement: the driver itself tries again."""
+    run: Callable[[Any, Statement], Any] = getattr(postgres, "_run")  # noqa: B009 - it is private
+
+    async def run_or_break(connection: Any, statement: Statement) -> Sequence[Row]:
+        if chance.strikes():
+            connection.terminate()
+            raise asyncpg.PostgresConnectionError("the connection was cut")
+        return await run(connection, statement)
+
+    patch.setattr(postgres, "_run", run_or_break)
+    patch.setattr(postgres, "_MAX_ATTEMPTS", _ATTEMPTS)
+    patch.setattr(postgres, "_MAX_PAUSE_SECONDS", 0.0)
+    patch.setattr(postgres, "_FIRST_PAUSE_SECONDS", 0.0)
+
+
+@contextmanager
+def interrupted(seed: int) -> Generator[Interruptions]:
+    chance = Interruptions(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        _interrupt_sqlite(patch, chance)
+        _interrupt_postgres(patch, chance)
+        yield chance

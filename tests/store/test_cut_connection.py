@@ -1,0 +1,105 @@
+"""The connection to PostgreSQL breaks at any statement or commit of a conversation with everything in it.
+
+What certainly did not happen is done again by the driver; of what may have happened the caller learns so, and that it
+happened once or not at all. `PALAVER_CUTS=60` tries every statement.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from palaver.db import postgres
+from palaver.model.errors import StoreUnavailable
+from palaver.store.opening import open_store
+from palaver.store.status.invariants import violations
+from palaver.store.store import Store
+from tests.store.conftest import fresh_store
+from tests.store.outages import Cut, Proxy, Server
+from tests.store.scenario import SCENARIO, Picture, Step, take_picture
+
+CUTS = int(os.environ.get("PALAVER_CUTS", "0"))
+PLACES = {Cut.UNHEARD: range(CUTS) if CUTS else (0, 7), Cut.UNANSWERED: range(CUTS) if CUTS else (2, 17)}
+"""How many statements of each step pass before the cut."""
+UNKNOWN = "may or may not have happened"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    folder = tempfile.mkdtemp(prefix="palaver-cuts-")
+    started = Server(folder)
+    try:
+        started.forget_durability()
+        yield started
+    finally:
+        started.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_FIRST_PAUSE_SECONDS", "_MAX_PAUSE_SECONDS"):
+        monkeypatch.setattr(postgres, name, 0.001)
+
+
+async def undisturbed(server: Server) -> list[Picture]:
+    """What there is before each step, and at the end, if nothing goes wrong."""
+    async with await open_store(await fresh_store(server.url)) as store:
+        found = [await store.read(take_picture())]
+        for step in SCENARIO:
+            await step.run(store)
+            found.append(await store.read(take_picture()))
+    return found
+
+
+async def attempt(store: Store, step: Step, before: Picture, after: Picture, watching: Store) -> str:
+    """Run a step until it is done; gives what its caller was told first."""
+    told = ""
+    while True:
+        try:
+            await step.run(store)
+        except StoreUnavailable as error:
+            told = told or str(error)
+            found = await watching.read(take_picture())
+            assert step.name == "erase" or found in (before, after), f"{step.name} happened in part"
+            assert UNKNOWN in told, step.name
+            if found == after:
+                return told
+        else:
+            return told
+
+
+async def play(server: Server, pictures: list[Picture], arm: Callable[[Proxy], None]) -> list[str]:
+    """The whole scenario, with a fault in every step; gives what was told of them."""
+    url, told = await fresh_store(server.url), list[str]()
+    with tempfile.TemporaryDirectory(prefix="palaver-proxy-") as folder:
+        async with Proxy(server, url, Path(folder)).running() as proxy, await open_store(url) as watching:
+            async with await open_store(proxy.url) as store:
+                for step, (before, after) in zip(SCENARIO, pairwise(pictures), strict=True):
+                    arm(proxy)
+                    told.append(await attempt(store, step, before, after, watching))
+                    proxy.forget_fault()
+                    assert await watching.read(take_picture()) == after, step.name
+            assert await watching.read(violations()) == []
+            assert proxy.faults
+    return told
+
+
+async def test_a_cut_at_any_statement(server: Server) -> None:
+    pictures = await undisturbed(server)
+    for cut, places in PLACES.items():
+        for place in places:
+            await play(server, pictures, partial(Proxy.fail_at, words=b"", cut=cut, after=place))
+
+
+async def test_a_cut_at_every_commit(server: Server) -> None:
+    pictures = await undisturbed(server)
+    for cut in PLACES:
+        told = await play(server, pictures, partial(Proxy.fail_at, words=b"COMMIT;", cut=cut))
+        writes = [words for step, words in zip(SCENARIO, told, strict=True) if step.name not in {"search", "erase"}]
+        assert all(UNKNOWN in words for words in writes)

@@ -1,0 +1,91 @@
+"""A real disk without room for a while: files that cannot grow, and a small file system that another file fills."""
+
+import os
+import resource
+import subprocess
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from palaver.model.errors import StoreUnavailable
+from palaver.store.opening import open_store
+from palaver.store.status.invariants import violations
+from tests.store.empty import write_empty_store
+from tests.store.scenario import SCENARIO, take_picture
+
+MOUNT_BYTES = 8 << 20
+
+
+@contextmanager
+def small_files(folder: Path) -> Generator[None]:
+    """No file of this process can grow beyond the size of the log."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((folder / "palaver.db-wal").stat().st_size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextmanager
+def no_room(folder: Path) -> Generator[None]:
+    """Another file takes all the room there is."""
+    eater = os.open(folder / "eater", os.O_WRONLY | os.O_CREAT)
+    try:
+        size = 1 << 20
+        while size:
+            try:
+                os.write(eater, bytes(size))
+            except OSError:
+                size //= 2
+        yield
+    finally:
+        os.close(eater)
+        (folder / "eater").unlink()
+
+
+@contextmanager
+def small_disk(folder: Path) -> Generator[Path]:
+    place = folder / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={MOUNT_BYTES}", "palaver-test", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root can mount a small file system")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+async def go_through(folder: Path, shortage: Callable[[], AbstractContextManager[None]]) -> None:
+    """A step that finds no room is refused, nothing of it happens, and it can be repeated when there is."""
+    refused = 0
+    async with await open_store(str(folder / "palaver.db")) as store:
+        await SCENARIO[0].run(store)
+        for step in SCENARIO[1:]:
+            before = await store.read(take_picture())
+            try:
+                with shortage():
+                    await step.run(store)  # what is small fits into what the log has already
+            except StoreUnavailable:
+                refused += 1
+                assert step.name == "erase" or await store.read(take_picture()) == before, step.name
+                await step.run(store)
+        assert await store.read(violations()) == []
+    assert refused > 12
+
+
+async def test_files_that_cannot_grow(tmp_path: Path) -> None:
+    write_empty_store(tmp_path / "palaver.db")
+    await go_through(tmp_path, partial(small_files, tmp_path))
+
+
+async def test_a_disk_without_room(tmp_path: Path) -> None:
+    with small_disk(tmp_path) as place:
+        write_empty_store(place / "palaver.db")
+        await go_through(place, partial(no_room, place))
+        with no_room(place), pytest.raises(StoreUnavailable, match="its disk is full"):
+            await open_store(str(place / "other.db"))
