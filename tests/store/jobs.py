@@ -4,16 +4,17 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from palaver.db.transaction import Transaction
 from palaver.model.access import AccessRole
 from palaver.model.job import Job, firing_id
 from palaver.model.schedule import due_occurrence, parse_schedule
 from palaver.model.source import Source, identity_of
 from palaver.model.turn import BusyMode, Cause, Inbound
-from palaver.store.jobs.firings import Fired, Occurrence
+from palaver.store.jobs.firings import Fired, Occurrence, fire
 from palaver.store.store import Store
 from tests.store.world import NOON, dm
 
-__all__ = ["GRACE", "UTC", "add_job", "fire_due"]
+__all__ = ["GRACE", "UTC", "add_job", "fire_due", "firing"]
 
 UTC = ZoneInfo("UTC")
 GRACE = timedelta(hours=6)
@@ -49,7 +50,11 @@ async def add_job(
     return added
 
 
-async def fire_due(store: Store, job: Job, now: datetime, grace: timedelta = GRACE) -> Fired | None:
+async def fire_due(store: Store, job: Job, now: datetime) -> Fired | None:
+    return await store.transact(firing(job, now))
+
+
+def firing(job: Job, now: datetime, grace: timedelta = GRACE) -> Transaction[Fired | None]:
     """What the scheduler of one worker does with a job as it has read it."""
     at, following = job.requested, job.next_due
     if at is None:
@@ -71,4 +76,4 @@ async def fire_due(store: Store, job: Job, now: datetime, grace: timedelta = GRA
         inbound=inbound,
         skipped=None if at else "the gateway was away",
     )
-    return await store.transact(store.firings.fire(job, occurrence, now))
+    return fire(job, occurrence, now)

@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from itertools import count
 from zoneinfo import ZoneInfo
 
@@ -237,6 +238,7 @@ def parse_schedule(text: str, zone: ZoneInfo, now: datetime) -> Schedule:
     return schedule
 
 
+@lru_cache(1024)
 def read_schedule(text: str) -> Schedule:
     """Parse the text of a schedule, which is complete: it depends on no other zone and no time."""
     return _parse(text, _UTC, _EPOCH)
@@ -365,6 +367,9 @@ def due_occurrence(
 
     Of those since `due`, that is the latest, unless it is older than the grace period: a backlog runs once.
     """
+    following = schedule.next_after(due)
+    if following is None or following > now:
+        return (due if now - due <= grace else None), following
     span = _MINUTE
     while (moment := _first_since(schedule, max(due, now - min(span, grace)))) is None or moment > now:
         if span >= min(grace, now - due):

@@ -39,3 +39,6 @@ CREATE TABLE firings (
   PRIMARY KEY (schedule_no, at)
 ) @strict @clustered;
 CREATE INDEX firings_of_message ON firings (inbox_no) WHERE inbox_no IS NOT NULL;
+
+-- The job whose own conversation a session is.
+ALTER TABLE sessions ADD COLUMN schedule_no @int;

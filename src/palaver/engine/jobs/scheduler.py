@@ -53,17 +53,18 @@ class Scheduler:
 
     async def _fire_due(self) -> datetime | None:
         """Fire everything that is due; return when the next job is."""
-        store = self.ctx.store
-        while numbers := await store.read(store.firings.list_due(self.ctx.clock.now(), BATCH_SIZE)):
+        store, now = self.ctx.store, self.ctx.clock.now()
+        while numbers := await store.read(store.firings.list_due(now, BATCH_SIZE)):
             # Gateways that share a store begin with different jobs.
             self.ctx.rng.shuffle(numbers)
             for number in numbers:
-                await self._fire(number)
+                await self._fire(number, now)
+            now = self.ctx.clock.now()
         return await store.read(store.firings.next_due())
 
-    async def _fire(self, number: int) -> None:
+    async def _fire(self, number: int, now: datetime) -> None:
         """Fire one job. One that cannot be read is paused, so that it holds up no other."""
-        store, now = self.ctx.store, self.ctx.clock.now()
+        store = self.ctx.store
         try:
             job = await store.read(store.jobs.get(number))
             if job is not None:

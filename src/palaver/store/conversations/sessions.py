@@ -7,6 +7,7 @@ from datetime import datetime
 
 from palaver.db.transaction import Lock, Statements, transaction
 from palaver.model.errors import SessionBusy
+from palaver.model.job import FiredJob
 from palaver.model.key import SessionKey
 from palaver.model.reset import ResetRule, decide_reset
 from palaver.model.session import (
@@ -284,11 +285,14 @@ def end(number: int, reason: EndReason, now: datetime) -> Statements[None]:
 
 @transaction
 def reopen(number: int, key: SessionKey, now: datetime, *, human: bool = True) -> Statements[None]:
-    """Reopen a session. Returning counts as human activity, or the next message would find it idle."""
+    """Reopen a session. Returning counts as human activity, or the next message would find it idle.
+
+    In another conversation, it is no longer that of a job.
+    """
     yield (
         "UPDATE sessions SET ended = NULL, end_reason = NULL, finalised = NULL, finalise_tries = 0,"
-        " finalised_by = NULL, key = ?, profile = ? WHERE no = ?",
-        (key.text, key.profile, number),
+        " finalised_by = NULL, schedule_no = CASE WHEN key = ? THEN schedule_no END, key = ?, profile = ? WHERE no = ?",
+        (key.text, key.text, key.profile, number),
     )
     yield from touch(number, now, human=human)
 
@@ -444,6 +448,13 @@ def suggest_title(session: str, title: str) -> Statements[str | None]:
     free = (yield from _free_title(rows[0][0], title)) if rows and one_line(title, TITLE_LIMIT) else None
     rows = yield "UPDATE sessions SET title = coalesce(title, ?) WHERE id = ? RETURNING title", (free, session)
     return rows[0][0] if rows else None
+
+
+@transaction
+def claim_for_job(session: Session, job: FiredJob) -> Statements[str | None]:
+    """Record that a session is the conversation of a job, and give it the job's name. Return its title."""
+    yield "UPDATE sessions SET schedule_no = ? WHERE no = ?", (job.number, session.number)
+    return session.title or (yield from suggest_title(session.id, job.name))
 
 
 @transaction

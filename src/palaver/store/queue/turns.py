@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 from palaver.db.transaction import INBOX, TURNS, Lock, Notify, Row, Statements, Transaction, transaction
 from palaver.model.addressing import ConversationRules, choose_batch
 from palaver.model.errors import StaleFence
-from palaver.model.key import JOB, SessionKey
+from palaver.model.key import SessionKey
 from palaver.model.session import EndReason, Session
 from palaver.model.source import identity_of
 from palaver.model.split import ReplyRoutes
 from palaver.model.transcript import Entry, Role, Sender, is_answer
 from palaver.model.turn import Cause, Outbound, Received, Turn, TurnState, Usage, advance
-from palaver.store.conversations.sessions import end, join, open_by_key, open_locked, suggest_title, touch
+from palaver.store.conversations.sessions import claim_for_job, end, join, open_by_key, open_locked, touch
 from palaver.store.conversations.transcript import SEQS, append
 from palaver.store.conversations.visibility import get
 from palaver.store.people.people import meet_sender
@@ -103,8 +103,8 @@ def _begin(
     )
     if opened.is_first_contact:
         yield from meet_sender(messages[-1])
-    if (job := messages[-1].inbound.job) and key.kind == JOB and opened.session.title is None:
-        title = yield from suggest_title(opened.session.id, job.name)
+    if (job := messages[-1].inbound.job) and not job.attached and opened.opening is not Opening.REUSED:
+        title = yield from claim_for_job(opened.session, job)
         opened = replace(opened, session=replace(opened.session, title=title))
     rows = yield (
         "INSERT INTO turns (key, session_no, state, worker, lease_until, started, identity)"

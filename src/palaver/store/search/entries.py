@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from palaver.db.transaction import Row, Statements, Value, transaction
-from palaver.model.key import JOB, SessionKey
 from palaver.model.session import Principal, Session
 from palaver.model.transcript import Entry, UnreadableEntry
 from palaver.store.conversations.transcript import SEQS
@@ -96,12 +95,10 @@ def _first_seq(row: JournalRow) -> Statements[tuple[str, bool, int]]:
 
     The copied entries of a branch are indexed with its first own entry.
     """
-    found = yield "SELECT platform, parent_seq, key FROM sessions WHERE no = ?", (row.session,)
-    platform, copied, key = found[0] if found else ("", None, None)
-    is_job = key is not None and SessionKey.parse(key).kind == JOB
-    if row.done:
-        return platform, is_job, row.done + 1
-    return platform, is_job, 1 if copied and row.first == copied + 1 else row.first
+    found = yield "SELECT platform, schedule_no IS NOT NULL, parent_seq FROM sessions WHERE no = ?", (row.session,)
+    platform, is_job, copied = found[0] if found else ("", 0, None)
+    first = 1 if copied and row.first == copied + 1 else row.first
+    return platform, bool(is_job), row.done + 1 if row.done else first
 
 
 def _read_range(session: int, platform: str, first: int, last: int) -> Statements[EntryRange]:

@@ -32,6 +32,8 @@ class ListFilter:
     """The identity of a participant: `telegram:7`."""
     since: datetime | None = None
     until: datetime | None = None
+    without_jobs: bool = False
+    """Leave out the conversations that only jobs have."""
 
 
 NO_FILTER = ListFilter()
@@ -70,6 +72,8 @@ def _conditions(wanted: ListFilter) -> Iterable[Filter]:
     yield from (Filter(sql, (micros(time),)) for sql, time in times.items() if time is not None)
     if wanted.state is not None:
         yield Filter("s.ended IS NULL" if wanted.state is SessionState.OPEN else "s.ended IS NOT NULL")
+    if wanted.without_jobs:
+        yield Filter("s.schedule_no IS NULL")
     if wanted.titled:
         yield Filter("s.title IS NOT NULL")
     if wanted.title is not None:
@@ -140,8 +144,8 @@ def list_sessions(
 
 @transaction
 def recent_sessions(principal: Principal, limit: int) -> Statements[list[Preview]]:
-    """Return the first page of `list_sessions`."""
-    return list((yield from list_sessions(principal, limit=limit)).previews)
+    """Return the first page of `list_sessions`, without the conversations of jobs."""
+    return list((yield from list_sessions(principal, wanted=ListFilter(without_jobs=True), limit=limit)).previews)
 
 
 def _participant_filter(principal: Principal, wanted: ListFilter) -> Statements[list[Filter]]:
