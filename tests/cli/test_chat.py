@@ -1,5 +1,6 @@
 """`palaver chat` and `palaver up` as real processes, talked to, stopped and killed."""
 
+import resource
 import signal
 import sqlite3
 import stat
@@ -160,6 +161,24 @@ def test_on_a_full_disk_one_sentence_is_said(place: Place, kilobytes: int) -> No
 def test_on_a_full_disk_also_who_could_still_be_heard_is_told_so(place: Place) -> None:
     assert place.run("chat", "-m", "hello").returncode == 0
     _fails_on_a_full_disk(place, 64, 20_000 * "x")
+
+
+def test_a_gateway_whose_disk_is_full_says_so_once_and_goes_on_when_there_is_room(place: Place) -> None:
+    gateway = place.up()
+    assert place.run("chat", "-m", "one").stdout == "You said: one\n"
+    _, most = resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE, (0, most))
+    refused = place.run("chat", "-m", "two")
+    resource.prlimit(gateway.pid, resource.RLIMIT_FSIZE, (most, most))
+    assert refused.returncode == 75
+    assert refused.stdout == ""
+    assert refused.stderr.count("\n") == 1
+    assert refused.stderr.startswith("palaver: the database ")
+    until(lambda: place.run("chat", "-m", "three").stdout == "You said: three\n")
+    assert ended(gateway, signal.SIGTERM) == 0
+    assert gateway.stderr
+    logged = gateway.stderr.read()
+    assert 0 < logged.count("action=message.not_stored") < 10
 
 
 def _fails_on_a_full_disk(place: Place, kilobytes: int, message: str) -> None:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from palaver.gateway.logs import FIELDS, HumanFormat, JsonFormat, configure_logs
+from palaver.gateway.logs import FIELDS, HumanFormat, JsonFormat, OutageFilter, configure_logs
 
 ROOT = Path(__file__).parents[2]
 
 
 def record(**fields: object) -> logging.LogRecord:
     made = logging.LogRecord("palaver.engine.turns.runner", logging.INFO, "", 0, "turn %s", ("began",), None)
-    vars(made).update(created=0.0, action="turn.started", **fields)
+    vars(made).update({"created": 0.0, "action": "turn.started", **fields})
     return made
 
 
@@ -68,6 +68,22 @@ def test_a_line_that_cannot_be_written_is_not_quoted_elsewhere(capsys: pytest.Ca
     stream.close()
     logging.getLogger("palaver.x").info("lost")
     assert capsys.readouterr().err == ""
+
+
+def test_what_an_outage_repeats_is_logged_a_few_times_in_a_while() -> None:
+    lines = OutageFilter()
+
+    def shown(times: int, at: float, **fields: object) -> int:
+        again = record(**fields)
+        again.created = at
+        return sum(lines.filter(again) for _ in range(times))
+
+    assert shown(1000, 0.0, action="store.unavailable") == 10
+    assert shown(1000, 59.0, action="store.unavailable") == 0
+    assert shown(1000, 0.0, action="message.not_stored", account="a") == 10
+    assert shown(1000, 0.0, action="message.not_stored", account="b") == 10
+    assert shown(1000, 0.0, action="turn.failed") == 1000
+    assert shown(1000, 61.0, action="store.unavailable") == 10
 
 
 def told_fields() -> Iterator[dict[str, ast.expr]]:

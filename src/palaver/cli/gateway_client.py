@@ -12,7 +12,7 @@ from typing import Self, cast
 
 from palaver.config.model import Config
 from palaver.gateway.gateway import Gateway
-from palaver.gateway.logs import HumanFormat
+from palaver.gateway.logs import HumanFormat, OutageFilter
 from palaver.gateway.terminal import terminal_socket
 from palaver.model.errors import PalaverError, StoreInUse
 from palaver.platforms.terminal.client import GatewayFailing
@@ -154,6 +154,7 @@ class GatewayClient:
         """Log to a file: the terminal shows the chat."""
         handler = _LogFile(self._log_file, maxBytes=_MAX_LOG_BYTES, backupCount=1, encoding="utf-8", delay=True)
         handler.setFormatter(HumanFormat(colours=False))
+        handler.addFilter(OutageFilter())
         root, ours = logging.getLogger(), logging.getLogger("palaver")
         outages = _Outages(self._lasting)
         self._log.callback(handler.close)

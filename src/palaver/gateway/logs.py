@@ -35,10 +35,35 @@ def configure_logs(level: str, form: str, stream: TextIO) -> None:
     """Log to the stream: our records from `level` on, and warnings of libraries. `form` is `human` or `json`."""
     handler = _Lines(stream)
     handler.setFormatter(JsonFormat() if form == "json" else HumanFormat(colours=stream.isatty()))
+    handler.addFilter(OutageFilter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger(_OURS).setLevel(level.upper())
+
+
+class OutageFilter(logging.Filter):
+    """Log what an outage repeats only a few times in a while: it must not fill the disk, which may be its cause."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._logged: dict[tuple[str, str], list[float]] = {}
+        """When the last lines were logged, by action and account."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        action = str(getattr(record, "action", ""))
+        if action not in _REPEATED:
+            return True
+        key = action, str(getattr(record, "account", ""))
+        recent = [at for at in self._logged.get(key, ()) if at > record.created - _WINDOW_SECONDS]
+        is_shown = len(recent) < _LINES_PER_WINDOW
+        self._logged[key] = [*recent, record.created] if is_shown else recent
+        return is_shown
+
+
+_REPEATED = frozenset({"store.unavailable", "message.not_stored", "terminal.detached"})
+_WINDOW_SECONDS = 60.0
+_LINES_PER_WINDOW = 10
 
 
 class _Lines(logging.StreamHandler[TextIO]):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from palaver.model.backoff import backoff
 from palaver.model.errors import StoreError, StoreUnavailable
-from palaver.model.source import Source
 from palaver.model.turn import Outbound
 from palaver.platforms.terminal.adapter import TerminalAdapter
 from palaver.platforms.terminal.client import GatewayFailing
@@ -143,19 +143,50 @@ async def test_a_socket_that_was_taken_away_is_missed(path: Path, monkeypatch: p
                 await serving
 
 
+@pytest.mark.parametrize(
+    "failing", [(PlainDesk, "recap"), (Recorder, "chat_returned"), (Recorder, "receive")], ids=lambda each: each[1]
+)
 @pytest.mark.parametrize(("error", "passes"), [(StoreUnavailable("full"), True), (StoreError("damaged"), False)])
 async def test_a_gateway_that_fails_again_and_again_is_given_up(
-    path: Path, monkeypatch: pytest.MonkeyPatch, error: StoreError, *, passes: bool
+    path: Path, monkeypatch: pytest.MonkeyPatch, failing: tuple[type, str], error: StoreError, *, passes: bool
 ) -> None:
-    async def recap(_desk: PlainDesk, _source: Source) -> list[RecapLine]:
+    """Also one that still welcomes everybody, and fails with what they say."""
+
+    async def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(PlainDesk, "recap", recap)
+    monkeypatch.setattr(*failing, fail)
     monkeypatch.setattr("palaver.platforms.terminal.client._FIRST_RETRY_SECONDS", 0.001)
+    person = Person(path)
     async with running(Open(path).adapter, Recorder()), asyncio.timeout(10):
+        person.say("hello")
         with pytest.raises(GatewayFailing, match=str(error)) as given_up:
-            await Person(path).run()
+            await person.run()
     assert given_up.value.passes is passes
+    assert person.paper.losses < 6
+
+
+async def test_one_that_loses_the_gateway_again_and_again_tries_ever_less_often(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise ValueError("it does not say why")
+
+    pauses: list[float] = []
+
+    def pause(attempt: int, **options: float) -> float:
+        pauses.append(backoff(attempt, **options))
+        return 0.0
+
+    monkeypatch.setattr(Recorder, "receive", fail)
+    monkeypatch.setattr("palaver.platforms.terminal.client.backoff", pause)
+    person = Person(path)
+    async with running(Open(path).adapter, Recorder()):
+        person.say("hello")
+        talking = asyncio.create_task(person.run())
+        await person.paper.until(lambda: len(pauses) >= 9)
+        talking.cancel()
+    assert pauses[:9] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 3.2, 3.2]
 
 
 async def test_an_answer_grows_and_whoever_comes_later_sees_it_whole(path: Path) -> None:

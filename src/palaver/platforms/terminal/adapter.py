@@ -106,12 +106,12 @@ class TerminalConnection:
         task.add_done_callback(self._tasks.discard)
 
     def end(self) -> None:
+        """Stop everything but the connection itself: the terminal may still have to learn why."""
         for task in self._tasks:
             task.cancel()
         for confirmed in self._unconfirmed.values():
             if not confirmed.done():
                 confirmed.set_exception(SendUnclear(_GONE))
-        self._writer.close()
 
 
 class TerminalAdapter:
@@ -207,7 +207,8 @@ class TerminalAdapter:
             log.info("a terminal was disconnected: %s", type(error).__name__, extra={"action": "terminal.detached"})
         except PalaverError as error:
             log.warning("a terminal was disconnected: %s", type(error).__name__, extra={"action": "terminal.detached"})
-            writer.write(wire.encode(wire.Failed(why=str(error), passes=isinstance(error, StoreUnavailable))))
+            if not writer.is_closing():
+                writer.write(wire.encode(wire.Failed(why=str(error), passes=isinstance(error, StoreUnavailable))))
         finally:
             writer.close()
 

@@ -14,6 +14,8 @@ from palaver.protocols import BadArgument
 _FIRST_RETRY_SECONDS = 0.05
 _MAX_RETRY_SECONDS = 3.2
 _MAX_FAILURES = 6
+_STABLE_SECONDS = 10.0
+"""A connection that lasted longer did not fail."""
 _MAX_REMEMBERED = 500
 
 
@@ -65,7 +67,7 @@ class Client:
         self._chat = chat
         self._alone = alone
         self._failures = 0
-        """Failures in a row."""
+        """Connections in a row that were lost before anything was shown or settled."""
         self._name = name
         self._screen = screen
         self._writer: asyncio.StreamWriter | None = None
@@ -96,22 +98,25 @@ class Client:
 
     async def run(self) -> None:
         """Connect, and reconnect when the connection is lost, until cancelled. Raises GatewayFailing."""
+        now = asyncio.get_running_loop().time
         while True:
             reader, writer = await self._dial()
+            since = now()
             try:
                 await self._converse(reader, writer)
             except _Lost:
+                self._failures = 1 if now() - since > _STABLE_SECONDS else self._failures + 1
                 self._screen.lost()
             finally:
                 self._writer = None
                 writer.close()
-            await asyncio.sleep(backoff(self._failures + 1, first=_FIRST_RETRY_SECONDS, longest=_MAX_RETRY_SECONDS))
+            await asyncio.sleep(backoff(self._failures, first=_FIRST_RETRY_SECONDS, longest=_MAX_RETRY_SECONDS))
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(wire.encode(wire.Hello(chat=self._chat, known=tuple(self._seen), alone=self._alone)))
         welcome = await _next(reader)
         if isinstance(welcome, wire.Failed):
-            self._count(welcome)
+            self._check(welcome)
         if not isinstance(welcome, wire.Welcome):
             raise _Lost
         self._screen.welcome(welcome)
@@ -124,7 +129,7 @@ class Client:
     def _take(self, told: wire.FromGateway) -> None:
         match told:
             case wire.Failed():
-                self._count(told)
+                self._check(told)
             case wire.Show():
                 self._failures = 0
                 self._show(told)
@@ -142,9 +147,8 @@ class Client:
             case _:
                 pass
 
-    def _count(self, failed: wire.Failed) -> None:
-        self._failures += 1
-        if failed.lasts or self._failures >= _MAX_FAILURES:
+    def _check(self, failed: wire.Failed) -> None:
+        if failed.lasts or self._failures + 1 >= _MAX_FAILURES:
             raise GatewayFailing(failed.why, passes=failed.passes)
 
     def _show(self, show: wire.Show) -> None:
