@@ -83,6 +83,7 @@ PURE = {
     "operator",
     "palaver",
     "re",
+    "shlex",
     "typing",
     "unicodedata",
     "urllib.parse",

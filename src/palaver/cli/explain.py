@@ -417,7 +417,7 @@ def _goes_to(explained: TargetExplanation) -> str:
 
 def _place_words(place: Source) -> str:
     if place.platform == Local.text:
-        return f"a new file below {output_folder(load(Path(), os.environ).data_dir)}"
+        return f"a new file in its folder {output_folder(Path()).name}"
     account = f" by {place.account}" if place.account else ""
     server = f", server {place.scope_id}" if place.scope_id else ""
     thread = f", thread {place.thread_id}" if place.thread_id else ""

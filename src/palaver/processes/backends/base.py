@@ -13,7 +13,7 @@ from palaver.processes.launcher import Launch
 
 SHELL = "/bin/sh"
 TERMINAL_TYPE = "xterm"
-INSIDE = "/work"
+INSIDE = "/workspace"
 """Where a container has the working directory."""
 
 

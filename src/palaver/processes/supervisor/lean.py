@@ -9,4 +9,4 @@ else:
     import _signal as signal
     import _socket as socket
 
-__all__ = ["signal", "socket"]
+__all__ = ["TYPE_CHECKING", "signal", "socket"]
