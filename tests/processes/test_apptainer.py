@@ -31,7 +31,7 @@ async def test_a_command_is_given_to_apptainer_and_not_to_a_shell(
     called = (program.parent / "called").read_text().splitlines()
     assert called[-4:] == ["debian.sif", "sh", "-c", f"touch {tmp_path}/a"]
     assert {"--containall", "--cleanenv", "--no-home"} <= set(called)
-    assert f"{tmp_path}/work:/work" in called
+    assert f"{tmp_path}/work:/workspace" in called
     assert not (tmp_path / "a").exists()
     environment = (program.parent / "environment").read_text()
     assert "APPTAINERENV_CI=1" in environment

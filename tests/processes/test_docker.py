@@ -21,7 +21,7 @@ async def test_a_command_runs_in_a_container_and_not_on_this_machine(tmp_path: P
             (made,) = docker.made
             assert made["Cmd"] == ["sh", "-c", "echo hello; complain of it; exit 3"]
             assert made["WorkingDir"] == "/workspace/src"
-            assert made["HostConfig"]["Binds"] == [f"{tmp_path}/work:/work"]
+            assert made["HostConfig"]["Binds"] == [f"{tmp_path}/work:/workspace"]
             assert made["HostConfig"]["NetworkMode"] == "none"
             assert made["HostConfig"]["CapDrop"] == ["ALL"]
             names = {each.partition("=")[0] for each in made["Env"]}
