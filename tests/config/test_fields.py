@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from palaver.config import agents, limits, model, quotas, tools, web
+from palaver.config import agents, limits, model, quotas, terminal, tools, web
 from palaver.config.effective import effective_settings
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load, load_with_sources
@@ -35,7 +35,7 @@ ENVIRON = {"PALAVER_CONFIG": "own.yaml"}
 
 
 def models() -> Iterator[type[Section]]:
-    for module in (model, agents, quotas, limits, tools, web):
+    for module in (model, agents, quotas, limits, tools, terminal, web):
         for found in vars(module).values():
             if isinstance(found, type) and issubclass(found, Section) and found.__module__ == module.__name__:
                 yield found
@@ -95,7 +95,7 @@ def test_the_mistake_of_every_field_says_where_it_is(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     takes_names = way[-1] in {"accounts", "allowed", "commands", "environment", "headers"} or (
-        way not in leaves() and way[-1] not in {"grants", "serves"}
+        way not in leaves() and way[-1] not in {"grants", "serves", "rules"}
     )
     text, line = file_of(way, "[x]" if takes_names else "{no: thing}" if way in leaves() else "x")
     Path("own.yaml").write_text(text)

@@ -3,14 +3,18 @@
 from typing import cast
 
 from palaver.commands import handoff, jobs, models, pairing, people, platforms, search, sessions, transcripts, turns
+from palaver.commands.processes import process_handlers
 from palaver.commands.registry import Registry
+from palaver.processes.manager import ProcessManager
 from palaver.store.store import Store
 
 _MODULES = (sessions, handoff, transcripts, search, turns, models, jobs, platforms, people, pairing)
 
 
-def builtin_commands(store: Store) -> Registry:
+def builtin_commands(store: Store, processes: ProcessManager | None = None) -> Registry:
+    """Return them. Without `processes` nobody can read the output of a process."""
     handlers = [handler for module in _MODULES for handler in module.commands.handlers(store)]
+    handlers += process_handlers(store, processes)
     return Registry(handlers, turns.BUSY_MODE_COMMANDS)
 
 

@@ -53,7 +53,7 @@ def _leaves(part: Section, path: FieldPath, *, with_defaults: bool) -> Iterator[
                 # Any option of an adapter can be a secret.
                 plain = [(inside, dumped[name][step] if isinstance(item, str | Enum) else SET)]
                 yield from _leaves(item, inside, with_defaults=False) if isinstance(item, Section) else plain
-        else:
+        elif dumped[name] is not None:  # without a value there is nothing to show
             yield (*path, name), dumped[name]
 
 

@@ -43,6 +43,9 @@ class LimitsConfig(Section):
     message_limit: int = _limit(
         "message_limit", "Summarise the conversation when it has more entries than this.", ge=10, le=1_000_000
     )
+    process_limit: Duration = _limit(
+        "process_limit", "Reset no conversation while a process in it is younger than this.", ge=_NONE, le=_YEAR
+    )
     tool_limit: Duration = _limit("tool_limit", "Stop a tool call after this long.", ge=_SECOND, le=_DAY)
     jobs_per_person: int = _limit("jobs_per_person", "One person can have this many active jobs.", ge=0, le=10_000)
     job_grace: Duration = _limit(

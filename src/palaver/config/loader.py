@@ -164,7 +164,10 @@ def _with_absolute_paths(node: Node, folder: Path) -> Node:
 def _with_absolute_path(name: str, node: Node, folder: Path) -> Node:
     if isinstance(node.value, str):
         return replace(node, value=_PATH_FIELDS[name](node.value, folder)) if name in _PATH_FIELDS else node
-    inside = {"agent": _with_absolute_paths, "jobs": _with_absolute_paths, "profiles": _with_absolute_profiles}
+    inside = {
+        **dict.fromkeys(("agent", "jobs", "tools", "terminal", "ssh"), _with_absolute_paths),
+        "profiles": _with_absolute_profiles,
+    }
     return inside[name](node, folder) if name in inside else node
 
 
@@ -187,6 +190,8 @@ def _absolute_url(text: str, folder: Path) -> str:
 _PATH_FIELDS = {
     "data_dir": _absolute_path,
     "store": _absolute_url,
-    **dict.fromkeys(("key_file", "instructions_file", "prices", "file", "folder", "scripts"), _absolute_path),
+    **dict.fromkeys(
+        ("key_file", "known_hosts_file", "instructions_file", "prices", "file", "folder", "scripts"), _absolute_path
+    ),
 }
-"""Fields that hold paths, of the gateway, of agents and of jobs."""
+"""Fields that hold paths, of the gateway, of agents, of jobs and of the terminal."""

@@ -15,7 +15,8 @@ from pydantic import (
     model_validator,
 )
 
-from palaver.config.types import Duration, MaybeName, Section, Syntax, as_pydantic_error, reveal, words_text
+from palaver.config.terminal import TerminalConfig
+from palaver.config.types import Duration, MaybeName, Section, Syntax, Variables, as_pydantic_error, reveal, words_text
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument
 from palaver.model.tools import ApprovalMode, ToolRules
@@ -46,7 +47,6 @@ ToolNames = Annotated[
     PlainSerializer(words_text),
     Syntax(f"tool names separated by commas, with * for anything; or all or {_OFF}", "search, notes__*"),
 ]
-Variables = Annotated[Mapping[str, SecretStr], Syntax("a section of variables and values", "{TOKEN: '${AGENT_TOKEN}'}")]
 Headers = Annotated[
     Mapping[str, SecretStr],
     Syntax("a section of headers and values", "{Authorization: 'Bearer ${AGENT_TOKEN}'}"),
@@ -107,6 +107,7 @@ class ToolsConfig(Section):
     )
     allowed: Leaves = Field(default={}, description="Whether to ask a person before using a tool.")
     servers: Mapping[str, McpServerConfig] = Field(default={}, description="MCP servers by name.")
+    terminal: TerminalConfig = Field(default=TerminalConfig(), description="Commands and files for the agent.")
 
     @field_validator("servers")
     @classmethod

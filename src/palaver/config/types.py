@@ -193,6 +193,23 @@ Zone = Annotated[
     PlainSerializer(str),
     Syntax("an IANA time zone name", "Europe/Berlin"),
 ]
+
+
+def _roles(text: str) -> frozenset[AccessRole]:
+    return frozenset(_role(name.strip()) for name in text.split(","))
+
+
+def _roles_text(roles: frozenset[AccessRole] | None) -> str | None:
+    return ", ".join(role.text for role in sorted(roles)) if roles else None
+
+
+Roles = Annotated[
+    frozenset[AccessRole] | None,
+    _text(_roles),
+    PlainSerializer(_roles_text),
+    Syntax(f"{_ROLES}, separated by commas", "member, admin"),
+]
+Variables = Annotated[Mapping[str, SecretStr], Syntax("a section of variables and values", "{TOKEN: '${AGENT_TOKEN}'}")]
 Role = Annotated[AccessRole, _text(_role), PlainSerializer(_role_text), Syntax(_ROLES, "member")]
 WakeWords = Annotated[
     frozenset[str],

@@ -16,6 +16,7 @@ from palaver.agents.process import safe_environment
 from palaver.commands.builtin import builtin_commands
 from palaver.commands.plugins import with_plugins
 from palaver.config.model import Config
+from palaver.config.terminal import StopMode
 from palaver.engine.engine import Engine
 from palaver.engine.hooks import Exposing, Meter, NoMeter, PartialAnswer, load_hook
 from palaver.engine.jobs.scripts import Scripts
@@ -23,6 +24,7 @@ from palaver.engine.options import Agents
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import close_all
 from palaver.gateway.agents import AgentPool
+from palaver.gateway.processes import make_process_manager, make_terminal_tools
 from palaver.gateway.terminal import TerminalService, terminal_socket
 from palaver.model.errors import NewerSchema
 from palaver.model.key import SessionKey
@@ -34,6 +36,7 @@ from palaver.platforms.plugins import known_platforms, make_adapter
 from palaver.platforms.terminal.adapter import TerminalAdapter
 from palaver.platforms.terminal.screen import history_eraser
 from palaver.platforms.web.adapter import ApiAdapter, ChatUpdate, WebAdapter, user_of
+from palaver.processes.manager import ProcessManager
 from palaver.protocols.adapter import Adapter
 from palaver.protocols.capabilities import HttpCallbacks
 from palaver.protocols.clock import Clock, SystemClock
@@ -84,6 +87,7 @@ class Gateway:
         self._agent_pool = AgentPool()
         self._engine: Engine | None = None
         self._callbacks: Mapping[tuple[str, str], HttpCallbacks] = {}
+        self._worker = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._drain_asked = asyncio.Event()
         self._stop_asked = asyncio.Event()
 
@@ -106,7 +110,11 @@ class Gateway:
             outside = history_eraser(self._config.data_dir), output_eraser(self._config.data_dir)
             store.erasures = replace(store.erasures, erase_outside=outside)
             pseudonyms = await store.transact(load_pseudonyms())
-            services = self._assemble(store, agents, adapters, hooks, tools.toolsets(store), pseudonyms=pseudonyms)
+            processes = await make_process_manager(self._config, store, self._worker)
+            toolsets = tools.toolsets(store, make_terminal_tools(self._config, processes))
+            services = self._assemble(
+                store, agents, adapters, hooks, toolsets, processes=processes, pseudonyms=pseudonyms
+            )
             engine = services.engine
             serving = asyncio.create_task(_serve_engine(engine))
             log.info("the gateway is up", extra={"action": "gateway.started"})
@@ -114,6 +122,8 @@ class Gateway:
                 async with self._web(services):
                     await _wait_first(serving, self._drain_asked.wait())
                     await _wait_first(serving, engine.drain(), self._stop_asked.wait())
+                    if self._config.tools.terminal.on_stop is StopMode.END:
+                        await processes.end_all()
             finally:
                 serving.cancel()
                 for closing in ([serving], [self._agent_pool.close(), tools.close()]):
@@ -135,6 +145,8 @@ class Gateway:
             deferred.append("accounts")
         if config.tools.server_facts() != self._config.tools.server_facts():
             deferred.append("MCP servers")
+        if config.tools.terminal != self._config.tools.terminal:
+            deferred.append("the terminal")
         for name in deferred:
             log.warning("a change of %s waits for a restart", name, extra={"action": "reload.deferred"})
         if self._engine is not None:
@@ -151,11 +163,12 @@ class Gateway:
         hooks: Sequence[Hook],
         toolsets: Sequence[Toolset],
         *,
+        processes: ProcessManager,
         pseudonyms: Pseudonyms,
     ) -> Services:
         config, clock = self._config, StoreClock(store.database, SystemClock())
         alone = sqlite_path(config.store) is not None
-        commands = with_plugins(builtin_commands(store), store)
+        commands = with_plugins(builtin_commands(store, processes), store)
         blob_store, reply_waiter = BlobStore(config.data_dir / "files"), ReplyWaiter(store)
         hub = Hub(store, alone=alone)
         terminals = TerminalService(store, commands, self._key_of)
@@ -173,7 +186,7 @@ class Gateway:
             commands=commands,
             options=config.options(),
             clock=clock,
-            worker=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
+            worker=self._worker,
             alone=alone,
             hooks=[terminals.on_event, *([hub.notice] if self._show_login else []), *hooks],
             meter=self._meter,
@@ -183,7 +196,9 @@ class Gateway:
             reply_waiter=reply_waiter,
             scripts=_scripts(config),
             watch=partial(_push_partial, hub, reply_waiter) if self._show_login else None,
+            loops={"processes": processes.serve},
         )
+        processes.on_output = partial(hub.hint, "processes")
         return Services(
             store=store,
             engine=engine,
@@ -200,6 +215,7 @@ class Gateway:
             listening=self._callbacks,
             examine=partial(_check_health, store, config.store),
             shelf=blob_store,
+            processes=processes,
             metrics=self._meter.exposed if isinstance(self._meter, Exposing) else None,
         )
 

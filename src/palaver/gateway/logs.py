@@ -18,6 +18,7 @@ FIELDS = (
     "inbox",
     "job",
     "turn",
+    "number",
     "delivery",
     "kind",
     "tool",

@@ -119,6 +119,8 @@ class ConversationRules:
     questions: ScopedSetting[QuestionMode] = field(default_factory=lambda: ScopedSetting(default=QuestionMode.WITHDRAW))
     reset_notices: ScopedSetting[bool] = field(default_factory=lambda: ScopedSetting(default=True))
     attention: ScopedSetting[AddressingRules] = field(default_factory=lambda: ScopedSetting(default=AddressingRules()))
+    process_limit: timedelta = timedelta(hours=24)
+    """How long a background process keeps its conversation from being reset."""
     burst_window: timedelta = timedelta(seconds=1)
     command_roles: Mapping[str, AccessRole] = field(default_factory=dict[str, AccessRole])
     """The role that a command needs, if it is not the usual one."""
@@ -139,7 +141,9 @@ class ConversationRules:
         return name_usable(notice, role, self.command_roles)
 
     def reset_rule(self, source: Source) -> ResetRule:
-        return ResetRule(policy=self.resets.find(source), zone=self.zones.find(source))
+        return ResetRule(
+            policy=self.resets.find(source), zone=self.zones.find(source), process_limit=self.process_limit
+        )
 
 
 ALMOST_FULL = 0.95

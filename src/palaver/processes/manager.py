@@ -33,6 +33,7 @@ ABANDONED_AFTER = timedelta(hours=24)
 """A process whose gateway has not looked after it for so long counts as lost."""
 _COALESCE_SECONDS = 0.05
 _KILL_PATIENCE_SECONDS = 3.0
+_OUTPUT_SECONDS = 0.5
 
 
 @dataclass(kw_only=True)
@@ -46,13 +47,14 @@ class ProcessManager:
     limits: ProcessLimits = field(default_factory=ProcessLimits)
     keep_finished: timedelta = timedelta(hours=24)
     on_output: Callable[[], None] = lambda: None
-    """Called when a process has new output."""
+    """Called when processes have new output, at most twice a second."""
     watchers: dict[int, Watcher] = field(default_factory=dict[int, Watcher], init=False)
     _tasks: set["asyncio.Task[Any]"] = field(default_factory=set["asyncio.Task[Any]"], init=False)
     _watching: set["asyncio.Task[None]"] = field(default_factory=set["asyncio.Task[None]"], init=False)
     _starting: set[str] = field(default_factory=set[str], init=False)
     """Ids of processes that have no supervisor yet."""
     _woken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _output_timer: asyncio.TimerHandle | None = field(default=None, init=False)
     _cleaned_at: datetime | None = field(default=None, init=False)
 
     # Serve
@@ -104,7 +106,7 @@ class ProcessManager:
 
     def _watch(self, process: Process) -> Watcher:
         directory = self.directory(process)
-        watcher = Watcher(process, directory, self.store, self.clock, on_output=self.on_output)
+        watcher = Watcher(process, directory, self.store, self.clock, on_output=self._tell_of_output)
         self.watchers[process.number] = watcher
         task = asyncio.create_task(watcher.run(), name=f"process {process.number}")
         self._watching.add(task)
@@ -114,6 +116,15 @@ class ProcessManager:
         extra = {"action": "process.error", "number": process.number}
         task.add_done_callback(lambda done: log_task_error(log, "a process is no longer watched", extra, done))
         return watcher
+
+    def _tell_of_output(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._output_timer is None:
+            self._output_timer = loop.call_later(_OUTPUT_SECONDS, self._call_on_output)
+
+    def _call_on_output(self) -> None:
+        self._output_timer = None
+        self.on_output()
 
     def _spawn(self, work: Coroutine[Any, Any, T], name: str) -> "asyncio.Task[T]":
         task = asyncio.create_task(work, name=name)

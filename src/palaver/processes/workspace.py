@@ -350,10 +350,9 @@ def perform(root: str, action: str, arguments: Mapping[str, Any]) -> str:
 
 
 def main(request: str) -> None:
-    """Run there where the files are: take a request as JSON, and print the result as JSON."""
-    asked = json.loads(request)
+    """Run where the files are: take root, action and arguments as JSON, and print the result as JSON."""
     try:
-        result = {"text": perform(asked["root"], asked["action"], asked["arguments"])}
+        result = {"text": perform(*json.loads(request))}
     except WorkspaceError as error:
         result = {"problem": str(error)}
     sys.stdout.write(json.dumps(result))

@@ -1,31 +1,28 @@
 """Message tools: send a message or a file before the answer is ready, and read a file of the conversation."""
 
 import mimetypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from palaver.model.attachment import UNKNOWN_TYPE, NewFile, detect_media_type, format_size
 from palaver.model.errors import InvalidInput, NotFound
 from palaver.model.prompt import SEND_MESSAGE
 from palaver.model.target import Origin
 from palaver.protocols.tools import Tool, ToolFailed, ToolUse
-
-
-def _schema(required: Sequence[str], **properties: Mapping[str, object]) -> Mapping[str, object]:
-    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
-
+from palaver.tools.schemas import object_schema
 
 _ORIGIN = Origin().text
 _TEXT = {"type": "string", "description": "The message."}
 _HERE = Tool(
     name="send_here",
     description="Send a message to this chat now, before your answer is ready. Your answer is sent automatically.",
-    parameters=_schema(["text"], text=_TEXT),
+    parameters=object_schema("text", text=_TEXT),
 )
 _MESSAGE = Tool(
     name=SEND_MESSAGE,
     description="Send a message to another place.",
-    parameters=_schema(
-        ["to", "text"],
+    parameters=object_schema(
+        "to",
+        "text",
         to={
             "type": "string",
             "description": "origin, all, <platform> for its home channel, <platform>[@<server>]:<chat>[:<thread>], "
@@ -63,8 +60,8 @@ _HEAD_BYTES = 16
 _READ = Tool(
     name="read_file",
     description="Read a plain text file of this conversation, a page at a time.",
-    parameters=_schema(
-        ["file"],
+    parameters=object_schema(
+        "file",
         file={"type": "string", "description": "The id in the file's description."},
         offset={"type": "integer", "minimum": 0, "description": "How many characters to skip."},
     ),
@@ -72,8 +69,9 @@ _READ = Tool(
 _SEND = Tool(
     name="send_file",
     description="Create a plain text file and send it to this chat.",
-    parameters=_schema(
-        ["name", "text"],
+    parameters=object_schema(
+        "name",
+        "text",
         name={"type": "string", "description": "The file name, for example report.csv."},
         text={"type": "string", "description": "The content of the file."},
     ),

@@ -9,6 +9,8 @@ from palaver.store.store import Store
 from palaver.tools.jobs import JobTools
 from palaver.tools.messages import FileTools, MessageTools
 from palaver.tools.search import SearchTools
+from palaver.tools.terminal import TerminalTools
+from palaver.tools.workspace import WorkspaceTools
 
 
 class Toolsets:
@@ -18,8 +20,10 @@ class Toolsets:
         """`servers` holds the options of each MCP server by its name."""
         self._servers = _make_servers(servers) if servers else None
 
-    def toolsets(self, store: Store) -> Sequence[Toolset]:
+    def toolsets(self, store: Store, terminal: TerminalTools | None = None) -> Sequence[Toolset]:
         ours: tuple[Toolset, ...] = (SearchTools(store), MessageTools(), FileTools(), JobTools(store))
+        if terminal:
+            ours = (*ours, terminal, WorkspaceTools(terminal.backend))
         return (*ours, self._servers) if self._servers else ours
 
     async def check(self) -> Mapping[str, str]:

@@ -10,7 +10,18 @@ from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequenc
 from contextlib import ExitStack, contextmanager
 from secrets import token_hex
 
-from palaver.db.transaction import ACCOUNTS, INBOX, JOBS, OUTBOX, PEOPLE, TURNS, Notify, Statements, transaction
+from palaver.db.transaction import (
+    ACCOUNTS,
+    INBOX,
+    JOBS,
+    OUTBOX,
+    PEOPLE,
+    PROCESSES,
+    TURNS,
+    Notify,
+    Statements,
+    transaction,
+)
 from palaver.engine.hooks import PartialAnswer
 from palaver.model.errors import StoreError
 from palaver.protocols.hooks import GatewayEvent
@@ -24,7 +35,7 @@ __all__ = ["CHAT", "HEARTBEAT_SECONDS", "TOPICS", "Event", "Hub"]
 HEARTBEAT_SECONDS = 15.0
 """Send a comment after this much silence."""
 CHAT = "chat"
-TOPICS = ("sessions", "turns", "inbox", "outbox", "jobs", "people", "platforms", CHAT)
+TOPICS = ("sessions", "turns", "inbox", "outbox", "jobs", "people", "platforms", "processes", CHAT)
 _TOPIC_OF_NOTIFICATION: Mapping[str, str] = {
     ACCOUNTS: "platforms",
     INBOX: "inbox",
@@ -32,6 +43,7 @@ _TOPIC_OF_NOTIFICATION: Mapping[str, str] = {
     OUTBOX: "outbox",
     TURNS: "turns",
     PEOPLE: "people",
+    PROCESSES: "processes",
     **{f"{WINDOW} {topic}": topic for topic in TOPICS},
 }
 _MAX_REPLAYED_PAGES = 50

@@ -9,6 +9,7 @@ from palaver.engine.engine import Engine
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.model.platform import Platform
 from palaver.platforms.web.adapter import WebAdapter
+from palaver.processes.manager import ProcessManager
 from palaver.protocols.capabilities import HttpCallbacks
 from palaver.protocols.clock import Clock
 from palaver.store.conversations.blob_store import BlobStore
@@ -34,6 +35,7 @@ class Services:
     waiting: ReplyWaiter
     platforms: Mapping[str, Platform]
     """Every known platform, configured or not."""
+    processes: ProcessManager
     listening: Mapping[tuple[str, str], HttpCallbacks]
     """The accounts that platforms call over HTTP, by platform and account name."""
     examine: Callable[[], Awaitable[Sequence[HealthCheck]]]
