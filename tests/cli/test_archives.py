@@ -135,6 +135,6 @@ def test_doctor_notices_files_that_are_gone_or_damaged(palaver: Place) -> None:
 
     assert attachments(0) == "1 file, complete and unchanged"
     palaver.stored().write_bytes(b"something else")
-    assert attachments(1) == f"0 missing, 1 damaged, such as {NAME[:16]}"
+    assert attachments(1) == f"0 missing, 1 damaged: {NAME[:16]}"
     palaver.stored().unlink()
-    assert attachments(1) == f"1 missing, 0 damaged, such as {NAME[:16]}"
+    assert attachments(1) == f"1 missing, 0 damaged: {NAME[:16]}"

@@ -143,7 +143,7 @@ def test_reset_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_target_json(capsys: pytest.CaptureFixture[str]) -> None:
     found = explain(capsys, "target", "telegram:-100:42,local,slack,origin,all")["targets"]
-    assert [each.pop("places") for each in found] == [[]] * 5
+    assert [each.pop("places") for each in found] == [[], [{"platform": "local"}], [], [], []]
     assert found == [
         {"kind": "place", "platform": "telegram", "server": None, "chat": "-100", "thread": "42"},
         {"kind": "local"},
