@@ -13,6 +13,7 @@ from palaver.commands.builtin import builtin_commands
 from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.engine.engine import Engine
 from palaver.engine.hooks import Meter
+from palaver.engine.jobs.scripts import Scripts
 from palaver.engine.options import Agents, Options
 from palaver.model.access import AccessRole, Grant
 from palaver.model.session import Principal
@@ -127,6 +128,7 @@ async def running(
     meter: Meter | None = None,
     chance: random.Random | None = None,
     shelf: BlobStore | None = None,
+    scripts: Scripts | None = None,
     toolsets: Callable[[Store], Sequence[Toolset]] = lambda _: (),
     loops: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
     **changed: object,
@@ -151,6 +153,7 @@ async def running(
             hooks=(note, *hooks),
             chance=chance,
             blob_store=shelf,
+            scripts=scripts,
             meter=meter,
             toolsets=toolsets(store),
             pseudonyms=await store.transact(load_pseudonyms()) if "pseudonyms" in changed else None,

@@ -2,7 +2,6 @@
 
 import os
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +13,12 @@ from palaver.cli.output import pick, print_facts, print_heading, print_json, pri
 from palaver.cli.shared_options import OPERATOR, Json, StoreOption, ZoneName, ask, find_zone
 from palaver.config.loader import load
 from palaver.config.model import Config
-from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.db.transaction import Statements, transaction
 from palaver.engine.jobs.creation import JobMaker, JobRules, check_job, create_job, offered_models
-from palaver.engine.jobs.describe import firing_text, local_text, next_text, next_times, schedule_text
+from palaver.engine.jobs.describe import change_text, firing_text, local_text, next_text, next_times, schedule_text
 from palaver.engine.jobs.scripts import Scripts
 from palaver.model.access import AccessRole
-from palaver.model.job import Firing, Job, JobRequest
+from palaver.model.job import Firing, Job, JobAction, JobRequest
 from palaver.model.source import Source, readable_identity
 from palaver.platforms.plugins import known_platforms
 from palaver.store.opening import sqlite_path
@@ -176,35 +175,30 @@ def show_job(which: _Which, *, store: StoreOption = None, json: Json = False) ->
             print_line(f"{title}: {line}")
 
 
-def _change(store: str | None, change: Callable[[Store], Transaction[Job]], done: str, *, as_json: bool) -> None:
-    job = ask(store, lambda opened: opened.transact(change(opened)))
-    print_result({"job": _fields(job)}, f"Job {job.number} {job.name}: {done}.", as_json=as_json)
+def _change(which: str, action: JobAction, store: str | None, *, as_json: bool) -> None:
+    now = shared_options.now()
+    job = ask(store, lambda opened: opened.transact(opened.jobs.change(which, action, OPERATOR, now)))
+    print_result({"job": _fields(job)}, f"{change_text(job, action)}.", as_json=as_json)
 
 
 @app.command("pause", help=f"Pause a job.\n\n{EXAMPLES['pause']}")
 def pause_job(which: _Which, *, store: StoreOption = None, json: Json = False) -> None:
-    _change(store, lambda opened: opened.jobs.pause(which, OPERATOR, shared_options.now()), "paused", as_json=json)
+    _change(which, JobAction.PAUSE, store, as_json=json)
 
 
 @app.command("resume", help=f"Resume a paused job with its next time.\n\n{EXAMPLES['resume']}")
 def resume_job(which: _Which, *, store: StoreOption = None, json: Json = False) -> None:
-    _change(store, lambda opened: opened.jobs.resume(which, OPERATOR, shared_options.now()), "resumed", as_json=json)
+    _change(which, JobAction.RESUME, store, as_json=json)
 
 
-@app.command("run", help=f"Run a job now, besides its schedule. The gateway has to be up.\n\n{EXAMPLES['run']}")
+@app.command("run", help=f"Run a job as soon as a gateway is up, besides its schedule.\n\n{EXAMPLES['run']}")
 def run_job(which: _Which, *, store: StoreOption = None, json: Json = False) -> None:
-    now = shared_options.now()
-    _change(
-        store,
-        lambda opened: opened.jobs.request_run(which, OPERATOR, now),
-        "runs as soon as the gateway is up",
-        as_json=json,
-    )
+    _change(which, JobAction.RUN, store, as_json=json)
 
 
 @app.command("remove", help=f"Remove a job.\n\n{EXAMPLES['remove']}")
 def remove_job(which: _Which, *, store: StoreOption = None, json: Json = False) -> None:
-    _change(store, lambda opened: opened.jobs.remove(which, OPERATOR), "removed", as_json=json)
+    _change(which, JobAction.REMOVE, store, as_json=json)
 
 
 def _fields(job: Job) -> dict[str, object]:

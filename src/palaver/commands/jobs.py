@@ -1,17 +1,26 @@
 """`/jobs`: list, add, show, pause, resume, run and remove scheduled jobs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from palaver.commands.formatting import in_quotes
 from palaver.commands.registry import CommandGroup, is_owner
-from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.db.transaction import Statements, transaction
 from palaver.engine.commands import CommandContext
 from palaver.engine.jobs.creation import JobMaker, check_job, create_job
-from palaver.engine.jobs.describe import firing_text, job_line, local_text, next_text, next_times, schedule_text
+from palaver.engine.jobs.describe import (
+    change_text,
+    firing_text,
+    job_line,
+    local_text,
+    named,
+    next_text,
+    next_times,
+    schedule_text,
+)
 from palaver.model.access import AccessRole
 from palaver.model.command import Arg, ArgKind, Invocation
 from palaver.model.errors import BadArgument, NotFound
-from palaver.model.job import Firing, Job, JobRequest, split_schedule
+from palaver.model.job import Firing, Job, JobAction, JobRequest, split_schedule
 from palaver.model.session import Principal
 from palaver.store.store import Store
 
@@ -33,7 +42,7 @@ _OPTIONS = (
     "jobs",
     "List your scheduled jobs, or add, show, pause, resume, run or remove one",
     "/jobs add every day at 18:00 What is the weather tomorrow?",
-    Arg(name="action", choices=("list", "add", "show", "pause", "resume", "run", "remove")),
+    Arg(name="action", choices=("list", "add", "show", *JobAction)),
     Arg(name="what", kind=ArgKind.REST, hint="schedule and prompt, or number"),
     *_OPTIONS,
     urgent=True,
@@ -53,7 +62,8 @@ def jobs(store: Store, invocation: Invocation, context: CommandContext) -> State
     if action == "show":
         firings = yield from store.firings.list_firings(str(job.number), _seer(context), _SHOWN_FIRINGS)
         return _show(job, firings, context)
-    return (yield from _CHANGES[action](store, str(job.number), context))
+    changed = yield from store.jobs.change(str(job.number), JobAction(action), _seer(context), context.now)
+    return f"{change_text(changed, JobAction(action))}."
 
 
 def _seer(context: CommandContext) -> Principal:
@@ -111,11 +121,7 @@ def _add(what: str, invocation: Invocation, context: CommandContext) -> Statemen
         times = [local_text(each, context.zone) for each in next_times(job, context.now)]
         return "\n".join([f"This would run {schedule_text(job)}, to {job.targets}:", *times])
     job = yield from create_job(request, maker, context.jobs)
-    return f"{_named(job)} runs {schedule_text(job)}, {next_text(job, context.now, context.zone)}."
-
-
-def _named(job: Job) -> str:
-    return f"Job {job.number} {in_quotes(job.name)}"
+    return f"{named(job)} runs {schedule_text(job)}, {next_text(job, context.now, context.zone)}."
 
 
 def _show(job: Job, firings: Sequence[Firing], context: CommandContext) -> str:
@@ -137,35 +143,3 @@ def _show(job: Job, firings: Sequence[Firing], context: CommandContext) -> str:
             *(f"run: {firing_text(firing, zone)}" for firing in firings),
         ]
     )
-
-
-@transaction
-def _pause(store: Store, name: str, context: CommandContext) -> Statements[str]:
-    job = yield from store.jobs.pause(name, _seer(context), context.now)
-    return f"{_named(job)} is paused. /jobs resume {job.number} resumes it."
-
-
-@transaction
-def _resume(store: Store, name: str, context: CommandContext) -> Statements[str]:
-    job = yield from store.jobs.resume(name, _seer(context), context.now)
-    if job.next_due is None:
-        return f"{_named(job)} has ended: its time came while it was paused."
-    return f"{_named(job)} runs again, {next_text(job, context.now, context.zone)}."
-
-
-@transaction
-def _run(store: Store, name: str, context: CommandContext) -> Statements[str]:
-    return f"{_named((yield from store.jobs.request_run(name, _seer(context), context.now)))} runs now."
-
-
-@transaction
-def _remove(store: Store, name: str, context: CommandContext) -> Statements[str]:
-    return f"{_named((yield from store.jobs.remove(name, _seer(context))))} is removed."
-
-
-_CHANGES: dict[str, Callable[[Store, str, CommandContext], Transaction[str]]] = {
-    "pause": _pause,
-    "resume": _resume,
-    "run": _run,
-    "remove": _remove,
-}

@@ -121,6 +121,15 @@ def firing_id(job: int, at: datetime) -> str:
     return f"job:{job}:{format_instant(at)}"
 
 
+class JobAction(StrEnum):
+    """What people can do to a job besides making it."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    RUN = "run"
+    REMOVE = "remove"
+
+
 class RunState(StrEnum):
     """What became of a firing, apart from the delivery of its answer."""
 

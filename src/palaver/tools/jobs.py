@@ -1,10 +1,11 @@
 """Job tools: the agent schedules a prompt for later, lists the jobs of its person, and changes one."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
-from palaver.db.transaction import Statements, Transaction, transaction
-from palaver.engine.jobs.describe import job_line, next_text, schedule_text
-from palaver.model.job import Job, JobRequest
+from palaver.db.transaction import Statements, transaction
+from palaver.engine.jobs.describe import change_text, job_line, next_text, schedule_text
+from palaver.model.job import Job, JobAction, JobRequest
 from palaver.model.prompt import SCHEDULE_JOB
 from palaver.model.session import Principal
 from palaver.model.value import value
@@ -51,7 +52,7 @@ _CHANGE = Tool(
         "type": "object",
         "properties": {
             "job": {"type": "string", "description": "Its number, as list_jobs shows it."},
-            "action": {"type": "string", "enum": ["pause", "resume", "run", "remove"]},
+            "action": {"type": "string", "enum": [action.value for action in JobAction]},
         },
         "required": ["job", "action"],
         "additionalProperties": False,
@@ -75,7 +76,10 @@ class JobTools:
             return await self._schedule(use)
         if use.call.name == _LIST.name:
             return await self._list(use.context)
-        return await self.store.transact(self._change(use.text("job"), use.text("action"), use.context))
+        action, now = use.text("action"), use.context.services.now
+        if action not in set(JobAction):
+            raise ToolFailed(f"The argument action must be one of {', '.join(JobAction)}.")
+        return await self.store.transact(self._change(use.text("job"), JobAction(action), use.context, now))
 
     async def _schedule(self, use: ToolUse) -> str:
         repeat = use.arguments.get("repeat")
@@ -111,20 +115,10 @@ class JobTools:
         return (yield from self.store.people.principal_for(context.source))
 
     @transaction
-    def _change(self, name: str, action: str, context: ToolContext) -> Statements[str]:
-        principal, now = (yield from self._principal(context)), context.services.now
+    def _change(self, name: str, action: JobAction, context: ToolContext, now: datetime) -> Statements[str]:
         known = {str(job.number) for job in (yield from self._jobs(context))}
         if name not in known:
             raise ToolFailed(f"There is no job {name[:20]} here. Use list_jobs.")
-        jobs = self.store.jobs
-        changes: dict[str, tuple[Transaction[Job], str]] = {
-            "pause": (jobs.pause(name, principal, now), "is paused"),
-            "resume": (jobs.resume(name, principal, now), "runs again"),
-            "run": (jobs.request_run(name, principal, now), "runs now"),
-            "remove": (jobs.remove(name, principal), "is removed"),
-        }
-        if action not in changes:
-            raise ToolFailed(f"The argument action must be one of {', '.join(changes)}.")
-        change, result = changes[action]
-        yield from change
-        return f"Job {name} {result}."
+        principal = yield from self._principal(context)
+        job = yield from self.store.jobs.change(name, action, principal, now)
+        return f"{change_text(job, action)}."

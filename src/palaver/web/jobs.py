@@ -1,15 +1,14 @@
 """Make, read and change scheduled jobs on behalf of a caller: for the API and the dashboard."""
 
-from collections.abc import Callable
 from datetime import datetime
 
-from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.db.transaction import Statements, transaction
 from palaver.engine.intake.roles import role_of_source
 from palaver.engine.jobs.creation import JobMaker, check_job, create_job
 from palaver.engine.jobs.describe import next_times
 from palaver.model.access import AccessRole
 from palaver.model.errors import NotAllowed
-from palaver.model.job import Firing, Job, JobRequest
+from palaver.model.job import Firing, Job, JobAction, JobRequest
 from palaver.model.session import Principal
 from palaver.model.source import Source, source_of_identity
 from palaver.model.value import value
@@ -57,15 +56,17 @@ class JobService:
         return await self.request.read(read)
 
     async def get(self, name: str) -> JobDetails:
-        return await self.request.read(lambda principal: self._details(name, principal))
+        now = self.request.now
+        return await self.request.read(lambda principal: self._details(name, principal, now))
 
     async def create(self, asked: JobRequest, *, dry_run: bool = False) -> JobDetails:
         """Make a job of the caller's, or only check it. Raises NotAllowed if they cannot have jobs."""
-        job = await self.request.write(lambda principal: self._create(asked, principal, dry_run=dry_run))
-        return JobDetails(job=job, next=tuple(next_times(job, self.request.now)))
+        now = self.request.now
+        job = await self.request.write(lambda principal: self._create(asked, principal, now, dry_run=dry_run))
+        return JobDetails(job=job, next=tuple(next_times(job, now)))
 
     @transaction
-    def _create(self, asked: JobRequest, principal: Principal, *, dry_run: bool) -> Statements[Job]:
+    def _create(self, asked: JobRequest, principal: Principal, now: datetime, *, dry_run: bool) -> Statements[Job]:
         engine, origin = self.request.services.engine, self._origin
         role = AccessRole.OWNER if principal.sees_all else (yield from role_of_source(origin, engine.options.grants))
         needed = engine.options.command_roles.get("jobs", AccessRole.MEMBER)
@@ -76,39 +77,18 @@ class JobService:
             origin=origin,
             role=role,
             zone=engine.options.zones.find(origin),
-            now=self.request.now,
+            now=now,
         )
         return (yield from (check_job if dry_run else create_job)(asked, maker, engine.job_rules(origin.profile)))
 
-    async def pause(self, name: str) -> JobDetails:
+    async def change(self, name: str, action: JobAction) -> Job:
+        """Change a job of the caller's; return it as it is then, or was if it is removed."""
         jobs, now = self.request.store.jobs, self.request.now
-        return await self._change(lambda principal: jobs.pause(name, principal, now))
-
-    async def resume(self, name: str) -> JobDetails:
-        jobs, now = self.request.store.jobs, self.request.now
-        return await self._change(lambda principal: jobs.resume(name, principal, now))
-
-    async def run(self, name: str) -> JobDetails:
-        jobs, now = self.request.store.jobs, self.request.now
-        return await self._change(lambda principal: jobs.request_run(name, principal, now))
-
-    async def remove(self, name: str) -> Job:
-        return await self.request.write(lambda principal: self.request.store.jobs.remove(name, principal))
-
-    async def _change(self, change: "Change") -> JobDetails:
-        @transaction
-        def work(principal: Principal) -> Statements[JobDetails]:
-            job = yield from change(principal)
-            return (yield from self._details(str(job.number), principal))
-
-        return await self.request.write(work)
+        return await self.request.write(lambda principal: jobs.change(name, action, principal, now))
 
     @transaction
-    def _details(self, name: str, principal: Principal) -> Statements[JobDetails]:
+    def _details(self, name: str, principal: Principal, now: datetime) -> Statements[JobDetails]:
         store = self.request.store
         job = yield from store.jobs.find(name, principal)
         runs = yield from store.firings.list_firings(str(job.number), principal, _SHOWN_FIRINGS)
-        return JobDetails(job=job, next=tuple(next_times(job, self.request.now)), runs=tuple(runs))
-
-
-Change = Callable[[Principal], Transaction[Job]]
+        return JobDetails(job=job, next=tuple(next_times(job, now)), runs=tuple(runs))

@@ -2,7 +2,7 @@
 
 from datetime import datetime, tzinfo
 
-from palaver.model.job import Firing, Job, RunState
+from palaver.model.job import Firing, Job, JobAction, RunState
 from palaver.model.schedule import next_occurrences
 
 SHOWN_TIMES = 5
@@ -24,6 +24,25 @@ def next_times(job: Job, now: datetime, count: int = SHOWN_TIMES) -> list[dateti
         return []
     most = count if job.repeats is None else min(count, job.repeats)
     return [job.next_due, *next_occurrences(job.schedule, max(job.next_due, now), most - 1)][:most]
+
+
+_DONE = {
+    JobAction.PAUSE: "is paused",
+    JobAction.RESUME: "runs again",
+    JobAction.RUN: "runs now",
+    JobAction.REMOVE: "is removed",
+}
+
+
+def named(job: Job) -> str:
+    return f"Job {job.number} “{job.name}”"
+
+
+def change_text(job: Job, action: JobAction) -> str:
+    """Say what was done to a job."""
+    if action is JobAction.RESUME and job.next_due is None:
+        return f"{named(job)} has ended: its time came while it was paused"
+    return f"{named(job)} {_DONE[action]}"
 
 
 def next_text(job: Job, now: datetime, zone: tzinfo) -> str:

@@ -289,12 +289,12 @@ class _TurnServices:
         targets = [await self._real(target) for target in parse_targets(request.to, self.ctx.replies.platforms)]
         named = replace(request, to=",".join(target.text for target in targets))
         try:
-            return await self.ctx.store.transact(self._create_job(named))
+            return await self.ctx.store.transact(self._create_job(named, self.now))
         except NotAllowed as error:
             raise ToolFailed(str(error)) from error
 
     @transaction
-    def _create_job(self, request: JobRequest) -> Statements[Job]:
+    def _create_job(self, request: JobRequest, now: datetime) -> Statements[Job]:
         """Make a job under the turn's fence, with no more rights than everybody in the turn has."""
         yield from append_to_turn(self.turn, [])
         maker = JobMaker(
@@ -303,7 +303,7 @@ class _TurnServices:
             role=self.running.role,
             basis=self.running.messages[-1].basis,
             zone=self.zone,
-            now=self.now,
+            now=now,
         )
         return (yield from create_job(request, maker, job_rules(self.ctx, self.turn.key.profile)))
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from palaver.db.transaction import JOBS, Notify, Row, Statements, transaction
 from palaver.model.access import AccessRole, Basis
 from palaver.model.errors import BadArgument, NotFound
-from palaver.model.job import Job
+from palaver.model.job import Job, JobAction
 from palaver.model.schedule import read_schedule
 from palaver.model.session import ModelOverride, Principal
 from palaver.store.conversations.visibility import Filter
@@ -197,3 +197,17 @@ def remove(name: str, principal: Principal) -> Statements[Job]:
     yield "DELETE FROM schedules WHERE no = ?", (job.number,)
     yield _CHANGED
     return job
+
+
+@transaction
+def change(name: str, action: JobAction, principal: Principal, now: datetime) -> Statements[Job]:
+    """Do one of these to a job; return it as it is then, or was."""
+    match action:
+        case JobAction.PAUSE:
+            return (yield from pause(name, principal, now))
+        case JobAction.RESUME:
+            return (yield from resume(name, principal, now))
+        case JobAction.RUN:
+            return (yield from request_run(name, principal, now))
+        case JobAction.REMOVE:
+            return (yield from remove(name, principal))

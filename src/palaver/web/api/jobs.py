@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from palaver.model.job import Firing, Job, JobRequest, RunState
+from palaver.model.job import Firing, JobAction, JobRequest, RunState
 from palaver.store.people.api_tokens import Right
 from palaver.web.api.endpoints import Schema, endpoint, fill
 from palaver.web.api.schemas import Limit, Timestamp
@@ -132,17 +132,23 @@ async def create_job(request: WebRequest, body: NewJobSchema) -> JobSchema:
 
 @endpoint("POST", "/jobs/{number:int}/pause", summary="Pause a job", needs=Right.MANAGE)
 async def pause_job(request: WebRequest) -> JobSchema:
-    return _job_schema(await JobService(request).pause(_name(request)))
+    return await _change(request, JobAction.PAUSE)
 
 
 @endpoint("POST", "/jobs/{number:int}/resume", summary="Resume a paused job", needs=Right.MANAGE)
 async def resume_job(request: WebRequest) -> JobSchema:
-    return _job_schema(await JobService(request).resume(_name(request)))
+    return await _change(request, JobAction.RESUME)
 
 
 @endpoint("POST", "/jobs/{number:int}/run", summary="Run a job now, besides its schedule", needs=Right.MANAGE)
 async def run_job(request: WebRequest) -> JobSchema:
-    return _job_schema(await JobService(request).run(_name(request)))
+    return await _change(request, JobAction.RUN)
+
+
+async def _change(request: WebRequest, action: JobAction) -> JobSchema:
+    jobs = JobService(request)
+    await jobs.change(_name(request), action)
+    return _job_schema(await jobs.get(_name(request)))
 
 
 class RemovedJobSchema(Schema, frozen=True, kw_only=True):
@@ -152,8 +158,7 @@ class RemovedJobSchema(Schema, frozen=True, kw_only=True):
 
 @endpoint("DELETE", "/jobs/{number:int}", summary="Remove a job", needs=Right.MANAGE)
 async def remove_job(request: WebRequest) -> RemovedJobSchema:
-    removed: Job = await JobService(request).remove(_name(request))
-    return fill(RemovedJobSchema, removed)
+    return fill(RemovedJobSchema, await JobService(request).change(_name(request), JobAction.REMOVE))
 
 
 def _name(request: WebRequest) -> str:

@@ -2,8 +2,9 @@
 
 from starlette.responses import Response
 
-from palaver.engine.jobs.describe import schedule_text
-from palaver.model.job import Job, JobRequest
+from palaver.engine.jobs.describe import change_text, named, schedule_text
+from palaver.model.errors import NotFound
+from palaver.model.job import JobAction, JobRequest
 from palaver.model.text import one_line
 from palaver.web.jobs import JobService
 from palaver.web.pages.common import answer_action, query_value, read_form, show_page
@@ -37,31 +38,20 @@ async def create(request: WebRequest) -> Response:
         skips_silent=not form.get("always"),
     )
     job = (await JobService(request).create(asked)).job
-    return _answer(request, job, f"runs {schedule_text(job)}")
+    return _answer(request, f"{named(job)} runs {schedule_text(job)}")
 
 
-@action("/jobs/{number:int}/pause")
-async def pause(request: WebRequest) -> Response:
-    return _answer(request, (await JobService(request).pause(str(request.path["number"]))).job, "is paused")
+@action("/jobs/{number:int}/{action}")
+async def change(request: WebRequest) -> Response:
+    asked = request.path["action"]
+    if asked not in set(JobAction):
+        raise NotFound("action", asked)
+    job = await JobService(request).change(str(request.path["number"]), JobAction(asked))
+    return _answer(request, change_text(job, JobAction(asked)), moved=asked == JobAction.REMOVE)
 
 
-@action("/jobs/{number:int}/resume")
-async def resume(request: WebRequest) -> Response:
-    return _answer(request, (await JobService(request).resume(str(request.path["number"]))).job, "runs again")
+def _answer(request: WebRequest, notice: str, *, moved: bool = False) -> Response:
+    return answer_action(request, one_line(f"{notice}.", 500), "/jobs", moved=moved)
 
 
-@action("/jobs/{number:int}/run")
-async def run(request: WebRequest) -> Response:
-    return _answer(request, (await JobService(request).run(str(request.path["number"]))).job, "runs now")
-
-
-@action("/jobs/{number:int}/remove")
-async def remove(request: WebRequest) -> Response:
-    return _answer(request, await JobService(request).remove(str(request.path["number"])), "is removed", moved=True)
-
-
-def _answer(request: WebRequest, job: Job, what: str, *, moved: bool = False) -> Response:
-    return answer_action(request, one_line(f"Job {job.number} “{job.name}” {what}.", 500), "/jobs", moved=moved)
-
-
-ROUTES = (show, show_job, create, pause, resume, run, remove)
+ROUTES = (show, show_job, create, change)
