@@ -29,6 +29,7 @@ PAGES = (
     "/sessions",
     "/search?q=train",
     "/turns",
+    "/processes",
     "/messages",
     "/trace?name=in:1",
     "/platforms",

@@ -28,6 +28,7 @@ PAGES = (
     "/sessions",
     "/search?q=hello",
     "/turns",
+    "/processes",
     "/messages",
     "/trace?name=in:1",
     "/platforms",

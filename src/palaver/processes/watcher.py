@@ -12,11 +12,11 @@ from palaver.db.transaction import Transaction
 from palaver.engine.retry import retry_until_stored
 from palaver.model.process import Process
 from palaver.processes import notices
-from palaver.processes.directory import BUFFER_BYTES, ProcessDirectory, SupervisorStatus, is_running
+from palaver.processes.directory import BUFFER_BYTES, ProcessDirectory
+from palaver.processes.findings import KILLED, look
 from palaver.processes.launcher import GRACE_SECONDS, SupervisorLink
 from palaver.protocols.clock import Clock
 from palaver.store import processes
-from palaver.store.processes import Findings
 from palaver.store.store import Store
 
 WATCH_INTERVAL = timedelta(seconds=30)
@@ -85,40 +85,17 @@ class Watcher:
 
     async def _look(self) -> bool:
         """Record and report what has changed. Return True once everything of it has ended."""
-        is_supervised = self.directory.is_supervised()
-        status, before = self.directory.status(), self.process
-        is_over = status.ended is not None or not is_supervised
-        await self._report(is_over=is_over or status.exited is not None)
-        is_news = (before.pid is None and status.pid) or (before.exited is None and status.exited is not None)
-        if is_news or is_over:
-            findings = self._findings(status, is_over=is_over)
-            self.process = await retry_until_stored(self._store, processes.record(before.number, findings))
+        before, found = self.process, look(self.process, self.directory, self._clock.now())
+        await self._report(is_over=found.ended is not None or found.exited is not None)
+        is_news = (before.pid is None and found.pid) or (before.exited is None and found.exited)
+        if is_news or found.ended:
+            if found.problem == KILLED and found.pid:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(found.pid, signal.SIGKILL)
+            self.process = await retry_until_stored(self._store, processes.record(before.number, found))
             self._notify()
         await self.report_exit()
-        return is_over
-
-    def _findings(self, status: SupervisorStatus, *, is_over: bool) -> Findings:
-        started, is_known = self.process.started, status.exited is not None
-        ended = self._clock.now() if status.ended is None else started + status.ended
-        return Findings(
-            pid=status.pid,
-            pid_started=status.pid_started,
-            exited=None if status.exited is None else started + status.exited,
-            exit_code=status.exit_code,
-            ended=ended if is_over else None,
-            problem=self._explain_loss(status) if is_over and not is_known else None,
-            output_bytes=self.directory.size(),
-        )
-
-    def _explain_loss(self, status: SupervisorStatus) -> str:
-        """Say why nobody knows how the command ended, and end it if it still runs."""
-        if status.pid is None or status.pid_started is None:
-            return "it was never started"
-        if is_running(status.pid, status.pid_started):
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(status.pid, signal.SIGKILL)
-            return "its supervisor was killed, so it was killed too"
-        return "its supervisor was killed, or the machine was restarted"
+        return found.ended is not None
 
     # Report
 

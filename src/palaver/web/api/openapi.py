@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from palaver import __version__
 from palaver.web.address import API_ROOT
-from palaver.web.api import jobs, messages, overview, people, sessions, turns
+from palaver.web.api import jobs, messages, overview, people, processes, sessions, turns
 from palaver.web.api.endpoints import Endpoint, Schema, route_of
 from palaver.web.routes import WebRequest, page
 
@@ -18,6 +18,7 @@ ENDPOINTS = (
     *messages.ENDPOINTS,
     *turns.ENDPOINTS,
     *jobs.ENDPOINTS,
+    *processes.ENDPOINTS,
     *people.ENDPOINTS,
     *overview.ENDPOINTS,
 )

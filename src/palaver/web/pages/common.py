@@ -46,6 +46,7 @@ NAVIGATION = (
     Link("Sessions", "/sessions"),
     Link("Search", "/search"),
     Link("Turns", "/turns"),
+    Link("Processes", "/processes", owner_only=True),
     Link("Messages", "/messages"),
     Link("Jobs", "/jobs"),
     Link("Platforms", "/platforms", owner_only=True),

@@ -58,6 +58,10 @@
     }
   });
 
+  // The end of a long output
+
+  for (const output of document.querySelectorAll(".output")) output.scrollTop = output.scrollHeight;
+
   // Growing answers, and scrolling with the end of a transcript
 
   const entries = document.getElementById("entries");

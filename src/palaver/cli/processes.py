@@ -1,0 +1,187 @@
+"""`palaver processes`: list background processes, read their output, kill them. Works without a gateway, too."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from palaver.cli import shared_options
+from palaver.cli.output import counted, pick, print_json, print_note, print_result, print_rows
+from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ask, find
+from palaver.commands.formatting import ago
+from palaver.config.loader import load
+from palaver.model.attachment import format_size
+from palaver.model.errors import BadArgument, NotFound
+from palaver.model.process import Process
+from palaver.model.value import value
+from palaver.processes.directory import ProcessDirectory
+from palaver.processes.findings import look
+from palaver.processes.home import ProcessHome, find_home
+from palaver.processes.launcher import kill as kill_directory
+from palaver.processes.output import readable
+from palaver.store import processes
+from palaver.store.store import Store
+
+EXAMPLES = {
+    "list": "palaver processes list --live",
+    "log": "palaver processes log p3 --follow",
+    "kill": "palaver processes kill p3",
+}
+_FIELDS = "name session command backend folder host started exited exit_code ended problem output_bytes pid state"
+_FOLLOW_SECONDS = 0.2
+_TAIL_BYTES = 200_000
+
+app = typer.Typer(help="List, read and kill background processes.", rich_markup_mode=None)
+
+Name = Annotated[str, typer.Argument(metavar="PROCESS", help="The name of a process, for example p3.")]
+Names = Annotated[list[str], typer.Argument(metavar="PROCESS...", help="Names of processes, for example p3.")]
+Session = Annotated[str, typer.Option("--session", help="Only those of this session.")]
+
+
+@value(kw_only=False)
+class _Found:
+    """A process, and its directory if that is on this machine."""
+
+    process: Process
+    directory: ProcessDirectory | None
+
+
+@app.command("list", help=f"List processes, those that run first.\n\n{EXAMPLES['list']}")
+def list_processes(
+    *,
+    live: Annotated[bool, typer.Option("--live", help="Only those that still run.")] = False,
+    session: Session = "",
+    limit: Limit = 100,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    nothing = "There are no processes."
+    found = ask(store, lambda opened: _list(opened, session, limit, live_only=live), [], nothing=nothing)
+    if json:
+        print_json({"processes": [pick(each.process, _FIELDS) for each in found]})
+    elif found:
+        now = shared_options.now()
+        titles = ("process", "state", "started", "output", "host", "command")
+        print_rows(titles, [_row(each.process, ago(each.process.started, now)) for each in found])
+
+
+def _row(process: Process, started: str) -> tuple[str, ...]:
+    return process.name, process.outcome, started, format_size(process.output_bytes), process.host, process.line
+
+
+async def _list(store: Store, session: str, limit: int, *, live_only: bool) -> list[_Found]:
+    number = (await find(store, session)).number if session else None
+    found = await store.read(processes.list_visible(OPERATOR, session=number, live_only=live_only, limit=limit))
+    home = await _home(store)
+    current = [_Found(*_observed(process, home)) for process in found]
+    return [each for each in current if not (live_only and each.process.ended)]
+
+
+async def _home(store: Store) -> ProcessHome | None:
+    return await find_home(store, load(Path(), os.environ).data_dir)
+
+
+def _observed(process: Process, home: ProcessHome | None) -> tuple[Process, ProcessDirectory | None]:
+    """Return a process as it is now, even if no gateway has recorded its end yet."""
+    directory = home.directory(process.id) if home else None
+    if directory is None or not directory.path.is_dir():
+        return process, None
+    if process.ended is None:
+        seen = look(process, directory, shared_options.now())
+        known = pick(seen, "exited exit_code ended problem output_bytes")
+        process = replace(process, **known)  # pyright: ignore[reportArgumentType]
+    return process, directory
+
+
+async def _find(store: Store, name: str) -> _Found:
+    try:
+        found = await store.read(processes.find(name, OPERATOR))
+    except NotFound as error:
+        error.add_note(f"List them with {EXAMPLES['list']}")
+        raise
+    return _Found(*_observed(found, await _home(store)))
+
+
+@app.command("log", help=f"Print the output of a process.\n\n{EXAMPLES['log']}")
+def print_log(
+    name: Name,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more until it ends.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Print it unchanged, secrets and control characters included.")
+    ] = False,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    if follow and json:
+        raise BadArgument("--follow cannot be used with --json.", found="", allowed="", example=EXAMPLES["log"])
+    found = ask(store, lambda opened: _find(opened, name))
+    if found.directory is None:
+        raise NotFound(f"output on this machine, only on {found.process.host}, of", name)
+    if follow:
+        asyncio.run(_follow(found.directory, raw=raw))
+        return
+    start, data = found.directory.tail(found.directory.size() if raw else _TAIL_BYTES)
+    if json:
+        print_json({**pick(found.process, _FIELDS), "offset": start, "output": readable(data)})
+        return
+    if start:
+        print_note(f"The first {start} bytes are left out.")
+    _write(data, raw=raw)
+    print_note(f"{found.process.name}: {found.process.outcome}")
+
+
+def _write(data: bytes, *, raw: bool) -> None:
+    sys.stdout.buffer.write(data if raw else readable(data).encode("utf-8", "replace"))
+    sys.stdout.buffer.flush()
+
+
+async def _follow(directory: ProcessDirectory, *, raw: bool) -> None:
+    at = max(directory.size() - _TAIL_BYTES, 0)
+    while True:
+        is_over, end = not directory.is_supervised(), directory.size()
+        for _, data in directory.read(at, end):
+            _write(data, raw=raw)
+        at = end
+        if is_over:
+            return
+        await asyncio.sleep(_FOLLOW_SECONDS)
+
+
+@app.command("kill", help=f"End processes with everything that they started.\n\n{EXAMPLES['kill']}")
+def kill(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[PROCESS]...", help="Names, for example p3.")] = None,
+    *,
+    session: Annotated[str, typer.Option("--session", help="End all processes of this session.")] = "",
+    everything: Annotated[bool, typer.Option("--all", help="End all processes.")] = False,
+    store: StoreOption = None,
+    json: Json = False,
+) -> None:
+    if not names and not session and not everything:
+        raise BadArgument(
+            "Say which processes to kill.", found="", allowed="names, --session or --all", example=EXAMPLES["kill"]
+        )
+    killed, asked = ask(store, lambda opened: _kill(opened, names or (), session))
+    waits = f" The gateways on their machines end {counted(len(asked), 'other process')}." if asked else ""
+    told = f"Killed {', '.join(killed)}." if killed else "No process was running here."
+    print_result({"killed": killed, "asked": asked}, f"{told}{waits}", as_json=json)
+
+
+async def _kill(store: Store, names: Iterable[str], session: str) -> tuple[list[str], list[str]]:
+    """Kill what is on this machine, and ask other gateways to kill the rest. Return the names of both."""
+    found = [await _find(store, name) for name in names] or await _list(store, session, 10_000, live_only=True)
+    live = [each for each in found if each.process.ended is None]
+    numbers = [each.process.number for each in live]
+    await store.transact(processes.ask_stop(numbers, shared_options.now(), by=OPERATOR.name))
+    done = await asyncio.gather(*(_kill_here(each) for each in live))
+    killed = [each.process.name for each, is_killed in zip(live, done, strict=True) if is_killed]
+    return killed, [each.process.name for each in live if each.process.name not in killed]
+
+
+async def _kill_here(found: _Found) -> bool:
+    return found.directory is not None and await kill_directory(found.directory)

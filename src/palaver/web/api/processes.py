@@ -1,0 +1,125 @@
+"""API endpoints for background processes: list them, read their output, kill them."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from palaver.db.transaction import Statements, transaction
+from palaver.model.errors import NotFound
+from palaver.model.process import Process, ProcessState
+from palaver.model.session import Principal
+from palaver.processes.output import readable
+from palaver.store.people.api_tokens import Right
+from palaver.web.api.endpoints import Schema, endpoint, fill
+from palaver.web.api.schemas import Limit, Timestamp
+from palaver.web.routes import WebRequest
+
+_PAGE_BYTES = 200_000
+
+
+class ProcessSchema(Schema, frozen=True, kw_only=True):
+    name: str
+    """Unique, for example p3."""
+    session: str
+    state: ProcessState
+    command: str
+    """Without secrets."""
+    backend: str
+    folder: str
+    host: str
+    """The machine whose gateway looks after it."""
+    pid: int | None
+    started: Timestamp
+    exited: Timestamp | None
+    """When the command ended; something that it started may still run."""
+    exit_code: int | None
+    """Negative for the signal that ended it."""
+    ended: Timestamp | None
+    problem: str | None
+    """Why nobody knows how it ended."""
+    output_bytes: int
+
+
+class ProcessesSchema(Schema, frozen=True, kw_only=True):
+    processes: list[ProcessSchema]
+
+
+class _ProcessesQuery(Schema, frozen=True, kw_only=True):
+    session: str | None = None
+    live: bool = False
+    """Only those that still run."""
+    limit: Limit = 100
+
+
+@endpoint("GET", "/processes", summary="List background processes, those that run first")
+async def list_processes(request: WebRequest, query: _ProcessesQuery) -> ProcessesSchema:
+    store = request.store
+
+    @transaction
+    def find(who: Principal) -> Statements[list[Process]]:
+        session = (yield from store.sessions.get_visible(query.session, who)).number if query.session else None
+        listed = store.processes.list_visible(who, session=session, live_only=query.live, limit=query.limit)
+        return (yield from listed)
+
+    return ProcessesSchema(processes=[fill(ProcessSchema, each) for each in await request.read(find)])
+
+
+async def find_process(request: WebRequest) -> Process:
+    """Return the process that the path names, if the caller can see it."""
+    return await request.read(lambda who: request.store.processes.find(request.path["name"], who))
+
+
+@endpoint("GET", "/processes/{name}", summary="Show a background process")
+async def get_process(request: WebRequest) -> ProcessSchema:
+    return fill(ProcessSchema, await find_process(request))
+
+
+class _OutputQuery(Schema, frozen=True, kw_only=True):
+    offset: Annotated[int, Meta(ge=0, le=1 << 53)] | None = None
+    """The first byte. Default: the last 200 kB."""
+
+
+class OutputSchema(Schema, frozen=True, kw_only=True):
+    offset: int
+    """Of the first byte. It is higher than you asked for if that is no longer kept."""
+    next: int
+    """Where the output goes on."""
+    size: int
+    """All output so far."""
+    text: str
+    """Without control characters and secrets."""
+
+
+@endpoint("GET", "/processes/{name}/output", summary="Read the output of a process; it is kept on its machine")
+async def get_output(request: WebRequest, query: _OutputQuery) -> OutputSchema:
+    process, manager = await find_process(request), request.services.processes
+    if not manager.is_here(process):
+        raise NotFound(f"output on this machine, only on {process.host}, of", process.name)
+    directory = manager.directory(process)
+    size = directory.size()
+    start = max(size - _PAGE_BYTES, 0) if query.offset is None else min(query.offset, size)
+    pieces = directory.read(start, min(start + _PAGE_BYTES, size))
+    end = pieces[-1][0] + len(pieces[-1][1]) if pieces else size
+    text = readable(b"".join(data for _, data in pieces))
+    return OutputSchema(offset=pieces[0][0] if pieces else start, next=end, size=size, text=text)
+
+
+class KilledSchema(Schema, frozen=True, kw_only=True):
+    done: bool
+    """False if it had ended already."""
+
+
+@endpoint("POST", "/processes/{name}/kill", summary="End a process and all it started", needs=Right.MANAGE)
+async def kill_process(request: WebRequest) -> KilledSchema:
+    store, now = request.store, request.now
+
+    @transaction
+    def kill(who: Principal) -> Statements[int]:
+        process = yield from store.processes.find(request.path["name"], who)
+        yield from request.check_command(who, process.session, "processes")
+        return (yield from store.processes.ask_stop([process.number], now, by=who.name))
+
+    return KilledSchema(done=await request.write(kill) > 0)
+
+
+ENDPOINTS = (list_processes, get_process, get_output, kill_process)
