@@ -71,6 +71,13 @@ WITHOUT_CONTENT = [
     "outbox.worker",
     "pairings.account",
     "pairings.code_hash",
+    "processes.backend",
+    "processes.exit_notice",
+    "processes.home",
+    "processes.host",
+    "processes.id",
+    "processes.pid_started",
+    "processes.worker",
     "schedules.basis",
     "schedules.model",
     "schedules.role",
@@ -133,11 +140,6 @@ NOT_PLANTED = [
     "operations.to_key",
     "pairings.identity",
     "people.id",
-    "processes.backend",
-    "processes.command",
-    "processes.id",
-    "processes.output",
-    "processes.pid_started",
     "ready_queue.key",
     "routes.settings",
     "usage.identity",
@@ -185,6 +187,12 @@ def _plant() -> Statements[None]:
     for identity in (None, ANN):
         content = json_text({"body": {"hex": body.hex()}})
         yield from record_loss("outbox", f"{NAME}:{ID}", "x", NOON, content=content, identity=identity)
+    process = (
+        "INSERT INTO processes (id, session_no, identity, place, origin, backend, command, folder, terminal, home,"
+        " host, worker, lease_until, started, problem, stopped_by, exit_notice, watch)"
+        " VALUES ('p', 999, ?, ?, ?, 'local', ?, ?, 0, 'h', 'h', 'w', 0, 0, ?, ?, 'off', ?)"
+    )
+    yield process, (ANN, ID, body, *[SECRET] * 5)
     for (table, column), (condition, person) in PLANTED.items():
         yield f"UPDATE {table} SET {column} = ? WHERE {condition}", (f"{SECRET} of {ID}", person)  # noqa: S608 - ours
 
