@@ -100,7 +100,7 @@ def _send_problem(row: Row, known: Known) -> Problem | None:
         return None
     outbound = outbound_of(body)
     written = chat_columns(outbound)
-    now_at = known.moves.get(account, {}).get(outbound.chat_id)
+    now_at = known.moves.get((account, outbound.scope_id), {}).get(outbound.chat_id)
     chats = {written[2], *([] if now_at is None else [addressee_column(outbound.addressee, now_at)])}
     return None if (account, server) == written[:2] and chat in chats else Problem.CONTRADICTS
 

@@ -175,7 +175,7 @@ def mend_send(bad: BadRow, now: datetime) -> Statements[None]:
     yield f"UPDATE outbox SET {SET_BODY} WHERE id = ?", (*body_values(outbound_body(outbound)), number)
     yield (
         "UPDATE outbox SET account = ?, server = ?, chat = coalesce((SELECT m.new_chat FROM chat_moves m"
-        " WHERE m.account = ? AND m.chat = ?), ?) WHERE id = ?",
+        " WHERE m.account = ? AND m.server = ? AND m.chat = ?), ?) WHERE id = ?",
         (*_place_of(outbound), number),
     )
     if not is_exact:
@@ -193,7 +193,7 @@ def _outbound_in(row: Row) -> Outbound:
 
 def _place_of(outbound: Outbound) -> tuple[Value, ...]:
     account, server, chat = chat_columns(outbound)
-    return account, server, account, chat, chat
+    return account, server, account, server, chat, chat
 
 
 def _addressed(row: Row, text: str) -> Outbound:

@@ -35,7 +35,7 @@ class BadRow(NamedTuple):
 class Known:
     """What explains that columns differ from what was written first."""
 
-    moves: Mapping[str, Mapping[str, str]]
+    moves: Mapping[tuple[str, str | None], Mapping[str, str]]
     """Per account, the old ids of chats and the ids they have now."""
     aliases: Mapping[str, Mapping[str, str]]
     """Per platform, ids that belong to one person."""
@@ -116,5 +116,6 @@ def is_plausible(place: SessionKey, source: Source, known: Known) -> bool:
     if not place.platform or source.platform in known.aliases:
         return True
     chat = source.chat_id or ""
-    chats = {chat, known.moves.get(account_text(source.platform, source.account), {}).get(chat, chat)}
+    moves = known.moves.get((account_text(source.platform, source.account), source.scope_id), {})
+    chats = {chat, moves.get(chat, chat)}
     return (place.platform, place.account) == (source.platform, source.account or "") and place.chat in chats
