@@ -24,7 +24,7 @@ async def url(postgres_server: str) -> str:
 
 
 async def test_three_workers_fire_every_job_once(url: str) -> None:
-    clock, world = MovableClock(), FakePlatform()
+    clock, world = MovableClock(), FakePlatform(repeats_safely=True)
     alice = world.person("alice")
     chat = world.dm(alice)
     async with AsyncExitStack() as stack:

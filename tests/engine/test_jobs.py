@@ -263,6 +263,7 @@ async def test_a_failed_run_is_reported_once_an_hour_and_names_the_job(tmp_path:
         yield Failure(kind=FailureKind.FATAL, detail="it said SECRET")
 
     async with talking(tmp_path, agent=Scripted(script)) as talk:
+        talk.clock.later(minutes=60 - talk.clock.now().minute)  # all within one hour of the clock
         await talk.ask("/jobs add every 10m news")
         for _ in range(3):
             await talk.later(minutes=10, seconds=5)
