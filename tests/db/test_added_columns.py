@@ -60,7 +60,7 @@ ADDED = (
         ("backup", None, None),
     ),
     Added(
-        29,
+        32,
         "INSERT INTO sessions (id, key, profile, platform, owner, origin, started, last_human, last_active)"
         " VALUES ('t', 'l', 'main', 'fake', 'a', '{}', 1, 1, 1)",
         "SELECT id, schedule_no FROM sessions WHERE id = 't'",

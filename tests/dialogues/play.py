@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from palaver.agents.echo import EchoAgent
+from palaver.db.transaction import JOBS, Notify, Statements, transaction
 from palaver.model.value import value
 from palaver.protocols.agent import Event, Request, ToolCalled
 from palaver.tools.toolsets import Toolsets
@@ -99,6 +100,7 @@ class Play:
     async def _let_happen(self, here: Bench, step: Happens) -> None:
         if span := _SPAN.fullmatch(step.what):
             self._clock.later(**{f"{span['unit'].rstrip('s')}s": int(span["count"])})
+            await here.store.transact(_look_for_jobs())
         elif step.what == "the tool takes long":
             self._agent.is_done.clear()
         elif step.what == "the tool is done":
@@ -141,6 +143,12 @@ class Play:
         )
         held = self._agent.at_it["tool"]
         return owed == 0 and running == held and (waiting == 0 or bool(held or parked))
+
+
+@transaction
+def _look_for_jobs() -> Statements[None]:
+    """Wake the scheduler, which knows nothing of a clock that is moved."""
+    yield Notify(JOBS)
 
 
 async def play(dialogue: Dialogue, url: str, socket: Path | None = None) -> None:

@@ -16,3 +16,4 @@ CREATE TABLE set_aside (
   session_no @int,
   identity TEXT
 ) @strict;
+CREATE INDEX set_aside_by_session ON set_aside (session_no);

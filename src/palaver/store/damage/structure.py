@@ -91,11 +91,11 @@ ROUTES = TableCheck(
 def _aside(table: str, *columns: str) -> MendRow:
     """Set a row aside that these first columns name."""
 
-    def mend(bad: BadRow, now: datetime) -> Statements[None]:
+    def _mend(bad: BadRow, now: datetime) -> Statements[None]:
         where = " AND ".join(f"{column} = ?" for column in columns)
         yield from set_aside(table, where, bad.row[: len(columns)], bad.problem.value, now)
 
-    return mend
+    return _mend
 
 
 def _small(
