@@ -93,7 +93,7 @@ def told_fields() -> Iterator[dict[str, ast.expr]]:
             if isinstance(node, ast.Dict):
                 fields = {key.value: value for key, value in zip(node.keys, node.values, strict=True)
                           if isinstance(key, ast.Constant) and isinstance(key.value, str)}  # fmt: skip
-                if "action" in fields:
+                if "action" in fields and not isinstance(fields["action"], ast.Dict):
                     yield fields
 
 

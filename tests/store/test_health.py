@@ -18,6 +18,7 @@ WAITS = "while a gateway runs, no message waits longer than ten minutes unless a
 TURN = "while a gateway runs, no turn is without a live worker for more than five minutes"
 CLAIM = "while a gateway runs, no send stays claimed for more than five minutes by a dead worker"
 OVERDUE = "while a gateway serves an account, the first send of each chat is at most ten minutes overdue"
+JOB = "while a gateway runs, no job is more than ten minutes overdue"
 UNCLEAR = "no send is unclear"
 
 
@@ -29,11 +30,16 @@ async def a_gateway_works(world: World, account: str | None = None) -> None:
     await world.store.transact(accounts.acquire("telegram", account, "w2", world.now, LEASE))
 
 
+_JOB = (
+    "INSERT INTO schedules (owner, name, rule, prompt, target, origin, created, next_due)"
+    " VALUES ('telegram:7', 'x', 'every 2h', 'x', 'origin', '{}', 0, 1)"
+)
 DAMAGES = {
     WAITS: ("SELECT 1", "in:3"),
     TURN: ("UPDATE turns SET state = 'running', ended = NULL WHERE no = 1", "turn:1"),
     CLAIM: ("UPDATE outbox SET state = 'claimed', worker = 'w', claim_until = 1 WHERE id = 2048", "out:2048"),
     OVERDUE: ("SELECT 1", "out:1024"),
+    JOB: (_JOB, "job:1"),
     UNCLEAR: ("UPDATE outbox SET state = 'unclear' WHERE id = 2048", "out:2048"),
 }
 

@@ -179,7 +179,7 @@ class StoreMachine(RuleBasedStateMachine):
         number = self.do(inbox.accept(inbound, KEYS[place], self.model.now, refused=reason))
         assert (number is None) == self.model.is_known(source)
         if number is not None:
-            role = Role.USER if cause is Cause.HUMAN else Role.NOTE
+            role = Role.USER if cause in {Cause.HUMAN, Cause.SCHEDULE} else Role.NOTE
             said = Message(number, KEYS[place], source, role, inbound.text, self.model.now, observed, refused)
             self.model.accept(said)
 

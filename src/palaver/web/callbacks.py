@@ -41,8 +41,8 @@ async def _answer(http: Request) -> Response:
     failures.record(address, now)
     if wait:
         return _try_later(429, wait)
-    facts = {"action": "callback.refused", "path": http.url.path[:_MAX_LOGGED_PATH]}
-    log.warning("a callback got status %d", response.status_code, extra=facts)
+    path = http.url.path[:_MAX_LOGGED_PATH]
+    log.warning("a callback to %s got %d", path, response.status_code, extra={"action": "callback.refused"})
     return response
 
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from palaver.db.transaction import Row, Statements, Value
+from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.key import Scope, SessionKey, derive_key
 from palaver.model.source import AddresseeKind, Source, decode_id, identity_of, message_address
 from palaver.model.turn import Inbound, Outbound
@@ -34,6 +34,7 @@ LOST_TEXT = "(This text was lost: its row in the database was damaged.)"
 # Entries
 
 
+@transaction
 def mend_entry(bad: BadRow, now: datetime) -> Statements[None]:
     id_, _, role, turn, _, checksum, *_ = bad.row
     restored = yield from restore_entry(id_, turn, role=role, checksum=checksum)
@@ -101,6 +102,7 @@ _WIDTH = INBOX_COLUMNS.count(",") + 1
 _LOST = "its content cannot be read"
 
 
+@transaction
 def mend_message(bad: BadRow, now: datetime) -> Statements[None]:
     number, body = bad.row[0], bad.row[_BODY]
     yield from keep_copies("inbox", "no = ?", (number,), bad.problem.value, now)
@@ -163,6 +165,7 @@ def _chat(source: Source) -> tuple[str, str, str, str]:
 # Sends
 
 
+@transaction
 def mend_send(bad: BadRow, now: datetime) -> Statements[None]:
     number, body, checksum = bad.row[0], bad.row[1], bad.row[-1]
     yield from keep_copies("outbox", "id = ?", (number,), bad.problem.value, now)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from palaver.db.transaction import Row, Statements, Value
+from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.key import SessionKey
 from palaver.model.session import EndReason, ModelOverride
 from palaver.model.source import DM, MAIN, Source
@@ -64,6 +64,7 @@ def _moments(names: str, row: Row, now: datetime) -> dict[str, Value]:
 _TIMES = "started, ended, last_human, last_active"
 
 
+@transaction
 def mend_session(bad: BadRow, now: datetime) -> Statements[None]:
     number, id_ = bad.row[:2]
     yield from keep_copies("sessions", "no = ?", (number,), bad.problem.value, now)
@@ -88,6 +89,7 @@ def mend_session(bad: BadRow, now: datetime) -> Statements[None]:
     )
 
 
+@transaction
 def key_of_session(number: int) -> Statements[SessionKey | None]:
     """Return the key of a session: its own, that of its turns, or that of a route to it."""
     rows = yield (
@@ -98,6 +100,7 @@ def key_of_session(number: int) -> Statements[SessionKey | None]:
     return next(readable(key_in, rows), None)
 
 
+@transaction
 def origin_of_session(number: int) -> Statements[Source | None]:
     """Return where a session began: its own origin, the address of its route, or where its messages came from."""
     rows = yield (
@@ -132,6 +135,7 @@ def origin_of_key(key: SessionKey) -> Source:
 _TURN_TIMES = "lease_until, started, halted, retry_at"
 
 
+@transaction
 def mend_turn(bad: BadRow, now: datetime) -> Statements[None]:
     number = bad.row[0]
     yield from keep_copies("turns", "no = ?", (number,), bad.problem.value, now)
@@ -152,6 +156,7 @@ def mend_turn(bad: BadRow, now: datetime) -> Statements[None]:
     )
 
 
+@transaction
 def mend_operation(bad: BadRow, now: datetime) -> Statements[None]:
     number, session, kind = bad.row[:3]
     yield from keep_copies("operations", "no = ?", (number,), bad.problem.value, now)
@@ -192,6 +197,7 @@ _NEED_NO_DETAILS = frozenset({OperationKind.UNDO.value, OperationKind.RESET.valu
 """What can be undone although its details are lost."""
 
 
+@transaction
 def mend_route(bad: BadRow, now: datetime) -> Statements[None]:
     key, address, settings = bad.row
     if next(readable(key_in, [(key,)]), None) is None:

@@ -6,7 +6,7 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
-from palaver.db.transaction import Database, Row, Statements, Value, transaction
+from palaver.db.transaction import Database, Row, Statements, Transaction, Value, transaction
 from palaver.model.key import SessionKey
 from palaver.model.source import Source
 from palaver.model.turn import account_text
@@ -41,7 +41,7 @@ class Known:
     """Per platform, ids that belong to one person."""
 
 
-MendRow = Callable[[BadRow, datetime], Statements[None]]
+MendRow = Callable[[BadRow, datetime], Transaction[None]]
 
 
 @value

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from palaver.db.transaction import Row, Statements
+from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.key import SessionKey
 from palaver.model.source import source_of_identity
 from palaver.store.conversations.undo_log import OPERATION_COLUMNS, operation_of
@@ -91,6 +91,7 @@ ROUTES = TableCheck(
 def _aside(table: str, *columns: str) -> MendRow:
     """Set a row aside that these first columns name."""
 
+    @transaction
     def _mend(bad: BadRow, now: datetime) -> Statements[None]:
         where = " AND ".join(f"{column} = ?" for column in columns)
         yield from set_aside(table, where, bad.row[: len(columns)], bad.problem.value, now)
