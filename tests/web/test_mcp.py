@@ -51,7 +51,7 @@ async def over_stdio(window: Opened, *options: str) -> AsyncGenerator[Client]:
         args=["-m", "palaver", "mcp", *options],
         env={"PALAVER_HOME": str(window.config.data_dir), "PALAVER_CONFIG": str(place)},
     )
-    async with Client(stdio_client(server)) as client:
+    async with Client(stdio_client(server, errlog=sys.__stderr__ or sys.stderr)) as client:
         yield client
 
 

@@ -141,7 +141,8 @@ async def test_a_token_of_a_profile_sends_and_reads_there(config: Config) -> Non
                 assert [(each["id"], each["profile"]) for each in listed] == [(here["session"], "work")]
                 assert (await work.get(f"/sessions/{there['session']}")).status_code == 404
                 asked = {"model": "palaver", "messages": [{"role": "user", "content": "hi"}]}
-                answer = await work.post(f"{window.url}/v1/chat/completions", json=asked)
+                another = {"Idempotency-Key": "another"}
+                answer = await work.post(f"{window.url}/v1/chat/completions", json=asked, headers=another)
                 named = answer.headers["x-palaver-session"]
             found = (await owner.get("/sessions")).json()["sessions"]
             profiles_of = {each["id"]: each["profile"] for each in found}

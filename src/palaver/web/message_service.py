@@ -152,7 +152,7 @@ class MessageService:
             client_tools=tuple(tools or ()),
             form=form,
             plain=tools is not None or talk_only,
-            request_key=request and request.key,
+            request_key=request and self._key_in_profile(request),
             request_digest=request and request.digest,
             continues=continues,
         )
@@ -165,6 +165,10 @@ class MessageService:
             raise HTTPException(409, "This Idempotency-Key was used for a message that was deleted. Use a new one.")
         return received
 
+    def _key_in_profile(self, request: ProgramRequest) -> str:
+        """Return the key under which a request is stored: two profiles are two gateways to a program."""
+        return f"{encode_id(self.request.caller.key.profile or '')}/{request.key}"
+
     async def _find_sent(self, source: Source) -> Received | None:
         find = self.request.store.message_status.find_received
         return _check_refused(await self.request.read(lambda principal: find([source], principal)))
@@ -174,7 +178,7 @@ class MessageService:
         if request is None:
             return None
         find, source = self.request.store.message_status.find_request, self.source("")
-        received = await self.request.read(lambda principal: find(source, request.key, principal))
+        received = await self.request.read(lambda principal: find(source, self._key_in_profile(request), principal))
         if received and received.inbound.request_digest != request.digest:
             raise HTTPException(409, "This Idempotency-Key was used for another request. Use a new one.")
         return _check_refused(received)

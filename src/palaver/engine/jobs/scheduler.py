@@ -83,7 +83,10 @@ class Scheduler:
         fired = await self.ctx.store.transact(step)
         if fired is None:
             return
-        self.ctx.meter.count("jobs_skipped" if fired.skipped else "jobs_fired")
+        if fired.skipped:
+            self.ctx.meter.count("jobs_skipped")
+        else:
+            self.ctx.meter.count("jobs_fired")
         extra = {"action": "job.fired", "job": job.number, "inbox": fired.message}
         log.info("a job %s", "was skipped" if fired.skipped else "fired", extra=extra)
 

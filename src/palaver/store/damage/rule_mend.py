@@ -46,7 +46,7 @@ def one_by_one(sentence: str, deed: str, step: Step) -> RuleMend:
 
 
 def by_setting_aside(sentence: str, table: str, name: str) -> RuleMend:
-    def step(row: Any, now: datetime) -> Statements[None]:  # noqa: ANN401 - of any column
+    def _step(row: Any, now: datetime) -> Statements[None]:  # noqa: ANN401 - of any column
         yield from set_aside(table, f"{name} = ?", (row,), f"it breaks a rule: {sentence}", now)
 
-    return one_by_one(sentence, "sets it aside", step)
+    return one_by_one(sentence, "sets it aside", _step)

@@ -11,7 +11,7 @@ from palaver.model.key import SessionKey
 from palaver.model.session import EndReason, Session
 from palaver.model.source import identity_of
 from palaver.model.split import ReplyRoutes
-from palaver.model.transcript import Entry, Role, Sender, is_answer
+from palaver.model.transcript import Entry, Role, Sender
 from palaver.model.turn import Cause, Outbound, Received, Turn, TurnState, Usage, advance
 from palaver.store.conversations.sessions import claim_for_job, end, join, open_by_key, open_locked, touch
 from palaver.store.conversations.transcript import SEQS, append
@@ -277,7 +277,7 @@ def settle(
     return _settle(
         turn,
         prepared,
-        not error and any(map(is_answer, entries)),
+        not error and any(entry.role is Role.ASSISTANT and not entry.calls for entry in entries),
         replies,
         now,
         usage or _NO_USAGE,
