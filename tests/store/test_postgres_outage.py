@@ -217,8 +217,11 @@ async def watch(store: Store, wanted: int) -> None:
     with store.listen(turns.INBOX) as event:
         while True:
             event.clear()
-            if len(await store.read(bodies())) >= wanted:
-                return
+            try:
+                if len(await store.read(bodies())) >= wanted:
+                    return
+            except StoreUnavailable:  # The cut met this read.
+                continue
             await event.wait()
 
 
