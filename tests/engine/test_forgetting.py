@@ -1,11 +1,21 @@
 """A person is forgotten in what others were told about them, even after their conversations were deleted."""
 
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palaver.engine import maintenance
 from palaver.model.access import AccessRole, Grant
+from palaver.model.errors import StoreError
 from palaver.model.session import Principal
 from palaver.store.conversations import deletion
+from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.status.invariants import violations
 from palaver.testkit.platform import LoopClock
-from tests.engine.gateway import Bench
+from tests.engine.gateway import Bench, running, until
 from tests.engine.places import between
 from tests.engine.test_links import code_of
 
@@ -52,3 +62,51 @@ async def test_no_notice_names_somebody_whose_conversation_was_deleted(store_url
         assert await here.rows("SELECT 1 FROM inbox WHERE platform = 'fake' AND chat = ?", hers.id) == []
         assert await here.rows("SELECT 1 FROM outbox WHERE account = 'fake:bot' AND chat = ?", hers.id) == []
         assert await here.store.read(violations()) == []
+
+
+class Broken:
+    """Raises until it is mended, then does what it stands for."""
+
+    def __init__(self, error: Exception, then: Callable[..., Awaitable[object]]) -> None:
+        self.calls, self.is_mended, self._error, self._then = 0, False, error, then
+
+    async def __call__(self, *args: Any) -> Any:
+        self.calls += 1
+        if not self.is_mended:
+            raise self._error
+        return await self._then(*args)
+
+
+async def test_a_clean_up_that_fails_is_tried_again(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "SCRUB_PAUSE_SECONDS", 0.02)
+    often, shelf = timedelta(milliseconds=20), BlobStore(tmp_path / "files")
+    async with running(store_url, sweep_every=often, shelf=shelf) as here:
+        ann, store = here.world.person(NAME), here.store
+        chat = here.world.dm(ann)
+        await chat.say(ann, "hello")
+        await chat.hears("You said: hello")
+        await here.settled()
+        index = Broken(StoreError("the index is damaged"), store.search.catch_up)
+        files = Broken(PermissionError("no"), shelf.remove)
+        log = Broken(StoreError("disk I/O error"), store.database.scrub)
+        for place, name, broken in ((store.search, "catch_up", index), (shelf, "remove", files)):
+            monkeypatch.setattr(place, name, broken)
+        monkeypatch.setattr(store.database, "scrub", log)
+        await chat.say(ann, "/forget --yes")
+        for broken in (index, files):
+            await until(lambda broken=broken: broken.calls >= 2, within=20)
+            assert await here.rows("SELECT 1 FROM erasures WHERE ended IS NULL")
+            broken.is_mended = True
+        await until(lambda: _has_none(here, "SELECT 1 FROM erasures WHERE ended IS NULL"), within=20)
+        tried = log.calls
+        await until(lambda: log.calls > tried + 1, within=20)
+        log.is_mended = True
+        await until(lambda: _has_none(here, "SELECT 1 FROM meta WHERE name = 'scrub owed'"), within=20)
+        await chat.say(ann, "me again")
+        await chat.hears("You said: me again")
+
+
+async def _has_none(here: Bench, sql: str) -> bool:
+    return not await here.rows(sql)

@@ -154,6 +154,8 @@ def _report(
         kept = f"the receipt is in {one_line(receipt, 200)}" if receipt else f"the receipt is number {outcome.number}"
         who = ", ".join(map(readable_identity, found.identities))
         print_line(f"Deleted everything about {who}; {kept}")
+        if outcome.failed:
+            print_note(f"Traces stay in the database until a gateway removes them: {outcome.failed}")
         for backup in backups:
             print_note(f"A backup still holds the old data: {one_line(backup, 300)}")
     if not outcome.done:

@@ -225,10 +225,6 @@ class Engine:
         message, parsed = self._intake.read(inbound)
         return parsed.resolve(message)[0]
 
-    def scrub_soon(self) -> None:
-        """Remove what deleted rows leave in the database: now, or within a minute after the last time."""
-        self._maintenance.has_deleted.set()
-
     async def run_command(self, text: str, session: str, principal: Principal) -> str:
         """Run a command in a session from outside its chat, and return the answer.
 

@@ -3,16 +3,17 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from palaver.db.transaction import INBOX, TURNS, Statements, transaction
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.worker import DeliveryWorker
-from palaver.engine.retry import retry_outage, retry_until_stored, wait_any
+from palaver.engine.retry import log_error, retry_outage, retry_until_stored, wait_any
 from palaver.engine.turns.dispatcher import Dispatcher
 from palaver.engine.turns.runner import TurnRunner
+from palaver.model.errors import NewerSchema, StoreError
 from palaver.model.reset import ResetRule
 from palaver.model.session import EndReason, Session
 from palaver.model.turn import Turn
@@ -22,6 +23,7 @@ from palaver.store.clock import StoreClock
 from palaver.store.conversations.expiry import expire
 from palaver.store.privacy.erasure import ERASURES
 from palaver.store.queue.outbox import enqueue_events, with_events
+from palaver.store.scrub import SCRUBS, owed_scrubs
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +49,6 @@ class Maintenance:
     _scanned_until: datetime = EPOCH
     """Sessions that expired before this are ended."""
     _scanned_all_at: datetime = EPOCH
-    has_deleted: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set it after a deletion, to remove what it leaves in the database."""
 
     async def serve_heartbeat(self) -> None:
         """Extend leases, compare clocks and report levels, until cancelled."""
@@ -131,12 +131,24 @@ class Maintenance:
                 await wait_any(asked, timeout=pause)
 
     async def scrub(self) -> None:
-        """Remove traces of deleted rows, until cancelled."""
-        while True:
-            await self.has_deleted.wait()
-            self.has_deleted.clear()
+        """Remove traces of deleted rows, until cancelled. What fails is tried again."""
+        with self.ctx.store.listen(SCRUBS) as deleted:
+            while True:
+                deleted.clear()
+                owed = await retry_outage(lambda: self.ctx.store.read(owed_scrubs()))
+                if owed and await retry_outage(self._is_sweeper):
+                    await self._scrub()
+                    await asyncio.sleep(SCRUB_PAUSE_SECONDS)
+                else:
+                    await wait_any(deleted, timeout=self.ctx.options.sweep_every.total_seconds())
+
+    async def _scrub(self) -> None:
+        try:
             await retry_outage(self.ctx.store.scrub)
-            await asyncio.sleep(SCRUB_PAUSE_SECONDS)
+        except NewerSchema:
+            raise
+        except StoreError as error:
+            log_error(log, "traces of deleted rows stay for now", error, {"action": "scrub.failed"})
 
     async def _is_sweeper(self) -> bool:
         """Hold the sweeper's lease: one gateway sweeps for all, so that hooks are called once."""
@@ -233,7 +245,10 @@ class Maintenance:
                 log.info("a person was forgotten", extra={"action": "person.erased"})
             elif outcome.busy:
                 log.info("an erasure waits for a turn to end", extra={"action": "person.erase_waits"})
-        return all(outcome.done or outcome.busy for outcome in outcomes)
+            if outcome.failed:
+                extra = {"action": "person.erase_failed"}
+                log.error("an erasure is tried again: %s", outcome.failed, extra=extra)
+        return all(outcome.done or outcome.busy or outcome.failed for outcome in outcomes)
 
     async def _sum_up_usage(self) -> None:
         """Sum up usage, so that a usage report reads few single turns."""

@@ -19,6 +19,7 @@ from palaver.store.jobs import firings, jobs
 from palaver.store.people import aliases, api_tokens, grants, links, pairing, people, usage
 from palaver.store.privacy.erasure import Erasures
 from palaver.store.queue import commands, inbox, outbox, revisions, turn_control, turns
+from palaver.store.scrub import scrub
 from palaver.store.search.search import Search
 from palaver.store.status import journal_feed, message_status, overview, session_list, trace, webchat_log
 
@@ -64,6 +65,9 @@ class Store(DatabaseClient):
         self.search = search
         self.erasures = Erasures(database, search)
         self._closed = False
+
+    async def scrub(self) -> None:
+        await scrub(self.database)
 
     async def close(self) -> None:
         if self._closed:

@@ -90,7 +90,6 @@ class WebRequest:
         removed = await self.write(lambda principal: delete(session, principal, self.now))
         self.services.hub.hint("sessions")
         await self.store.search.catch_up()
-        self.services.engine.scrub_soon()
         return removed
 
     @transaction

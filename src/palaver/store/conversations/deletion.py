@@ -16,6 +16,7 @@ from palaver.store.queue.cause import OF_OPERATION, OF_SESSION, OF_TURN, CauseKi
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, CHANGE, ORIGINAL
 from palaver.store.queue.outbox import REPLIES, delete_sends
 from palaver.store.records import SET_BODY, instant_or_none, micros, placeholders
+from palaver.store.scrub import owe_scrub
 from palaver.store.status.session_list import ListFilter, session_filter
 
 _SESSIONS_PER_BATCH = 50
@@ -95,6 +96,7 @@ def _remove(session: Session, now: datetime) -> Statements[Removed]:
     if turns:  # Their usage stays in the sums.
         yield "INSERT INTO deleted_sessions (id) VALUES (?) ON CONFLICT DO NOTHING", (session.id,)
     yield from write_journal("delete", number, 1, max(session.counters.entries, 1))
+    yield from owe_scrub()
     return Removed(session=session, entries=entries[0][0], turns=len(turns), files=files)
 
 

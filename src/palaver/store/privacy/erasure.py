@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from palaver.db.transaction import Database, Lock, Notify, Row, Statements, transaction
-from palaver.model.errors import NotFound
+from palaver.model.errors import NewerSchema, NotFound, StoreError, StoreUnavailable
 from palaver.model.value import value
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.store.privacy.digests import load_digests, orphaned_files
+from palaver.store.privacy.digests import Digests, load_digests, orphaned_files
 from palaver.store.privacy.eraser import ErasurePass, deliveries_of, find_person_data
 from palaver.store.privacy.footprint import (
     Footprint,
@@ -24,6 +24,7 @@ from palaver.store.privacy.names import drop_grants
 from palaver.store.privacy.person_export import has_data, no_data_error
 from palaver.store.queue.cause import CauseKind
 from palaver.store.records import instant, micros, readable
+from palaver.store.scrub import owe_scrub, scrub
 from palaver.store.search.search import Search
 
 ERASURES = "erasures"
@@ -58,6 +59,8 @@ class ErasureProgress:
     counts: Counter[str] = field(default_factory=Counter[str])
     busy: tuple[str, ...] = ()
     """Conversations with a running turn. If there are none, the erasure can continue at once."""
+    failed: str | None = None
+    """Why it could not go on, or if it is done, why traces stay in the database. Maintenance tries again."""
 
 
 _MAX_PASSES = 5
@@ -137,6 +140,7 @@ def _finish(number: int, now: datetime) -> Statements[None]:
         "UPDATE erasures SET ended = ?, subject = NULL, answer = NULL WHERE no = ? AND ended IS NULL",
         (micros(now), number),
     )
+    yield from owe_scrub()
 
 
 @value(kw_only=False)
@@ -185,6 +189,7 @@ class Erasures:
         return await self._run(tasks[0], now, blobs, progress)
 
     async def resume_all(self, now: datetime, *, blobs: BlobStore | None = None) -> list[ErasureProgress]:
+        """Continue all erasures. One that fails keeps no other waiting. Raises StoreUnavailable."""
         outcomes: list[ErasureProgress] = []
         for task in await self.database.read(_open_tasks()):
             if (
@@ -194,7 +199,12 @@ class Erasures:
             ):
                 outcomes.append(ErasureProgress(number=task.number, done=False))
                 continue
-            outcomes.append(await self._run(task, now, blobs, lambda _: None))
+            try:
+                outcomes.append(await self._run(task, now, blobs, lambda _: None))
+            except (StoreUnavailable, NewerSchema):
+                raise
+            except StoreError as error:
+                outcomes.append(ErasureProgress(number=task.number, done=False, failed=str(error)))
         return outcomes
 
     async def _run(
@@ -221,6 +231,18 @@ class Erasures:
         else:  # new data comes in as fast as it is erased
             return ErasureProgress(number=task.number, done=False, counts=counts)
         await self.search.catch_up()
+        try:
+            await self._erase_files(task, now, blobs, digests)
+        except OSError as error:
+            raise StoreError(f"a file could not be deleted: {error}") from error
+        await self.database.transact(_finish(task.number, now))
+        try:
+            await scrub(self.database)
+        except StoreError as error:
+            return ErasureProgress(number=task.number, done=True, counts=counts, failed=str(error))
+        return ErasureProgress(number=task.number, done=True, counts=counts)
+
+    async def _erase_files(self, task: _Task, now: datetime, blobs: BlobStore | None, digests: Digests) -> None:
         for erase in self.erase_outside:
             erase(frozenset(task.footprint.identities))
         if blobs is not None:
@@ -228,9 +250,6 @@ class Erasures:
             orphans = await orphaned_files(self.database, blobs, digests, erased)
             # A file that was stored since the request may be about to get a new owner.
             await blobs.remove(orphans, now - task.asked)
-        await self.database.transact(_finish(task.number, now))
-        await self.database.scrub()
-        return ErasureProgress(number=task.number, done=True, counts=counts)
 
 
 @transaction
