@@ -33,7 +33,7 @@ def test_together(number, shared):
     assert shared == os.getpid()
 """
 APART = """
-import os, signal, time
+import os, signal, sys, time
 from pathlib import Path
 import pytest
 
@@ -52,6 +52,12 @@ def test_dies():
 
 def test_after():
     pytest.skip("why not")
+
+ERRORS = sys.stderr
+
+def test_streams_that_were_there_before_can_be_used():
+    assert ERRORS.fileno() >= 0
+    print("complaint", file=ERRORS)
 """
 
 
@@ -77,7 +83,7 @@ def run(folder: Path, *args: str, **environ: str) -> str:
 
 def test_every_test_is_run_once_and_reported(tmp_path: Path) -> None:
     said = run(tmp_path)
-    assert "2 failed, 40 passed, 1 skipped" in said, said
+    assert "2 failed, 41 passed, 1 skipped" in said, said
     assert "AssertionError: one and one" in said
     assert "out of prints" in said
     assert "the process that ran it ended with -9" in said
@@ -93,7 +99,7 @@ def test_the_first_failure_can_end_all(tmp_path: Path) -> None:
 
 def test_what_fails_at_the_end_of_a_session_is_reported(tmp_path: Path) -> None:
     said = run(tmp_path, "-k", "together", SESSION="somebody")
-    assert "20 passed, 23 deselected, 1 error" in said, said
+    assert "20 passed, 24 deselected, 1 error" in said, said
 
 
 @pytest.mark.parametrize("args", [("--collect-only",), ("-k", "nothing")])

@@ -181,8 +181,9 @@ class _Reporter:
 def _be_worker(session: pytest.Session, jobs: Jobs) -> None:
     plugins = session.config.pluginmanager
     capture: Any = plugins.getplugin("capturemanager")
-    capture.stop_global_capturing()
-    capture.start_global_capturing()  # into files of its own
+    capture.suspend_global_capture(in_=True)
+    capture._global_capturing = None  # left open: a module may have kept `sys.stderr`
+    capture.start_global_capturing()
     plugins.unregister(plugins.getplugin("terminalreporter"))
     plugins.register(_Reporter(session.config, jobs))
     code = 1
