@@ -6,6 +6,7 @@ import venv
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from importlib.metadata import Distribution, PathDistribution, distribution
 from pathlib import Path
 
@@ -31,27 +32,36 @@ def built(folder: Path) -> PathDistribution:
     return PathDistribution(facts)
 
 
+@cache
+def installed(name: str) -> Distribution:
+    return distribution(name)
+
+
+@cache
+def needs(line: str, extra: str) -> Requirement | None:
+    """What a line of the metadata requires here, with this extra."""
+    need = Requirement(line)
+    return need if need.marker is None or need.marker.evaluate({"extra": extra}) else None
+
+
 def required(wanted: Distribution, extras: frozenset[str], seen: set[tuple[str, str]]) -> Iterator[Distribution]:
     """The distribution and all that it needs with these extras, found as pip finds it: in the metadata."""
     yield wanted
     for line in wanted.requires or ():
-        need = Requirement(line)
         for extra in {"", *extras}:
-            if (need.marker is None or need.marker.evaluate({"extra": extra})) and (line, extra) not in seen:
+            if (line, extra) not in seen and (need := needs(line, extra)):
                 seen.add((line, extra))
-                yield from required(distribution(need.name), frozenset(need.extras), seen)
+                yield from required(installed(need.name), frozenset(need.extras), seen)
 
 
-def places(wanted: Distribution) -> Iterator[Path]:
+@cache
+def places(wanted: Distribution) -> frozenset[Path]:
     """The files and folders of a distribution, relative to where it is: of a name space only its own part."""
     root = Path(str(wanted.locate_file("")))
-    for file in wanted.files or ():
-        top = Path(file.parts[0])
-        if top.name not in {"..", "__pycache__"}:
-            is_shared = (
-                len(file.parts) > 2 and any(root.glob(f"{top}/*/")) and not (root / top / "__init__.py").exists()
-            )
-            yield Path(*file.parts[:2]) if is_shared and "." not in top.name else top
+    parts = {file.parts[: min(2, len(file.parts) - 1)] or file.parts for file in wanted.files or ()}
+    tops = {top for top, *_ in parts if top not in {"..", "__pycache__"}}
+    shared = {top for top in tops if "." not in top and not (root / top / "__init__.py").exists()}
+    return frozenset(Path(*(each if each[0] in shared else each[:1])) for each in parts if each[0] in tops)
 
 
 def environment(folder: Path, has: list[Distribution]) -> Path:
@@ -59,7 +69,7 @@ def environment(folder: Path, has: list[Distribution]) -> Path:
     venv.create(folder, symlinks=True)
     (site,) = folder.glob("lib/python*/site-packages")
     for each in has:
-        for place in set(places(each)):
+        for place in places(each):
             (site / place).parent.mkdir(exist_ok=True)
             if not (site / place).exists():
                 (site / place).symlink_to(Path(str(each.locate_file(""))) / place)
