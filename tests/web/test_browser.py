@@ -1,6 +1,7 @@
 """The dashboard in a real browser: what is pushed, pressed and typed there, on any screen, and that nothing runs."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import timedelta
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, async_playwright, expect
+from playwright.async_api import Browser, BrowserContext, Page, Route, ViewportSize, async_playwright, expect
 
 from palaver.config.agents import EchoAgentConfig
 from palaver.config.model import Config
@@ -20,6 +21,7 @@ from palaver.protocols.clock import SystemClock
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import ARGS, CHROMIUM, Opened, opened
 from tests.web.demo_data import HOSTILE, OPERATOR, Stage, dm, furnish
+from tests.web.test_server import HIDE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -325,3 +327,48 @@ async def test_nothing_that_anybody_has_said_runs_or_breaks_a_page(shared: Opene
         assert "\u202e" not in await tab.inner_text("main"), path
     whole = await tab.request.get(f"{shared.url}/sessions/{sessions[-1]}/entries/1")
     assert (len(await whole.text()), whole.headers["content-type"]) == (1_000_000, "text/plain; charset=utf-8")
+
+
+async def test_an_error_page_is_loaded_once(shared: Opened, owner: BrowserContext, tab: Page) -> None:
+    """It says what is wrong and stays, while other pages are kept up to date."""
+    page, loads = await owner.new_page(), list[str]()
+    page.on("load", lambda loaded: loads.append(loaded.url))
+    await page.goto(f"{shared.url}/nowhere")
+    await tab.goto(f"{shared.url}/sessions")
+    await say(shared, "said while an error is shown", "errors")
+    await tab.locator("#sessions li").filter(has_text="said while an error is shown").wait_for()
+    await expect(page.get_by_role("heading", name="Not found")).to_be_visible()
+    assert loads == [f"{shared.url}/nowhere"]
+    await page.close()
+
+
+async def test_a_page_whose_stream_is_refused_connects_again_without_being_loaded(
+    shared: Opened, owner: BrowserContext
+) -> None:
+    page, loads, refused = await owner.new_page(), list[str](), list[str]()
+
+    async def refuse_once(route: Route) -> None:
+        refused.append(route.request.url)
+        await (route.fulfill(status=503) if len(refused) == 1 else route.continue_())
+
+    await page.route(re.compile(r"/events\?"), refuse_once)
+    page.on("load", lambda loaded: loads.append(loaded.url))
+    await page.goto(f"{shared.url}/sessions")
+    await expect(page.locator("#connection")).to_have_text("Not connected. Trying again …")
+    await say(shared, "said while nothing was connected", "refused")
+    await page.locator("#sessions li").filter(has_text="said while nothing was connected").wait_for()
+    await expect(page.locator("#connection")).to_have_text("")
+    assert (len(loads), len(refused)) == (1, 2)
+    await page.close()
+
+
+async def test_a_page_whose_login_is_gone_leads_to_the_login(shared: Opened, chromium: Browser) -> None:
+    context = await chromium.new_context()
+    page = await context.new_page()
+    await page.goto(await shared.link())
+    await page.wait_for_url(f"{shared.url}/")
+    await page.goto(f"{shared.url}/sessions")
+    await context.clear_cookies()
+    await page.evaluate(f"setTimeout(() => {{ ({HIDE})(true); ({HIDE})(false); }})")
+    await page.wait_for_url(f"{shared.url}/login?next=%2Fsessions")
+    await context.close()

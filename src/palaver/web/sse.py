@@ -31,7 +31,7 @@ class EventStream(StreamingResponse):
 
 def event_stream(http: Request, caller: Caller, hub: Hub, auth: Authenticator) -> EventStream:
     """Stream events after the last one the client knows, else after its page was rendered."""
-    position = http.headers.get("last-event-id") or http.query_params.get("after")
+    position = http.headers.get("last-event-id") or http.query_params.get("after") or None
     return EventStream(_chunks(caller, hub, auth, position))
 
 

@@ -115,7 +115,7 @@ async def _send(
     chat, service, headers = read_chat(body), MessageService(request), request.http.headers
     session = headers.get(SESSION_HEADER) or (body.metadata or {}).get("session")
     key = check_idempotency_key(headers.get(IDEMPOTENCY_HEADER))
-    told = (chat.system, chat.history, chat.text, chat.client_tools, chat.form)
+    told = (chat.system, chat.history, chat.text, chat.results, chat.client_tools, chat.form)
     asked = ProgramRequest.of(key, chat.files, "chat", session, body.user, previous, *told)
     finder = ConversationFinder(
         service=service, chat=chat, asked=asked, session=session, user=body.user, previous=previous
@@ -157,6 +157,7 @@ async def _send_to(finder: ConversationFinder, files: Sequence[Attachment], to: 
 
 async def _submit_results(finder: ConversationFinder) -> Received:
     """Continue the turn that made the tool calls. The same results again change nothing."""
+    await finder.service.find_request(finder.asked)  # raises 409 if its key was used for a message
     given: Received | None = None
     for session in await finder.sessions():
         received, is_taken = await finder.request.write(partial(_give_results, finder, session))

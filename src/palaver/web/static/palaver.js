@@ -85,8 +85,14 @@
   function listen(address) {
     const place = new URL(address, location.href);
     let source;
-    const open = () => { if (!source && !document.hidden) source = connect(place); };
+    const open = () => { if (!source && !document.hidden) source = connect(place, again); };
     const close = () => { source?.close(); source = null; };
+    // A browser gives up if the response was no stream: the login expired, or the gateway is starting.
+    async function again() {
+      close();
+      const answer = await fetch("/api/v1/me").catch(() => null);
+      if (answer?.status === 401) location.reload(); else setTimeout(open, 3000);
+    }
     document.addEventListener("visibilitychange", () => {
       if (document.hidden) { close(); return; }
       open();
@@ -97,7 +103,7 @@
     open();
   }
 
-  function connect(place) {
+  function connect(place, again) {
     const source = new EventSource(place);
     const on = (name, does) => source.addEventListener(name, (event) => {
       place.searchParams.set("after", event.lastEventId);
@@ -106,8 +112,7 @@
     source.onopen = () => { showStatus(""); catchUp(); };
     source.onerror = () => {
       showStatus("Not connected. Trying again …");
-      // A browser gives up if the response was no stream: the login expired, or the gateway is starting.
-      if (source.readyState === EventSource.CLOSED) setTimeout(() => location.reload(), 3000);
+      if (source.readyState === EventSource.CLOSED) again();
     };
     on("entries", (body) => touch(["sessions", `session:${body.session}`]));
     on("changed", (body) => touch(body.topics));
