@@ -178,11 +178,15 @@ class _Reporter:
         self._jobs.send(("pytest_runtest_logfinish", {"nodeid": nodeid, "location": location}))
 
 
+_left_open: list[object] = []
+
+
 def _be_worker(session: pytest.Session, jobs: Jobs) -> None:
     plugins = session.config.pluginmanager
     capture: Any = plugins.getplugin("capturemanager")
     capture.suspend_global_capture(in_=True)
-    capture._global_capturing = None  # left open: a module may have kept `sys.stderr`
+    _left_open.append(capture._global_capturing)  # a module may have kept `sys.stderr`
+    capture._global_capturing = None
     capture.start_global_capturing()
     plugins.unregister(plugins.getplugin("terminalreporter"))
     plugins.register(_Reporter(session.config, jobs))

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -46,10 +46,12 @@ def palaver(
     )
 
 
-def complaint(command: str, stdout: int = subprocess.DEVNULL, **environment: str) -> tuple[int, str]:
+def complaint(
+    command: str, stdout: int = subprocess.DEVNULL, environment: Mapping[str, str] | None = None
+) -> tuple[int, str]:
     """How the command ends that writes there, and what it complains about."""
     process = start_module(
-        "palaver", *command.split(), stdout=stdout, stderr=subprocess.PIPE, env=os.environ | environment
+        "palaver", *command.split(), stdout=stdout, stderr=subprocess.PIPE, env={**os.environ, **(environment or {})}
     )
     complaints = process.communicate()[1]
     return process.returncode, complaints
@@ -151,7 +153,7 @@ def test_where_nothing_can_be_written_no_gateway_is_started(tmp_path: Path) -> N
     config = tmp_path / "config.yaml"
     config.touch()
     place = {"PALAVER_HOME": str(config / "home"), "PALAVER_CONFIG": str(config)}
-    (code, said), again = (complaint(command, **place) for command in ("chat -m hi", "up"))
+    (code, said), again = (complaint(command, environment=place) for command in ("chat -m hi", "up"))
     assert (code, said) == again
     assert (code, len(said.splitlines())) == (2, 1)
 

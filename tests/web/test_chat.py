@@ -173,3 +173,16 @@ async def test_an_answer_grows_and_can_be_allowed_by_a_button(config: Config, br
 @pytest.fixture
 async def browser_page(browser: Browser) -> Page:
     return await browser.new_page()
+
+
+async def test_who_waits_for_approval_reads_that_and_is_answered_then(window: Opened) -> None:
+    async with window.visit("web:eve") as eve, window.visit() as owner:
+        for number in range(12):
+            await eve.post("/chat/main", data={"text": f"hello {number}", "id": str(number)})
+        await until_said(eve, 12 - 1)
+        page = (await eve.get("/chat/main")).text
+        assert "Refused" not in page
+        assert page.count('faint">Not answered yet: it waits until the owner of this gateway approves you.') == 10
+        assert page.count("Not kept: enough of your messages wait for approval.") == 2
+        assert (await owner.post("/people/approve", data={"identity": "web:eve"})).status_code == 200
+        assert (False, "You said: hello 0") in await until_said(eve, 22)

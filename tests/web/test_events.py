@@ -20,6 +20,7 @@ from palaver.engine.hooks import PartialAnswer
 from palaver.gateway.terminal import terminal_socket
 from palaver.model.session import Principal
 from palaver.protocols.clock import SystemClock
+from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.store.conversations.transcript import write_journal
 from palaver.store.people.api_tokens import ALL_RIGHTS, Credential, CredentialKind
 from palaver.store.status import journal_feed
@@ -285,6 +286,16 @@ async def test_who_was_cut_off_is_told_that_there_is_more_in_their_chat_and_nobo
             hub.push(caller.identity, Event(name="chat", merges="grows"))
             assert (await next_named(stream, "chat", "changed")).name == "chat"
         assert await hub.position() == mine.id, "what only grows is nothing to come back for"
+
+
+async def test_a_page_loaded_between_push_and_commit_is_loaded_again(store: Store) -> None:
+    async with humming(store) as hub:
+        hub.push("web:owner", Event(name="chat", body={"text": "hi"}))
+        stream = hub.events(owner(), await hub.position())
+        await anext(stream)
+        await hub.notice(GatewayEvent(kind=EventKind.MESSAGE_DELIVERED, at=NOON, delivery=1, platform="web"))
+        async with asyncio.timeout(10):
+            await until_hinted(stream, "chat")
 
 
 async def test_a_hint_that_comes_while_the_past_is_told_is_not_lost_by_a_cut(store: Store) -> None:

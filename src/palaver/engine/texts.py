@@ -200,7 +200,7 @@ def pairing_code(code: str) -> str:
     return (
         f"I do not know you yet. Your code is {code}. Give it to the owner of this gateway, who approves you with: "
         f"palaver pair approve {code}\nThe code is valid for one hour, and only your newest code works. "
-        "I will keep what you write until then."
+        "I will answer what you write as soon as you are approved."
     )
 
 

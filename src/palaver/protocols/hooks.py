@@ -36,6 +36,8 @@ class GatewayEvent:
     turn: int | None = None
     delivery: int | None = None
     reason: str | None = None
+    platform: str | None = None
+    """Where a message was delivered."""
 
     def to_json(self, text: str = "") -> str:
         """Encode an event by ids, with its text if given."""

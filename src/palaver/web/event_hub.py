@@ -95,7 +95,11 @@ class Hub:
         """Hook of the engine: turn what happened into hints."""
         name = happening.kind.value
         topics = {"sessions", "turns"} if happening.turn or name.startswith("turn") else {"sessions"}
-        self.hint(*topics, *(["outbox"] if happening.delivery is not None else []))
+        if happening.delivery is not None:
+            topics.add("outbox")
+        if happening.platform == "web":  # A page that was loaded between the push and the commit does not have it.
+            topics.add(CHAT)
+        self.hint(*topics)
 
     def hint(self, *topics: str) -> None:
         """Announce at every gateway that these topics have changed."""

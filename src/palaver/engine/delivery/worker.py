@@ -385,4 +385,10 @@ def _record_delivered(
 
 
 def _delivered_event(delivery: Delivery, now: datetime) -> GatewayEvent:
-    return GatewayEvent(kind=EventKind.MESSAGE_DELIVERED, at=now, delivery=delivery.number, turn=delivery.turn)
+    return GatewayEvent(
+        kind=EventKind.MESSAGE_DELIVERED,
+        at=now,
+        delivery=delivery.number,
+        turn=delivery.turn,
+        platform=delivery.outbound.platform,
+    )

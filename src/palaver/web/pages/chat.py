@@ -13,6 +13,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.options import Options
 from palaver.model.attachment import Attachment, TooLarge, format_size
+from palaver.model.people import Reception
 from palaver.model.session import Session
 from palaver.model.source import Source
 from palaver.model.text import escape_invisible, one_line
@@ -68,7 +69,22 @@ async def _show(request: WebRequest) -> Response:
         max_file_size=engine.options.file_size,
         max_files=engine.options.files_per_message,
         longest=MAX_SHOWN_TEXT,
+        explain_refusal=_explain_refusal,
+        waits=[reception.value for reception in Reception if reception.keeps],
     )
+
+
+def _explain_refusal(reason: str) -> str:
+    """Say to its author why a message is not answered."""
+    match reason:
+        case Reception.CODE | Reception.WAITS:
+            return "Not answered yet: it waits until the owner of this gateway approves you."
+        case Reception.TOO_OFTEN:
+            return "Not kept: enough of your messages wait for approval. Send it again once you are approved."
+        case Reception.TOO_MANY:
+            return "Not kept: too many people are asking for access right now. Send it again later."
+        case _:
+            return f"Refused: {reason}"
 
 
 @action("/chat", needs=Right.CHAT)
