@@ -16,6 +16,7 @@ from palaver.testkit.platform import FakePlatform
 from palaver.tools.messages import MessageTools
 from tests.engine.agents import Scripted, Slow
 from tests.engine.gateway import MovableClock, running, until
+from tests.store.world import NOON
 
 
 async def test_who_may_not_approve_is_told_who_can_and_the_owner_is_asked(tmp_path: Path) -> None:
@@ -40,6 +41,31 @@ async def test_who_may_not_approve_is_told_who_can_and_the_owner_is_asked(tmp_pa
         name = asked.text.partition("Reply /approve ")[2].partition(" ")[0]
         await home.say(boss, f"/approve {name}")
         await chat.hears("You said: that")
+
+
+async def test_nothing_goes_to_the_home_of_somebody_who_lost_access(tmp_path: Path) -> None:
+    world = FakePlatform()
+    alice, boss, stranger = world.person("alice"), world.person("boss"), world.person("stranger")
+    grants = (Grant(platform="fake", user_id=alice.id, role=AccessRole.GUEST),)
+    async with running(tmp_path / "p.db", world, grants=grants) as here:
+        chat, home = world.dm(alice), world.dm(boss)
+        owner = Grant(platform="fake", user_id=boss.id, role=AccessRole.OWNER)
+        granted = await here.store.transact(here.store.grants.add(owner, NOON, by="operator"))
+        await home.say(boss, "/sethome")
+        await home.hears("home channel")
+        await world.dm(stranger).say(stranger, "let me in")
+        await home.hears("asks fake:bot for access")
+        heard = len(home.shown)
+        await here.store.transact(here.store.grants.remove(granted, NOON, by="operator", force=True))
+        another = world.person("another")
+        asking = world.dm(another)
+        await asking.say(another, "let me in")
+        await asking.hears("Your code is")
+        await chat.say(alice, "!approve it")
+        question = await chat.hears("Only an admin can approve this")
+        assert "home channel" not in question.text
+        await here.settled()
+        assert len(home.shown) == heard
 
 
 @pytest.mark.parametrize("first_word", ["half an", ""])

@@ -278,7 +278,7 @@ async def test_the_owner_is_told_who_asks_in_words_nobody_can_forge_and_not_how_
         await until(lambda: _is_nowhere(here, [f"fake:{people[0].id} "]), within=20)
 
 
-async def test_a_stranger_is_not_told_about_themselves_even_if_their_chat_was_a_home(tmp_path: Path) -> None:
+async def test_a_stranger_hears_of_nobody_who_asks_even_if_their_chat_is_a_home(tmp_path: Path) -> None:
     async with running(tmp_path / "p.db", grants=()) as here:
         alice, bob = here.world.person("alice"), here.world.person("bob")
         chat = here.world.dm(alice)
@@ -286,7 +286,8 @@ async def test_a_stranger_is_not_told_about_themselves_even_if_their_chat_was_a_
         await here.store.transact(here.store.accounts.set_home("main", source, SystemClock().now(), by="operator"))
         await chat.say(alice, "hello?")
         await chat.hears("Your code is")
+        other = here.world.dm(bob)
+        await other.say(bob, "me too")
+        await other.hears("Your code is")
         await here.settled()
         assert len(chat.shown) == 1
-        await here.world.dm(bob).say(bob, "me too")
-        await chat.hears(f"fake:{bob.id}")

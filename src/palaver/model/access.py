@@ -3,14 +3,23 @@
 `parse_grantee` and `describe_grantee` convert between a grant and the words for whom it is.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from enum import IntEnum, StrEnum
 from operator import itemgetter
 from typing import TypedDict
 
 from palaver.model.errors import BadArgument, UnknownPlatform
-from palaver.model.source import DM, Source, Trust, decode_id, identity_text, parse_participant, participant_text
+from palaver.model.source import (
+    DM,
+    Source,
+    Trust,
+    canonical_id,
+    decode_id,
+    identity_text,
+    parse_participant,
+    participant_text,
+)
 from palaver.model.value import FieldPath, value
 
 
@@ -135,6 +144,18 @@ _LEAST_TRUST = {
     Basis.RELAY: Trust(via_trusted_relay=True),
     Basis.BOT: Trust(is_bot=True),
 }
+
+
+def canonical_grants(grants: Iterable[Grant], platform: str, aliases: Mapping[str, str]) -> Iterable[Grant]:
+    """Return the grants with the canonical ids of a platform: a grant to one form of an id holds for all of them."""
+    if not aliases:
+        return grants
+    return [
+        replace(grant, user_id=canonical_id(grant.user_id, aliases))
+        if grant.user_id is not None and grant.user_id in aliases and grant.platform == platform
+        else grant
+        for grant in grants
+    ]
 
 
 class GrantIndex:

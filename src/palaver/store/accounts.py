@@ -1,19 +1,20 @@
 """Accounts: which worker serves which bot account, how far it has read, and how it is doing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from palaver.db.transaction import ACCOUNTS, Lock, Notify, Row, Statements, transaction
-from palaver.model.access import PAIRING_OFF, AccessRole, Grant, decide_access
+from palaver.db.transaction import ACCOUNTS, Lock, Notify, Row, Statements, Transaction, transaction
+from palaver.model.access import PAIRING_OFF, AccessRole, Grant, canonical_grants, decide_access, possible_trust
 from palaver.model.errors import StaleFence
 from palaver.model.label import Label
-from palaver.model.source import DM, Source, Trust, decode_id, encode_id, identity_of, identity_text
+from palaver.model.source import DM, Source, Trust, canonical_source, decode_id, encode_id, identity_of, identity_text
 from palaver.model.split import ReplyRoutes
 from palaver.model.text import one_line
 from palaver.model.turn import Outbound, account_name, outbound_to
 from palaver.model.value import value
 from palaver.store.conversations.visibility import Filter
+from palaver.store.people.aliases import load_all as load_aliases
 from palaver.store.people.grants import GrantTable, load_table
 from palaver.store.records import (
     chat_columns,
@@ -228,6 +229,35 @@ def get_home(profile: str, platform: str) -> Statements[Source | None]:
     return next(readable(source_in, rows), None)
 
 
+@transaction
+def with_access(homes: Transaction[list[Source]], configured: Sequence[Grant]) -> Statements[list[Source]]:
+    """Leave out the direct chats of people who have no access any more, by these and the stored grants."""
+    found, rules = (yield from homes), (yield from _load_rules(configured))
+    return [place for place in found if place.chat_kind != DM or rules.role(place, *possible_trust(None))]
+
+
+@value(kw_only=False)
+class _Rules:
+    """The configured and the stored grants, with what tells whom they are for."""
+
+    grants: Sequence[Grant]
+    table: GrantTable
+    aliases: Mapping[str, Mapping[str, str]]
+
+    def role(self, source: Source, *possible: Trust) -> AccessRole | None:
+        """Return the highest role that a sender can have if the adapter saw one of these about them."""
+        known = self.aliases.get(source.platform, {})
+        plain, grants = canonical_source(source, known), list(canonical_grants(self.grants, source.platform, known))
+        person = self.table.people.get(identity_of(plain) or "")
+        found = (decide_access(plain, trust, grants, person=person, no_pairing=PAIRING_OFF).role for trust in possible)
+        return max((role for role in found if role), default=None)
+
+
+def _load_rules(configured: Sequence[Grant]) -> Statements[_Rules]:
+    table = yield from load_table(GrantTable())
+    return _Rules([*configured, *table.grants.values()], table, (yield from load_aliases()))
+
+
 _RECENT_CHATS = 500
 
 
@@ -239,9 +269,8 @@ def last_owner_chat(
 
     `configured` are the grants beside the stored ones. The target of the message `besides` is left out.
     """
-    table = yield from load_table(GrantTable())
-    grants = [*configured, *table.grants.values()]
-    owners = [_identities_of(grant, table) for grant in grants if grant.role is AccessRole.OWNER]
+    rules = yield from _load_rules(configured)
+    owners = [_identities_of(grant, rules.table) for grant in rules.grants if grant.role is AccessRole.OWNER]
     platforms = sorted({name.partition(":")[0] for name, account in routes.accounts.items() if account.for_people})
     rows = yield (
         "SELECT s.no, s.origin FROM participants p JOIN sessions s ON s.no = p.session_no"
@@ -252,9 +281,8 @@ def last_owner_chat(
     chats = [source for source in readable(source_in, rows) if source.chat_kind == DM]
     reached = [each for each in chats if routes.reaches_people(each) and each.address[:-1] != besides.chat]
     for source in sorted(reached, key=lambda each: not routes.has_places(each)):
-        person = table.people.get(identity_of(source) or "")
-        access = decide_access(source, Trust(), grants, person=person, no_pairing=PAIRING_OFF)
-        if access.role is AccessRole.OWNER and not (yield from is_chat_gone(outbound_to(source, ""))):
+        is_owner = rules.role(source, Trust()) is AccessRole.OWNER
+        if is_owner and not (yield from is_chat_gone(outbound_to(source, ""))):
             return source
     return None
 

@@ -121,7 +121,8 @@ def notify_owner(
     once that there can be one.
     """
     routes, place = reporting.routes, None
-    homes = [home for home in (yield from accounts.list_all_homes()) if routes.reaches_people(home)]
+    known = yield from accounts.with_access(accounts.list_all_homes(), reporting.grants)
+    homes = [home for home in known if routes.reaches_people(home)]
     others = [home for home in homes if home.address[:-1] != outbound.chat]
 
     def distance(home: Source) -> tuple[bool, ...]:

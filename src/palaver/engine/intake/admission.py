@@ -2,7 +2,7 @@
 
 import logging
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
 
@@ -19,6 +19,7 @@ from palaver.model.access import (
     Grant,
     GrantIndex,
     Verdict,
+    canonical_grants,
     decide_access,
     possible_trust,
 )
@@ -29,7 +30,6 @@ from palaver.model.platform import Platform
 from palaver.model.source import (
     Source,
     Trust,
-    canonical_id,
     canonical_source,
     identity_of,
     named_identity,
@@ -346,17 +346,6 @@ class GrantCache:
         cached = self._platforms.get(platform)
         if cached is None or not cached.is_current(configured, table, aliases):
             here = [grant for grant in (*configured, *table.grants.values()) if grant.platform in {None, platform}]
-            index = GrantIndex(_canonical_grants(here, platform, aliases))
+            index = GrantIndex(canonical_grants(here, platform, aliases))
             self._platforms[platform] = cached = _CachedIndex(configured, table, aliases, index)
         return cached.index
-
-
-def _canonical_grants(grants: Iterable[Grant], platform: str, aliases: Mapping[str, str]) -> Iterable[Grant]:
-    if not aliases:
-        return grants
-    return [
-        replace(grant, user_id=canonical_id(grant.user_id, aliases))
-        if grant.user_id is not None and grant.user_id in aliases and grant.platform == platform
-        else grant
-        for grant in grants
-    ]

@@ -128,7 +128,10 @@ class TurnCompletion:
         name, role, roles = running.turn.question_id, running.messages[-1].role, self.ctx.options.command_roles
         if not can_use("approve", role, roles):
             store, source = self.ctx.store, running.source
-            homes = await retry_outage(lambda: store.read(store.accounts.list_homes(running.turn.key.profile)))
+            find = store.accounts.with_access(
+                store.accounts.list_homes(running.turn.key.profile), self.ctx.options.grants
+            )
+            homes = await retry_outage(lambda: store.read(find))
             served = [home for home in homes if self.ctx.replies.routes.reaches_people(home)]
             direct = [home for home in served if home.chat_kind == DM and home.address[:-1] != source.address[:-1]]
             asked = self.ctx.replies.to(direct[0], texts.question_at_home(needed.question, name)) if direct else []
