@@ -1,5 +1,6 @@
 """In a group the agent answers whoever speaks to it, overhears what it may, and keeps nothing else."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,10 @@ async def test_where_clients_keep_the_slash_another_sign_begins_a_command(store_
         await chat.say(alice, " !Title Plans")
         await chat.hears("No conversation is open here")
         await chat.say(alice, "!help")
-        await chat.hears("write ! instead: !new is /new.")
+        listed = await chat.hears("Send !help and a command name for details.")
+        assert not re.search(r"(?<!\w)/[a-z]", listed.text)
+        await chat.say(alice, "!help !new")
+        await chat.hears("Example: !new")
         await chat.say(alice, "!nothing of ours")
         await chat.hears("!nothing of ours")
         await group.say(alice, "!status")

@@ -1,6 +1,7 @@
 """What the gateway says is true for the person who reads it."""
 
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ from palaver.model.addressing import AddressingRules, AnswerMode
 from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.tools import ApprovalMode, ToolRules
+from palaver.model.transcript import ToolCall
 from palaver.model.turn import BusyMode
-from palaver.protocols.agent import Event, Final, Request
+from palaver.protocols.agent import ApprovalNeeded, Event, Final, Request
+from palaver.testkit.adapter import FAKE, FakeAdapter
 from palaver.testkit.platform import FakePlatform
 from palaver.tools.messages import MessageTools
 from tests.engine.agents import Scripted, Slow
@@ -66,6 +69,26 @@ async def test_nothing_goes_to_the_home_of_somebody_who_lost_access(tmp_path: Pa
         assert "home channel" not in question.text
         await here.settled()
         assert len(home.shown) == heard
+
+
+async def test_a_notice_names_commands_as_people_type_them_where_it_goes(tmp_path: Path) -> None:
+    async def ask(_request: Request) -> AsyncGenerator[Event]:
+        yield ApprovalNeeded(call=ToolCall(id="1", name="rm"), question="May I use rm?\npath: /new")
+
+    world, plain, keeping = FakePlatform(), replace(FAKE, name="plain"), replace(FAKE, name="keeping", keeps_slash=True)
+    adapters = [FakeAdapter(world, "p", platform=plain), FakeAdapter(world, "k", platform=keeping)]
+    alice, boss = world.person("alice"), world.person("boss")
+    grants = (Grant(role=AccessRole.GUEST), Grant(platform="plain", user_id=boss.id, role=AccessRole.OWNER))
+    async with running(tmp_path / "p.db", world, adapters=adapters, agent=Scripted(ask), grants=grants):
+        chat, home = world.dm(alice, account="k"), world.dm(boss, account="p")
+        await home.say(boss, "/sethome")
+        await home.hears("home channel")
+        await chat.say(alice, "go on")
+        shown = await chat.hears("Only an admin can approve this: here with !approve ")
+        assert "path: /new\n" in shown.text
+        await home.hears("Reply /approve ")
+        await chat.say(alice, "!sethome")
+        await chat.hears("!sethome needs")
 
 
 @pytest.mark.parametrize("first_word", ["half an", ""])

@@ -83,7 +83,7 @@ def hand_off(store: Store, invocation: Invocation, context: CommandContext) -> S
     if session is None:
         return "There is no conversation to hand off. Send a message to start one."
     yield from _require_own_conversation(store, session, home, context)
-    opening = outbound_to(home, texts.handoff_opening(session_phrase(session), source.platform))
+    opening = context.routes.notice(home, texts.handoff_opening(session_phrase(session), source.platform))
     opening = replace(opening, opens=None if home.thread_id else session.title or "Conversation")
     yield from store.handoff.start(session, source, home, opening, context.now, by=context.principal.name)
     return texts.handing_off(home.platform, reads_along=home.chat_kind != DM)

@@ -43,7 +43,7 @@ def list_commands(table: Mapping[str, Command], role: AccessRole) -> str:
 
 
 def explain(table: Mapping[str, Command], name: str, role: AccessRole) -> str:
-    command = table.get(name.removeprefix("/").lower())
+    command = table.get(name.removeprefix("/").removeprefix("!").lower())
     if command is None:
         known = ", ".join(sorted(table))
         fix = "Send /help to list all commands."

@@ -16,7 +16,6 @@ from palaver.model.key import DmScope
 from palaver.model.people import OFFER_LIFETIME, code_hash, make_code, parse_code
 from palaver.model.session import Session
 from palaver.model.source import DM, Source, named_identity, readable_identity
-from palaver.model.turn import outbound_to
 from palaver.store.people.links import Unlinked
 from palaver.store.people.people import Identity, Offer, Party, Person
 from palaver.store.queue.cause import CauseKind, SendCause
@@ -77,7 +76,9 @@ def _notify_unlinked(
     for identity, address in addresses.items():
         if not any({by, identity} <= person for person in unlinked.people):
             yield from store.outbox.enqueue(
-                outbound_to(address, text), SendCause(CauseKind.COMMAND, context.received.number, identity), context.now
+                context.routes.notice(address, text),
+                SendCause(CauseKind.COMMAND, context.received.number, identity),
+                context.now,
             )
 
 
@@ -196,7 +197,7 @@ def _withdraw(store: Store, context: CommandContext) -> Statements[str]:
 
 
 def _notify_other(store: Store, context: CommandContext, offer: Offer, text: str) -> Statements[None]:
-    outbound = outbound_to(offer.theirs.address, text)
+    outbound = context.routes.notice(offer.theirs.address, text)
     yield from store.outbox.enqueue(
         outbound, SendCause(CauseKind.COMMAND, context.received.number, "other"), context.now
     )

@@ -30,7 +30,6 @@ _HELP = Command(
     group="gateway",
 )
 _MAX_ECHO_CHARS = 200
-_OTHER_PREFIX = "If your app keeps / for its own commands, write ! instead: !new is /new."
 
 
 @value(kw_only=False)
@@ -116,8 +115,7 @@ class Registry:
         name, table = invocation.words.get("command"), with_roles(self.table, context.roles)
         if name:
             return reply(explain(table, name, _role(context)))
-        listing = list_commands(table, _role(context))
-        return reply(f"{listing}\n{_OTHER_PREFIX}" if context.keeps_slash else listing)
+        return reply(list_commands(table, _role(context)))
 
 
 @transaction

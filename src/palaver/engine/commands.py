@@ -14,6 +14,7 @@ from palaver.model.command import Command, Invocation
 from palaver.model.key import Scope
 from palaver.model.session import Principal, Session
 from palaver.model.source import DM, Source
+from palaver.model.split import ReplyRoutes
 from palaver.model.turn import Received
 from palaver.model.value import value
 from palaver.protocols.agent import Agent
@@ -49,8 +50,8 @@ class CommandContext:
     """Returns the configured scope of a chat, which decides how its conversations are shared."""
     jobs: JobRules = field(default_factory=JobRules)
     """What this gateway can do for a scheduled job."""
-    keeps_slash: bool = False
-    """Clients of this platform keep `/` for themselves, so people write `!new` for `/new`."""
+    routes: ReplyRoutes = field(default_factory=ReplyRoutes)
+    """How to send a notice to another chat."""
     mentioned: list[Session] = field(default_factory=list[Session])
     """Conversations that the answer quotes, even if it is a refusal: it is deleted together with them."""
 

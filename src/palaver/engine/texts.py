@@ -46,13 +46,14 @@ JOB_CUT_OFF = "the gateway was stopped while it ran"
 CAPPED_NOTE = "the message above was not answered because a usage limit was reached"
 LEFT_NOTE = "the user left without answering your question; nothing was approved"
 NO_HOME = "There is no home channel for such notices yet. Send /sethome in the chat that should receive them."
+ASKED_AT_HOME = "Somebody who cannot approve this needs your answer."
 PAIRED = "You are approved. I am answering what you wrote."
 
 
-def approval_question(question: str, name: str = "") -> str:
-    """Add the question's name where the answer comes from outside its conversation."""
+def how_to_approve(name: str = "") -> str:
+    """Say how to answer a question, with its name where the answer comes from outside its conversation."""
     which = f" {name}" if name else ""
-    return f"{question}\nReply /approve{which} or /deny{which}."
+    return f"Reply /approve{which} or /deny{which}."
 
 
 def who_approves(role: AccessRole, name: str, *, is_asked: bool, can_deny: bool) -> str:
@@ -61,10 +62,6 @@ def who_approves(role: AccessRole, name: str, *, is_asked: bool, can_deny: bool)
     asked = " I also asked in the home channel." if is_asked else ""
     deny = " You can deny it with /deny." if can_deny else ""
     return f"Only {who} can approve this: here with /approve {name}, or in the web window.{asked}{deny}"
-
-
-def question_at_home(question: str, name: str) -> str:
-    return f"Somebody who cannot approve this needs your answer.\n{approval_question(question, name)}"
 
 
 def approval_choices(question: str) -> tuple[Choice, ...]:

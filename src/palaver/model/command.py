@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import field, replace
 from enum import StrEnum
 
@@ -93,7 +93,7 @@ _SHAPE = re.compile(r"/(?P<name>[A-Za-z][A-Za-z0-9_-]*)(?:@(?P<bot>\w+))?(?:\s+(
 # Phones turn two hyphens into a dash.
 _FLAG = re.compile(r"(?:--|[\u2013\u2014])(?P<name>[A-Za-z][A-Za-z-]*)")
 _CLAUSE_END = re.compile(r"(?<=[.;]) ")
-_NAMED = re.compile(r"(?<!\S)/([a-z]+)")
+_NAMED = re.compile(r"(?<![^\s(])/([a-z][a-z0-9_-]*)(?![\w/]|\.\w)")
 _LARGEST_NUMBER, _MAX_DIGITS = 999_999_999, 10
 _LONGEST_GUESS = 64
 
@@ -146,6 +146,11 @@ def with_slash(text: str, table: Mapping[str, Command]) -> str:
     command = f"/{text.strip().removeprefix('!')}"
     found = _SHAPE.fullmatch(command) if text.strip().startswith("!") else None
     return command if found and found["name"].lower() in table else text
+
+
+def with_bang(text: str, names: Container[str]) -> str:
+    """Return a notice with `!help` for `/help`, as people type it where clients keep `/` for themselves."""
+    return _NAMED.sub(lambda found: f"!{found[1]}" if found[1] in names else found[0], text)
 
 
 def is_command(inbound: Inbound) -> bool:

@@ -39,7 +39,7 @@ class Platform:
     has_servers: bool = False
     """A chat id is only unique within a server (`Source.scope_id`), which a target can name: `irc@libera:#dev`."""
     keeps_slash: bool = False
-    """Its clients keep `/` for themselves, so `!help` is `/help` here."""
+    """Its clients keep `/` for themselves, so `!help` is `/help` here, and notices say `!help`."""
     keeps_history: bool = True
     """What people say while we are not connected comes later. Where it does not, as on IRC, it is lost."""
     has_message_ids: bool = True

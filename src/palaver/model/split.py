@@ -2,10 +2,11 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import field, replace
 from enum import Enum
 
+from palaver.model.command import with_bang
 from palaver.model.errors import BadArgument
 from palaver.model.markup import Block, Markup
 from palaver.model.source import Source
@@ -248,6 +249,18 @@ class ReplyPlace:
     room: int = DEFAULT_LIMIT
     one_line: bool = False
     """Each line is a message of its own."""
+    bang_commands: Collection[str] = ()
+    """The names of commands, where people type `!new` for `/new`."""
+
+    def notices(
+        self, text: str, *, question: str = "", draft: str | None = None, choices: tuple[Choice, ...] = ()
+    ) -> list[Outbound]:
+        """Return the messages that carry a text of the gateway, which names commands as people type them there.
+
+        A question before it stays as it is: it shows what a tool would do.
+        """
+        asked = f"{question}\n" if question else ""
+        return self.messages(f"{asked}{with_bang(text, self.bang_commands)}", draft=draft, choices=choices)
 
     def messages(self, text: str, *, draft: str | None = None, choices: tuple[Choice, ...] = ()) -> list[Outbound]:
         """Return the messages that carry the text. The first replaces a draft, the last has the choices."""
@@ -283,7 +296,14 @@ class ReplyAccount:
     for_people: bool = True
     has_places: bool = True
     """People have more than one place on this platform."""
+    bang_commands: Collection[str] = ()
     forwards_to: tuple[ReplyPlace, ...] = ()
+
+    def place(self, source: Source) -> ReplyPlace:
+        """Return a place at this account."""
+        return ReplyPlace(
+            source=source, unit=self.unit, room=self.room, one_line=self.one_line, bang_commands=self.bang_commands
+        )
 
 
 _UNKNOWN_ACCOUNT = ReplyAccount(limit=2**31, for_people=False)
@@ -314,10 +334,24 @@ class ReplyRoutes:
         account = self.account(source)
         if self.is_forwarded(source):
             return account.forwards_to
-        return (ReplyPlace(source=source, unit=account.unit, room=account.room, one_line=account.one_line),)
+        return (account.place(source),)
 
-    def messages(
-        self, source: Source, text: str, *, draft: str | None = None, choices: tuple[Choice, ...] = ()
+    def notices(
+        self,
+        source: Source,
+        text: str,
+        *,
+        question: str = "",
+        draft: str | None = None,
+        choices: tuple[Choice, ...] = (),
     ) -> list[Outbound]:
-        places = self.places(source)
-        return [message for place in places for message in place.messages(text, draft=draft, choices=choices)]
+        """Return the messages that carry a text of the gateway to where answers to the source go."""
+        return [
+            message
+            for place in self.places(source)
+            for message in place.notices(text, question=question, draft=draft, choices=choices)
+        ]
+
+    def notice(self, place: Source, text: str) -> Outbound:
+        """Return a short notice as the one message that is sent to just this place."""
+        return outbound_to(place, with_bang(text, self.account(place).bang_commands))

@@ -22,20 +22,22 @@ from palaver.store.results import RepeatSafety
 
 
 @transaction
-def complete_handoff(number: int, place: SessionKey, origin: Source, home: Source, now: datetime) -> Statements[None]:
+def complete_handoff(
+    number: int, place: SessionKey, origin: Source, home: Source, now: datetime, *, routes: ReplyRoutes
+) -> Statements[None]:
     """Move a conversation once its announcement has arrived in the other chat."""
-    returned, recalled = outbound_to(origin, texts.RETURNED), outbound_to(home, texts.RECALLED)
+    returned, recalled = routes.notice(origin, texts.RETURNED), routes.notice(home, texts.RECALLED)
     session = yield from handoff.complete(number, place, home, now, recalled=recalled, returned=returned)
     if session is None:
         yield from outbox.enqueue(recalled, SendCause(CauseKind.HANDOFF_RECALLED, number), now)
         return
     note = texts.handoff_note(origin.platform, home.platform)
     yield from transcript.append_outside_turn(place, Entry(seq=0, role=Role.NOTE, at=now, text=note))
-    notice = outbound_to(origin, texts.handed_off(home.platform))
+    notice = routes.notice(origin, texts.handed_off(home.platform))
     yield from outbox.enqueue(notice, SendCause(CauseKind.HANDOFF_DONE, number), now)
 
 
-def _cancel_handoff(announced: Outbound, now: datetime) -> Statements[None]:
+def _cancel_handoff(announced: Outbound, routes: ReplyRoutes, now: datetime) -> Statements[None]:
     """Keep the conversation where it is if its announcement failed or may have failed."""
     number = announced.handoff
     endpoints = None if number is None else (yield from handoff.endpoints(number))
@@ -43,7 +45,7 @@ def _cancel_handoff(announced: Outbound, now: datetime) -> Statements[None]:
         return
     is_here = yield from handoff.cancel(number, now)
     if is_here is not None:
-        notice = outbound_to(endpoints[0], texts.not_handed_off(announced.platform, is_here=is_here))
+        notice = routes.notice(endpoints[0], texts.not_handed_off(announced.platform, is_here=is_here))
         yield from outbox.enqueue(notice, SendCause(CauseKind.HANDOFF_FAILED, number), now)
 
 
@@ -101,7 +103,7 @@ def reclaim(
 
 def _follow_up(delivery: Delivery, state: OutboxState, reporting: Reporting, now: datetime) -> Statements[None]:
     if state in {OutboxState.DEAD, OutboxState.UNCLEAR}:
-        yield from _cancel_handoff(delivery.outbound, now)
+        yield from _cancel_handoff(delivery.outbound, reporting.routes, now)
     if state is OutboxState.UNCLEAR:
         # Report at most once an hour: one outage makes many sends unclear, and lost reports make no further ones.
         notice, cause = (
@@ -136,4 +138,4 @@ def notify_owner(
     place = place or (yield from accounts.last_owner_chat(reporting.grants, routes, besides=outbound))
     if place is not None:
         hint = "" if homes or not (yield from accounts.take_home_hint()) else f" {texts.NO_HOME}"
-        yield from outbox.enqueue_parts(routes.messages(place, f"{text}{hint}"), cause, now)
+        yield from outbox.enqueue_parts(routes.notices(place, f"{text}{hint}"), cause, now)

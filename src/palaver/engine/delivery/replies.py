@@ -1,7 +1,7 @@
 """Turn an answer into messages: split to the platform's limits, addressed to where answers go."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -11,7 +11,7 @@ from palaver.model.attachment import Attachment
 from palaver.model.platform import Platform
 from palaver.model.source import MAIN, Source
 from palaver.model.split import ReplyAccount, ReplyPlace, ReplyRoutes, split
-from palaver.model.turn import Choice, Outbound, account_text, outbound_to
+from palaver.model.turn import Outbound, account_text, outbound_to
 from palaver.protocols.adapter import Adapter, Limits
 from palaver.protocols.capabilities import Forwarding, Uploading, supports
 
@@ -26,9 +26,10 @@ PREVIEW_CHARACTERS = 600
 
 
 class Replies:
-    def __init__(self, adapters: Mapping[str, Adapter]) -> None:
+    def __init__(self, adapters: Mapping[str, Adapter], commands: Collection[str] = ()) -> None:
         self.adapters = adapters
         """Every adapter under the text of its account."""
+        self._commands = commands
 
     def adapter_for(self, platform: str, account: str | None) -> Adapter | None:
         return self.adapters.get(account_text(platform, account))
@@ -55,6 +56,7 @@ class Replies:
             one_line=limits.one_line,
             for_people=platform.for_people,
             has_places=platform.place is None,
+            bang_commands=self._commands if platform.keeps_slash else (),
             forwards_to=self._forwards_to(adapter) if supports(adapter, Forwarding) else (),
         )
 
@@ -64,8 +66,7 @@ class Replies:
             place = TargetRules(accounts=self.senders, profile=MAIN).place_at(target)
             account = place and self.adapter_for(place.platform, place.account)
             if place and account:
-                limits = account.limits
-                found.append(ReplyPlace(source=place, unit=limits.unit, room=_room(limits), one_line=limits.one_line))
+                found.append(self._route(account).place(place))
             else:
                 extra = {"action": "forward.missing", "account": target.platform}
                 log.warning("there is no account of ours to send an answer by", extra=extra)
@@ -104,18 +105,11 @@ class Replies:
         return len(text) > limit or place.unit.measure(text) > limit
 
     def to(
-        self,
-        source: Source,
-        text: str,
-        *,
-        draft: str | None = None,
-        choices: tuple[Choice, ...] = (),
-        whole: Attachment | None = None,
+        self, source: Source, text: str, *, draft: str | None = None, whole: Attachment | None = None
     ) -> list[Outbound]:
-        """Return the messages that carry the text to where answers to the source go.
+        """Return the messages that carry the agent's text to where answers to the source go.
 
-        The first replaces a draft, the last has the choices. Where the text is too long for a chat, `whole` is sent,
-        which holds all of it.
+        The first replaces a draft. Where the text is too long for a chat, `whole` is sent, which holds all of it.
         """
         return [
             part
@@ -123,7 +117,7 @@ class Replies:
             for part in (
                 _in_a_file(place, text, whole, draft)
                 if whole and self._wants_file(place, text)
-                else place.messages(text, draft=draft, choices=choices)
+                else place.messages(text, draft=draft)
             )
         ]
 

@@ -312,7 +312,8 @@ class DeliveryWorker:
         origin, home = endpoints
         thread = receipt if self._sender.opens_thread(announced) else home.thread_id
         address = replace(home, thread_id=thread)
-        return outcomes.complete_handoff(number, await self.place_of(address), origin, address, now)
+        place, routes = await self.place_of(address), self.ctx.replies.routes
+        return outcomes.complete_handoff(number, place, origin, address, now, routes=routes)
 
     async def _is_recorded(self, delivery: Delivery, receipt: str) -> bool:
         """Tell whether an earlier commit of the same result succeeded although we got no answer."""

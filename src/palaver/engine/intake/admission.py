@@ -277,7 +277,7 @@ class Admission:
             return self._revisions.accept(message, key, access, now, expected=expected, withdraw_question=withdraw)
         if access.verdict is Verdict.PAIR:
             code = make_code(secrets.token_bytes(CODE_BYTES))
-            answer = self._ctx.replies.to(message.source, texts.pairing_code(code))
+            answer = self._ctx.replies.routes.notices(message.source, texts.pairing_code(code))
             return self._ask_for_access(
                 message, store.pairing.request(message, key, now, code=code, answer=answer), now
             )

@@ -184,7 +184,6 @@ class CommandDispatcher:
         find_actor = self._actor(received)
         actor = await ctx.store.read(find_actor)
         principal, received = actor
-        adapter = ctx.replies.adapter_for(source.platform, source.account)
         command = CommandContext(
             received=received,
             principal=principal,
@@ -197,7 +196,7 @@ class CommandDispatcher:
             roles=ctx.options.command_roles,
             scope_of=ctx.options.scopes.find,
             jobs=job_rules(ctx, received.key.profile),
-            keeps_slash=adapter is not None and adapter.platform.keeps_slash,
+            routes=ctx.replies.routes,
             mentioned=mentioned,
         )
         work = await self._commands.perform(parsed.invocation, command)

@@ -75,7 +75,7 @@ class Revisions:
         while done is None:
             hides = await store.read(store.revisions.count_rewound(received))
             text = self.ctx.options.for_reader(texts.went_back(hides), received.role)
-            notices = self.ctx.replies.to(received.inbound.source, text)
+            notices = self.ctx.replies.routes.notices(received.inbound.source, text)
             now = self.ctx.clock.now()
             rewind = store.revisions.rewind_to(received, now, notices, hides=hides)
             done = await store.transact(_run_checked(checks, rewind))

@@ -21,7 +21,7 @@ def notify_job_owner(
 ) -> Statements[None]:
     """Notify the person in the chat where they made the job; the owner of the gateway if that reaches nobody."""
     if reporting.routes.reaches_people(origin):
-        yield from outbox.enqueue_parts(reporting.routes.messages(origin, text), cause, now)
+        yield from outbox.enqueue_parts(reporting.routes.notices(origin, text), cause, now)
     else:
         yield from notify_owner(outbound_to(origin, ""), text, cause, reporting, now)
 

@@ -104,7 +104,7 @@ class TurnCompletion:
             await self.settle(running, [self.note(texts.JOB_FAILED_NOTE)], [], failure=failure)
             return
         notice = self.ctx.options.for_reader(sorry, running.role)
-        await self.settle(running, [self.note(note)], self.reply(running, notice), failure=failure)
+        await self.settle(running, [self.note(note)], self.notices(running, notice), failure=failure)
 
     async def _park(self, running: RunningTurn, needed: ApprovalNeeded) -> None:
         turns, turn, now = self.ctx.store.turns, running.turn, self.ctx.clock.now()
@@ -134,15 +134,16 @@ class TurnCompletion:
             homes = await retry_outage(lambda: store.read(find))
             served = [home for home in homes if self.ctx.replies.routes.reaches_people(home)]
             direct = [home for home in served if home.chat_kind == DM and home.address[:-1] != source.address[:-1]]
-            asked = self.ctx.replies.to(direct[0], texts.question_at_home(needed.question, name)) if direct else []
+            routes, question = self.ctx.replies.routes, f"{texts.ASKED_AT_HOME}\n{needed.question}"
+            asked = routes.notices(direct[0], texts.how_to_approve(name), question=question) if direct else []
             who = max(AccessRole.ADMIN, roles.get("approve", AccessRole.ADMIN))
             hint = texts.who_approves(who, name, is_asked=bool(asked), can_deny=can_use("deny", role, roles))
             choices = () if source.chat_kind == DM else texts.approval_choices(name)
-            return [*self.reply(running, f"{needed.question}\n{hint}", choices=choices), *asked]
+            return [*self.notices(running, hint, question=needed.question, choices=choices), *asked]
         # The question of a job is not asked in its own conversation.
         is_elsewhere = running.job is not None or self.ctx.replies.routes.is_forwarded(running.source)
-        text = texts.approval_question(needed.question, name if is_elsewhere else "")
-        return self.reply(running, text, choices=texts.approval_choices(name))
+        hint = texts.how_to_approve(name if is_elsewhere else "")
+        return self.notices(running, hint, question=needed.question, choices=texts.approval_choices(name))
 
     async def stop(self, running: RunningTurn, why: StopReason) -> None:
         log.info("turn stopped: %s", why, extra={"action": "turn.stopped", "turn": running.turn.number})
@@ -157,7 +158,8 @@ class TurnCompletion:
             text = running.agent_run.text if running.agent_run else ""
             entries = [self._entry(Role.ASSISTANT, text)] if text.strip() else []
             shown = running.draft.text if running.draft and running.draft.receipt else ""
-            reply = self.reply(running, f"{text or shown} …") if shown else []
+            said = f"{text or shown} …" if shown else ""
+            reply = self.ctx.replies.to(running.source, said, draft=self._draft(running))
             note = texts.INTERRUPTED_NOTE if why is StopReason.NEWER else texts.STOPPED_NOTE
             note += texts.SAID_BEFORE if entries else ""
             await self.settle(running, [*entries, self.note(note)], reply)
@@ -173,7 +175,7 @@ class TurnCompletion:
             events.append(turn_event(turn, now, EventKind.SESSION_ENDED, reason=EndReason.SUSPENDED))
         try:
             notice = self.ctx.options.for_reader(texts.GIVEN_UP if suspends else texts.STALE, last.role)
-            notices = [] if last.inbound.job else self.ctx.replies.to(last.inbound.source, notice)
+            notices = [] if last.inbound.job else self.ctx.replies.routes.notices(last.inbound.source, notice)
             await self._fail_interrupted(turn, notices, events, suspends=suspends, last=last)
         except (StaleFence, StoreUnavailable):
             raise
@@ -245,8 +247,11 @@ class TurnCompletion:
             if await retry_outage(lambda: store.read(store.turns.state_of(turn))) is not state:
                 raise
 
-    def reply(self, running: RunningTurn, text: str, *, choices: tuple[Choice, ...] = ()) -> list[Outbound]:
-        return self.ctx.replies.to(running.source, text, draft=self._draft(running), choices=choices)
+    def notices(
+        self, running: RunningTurn, text: str, *, question: str = "", choices: tuple[Choice, ...] = ()
+    ) -> list[Outbound]:
+        routes, draft = self.ctx.replies.routes, self._draft(running)
+        return routes.notices(running.source, text, question=question, draft=draft, choices=choices)
 
     def _draft(self, running: RunningTurn) -> str | None:
         return (running.draft and running.draft.receipt) or running.turn.draft

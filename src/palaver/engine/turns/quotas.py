@@ -41,7 +41,7 @@ def begin_within_quota(
     note = Entry(seq=0, role=Role.NOTE, at=now, text=texts.CAPPED_NOTE)
     source, error = last.inbound.origin, texts.cap_error(reached)
     notice = options.for_reader(texts.cap_notice(reached, options.zones.find(source)), last.role)
-    replies = [] if last.inbound.job else routes.messages(source, notice)
+    replies = [] if last.inbound.job else routes.notices(source, notice)
     yield from turns.settle(begun.turn, [note], replies, now, error=error, quota=reached.measure.value)
     if job := last.inbound.job:
         # Once a day is enough: most limits last until midnight.

@@ -146,7 +146,7 @@ class Compaction:
 
     async def _store(self, running: RunningTurn, request: CompactionRequest, summary: _Summary) -> None:
         replies = (
-            self.completion.reply(running, texts.compacted(_spoken_entries(summary.plan))) if request.is_asked else []
+            self.completion.notices(running, texts.compacted(_spoken_entries(summary.plan))) if request.is_asked else []
         )
         turn = running.turn
         by = Principal.speaking(running.source).name if request.is_asked else AUTOMATIC
@@ -165,9 +165,9 @@ class Compaction:
         now, turn, options = self.ctx.clock.now(), running.turn, self.ctx.options
         replies: list[Outbound] = []
         if request.is_asked:
-            replies = self.completion.reply(running, texts.not_compacted(why))
+            replies = self.completion.notices(running, texts.not_compacted(why))
         elif running.messages and why != STOPPED and turn.session not in self._not_before:
-            replies = self.completion.reply(running, options.for_reader(texts.not_compacted_alone(why), running.role))
+            replies = self.completion.notices(running, options.for_reader(texts.not_compacted_alone(why), running.role))
         settle = self.ctx.store.turns.settle(turn, [], replies, now, usage=running.usage, error=why)
         await self.completion.end(turn, settle, TurnState.FAILED)
         if postpones:

@@ -58,7 +58,7 @@ def run_command(
     yield MENTION_OPEN, (received.number, received.key.text)
     result = yield from _run_and_watch(received, work, routes, now)
     yield MENTION_OPEN, (received.number, received.key.text)
-    answer = routes.messages(received.inbound.source, result.answer)
+    answer = routes.notices(received.inbound.source, result.answer)
     yield from outbox.enqueue_parts(answer, SendCause(CauseKind.COMMAND, received.number), now)
     yield Notify(INBOX)
     return result
@@ -117,7 +117,7 @@ def _notify_chats(abandoned: Iterable[Received], routes: ReplyRoutes, now: datet
         by_chat.setdefault(received.inbound.source.address, []).append(received)
     for messages in by_chat.values():
         last = messages[-1]
-        notices = routes.messages(last.inbound.source, unanswered(len(messages)))
+        notices = routes.notices(last.inbound.source, unanswered(len(messages)))
         yield from outbox.enqueue_parts(notices, SendCause(CauseKind.COMMAND, last.number), now)
 
 

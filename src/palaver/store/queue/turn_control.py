@@ -159,7 +159,7 @@ def withdraw_question(
     number = yield from _abandon(key, now, note, f"in:{message} arrived instead of an answer", None, _ASKING)
     if number is not None:
         yield "UPDATE turns SET withdrawn_by = ? WHERE no = ?", (message, number)
-        notices = place.messages(notice) if place else []
+        notices = place.notices(notice) if place else []
         yield from outbox.enqueue_parts(notices, SendCause(CauseKind.WITHDRAWN, number), now)
 
 

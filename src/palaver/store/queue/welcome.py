@@ -45,4 +45,4 @@ def welcome(
     if not routes.reaches_people(source):
         notices = []
     readable = [rules.for_reader(text, last.role) for text in notices]
-    return notes, [part for text in readable for part in routes.messages(source, text)]
+    return notes, [part for text in readable for part in routes.notices(source, text)]
