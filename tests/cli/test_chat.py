@@ -1,5 +1,6 @@
 """`palaver chat` and `palaver up` as real processes, talked to, stopped and killed."""
 
+import json
 import resource
 import signal
 import sqlite3
@@ -97,11 +98,25 @@ def test_another_profile_is_another_conversation_and_only_a_known_one_is_there(p
     for wrong, words in (
         (("--profile", "wrok"), "Use main, work"),
         (("--chat", "work/main"), "without /"),
-        (("--profile", "main"), "The rules send this chat to the profile work, not to 'main'."),
+        (("--profile", "main"), ":1) sends this chat to the profile work, not to 'main'."),
     ):
         done = place.run("chat", *wrong, "-m", "hello")
         assert done.returncode == 2
         assert words in done.stderr
+
+
+def test_a_profile_is_asked_for_or_chosen_by_a_rule_as_explained(place: Place) -> None:
+    place.configure("profiles: {work: {serves: [{platform: terminal}]}, home: {}}")
+    keys = list[str]()
+    for number, asked in enumerate(((), ("--profile", "work"), ("--profile", "home")), 1):
+        assert place.run("chat", *asked, "-m", "hello").stdout == "You said: hello\n"
+        keys = [each["key"] for each in json.loads(place.run("sessions", "list", "--json").stdout)["sessions"]]
+        for subject in ((f"in:{number}",), ("--platform", "terminal", "--chat", "main", "--user", "owner", *asked)):
+            found = json.loads(place.run("explain", "key", *subject, "--json").stdout)
+            assert found["key"] == keys[0]
+            (rule,) = (each for each in found["rules"] if each["name"] == "profile")
+            assert (rule["where"] == "the sender asked for it") == ("home" in asked)
+    assert len(keys) == 2, "what a rule chooses anyway is the same conversation"
 
 
 def test_nothing_that_is_said_can_play_tricks_on_the_terminal(place: Place) -> None:

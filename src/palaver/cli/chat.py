@@ -12,14 +12,13 @@ import typer
 from palaver.cli.gateway_client import GatewayClient, GatewayCrashed
 from palaver.cli.loop import run
 from palaver.cli.output import FAILED, INTERNAL, TEMPORARY, WRONG, print_error, print_note
-from palaver.cli.shared_options import StoreOption, require_profile
+from palaver.cli.shared_options import StoreOption, require_profile, terminal_source
 from palaver.cli.up import configuration
 from palaver.config.model import Config
 from palaver.model.errors import BadArgument, PalaverError, StoreError, StoreInUse, StoreUnavailable
 from palaver.model.key import choose_profile_rule
-from palaver.model.source import MAIN, Source
+from palaver.model.source import MAIN
 from palaver.model.text import quoted
-from palaver.platforms.terminal.adapter import OWNER
 from palaver.platforms.terminal.client import Client, GatewayFailing, Screen
 from palaver.platforms.terminal.pipe import PipeScreen, read_lines, say_all, say_one
 from palaver.platforms.terminal.screen import LiveScreen, history_file
@@ -77,15 +76,16 @@ def chat(
 
 
 def _name(chat: str, profile: str | None, config: Config) -> str:
-    """Return the chat name on the wire; other profiles are a prefix. Without one, the rules choose the profile."""
+    """Return the chat name on the wire. Without a profile, the rules choose it."""
     if profile is not None:
         require_profile(profile, config.profiles)
-    here = Source(platform="terminal", chat_id=chat, user_id=OWNER)
-    if profile == MAIN and (rule := choose_profile_rule(here, config.options().profiles)):
-        problem = f"The rules send this chat to the profile {rule.profile}, not to"
+    options = config.options()
+    rule = choose_profile_rule(terminal_source(chat, config.store), options.profiles)
+    if rule and profile == MAIN != rule.profile:
+        problem = f"A rule ({options.written_at(rule.origin)}) sends this chat to the profile {rule.profile}, not to"
         fix = f"Add a rule for the profile {MAIN} with this chat."
-        raise BadArgument(problem, found=profile, allowed=rule.profile, example=rule.profile, fix=fix)
-    name = chat if profile in {None, MAIN} else f"{profile}/{chat}"
+        raise BadArgument(problem, found=MAIN, allowed=rule.profile, example=rule.profile, fix=fix)
+    name = terminal_source(chat, config.store, options.profiles, profile or MAIN).chat_id or ""
     if not chat or "/" in chat or len(name) > _LONGEST_NAME:
         allowed = f"1 to {_LONGEST_NAME} characters, including the profile, without /"
         raise BadArgument("--chat cannot be", found=chat, allowed=allowed, example="work")

@@ -15,7 +15,7 @@ import typer
 
 from palaver.cli import shared_options
 from palaver.cli.output import print_note
-from palaver.cli.shared_options import OPERATOR, ask, find, require_profile, store_url
+from palaver.cli.shared_options import OPERATOR, ask, find, require_profile, store_url, terminal_source
 from palaver.commands.builtin import builtin_commands
 from palaver.commands.plugins import with_plugins
 from palaver.config.loader import load
@@ -25,6 +25,7 @@ from palaver.engine.explain import Explanation, explain
 from palaver.engine.options import Options
 from palaver.model.access import possible_trust
 from palaver.model.errors import BadArgument, NotFound, PalaverError, StoreError, UnknownPlatform
+from palaver.model.key import ProfileRule, choose_profile
 from palaver.model.platform import Platform
 from palaver.model.source import DM, MAIN, STANDARD_KINDS, Source, Trust, decode_id
 from palaver.model.target import All, Home, Target, parse_targets
@@ -133,10 +134,10 @@ def explained(
 
     async def work(opened: Store) -> Result:
         if name:
-            subject = await _find(opened, name)
+            subject = await _find(opened, name, config.options().profiles)
             accounts = account_platforms(config)
         else:
-            source, accounts = _with_account(by_hand(), account_platforms(config))
+            source, accounts = _with_account(_as_said(by_hand(), config), account_platforms(config))
             subject = Subject(inbound=Inbound(source=source, text=text or "…", at=present, mentions_us=mention))
         table = with_plugins(builtin_commands(opened), opened).table
         explanation = await opened.read(
@@ -174,7 +175,16 @@ def _with_any_store(store: str | None, work: Callable[[Store], Awaitable[T]], *,
         return ask(str(Path(folder) / "empty.db"), work, make=True)
 
 
-async def _find(store: Store, name: str) -> Subject:
+def _as_said(source: Source, config: Config) -> Source:
+    """Return what somebody describes; a terminal chat as `palaver chat` opens it."""
+    if source.platform != "terminal" or not source.chat_id:
+        return source
+    profile, _, chat = source.chat_id.rpartition("/")
+    opened = terminal_source(chat, config.store, config.options().profiles, profile or source.profile)
+    return replace(source, chat_id=opened.chat_id, profile=opened.profile)
+
+
+async def _find(store: Store, name: str, profiles: tuple[ProfileRule, ...]) -> Subject:
     try:
         traces = await store.read(find_traces(name, OPERATOR, limit=1))
     except NotFound as error:
@@ -184,15 +194,18 @@ async def _find(store: Store, name: str) -> Subject:
         numbered = re.fullmatch(r"in:(\d+)", name.strip())
         for received in reversed(trace.messages):
             if received.inbound and (numbered is None or received.number == int(numbered[1])):
-                return Subject(inbound=_as_it_came(received.inbound), received=received, turn=trace.turn)
+                return Subject(inbound=_as_it_came(received.inbound, profiles), received=received, turn=trace.turn)
     session = await find(store, name)
-    return Subject(inbound=_as_it_came(Inbound(source=session.origin, text="…", at=shared_options.now())))
+    inbound = Inbound(source=session.origin, text="…", at=shared_options.now())
+    return Subject(inbound=_as_it_came(inbound, profiles))
 
 
-def _as_it_came(inbound: Inbound) -> Inbound:
+def _as_it_came(inbound: Inbound, profiles: tuple[ProfileRule, ...]) -> Inbound:
     """Return a stored message as the platform sent it. What was stored and not overheard was for the agent."""
-    # The stored source has the profile that the rules chose. Only our own platforms let a sender ask for one.
-    source = inbound.source if inbound.source.platform in BUILT_IN else replace(inbound.source, profile=MAIN)
+    # The stored source has the profile that the rules chose. Only our own platforms let a sender ask for another.
+    source, plain = inbound.source, replace(inbound.source, profile=MAIN)
+    if source.platform not in BUILT_IN or choose_profile(plain, profiles) == source.profile:
+        source = plain
     text = inbound.text or ("" if inbound.files else "…")
     return replace(inbound, source=source, text=text, mentions_us=not inbound.observed, revision=None)
 
@@ -247,7 +260,7 @@ def explained_targets(text: str, store: str | None, origin: str, profile: str) -
     targets = parse_targets(text, known_platforms())
 
     async def work(opened: Store) -> list[TargetExplanation]:
-        inbound = (await _find(opened, origin)).inbound if origin else None
+        inbound = (await _find(opened, origin, config.options().profiles)).inbound if origin else None
         rules = TargetRules(
             accounts=account_platforms(config),
             profile=profile,

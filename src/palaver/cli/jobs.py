@@ -1,7 +1,6 @@
 """`palaver jobs`: list, add, show, pause, resume, run and remove scheduled jobs."""
 
 import os
-import socket
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 from palaver.cli import shared_options
 from palaver.cli.explain_subject import account_platforms
 from palaver.cli.output import pick, print_facts, print_heading, print_json, print_line, print_result, print_rows
-from palaver.cli.shared_options import OPERATOR, Json, StoreOption, ZoneName, ask, find_zone
+from palaver.cli.shared_options import OPERATOR, Json, StoreOption, ZoneName, ask, find_zone, terminal_source
 from palaver.config.loader import load
 from palaver.config.model import Config
 from palaver.db.transaction import Statements, transaction
@@ -19,9 +18,8 @@ from palaver.engine.jobs.describe import change_text, firing_text, local_text, n
 from palaver.engine.jobs.scripts import Scripts
 from palaver.model.access import AccessRole
 from palaver.model.job import Firing, Job, JobAction, JobRequest
-from palaver.model.source import Source, readable_identity
+from palaver.model.source import readable_identity
 from palaver.platforms.plugins import known_platforms
-from palaver.store.opening import sqlite_path
 from palaver.store.store import Store
 
 EXAMPLES = {
@@ -33,7 +31,6 @@ EXAMPLES = {
     "run": "palaver jobs run 3",
     "remove": "palaver jobs remove 3",
 }
-_TERMINAL, _OWNER, _CHAT = "terminal", "owner", "main"
 _SHOWN_FIRINGS = 10
 
 app = typer.Typer(help="List and change scheduled jobs.", rich_markup_mode=None)
@@ -109,7 +106,8 @@ def add_job(
         uses_model=not no_model,
         skips_silent=not always,
     )
-    maker = JobMaker(principal=OPERATOR, origin=_origin(config), role=AccessRole.OWNER, zone=zone, now=now)
+    origin = terminal_source("main", config.store)
+    maker = JobMaker(principal=OPERATOR, origin=origin, role=AccessRole.OWNER, zone=zone, now=now)
     step = (check_job if dry_run else create_job)(request, maker, _rules(config, with_models=bool(model)))
     job = ask(store, lambda opened: opened.transact(step), make=True)
     times = [local_text(each, zone) for each in next_times(job, now)]
@@ -119,12 +117,6 @@ def add_job(
     print_line(f"{'It would run' if dry_run else f'Added job {job.number}, which runs'} {schedule_text(job)}:")
     for each in times:
         print_line(each)
-
-
-def _origin(config: Config) -> Source:
-    """Return the first chat of the owner at the terminal."""
-    machine = None if sqlite_path(config.store) else socket.gethostname()
-    return Source(platform=_TERMINAL, account=machine, chat_id=_CHAT, user_id=_OWNER)
 
 
 def _rules(config: Config, *, with_models: bool) -> JobRules:

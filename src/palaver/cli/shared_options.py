@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -13,9 +15,10 @@ import typer
 from palaver.cli.output import print_note
 from palaver.db.transaction import Transaction
 from palaver.model.errors import BadArgument, MalformedTime, NotFound, StoreError
+from palaver.model.key import ProfileRule, choose_profile
 from palaver.model.local_time import parse_age, parse_past, parse_zone
 from palaver.model.session import Principal, Session
-from palaver.model.source import MAIN, stored_identity
+from palaver.model.source import MAIN, Source, stored_identity
 from palaver.model.text import one_line
 from palaver.store.conversations import visibility
 from palaver.store.damage.corruption import is_corrupt, recovery_steps
@@ -52,6 +55,15 @@ def require_profile(name: str, profiles: Iterable[str]) -> None:
     known = sorted({MAIN, *profiles})
     if name not in known:
         raise BadArgument("--profile cannot be", found=name, allowed=", ".join(known), example=MAIN)
+
+
+def terminal_source(chat: str, url: str, rules: tuple[ProfileRule, ...] = (), profile: str = MAIN) -> Source:
+    """Return the source of a terminal chat. Its name includes a profile that the rules do not choose by themselves."""
+    machine = None if sqlite_path(url) else socket.gethostname()
+    source = Source(platform="terminal", account=machine, chat_id=chat, user_id="owner")
+    if profile in {MAIN, choose_profile(source, rules)}:
+        return source
+    return replace(source, chat_id=f"{profile}/{chat}", profile=profile)
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
