@@ -1,7 +1,9 @@
 """`palaver pair`, `palaver grants` and `palaver explain access` from the outside."""
 
 import asyncio
+import io
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -135,6 +137,21 @@ def test_whoever_cannot_be_meant_is_refused_in_one_sentence(call: Call, who: str
     assert "Use " in error
     assert "for example " in error
     assert len(error) < 1000
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_high_role_for_everybody_is_confirmed(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    for who in ("everybody", "telegram"):
+        owners = ("grants", "add", who, "--role", "owner")
+        assert f"for example palaver grants add {who} --role owner --yes" in call(*owners, code=2)["error"]
+        assert call(*owners, "--yes")["role"] == "owner"
+    monkeypatch.setattr(sys, "stdin", _Terminal("n\n"))
+    assert call("grants", "add", "everybody", "--role", "admin", code=1, plain=True) == ""
+    assert call("grants", "add", "everybody", "--role", "member")["role"] == "member"
 
 
 def test_everybody_a_platform_and_a_person_can_be_named(call: Call) -> None:

@@ -3,7 +3,9 @@
 import asyncio
 import json
 import os
+import socket
 import sqlite3
+import subprocess
 import sys
 import tempfile
 from contextlib import closing
@@ -69,6 +71,28 @@ def test_an_account_that_is_refused_is_named(store: str, capsys: pytest.CaptureF
     printed = capsys.readouterr().out
     assert "error accounts: telegram:helper says: the token is wrong: ask for another" in printed
     assert "palaver platforms check telegram:helper" in printed
+
+
+def test_accounts_of_a_killed_gateway_are_not_connected(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    killed = subprocess.Popen(["sleep", "60"])
+    now, worker = datetime.now(UTC), f"{socket.gethostname()}:{killed.pid}:1"
+
+    async def serve() -> None:
+        async with await open_store(store) as opened:
+            for account, by in (("helper", worker), ("other", "elsewhere:1:1")):
+                work = opened.accounts.acquire("telegram", account, by, now, timedelta(hours=1))
+                fence = await opened.transact(work)
+                await opened.transact(opened.accounts.mark_connected("telegram", account, fence or 0, now))
+
+    asyncio.run(serve())
+    for connected in (2, 1):
+        assert main(["doctor", "--store", store]) == 0
+        assert f"accounts: {connected} connected, none refused" in capsys.readouterr().out
+        killed.kill()
+        killed.wait()
+    assert main(["platforms", "--store", store, "--json"]) == 0
+    states = {each["account"]: each["state"] for each in json.loads(capsys.readouterr().out)["accounts"]}
+    assert states == {"helper": "no longer configured", "other": "connected"}
 
 
 def test_accounts_that_a_gateway_would_not_begin_with_are_named(

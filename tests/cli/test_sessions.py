@@ -353,6 +353,7 @@ def test_rename(filled: Palaver) -> None:
     assert filled("rename", SHELF, "Shelf\x1b[31m") == f"{SHELF} is now called Shelf[31m\n"
     assert as_json(filled("rename", ROOM[:8], "Night train", "--json"))["session"]["title"] == "Night train"
     assert listed(filled("list", "--title", "night", "--json")) == [ROOM]
+    assert "/" not in as_json(filled("rename", SHELF, " ", "--json", code=2))["error"]
 
 
 def test_a_title_that_is_cut_is_told(filled: Palaver, capsys: pytest.CaptureFixture[str]) -> None:
@@ -617,7 +618,7 @@ def test_a_session_in_use_is_not_deleted(home: Path, capsys: pytest.CaptureFixtu
         (["search", "x", "--person", "7"], "--person cannot be '7'", "platform:id", "--person telegram:7"),
         (["export", "--person", ":7"], "--person cannot be ':7'", "platform:id", "--person telegram:7"),
         (["show"], "SESSION", "--all", "palaver sessions show"),
-        (["rename", HOLIDAY, "\u200b"], "visible", "1 to 100", "/title"),
+        (["rename", HOLIDAY, "\u200b"], "visible", "1 to 100", "Holiday"),
         (["export"], "Choose what to export", "--all", "palaver sessions export"),
         (["export", "--all", "Holiday"], "by name or by filter, not both", "--all", "palaver sessions export"),
         (

@@ -1,6 +1,5 @@
 """`palaver sessions delete`, `prune` and `stats`."""
 
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import date, datetime, timedelta
@@ -13,7 +12,7 @@ import typer
 from palaver.cli import shared_options
 from palaver.cli.output import (
     Progress,
-    confirmed,
+    confirm,
     counted,
     pick,
     print_error,
@@ -43,7 +42,7 @@ from palaver.cli.shared_options import (
 )
 from palaver.cli.transcripts import name_of, session_fields
 from palaver.commands.formatting import ago
-from palaver.model.errors import BadArgument, SessionBusy
+from palaver.model.errors import SessionBusy
 from palaver.model.local_time import first_instant, to_local
 from palaver.model.session import Session
 from palaver.store.conversations import deletion
@@ -51,21 +50,6 @@ from palaver.store.conversations.deletion import Pruned, PruneRule, Removed, Sur
 from palaver.store.status import session_list
 from palaver.store.status.session_list import Stats, Totals
 from palaver.store.store import Store
-
-
-def confirm_deletion(question: str, example: str, *, yes: bool) -> None:
-    """Ask before deleting, and exit if the answer is no; without a terminal, require --yes."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise BadArgument(
-            "Standard input is not a terminal, so nobody can confirm.",
-            found="",
-            allowed="--yes to delete without asking",
-            example=f"{example.removesuffix(' --dry-run')} --yes",
-        )
-    if not confirmed(question):
-        raise typer.Exit(1)
 
 
 def delete_sessions(names: Names, *, yes: Yes = False, store: StoreOption = None, json: Json = False) -> None:
@@ -89,7 +73,7 @@ def delete_sessions(names: Names, *, yes: Yes = False, store: StoreOption = None
     for session in () if json else found:
         entries, last = session.counters.entries, ago(session.last_active, shared_options.now())
         print_line(f"{name_of(session)} ({session.id}): {counted(entries, 'entry')}, last active {last}")
-    confirm_deletion(f"Permanently delete {counted(len(found), 'session')}?", EXAMPLES["delete"], yes=yes)
+    confirm(f"Permanently delete {counted(len(found), 'session')}?", EXAMPLES["delete"], yes=yes)
     _report_delete(ask(store, delete), busy, as_json=json)
 
 
@@ -150,7 +134,7 @@ def prune_sessions(
     if dry_run or not found.sessions:
         _report_prune(found, Pruned(), as_json=json)
         return
-    confirm_deletion(f"Permanently delete {counted(found.sessions, 'session')}?", EXAMPLES["prune"], yes=yes)
+    confirm(f"Permanently delete {counted(found.sessions, 'session')}?", EXAMPLES["prune"], yes=yes)
     progress = Progress("sessions deleted")
 
     async def carry_out(opened: Store) -> Pruned:

@@ -9,11 +9,12 @@ import typer
 
 from palaver.cli import shared_options
 from palaver.cli.explain import explain_access
-from palaver.cli.output import print_json, print_note, print_result, print_rows
-from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, ask
+from palaver.cli.output import confirm, print_json, print_note, print_result, print_rows
+from palaver.cli.shared_options import OPERATOR, Json, Limit, StoreOption, Yes, ask
 from palaver.commands.formatting import ago
 from palaver.config.loader import load
 from palaver.model.access import (
+    EVERYBODY,
     GRANTEE_FORMS,
     AccessRole,
     Basis,
@@ -79,6 +80,7 @@ def add_grant(
     server: Annotated[str, typer.Option(help="Only on this server or workspace.")] = "",
     account: Annotated[str, typer.Option(help="Only for this bot account.")] = "",
     force: Force = False,
+    yes: Yes = False,
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
@@ -93,6 +95,8 @@ def add_grant(
         **parse_grantee(who, known_platforms()),
     )
 
+    if describe_grantee(grant) == EVERYBODY and not block and grant.role >= AccessRole.ADMIN:
+        confirm(f"Give access to {describe_grant(grant)}?", f"palaver grants add {who} --role {role}", yes=yes)
     now, by = shared_options.now(), OPERATOR.name
     number = ask(store, lambda opened: opened.transact(grants.add(grant, now, by=by, force=force)), make=True)
     print_result({"number": number, **grant.to_json()}, f"Grant {number}: {describe_grant(grant)}.", as_json=json)

@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from palaver.model.errors import BadArgument
 from palaver.model.local_time import format_instant
 from palaver.model.text import escape_invisible
 
@@ -126,6 +128,21 @@ def confirmed(question: str) -> bool:
     """Ask on standard error, so that the answer on standard output stays clean."""
     print(f"{escape_invisible(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def confirm(question: str, example: str, *, yes: bool) -> None:
+    """Ask first, and exit if the answer is no; without a terminal, require --yes."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadArgument(
+            "Standard input is not a terminal, so nobody can confirm.",
+            found="",
+            allowed="--yes to do it without asking",
+            example=f"{example.removesuffix(' --dry-run')} --yes",
+        )
+    if not confirmed(question):
+        raise typer.Exit(1)
 
 
 class Progress:

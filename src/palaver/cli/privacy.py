@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.delete import confirm_deletion
 from palaver.cli.export import blob_store, cannot_use, note_missing, open_output
 from palaver.cli.output import (
     Progress,
+    confirm,
     counted,
     pick,
     print_facts,
@@ -97,7 +97,7 @@ def forget_person(
             print_json({"found": asdict(found)})
         return
     who = ", ".join(map(readable_identity, found.identities))
-    confirm_deletion(f"Permanently delete everything about {who}?", EXAMPLES["forget"], yes=yes)
+    confirm(f"Permanently delete everything about {who}?", EXAMPLES["forget"], yes=yes)
     progress = Progress("rows deleted")
 
     async def forget(opened: Store) -> ErasureProgress:

@@ -165,7 +165,7 @@ def clean_title(text: str) -> str:
     title = one_line(text, TITLE_LIMIT)
     if not title:
         raise BadArgument(
-            "A title needs visible characters:", found=text, allowed="1 to 100 characters", example="/title Holiday"
+            "A title needs visible characters:", found=text, allowed="1 to 100 characters", example="Holiday"
         )
     return title
 

@@ -1,5 +1,7 @@
 """Accounts: which worker serves which bot account, how far it has read, and how it is doing."""
 
+import os
+import socket
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -146,7 +148,7 @@ def list_health(now: datetime) -> Statements[list[AccountHealth]]:
 
 def _health(row: Row, now: int) -> AccountHealth:
     platform, account, worker, lease_until, since, error, failed_at, refused = row
-    is_served = lease_until >= now
+    is_served = lease_until >= now and may_be_alive(worker)
     return AccountHealth(
         platform=platform,
         account=decode_id(account) or None,
@@ -156,6 +158,21 @@ def _health(row: Row, now: int) -> AccountHealth:
         failed_at=instant_or_none(failed_at),
         is_refused=bool(refused),
     )
+
+
+def may_be_alive(worker: str) -> bool:
+    """A killed gateway holds its accounts until the lease ends. Only processes of this machine can be checked."""
+    host, _, process = worker.partition(":")
+    pid = process.partition(":")[0]
+    if host != socket.gethostname() or not (pid.isascii() and pid.isdecimal()):
+        return True
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # it runs as another user
+    return True
 
 
 @transaction

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from itertools import takewhile
@@ -112,25 +111,10 @@ async def _gateways(store: Store, now: datetime) -> HealthCheck:
         _rows("SELECT worker || ' ' || platform || ':' || account FROM accounts WHERE lease_until > ?", micros(now))
     )
     found = [row.partition(" ") for row in rows]
-    served = sorted(f"{account} by {worker}" for worker, _, account in found if _may_be_alive(worker))
+    served = sorted(f"{account} by {worker}" for worker, _, account in found if accounts.may_be_alive(worker))
     waiting, due = await store.read(inbox.count_waiting()), await store.read(outbox.count_due())
     who = f"serving {', '.join(served)}" if served else "no gateway is running"
     return HealthCheck(name="gateways", ok=True, found=f"{who}; messages waiting: {waiting}, sends due: {due}")
-
-
-def _may_be_alive(worker: str) -> bool:
-    """A killed gateway holds its accounts until the lease ends. Only processes of this machine can be checked."""
-    host, _, process = worker.partition(":")
-    pid = process.partition(":")[0]
-    if host != socket.gethostname() or not (pid.isascii() and pid.isdecimal()):
-        return True
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True  # it runs as another user
-    return True
 
 
 async def _accounts(store: Store, now: datetime) -> HealthCheck:
