@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from palaver.cli.main import main
+from palaver.db.file_lock import FileLock
+from palaver.db.schema import known_migrations
 from palaver.store.opening import open_store
 from tests.cli.test_surroundings import nobody
 from tests.packages import bring
@@ -53,6 +55,76 @@ def test_what_is_broken_is_named_with_a_way_to_mend_it(store: str, capsys: pytes
     broken = [check for check in json.loads(capsys.readouterr().out)["checks"] if not check["ok"]]
     assert any("every route points to a session" in check["name"] for check in broken)
     assert all(check["fix"] for check in broken)
+
+
+def damage(store: str, *statements: str) -> None:
+    with closing(sqlite3.connect(store)) as db:
+        for statement in statements:
+            db.execute(statement)
+        db.commit()
+
+
+def test_damage_is_repaired_after_a_copy_was_made(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    damage(store, "UPDATE routes SET session_no = 99", "DROP INDEX one_open_turn_per_key")
+    assert main(["doctor", "--store", store]) == 1
+    assert "stop the gateway and run palaver doctor --repair: it points it" in capsys.readouterr().out
+    assert main(["doctor", "--repair", "--store", store]) == 2
+    assert "Use --yes to repair without asking, for example palaver doctor --repair --yes" in capsys.readouterr().err
+    assert main(["doctor", "--repair", "--yes", "--store", store]) == 0
+    printed = capsys.readouterr()
+    assert "mended  schema: index turns.one_open_turn_per_key is missing" in printed.out
+    assert "Everything" in printed.out
+    (copy,) = Path(store).parent.glob("palaver.db.repair-*")
+    assert f"{copy.name} is the database as it was before the repair." in printed.err
+    assert copy.stat().st_mode & 0o077 == 0
+    with closing(sqlite3.connect(copy)) as db:
+        assert db.execute("SELECT DISTINCT session_no FROM routes").fetchall() == [(99,)]
+    assert main(["doctor", "--repair", "--yes", "--json", "--store", store]) == 0
+    assert json.loads(capsys.readouterr().out)["ok"], "there is nothing to repair any more, and nothing to ask"
+
+
+def test_what_a_gateway_uses_is_not_repaired(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    damage(store, "UPDATE routes SET session_no = 99")
+    lock = FileLock(Path(store))
+    lock.take()
+    assert main(["doctor", "--repair", "--yes", "--store", store]) == 75
+    assert "belongs to a running gateway" in capsys.readouterr().err
+    lock.release()
+    assert not list(Path(store).parent.glob("palaver.db.repair-*"))
+
+
+@pytest.mark.parametrize("change", ["DELETE FROM meta WHERE name = 'schema'", "UPDATE meta SET value = '5'"])
+def test_a_wrong_schema_version_is_seen_and_corrected(
+    store: str, change: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(store, f"{change}{' WHERE name = ' + repr('schema') if 'value' in change else ''}")
+    newest = known_migrations()[-1].number
+    assert main(["doctor", "--store", store]) == 1
+    assert f"but its tables are those of schema {newest}" in capsys.readouterr().out
+    assert main(["doctor", "--repair", "--yes", "--store", store]) == 0
+    assert main(["sessions", "list", "--store", store]) == 0
+
+
+def test_what_cannot_be_read_ends_no_command(store: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    damage(store, "UPDATE entries SET body = x'00ff' WHERE id = (SELECT min(id) FROM entries)")
+    for words in (["sessions", "list"], ["sessions", "search", "train"], ["sessions", "stats"]):
+        assert main([*words, "--store", store]) == 0, words
+    capsys.readouterr()
+    assert main(["sessions", "export", "--all", "-o", str(tmp_path / "all.jsonl"), "--store", store]) == 0
+    assert "1 entry could not be exported: palaver doctor names what is damaged." in capsys.readouterr().err
+    assert main(["doctor", "--store", store]) == 1
+    assert "cannot be read" in capsys.readouterr().out
+
+
+def test_a_database_that_is_gone_is_not_made_again(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sessions", "search", "train", "--store", store]) == 0
+    Path(store).unlink()
+    capsys.readouterr()
+    assert main(["doctor", "--store", store]) == 1
+    assert "is missing, but palaver.db.search and palaver.db.mark of an earlier one are left" in capsys.readouterr().out
+    assert main(["sessions", "import", EXAMPLE, "--store", store]) == 1
+    assert "put the database back" in capsys.readouterr().err
+    assert not Path(store).exists()
 
 
 def test_an_account_that_is_refused_is_named(store: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,7 +194,7 @@ def test_an_empty_file_beside_an_old_index_is_no_new_store(tmp_path: Path, capsy
     for each in (file, tmp_path / "palaver.db.search"):
         each.touch()
     assert main(["doctor", "--store", str(file)]) == 1
-    assert "is empty, but a search index exists" in " ".join(capsys.readouterr().out.split())
+    assert "is empty, but palaver.db.search of an earlier one is left" in " ".join(capsys.readouterr().out.split())
     assert file.stat().st_size == 0
 
 

@@ -11,7 +11,8 @@ import typer
 from palaver.cli.export import blob_store
 from palaver.cli.output import FAILED, counted, print_json, print_line, print_verdict
 from palaver.cli.probe import find_problem
-from palaver.cli.shared_options import Json, StoreOption, ask, local_now, store_url
+from palaver.cli.repair import repair_store
+from palaver.cli.shared_options import Json, StoreOption, Yes, ask, local_now, store_url
 from palaver.config.agents import AgentConfig
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load
@@ -20,21 +21,28 @@ from palaver.model.errors import InvalidInput, StoreError
 from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.store.damage.corruption import is_corrupt, recovery_steps
 from palaver.store.damage.health_check import HealthCheck
+from palaver.store.damage.leftovers import describe_leftovers
+from palaver.store.damage.version import check_version
 from palaver.store.opening import sqlite_path
 from palaver.store.status.health import check_all, check_data_directory, unreadable_folder
 from palaver.store.store import Store
 from palaver.tools.toolsets import Toolsets
 
-EXAMPLES = {"doctor": "palaver doctor --rebuild-search"}
+EXAMPLES = {"doctor": "palaver doctor --repair"}
 
 app = typer.Typer(rich_markup_mode=None)
 
 _FIX = "fix it in the configuration; palaver config check shows the line"
 
+_PUT_BACK = "put the database back, then run palaver doctor again"
+
 _ASK_AGAIN = "fix what it reports, then run palaver doctor again; --no-test skips the agents"
 
 NoTest = Annotated[bool, typer.Option("--no-test", help="Do not ask the agents a question.")]
 Rebuild = Annotated[bool, typer.Option("--rebuild-search", help="Rebuild the search index.")]
+Repairs = Annotated[
+    bool, typer.Option("--repair", help="Repair what is damaged, after making a copy. Stop the gateway first.")
+]
 
 
 @app.command(
@@ -42,13 +50,25 @@ Rebuild = Annotated[bool, typer.Option("--rebuild-search", help="Rebuild the sea
     f" index.\n\n{EXAMPLES['doctor']}"
 )
 def doctor(
-    *, store: StoreOption = None, rebuild_search: Rebuild = False, no_test: NoTest = False, json: Json = False
+    *,
+    store: StoreOption = None,
+    rebuild_search: Rebuild = False,
+    repair: Repairs = False,
+    yes: Yes = False,
+    no_test: NoTest = False,
+    json: Json = False,
 ) -> None:
-    checks = _checked(store, rebuild=rebuild_search, asks=not no_test)
+    checks = _checked(store, rebuild=rebuild_search, asks=not no_test and not repair)
+    report = repair_store(store, checks, yes=yes, example=EXAMPLES["doctor"]) if repair else None
+    if report:
+        checks = _checked(store, rebuild=False, asks=not no_test)
     well = all(check.ok for check in checks)
     if json:
-        print_json({"ok": well, "checks": [_fields(check) for check in checks]})
+        repaired = report.fields if report else {}
+        print_json({"ok": well, **repaired, "checks": [_fields(check) for check in checks]})
     else:
+        if report:
+            report.print()
         for check in checks:
             fix = "" if check.ok else check.fix
             print_verdict(check.name, check.found, fix=fix, ok=check.ok, is_warning=check.is_warning)
@@ -75,12 +95,14 @@ def _checked(store: str | None, *, rebuild: bool, asks: bool) -> list[HealthChec
 
     if file and unreadable_folder(file.resolve()):
         return checks
-    # Opening an empty file would create a new store in it.
-    if emptied := _emptied(file):
-        return [*checks, *emptied]
+    # Opening a file that is missing or empty would create a new store in it.
+    if file and (left := describe_leftovers(file.resolve())):
+        return [*checks, HealthCheck(name="database", ok=False, found=left, fix=_PUT_BACK)]
     try:
         return ask(store, examine, absent=checks)
     except StoreError as error:
+        if file and (version := check_version(file)):
+            return [*checks, version]
         fix = recovery_steps(file) if file and is_corrupt(file, error) else "fix the cause and run palaver doctor again"
         return [*checks, HealthCheck(name="database", ok=False, found=str(error), fix=fix)]
 
@@ -132,20 +154,6 @@ def _tool_servers() -> list[HealthCheck]:
     return [
         HealthCheck(name=f"MCP server {name}", ok=name not in found, found=found.get(name, "it starts"), fix=_FIX)
         for name in servers
-    ]
-
-
-def _emptied(file: Path | None) -> list[HealthCheck]:
-    """Report an empty database beside an existing search index."""
-    if file is None or not file.is_file() or file.stat().st_size or not file.with_name(f"{file.name}.search").exists():
-        return []
-    return [
-        HealthCheck(
-            name="database",
-            ok=False,
-            found=f"{file} is empty, but a search index exists",
-            fix="restore the database from a backup, or remove both files to start over",
-        )
     ]
 
 

@@ -79,13 +79,14 @@ def export_sessions(
     _check_selection(names or [], wanted, everything=everything)
     chosen = form or _form_of(output)
     contents = FileContents(blob_store())
+    unreadable = Counter[str]()
 
     async def export(opened: Store) -> int:
         ids = [(await find(opened, name)).id for name in names or []]
         records = (
             collect_some(opened.database, dict.fromkeys(ids), OPERATOR)
             if ids
-            else collect_all(opened.database, OPERATOR, wanted)
+            else collect_all(opened.database, OPERATOR, wanted, report=lambda _: unreadable.update(["session"]))
         )
         count, progress = 0, Progress("sessions")
 
@@ -93,6 +94,7 @@ def export_sessions(
             nonlocal count
             async for record in records:
                 count += 1
+                unreadable["entry"] += record.unreadable
                 progress.show(count)
                 yield record
 
@@ -104,6 +106,9 @@ def export_sessions(
 
     count = ask(store, export)
     note_missing(contents)
+    for what, number in unreadable.items():
+        if number:
+            print_note(f"{counted(number, what)} could not be exported: palaver doctor names what is damaged.")
     if output:
         done = f"{counted(count, 'session')} in {one_line(output, 200)}"
         print_result({"sessions": count, "file": output}, done, as_json=json)
@@ -204,11 +209,14 @@ def import_archive(
         raise typer.Exit(1)
 
 
+_LONGEST_HEADER = 1000
+
+
 def _check_archive(file: str) -> None:
     """Refuse a file that is no archive before creating a store."""
     if file != "-":
         with _lines(file) as lines:
-            check_header(lines.readline())
+            check_header(lines.readline(_LONGEST_HEADER))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import socket
 import sqlite3
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from shlex import quote
 from typing import IO
@@ -73,7 +73,7 @@ class FileLock:
 
     def _lock(self, kind: int) -> IO[str]:
         try:
-            file = self._path.open("a+")
+            file = self._open()
         except OSError as error:
             folder = self._path.parent
             closed = f"file {self._path}" if is_writable(folder) else f"folder {folder}"
@@ -92,6 +92,13 @@ class FileLock:
                 "or use another data directory"
             ) from None
         return file
+
+    def _open(self) -> IO[str]:
+        """Open the file for its owner alone: who can read it can lock it, too."""
+        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        with suppress(OSError):  # it belongs to another user
+            os.fchmod(handle, 0o600)
+        return os.fdopen(handle, "a+")
 
     def release(self) -> None:
         if self._file:

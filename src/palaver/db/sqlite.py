@@ -12,6 +12,7 @@ from queue import SimpleQueue
 from typing import Generic, NamedTuple, TypeVar
 
 from palaver.db.file_lock import FileLock, is_transient, is_writable
+from palaver.db.high_water import MEASURE, HighWater, MarkFile
 from palaver.db.transaction import (
     Notifier,
     Notify,
@@ -188,7 +189,13 @@ class SqliteDatabase(Notifier):
         self._changes = 0
         self._checkpoint_future: Future[_CheckpointResult] | None = None
         self._closed = False
+        self._mark: MarkFile | None = None
         self._writer.start()
+
+    def keep_mark(self, reached: HighWater) -> None:
+        """Write the high-water mark with every commit from now on, if the database can be written."""
+        with suppress(OSError):
+            self._mark = MarkFile(self.path, reached) if is_writable(self.path) else None
 
     def transact(self, work: Transaction[T]) -> "asyncio.Future[T]":
         self._refuse_when_closed()
@@ -224,6 +231,8 @@ class SqliteDatabase(Notifier):
         with suppress(sqlite3.OperationalError):  # a read-only file
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self._db.close()
+        if self._mark:
+            self._mark.close()
         self._ownership.release()
 
     def _refuse_when_closed(self) -> None:
@@ -282,7 +291,11 @@ class SqliteDatabase(Notifier):
                 if not job.run(self._db, notified):
                     self._retry_with_savepoints(batch, notified)
                     break
+            # Measured before the commit, which would need another transaction, and written after it.
+            reached = self._measure()
             self._db.execute("COMMIT")
+            if self._mark and reached:
+                self._mark.write(reached)
         except sqlite3.Error as error:
             self._fail_batch(batch, _store_error("the database could not commit", error))
         except StoreUnavailable as error:
@@ -290,6 +303,14 @@ class SqliteDatabase(Notifier):
         except Exception as error:  # noqa: BLE001 - every job waits for this thread
             self._fail_batch(batch, _unreachable(error))
         return notified
+
+    def _measure(self) -> HighWater | None:
+        """Return how far the database has got; None if nothing was written."""
+        if self._mark is None or self._db.total_changes == self._changes:
+            return None
+        with suppress(sqlite3.Error):  # a table is missing: palaver doctor says so
+            return HighWater(*self._db.execute(MEASURE).fetchone())
+        return None
 
     def _retry_with_savepoints(self, batch: Sequence[_Job[object]], notified: set[str]) -> None:
         """Run the batch again with a savepoint for each job. Failures are rare, so the first run needs none."""
@@ -381,6 +402,8 @@ class SqliteDatabase(Notifier):
     def _checkpoint(self, how: str) -> "_CheckpointResult":
         """Checkpoint only if the file is still ours: SQLite discards a log beside another file."""
         self._refuse_another_file()
+        if self._mark:
+            self._mark.flush()
         db = connect(self.path, new=False)
         try:
             return _CheckpointResult(*db.execute(f"PRAGMA wal_checkpoint({how})").fetchone())

@@ -1,9 +1,7 @@
 """Open a store: from a URL to a database with an up-to-date schema and its search index."""
 
 import asyncio
-import os
 import sqlite3
-import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -18,6 +16,7 @@ from palaver.db.file_lock import (
     refuse_hard_links,
     refuse_network_disk,
 )
+from palaver.db.high_water import measure
 from palaver.db.schema import (
     POSTGRES,
     SQLITE,
@@ -30,6 +29,8 @@ from palaver.db.schema import (
 from palaver.db.sqlite import SqliteDatabase, connect
 from palaver.db.transaction import Database, Transaction
 from palaver.model.errors import BadArgument, NewerSchema, StoreError, StoreInUse, StoreUnavailable
+from palaver.store.damage.leftovers import copy_database, refuse_leftovers
+from palaver.store.damage.lost_log import describe_lost, known_mark
 from palaver.store.search.search import Search
 from palaver.store.search.sqlite_index import SqliteIndex
 from palaver.store.store import Store
@@ -50,17 +51,17 @@ _SQLITE_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'me
 _POSTGRES_TABLE = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'meta'"
 
 
-async def open_store(url: str, *, exclusive: bool = False) -> Store:
+async def open_store(url: str, *, exclusive: bool = False, repairs: bool = False) -> Store:
     """Open `sqlite:///path`, a bare path, or `postgresql://…`. Create it if it does not exist, migrate it if it is old.
 
     A gateway opens it exclusively: a SQLite file belongs to one gateway, and of PostgreSQL nobody changes the schema
-    under it. Commands read and write beside it.
+    under it. Commands read and write beside it. A repair opens a SQLite file that a gateway refuses.
     """
     check_url(url)
     path = sqlite_path(url)
     if path is None:
-        return await _open_postgres(url, serves=exclusive)
-    return await _open_sqlite(path.resolve(), exclusive=exclusive)
+        return await _open_postgres(url, serves=exclusive and not repairs)
+    return await _open_sqlite(path.resolve(), exclusive=exclusive, repairs=repairs)
 
 
 def check_url(url: str) -> None:
@@ -84,7 +85,7 @@ def sqlite_path(url: str) -> Path | None:
         return None  # an unknown user's home directory
 
 
-async def _open_sqlite(path: Path, *, exclusive: bool) -> Store:
+async def _open_sqlite(path: Path, *, exclusive: bool, repairs: bool) -> Store:
     ownership = FileLock(path)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -92,14 +93,33 @@ async def _open_sqlite(path: Path, *, exclusive: bool) -> Store:
         if exclusive:
             _refuse_read_only(path)
         refuse_hard_links(path)
+        refuse_leftovers(path)
         _refuse_foreign_file(path)
         if exclusive:
             ownership.take()
         database = SqliteDatabase(path, ownership)
-        return await _ready(database, _SQLITE_TABLE, SQLITE, ownership, run_step=database.transact)
+        store = await _ready(database, _SQLITE_TABLE, SQLITE, ownership, run_step=database.transact)
     except (OSError, sqlite3.Error) as error:
         ownership.release()
         raise _not_opened(path, error) from error
+    try:
+        reached = await store.read(measure())
+    except StoreError:
+        return store  # a table is missing: palaver doctor says so
+    if exclusive and not repairs and (lost := describe_lost(reached, known_mark(path))):
+        await store.close()
+        raise _lost_rows(path, lost)
+    database.keep_mark(reached)
+    return store
+
+
+def _lost_rows(path: Path, lost: str) -> StoreError:
+    """A gateway does not serve such a database: it would give numbers again that were given before."""
+    return StoreError(
+        f"the database {path} lacks what was stored last ({lost}): its log {path.name}-wal was removed, or an older"
+        " copy was put in its place. Put the log or the newer file back; to go on without them, run palaver doctor"
+        " --repair"
+    )
 
 
 def _not_opened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
@@ -220,19 +240,4 @@ async def _run(missing: Sequence[Migration], run_step: Callable[[Sequence[Migrat
 
 def back_up(path: Path, version: int) -> None:
     """Copy the whole database to a file beside it: `palaver.db.schema-3`."""
-    copy = path.with_name(f"{path.name}.schema-{version}")
-    unfinished = path.with_name(f"{copy.name}.{os.getpid()}.{threading.get_ident()}")
-    unfinished.touch(mode=0o600)
-    try:
-        source, target = connect(path, read_only=True), sqlite3.connect(unfinished)
-        try:
-            source.backup(target)
-            # Another process may have migrated meanwhile: then its backup counts, not this one.
-            found = target.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
-        finally:
-            source.close()
-            target.close()
-        if found == (str(version),):
-            unfinished.replace(copy)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    copy_database(path, path.with_name(f"{path.name}.schema-{version}"), version)

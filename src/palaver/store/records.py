@@ -527,11 +527,12 @@ def outbound_of(body: bytes) -> Outbound:
     return _read(body, _outbound_form)
 
 
-def delivery_of(row: Row) -> Delivery:
+def delivery_of(row: Row, outbound: Outbound | None = None) -> Delivery:
+    """Decode a send; `outbound` is its content if that is decoded already."""
     number, body, state, attempts, due, created, receipt, error, duplicate, chat = row
     return Delivery(
         number=number,
-        outbound=_sent_to(outbound_of(body), chat),
+        outbound=_sent_to(outbound or outbound_of(body), chat),
         state=OutboxState(state),
         attempts=attempts,
         due=instant(due),

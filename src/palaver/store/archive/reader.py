@@ -4,7 +4,8 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Annotated
+from io import IOBase
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -42,15 +43,47 @@ class Problem:
     reason: str
 
 
-def read_archive(lines: Iterable[bytes]) -> Iterator[SessionRecord | FileContent | Problem]:
+class LineLimits(NamedTuple):
+    """How many bytes a line can have."""
+
+    line: int = 100_000_000
+    file: int = 1_400_000_000
+    """With the content of a file in base64: the largest that a message can have fits."""
+
+    def of(self, line: bytes) -> int:
+        return self.file if line.startswith(b'{"file"') else self.line
+
+
+_LIMITS = LineLimits()
+
+
+def read_archive(
+    lines: Iterable[bytes], limits: LineLimits = _LIMITS
+) -> Iterator[SessionRecord | FileContent | Problem]:
     """Yield each session and file of an archive, or its problem. Raises BadArgument if the file is no archive."""
-    numbered = enumerate(lines, 1)
+    numbered = enumerate(_bounded(lines, limits), 1)
     check_header(next(numbered, (1, b""))[1])
     reader = _Reader()
     for number, line in numbered:
-        if line.strip():
+        if len(line) > limits.of(line):
+            yield from reader.refuse_line(number, f"it is longer than {limits.of(line)} bytes")
+        elif line.strip():
             yield from reader.read_line(number, line)
     yield from reader.finish()
+
+
+def _bounded(lines: Iterable[bytes], limits: LineLimits) -> Iterator[bytes]:
+    """Yield the lines of a file. Of one that is too long, no more is held in memory than shows that it is."""
+    if not isinstance(lines, IOBase):
+        yield from lines
+        return
+    while line := lines.readline(limits.line + 1):
+        if not line.endswith(b"\n"):
+            line += lines.readline(max(0, limits.of(line) + 1 - len(line)))
+        yield line
+        is_cut = not line.endswith(b"\n")
+        while is_cut and (rest := lines.readline(limits.line)):
+            is_cut = not rest.endswith(b"\n")
 
 
 def check_header(line: bytes) -> None:
@@ -94,6 +127,10 @@ class _Reader:
             yield from self._add(number, decode_line(line))
         except (InvalidInput, msgspec.DecodeError, ValueError, RecursionError) as error:
             yield from self._report(number, one_line(str(error), 300) or type(error).__name__)
+
+    def refuse_line(self, number: int, reason: str) -> Iterator[Problem]:
+        """Report a line that is not read."""
+        return self._report(number, reason)
 
     def _add(
         self, number: int, part: ArchivedSession | Entry | End | FileContent

@@ -92,11 +92,20 @@ def _entry(entry: Entry) -> Iterator[str]:
     yield f"**{_escaped(speaker(entry))}** · {moment_text(entry.at)}{flags}"
     yield ""
     if entry.text:
-        yield from (f"> {line}".rstrip() for line in without_control_characters(entry.text).split("\n"))
+        yield from (f"> {line}".rstrip() for line in _without_html(entry.text).split("\n"))
     for line in file_lines(entry):
         yield f"> with the file {_escaped(line)}"
     for call in entry.calls:
         yield f"> calls {_code(call.name)} with {_code(call.arguments)}"
+
+
+# What can begin a tag, a comment or a declaration. "a < b" is none of them.
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+
+
+def _without_html(text: str) -> str:
+    """Keep the Markdown of a text and show its HTML as text, also in code: readers disagree on fences."""
+    return _TAG.sub("&lt;", without_control_characters(text))
 
 
 def _escaped(text: str) -> str:

@@ -5,6 +5,7 @@ from palaver.model.source import identity_of, message_address
 from palaver.store.damage.mend_contents import mend_entry, mend_message, mend_send
 from palaver.store.damage.rows import Known, Problem, TableCheck, is_plausible
 from palaver.store.queue.inbox import ADDRESS_COLUMNS
+from palaver.store.queue.outbox import NOBODY
 from palaver.store.records import (
     DELIVERY_COLUMNS,
     INBOX_COLUMNS,
@@ -96,7 +97,7 @@ def _send_problem(row: Row, known: Known) -> Problem | None:
     body, chat = columns[1], columns[-1]
     if checksum is not None and checksum != body_values(body)[1]:
         return Problem.CHANGED
-    if checksum is None or account == _NOBODY:
+    if checksum is None or account == NOBODY:
         return None
     outbound = outbound_of(body)
     written = chat_columns(outbound)
@@ -104,8 +105,6 @@ def _send_problem(row: Row, known: Known) -> Problem | None:
     chats = {written[2], *([] if now_at is None else [addressee_column(outbound.addressee, now_at)])}
     return None if (account, server) == written[:2] and chat in chats else Problem.CONTRADICTS
 
-
-_NOBODY = "forgotten"
 
 OUTBOX = TableCheck(
     table="outbox",

@@ -11,6 +11,7 @@ from palaver.store.damage.restore import restore_entry, restore_reply
 from palaver.store.damage.rows import BadRow, Known, Problem, is_plausible, load_known
 from palaver.store.damage.set_aside import keep_copies, set_aside
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, SAME_MESSAGE, lock_and_add_ready
+from palaver.store.queue.outbox import IN_DOUBT
 from palaver.store.records import (
     INBOX_COLUMNS,
     SEQS,
@@ -181,7 +182,13 @@ def mend_send(bad: BadRow, now: datetime) -> Statements[None]:
         " WHERE m.account = ? AND m.server = ? AND m.chat = ?), ?) WHERE id = ?",
         (*_place_of(outbound), number),
     )
-    if not is_exact:
+    if is_exact:
+        # A worker that came across the damage did not send it.
+        yield (
+            "UPDATE outbox SET state = 'due', error = NULL WHERE id = ? AND error = ? AND state IN ('dead', 'unclear')",
+            (number, IN_DOUBT),
+        )
+    else:
         # A person decides what becomes of it: palaver trace shows it.
         yield (
             "UPDATE outbox SET state = 'unclear', worker = NULL, claim_until = NULL, error = ?"

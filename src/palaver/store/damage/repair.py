@@ -14,6 +14,7 @@ from palaver.store.damage.corruption import check_integrity
 from palaver.store.damage.files import check_contents, check_references
 from palaver.store.damage.health_check import HealthCheck, Transact, counted, listed, repair_step
 from palaver.store.damage.journal import check_journal
+from palaver.store.damage.lost_log import check_mark
 from palaver.store.damage.mend_queue import QUEUE_MENDS
 from palaver.store.damage.mend_relations import RELATION_MENDS
 from palaver.store.damage.rows import TableCheck, check_table, load_known
@@ -32,6 +33,7 @@ async def find_damage(store: Store, blobs: BlobStore | None = None) -> AsyncIter
     database = store.database
     yield await check_schema(store)
     if isinstance(database, SqliteDatabase):
+        yield await _or_problem("newest rows", check_mark(database))
         yield await check_integrity(database, database.path)
     for table in (ENTRIES, INBOX, OUTBOX, *TABLES):
         yield await _or_problem(table.table, _check_rows(database, table))

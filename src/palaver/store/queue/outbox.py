@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
+from zlib import crc32
 
 from palaver.db.transaction import OUTBOX, Lock, Notify, Row, Statements, Transaction, Value, transaction
 from palaver.model.errors import BadArgument, StaleFence
@@ -22,6 +23,7 @@ from palaver.store.records import (
     file_digests,
     micros,
     outbound_body,
+    outbound_of,
     readable,
 )
 from palaver.store.results import RepeatSafety
@@ -133,7 +135,7 @@ def delete_sends(numbers: Sequence[int]) -> Statements[None]:
     last = yield "SELECT min(id) FROM outbox WHERE id < 0", ()
     yield "DELETE FROM outbox WHERE id = ?", [(number,) for number in numbers if number != last[0][0]]
     if last[0][0] in numbers:
-        yield f"{_EMPTY} WHERE id = ?", (_NOBODY, _NOBODY, *body_values(outbound_body(_TO_NOBODY)), last[0][0])
+        yield f"{_EMPTY} WHERE id = ?", (NOBODY, NOBODY, *body_values(nothing_to_nobody()), last[0][0])
 
 
 _EMPTY = (
@@ -141,8 +143,12 @@ _EMPTY = (
     " account = ?, server = '', chat = ?, state = 'delivered', worker = NULL, claim_until = NULL,"
     f" receipt = NULL, error = NULL, {SET_BODY}"
 )
-_NOBODY = "forgotten"
-_TO_NOBODY = Outbound(platform=_NOBODY, chat_id=_NOBODY, text="")
+NOBODY = "forgotten"
+
+
+def nothing_to_nobody() -> bytes:
+    """Return the body of a send that only keeps its number."""
+    return outbound_body(Outbound(platform=NOBODY, chat_id=NOBODY, text=""))
 
 
 @transaction
@@ -156,24 +162,53 @@ def claim(
     heads = " UNION ALL ".join(f"SELECT id, due FROM ({_heads(group)}) AS h" for group in groups)
     rows = yield (
         "UPDATE outbox SET state = 'claimed', attempts = attempts + 1, worker = ?, claim_until = ? WHERE id IN ("
-        f" SELECT id FROM ({heads}) AS owed ORDER BY due, id LIMIT ?) RETURNING {DELIVERY_COLUMNS}",
+        f" SELECT id FROM ({heads}) AS owed ORDER BY due, id LIMIT ?) RETURNING {_CLAIMED}",
         (worker, micros(now + lease), *(each for group in groups for each in (micros(now), *group, limit)), limit),
     )
     gone = yield from _gone([row[0] for row in rows])
-    found = yield from _readable_claims(rows)
+    found = yield from _trusted(rows)
     claimed = [replace(each, is_gone=True) if each.number in gone else each for each in found]
     return sorted(claimed, key=lambda delivery: (delivery.due, delivery.number))
 
 
-def _readable_claims(rows: Sequence[Row]) -> Statements[list[Delivery]]:
-    """Return the deliveries of claimed rows. One that cannot be read can never be sent, so the next ones follow it."""
-    found = list(readable(delivery_of, rows))
-    for number in {row[0] for row in rows} - {each.number for each in found}:
+_CLAIMED = f"{DELIVERY_COLUMNS}, account, server, checksum"
+IN_DOUBT = "its row is damaged: palaver doctor --repair restores it if it can"
+
+
+def _trusted(rows: Sequence[Row]) -> Statements[list[Delivery]]:
+    """Return the deliveries of claimed rows. Nothing is sent that cannot be read or is not as it was written."""
+    found: list[Delivery] = []
+    for row in rows:
+        *columns, account, server, checksum = row
+        outbound = next(readable(_outbound_in, [row]), None)
+        state = OutboxState.DEAD
+        if outbound is not None:
+            is_same = checksum is None or checksum == crc32(row[1])
+            if is_same and (yield from _is_addressed_to(outbound, account, server, columns[-1])):
+                found.append(delivery_of(tuple(columns), outbound))
+                continue
+            state = OutboxState.UNCLEAR
         yield (
-            "UPDATE outbox SET state = 'dead', worker = NULL, claim_until = NULL, error = ? WHERE id = ?",
-            ("its content cannot be read", number),
+            "UPDATE outbox SET state = ?, worker = NULL, claim_until = NULL, error = ? WHERE id = ?",
+            (state.value, IN_DOUBT, row[0]),
         )
     return found
+
+
+def _outbound_in(row: Row) -> Outbound:
+    return outbound_of(row[1])
+
+
+def _is_addressed_to(outbound: Outbound, account: str, server: str, chat: str) -> Statements[bool]:
+    """Return whether a message was written to this chat, under the id that the chat has or had."""
+    written = chat_columns(outbound)
+    if written == (account, server, chat):
+        return True
+    moved = yield (
+        "SELECT 1 FROM chat_moves WHERE account = ? AND chat = ? AND new_chat = ?",
+        (account, written[2], chat),
+    )
+    return written[:2] == (account, server) and bool(moved)
 
 
 _MAX_SINGLE_ACCOUNTS = 100
@@ -335,12 +370,12 @@ def _settle(
 def reclaim_sends(worker: str, now: datetime, *, safe: RepeatSafety, alone: bool = False) -> Statements[list[Delivery]]:
     """Take claims from workers that are gone. Return the messages, which may have been sent."""
     rows: list[Row] = yield (
-        f"SELECT {DELIVERY_COLUMNS}, worker FROM outbox WHERE state IN ('due', 'claimed') AND state = 'claimed'"
+        f"SELECT {_CLAIMED}, worker FROM outbox WHERE state IN ('due', 'claimed') AND state = 'claimed'"
         " AND (claim_until < ? OR (? = 1 AND worker <> ?)) ORDER BY +id /*pg FOR UPDATE SKIP LOCKED*/",
         (micros(now), int(alone), worker),
     )
     owners = {row[0]: row[-1] for row in rows}
-    lost = yield from _readable_claims([row[:-1] for row in rows])
+    lost = yield from _trusted([row[:-1] for row in rows])
     for delivery in lost:
         is_safe = safe.covers(delivery.outbound)
         yield from mark_unclear(delivery, owners[delivery.number], now, safe=is_safe, error="its sender disappeared")

@@ -1,0 +1,62 @@
+"""`palaver doctor --repair`: mend what is damaged, after making a copy."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from palaver.cli.export import blob_store
+from palaver.cli.output import confirm, counted, print_line, print_note
+from palaver.cli.shared_options import local_now, store_url
+from palaver.db.file_lock import FileLock
+from palaver.store.damage.health_check import HealthCheck
+from palaver.store.damage.leftovers import copy_database
+from palaver.store.damage.repair import Repair, repair
+from palaver.store.damage.version import check_version, correct_version
+from palaver.store.opening import open_store, sqlite_path
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairReport:
+    repair: Repair
+    copy: str | None = None
+    """The copy of the database as it was."""
+
+    @property
+    def fields(self) -> dict[str, object]:
+        return {"mended": self.repair.mended, "failed": self.repair.failed, "copy": self.copy}
+
+    def print(self) -> None:
+        for each in self.repair.mended:
+            print_line(f"mended  {each}")
+        for each in self.repair.failed:
+            print_line(f"failed  {each}")
+        if self.copy:
+            print_note(f"{self.copy} is the database as it was before the repair.")
+
+
+def repair_store(store: str | None, checks: Sequence[HealthCheck], *, yes: bool, example: str) -> RepairReport | None:
+    """Ask, copy and repair; None if nothing can be repaired."""
+    broken = [check for check in checks if not check.ok and (check.mends or check.name == "schema version")]
+    if not broken:
+        return None
+    url = store_url(store)
+    file = sqlite_path(url)
+    backup = "A copy of the database is made first." if file else "Make a backup with pg_dump first."
+    confirm(f"Repair {counted(len(broken), 'finding')}? {backup}", example, yes=yes)
+    return asyncio.run(_repair(url, file and file.resolve()))
+
+
+async def _repair(url: str, file: Path | None) -> RepairReport:
+    now = local_now()
+    copy = file and file.with_name(f"{file.name}.repair-{now:%Y%m%dT%H%M%S}")
+    if file and copy and check_version(file):
+        with FileLock(file).keep_free():
+            copy_database(file, copy)
+            correct_version(file)
+    # Exclusively: nothing changes while it is repaired, and no gateway starts.
+    async with await open_store(url, exclusive=True, repairs=True) as opened:
+        if file and copy and not copy.exists():
+            copy_database(file, copy)
+        done = await repair(opened, now, blob_store())
+    return RepairReport(repair=done, copy=copy and copy.name)

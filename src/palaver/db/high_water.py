@@ -1,0 +1,92 @@
+"""The high-water mark: how far a SQLite database has got, in a small file beside it.
+
+It is written after each commit and before the commit is acknowledged. So if the log or the newest rows are gone, the
+database is behind its mark. It is flushed with each checkpoint only: after a power failure the mark can be behind the
+database, which does no harm.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+from palaver.db.transaction import Statements, transaction
+
+
+class HighWater(NamedTuple):
+    """The highest number of each kind that was given. They never fall, whatever is deleted."""
+
+    messages: int = 0
+    changes: int = 0
+    """Positions of the journal."""
+    notices: int = 0
+    """Sends that are no replies, which are numbered downwards."""
+    turns: int = 0
+
+    def raised_to(self, other: "HighWater") -> "HighWater":
+        return HighWater(*map(max, self, other))
+
+    def beyond(self, other: "HighWater") -> dict[str, int]:
+        """Return by how much it is beyond another, by name."""
+        return {
+            name: mine - theirs for name, mine, theirs in zip(self._fields, self, other, strict=True) if mine > theirs
+        }
+
+
+MEASURE = (
+    "SELECT coalesce((SELECT max(no) FROM inbox), 0), coalesce((SELECT max(pos) FROM journal), 0),"
+    " -coalesce((SELECT min(id) FROM outbox WHERE id < 0), 0),"
+    " coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'turns'), 0)"
+)
+
+
+@transaction
+def measure() -> Statements[HighWater]:
+    rows = yield MEASURE, ()
+    return HighWater(*rows[0])
+
+
+def mark_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.mark")
+
+
+def read_mark(path: Path) -> HighWater:
+    """Return the mark of a database; zeros if there is none, or it cannot be read."""
+    with suppress(OSError, ValueError):
+        *numbers, checksum = mark_path(path).read_bytes().split()
+        if int(checksum, 16) == crc32(b" ".join(numbers)):
+            return HighWater(*map(int, numbers))
+    return HighWater()
+
+
+_LENGTH = 96
+
+
+class MarkFile:
+    """The file, kept open. It only rises, since a command can write beside a gateway."""
+
+    def __init__(self, path: Path, reached: HighWater) -> None:
+        self.mark = read_mark(path)
+        self._written = HighWater()
+        self._handle = os.open(mark_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.write(reached)
+
+    def write(self, reached: HighWater) -> None:
+        """Raise the mark. That the commit has happened does not change if this fails."""
+        self.mark = self.mark.raised_to(reached)
+        if self.mark == self._written:
+            return
+        numbers = b"%d %d %d %d" % self.mark
+        with suppress(OSError):
+            # Of one length, so that nothing is left of a longer one.
+            os.pwrite(self._handle, (b"%b %08x" % (numbers, crc32(numbers))).ljust(_LENGTH), 0)
+            self._written = self.mark
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            os.fdatasync(self._handle)
+
+    def close(self) -> None:
+        self.flush()
+        os.close(self._handle)

@@ -1,0 +1,82 @@
+"""Notice that a database lacks what was stored last, and go on without giving a number twice."""
+
+import sqlite3
+from contextlib import closing, suppress
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from palaver.db.high_water import HighWater, measure, read_mark
+from palaver.db.sqlite import SqliteDatabase
+from palaver.db.transaction import Statements, transaction
+from palaver.model.key import SessionKey
+from palaver.model.source import MAIN
+from palaver.store.damage.health_check import HealthCheck, counted, in_transaction, repair_step
+from palaver.store.damage.set_aside import record_loss
+from palaver.store.queue.outbox import NOBODY, nothing_to_nobody
+from palaver.store.records import body_values, micros
+
+_WORDS = {
+    "messages": ("message", "messages"),
+    "changes": ("change of a transcript", "changes of transcripts"),
+    "notices": ("notice", "notices"),
+    "turns": ("turn", "turns"),
+}
+
+
+def known_mark(path: Path) -> HighWater:
+    """Return how far a database had got: what its mark says, and how far the search index had followed it."""
+    return read_mark(path).raised_to(HighWater(changes=_indexed_position(path)))
+
+
+def _indexed_position(path: Path) -> int:
+    index = path.with_name(f"{path.name}.search")
+    with suppress(sqlite3.Error, OSError), closing(sqlite3.connect(f"file:{index}?mode=ro", uri=True)) as db:
+        return int(next(iter(db.execute("SELECT value FROM meta WHERE name = 'pos'")), (0,))[0])
+    return 0
+
+
+def describe_lost(reached: HighWater, mark: HighWater) -> str:
+    """Say how much a database lacks; nothing if it has all that was stored."""
+    lost = mark.beyond(reached)
+    return ", ".join(counted(count, *_WORDS[name]) for name, count in lost.items())
+
+
+async def check_mark(database: SqliteDatabase) -> HealthCheck:
+    mark, reached = known_mark(database.path), await database.read(measure())
+    lost = describe_lost(reached, mark)
+    return HealthCheck(
+        name="newest rows",
+        ok=not lost,
+        found=f"the database lacks what was stored last: {lost}" if lost else "everything that was stored is there",
+        fix=f"if you have the log {database.path.name}-wal, or a newer copy of the database, put it back; else "
+        + repair_step("goes on without them and gives no number twice"),
+        mends=(in_transaction(partial(_skip_numbers, mark, reached)),),
+    )
+
+
+@transaction
+def _skip_numbers(mark: HighWater, reached: HighWater, now: datetime) -> Statements[None]:
+    """Take the numbers that were given before, so that nobody gets them again."""
+    lost = mark.beyond(reached)
+    for name, count in lost.items():
+        numbers = f"{getattr(reached, name) + 1} to {getattr(mark, name)}"
+        yield from record_loss("database", f"{name} {numbers}", f"{count} were lost with the log", now)
+    if "messages" in lost:
+        key = SessionKey(MAIN, person=NOBODY).text
+        yield (
+            "INSERT INTO inbox (no, key, state, received, reason, body) VALUES (?, ?, 'failed', ?, ?, ?)",
+            (mark.messages, key, micros(now), "it was lost with the log of the database", b""),
+        )
+    if "changes" in lost:
+        sql = "INSERT INTO journal (pos, session_no, kind, first_seq, last_seq) VALUES (?, 0, 'settle', 1, 0)"
+        yield sql, (mark.changes,)
+    if "notices" in lost:
+        yield (
+            "INSERT INTO outbox (id, account, chat, state, due, created, body, checksum)"
+            " VALUES (?, ?, ?, 'delivered', ?, ?, ?, ?)",
+            (-mark.notices, NOBODY, NOBODY, micros(now), micros(now), *body_values(nothing_to_nobody())),
+        )
+    if "turns" in lost:
+        yield "DELETE FROM sqlite_sequence WHERE name = 'turns'", ()
+        yield "INSERT INTO sqlite_sequence (name, seq) VALUES ('turns', ?)", (mark.turns,)

@@ -1,0 +1,56 @@
+"""A schema version that does not fit the tables: no migration can run, so the database cannot be opened."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+from palaver.db.schema import SQLITE, known_migrations, run_migration
+from palaver.db.schema_check import Shape, compare_sqlite, read_sqlite
+from palaver.db.sqlite import connect, run_statements
+from palaver.store.damage.health_check import HealthCheck, repair_step
+
+
+def check_version(path: Path) -> HealthCheck | None:
+    """Report a SQLite file whose version is not that of its tables; None if it is, or the file cannot be read."""
+    with suppress(sqlite3.Error, OSError), closing(connect(path, read_only=True)) as db:
+        said = _version_of(db)
+        fits = _fitting_version(run_statements(db, iter(read_sqlite()), set()))
+        if said != fits:
+            return HealthCheck(
+                name="schema version",
+                ok=False,
+                found=f"the database says schema {said or 'nothing'}, but its tables are those of schema {fits}",
+                fix=repair_step("corrects the number"),
+            )
+    return None
+
+
+def correct_version(path: Path) -> None:
+    """Write the version that fits the tables."""
+    with closing(connect(path, new=False)) as db:
+        fits = _fitting_version(run_statements(db, iter(read_sqlite()), set()))
+        db.execute(
+            "INSERT INTO meta (name, value) VALUES ('schema', ?)"
+            " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            (fits,),
+        )
+
+
+def _version_of(db: sqlite3.Connection) -> str:
+    rows = db.execute("SELECT value FROM meta WHERE name = 'schema'").fetchall()
+    return str(rows[0][0]) if rows else ""
+
+
+def _fitting_version(found: Shape) -> str:
+    """Return the version whose tables differ least from these, the newest of equals."""
+    fits = [(len(compare_sqlite(found, shape)), -number) for number, shape in _shapes()]
+    return str(-min(fits)[1])
+
+
+def _shapes() -> Iterator[tuple[int, Shape]]:
+    """Yield the shape of every version."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
+        for migration in known_migrations():
+            run_statements(db, iter(run_migration(migration, SQLITE)), set())
+            yield migration.number, run_statements(db, iter(read_sqlite()), set())

@@ -1,0 +1,298 @@
+"""Damage to files: the database, its log, its mark, the search index, copies and attachments."""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from palaver.db.high_water import mark_path, read_mark
+from palaver.model.errors import StoreError
+from palaver.store.conversations.blob_store import SET_ASIDE, BlobStore
+from palaver.store.damage.corruption import recovery_steps
+from palaver.store.damage.leftovers import copy_database, describe_leftovers
+from palaver.store.damage.repair import find_damage, repair
+from palaver.store.opening import open_store
+from tests.damage.conftest import failing
+from tests.damage.kinds import run
+from tests.damage.template import ANN, BEN, PICTURE, deliver_all, exchange
+from tests.store.world import OPERATOR, World
+
+KEPT = "palaver.db"
+SHA = hashlib.sha256(PICTURE).hexdigest()
+
+
+# The newest rows
+
+
+def kill(folder: Path, left: Path) -> None:
+    """Copy the files as a process leaves them that is killed now."""
+    left.mkdir()
+    for file in folder.iterdir():
+        if file.is_file() and not file.name.endswith("-shm"):
+            shutil.copy(file, left / file.name)
+
+
+async def killed(folder: Path, left: Path) -> None:
+    """Something is said and answered, and then the process is killed."""
+    async with await open_store(str(folder / KEPT), exclusive=True) as store:
+        world = World(store)
+        world.later(days=1)
+        await exchange(world, BEN, "after the backup", "acknowledged")
+        kill(folder, left)
+
+
+def delete_log(left: Path, _: Path) -> None:
+    (left / f"{KEPT}-wal").unlink()
+
+
+def cut_log(left: Path, _: Path) -> None:
+    log = left / f"{KEPT}-wal"
+    os.truncate(log, log.stat().st_size // 4)
+
+
+def put_older_copy_back(left: Path, older: Path) -> None:
+    delete_log(left, older)
+    shutil.copy(older / KEPT, left / KEPT)
+
+
+@pytest.mark.parametrize("make", [delete_log, cut_log, put_older_copy_back])
+async def test_a_lost_log_is_noticed_and_no_number_given_twice(
+    folder: Path, tmp_path: Path, make: Callable[[Path, Path], None]
+) -> None:
+    older, left = tmp_path / "older", tmp_path / "left"
+    shutil.copytree(folder, older)
+    await killed(folder, left)
+    reached = read_mark(left / KEPT)
+    make(left, older)
+    with pytest.raises(StoreError, match=r"lacks what was stored last \(.*turn.* palaver doctor --repair"):
+        await open_store(str(left / KEPT), exclusive=True)
+    async with await open_store(str(left / KEPT)) as store:
+        assert "1 turn" in (await failing(store, older / "files"))["newest rows"]
+        assert read_mark(left / KEPT) == reached, "looking does not lower the mark"
+    async with await open_store(str(left / KEPT), exclusive=True, repairs=True) as store:
+        await repair(store, World(store).now)
+        assert await failing(store, older / "files") == {}
+        world = World(store)
+        world.later(days=2)
+        assert await world.say("next", ANN) == reached.messages + 1
+        assert await exchange(world, BEN, "go on", "yes") > reached.turns
+        assert await deliver_all(world)
+    await (await open_store(str(left / KEPT), exclusive=True)).close()
+
+
+async def test_with_its_log_nothing_is_missing(folder: Path, tmp_path: Path) -> None:
+    await killed(folder, tmp_path / "left")
+    async with await open_store(str(tmp_path / "left" / KEPT), exclusive=True) as store:
+        assert await failing(store, folder / "files") == {}
+        assert await store.search.find("acknowledged", OPERATOR)
+
+
+async def test_newest_rows_that_are_deleted_are_noticed(folder: Path) -> None:
+    with closing(sqlite3.connect(folder / KEPT)) as db:
+        db.execute("DELETE FROM inbox WHERE no = (SELECT max(no) FROM inbox)")
+        db.execute("DELETE FROM ready_queue")
+        db.commit()
+    async with await open_store(str(folder / KEPT)) as store:
+        assert "1 message" in (await failing(store, folder / "files"))["newest rows"]
+
+
+async def test_without_a_mark_the_search_index_is_a_witness(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "older")
+    async with await open_store(str(folder / KEPT)) as store:
+        world = World(store)
+        world.later(days=1)
+        await exchange(world, BEN, "indexed", "and lost")
+        await store.search.catch_up()
+    shutil.copy(tmp_path / "older" / KEPT, folder / KEPT)
+    mark_path(folder / KEPT).unlink()
+    with pytest.raises(StoreError, match="changes of transcripts"):
+        await open_store(str(folder / KEPT), exclusive=True)
+
+
+async def test_a_mark_that_cannot_be_read_is_no_mark(folder: Path) -> None:
+    for content in (b"", b"nonsense", b"9 9 9 9 00000000", b"\xff" * 96):
+        mark_path(folder / KEPT).write_bytes(content)
+        await (await open_store(str(folder / KEPT), exclusive=True)).close()
+        assert read_mark(folder / KEPT).messages > 0
+
+
+async def test_what_is_erased_does_not_lower_the_numbers(folder: Path) -> None:
+    async with await open_store(str(folder / KEPT)) as store:
+        for person in ("telegram:7", "telegram:8", "telegram:11"):
+            number = await store.transact(store.erasures.request(person, World(store).now, by="operator"))
+            await store.erasures.run(number, World(store).now)
+    async with await open_store(str(folder / KEPT), exclusive=True) as store:
+        assert "newest rows" not in await failing(store, folder / "files")
+
+
+# What an earlier database left
+
+
+def leave_only(folder: Path, left: str) -> list[Path]:
+    (folder / "palaver.db-wal").write_bytes(b"log")
+    (folder / "palaver.db-journal").write_bytes(b"journal")
+    for each in folder.iterdir():
+        if each.name != left:
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+    return contents(folder)
+
+
+def contents(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.rglob("*") if not each.name.endswith(".lock"))
+
+
+@pytest.mark.parametrize(
+    "left", ["palaver.db-wal", "palaver.db-journal", "palaver.db.search", "palaver.db.mark", "files"]
+)
+async def test_no_database_is_made_beside_what_an_earlier_one_left(folder: Path, left: str) -> None:
+    before = leave_only(folder, left)
+    for exclusive in (False, True):
+        with pytest.raises(StoreError, match=rf"is missing, but {left} of an earlier one is left") as refused:
+            await open_store(str(folder / KEPT), exclusive=exclusive)
+        assert "put the database back" in str(refused.value)
+    assert contents(folder) == before
+
+
+async def test_an_emptied_database_is_not_filled_again(folder: Path) -> None:
+    (folder / KEPT).write_bytes(b"")
+    with pytest.raises(StoreError, match=r"is empty, but palaver\.db\.search, palaver\.db\.mark and files"):
+        await open_store(str(folder / KEPT))
+    assert (folder / KEPT).read_bytes() == b""
+
+
+async def test_files_of_another_database_in_the_folder_are_no_leftovers(folder: Path) -> None:
+    async with await open_store(str(folder / "second.db")) as store:
+        assert await failing(store, folder / "files") == {}
+
+
+async def test_a_new_folder_has_no_leftovers(tmp_path: Path) -> None:
+    (tmp_path / "files" / "ab").mkdir(parents=True)
+    (tmp_path / "files" / "ab" / "letter.txt").write_text("no attachment")
+    (tmp_path / "palaver.db-wal").touch()
+    assert describe_leftovers(tmp_path / KEPT) is None
+
+
+# The database file itself
+
+
+async def test_an_index_that_does_not_match_its_table_is_built_again(folder: Path) -> None:
+    """Rows are deleted while SQLite does not know of the index."""
+    with closing(sqlite3.connect(folder / KEPT, isolation_level=None)) as db:
+        db.execute("PRAGMA writable_schema = ON")
+        kept = db.execute("SELECT * FROM sqlite_master WHERE name = 'mentions_by_session'").fetchone()
+        db.execute("DELETE FROM sqlite_master WHERE name = 'mentions_by_session'")
+    with closing(sqlite3.connect(folder / KEPT, isolation_level=None)) as db:
+        db.execute("DELETE FROM mentions")
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", kept)
+    async with await open_store(str(folder / KEPT)) as store:
+        assert "in index mentions_by_session" in (await failing(store, folder / "files"))["integrity"]
+    async with await open_store(str(folder / KEPT), exclusive=True, repairs=True) as store:
+        await repair(store, World(store).now)
+        assert await failing(store, folder / "files") == {}
+
+
+async def test_a_search_index_that_is_garbage_is_made_again(folder: Path) -> None:
+    (folder / "palaver.db.search").write_bytes(b"garbage" * 1000)
+    async with await open_store(str(folder / KEPT), exclusive=True) as store:
+        assert await failing(store, folder / "files") == {}
+        assert await store.search.find("boats", OPERATOR)
+
+
+# Attachments
+
+
+def place(folder: Path) -> Path:
+    return folder / "files" / SHA[:2] / SHA
+
+
+async def test_a_missing_file_is_named_and_given_up(folder: Path) -> None:
+    place(folder).unlink()
+    async with await open_store(str(folder / KEPT), exclusive=True) as store:
+        assert (await failing(store, folder / "files"))["attachments"].startswith("1 missing, 0 damaged: ")
+        await repair(store, World(store).now, BlobStore(folder / "files"))
+        assert await failing(store, folder / "files") == {}
+        kept = await store.read(run("SELECT from_table, count(*) FROM set_aside GROUP BY 1"))
+        assert [tuple(row) for row in kept] == [("attachments", 1)]
+
+
+@pytest.mark.parametrize("content", [b"", PICTURE[:-1], b"another picture"])
+async def test_a_changed_file_is_named_and_set_aside(folder: Path, content: bytes) -> None:
+    place(folder).write_bytes(content)
+    async with await open_store(str(folder / KEPT), exclusive=True) as store:
+        assert (await failing(store, folder / "files"))["attachments"].startswith("0 missing, 1 damaged: ")
+        await repair(store, World(store).now, BlobStore(folder / "files"))
+        assert await failing(store, folder / "files") == {}
+    assert (folder / "files" / SET_ASIDE / SHA).read_bytes() == content
+
+
+async def test_a_file_that_nothing_keeps_is_kept_again(folder: Path) -> None:
+    async with await open_store(str(folder / KEPT), exclusive=True) as store:
+        await store.transact(run("DELETE FROM attachments"))
+        assert (
+            "1 entry has a file that nothing keeps"
+            in (await failing(store, folder / "files"))["attachments of entries"]
+        )
+        await repair(store, World(store).now, BlobStore(folder / "files"))
+        assert await failing(store, folder / "files") == {}
+        assert await store.read(store.attachments.list_referenced("", 10)) == [SHA]
+
+
+async def test_a_file_of_nothing_is_let_go(folder: Path) -> None:
+    async with await open_store(str(folder / KEPT), exclusive=True) as store:
+        await store.transact(run(("UPDATE attachments SET holder = 99 WHERE kind = ?", ("entry",))))
+        found = await failing(store, folder / "files")
+        assert any("every file belongs to an entry or a message" in name for name in found)
+        await repair(store, World(store).now, BlobStore(folder / "files"))
+        assert await failing(store, folder / "files") == {}
+
+
+async def test_a_file_that_is_not_used_is_no_damage(folder: Path) -> None:
+    other = hashlib.sha256(b"other").hexdigest()
+    (folder / "files" / other[:2]).mkdir()
+    (folder / "files" / other[:2] / other).write_bytes(b"other")
+    async with await open_store(str(folder / KEPT)) as store:
+        checks = {check.name: check async for check in find_damage(store, BlobStore(folder / "files"))}
+    assert checks["attachments"].ok
+    assert "1 other is not used" in checks["attachments"].found
+
+
+# Copies and locks
+
+
+def test_what_a_killed_upgrade_left_is_removed_and_never_offered(folder: Path) -> None:
+    file = folder / KEPT
+    halves = [folder / f"{KEPT}.schema-7.123.456", folder / f"{KEPT}.schema-7.123.456-journal"]
+    for half in halves:
+        half.write_bytes(b"half a database")
+    assert "schema-7" not in recovery_steps(file)
+    copy_database(file, folder / f"{KEPT}.schema-8")
+    assert not any(half.exists() for half in halves)
+    assert "schema-8" in recovery_steps(file)
+    assert (folder / f"{KEPT}.schema-8").stat().st_mode & 0o077 == 0
+
+
+def test_a_copy_that_is_being_made_is_left_alone(folder: Path) -> None:
+    half = folder / f"{KEPT}.schema-7.123.456"
+    with half.open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        copy_database(folder / KEPT, folder / f"{KEPT}.schema-8")
+        assert half.exists()
+
+
+def test_a_copy_of_another_version_is_not_kept(folder: Path) -> None:
+    assert not copy_database(folder / KEPT, folder / f"{KEPT}.schema-3", 3)
+    assert not [each for each in folder.iterdir() if "schema" in each.name]
+
+
+async def test_lock_and_mark_are_their_owners_alone(folder: Path) -> None:
+    (folder / f"{KEPT}.lock").touch(mode=0o644)
+    async with await open_store(str(folder / KEPT), exclusive=True):
+        for ending in (".lock", ".mark"):
+            assert (folder / f"{KEPT}{ending}").stat().st_mode & 0o077 == 0

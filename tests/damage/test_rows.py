@@ -1,0 +1,121 @@
+"""Every kind of damage to rows and tables is seen, named, and mended or set aside, and others notice nothing of it."""
+
+import shutil
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from palaver.store.archive.collector import collect_all
+from palaver.store.archive.exporter import ExportFormat, export_session, write_archive
+from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.damage.repair import find_damage, repair
+from palaver.store.opening import open_store
+from palaver.store.privacy.person_export import export_person
+from palaver.store.status import overview, session_list
+from palaver.store.store import Store
+from tests.damage.conftest import failing
+from tests.damage.kinds import ENTRIES, SCHEMA, Kind, run
+from tests.damage.queue_kinds import MESSAGES, SENDS, TURNS
+from tests.damage.structure_kinds import PEOPLE, SESSIONS
+from tests.damage.template import ANN, BEN_ALONE, ZOE, build, deliver_all, exchange
+from tests.store.conftest import fresh_database, fresh_store
+from tests.store.world import OPERATOR, World, key_of
+
+GROUPS = {
+    "schema": SCHEMA,
+    "entries": ENTRIES,
+    "messages": MESSAGES,
+    "turns": TURNS,
+    "sends": SENDS,
+    "sessions": SESSIONS,
+    "people": PEOPLE,
+}
+_numbers = count(1)
+
+
+async def try_kind(kind: Kind, url: str, files: Path) -> None:
+    async with await open_store(url) as store:
+        for statement in kind.damage:
+            await store.transact(run(statement))
+    async with await open_store(url) as store:
+        found = [check async for check in find_damage(store, BlobStore(files)) if not check.ok]
+        named = [check for check in found if kind.seen in f"{check.name} {check.found}"]
+        assert named, (kind.name, [(check.name, check.found) for check in found])
+        assert "palaver doctor --repair" in named[0].fix, kind.name
+        if kind.usable:
+            await others_go_on(store, kind)
+    async with await open_store(url, exclusive=True, repairs=True) as store:
+        done = await repair(store, World(store).now, BlobStore(files))
+        assert await failing(store, files) == {}, (kind.name, done)
+        assert done.mended, kind.name
+        assert done.failed == (), kind.name
+        rows = [tuple(row) for row in await store.read(run(kind.after))]
+        assert _gives(rows, kind.gives), (kind.name, rows, done.mended)
+        await others_go_on(store, kind)
+        await a_conversation_goes_on(store, kind)
+
+
+def _gives(rows: list[tuple[object, ...]], expected: object) -> bool:
+    if isinstance(expected, list):
+        return rows == expected
+    value = rows[0][0]
+    if isinstance(value, bytes):
+        return str(expected).encode() in value
+    return value == expected
+
+
+async def others_go_on(store: Store, kind: Kind) -> None:
+    """Somebody new is answered, and what others have can be listed, searched and exported."""
+    world = World(store)
+    world.later(days=next(_numbers))
+    await exchange(world, ZOE, f"hello after {kind.name} {next(_numbers)}", "good day")
+    assert await deliver_all(world), kind.name
+    assert len((await store.read(session_list.list_sessions(OPERATOR))).previews) >= 4, kind.name
+    assert await store.read(overview.list_inbound(OPERATOR)), kind.name
+    assert await store.read(overview.list_outbound(OPERATOR)), kind.name
+    assert {hit.entry.text for hit in await store.search.find("boats", BEN_ALONE) if hit.entry} >= {"boats"}, kind.name
+    archive = [piece async for piece in write_archive(collect_all(store.database, OPERATOR), ExportFormat.JSONL)]
+    assert b"fast boats" in b"".join(archive), kind.name
+    theirs = (await store.read(session_list.list_sessions(BEN_ALONE))).previews[-1].session.id
+    exported = await store.read(export_session(theirs, ExportFormat.MARKDOWN, BEN_ALONE))
+    assert b"slow rafts" in exported.content, kind.name
+    person = [line async for line in export_person(store.database, "telegram:8")]
+    assert b"slow rafts" in b"".join(person), kind.name
+
+
+async def a_conversation_goes_on(store: Store, kind: Kind) -> None:
+    """Ann is answered, after what she said last."""
+    world = World(store)
+    world.later(days=next(_numbers))
+    while (begun := await world.begin(ANN)) is not None:
+        await store.transact(store.turns.settle(begun.turn, [], [], world.now))
+    number = await exchange(world, ANN, f"go on {next(_numbers)}", "I do")
+    found = await store.read(store.trace.find_traces(f"turn:{number}", OPERATOR))
+    assert found[0].turn, kind.name
+    assert found[0].turn.turn.key == key_of(ANN), kind.name
+    await deliver_all(world)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+async def test_every_kind_is_seen_and_mended(group: str, template: Path, tmp_path: Path) -> None:
+    for number, kind in enumerate(GROUPS[group]):
+        folder = tmp_path / str(number)
+        shutil.copytree(template, folder)
+        await try_kind(kind, str(folder / "palaver.db"), folder / "files")
+        shutil.rmtree(folder)
+
+
+async def test_what_can_happen_to_postgres_is_seen_and_mended(postgres_server: str, tmp_path: Path) -> None:
+    url = await fresh_store(postgres_server)
+    async with await open_store(url) as store:
+        await build(store, tmp_path / "files")
+    name = url.partition("?")[0].rpartition("/")[2]
+    for kind in (kind for kinds in GROUPS.values() for kind in kinds if kind.postgres):
+        await try_kind(kind, await fresh_database(postgres_server, name), tmp_path / "files")
+
+
+def test_there_are_enough_kinds() -> None:
+    names = [kind.name for kinds in GROUPS.values() for kind in kinds]
+    assert len(names) == len(set(names))
+    assert len(names) >= 60
