@@ -40,8 +40,9 @@ def text_of(seq: int, session: int = 1) -> str:
     return f"SELECT body FROM entries WHERE id = {entry(seq, session)}"  # noqa: S608
 
 
-ASIDE = "SELECT from_table FROM set_aside ORDER BY no DESC LIMIT 1"
-COUNT_ASIDE = "SELECT count(*) FROM set_aside"
+def aside(table: str, row: str) -> str:
+    return f"SELECT count(DISTINCT row_name) FROM set_aside WHERE from_table = '{table}' AND row_name = '{row}'"  # noqa: S608
+
 
 SCHEMA = (
     Kind(
@@ -93,16 +94,14 @@ SCHEMA = (
         "a trigger swallows what is sent",
         ["CREATE TRIGGER thief BEFORE INSERT ON outbox BEGIN SELECT RAISE(IGNORE); END"],
         "trigger outbox.thief is unexpected",
-        ASIDE,
-        "schema",
+        aside("schema", "trigger outbox.thief is unexpected"),
         usable=False,
     ),
     Kind(
         "a unique index refuses what is received",
         ["CREATE UNIQUE INDEX jealous ON turns (started)"],
         "index turns.jealous is unexpected",
-        ASIDE,
-        "schema",
+        aside("schema", "index turns.jealous is unexpected"),
         postgres=True,
         usable=False,
     ),
@@ -154,8 +153,7 @@ SCHEMA = (
             ),
         ],
         "a notice is sent once",
-        ASIDE,
-        "outbox",
+        aside("outbox", "-1"),
         usable=False,
     ),
     Kind(
@@ -192,8 +190,7 @@ ENTRIES = (
         "a note is empty",
         [("UPDATE entries SET body = ? WHERE id = ?", (b"", entry(7)))],
         "entry 7 of session",
-        ASIDE,
-        "entries",
+        aside("entries", "16777223"),
         postgres=True,
     ),
     Kind(
@@ -238,8 +235,7 @@ ENTRIES = (
             )
         ],
         "entry 2 of session",
-        COUNT_ASIDE,
-        1,
+        aside("entries", "16777218"),
     ),
     Kind(
         "the bodies of two entries are swapped",
@@ -303,8 +299,7 @@ ENTRIES = (
         "a note is deleted",
         [("DELETE FROM entries WHERE id = ?", (entry(7),))],
         "1 is missing: entry 7 of session",
-        ASIDE,
-        "entries",
+        aside("entries", "16777223"),
     ),
     Kind(
         "a whole turn is deleted from the transcript",

@@ -1,6 +1,6 @@
 """Kinds of damage to received messages, turns and sends."""
 
-from tests.damage.kinds import ASIDE, COUNT_ASIDE, LOST, NO_JSON, Kind
+from tests.damage.kinds import LOST, NO_JSON, Kind, aside
 
 STATE_OF_WAITING = "SELECT state FROM inbox WHERE message_id = 'm%20waits'"
 
@@ -32,14 +32,13 @@ MESSAGES = (
         "a message was emptied",
         [("UPDATE inbox SET body = ? WHERE no = 2", (b"",))],
         "in:2 cannot be read",
-        ASIDE,
-        "inbox",
+        aside("inbox", "2"),
     ),
     Kind(
         "the text of a message was changed",
         ["UPDATE inbox SET body = CAST(replace(CAST(body AS TEXT), ':\"pears', ':\"beers') AS BLOB) WHERE no = 2"],
         "in:2 was changed",
-        COUNT_ASIDE,
+        aside("inbox", "2"),
     ),
     Kind(
         "a message is from somebody else",
@@ -318,8 +317,7 @@ SENDS = (
             )
         ],
         "only finished turns have replies in the outbox",
-        ASIDE,
-        "outbox",
+        aside("outbox", "101376"),
     ),
     Kind(
         "a reply has a cause",

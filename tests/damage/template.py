@@ -2,12 +2,15 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 from palaver.db.transaction import Statements, transaction
 from palaver.model.access import Grant
 from palaver.model.attachment import Attachment
 from palaver.model.compaction import plan_compaction
+from palaver.model.job import Job
 from palaver.model.label import Label
+from palaver.model.schedule import parse_schedule
 from palaver.model.session import ModelOverride, Principal
 from palaver.model.source import Source
 from palaver.model.transcript import Entry, Role
@@ -15,10 +18,12 @@ from palaver.model.turn import Inbound, OutboxState, Usage, outbound_to
 from palaver.store import accounts
 from palaver.store.conversations import attach, history, sessions, transcript, visibility
 from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.jobs import jobs
 from palaver.store.people import api_tokens, grants, links, pairing
 from palaver.store.people.api_tokens import CredentialKind
 from palaver.store.queue import inbox, outbox, turns
 from palaver.store.queue.cause import CauseKind, SendCause
+from palaver.store.records import inbound_body
 from palaver.store.store import Store
 from tests.store.world import LEASE, OPERATOR, World, answer, dm, group, key_of
 
@@ -87,6 +92,7 @@ async def build(store: Store, files: Path) -> None:
     await store.transact(outbox.enqueue(notice, SendCause(CauseKind.COMMAND, 1), world.now))  # out:-1
     await exchange(world, ANN, "limes", "sour limes")  # turn 11: in:…, out:11264, due, the last entries of session 1
     await store.transact(_say_and_wait(world))
+    await store.transact(_run_jobs_and_processes(world))
     await store.search.catch_up()
 
 
@@ -95,6 +101,35 @@ def _say_and_wait(world: World) -> Statements[None]:
     spoken = Source(**{**ANN.to_json(), "message_id": "m waits"})
     number = yield from inbox.accept(Inbound(source=spoken, text="melons", at=world.now), key_of(ANN), world.now)
     yield "INSERT INTO mentions (inbox_no, session_no) VALUES (?, 1)", (number,)
+
+
+@transaction
+def _run_jobs_and_processes(world: World) -> Statements[None]:
+    zone = ZoneInfo("UTC")
+    for source in (BEN, CARL):
+        schedule = parse_schedule("every day at 09:00", zone, world.now)
+        job = Job(
+            number=0,
+            owner=f"telegram:{source.chat_id}",
+            name="report",
+            schedule=schedule,
+            prompt="report",
+            targets="origin",
+            origin=source,
+            created=world.now,
+            next_due=schedule.next_after(world.now),
+        )
+        number = yield from jobs.add(job)
+        yield "INSERT INTO firings (schedule_no, at, inbox_no) VALUES (?, ?, ?)", (number, 1, 4 + number)
+        origin = inbound_body(Inbound(source=source, text="", at=world.now), None, None)
+        yield (
+            (
+                "INSERT INTO processes (id, session_no, place, origin, backend, command, folder, terminal, home, host,"
+                " worker, lease_until, started, exited, ended, exit_notice)"
+                " VALUES (?, ?, ?, ?, 'local', 'ls', '/', 0, 'home', 'host', 'w1', 0, 1, 2, 3, 'done')"
+            ),
+            (f"process {number}", number, key_of(source).text, origin),
+        )
 
 
 async def _people(world: World) -> None:

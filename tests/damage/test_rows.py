@@ -1,6 +1,7 @@
 """Every kind of damage to rows and tables is seen, named, and mended or set aside, and others notice nothing of it."""
 
 import shutil
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from palaver.store.store import Store
 from tests.damage.conftest import failing
 from tests.damage.kinds import ENTRIES, SCHEMA, Kind, run
 from tests.damage.queue_kinds import MESSAGES, SENDS, TURNS
-from tests.damage.structure_kinds import PEOPLE, SESSIONS
+from tests.damage.structure_kinds import JOBS, PEOPLE, SESSIONS
 from tests.damage.template import ANN, BEN_ALONE, ZOE, build, deliver_all, exchange
 from tests.store.conftest import fresh_database, fresh_store
 from tests.store.world import OPERATOR, World, key_of
@@ -30,30 +31,35 @@ GROUPS = {
     "sends": SENDS,
     "sessions": SESSIONS,
     "people": PEOPLE,
+    "jobs": JOBS,
 }
 _numbers = count(1)
 
 
-async def try_kind(kind: Kind, url: str, files: Path) -> None:
+async def try_kinds(kinds: Sequence[Kind], url: str, files: Path) -> None:
+    """Damage a store in several ways that do not disturb each other."""
+    names = [kind.name for kind in kinds]
     async with await open_store(url) as store:
-        for statement in kind.damage:
-            await store.transact(run(statement))
-    async with await open_store(url) as store:
-        found = [check async for check in find_damage(store, BlobStore(files)) if not check.ok]
-        named = [check for check in found if kind.seen in f"{check.name} {check.found}"]
-        assert named, (kind.name, [(check.name, check.found) for check in found])
-        assert "palaver doctor --repair" in named[0].fix, kind.name
-        if kind.usable:
-            await others_go_on(store, kind)
+        for kind in kinds:
+            for statement in kind.damage:
+                await store.transact(run(statement))
     async with await open_store(url, exclusive=True, repairs=True) as store:
+        found = [check async for check in find_damage(store, BlobStore(files)) if not check.ok]
+        for kind in kinds:
+            named = [check for check in found if kind.seen in f"{check.name} {check.found}"]
+            assert named, (kind.name, [(check.name, check.found) for check in found])
+            assert "palaver doctor --repair" in named[0].fix, kind.name
+        if all(kind.usable for kind in kinds):
+            await others_go_on(store, names)
         done = await repair(store, World(store).now, BlobStore(files))
-        assert await failing(store, files) == {}, (kind.name, done)
-        assert done.mended, kind.name
-        assert done.failed == (), kind.name
-        rows = [tuple(row) for row in await store.read(run(kind.after))]
-        assert _gives(rows, kind.gives), (kind.name, rows, done.mended)
-        await others_go_on(store, kind)
-        await a_conversation_goes_on(store, kind)
+        assert await failing(store, files) == {}, (names, done)
+        assert done.mended, names
+        assert done.failed == (), names
+        for kind in kinds:
+            rows = [tuple(row) for row in await store.read(run(kind.after))]
+            assert _gives(rows, kind.gives), (kind.name, rows, done.mended)
+        await others_go_on(store, names)
+        await a_conversation_goes_on(store, names)
 
 
 def _gives(rows: list[tuple[object, ...]], expected: object) -> bool:
@@ -65,26 +71,26 @@ def _gives(rows: list[tuple[object, ...]], expected: object) -> bool:
     return value == expected
 
 
-async def others_go_on(store: Store, kind: Kind) -> None:
+async def others_go_on(store: Store, kinds: Sequence[str]) -> None:
     """Somebody new is answered, and what others have can be listed, searched and exported."""
     world = World(store)
     world.later(days=next(_numbers))
-    await exchange(world, ZOE, f"hello after {kind.name} {next(_numbers)}", "good day")
-    assert await deliver_all(world), kind.name
-    assert len((await store.read(session_list.list_sessions(OPERATOR))).previews) >= 4, kind.name
-    assert await store.read(overview.list_inbound(OPERATOR)), kind.name
-    assert await store.read(overview.list_outbound(OPERATOR)), kind.name
-    assert {hit.entry.text for hit in await store.search.find("boats", BEN_ALONE) if hit.entry} >= {"boats"}, kind.name
+    await exchange(world, ZOE, f"hello after {kinds[0]} {next(_numbers)}", "good day")
+    assert await deliver_all(world), kinds
+    assert len((await store.read(session_list.list_sessions(OPERATOR))).previews) >= 4, kinds
+    assert await store.read(overview.list_inbound(OPERATOR)), kinds
+    assert await store.read(overview.list_outbound(OPERATOR)), kinds
+    assert {hit.entry.text for hit in await store.search.find("boats", BEN_ALONE) if hit.entry} >= {"boats"}, kinds
     archive = [piece async for piece in write_archive(collect_all(store.database, OPERATOR), ExportFormat.JSONL)]
-    assert b"fast boats" in b"".join(archive), kind.name
+    assert b"fast boats" in b"".join(archive), kinds
     theirs = (await store.read(session_list.list_sessions(BEN_ALONE))).previews[-1].session.id
     exported = await store.read(export_session(theirs, ExportFormat.MARKDOWN, BEN_ALONE))
-    assert b"slow rafts" in exported.content, kind.name
+    assert b"slow rafts" in exported.content, kinds
     person = [line async for line in export_person(store.database, "telegram:8")]
-    assert b"slow rafts" in b"".join(person), kind.name
+    assert b"slow rafts" in b"".join(person), kinds
 
 
-async def a_conversation_goes_on(store: Store, kind: Kind) -> None:
+async def a_conversation_goes_on(store: Store, kinds: Sequence[str]) -> None:
     """Ann is answered, after what she said last."""
     world = World(store)
     world.later(days=next(_numbers))
@@ -92,8 +98,8 @@ async def a_conversation_goes_on(store: Store, kind: Kind) -> None:
         await store.transact(store.turns.settle(begun.turn, [], [], world.now))
     number = await exchange(world, ANN, f"go on {next(_numbers)}", "I do")
     found = await store.read(store.trace.find_traces(f"turn:{number}", OPERATOR))
-    assert found[0].turn, kind.name
-    assert found[0].turn.turn.key == key_of(ANN), kind.name
+    assert found[0].turn, kinds
+    assert found[0].turn.turn.key == key_of(ANN), kinds
     await deliver_all(world)
 
 

@@ -2,16 +2,11 @@
 
 import pytest
 
-from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.db.transaction import Statements, transaction
 from palaver.store.conversations import history, transcript
-from palaver.store.status.invariants import violations
+from palaver.store.status.invariants import INVARIANTS, violations
 from palaver.store.store import Store
 from tests.store.world import OPERATOR, World, dm, key_of
-
-
-@transaction
-def run(sql: str) -> Statements[None]:
-    yield sql, ()
 
 
 async def broken(store: Store) -> set[str]:
@@ -35,10 +30,24 @@ async def test_a_healthy_store_breaks_nothing(store: Store) -> None:
     assert await broken(store) == set()
 
 
+LINK = "INSERT INTO links (one, other, since, actor) VALUES ('matrix:zoe', 'signal:zoe', 0, 'operator')"
 BREAKS = {
     "every received message has a known state": "UPDATE inbox SET state = 'lost' WHERE no = 1",
     "every message in a turn points to a turn of its conversation": "UPDATE inbox SET turn_no = 99 WHERE no = 1",
     "a conversation is in the ready queue exactly while messages wait in it": "DELETE FROM ready_queue",
+    "every waiting message has content": "UPDATE inbox SET body = substr(body, 1, 0) WHERE state = 'waiting'",
+    "every turn has a known state": "UPDATE turns SET state = 'lost' WHERE no = 1",
+    "the usage of every turn that ended is counted or waits to be": "DELETE FROM meta WHERE name = 'summed'",
+    "a message is received once": "DROP INDEX inbox_received_once;"
+    "UPDATE inbox SET platform = 'p', account = '', chat = 'c', chat_user = '', message_id = 'm'",
+    "a notice is sent once": "DROP INDEX outbox_sent_once;"
+    "UPDATE outbox SET cause_kind = 'tool', cause_id = '1', cause_detail = '', part = 0",
+    "a title names one session of its owner": "DROP INDEX title_unique_per_owner;"
+    "UPDATE sessions SET title = 'x', owner = 'telegram:7'",
+    "an id names one session": "CREATE TABLE without_rules AS SELECT * FROM sessions; DROP TABLE sessions;"
+    "ALTER TABLE without_rules RENAME TO sessions; UPDATE sessions SET id = 'x'",
+    "the entries of a turn are in its session": "UPDATE turns SET session_no = 2 WHERE no = 1",
+    "a session has counted what its turns used": "UPDATE turns SET input_tokens = 99 WHERE no = 1",
     "a message with a turn has the state in-turn": "UPDATE inbox SET turn_no = 1 WHERE state = 'waiting'",
     "every send has a known state": "UPDATE outbox SET state = 'lost'",
     "a claimed send has a worker and a deadline, and no other send has": "UPDATE outbox SET state = 'claimed'",
@@ -60,6 +69,24 @@ BREAKS = {
     "every entry belongs to a session that exists and has a number below its next": "UPDATE sessions SET"
     " next_seq = 2 WHERE no = 1",
     "every participant belongs to a session that exists": "UPDATE participants SET session_no = 99",
+    "every identity belongs to a person that exists": "CREATE TABLE without_rules AS SELECT * FROM identities;"
+    "DROP TABLE identities; ALTER TABLE without_rules RENAME TO identities;"
+    "INSERT INTO identities (identity, person, created) VALUES ('matrix:zoe', 'nobody', 0)",
+    "every linked account belongs to an identity that exists": LINK,
+    "every other linked account belongs to an identity that exists": LINK,
+    "every mention belongs to a message that exists": "INSERT INTO mentions (inbox_no, session_no) VALUES (99, 1)",
+    "every mentioned session belongs to a session that exists": "INSERT INTO mentions"
+    " (inbox_no, session_no) VALUES (1, 99)",
+    "every request for access belongs to a message that exists": "INSERT INTO pairings (identity, account, code_hash,"
+    " first_requested, requested, expires, inbox_no, kept) VALUES ('matrix:zoe', 'matrix:', 'x', 0, 0, 0, 99, 0)",
+    "every operation belongs to a session that exists": "UPDATE operations SET session_no = 99",
+    "every process belongs to a session that exists": "INSERT INTO processes (id, session_no, place, origin, backend,"
+    " command, folder, terminal, home, host, worker, lease_until, started, exit_notice) SELECT 'p', 99, '', body, '',"
+    " '', '', 0, '', '', '', 0, 0, 'off' FROM inbox WHERE no = 1",
+    "every digest of an erasure belongs to an erasure that exists": "INSERT INTO erased_digests"
+    " (erasure, kind, digest) VALUES (99, 'entry', 'x')",
+    "every file belongs to an entry or a message": "INSERT INTO attachments"
+    " (sha256, kind, holder) VALUES ('x', 'entry', 99)",
     "every waiting message was sent in its own conversation or in a chat attached to it": "UPDATE inbox"
     " SET place = 'agent:main:telegram:dm:9' WHERE state = 'waiting'",
     "no chat is attached to a conversation that is itself attached elsewhere": "INSERT INTO attached_chats"
@@ -72,13 +99,27 @@ BREAKS = {
 }
 
 
-def statements(sql: str) -> list[Transaction[None]]:
-    return [run(statement) for statement in sql.split(";") if statement]
+class Undone(Exception):
+    """What was found, raised so that nothing of the damage stays."""
+
+    def __init__(self, found: set[str]) -> None:
+        super().__init__(found)
+        self.found = found
 
 
-@pytest.mark.parametrize("sentence", list(BREAKS))
-async def test_a_break_is_found(store: Store, sentence: str) -> None:
+@transaction
+def damage_and_look(sql: str) -> Statements[None]:
+    for statement in sql.split(";"):
+        yield statement, ()
+    found = yield from violations()
+    raise Undone({violation.invariant.sentence for violation in found})
+
+
+async def test_a_break_of_every_rule_is_found(store: Store) -> None:
     await busy_world(store)
-    for statement in statements(BREAKS[sentence]):
-        await store.transact(statement)
-    assert sentence in await broken(store)
+    assert BREAKS.keys() == {invariant.sentence for invariant in INVARIANTS}
+    for sentence, sql in BREAKS.items():
+        with pytest.raises(Undone) as undone:
+            await store.transact(damage_and_look(sql))
+        assert sentence in undone.value.found
+    assert await broken(store) == set()

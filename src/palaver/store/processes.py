@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from palaver.db.transaction import PROCESSES, Lock, Notify, Row, Statements, Value, transaction
-from palaver.model.access import Basis
+from palaver.model.access import AccessRole, Basis
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.key import SessionKey
 from palaver.model.process import NewProcess, Process, parse_process_name, process_name
@@ -18,18 +18,29 @@ from palaver.store.conversations.visibility import visible_to
 from palaver.store.queue import inbox, outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.turns import append_to_turn
-from palaver.store.records import inbound_body, inbound_of, instant, instant_or_none, micros, placeholders, source_of
+from palaver.store.records import (
+    inbound_body,
+    inbound_of,
+    instant,
+    instant_or_none,
+    micros,
+    placeholders,
+    read_one,
+    readable,
+    source_of,
+)
 
 _NOTIFY = Notify(PROCESSES)
 _STORE_ID = "store id"
 _KEPT_PER_SESSION = 50
 """How many finished processes of a session are kept at most."""
-_COLUMNS = (
+PROCESS_COLUMNS = (
     "p.no, p.id, s.id, p.session_no, p.command, p.backend, p.folder, p.host, p.worker, p.started, p.terminal,"
     " p.turn_no, p.pid, p.pid_started, p.exit_code, p.exited, p.ended, p.problem, p.output_bytes, p.stop_asked,"
     " p.exit_notice, p.watch, p.watched_to, p.watch_notices, p.watch_notified, p.check_every, p.check_at"
 )
-_SELECT = f"SELECT {_COLUMNS} FROM processes p JOIN sessions s ON s.no = p.session_no"
+WITH_SESSION = "processes p JOIN sessions s ON s.no = p.session_no"
+_SELECT = f"SELECT {PROCESS_COLUMNS} FROM {WITH_SESSION}"
 
 
 @value
@@ -78,7 +89,7 @@ class Notice:
     """For the chat, if the conversation is over."""
 
 
-def _process_of(row: Row) -> Process:
+def process_of(row: Row) -> Process:
     return Process(
         number=row[0],
         id=row[1],
@@ -202,9 +213,10 @@ def _drop_oldest(session: int) -> Statements[None]:
 @transaction
 def get(number: int) -> Statements[Process]:
     rows = yield f"{_SELECT} WHERE p.no = ?", (number,)
-    if not rows:
+    found = read_one(process_of, rows, "process")
+    if found is None:
         raise NotFound("process", process_name(number))
-    return _process_of(rows[0])
+    return found
 
 
 @transaction
@@ -235,13 +247,13 @@ def list_visible(
         f"{_SELECT} WHERE {seen.sql}{narrowed} ORDER BY CASE WHEN p.ended IS NULL THEN 0 ELSE 1 END, p.no DESC LIMIT ?",
         (*seen.values, *given.values(), limit),
     )
-    return [_process_of(row) for row in rows]
+    return list(readable(process_of, rows))
 
 
 @transaction
 def list_of_turn(turn: int) -> Statements[list[Process]]:
     rows = yield f"{_SELECT} WHERE p.turn_no = ? ORDER BY p.no", (turn,)
-    return [_process_of(row) for row in rows]
+    return list(readable(process_of, rows))
 
 
 @transaction
@@ -270,14 +282,14 @@ def hold(keeper: Keeper, now: datetime) -> Statements[list[Process]]:
     )
     numbers = tuple(row[0] for row in rows)
     found = yield f"{_SELECT} WHERE p.no IN ({placeholders(numbers)}) ORDER BY p.no", numbers
-    return [_process_of(row) for row in found]
+    return list(readable(process_of, found))
 
 
 @transaction
 def list_abandoned(before: datetime) -> Statements[list[Process]]:
     """Return processes that no gateway has looked after since."""
     rows = yield f"{_SELECT} WHERE p.ended IS NULL AND p.lease_until < ?", (micros(before),)
-    return [_process_of(row) for row in rows]
+    return list(readable(process_of, rows))
 
 
 @transaction
@@ -395,6 +407,10 @@ def report_check(process: Process, notice: Notice, now: datetime) -> Statements[
     return bool(rows)
 
 
+def origin_in(row: Row) -> tuple[Inbound, AccessRole | None, Basis | None]:
+    return inbound_of(row[1])
+
+
 def _send(number: int, notice: Notice, now: datetime) -> Statements[int | None]:
     """Put a notice into the conversation, or into the chat if the conversation is over. Return its inbox number."""
     rows = yield (
@@ -403,8 +419,11 @@ def _send(number: int, notice: Notice, now: datetime) -> Statements[int | None]:
         " LEFT JOIN attached_chats a ON a.place = p.place WHERE p.no = ?",
         (number,),
     )
-    id_, origin, place, key, ended, address, attached_to = rows[0]
-    inbound, role, basis = inbound_of(origin)
+    id_, _, place, key, ended, address, attached_to = rows[0]
+    origin = next(readable(origin_in, rows), None)
+    if origin is None:
+        return None
+    inbound, role, basis = origin
     source = inbound.source
     if ended is not None:
         send = outbound_to(source, notice.summary)

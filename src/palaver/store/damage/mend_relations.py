@@ -140,6 +140,12 @@ def _drop_file(sha256: str, now: datetime) -> Statements[None]:
     yield from set_aside("attachments", where, (sha256,), "what had this file is missing", now)
 
 
+def _keep_first(message: int, now: datetime) -> Statements[None]:
+    first = yield "SELECT schedule_no, at FROM firings WHERE inbox_no = ? ORDER BY at, schedule_no LIMIT 1", (message,)
+    where = "inbox_no = ? AND NOT (schedule_no = ? AND at = ?)"
+    yield from set_aside("firings", where, (message, *first[0]), "its message belongs to another firing", now)
+
+
 RELATION_MENDS = (
     by_statements(
         "a conversation has at most one open session",
@@ -188,6 +194,17 @@ RELATION_MENDS = (
     by_setting_aside("every mention belongs to a message that exists", "mentions", "inbox_no"),
     by_setting_aside("every mentioned session belongs to a session that exists", "mentions", "session_no"),
     by_setting_aside("every request for access belongs to a message that exists", "pairings", "identity"),
+    by_setting_aside("every process belongs to a session that exists", "processes", "no"),
+    by_setting_aside("every firing belongs to a job that exists", "firings", "schedule_no"),
+    by_statements(
+        "every firing of a job has a message, or says why it did not run",
+        "says that its message was lost",
+        "UPDATE firings SET reason = CASE WHEN inbox_no IS NULL THEN 'its message was lost' END"
+        " WHERE (inbox_no IS NULL) <> (reason IS NOT NULL)",
+    ),
+    one_by_one(
+        "every message belongs to at most one firing of a job", "keeps the first and sets the others aside", _keep_first
+    ),
     by_setting_aside("every digest of an erasure belongs to an erasure that exists", "erased_digests", "erasure"),
     one_by_one(
         "every operation belongs to a session that exists",

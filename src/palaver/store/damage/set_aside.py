@@ -11,7 +11,11 @@ ROW_NAMES = {
     **dict.fromkeys(("entries", "outbox", "people"), "id"),
     **dict.fromkeys(("routes", "ready_queue"), "key"),
     **dict.fromkeys(
-        ("inbox", "turns", "sessions", "operations", "grants", "links", "access_log", "erasures", "api_tokens"), "no"
+        (
+            *("inbox", "turns", "sessions", "operations", "schedules", "processes"),
+            *("grants", "links", "access_log", "erasures", "api_tokens"),
+        ),
+        "no",
     ),
     "identities": "identity",
     "attached_chats": "place",

@@ -5,15 +5,19 @@ from datetime import datetime
 
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.key import SessionKey
+from palaver.model.process import process_name
 from palaver.model.source import source_of_identity
 from palaver.store.conversations.undo_log import OPERATION_COLUMNS, operation_of
 from palaver.store.damage.mend_structure import mend_operation, mend_route, mend_session, mend_turn
 from palaver.store.damage.rows import BadRow, Known, MendRow, Problem, TableCheck
 from palaver.store.damage.set_aside import set_aside
+from palaver.store.jobs.jobs import COLUMNS as JOB_COLUMNS
+from palaver.store.jobs.jobs import job_of
 from palaver.store.people.api_tokens import CREDENTIAL_COLUMNS, credential_of
 from palaver.store.people.grants import GRANT_COLUMNS, change_of, grant_of
 from palaver.store.privacy.footprint import Footprint
-from palaver.store.records import SESSION_COLUMNS, TURN_COLUMNS, from_json, session_of, source_of, turn_of
+from palaver.store.processes import PROCESS_COLUMNS, WITH_SESSION, process_of
+from palaver.store.records import SESSION_COLUMNS, TURN_COLUMNS, from_json, inbound_of, session_of, source_of, turn_of
 
 _SESSION_WIDTH = SESSION_COLUMNS.count(",") + 1
 
@@ -143,5 +147,23 @@ SMALL_TABLES = (
     _small("link_offers", "identity, address, guest_address", _addresses, "link offer"),
     _small("attached_chats", "place, key", _keys, "attached chat"),
     _small("ready_queue", "key", _keys, "ready conversation"),
+    _small("schedules", JOB_COLUMNS, job_of, "job"),
 )
-TABLES = (SESSIONS, TURNS, OPERATIONS, ROUTES, *SMALL_TABLES)
+
+
+def _process_problem(row: Row, _: Known) -> Problem | None:
+    process_of(row[:-1])
+    inbound_of(row[-1])
+    return None
+
+
+PROCESSES = TableCheck(
+    table="processes",
+    select=f"SELECT {PROCESS_COLUMNS}, p.origin FROM {WITH_SESSION}",
+    order="p.no",
+    name=lambda row: f"process {process_name(row[0])}",
+    problem=_process_problem,
+    mend=_aside("processes", "no"),
+    deed="sets it aside; its output stays where it is",
+)
+TABLES = (SESSIONS, TURNS, OPERATIONS, ROUTES, PROCESSES, *SMALL_TABLES)

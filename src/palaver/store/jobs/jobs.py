@@ -19,6 +19,8 @@ from palaver.store.records import (
     json_text,
     micros,
     placeholders,
+    read_one,
+    readable,
     source_of,
     source_text,
 )
@@ -114,7 +116,7 @@ def list_jobs(principal: Principal, *, ended: bool = False, after: int = 0, limi
         f"{'' if ended else ' AND next_due IS NOT NULL'} ORDER BY no LIMIT ?",
         (*seen.values, after, limit),
     )
-    return [job_of(row) for row in rows]
+    return list(readable(job_of, rows))
 
 
 @transaction
@@ -127,10 +129,10 @@ def find(name: str, principal: Principal) -> Statements[Job]:
         f"SELECT {COLUMNS} FROM schedules WHERE {seen.sql} AND {condition} ORDER BY next_due IS NULL, no",
         (*seen.values, value),
     )
-    found = [job_of(row) for row in rows]
-    active = [job for job in found if job.next_due is not None] or found
-    if not found:
+    found = list(readable(job_of, rows))
+    if not found and read_one(job_of, rows, "job") is None:
         raise NotFound("job", name)
+    active = [job for job in found if job.next_due is not None] or found
     if len(active) > 1:
         numbers = [str(job.number) for job in active]
         raise BadArgument("Several jobs are called", found=name, allowed=", ".join(numbers), example=numbers[0])
@@ -140,7 +142,7 @@ def find(name: str, principal: Principal) -> Statements[Job]:
 @transaction
 def get(number: int) -> Statements[Job | None]:
     rows = yield f"SELECT {COLUMNS} FROM schedules WHERE no = ?", (number,)
-    return job_of(rows[0]) if rows else None
+    return read_one(job_of, rows, "job")
 
 
 @transaction

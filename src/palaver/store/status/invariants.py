@@ -39,6 +39,7 @@ RELATIONS = (
     ("mentioned session", "a session that exists", ("mentions", "session_no", "session_no"), ("sessions", "no")),
     ("request for access", "a message that exists", ("pairings", "identity", "inbox_no"), ("inbox", "no")),
     ("operation", "a session that exists", ("operations", "no", "session_no"), ("sessions", "no")),
+    ("process", "a session that exists", ("processes", "no", "session_no"), ("sessions", "no")),
     ("digest of an erasure", "an erasure that exists", ("erased_digests", "erasure", "erasure"), ("erasures", "no")),
 )
 """What refers to what, where neither the schema nor another rule says it: table, name and column; table and key."""
