@@ -24,6 +24,8 @@ class Kind(NamedTuple):
     """It is tried on PostgreSQL as well."""
     usable: bool = True
     """Others go on before the repair."""
+    store: int | None = None
+    """Kinds with the same number are made in one store: they do not disturb each other, and it saves time."""
 
 
 @transaction
@@ -50,26 +52,43 @@ SCHEMA = (
         ["DROP INDEX one_open_session_per_key"],
         "index sessions.one_open_session_per_key is missing",
         postgres=True,
+        store=1,
     ),
     Kind(
         "another unique index is dropped",
         ["DROP INDEX inbox_received_once"],
         "inbox_received_once is missing",
         usable=False,
+        store=15,
     ),
-    Kind("an index is dropped", ["DROP INDEX outbox_due"], "index outbox.outbox_due is missing", postgres=True),
+    Kind(
+        "an index is dropped",
+        ["DROP INDEX outbox_due"],
+        "index outbox.outbox_due is missing",
+        postgres=True,
+        store=2,
+    ),
     Kind(
         "an index has other columns",
         ["DROP INDEX sessions_by_key", "CREATE INDEX sessions_by_key ON sessions (owner)"],
         "index sessions.sessions_by_key differs",
         postgres=True,
+        store=3,
     ),
     Kind(
         "an index has lost its condition",
         ["DROP INDEX outbox_due", "CREATE INDEX outbox_due ON outbox (account, due)"],
         "index outbox.outbox_due differs",
+        store=4,
     ),
-    Kind("a table is dropped", ["DROP TABLE mentions"], "table mentions is missing", postgres=True, usable=False),
+    Kind(
+        "a table is dropped",
+        ["DROP TABLE mentions"],
+        "table mentions is missing",
+        postgres=True,
+        usable=False,
+        store=15,
+    ),
     Kind(
         "a column is dropped",
         ["ALTER TABLE inbox DROP COLUMN checksum"],
@@ -77,6 +96,7 @@ SCHEMA = (
         "SELECT min(CASE WHEN checksum IS NULL THEN 1 ELSE 0 END) FROM inbox",
         postgres=True,
         usable=False,
+        store=16,
     ),
     Kind(
         "a column that must not be empty is dropped",
@@ -84,11 +104,13 @@ SCHEMA = (
         "column usage.turns is missing",
         postgres=True,
         usable=False,
+        store=15,
     ),
     Kind(
         "a column is added",
         ["ALTER TABLE outbox ADD COLUMN mood TEXT"],
         "table outbox has other columns or constraints",
+        store=7,
     ),
     Kind(
         "a trigger swallows what is sent",
@@ -96,6 +118,7 @@ SCHEMA = (
         "trigger outbox.thief is unexpected",
         aside("schema", "trigger outbox.thief is unexpected"),
         usable=False,
+        store=15,
     ),
     Kind(
         "a unique index refuses what is received",
@@ -104,6 +127,7 @@ SCHEMA = (
         aside("schema", "index turns.jealous is unexpected"),
         postgres=True,
         usable=False,
+        store=15,
     ),
     Kind(
         "a conversation has two open sessions",
@@ -115,6 +139,7 @@ SCHEMA = (
         "SELECT no FROM sessions WHERE key = 'agent:main:telegram:dm:10' AND ended IS NULL",
         4,
         postgres=True,
+        store=9,
     ),
     Kind(
         "a conversation has two open turns",
@@ -126,6 +151,7 @@ SCHEMA = (
         ],
         "a conversation has at most one open turn",
         "SELECT count(*) FROM turns WHERE key = 'agent:main:telegram:dm:10' AND state = 'interrupted'",
+        store=10,
     ),
     Kind(
         "a message was received twice",
@@ -141,6 +167,7 @@ SCHEMA = (
         "SELECT state FROM inbox ORDER BY no DESC LIMIT 1",
         "done",
         usable=False,
+        store=16,
     ),
     Kind(
         "a notice is owed twice",
@@ -155,6 +182,7 @@ SCHEMA = (
         "a notice is sent once",
         aside("outbox", "-1"),
         usable=False,
+        store=16,
     ),
     Kind(
         "a title names two sessions",
@@ -166,6 +194,7 @@ SCHEMA = (
         "SELECT title FROM sessions WHERE no = 5",
         "Fruit #2",
         postgres=True,
+        store=11,
     ),
 )
 
@@ -177,6 +206,7 @@ ENTRIES = (
         text_of(1),
         "apples",
         postgres=True,
+        store=1,
     ),
     Kind(
         "an answer is cut off",
@@ -185,6 +215,7 @@ ENTRIES = (
         text_of(2),
         "red apples",
         postgres=True,
+        store=1,
     ),
     Kind(
         "a note is empty",
@@ -192,6 +223,7 @@ ENTRIES = (
         "entry 7 of session",
         aside("entries", "16777223"),
         postgres=True,
+        store=2,
     ),
     Kind(
         "an entry is another form of JSON",
@@ -199,6 +231,7 @@ ENTRIES = (
         "entry 5 of session",
         text_of(5),
         "figs",
+        store=3,
     ),
     Kind(
         "an entry is not UTF-8",
@@ -206,6 +239,7 @@ ENTRIES = (
         "entry 3 of session",
         text_of(3),
         "pears",
+        store=4,
     ),
     Kind(
         "an entry is two entries",
@@ -213,6 +247,7 @@ ENTRIES = (
         "entry 3 of session",
         text_of(3),
         "pears",
+        store=5,
     ),
     Kind(
         "a letter of what somebody said is another",
@@ -225,6 +260,7 @@ ENTRIES = (
         "entry 1 of session",
         text_of(1),
         '"apples"',
+        store=6,
     ),
     Kind(
         "an answer was changed",
@@ -236,6 +272,7 @@ ENTRIES = (
         ],
         "entry 2 of session",
         aside("entries", "16777218"),
+        store=6,
     ),
     Kind(
         "the bodies of two entries are swapped",
@@ -248,6 +285,7 @@ ENTRIES = (
         "entry 1 of session",
         text_of(1),
         "apples",
+        store=7,
     ),
     Kind(
         "an entry is in somebody else's session",
@@ -256,6 +294,7 @@ ENTRIES = (
         text_of(2),
         "red apples",
         postgres=True,
+        store=9,
     ),
     Kind(
         "an entry has another place in its session",
@@ -263,6 +302,7 @@ ENTRIES = (
         "entry 900 of session",
         text_of(2),
         "red apples",
+        store=9,
     ),
     Kind(
         "an entry has another role",
@@ -271,6 +311,7 @@ ENTRIES = (
         f"SELECT role FROM entries WHERE id = {entry(1)}",  # noqa: S608
         "user",
         postgres=True,
+        store=9,
     ),
     Kind(
         "an entry belongs to another turn",
@@ -278,6 +319,7 @@ ENTRIES = (
         "entry 1 of session",
         f"SELECT turn_no FROM entries WHERE id = {entry(1)}",  # noqa: S608
         1,
+        store=10,
     ),
     Kind(
         "an answer is deleted",
@@ -286,6 +328,7 @@ ENTRIES = (
         text_of(2),
         "red apples",
         postgres=True,
+        store=10,
     ),
     Kind(
         "what somebody said is deleted",
@@ -294,12 +337,14 @@ ENTRIES = (
         text_of(3),
         "pears",
         postgres=True,
+        store=11,
     ),
     Kind(
         "a note is deleted",
         [("DELETE FROM entries WHERE id = ?", (entry(7),))],
         "1 is missing: entry 7 of session",
         aside("entries", "16777223"),
+        store=12,
     ),
     Kind(
         "a whole turn is deleted from the transcript",
@@ -307,6 +352,7 @@ ENTRIES = (
         "2 are missing: entry 3 of session",
         text_of(3),
         "pears",
+        store=13,
     ),
     Kind(
         "the newest entries are deleted",
@@ -314,6 +360,7 @@ ENTRIES = (
         "are missing: entry 10 of session",
         text_of(10),
         "limes",
+        store=14,
     ),
     Kind(
         "entries belong to no operation",
@@ -322,6 +369,7 @@ ENTRIES = (
         "SELECT kind FROM operations WHERE no = 1",
         "undo",
         postgres=True,
+        store=12,
     ),
     Kind(
         "reading starts too late",
@@ -329,6 +377,7 @@ ENTRIES = (
         "no visible entry comes before the point",
         "SELECT shown_from FROM sessions WHERE no = 1",
         1,
+        store=12,
     ),
     Kind(
         "the next entry would replace one",
@@ -336,5 +385,6 @@ ENTRIES = (
         "has a number below its next",
         "SELECT next_seq FROM sessions WHERE no = 1",
         12,
+        store=12,
     ),
 )
