@@ -59,27 +59,27 @@ SCHEMA = (
         ["DROP INDEX inbox_received_once"],
         "inbox_received_once is missing",
         usable=False,
-        store=15,
+        store=10,
     ),
     Kind(
         "an index is dropped",
         ["DROP INDEX outbox_due"],
         "index outbox.outbox_due is missing",
         postgres=True,
-        store=2,
+        store=1,
     ),
     Kind(
         "an index has other columns",
         ["DROP INDEX sessions_by_key", "CREATE INDEX sessions_by_key ON sessions (owner)"],
         "index sessions.sessions_by_key differs",
         postgres=True,
-        store=3,
+        store=1,
     ),
     Kind(
         "an index has lost its condition",
         ["DROP INDEX outbox_due", "CREATE INDEX outbox_due ON outbox (account, due)"],
         "index outbox.outbox_due differs",
-        store=4,
+        store=3,
     ),
     Kind(
         "a table is dropped",
@@ -87,7 +87,7 @@ SCHEMA = (
         "table mentions is missing",
         postgres=True,
         usable=False,
-        store=15,
+        store=9,
     ),
     Kind(
         "a column is dropped",
@@ -96,7 +96,7 @@ SCHEMA = (
         "SELECT min(CASE WHEN checksum IS NULL THEN 1 ELSE 0 END) FROM inbox",
         postgres=True,
         usable=False,
-        store=16,
+        store=9,
     ),
     Kind(
         "a column that must not be empty is dropped",
@@ -104,13 +104,13 @@ SCHEMA = (
         "column usage.turns is missing",
         postgres=True,
         usable=False,
-        store=15,
+        store=9,
     ),
     Kind(
         "a column is added",
         ["ALTER TABLE outbox ADD COLUMN mood TEXT"],
         "table outbox has other columns or constraints",
-        store=7,
+        store=4,
     ),
     Kind(
         "a trigger swallows what is sent",
@@ -118,7 +118,7 @@ SCHEMA = (
         "trigger outbox.thief is unexpected",
         aside("schema", "trigger outbox.thief is unexpected"),
         usable=False,
-        store=15,
+        store=9,
     ),
     Kind(
         "a unique index refuses what is received",
@@ -127,7 +127,7 @@ SCHEMA = (
         aside("schema", "index turns.jealous is unexpected"),
         postgres=True,
         usable=False,
-        store=15,
+        store=9,
     ),
     Kind(
         "a conversation has two open sessions",
@@ -139,7 +139,7 @@ SCHEMA = (
         "SELECT no FROM sessions WHERE key = 'agent:main:telegram:dm:10' AND ended IS NULL",
         4,
         postgres=True,
-        store=9,
+        store=2,
     ),
     Kind(
         "a conversation has two open turns",
@@ -151,7 +151,7 @@ SCHEMA = (
         ],
         "a conversation has at most one open turn",
         "SELECT count(*) FROM turns WHERE key = 'agent:main:telegram:dm:10' AND state = 'interrupted'",
-        store=10,
+        store=5,
     ),
     Kind(
         "a message was received twice",
@@ -167,7 +167,7 @@ SCHEMA = (
         "SELECT state FROM inbox ORDER BY no DESC LIMIT 1",
         "done",
         usable=False,
-        store=16,
+        store=9,
     ),
     Kind(
         "a notice is owed twice",
@@ -182,7 +182,7 @@ SCHEMA = (
         "a notice is sent once",
         aside("outbox", "-1"),
         usable=False,
-        store=16,
+        store=10,
     ),
     Kind(
         "a title names two sessions",
@@ -194,7 +194,7 @@ SCHEMA = (
         "SELECT title FROM sessions WHERE no = 5",
         "Fruit #2",
         postgres=True,
-        store=11,
+        store=3,
     ),
 )
 
@@ -223,7 +223,7 @@ ENTRIES = (
         "entry 7 of session",
         aside("entries", "16777223"),
         postgres=True,
-        store=2,
+        store=1,
     ),
     Kind(
         "an entry is another form of JSON",
@@ -247,7 +247,7 @@ ENTRIES = (
         "entry 3 of session",
         text_of(3),
         "pears",
-        store=5,
+        store=4,
     ),
     Kind(
         "a letter of what somebody said is another",
@@ -260,7 +260,7 @@ ENTRIES = (
         "entry 1 of session",
         text_of(1),
         '"apples"',
-        store=6,
+        store=4,
     ),
     Kind(
         "an answer was changed",
@@ -272,7 +272,7 @@ ENTRIES = (
         ],
         "entry 2 of session",
         aside("entries", "16777218"),
-        store=6,
+        store=4,
     ),
     Kind(
         "the bodies of two entries are swapped",
@@ -285,7 +285,7 @@ ENTRIES = (
         "entry 1 of session",
         text_of(1),
         "apples",
-        store=7,
+        store=5,
     ),
     Kind(
         "an entry is in somebody else's session",
@@ -294,7 +294,7 @@ ENTRIES = (
         text_of(2),
         "red apples",
         postgres=True,
-        store=9,
+        store=3,
     ),
     Kind(
         "an entry has another place in its session",
@@ -302,7 +302,7 @@ ENTRIES = (
         "entry 900 of session",
         text_of(2),
         "red apples",
-        store=9,
+        store=5,
     ),
     Kind(
         "an entry has another role",
@@ -311,7 +311,7 @@ ENTRIES = (
         f"SELECT role FROM entries WHERE id = {entry(1)}",  # noqa: S608
         "user",
         postgres=True,
-        store=9,
+        store=2,
     ),
     Kind(
         "an entry belongs to another turn",
@@ -319,7 +319,7 @@ ENTRIES = (
         "entry 1 of session",
         f"SELECT turn_no FROM entries WHERE id = {entry(1)}",  # noqa: S608
         1,
-        store=10,
+        store=6,
     ),
     Kind(
         "an answer is deleted",
@@ -328,7 +328,7 @@ ENTRIES = (
         text_of(2),
         "red apples",
         postgres=True,
-        store=10,
+        store=3,
     ),
     Kind(
         "what somebody said is deleted",
@@ -336,15 +336,14 @@ ENTRIES = (
         "1 is missing: entry 3 of session",
         text_of(3),
         "pears",
-        postgres=True,
-        store=11,
+        store=4,
     ),
     Kind(
         "a note is deleted",
         [("DELETE FROM entries WHERE id = ?", (entry(7),))],
         "1 is missing: entry 7 of session",
         aside("entries", "16777223"),
-        store=12,
+        store=6,
     ),
     Kind(
         "a whole turn is deleted from the transcript",
@@ -352,7 +351,7 @@ ENTRIES = (
         "2 are missing: entry 3 of session",
         text_of(3),
         "pears",
-        store=13,
+        store=7,
     ),
     Kind(
         "the newest entries are deleted",
@@ -360,7 +359,7 @@ ENTRIES = (
         "are missing: entry 10 of session",
         text_of(10),
         "limes",
-        store=14,
+        store=8,
     ),
     Kind(
         "entries belong to no operation",
@@ -369,7 +368,7 @@ ENTRIES = (
         "SELECT kind FROM operations WHERE no = 1",
         "undo",
         postgres=True,
-        store=12,
+        store=2,
     ),
     Kind(
         "reading starts too late",
@@ -377,7 +376,7 @@ ENTRIES = (
         "no visible entry comes before the point",
         "SELECT shown_from FROM sessions WHERE no = 1",
         1,
-        store=12,
+        store=5,
     ),
     Kind(
         "the next entry would replace one",
@@ -385,6 +384,6 @@ ENTRIES = (
         "has a number below its next",
         "SELECT next_seq FROM sessions WHERE no = 1",
         12,
-        store=12,
+        store=5,
     ),
 )

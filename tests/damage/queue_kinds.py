@@ -29,7 +29,7 @@ MESSAGES = (
         "every waiting message has content",
         STATE_OF_WAITING,
         "failed",
-        store=2,
+        store=4,
     ),
     Kind(
         "a message was emptied",
@@ -52,7 +52,7 @@ MESSAGES = (
         "SELECT identity FROM inbox WHERE no = 1",
         "telegram:7",
         postgres=True,
-        store=5,
+        store=1,
     ),
     Kind(
         "a redelivery would not be recognised",
@@ -60,7 +60,7 @@ MESSAGES = (
         "in:1 contradicts its own columns",
         "SELECT chat FROM inbox WHERE no = 1",
         "7",
-        store=6,
+        store=3,
     ),
     Kind(
         "a message waits in somebody else's conversation",
@@ -69,7 +69,7 @@ MESSAGES = (
         "SELECT key FROM inbox WHERE message_id = 'm%20waits'",
         "agent:main:telegram:dm:7",
         postgres=True,
-        store=7,
+        store=2,
     ),
     Kind(
         "a message came from a place that is attached nowhere",
@@ -77,7 +77,7 @@ MESSAGES = (
         "every waiting message was sent in its own conversation",
         "SELECT place FROM inbox WHERE message_id = 'm%20waits'",
         None,
-        store=8,
+        store=5,
     ),
     Kind(
         "the key of a message is no key",
@@ -86,14 +86,14 @@ MESSAGES = (
         "SELECT key FROM inbox WHERE no = 1",
         "agent:main:telegram:dm:7",
         postgres=True,
-        store=8,
+        store=2,
     ),
     Kind(
         "a message was received in another age",
         ["UPDATE inbox SET received = 4000000000000000000 WHERE no = 1"],
         "in:1 cannot be read",
         "SELECT count(*) FROM inbox WHERE received < 4000000000000000 AND no = 1",
-        store=9,
+        store=6,
     ),
     Kind(
         "a message has an unknown state",
@@ -102,7 +102,7 @@ MESSAGES = (
         STATE_OF_WAITING,
         "waiting",
         postgres=True,
-        store=10,
+        store=2,
     ),
     Kind(
         "an answered message has an unknown state",
@@ -110,7 +110,7 @@ MESSAGES = (
         "every received message has a known state",
         "SELECT state FROM inbox WHERE no = 1",
         "in-turn",
-        store=10,
+        store=4,
     ),
     Kind(
         "a message points to no turn",
@@ -119,7 +119,7 @@ MESSAGES = (
         "SELECT turn_no FROM inbox WHERE no = 1",
         1,
         postgres=True,
-        store=11,
+        store=3,
     ),
     Kind(
         "a waiting message points to a turn",
@@ -127,7 +127,7 @@ MESSAGES = (
         "a message with a turn has the state in-turn",
         "SELECT turn_no FROM inbox WHERE message_id = 'm%20waits'",
         None,
-        store=12,
+        store=4,
     ),
     Kind(
         "the ready queue is empty",
@@ -136,14 +136,14 @@ MESSAGES = (
         "SELECT key FROM ready_queue",
         "agent:main:telegram:dm:7",
         postgres=True,
-        store=11,
+        store=3,
     ),
     Kind(
         "a conversation is ready without a message",
         ["INSERT INTO ready_queue (key, position) VALUES ('agent:main:telegram:dm:8', 9)"],
         "a conversation is in the ready queue exactly while messages wait in it",
         "SELECT count(*) FROM ready_queue",
-        store=11,
+        store=5,
     ),
     Kind(
         "what is ready is no conversation",
@@ -151,7 +151,7 @@ MESSAGES = (
         "ready conversation nonsense cannot be read",
         "SELECT count(*) FROM ready_queue",
         postgres=True,
-        store=11,
+        store=2,
     ),
 )
 
@@ -180,7 +180,7 @@ TURNS = (
         "SELECT state FROM turns WHERE no = 1",
         "done",
         postgres=True,
-        store=3,
+        store=2,
     ),
     Kind(
         "a turn that is over runs again",
@@ -189,7 +189,7 @@ TURNS = (
         "SELECT state FROM turns WHERE no = 4",
         "done",
         postgres=True,
-        store=3,
+        store=1,
     ),
     Kind(
         "a turn with replies is not over",
@@ -197,14 +197,14 @@ TURNS = (
         "only finished turns have replies in the outbox",
         "SELECT state FROM turns WHERE no = 11",
         "done",
-        store=4,
+        store=3,
     ),
     Kind(
         "a turn is over without an end",
         ["UPDATE turns SET ended = NULL WHERE no = 2"],
         "a turn has an end time exactly when it is done or failed",
         "SELECT count(*) FROM turns WHERE no = 2 AND ended = started",
-        store=5,
+        store=3,
     ),
     Kind(
         "a turn has an unknown state",
@@ -213,7 +213,7 @@ TURNS = (
         "SELECT state FROM turns WHERE no = 2",
         "failed",
         postgres=True,
-        store=6,
+        store=1,
     ),
     Kind(
         "the key of a turn is no key",
@@ -221,7 +221,7 @@ TURNS = (
         "turn:2 cannot be read",
         "SELECT key FROM turns WHERE no = 2",
         "agent:main:telegram:dm:7",
-        store=7,
+        store=4,
     ),
     Kind(
         "the approvals of a turn are no JSON",
@@ -229,7 +229,7 @@ TURNS = (
         "turn:2 cannot be read",
         "SELECT approvals FROM turns WHERE no = 2",
         None,
-        store=7,
+        store=4,
     ),
     Kind(
         "an open turn is in another conversation than its session",
@@ -243,7 +243,7 @@ TURNS = (
         "the session of an open turn belongs to the turn's conversation",
         "SELECT key FROM turns WHERE no = 9",
         "agent:main:telegram:dm:10",
-        store=8,
+        store=4,
     ),
     Kind(
         "the usage of turns is counted nowhere",
@@ -251,7 +251,7 @@ TURNS = (
         "the usage of every turn that ended is counted or waits to be",
         "SELECT count(*) FROM meta WHERE name = 'summed'",
         postgres=True,
-        store=9,
+        store=2,
     ),
     Kind(
         "a session has counted too little",
@@ -260,7 +260,7 @@ TURNS = (
         "SELECT input_tokens FROM sessions WHERE no = 1",
         50,
         postgres=True,
-        store=10,
+        store=3,
     ),
 )
 
@@ -280,7 +280,7 @@ SENDS = (
         "out:11264 contradicts its own columns",
         "SELECT account FROM outbox WHERE id = 11264",
         "telegram:",
-        store=2,
+        store=3,
     ),
     Kind(
         "a reply is no JSON",
@@ -289,7 +289,7 @@ SENDS = (
         "SELECT state FROM outbox WHERE id = 11264",
         "due",
         postgres=True,
-        store=3,
+        store=2,
     ),
     Kind(
         "a notice is no JSON",
@@ -298,7 +298,7 @@ SENDS = (
         "SELECT body FROM outbox WHERE id = -1",
         LOST,
         postgres=True,
-        store=4,
+        store=1,
     ),
     Kind(
         "the text of a reply was changed",
@@ -319,7 +319,7 @@ SENDS = (
         "out:-1 was changed",
         "SELECT state FROM outbox WHERE id = -1",
         "unclear",
-        store=5,
+        store=3,
     ),
     Kind(
         "a send has an unknown state",
@@ -328,7 +328,7 @@ SENDS = (
         "SELECT state FROM outbox WHERE id IN (1024, 11264) ORDER BY id",
         [("delivered",), ("due",)],
         postgres=True,
-        store=6,
+        store=2,
     ),
     Kind(
         "a send is claimed by nobody",
@@ -336,7 +336,7 @@ SENDS = (
         "a claimed send has a worker and a deadline",
         "SELECT state FROM outbox WHERE id = 11264",
         "unclear",
-        store=7,
+        store=4,
     ),
     Kind(
         "a part of a reply is deleted",
@@ -345,7 +345,7 @@ SENDS = (
         "SELECT state FROM outbox WHERE id = 2048",
         "dead",
         postgres=True,
-        store=8,
+        store=2,
     ),
     Kind(
         "a reply belongs to no turn",
@@ -357,7 +357,7 @@ SENDS = (
         ],
         "only finished turns have replies in the outbox",
         aside("outbox", "101376"),
-        store=8,
+        store=4,
     ),
     Kind(
         "a reply has a cause",
@@ -365,6 +365,6 @@ SENDS = (
         "the replies of a turn are numbered without gaps",
         "SELECT cause_kind FROM outbox WHERE id = 1024",
         None,
-        store=9,
+        store=4,
     ),
 )

@@ -18,7 +18,7 @@ SESSIONS = (
         "SELECT key FROM sessions WHERE no = 3",
         "agent:main:telegram:dm:10",
         postgres=True,
-        store=2,
+        store=1,
     ),
     Kind(
         "a session has ended for an unknown reason",
@@ -27,7 +27,7 @@ SESSIONS = (
         "SELECT end_reason FROM sessions WHERE no = 3",
         "switched",
         postgres=True,
-        store=3,
+        store=1,
     ),
     Kind(
         "the model of a session cannot be read",
@@ -35,7 +35,7 @@ SESSIONS = (
         "cannot be read",
         "SELECT override FROM sessions WHERE no = 1",
         None,
-        store=4,
+        store=3,
     ),
     Kind(
         "a session began in another age",
@@ -43,7 +43,7 @@ SESSIONS = (
         "cannot be read",
         "SELECT count(*) FROM sessions WHERE started > 3000000000000000000",
         0,
-        store=5,
+        store=3,
     ),
     Kind(
         "a session is in another profile than its conversation",
@@ -51,7 +51,7 @@ SESSIONS = (
         "contradicts its own columns",
         "SELECT profile FROM sessions WHERE no = 1",
         "main",
-        store=5,
+        store=3,
     ),
     Kind(
         "a session is on another platform than it began on",
@@ -59,7 +59,7 @@ SESSIONS = (
         "contradicts its own columns",
         "SELECT platform FROM sessions WHERE no = 1",
         "telegram",
-        store=6,
+        store=3,
     ),
     Kind(
         "a session is deleted",
@@ -68,7 +68,7 @@ SESSIONS = (
         "SELECT key FROM sessions WHERE no = 1 AND next_seq = 12",
         "agent:main:telegram:dm:7",
         postgres=True,
-        store=7,
+        store=2,
     ),
     Kind(
         "a session is deleted with all that was said in it",
@@ -83,7 +83,7 @@ SESSIONS = (
         ],
         "1 is missing: session 5",
         aside("sessions", "5"),
-        store=8,
+        store=5,
     ),
     Kind(
         "a conversation leads nowhere",
@@ -92,7 +92,7 @@ SESSIONS = (
         "SELECT session_no FROM routes WHERE key = 'agent:main:telegram:dm:7'",
         1,
         postgres=True,
-        store=8,
+        store=3,
     ),
     Kind(
         "a conversation leads to a session that is missing",
@@ -100,7 +100,7 @@ SESSIONS = (
         "every route points to a session that exists",
         "SELECT session_no FROM routes WHERE key = 'agent:main:telegram:dm:7'",
         1,
-        store=9,
+        store=4,
     ),
     Kind(
         "a conversation leads to somebody else's session",
@@ -108,14 +108,14 @@ SESSIONS = (
         "the route of a conversation points to its open session",
         "SELECT session_no FROM routes WHERE key = 'agent:main:telegram:dm:7'",
         1,
-        store=10,
+        store=5,
     ),
     Kind(
         "a route of nobody leads nowhere",
         ["INSERT INTO routes (key, session_no, address) VALUES ('agent:main:telegram:dm:77', 99, '{}')"],
         "route agent:main:telegram:dm:77 cannot be read",
         aside("routes", "agent:main:telegram:dm:77"),
-        store=10,
+        store=4,
     ),
     Kind(
         "the address of a conversation is no JSON",
@@ -124,7 +124,7 @@ SESSIONS = (
         'SELECT count(*) FROM routes WHERE address LIKE \'%"chat_id":"7"%\'',
         1,
         postgres=True,
-        store=11,
+        store=2,
     ),
     Kind(
         "the settings of a conversation are no JSON",
@@ -132,14 +132,14 @@ SESSIONS = (
         "route agent:main:telegram:dm:7 cannot be read",
         "SELECT settings FROM routes WHERE key = 'agent:main:telegram:dm:7'",
         "{}",
-        store=10,
+        store=4,
     ),
     Kind(
         "the key of a route is no key",
         ["INSERT INTO routes (key, session_no, address) VALUES ('nonsense', 1, '{}')"],
         "route nonsense cannot be read",
         aside("routes", "nonsense"),
-        store=11,
+        store=4,
     ),
     Kind(
         "somebody takes part in nothing",
@@ -147,7 +147,7 @@ SESSIONS = (
         "every participant belongs to a session that exists",
         aside("participants", "telegram:7 99"),
         postgres=True,
-        store=11,
+        store=2,
     ),
     Kind(
         "the details of an operation are no JSON",
@@ -156,7 +156,7 @@ SESSIONS = (
         "SELECT details FROM operations WHERE no = 2 AND undone_at IS NULL",
         '{"summary":7}',
         postgres=True,
-        store=12,
+        store=2,
     ),
     Kind(
         "the kind of an operation is unknown",
@@ -164,7 +164,7 @@ SESSIONS = (
         "operation 1 cannot be read",
         "SELECT kind FROM operations WHERE no = 1",
         "undo",
-        store=13,
+        store=4,
     ),
     Kind(
         "an operation is on a session that is missing",
@@ -173,7 +173,7 @@ SESSIONS = (
         "SELECT session_no FROM operations WHERE no = 1",
         1,
         postgres=True,
-        store=13,
+        store=3,
     ),
     Kind(
         "an entry is hidden by somebody else's operation",
@@ -181,21 +181,21 @@ SESSIONS = (
         "every hidden entry was hidden by an operation on its session",
         f"SELECT o.session_no FROM entries e JOIN operations o ON o.no = e.hidden_by WHERE e.id = {entry(8)}",  # noqa: S608
         1,
-        store=12,
+        store=5,
     ),
     Kind(
         "a mention is of no message",
         ["INSERT INTO mentions (inbox_no, session_no) VALUES (999, 1)"],
         "every mention belongs to a message that exists",
         aside("mentions", "999 1"),
-        store=12,
+        store=5,
     ),
     Kind(
         "a mention is of no session",
         ["INSERT INTO mentions (inbox_no, session_no) VALUES (1, 99)"],
         "every mentioned session belongs to a session that exists",
         aside("mentions", "1 99"),
-        store=12,
+        store=5,
     ),
     Kind(
         "a chat is attached to an attached chat",
@@ -207,7 +207,7 @@ SESSIONS = (
         ],
         "no chat is attached to a conversation that is itself attached elsewhere",
         "SELECT count(*) FROM attached_chats",
-        store=13,
+        store=5,
     ),
     Kind(
         "a chat is attached to nonsense",
@@ -215,7 +215,7 @@ SESSIONS = (
         "attached chat agent:main:telegram:dm:12 cannot be read",
         aside("attached_chats", "agent:main:telegram:dm:12"),
         postgres=True,
-        store=14,
+        store=2,
     ),
 )
 
@@ -225,7 +225,7 @@ PEOPLE = (
         ["DELETE FROM people WHERE id = (SELECT person FROM identities WHERE identity = 'telegram:7')"],
         "every identity belongs to a person that exists",
         "SELECT count(*) FROM identities i JOIN people p ON p.id = i.person WHERE i.identity = 'telegram:7'",
-        store=1,
+        store=2,
     ),
     Kind(
         "a linked account is missing",
@@ -234,7 +234,7 @@ PEOPLE = (
         "SELECT count(*) FROM identities a JOIN identities b ON b.person = a.person"
         " WHERE a.identity = 'matrix:ben' AND b.identity = 'telegram:8'",
         postgres=True,
-        store=2,
+        store=1,
     ),
     Kind(
         "both linked accounts are missing",
@@ -249,14 +249,14 @@ PEOPLE = (
         "grant 2 cannot be read",
         aside("grants", "2"),
         postgres=True,
-        store=4,
+        store=1,
     ),
     Kind(
         "the role of a grant is unknown",
         ["UPDATE grants SET role = 'king' WHERE user_id = '7'"],
         "grant 2 cannot be read",
         aside("grants", "2"),
-        store=5,
+        store=3,
     ),
     Kind(
         "the access log cannot be read",
@@ -264,7 +264,7 @@ PEOPLE = (
         "access log row 1 cannot be read",
         aside("access_log", "1"),
         postgres=True,
-        store=5,
+        store=1,
     ),
     Kind(
         "a home channel cannot be read",
@@ -272,7 +272,7 @@ PEOPLE = (
         "home channel main telegram cannot be read",
         aside("home_channels", "main telegram"),
         postgres=True,
-        store=6,
+        store=1,
     ),
     Kind(
         "a token has an unknown right",
@@ -280,14 +280,14 @@ PEOPLE = (
         "token 1 cannot be read",
         aside("api_tokens", "1"),
         postgres=True,
-        store=7,
+        store=2,
     ),
     Kind(
         "a request for access has lost its message",
         ["UPDATE pairings SET inbox_no = 999"],
         "every request for access belongs to a message that exists",
         aside("pairings", "telegram:11 telegram:"),
-        store=8,
+        store=4,
     ),
     Kind(
         "an erasure does not know whom",
@@ -295,14 +295,14 @@ PEOPLE = (
         "erasure 1 cannot be read",
         aside("erasures", "1"),
         postgres=True,
-        store=8,
+        store=2,
     ),
     Kind(
         "a digest belongs to no erasure",
         ["INSERT INTO erased_digests (erasure, kind, digest) VALUES (99, 'entry', 'x')"],
         "every digest of an erasure belongs to an erasure that exists",
         aside("erased_digests", "99 entry"),
-        store=9,
+        store=4,
     ),
 )
 
@@ -320,7 +320,7 @@ JOBS = (
         ["UPDATE schedules SET origin = '{' WHERE no = 2"],
         "job 2 cannot be read",
         aside("schedules", "2"),
-        store=2,
+        store=3,
     ),
     Kind(
         "a job is deleted",
@@ -328,7 +328,7 @@ JOBS = (
         "every firing belongs to a job that exists",
         aside("firings", "2 1"),
         postgres=True,
-        store=3,
+        store=1,
     ),
     Kind(
         "a firing has lost its message",
@@ -337,7 +337,7 @@ JOBS = (
         "SELECT reason FROM firings WHERE schedule_no = 1",
         "its message was lost",
         postgres=True,
-        store=4,
+        store=2,
     ),
     Kind(
         "a message belongs to two firings",
@@ -345,7 +345,7 @@ JOBS = (
         "every message belongs to at most one firing of a job",
         aside("firings", "1 9"),
         postgres=True,
-        store=5,
+        store=1,
     ),
     Kind(
         "the chat of a process is no JSON",
@@ -353,14 +353,14 @@ JOBS = (
         "p1 cannot be read",
         aside("processes", "1"),
         postgres=True,
-        store=6,
+        store=1,
     ),
     Kind(
         "a process was started in another age",
         ["UPDATE processes SET started = 4000000000000000000 WHERE no = 2"],
         "p2 cannot be read",
         aside("processes", "2"),
-        store=6,
+        store=3,
     ),
     Kind(
         "a process belongs to no session",
@@ -368,6 +368,6 @@ JOBS = (
         "every process belongs to a session that exists",
         aside("processes", "2"),
         postgres=True,
-        store=7,
+        store=2,
     ),
 )
