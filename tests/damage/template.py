@@ -93,6 +93,8 @@ async def build(store: Store, files: Path) -> None:
     await exchange(world, ANN, "limes", "sour limes")  # turn 11: in:…, out:11264, due, the last entries of session 1
     await store.transact(_say_and_wait(world))
     await store.transact(_run_jobs_and_processes(world))
+    number = await world.say("a secret", STRANGER)
+    await store.transact(inbox.refuse(number, "no access"))
     await store.search.catch_up()
 
 

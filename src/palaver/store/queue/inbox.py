@@ -346,9 +346,9 @@ def refuse(number: int, reason: str) -> Statements[bool]:
 @transaction
 def delete_content(rows: Sequence[Row]) -> Statements[None]:
     """Delete the content of refused messages."""
-    for received in (received_of(row) for row in rows if row[_BODY]):
+    for received in readable(received_of, (row for row in rows if row[_BODY])):
         body = inbound_body(received.inbound.without_content(), received.role, received.basis)
-        yield "UPDATE inbox SET body = ? WHERE no = ?", (body, received.number)
+        yield f"UPDATE inbox SET {SET_BODY} WHERE no = ?", (*body_values(body), received.number)
         yield from drop_refs("kind = 'in' AND holder = ?", received.number)
 
 
