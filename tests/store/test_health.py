@@ -11,7 +11,7 @@ from palaver.store import accounts
 from palaver.store.status.health import HealthCheck, check_store
 from palaver.store.status.invariants import DEADLINES, overdue_work
 from palaver.store.store import Store
-from tests.store.test_invariants import busy_world, run, statements
+from tests.store.test_invariants import busy_world, run
 from tests.store.world import LEASE, NOON, World, dm
 
 WAITS = "while a gateway runs, no message waits longer than ten minutes unless a turn is open before it"
@@ -48,8 +48,7 @@ DAMAGES = {
 async def test_what_is_late_is_found_while_a_gateway_works(store: Store, sentence: str) -> None:
     world = await busy_world(store)
     damage, example = DAMAGES[sentence]
-    for statement in statements(damage):
-        await store.transact(statement)
+    await store.transact(run(damage))
     world.later(minutes=11)
     without_gateway = await late(world)
     await a_gateway_works(world)

@@ -9,6 +9,12 @@ from palaver.store.store import Store
 from tests.store.world import OPERATOR, World, dm, key_of
 
 
+@transaction
+def run(sql: str) -> Statements[None]:
+    for statement in sql.split(";"):
+        yield statement, ()
+
+
 async def broken(store: Store) -> set[str]:
     return {violation.invariant.sentence for violation in await store.read(violations())}
 
@@ -109,8 +115,7 @@ class Undone(Exception):
 
 @transaction
 def damage_and_look(sql: str) -> Statements[None]:
-    for statement in sql.split(";"):
-        yield statement, ()
+    yield from run(sql)
     found = yield from violations()
     raise Undone({violation.invariant.sentence for violation in found})
 

@@ -2,6 +2,7 @@
 
 from palaver.db.transaction import Row
 from palaver.model.source import identity_of, message_address
+from palaver.model.turn import OutboxState
 from palaver.store.damage.mend_contents import mend_entry, mend_message, mend_send
 from palaver.store.damage.rows import Known, Problem, TableCheck, is_plausible
 from palaver.store.queue.inbox import ADDRESS_COLUMNS
@@ -93,7 +94,7 @@ _DELIVERY_WIDTH = DELIVERY_COLUMNS.count(",") + 1
 
 def _send_problem(row: Row, known: Known) -> Problem | None:
     columns, (account, server, checksum, *_) = row[:_DELIVERY_WIDTH], row[_DELIVERY_WIDTH:]
-    delivery_of(columns)
+    is_sent = delivery_of(columns).state is OutboxState.DELIVERED
     body, chat = columns[1], columns[-1]
     if checksum is not None and checksum != body_values(body)[1]:
         return Problem.CHANGED
@@ -103,7 +104,9 @@ def _send_problem(row: Row, known: Known) -> Problem | None:
     written = chat_columns(outbound)
     now_at = known.moves.get((account, outbound.scope_id), {}).get(outbound.chat_id)
     chats = {written[2], *([] if now_at is None else [addressee_column(outbound.addressee, now_at)])}
-    return None if (account, server) == written[:2] and chat in chats else Problem.CONTRADICTS
+    # Where a message was delivered to can have moved on since.
+    is_there = is_sent or chat in chats
+    return None if (account, server) == written[:2] and is_there else Problem.CONTRADICTS
 
 
 OUTBOX = TableCheck(
