@@ -13,7 +13,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 SCRATCH ?= $(shell df -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 {print "/dev/shm"}')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check crash bench fmt clean
+.PHONY: help run test check crash soak bench fmt clean
 
 help: ## show what can be done
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -33,6 +33,9 @@ check: $(VENV)/.dev ## format, lint, types, imports, docs
 
 crash: $(VENV)/.dev ## kill gateways on each platform and engine; ARGS="--kills 100 telegram sqlite" for less
 	@$(BIN)/python -m tests.crash $(ARGS)
+
+soak: $(VENV)/.dev ## an hour of whole gateways with all trouble at once; ARGS="--minutes 5 sqlite" for less
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 bench: $(VENV)/.dev ## measure, side by side with the bare operation
 	@$(BIN)/python -m bench

@@ -2,9 +2,10 @@
 
 import random
 import tempfile
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -93,6 +94,12 @@ class FakeSquare:
         word = token(chat, number)
         await chat.say(chance.choice(people), f"{order} {word}".strip())
         return word
+
+    async def burst(self, numbers: Iterator[int], messages: int) -> None:
+        """Somebody who is alone with the agent says so much at once."""
+        chat, people = next(each for each in self._chats if len(each[1]) == 1)
+        for number in islice(numbers, messages):
+            await chat.say(people[0], token(chat, number))
 
     async def waiting(self, store: Store) -> int:
         del store

@@ -53,6 +53,8 @@ class Verdict:
     out_of_order: Sequence[str] = ()
     leaked: Sequence[str] = ()
     given_up: int = 0
+    failed: int = 0
+    """Turns that failed with a notice."""
     unfinished: Sequence[str] = ()
     """Rows that still wait, run or are owed."""
     broken: Sequence[str] = ()
@@ -106,10 +108,14 @@ class _Story:
         return self.turn is not None and self.turn[3] == _GIVEN_UP
 
     @property
+    def has_failed(self) -> bool:
+        return self.turn is not None and self.turn[1] == "failed" and not self.is_given_up
+
+    @property
     def is_unknown_position(self) -> bool:
         if not self.inbox or not self.heard or self.reply is None or self.reply[1] not in _ENDS:
             return True
-        return self.reply[1] == "delivered" and not self.seen and not self.is_given_up
+        return self.reply[1] == "delivered" and not (self.seen or self.is_given_up or self.has_failed)
 
     @property
     def is_shown_twice(self) -> bool:
@@ -246,6 +252,7 @@ async def judge(chats: Sequence[Room], store: Store) -> Verdict:
         out_of_order=_out_of_order(stories),
         leaked=_leaked(chats, stories),
         given_up=sum(story.is_given_up for story in stories),
+        failed=sum(story.has_failed for story in stories),
         unfinished=await store.read(_unfinished()),
         broken=[*_written_twice(rows["entries"]), *map(str, await store.read(violations()))],
         outcomes={story.word: story.outcome for story in stories},
