@@ -1,20 +1,29 @@
 """A gateway that dies: its processes go on, the next gateway finds them again, and each end is reported once."""
 
+import asyncio
 import os
 import signal
+import subprocess
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from palaver.db.transaction import Statements, transaction
 from palaver.model.key import ScopedSetting, SessionKey
 from palaver.model.process import ProcessState
 from palaver.model.reset import ResetMode, ResetPolicy
-from palaver.processes.directory import is_running
+from palaver.processes import manager
+from palaver.processes.backends.base import LocalBackend, Order
+from palaver.processes.directory import ProcessDirectory, is_running
+from palaver.processes.launcher import Launch, start
 from palaver.processes.supervisor.process_table import start_time, stat_fields
 from palaver.store.opening import open_store
 from palaver.store.records import source_of
 from palaver.store.status.invariants import violations
 from tests.engine.gateway import until
-from tests.processes.workshop import OPERATOR, Workshop, workshop
+from tests.processes.workshop import OPERATOR, Workshop, use, workshop
 
 WAITS = "echo begun; while ! test -e go; do sleep 0.05; done; echo done; exit 5"
 
@@ -84,6 +93,50 @@ async def test_a_process_that_never_started_is_reported(store_url: str, tmp_path
         await store.transact(forget_start(process.number))
     async with workshop(store_url, tmp_path, again=shop, worker="w2") as shop:
         await shop.chat.hears("lost: it was never started")
+
+
+async def test_a_gateway_that_dies_while_a_process_starts_leaves_it_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Unheard(subprocess.Popen[bytes]):
+        """Nobody is left to read that the supervisor is ready."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            assert self.stdout
+            self.stdout.close()
+
+    directory, backend = ProcessDirectory(tmp_path / "one"), LocalBackend(folder=tmp_path)
+    order = Order(command="echo begun; sleep 0.2; echo done; exit 5", process="one", session="s")
+    monkeypatch.setattr("subprocess.Popen", Unheard)
+    with pytest.raises(ValueError, match="closed"):
+        await start(directory, backend.launch(order))
+    await until(lambda: not directory.is_supervised())
+    assert directory.status().exit_code == 5
+    assert directory.tail(100) == (0, b"begun\ndone\n")
+
+
+async def test_a_process_that_starts_while_the_gateway_stops_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, drained = asyncio.Event(), asyncio.Event()
+
+    async def start_late(directory: ProcessDirectory, launch: Launch) -> None:
+        begun.set()
+        await drained.wait()
+        await start(directory, launch)
+
+    monkeypatch.setattr(manager, "start", start_late)
+    async with workshop(tmp_path / "p.db", tmp_path, drain_limit=timedelta(0), keeps=True) as shop:
+        await shop.chat.say(shop.alice, use("terminal", command=WAITS, background=True))
+        await begun.wait()
+        await shop.here.engine.drain()
+        drained.set()
+        await shop.writes(await shop.process("p1"), b"begun")
+    async with workshop(tmp_path / "p.db", tmp_path, again=shop, worker="w2") as shop:
+        await shop.chat.hears("interrupted: no result was recorded")
+        (tmp_path / "work/go").touch()
+        await shop.chat.hears("exit code 5. Its last output: begun\ndone")
 
 
 def test_a_process_id_that_was_used_before_passes_for_nobody() -> None:

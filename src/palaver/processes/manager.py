@@ -12,7 +12,6 @@ from palaver.db.transaction import PROCESSES
 from palaver.engine.retry import log_task_error, retry_outage, retry_until_stored, wait_any
 from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.process import NewProcess, Process
-from palaver.model.turn import Received, Turn
 from palaver.processes import notices
 from palaver.processes.backends.base import Backend, Order
 from palaver.processes.directory import ProcessDirectory
@@ -20,6 +19,7 @@ from palaver.processes.home import ProcessHome, remove_forgotten
 from palaver.processes.launcher import GRACE_SECONDS, StartFailed, reap, start
 from palaver.processes.watcher import Watcher
 from palaver.protocols.clock import Clock
+from palaver.protocols.tools import ToolContext
 from palaver.store import processes
 from palaver.store.processes import Findings, Keeper, ProcessLimits
 from palaver.store.store import Store
@@ -134,20 +134,21 @@ class ProcessManager:
 
     # Start
 
-    async def start(self, backend: Backend, order: Order, new: NewProcess, turn: Turn, last: Received) -> Process:
+    async def start(self, backend: Backend, order: Order, new: NewProcess, context: ToolContext) -> Process:
         """Start a process. When this returns, it runs and is recorded. Raises BadArgument if it cannot start."""
-        starting = self._spawn(self._start(backend, order, new, turn, last), "start of a process")
+        starting = self._spawn(self._start(backend, order, new, context), "start of a process")
         try:
             return (await asyncio.shield(starting)).process
         except asyncio.CancelledError:
-            # Nobody would know its name.
-            starting.add_done_callback(self._kill_started)
+            # Somebody stopped the turn. One that goes on later gets a notice when the process ends.
+            if not context.services.resumes:
+                starting.add_done_callback(self._kill_started)
             raise
 
-    async def _start(self, backend: Backend, order: Order, new: NewProcess, turn: Turn, last: Received) -> Watcher:
+    async def _start(self, backend: Backend, order: Order, new: NewProcess, context: ToolContext) -> Watcher:
         self._starting.add(new.id)
         try:
-            add = processes.add(new, turn, last, self.keeper, self.limits, self.clock.now())
+            add = processes.add(new, context.turn, context.last, self.keeper, self.limits, self.clock.now())
             process = await self.store.transact(add)
             await self._launch(process, backend, order)
             watcher = self._watch(process)

@@ -142,7 +142,7 @@ class TerminalTools:
             watch=_watch(arguments),
             check_every=_check_every(arguments),
         )
-        process = await self.manager.start(self.backend, order, new, use.context.turn, use.context.last)
+        process = await self.manager.start(self.backend, order, new, use.context)
         if in_background:
             notice = " You get a notice when it ends." if new.reports_exit else ""
             return f"Started {process.name} in the background.{notice}"

@@ -33,7 +33,10 @@ def main() -> None:
     become_reaper()
     supervisor = Supervisor(spec)
     supervisor.start()
-    os.write(1, b"ready\n")
+    try:
+        os.write(1, b"ready\n")
+    except BrokenPipeError:
+        pass  # The gateway has died; the next one finds the process.
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1):
         os.dup2(null, number)
