@@ -87,6 +87,13 @@ async def test_words_of_the_gateway_are_not_said_back(text: str) -> None:
     assert await final(request(text)) == "You said: hello"
 
 
+async def test_a_notice_is_answered_also_after_an_interruption() -> None:
+    notice = "background process p1 (true) has ended: exit code 0."
+    for notes in ([notice], [notice, "the gateway restarted"], ["before", notice, "restarted", "again"]):
+        asked = request("!use terminal {}", "\n\n".join(map(note_marker, notes)))
+        assert await final(asked) == f"You said: {notice}"
+
+
 async def test_a_note_alone_is_not_what_was_said() -> None:
     assert await final(request("hello", note_marker("restarted"))) == "You said: hello"
 

@@ -37,8 +37,8 @@ _SUMMARY_END = marker("end of summary")
 _COUNTED_ORDER = re.compile(r"(!slow|!busy)(?:\s+([0-9]{1,6}))?(?:\s+(.*))?", re.DOTALL)
 _ORDER = re.compile(r"(!tool|!use|!approve|!hang|!overflow|!fail)(?:\s+(.*))?", re.DOTALL)
 _NOTE = re.compile(f"{OPEN}note: [^{CLOSE}]*{CLOSE}")
-_NOTICE = re.compile(f".*{OPEN}note: (background process [^{CLOSE}]*){CLOSE}", re.DOTALL)
-"""A message whose last words are a notice about a process."""
+_NOTICE = re.compile(f".*{OPEN}note: (background process [^{CLOSE}]*){CLOSE}(?:\\s*{_NOTE.pattern})*", re.DOTALL)
+"""A message whose last words are a notice about a process; after an interruption a note about that follows."""
 _NOT_ADDRESSED = re.compile(
     f"{OPEN}overheard[^{CLOSE}]*{CLOSE}.*?{OPEN}end of overheard{CLOSE}"
     f"|{OPEN}summary of[^{CLOSE}]*{CLOSE}.*?{_SUMMARY_END}"
