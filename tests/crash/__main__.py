@@ -37,6 +37,8 @@ _PLATFORMS = {
     "telegram": _Usual(kills=500, chats=150, lease=0.8, longest_life=1.2),
     "matrix": _Usual(kills=300, chats=15, lease=1.0, longest_life=3.0),
 }
+_KILLS_PER_REPEAT = 200
+"""The job that fires every minute does so once for that many kills."""
 _OTHERS_FIRST = 1.2
 """Of one among several it takes longer, by so many seconds, until it has something to do."""
 
@@ -67,18 +69,23 @@ async def _besiege(platform: str, engine: str, url: str, square: Square, wanted:
     def tell(text: str) -> None:
         _print(f"{platform} {engine}: {text}")
 
-    async with town_of(url, square, workers=workers, chats=chats, seed=wanted.seed, lease=usual.lease) as town:
+    repeats = kills // _KILLS_PER_REPEAT if platform == "fake" else None
+    async with town_of(
+        url, square, workers=workers, chats=chats, seed=wanted.seed, lease=usual.lease, job_repeats=repeats
+    ) as town:
         siege = Siege(
             town=town,
             kills=kills,
             messages=wanted.messages or 5 * kills,
-            longest_life=usual.longest_life + (_OTHERS_FIRST if workers > 1 else 0),
+            longest_life=wanted.life or usual.longest_life + (_OTHERS_FIRST if workers > 1 else 0),
             tell=tell,
         )
         verdict = await siege.run()
         missed = set(siege.steps) - set(siege.reached)
         complaints = [*verdict.complaints, *town.errors]
     tell(f"{line(verdict)} given_up={verdict.given_up} seconds={time.monotonic() - began:.0f}")
+    if work := town.background:
+        tell(f"processes={len(work.processes)} unknown={work.unknown} jobs={len(work.jobs)} firings={work.firings}")
     tell(f"died at {len(siege.reached)} of {len(siege.steps)} steps; not at: {', '.join(sorted(missed)) or '-'}")
     for complaint in complaints[:50]:
         tell(complaint)
@@ -114,6 +121,7 @@ def _main() -> int:
     parser.add_argument("--kills", type=int, help="on each platform and engine; by default as many as it can stand")
     parser.add_argument("--messages", type=int, help="on each; by default five for each kill")
     parser.add_argument("--chats", type=int)
+    parser.add_argument("--life", type=float, help="seconds that a gateway lives at most; more on a busy machine")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     known = [*_PLATFORMS, *_WORKERS]
     parser.add_argument("where", nargs="*", metavar="WHERE", help=f"{', '.join(known)}; by default everywhere")

@@ -2,20 +2,25 @@
 
 import os
 import signal
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from palaver.agents.echo import EchoAgent
 from palaver.db.transaction import Row, Statements, Transaction, transaction
+from palaver.engine.jobs import scheduler
 from palaver.model.source import Source, Trust
 from palaver.model.turn import Inbound, Outbound
+from palaver.processes import manager
+from palaver.processes.directory import ProcessDirectory
+from palaver.processes.launcher import Launch, start
 from palaver.protocols.adapter import Adapter, AnswerStatus, Receiver
 from palaver.protocols.agent import Event, Request
+from palaver.store import processes
 from palaver.store.queue import commands
 from palaver.store.store import Store
 
-__all__ = ["STEPS", "Fuse", "FusedAgent", "FusedStore", "fuse_adapter"]
+__all__ = ["BACKGROUND", "STEPS", "Fuse", "FusedAgent", "FusedStore", "fuse_adapter"]
 
 T = TypeVar("T")
 
@@ -23,6 +28,9 @@ _WORKS = (
     *("count_start", "acquire", "reclaim", "reclaim_sends", "extend_leases", "save_position"),
     *("accept", "begin", "append_to_turn", "settle", "claim", "settle_send"),
 )
+_OF_PROCESSES = ("add", "hold", "record", "report_exit")
+BACKGROUND = ("fire", *_OF_PROCESSES, "start")
+"""What is done for jobs and processes."""
 STEPS = (
     "receive",
     "before acknowledge",
@@ -30,7 +38,9 @@ STEPS = (
     "after an event",
     "before send",
     "after send",
-    *(f"{when} {work}" for work in _WORKS for when in ("before", "uncommitted", "after")),
+    "before start",
+    "after start",
+    *(f"{when} {work}" for work in (*_WORKS, "fire", *_OF_PROCESSES) for when in ("before", "uncommitted", "after")),
 )
 """Every place where a gateway can die. A transaction is `uncommitted` once all its statements have been run."""
 
@@ -101,13 +111,28 @@ class _Group:
         return describe_fused
 
 
+def _fuse_start(fuse: Fuse) -> Callable[[ProcessDirectory, Launch], Awaitable[None]]:
+    """Start a supervisor; it outlives the gateway."""
+
+    async def fused_start(directory: ProcessDirectory, launch: Launch) -> None:
+        fuse.reach("before start")
+        await start(directory, launch)
+        fuse.reach("after start")
+
+    return fused_start
+
+
 class FusedStore(Store):
     def __init__(self, store: Store, fuse: Fuse) -> None:
         super().__init__(store.database, store.search)
         self._fuse = fuse
         for group in ("inbox", "turns", "outbox", "accounts"):
             setattr(self, group, _Group(getattr(store, group), fuse))
-        commands.run_command = _Group(commands, fuse).run_command  # in a process of its own
+        # In a process of its own.
+        for module, names in ((commands, ["run_command"]), (scheduler, ["fire"]), (processes, _OF_PROCESSES)):
+            for name in names:
+                setattr(module, name, getattr(_Group(module, fuse), name))
+        manager.start = _fuse_start(fuse)
 
     async def transact(self, work: Transaction[T]) -> T:
         done: list[str] = []

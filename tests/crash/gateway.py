@@ -24,13 +24,20 @@ from palaver.db import postgres
 from palaver.engine.engine import Engine
 from palaver.engine.options import Options
 from palaver.model.access import AccessRole, Grant
+from palaver.model.command_policy import CommandPolicy
 from palaver.platforms.plugins import load_factory, make_adapter
+from palaver.processes.backends.base import LocalBackend
+from palaver.processes.manager import ProcessManager
 from palaver.protocols.adapter import Adapter
 from palaver.protocols.clock import SystemClock
 from palaver.store.clock import StoreClock
 from palaver.store.opening import open_store
+from palaver.store.processes import Keeper
+from palaver.store.store import Store
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.socket import SocketClient
+from palaver.tools.terminal import TerminalTools
+from tests.crash.background import make_home
 from tests.crash.fuse import Fuse, FusedAgent, FusedStore, fuse_adapter
 from tests.forkserver import start_module
 
@@ -51,6 +58,8 @@ class Order:
     worker: str
     alone: bool
     lease: float = 1.0
+    home: str | None = None
+    """Where its processes live, if it runs any."""
     step: str | None = None
     length: int = 1
     signal: int = signal.SIGKILL
@@ -60,7 +69,7 @@ class Order:
 def _options(order: Order) -> Options:
     lease = timedelta(seconds=order.lease)
     return Options(
-        grants=(Grant(platform=order.platform, role=AccessRole.MEMBER),),
+        grants=(Grant(platform=order.platform, role=AccessRole.ADMIN if order.home else AccessRole.MEMBER),),
         lease=lease,
         send_limit=lease,
         repeat_after=lease,
@@ -80,6 +89,18 @@ def _adapter(order: Order) -> Adapter:
     return adapter
 
 
+def _background(order: Order, store: Store) -> dict[str, Any]:
+    """What runs processes, if any are wanted."""
+    if order.home is None:
+        return {}
+    lease, home = timedelta(seconds=order.lease), make_home(Path(order.home))
+    keeper = Keeper(home=home.token, host="here", worker=order.worker, alone=order.alone, lease=lease)
+    manager = ProcessManager(store=store, home=home, keeper=keeper, clock=SystemClock())
+    backend = LocalBackend(folder=Path(order.home))
+    terminal = TerminalTools(manager=manager, backend=backend, policy=CommandPolicy())
+    return {"toolsets": [terminal], "loops": {"processes": manager.serve}}
+
+
 async def _serve(order: Order) -> None:
     asyncio.get_running_loop().add_reader(0, os._exit, 1)  # whoever gave the order is gone
     fuse = Fuse(order.step, order.length, order.signal)
@@ -95,6 +116,7 @@ async def _serve(order: Order) -> None:
             clock=StoreClock(store.database, SystemClock()),
             worker=order.worker,
             alone=order.alone,
+            **_background(order, fused),
         ).serve()
 
 

@@ -13,17 +13,19 @@ from pathlib import Path
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.store.opening import open_store
 from palaver.store.store import Store
-from tests.crash.fuse import STEPS
+from tests.crash.background import Background
+from tests.crash.fuse import BACKGROUND, STEPS
 from tests.crash.gateway import Gateway, Order, Slot, slots
-from tests.crash.square import Square, fake_square
+from tests.crash.square import FakeSquare, Square, fake_square
 from tests.crash.verdict import Verdict, judge, quiet
 
 __all__ = ["Siege", "Town", "town_of"]
 
-_PATIENCE = 30.0
+_PATIENCE = 70.0
+"""Seconds in which something happens, unless all is done: a job can fire every minute."""
 _BACKLOG = 200
 """So many messages may wait to be taken in; people who get no answer stop speaking."""
-_SELDOM = ("acquire", "reclaim", "reclaim_sends", "extend_leases", "count_start")
+_SELDOM = ("acquire", "reclaim", "reclaim_sends", "extend_leases", "count_start", *BACKGROUND)
 
 
 @dataclass(kw_only=True)
@@ -36,6 +38,8 @@ class Town:
     chance: random.Random
     places: list[Slot]
     lease: float = 1.0
+    background: Background | None = None
+    """Processes and jobs, if there are to be any."""
     _spoken: "count[int]" = field(default_factory=lambda: count(1))
     _lives: "count[int]" = field(default_factory=lambda: count(1))
 
@@ -65,6 +69,7 @@ class Town:
             worker=worker,
             alone=len(self.places) == 1,
             lease=self.lease,
+            home=str(self.background.folder) if self.background else None,
             **changed,  # pyright: ignore[reportArgumentType]
         )
         return await self.places[place].start(order)
@@ -89,11 +94,18 @@ class Town:
         """Wait until there is nothing left to do, or nothing is done any more, and look at everything."""
         async with await open_store(self.url) as store:
             signs, patience = await store.read(_signs()), _PATIENCE
-            while patience > 0 and (await self.square.waiting(store) or not await store.read(quiet())):
+            while patience > 0 and not await self._is_quiet(store):
                 await asyncio.sleep(0.05)
                 before, signs = signs, await store.read(_signs())
                 patience = _PATIENCE if signs != before else patience - 0.05
-            return await judge(await self.square.look(), store)
+            verdict = await judge(await self.square.look(), store)
+            more = await self.background.judge(store) if self.background else []
+            return replace(verdict, broken=[*verdict.broken, *more])
+
+    async def _is_quiet(self, store: Store) -> bool:
+        if await self.square.waiting(store) or (self.background and await self.background.left(store)):
+            return False
+        return await store.read(quiet())
 
 
 @transaction
@@ -104,16 +116,30 @@ def _signs() -> Statements[list[Row]]:
 
 @asynccontextmanager
 async def town_of(
-    url: str, square: Square | None = None, *, workers: int, chats: int, seed: int, lease: float = 1.0
+    url: str,
+    square: Square | None = None,
+    *,
+    workers: int,
+    chats: int,
+    seed: int,
+    lease: float = 1.0,
+    job_repeats: int | None = None,
 ) -> AsyncGenerator[Town]:
-    """Everything a siege needs; at the end nothing of it is left, but the store. Without a square it is a fake one."""
+    """Everything a siege needs; at the end nothing of it is left, but the store. Without a square it is a fake one.
+
+    On a fake square, with a number of repeats of the first job, there is background work.
+    """
     async with AsyncExitStack() as stack:
         square = square or await stack.enter_async_context(fake_square(seed))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="palaver-crash-")))
         places = await stack.enter_async_context(slots(workers, square.platform))
         chance = random.Random(seed)  # noqa: S311 - the same seed is the same siege, as far as processes allow
         await square.settle(chats)
-        yield Town(url=url, folder=folder, square=square, chance=chance, places=places, lease=lease)
+        town = Town(url=url, folder=folder, square=square, chance=chance, places=places, lease=lease)
+        if job_repeats is not None and isinstance(square, FakeSquare):
+            town.background = Background(world=square.world, folder=folder, repeats=job_repeats)
+            stack.push_async_callback(town.background.end)
+        yield town
 
 
 @dataclass(kw_only=True)
@@ -122,6 +148,8 @@ class Siege:
     kills: int
     messages: int
     longest_life: float = 1.0
+    spoken_per_order: int = 5
+    """So many messages are said for each process or job."""
     tell: Callable[[str], None] = lambda _: None
     killed: int = 0
     said: int = 0
@@ -144,6 +172,7 @@ class Siege:
     def steps(self) -> tuple[str, ...]:
         """Only a gateway that is alone counts its starts, and only some platforms have positions."""
         is_there = {"count_start": len(self.town.places) == 1, "save_position": self.town.square.keeps_position}
+        is_there |= dict.fromkeys(BACKGROUND, self.town.background is not None)
         return tuple(step for step in STEPS if is_there.get(step.rpartition(" ")[2], True))
 
     @property
@@ -157,6 +186,8 @@ class Siege:
             if self.said < due and await self.town.square.waiting(store) < _BACKLOG:
                 self.said += 1
                 await self.town.speak(self.town.chance.choice(("", "", "!tool")))
+                if self.town.background and self.said % self.spoken_per_order == 0:
+                    await self.town.background.order()
             await asyncio.sleep(0.002)
 
     async def _torment(self, place: int, steps: "cycle[str]") -> None:

@@ -1,6 +1,7 @@
 """Gateways are killed at steps with names and at any instant; every message has one turn and one answer, in order.
 
-A short siege on each engine; `make crash` is the long one.
+So has every job that fires, and the output of every process is whole. A short siege on each engine;
+`make crash` is the long one.
 """
 
 from pathlib import Path
@@ -16,8 +17,8 @@ MESSAGES = 150
 
 
 async def besieged(url: str, workers: int, seed: int) -> Verdict:
-    async with town_of(url, workers=workers, chats=30, seed=seed, lease=0.6) as town:
-        verdict = await Siege(town=town, kills=KILLS, messages=MESSAGES, longest_life=0.6).run()
+    async with town_of(url, workers=workers, chats=30, seed=seed, lease=0.6, job_repeats=0) as town:
+        verdict = await Siege(town=town, kills=KILLS, messages=MESSAGES, longest_life=0.6, spoken_per_order=30).run()
         assert town.errors == []
     return verdict
 

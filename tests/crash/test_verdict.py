@@ -7,6 +7,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.engine.texts import MAY_BE_DUPLICATE
 from palaver.model.turn import Outbound
 from palaver.testkit.chat import Chat
+from tests.crash.background import Background
 from tests.crash.verdict import Verdict, judge, line, quiet, token
 from tests.engine.gateway import Bench, running
 
@@ -93,3 +94,21 @@ async def test_a_message_that_stands_twice_in_a_transcript_had_two_turns(tmp_pat
         verdict = await judge(chats, here.store)
     assert set(found(verdict)) == {"duplicate_turns"}
     assert verdict.broken
+
+
+async def test_background_work_that_is_not_there_is_lost_and_an_answer_too_many_is_doubled(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", acknowledges=False) as here:
+        work = Background(world=here.world, folder=tmp_path)
+        await work.order()
+        await work.order()
+        (chat,) = work.jobs.values()
+        await chat.hears("You said: tell j2")
+        await here.settled()
+        (unknown,) = work.processes.values()
+        await unknown.hears("no tool called terminal")
+        assert await work.judge(here.store) == []
+        chat.show("bot", _to(chat, "You said: tell j2"), key="9")
+        unknown.show("bot", _to(unknown, "terminal: Started p1"), key="10")
+        lost, doubled = await work.judge(here.store)
+        assert "process w1.: []" in lost
+        assert "job tell j2: doubled" in doubled

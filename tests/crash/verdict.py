@@ -17,10 +17,10 @@ from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from palaver.testkit.updates import Message
 
-__all__ = ["Room", "Verdict", "judge", "line", "quiet", "token"]
+__all__ = ["GIVEN_UP", "Room", "Verdict", "judge", "line", "quiet", "token"]
 
 _TOKEN = re.compile(r"\bc\d+-\d+\b")
-_GIVEN_UP = "interrupted and not resumed"
+GIVEN_UP = "interrupted and not resumed"
 _ENDS = frozenset({"delivered", "unclear"})
 
 
@@ -105,7 +105,7 @@ class _Story:
 
     @property
     def is_given_up(self) -> bool:
-        return self.turn is not None and self.turn[3] == _GIVEN_UP
+        return self.turn is not None and self.turn[3] == GIVEN_UP
 
     @property
     def has_failed(self) -> bool:
@@ -175,7 +175,7 @@ def _stories(chats: Iterable[Room], rows: Mapping[str, list[Row]]) -> list[_Stor
         for place, message in enumerate(chat.messages):
             for word in _words(message.text) if message.key else ():
                 seen[word].append((place, message))
-        for said in (message for message in chat.messages if message.key is None):
+        for said in (message for message in chat.messages if message.key is None and _words(message.text)):
             (word,) = _words(said.text)
             found = inbox[chat.id, said.id]
             turn = turns.get(found[0].turn) if found else None
