@@ -1,9 +1,12 @@
 """`palaver sessions delete`, `prune` and `stats`."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import date, datetime, timedelta
 from enum import StrEnum
+from functools import partial
+from pathlib import Path
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
@@ -42,9 +45,11 @@ from palaver.cli.shared_options import (
 )
 from palaver.cli.transcripts import name_of, session_fields
 from palaver.commands.formatting import ago
+from palaver.config.loader import load
 from palaver.model.errors import SessionBusy
 from palaver.model.local_time import first_instant, to_local
 from palaver.model.session import Session
+from palaver.processes.home import remove_forgotten_outputs
 from palaver.store.conversations import deletion
 from palaver.store.conversations.deletion import Pruned, PruneRule, Removed, Survey
 from palaver.store.status import session_list
@@ -78,8 +83,9 @@ def delete_sessions(names: Names, *, yes: Yes = False, store: StoreOption = None
 
 
 async def _wipe(store: Store) -> None:
-    """Remove deleted text from the search index and the write-ahead log too."""
-    for wipe in (store.search.catch_up, store.scrub):
+    """Remove deleted text from the search index, the write-ahead log and the output of processes too."""
+    outputs = partial(remove_forgotten_outputs, store, load(Path(), os.environ).data_dir)
+    for wipe in (store.search.catch_up, store.scrub, outputs):
         try:
             await wipe()
         except Exception as error:  # noqa: BLE001 - an error here undeletes nothing

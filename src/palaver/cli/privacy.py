@@ -1,7 +1,7 @@
 """`palaver people export`, `forget`, `receipts` and `verify`."""
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -24,11 +24,10 @@ from palaver.cli.output import (
 from palaver.cli.shared_options import DryRun, Force, Json, Output, StoreOption, Yes, ask, store_url
 from palaver.commands.formatting import ago
 from palaver.config.loader import load
+from palaver.gateway.erasures import with_outside
 from palaver.model.errors import BadArgument, NotFound, SessionBusy, StoreError
 from palaver.model.source import readable_identity, stored_identity
 from palaver.model.text import one_line
-from palaver.platforms.local.adapter import output_eraser
-from palaver.platforms.terminal.screen import history_eraser
 from palaver.store.archive.file_contents import FileContents
 from palaver.store.clock import store_time
 from palaver.store.opening import sqlite_path
@@ -101,9 +100,7 @@ def forget_person(
     progress = Progress("rows deleted")
 
     async def forget(opened: Store) -> ErasureProgress:
-        data_dir = load(Path(), os.environ).data_dir
-        outside = history_eraser(data_dir), output_eraser(data_dir)
-        opened.erasures = replace(opened.erasures, erase_outside=outside)
+        opened.erasures = with_outside(opened, load(Path(), os.environ).data_dir)
         # By the database's time: by a clock that is ahead, the workers of running turns would look dead.
         now = await store_time(opened.database, shared_options.now())
         asked = opened.erasures.request(name, now, by="operator", keeps_access=keep_access)

@@ -21,8 +21,7 @@ from palaver.model.process import Process
 from palaver.model.value import value
 from palaver.processes.directory import ProcessDirectory
 from palaver.processes.findings import look
-from palaver.processes.home import ProcessHome, find_home
-from palaver.processes.launcher import kill as kill_directory
+from palaver.processes.home import ProcessHome, end_here, find_home
 from palaver.processes.output import readable
 from palaver.store import processes
 from palaver.store.store import Store
@@ -176,12 +175,9 @@ async def _kill(store: Store, names: Iterable[str], session: str) -> tuple[list[
     """Kill what is on this machine, and ask other gateways to kill the rest. Return the names of both."""
     found = [await _find(store, name) for name in names] or await _list(store, session, 10_000, live_only=True)
     live = [each for each in found if each.process.ended is None]
-    numbers = [each.process.number for each in live]
-    await store.transact(processes.ask_stop(numbers, shared_options.now(), by=OPERATOR.name))
-    done = await asyncio.gather(*(_kill_here(each) for each in live))
-    killed = [each.process.name for each, is_killed in zip(live, done, strict=True) if is_killed]
-    return killed, [each.process.name for each in live if each.process.name not in killed]
-
-
-async def _kill_here(found: _Found) -> bool:
-    return found.directory is not None and await kill_directory(found.directory)
+    numbers, now = [each.process.number for each in live], shared_options.now()
+    await store.transact(processes.ask_stop(numbers, now, by=OPERATOR.name))
+    home, here = await _home(store), [each.process.id for each in live if each.directory]
+    ended = await end_here(store, home, here, now) if home else []
+    killed = [each.process.name for each in live if each.process.id in ended]
+    return killed, [each.process.name for each in live if each.directory is None]

@@ -115,6 +115,10 @@ def _run_fields(run: TurnTrace, *, content: bool) -> dict[str, object]:
         **pick(run.usage, f"{_USAGE} prompt_tokens"),
         "title": run.title_usage and {"at": run.titled_at, **pick(run.title_usage, _USAGE)},
         "entries": [pick(entry, "seq role at text" if content else "seq role at") for entry in run.entries],
+        "processes": [
+            pick(each, "name state started exit_code command" if content else "name state started exit_code")
+            for each in run.processes
+        ],
     }
 
 

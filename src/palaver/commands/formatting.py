@@ -94,6 +94,7 @@ _PURPOSE = {
     "withdrawn": "notice that the question was withdrawn",
     "halt": "question",
     "tool": "message that the agent sends with a tool",
+    "process": "notice about a process of an earlier conversation",
     "welcome": "notice about the new conversation",
     "revision": "notice about a deleted message",
     "gone": "notice about a chat that is gone",
@@ -187,6 +188,8 @@ def _run_steps(run: TurnTrace, present: datetime) -> Iterator[Step]:
     for entry in run.entries:
         calls = f", calls {', '.join(call.name for call in entry.calls)}" if entry.calls else ""
         yield Step(max(entry.at, turn.started), name, f"entry {entry.seq}: {entry.role}{calls}", text=entry.text)
+    for process in run.processes:
+        yield Step(process.started, process.name, f"started: {process.outcome}", text=process.command)
     if turn.halted:
         yield Step(turn.halted, name, "was interrupted or parked", Tone.OPEN)
     if run.stop:

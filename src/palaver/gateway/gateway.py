@@ -8,7 +8,6 @@ import secrets
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -24,6 +23,7 @@ from palaver.engine.options import Agents
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import close_all
 from palaver.gateway.agents import AgentPool
+from palaver.gateway.erasures import with_outside
 from palaver.gateway.processes import make_process_manager, make_terminal_tools
 from palaver.gateway.terminal import TerminalService, terminal_socket
 from palaver.model.errors import NewerSchema
@@ -31,10 +31,9 @@ from palaver.model.key import SessionKey
 from palaver.model.prompt import Pseudonyms
 from palaver.model.source import Source, Trust
 from palaver.model.turn import Inbound, account_text
-from palaver.platforms.local.adapter import LocalAdapter, output_eraser, output_folder
+from palaver.platforms.local.adapter import LocalAdapter, output_folder
 from palaver.platforms.plugins import known_platforms, make_adapter
 from palaver.platforms.terminal.adapter import TerminalAdapter
-from palaver.platforms.terminal.screen import history_eraser
 from palaver.platforms.web.adapter import ApiAdapter, ChatUpdate, WebAdapter, user_of
 from palaver.processes.manager import ProcessManager
 from palaver.protocols.adapter import Adapter
@@ -107,8 +106,7 @@ class Gateway:
         agents = self._agent_pool.agents(self._config)
         tools = Toolsets(self._config.tools.server_facts())
         async with await open_store(self._config.store, exclusive=True) as store:
-            outside = history_eraser(self._config.data_dir), output_eraser(self._config.data_dir)
-            store.erasures = replace(store.erasures, erase_outside=outside)
+            store.erasures = with_outside(store, self._config.data_dir)
             pseudonyms = await store.transact(load_pseudonyms())
             processes = await make_process_manager(self._config, store, self._worker)
             toolsets = tools.toolsets(store, make_terminal_tools(self._config, processes))

@@ -3,13 +3,16 @@
 import asyncio
 import os
 import secrets
+from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 from palaver.model.value import value
 from palaver.processes.directory import ProcessDirectory
+from palaver.processes.findings import look
 from palaver.processes.launcher import kill
-from palaver.store.processes import find_store_id, known_ids, load_store_id
+from palaver.store.processes import find_store_id, known_ids, list_by_id, load_store_id, record
 from palaver.store.store import Store
 
 _TOKEN = "home"  # noqa: S105 - a file name
@@ -48,8 +51,29 @@ async def find_home(store: Store, data_dir: Path) -> ProcessHome | None:
     return ProcessHome(path=path, token=token.read_text()) if store_id and token.exists() else None
 
 
+async def end_here(store: Store, home: ProcessHome, ids: Sequence[str], now: datetime) -> list[str]:
+    """Kill those of the processes that are on this machine, and record their end, also while no gateway runs.
+
+    Return the ids of those that ran.
+    """
+    found = await store.read(list_by_id(ids))
+    killed = await asyncio.gather(*(kill(home.directory(process.id)) for process in found))
+    for process in found:
+        findings = look(process, home.directory(process.id), now)
+        if findings.ended and home.directory(process.id).path.is_dir():
+            await store.transact(record(process.number, findings))
+    return [process.id for process, is_killed in zip(found, killed, strict=True) if is_killed]
+
+
+async def remove_forgotten_outputs(store: Store, data_dir: Path) -> None:
+    """Remove the output of processes that the store has forgotten, if there is any on this machine."""
+    if home := await find_home(store, data_dir):
+        await remove_forgotten(store, home)
+
+
 async def remove_forgotten(store: Store, home: ProcessHome) -> int:
     """Remove the directories of processes that the store has forgotten, with their output. Return how many."""
+    # A process is in the store before it has a directory, so what is found here and not there was forgotten.
     ids = home.ids()
     known: set[str] = set()
     for start in range(0, len(ids), _CHUNK):

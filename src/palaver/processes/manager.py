@@ -20,7 +20,7 @@ from palaver.processes.launcher import GRACE_SECONDS, StartFailed, reap, start
 from palaver.processes.watcher import Watcher
 from palaver.protocols.clock import Clock
 from palaver.protocols.tools import ToolContext
-from palaver.store import processes
+from palaver.store import process_notices, processes
 from palaver.store.processes import Findings, Keeper, ProcessLimits
 from palaver.store.store import Store
 
@@ -95,14 +95,13 @@ class ProcessManager:
         for process in await self.store.read(processes.list_abandoned(now - ABANDONED_AFTER)):
             problem = f"the gateway on {process.host} has not looked after it since"
             lost = await self.store.transact(processes.record(process.number, Findings(ended=now, problem=problem)))
-            await self.store.transact(processes.report_exit(lost.number, notices.exit_notice(lost, b""), now))
+            await self.store.transact(process_notices.report_exit(lost.number, notices.exit_notice(lost, b""), now))
         await self.store.transact(processes.delete_finished(self.keeper, now - self.keep_finished))
         await self.remove_forgotten()
 
     async def remove_forgotten(self) -> None:
-        """Remove output that no process of the store has any more."""
-        if not self._starting:
-            await remove_forgotten(self.store, self.home)
+        """Remove the output of processes that the store has forgotten."""
+        await remove_forgotten(self.store, self.home)
 
     def _watch(self, process: Process) -> Watcher:
         directory = self.directory(process)
@@ -229,7 +228,7 @@ class ProcessManager:
 
     async def mark_seen(self, process: Process) -> None:
         """Record that the agent knows the end of a process, so that it gets no notice of it."""
-        await retry_until_stored(self.store, processes.mark_seen(process.number))
+        await retry_until_stored(self.store, process_notices.mark_seen(process.number))
 
     async def write(self, process: Process, data: bytes) -> bool:
         """Write to standard input. Return False if the process does not take it."""

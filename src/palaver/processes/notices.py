@@ -4,7 +4,7 @@ from datetime import datetime
 
 from palaver.model.process import Process, duration_text
 from palaver.processes.output import last_lines, readable
-from palaver.store.processes import Notice
+from palaver.store.process_notices import Notice
 
 MAX_WATCH_NOTICES = 20
 """After so many matches, a process reports no more."""

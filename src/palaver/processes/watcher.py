@@ -10,13 +10,14 @@ from datetime import datetime, timedelta
 
 from palaver.db.transaction import Transaction
 from palaver.engine.retry import retry_until_stored
+from palaver.model.errors import NotFound
 from palaver.model.process import Process
 from palaver.processes import notices
 from palaver.processes.directory import BUFFER_BYTES, ProcessDirectory
 from palaver.processes.findings import KILLED, look
 from palaver.processes.launcher import GRACE_SECONDS, SupervisorLink
 from palaver.protocols.clock import Clock
-from palaver.store import processes
+from palaver.store import process_notices, processes
 from palaver.store.store import Store
 
 WATCH_INTERVAL = timedelta(seconds=30)
@@ -52,6 +53,8 @@ class Watcher:
         try:
             while not await self._look():
                 await self._wait()
+        except NotFound:  # deleted with its person
+            self.process = replace(self.process, ended=self._clock.now(), problem="it was deleted")
         finally:
             if self.link:
                 self.link.close()
@@ -106,14 +109,14 @@ class Watcher:
         check_at = self.process.check_at
         if check_at and check_at <= now and not is_over:
             notice = notices.check_notice(self.process, self.directory.tail(BUFFER_BYTES)[1], now)
-            await self._store_report(processes.report_check(self.process, notice, now))
+            await self._store_report(process_notices.report_check(self.process, notice, now))
 
     async def report_exit(self) -> None:
         """Tell the conversation of the end, unless its agent waits for it."""
         process = self.process
         if process.reports_exit and not self.waiters and (process.exited or process.ended):
             notice = notices.exit_notice(process, self.directory.tail(BUFFER_BYTES)[1])
-            await self._store_report(processes.report_exit(process.number, notice, self._clock.now()))
+            await self._store_report(process_notices.report_exit(process.number, notice, self._clock.now()))
 
     async def _store_report(self, report: Transaction[bool]) -> None:
         await retry_until_stored(self._store, report)
@@ -133,12 +136,12 @@ class Watcher:
             # Keep as much as can be the beginning of a match.
             searched = max(start, end - len(process.watch.encode()) + 1)
             if searched > start:
-                await retry_until_stored(self._store, processes.record_watched(process.number, searched))
+                await retry_until_stored(self._store, process_notices.record_watched(process.number, searched))
                 self.process = replace(process, watched_to=searched)
             return
         offset, line, count = found
         notice = notices.match_notice(process, line, offset, count - 1)
-        await self._store_report(processes.report_match(process, notice, end, now))
+        await self._store_report(process_notices.report_match(process, notice, end, now))
 
     # Wait
 

@@ -6,29 +6,15 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from palaver.db.transaction import PROCESSES, Lock, Notify, Row, Statements, Value, transaction
-from palaver.model.access import AccessRole, Basis
 from palaver.model.errors import BadArgument, NotFound
-from palaver.model.key import SessionKey
 from palaver.model.process import NewProcess, Process, parse_process_name, process_name
 from palaver.model.session import Principal
 from palaver.model.source import identity_of
-from palaver.model.turn import BusyMode, Cause, Inbound, Received, Turn, outbound_to
+from palaver.model.turn import BusyMode, Cause, Inbound, Received, Turn
 from palaver.model.value import value
 from palaver.store.conversations.visibility import visible_to
-from palaver.store.queue import inbox, outbox
-from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.turns import append_to_turn
-from palaver.store.records import (
-    inbound_body,
-    inbound_of,
-    instant,
-    instant_or_none,
-    micros,
-    placeholders,
-    read_one,
-    readable,
-    source_of,
-)
+from palaver.store.records import inbound_body, instant, instant_or_none, micros, placeholders, read_one, readable
 
 _NOTIFY = Notify(PROCESSES)
 _STORE_ID = "store id"
@@ -75,18 +61,6 @@ class Findings:
     problem: str | None = None
     """Why nobody knows how it ended."""
     output_bytes: int = 0
-
-
-@value
-class Notice:
-    """What a conversation learns about one of its processes."""
-
-    name: str
-    """Unique for the process, so that the notice is accepted once."""
-    text: str
-    """For the agent."""
-    summary: str
-    """For the chat, if the conversation is over."""
 
 
 def process_of(row: Row) -> Process:
@@ -257,6 +231,12 @@ def list_of_turn(turn: int) -> Statements[list[Process]]:
 
 
 @transaction
+def list_by_id(ids: Sequence[str]) -> Statements[list[Process]]:
+    rows = yield f"{_SELECT} WHERE p.id IN ({placeholders(ids)}) ORDER BY p.no", tuple(ids)
+    return list(readable(process_of, rows))
+
+
+@transaction
 def known_ids(ids: Sequence[str]) -> Statements[frozenset[str]]:
     """Return those ids that a process has."""
     rows = yield f"SELECT id FROM processes WHERE id IN ({placeholders(ids)})", tuple(ids)
@@ -336,102 +316,3 @@ def delete(number: int) -> Statements[None]:
     """Forget a process that has ended and of which there is nothing more to tell."""
     yield "DELETE FROM processes WHERE no = ? AND ended IS NOT NULL", (number,)
     yield _NOTIFY
-
-
-# Notices
-
-
-@transaction
-def report_exit(number: int, notice: Notice, now: datetime) -> Statements[bool]:
-    """Tell the conversation that a process has ended, unless it was told or its agent has seen it."""
-    rows = yield (
-        "UPDATE processes SET exit_notice = 'done' WHERE no = ? AND exit_notice = 'due' RETURNING no",
-        (number,),
-    )
-    if not rows:
-        return False
-    message = yield from _send(number, notice, now)
-    yield "UPDATE processes SET exit_message = ? WHERE no = ?", (message, number)
-    return True
-
-
-@transaction
-def mark_seen(number: int) -> Statements[None]:
-    """Record that the agent has seen the end of a process: it needs no notice, and none that still waits."""
-    yield (
-        "UPDATE processes SET exit_notice = 'done' WHERE no = ? AND exit_notice = 'due' AND exited IS NOT NULL",
-        (number,),
-    )
-    rows = yield (
-        "SELECT i.no FROM processes p JOIN inbox i ON i.no = p.exit_message WHERE p.no = ? AND i.state = 'waiting'",
-        (number,),
-    )
-    for (message,) in rows:
-        yield from inbox.withdraw(message, "the agent has seen the end of the process")
-
-
-@transaction
-def report_match(process: Process, notice: Notice, watched_to: int, now: datetime) -> Statements[bool]:
-    """Tell the conversation what its agent watches for, once for each place in the output."""
-    rows = yield (
-        "UPDATE processes SET watched_to = ?, watch_notices = watch_notices + 1, watch_notified = ?"
-        " WHERE no = ? AND watched_to = ? RETURNING no",
-        (watched_to, micros(now), process.number, process.watched_to),
-    )
-    if rows:
-        yield from _send(process.number, notice, now)
-    return bool(rows)
-
-
-@transaction
-def record_watched(number: int, watched_to: int) -> Statements[None]:
-    yield (
-        "UPDATE processes SET watched_to = ? WHERE no = ? AND watched_to < ?",
-        (watched_to, number, watched_to),
-    )
-
-
-@transaction
-def report_check(process: Process, notice: Notice, now: datetime) -> Statements[bool]:
-    """Tell the conversation that a process still runs. After a pause of the gateway it is told once."""
-    due, every = process.check_at, process.check_every
-    if due is None or every is None:
-        return False
-    following = due + ((now - due) // every + 1) * every
-    rows = yield (
-        "UPDATE processes SET check_at = ? WHERE no = ? AND check_at = ? AND exited IS NULL RETURNING no",
-        (micros(following), process.number, micros(due)),
-    )
-    if rows:
-        yield from _send(process.number, notice, now)
-    return bool(rows)
-
-
-def origin_in(row: Row) -> tuple[Inbound, AccessRole | None, Basis | None]:
-    return inbound_of(row[1])
-
-
-def _send(number: int, notice: Notice, now: datetime) -> Statements[int | None]:
-    """Put a notice into the conversation, or into the chat if the conversation is over. Return its inbox number."""
-    rows = yield (
-        "SELECT p.id, p.origin, p.place, s.key, s.ended, r.address, a.key FROM processes p"
-        " JOIN sessions s ON s.no = p.session_no LEFT JOIN routes r ON r.key = s.key"
-        " LEFT JOIN attached_chats a ON a.place = p.place WHERE p.no = ?",
-        (number,),
-    )
-    id_, _, place, key, ended, address, attached_to = rows[0]
-    origin = next(readable(origin_in, rows), None)
-    if origin is None:
-        return None
-    inbound, role, basis = origin
-    source = inbound.source
-    if ended is not None:
-        send = outbound_to(source, notice.summary)
-        yield from outbox.enqueue(send, SendCause(CauseKind.PROCESS, id_, notice.name), now)
-        return None
-    if (attached_to or place) != key and address:
-        # The conversation has moved, or the chat has left it: it goes on where its route leads.
-        place, source, basis = key, source_of(address), Basis.IDENTITY
-    named = replace(source, message_id=f"process:{id_}:{notice.name}")
-    message = replace(inbound, source=named, text=notice.text, at=now)
-    return (yield from inbox.accept(message, SessionKey.parse(place), now, role=role, basis=basis))

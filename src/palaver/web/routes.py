@@ -90,6 +90,7 @@ class WebRequest:
         removed = await self.write(lambda principal: delete(session, principal, self.now))
         self.services.hub.hint("sessions")
         await self.store.search.catch_up()
+        await self.services.processes.remove_forgotten()
         return removed
 
     @transaction

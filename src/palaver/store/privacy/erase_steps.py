@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
-from palaver.db.transaction import Lock, Row, Statements, Value, transaction
+from palaver.db.transaction import PROCESSES, Lock, Notify, Row, Statements, Value, transaction
 from palaver.model.errors import SessionBusy
 from palaver.model.key import SessionKey
 from palaver.model.session import EndReason, Principal, Session
@@ -18,7 +18,7 @@ from palaver.store.conversations.sessions import check_not_busy
 from palaver.store.conversations.transcript import SEQS, load_all, show, write_journal
 from palaver.store.conversations.visibility import get, get_visible
 from palaver.store.privacy.digests import Digests
-from palaver.store.privacy.footprint import Footprint
+from palaver.store.privacy.footprint import Footprint, sole_participant_filter
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind
 from palaver.store.queue.inbox import OPEN_TURN, withdraw
@@ -70,6 +70,22 @@ def stop_jobs(footprint: Footprint, now: datetime) -> Statements[int]:
         f" WHERE {is_theirs.sql} AND (paused IS NULL OR requested IS NOT NULL) RETURNING no",
         (micros(now), *is_theirs.values),
     )
+    return len(rows)
+
+
+@transaction
+def erase_processes(footprint: Footprint) -> Statements[int]:
+    """Delete what runs or ran for them, or in a session of theirs alone.
+
+    The gateway that looks after a process kills it when it finds no row of it, and removes its output.
+    """
+    theirs, own = footprint.identifies("identity"), sole_participant_filter(footprint)
+    rows = yield (
+        f"DELETE FROM processes WHERE {theirs.sql}"
+        f" OR session_no IN (SELECT s.no FROM sessions s WHERE {own.sql}) RETURNING no",
+        (*theirs.values, *own.values),
+    )
+    yield Notify(PROCESSES)
     return len(rows)
 
 
@@ -291,6 +307,7 @@ _KEY_COLUMNS = (
     ("operations", "from_key"),
     ("operations", "to_key"),
     ("inbox", "key"),
+    ("processes", "place"),
     ("ready_queue", "key"),
 )
 """Columns with keys of conversations, besides those of places that are deleted."""

@@ -211,6 +211,8 @@ class ErasurePass:
     async def run(self) -> None:
         await self._step("jobs", erase_steps.stop_jobs(self.footprint, self.now))
         await self._step("turns", erase_steps.fail_halted_turns(self.footprint, self.now))
+        # Before their sessions: none is deleted while a process runs in it.
+        await self._step("processes", erase_steps.erase_processes(self.footprint))
         found = await find_person_data(self.database, self.footprint)
         self.footprint = found.footprint
         # Save the footprint first: the next steps delete the rows that it was found from.

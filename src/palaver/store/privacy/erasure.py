@@ -1,7 +1,7 @@
 """Erase everything stored about a person: requested in one transaction, carried out in many small ones."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import field
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -143,12 +143,17 @@ def _finish(number: int, now: datetime) -> Statements[None]:
     yield from owe_scrub()
 
 
+async def _keep_outputs() -> None: ...
+
+
 @value(kw_only=False)
 class Erasures:
     database: Database
     search: Search
     erase_outside: Sequence[Callable[[frozenset[str]], None]] = ()
     """Each deletes something that is kept of these identities outside the store."""
+    remove_outputs: Callable[[], Awaitable[object]] = _keep_outputs
+    """Kills the processes on this machine that the store has forgotten, and deletes their output."""
 
     request = staticmethod(request)
     count_sessions = staticmethod(count_sessions)
@@ -245,6 +250,7 @@ class Erasures:
     async def _erase_files(self, task: _Task, now: datetime, blobs: BlobStore | None, digests: Digests) -> None:
         for erase in self.erase_outside:
             erase(frozenset(task.footprint.identities))
+        await self.remove_outputs()
         if blobs is not None:
             erased = await self.database.read(_erased_file_digests(task.number))
             orphans = await orphaned_files(self.database, blobs, digests, erased)

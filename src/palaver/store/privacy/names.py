@@ -90,9 +90,6 @@ def erase_names(
     yield from _erase_moves(footprint, now)
     yield from _erase_access_log(footprint)
     yield from _erase_jobs(footprint)
-    theirs = footprint.identifies("identity")
-    # A gateway kills what still runs and removes the output.
-    yield f"DELETE FROM processes WHERE {theirs.sql}", theirs.values
     columns = yield from columns_naming(footprint)
     dropped = 0
     for table, column in columns:

@@ -26,7 +26,7 @@ class CauseKind(StrEnum):
     ACCESS_ASKED = "asked"
     """The owner learns that a stranger asks for access."""
     PROCESS = "process"
-    """A process whose conversation is over. The id is that of the process; the detail names the notice."""
+    """A process whose conversation is over. The id is the turn that started it; the detail names the notice."""
     WELCOME = "welcome"
     EVENT = "news"
     """An event about a session, for a webhook."""
@@ -46,7 +46,7 @@ class CauseKind(StrEnum):
 
 K = CauseKind
 # What the id of a cause refers to: a row of `turns`, `inbox`, `sessions` (by its public id), `operations`, `schedules`.
-OF_TURN = frozenset({K.BUSY, K.PARKED, K.WITHDRAWN, K.HALT, K.TOOL, K.DELIVERED})
+OF_TURN = frozenset({K.BUSY, K.PARKED, K.WITHDRAWN, K.HALT, K.TOOL, K.DELIVERED, K.PROCESS})
 OF_MESSAGE = frozenset({K.COMMAND, K.REVISION, K.PAIRING_CODE, K.PAIRED, K.ACCESS_ASKED})
 OF_SESSION = frozenset({K.WELCOME, K.EVENT})
 OF_JOB = frozenset({K.JOB})

@@ -137,6 +137,9 @@ _RULES = {
         "every firing belongs to a job that exists": (
             "SELECT schedule_no FROM firings WHERE schedule_no NOT IN (SELECT no FROM schedules)"
         ),
+        "every background process belongs to a session that exists": (
+            "SELECT 'p' || no FROM processes WHERE session_no NOT IN (SELECT no FROM sessions)"
+        ),
         "every participant belongs to a session that exists": (
             "SELECT session_no FROM participants WHERE session_no NOT IN (SELECT no FROM sessions)"
         ),
@@ -196,6 +199,20 @@ DEADLINES = (
         "while a gateway runs, no turn is without a live worker for more than five minutes",
         f"SELECT 'turn:' || t.no FROM turns t WHERE ((t.state = 'running' AND t.lease_until + {5 * _MINUTE_MICROS} < ?)"
         f" OR (t.state = 'interrupted' AND t.halted + {5 * _MINUTE_MICROS} < ?)) AND {_GATEWAY_RUNS}",
+        _RESTART,
+    ),
+    Invariant(
+        "P1",
+        "while a gateway runs, no background process is without one for more than five minutes",
+        f"SELECT 'p' || no FROM processes WHERE ended IS NULL AND lease_until + {5 * _MINUTE_MICROS} < ?"
+        f" AND {_GATEWAY_RUNS}",
+        "start the gateway on the machine that palaver processes list names; after a day the process counts as lost",
+    ),
+    Invariant(
+        "P1",
+        "while a gateway runs, the end of every background process is reported within five minutes",
+        f"SELECT 'p' || no FROM processes WHERE exit_notice = 'due' AND ended + {5 * _MINUTE_MICROS} < ?"
+        f" AND {_GATEWAY_RUNS}",
         _RESTART,
     ),
     Invariant(

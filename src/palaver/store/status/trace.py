@@ -9,6 +9,7 @@ from typing import NamedTuple
 from palaver.db.transaction import Row, Statements, Value, transaction
 from palaver.model.access import AccessRole, Basis
 from palaver.model.errors import BadArgument, NotFound
+from palaver.model.process import Process, parse_process_name
 from palaver.model.session import EndReason, Principal, Session
 from palaver.model.source import MessageAddress, decode_id, encode_id, shorten_id
 from palaver.model.transcript import Entry
@@ -19,6 +20,7 @@ from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import find, messages_visible_to, visible_to
 from palaver.store.jobs.firings import messages_of
 from palaver.store.jobs.jobs import find as find_job
+from palaver.store.processes import list_of_turn
 from palaver.store.queue.cause import CAUSE_COLUMNS, OF_MESSAGE, OF_TURN, CauseKind, cause_of
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, CHANGE, OPEN_TURN, ORIGINAL
 from palaver.store.queue.outbox import REPLIES
@@ -42,7 +44,7 @@ from palaver.store.records import (
     turn_of,
 )
 
-NAMES = "in:42, turn:7, out:7168, job:3, a platform's message id, telegram:CHAT:MESSAGE, or a session"
+NAMES = "in:42, turn:7, out:7168, job:3, p3, a platform's message id, telegram:CHAT:MESSAGE, or a session"
 """What `find_traces` accepts."""
 
 
@@ -90,6 +92,8 @@ class TurnTrace:
     """The session that this reset left."""
     taken_back: bool = False
     """Some of its entries were undone or deleted, so people see no content of it."""
+    processes: tuple[Process, ...] = ()
+    """What its agent started, as far as it is kept."""
 
 
 @value
@@ -170,6 +174,9 @@ _NUMBERED = re.compile(r"(in|out|turn):(-?[0-9]{1,18})", re.ASCII)
 def _anchors_named(name: str) -> Statements[list[_Anchor]]:
     if found := _NUMBERED.fullmatch(name):
         return [_Anchor(found[1], int(found[2]))]
+    if (process := parse_process_name(name)) is not None and name.startswith("p"):
+        rows = yield "SELECT turn_no FROM processes WHERE no = ?", (process,)
+        return [_Anchor("turn", row[0]) for row in rows]
     parts = name.rsplit(":", _MAX_COLONS)
     endings = [":".join(parts[start:]) for start in range(len(parts))]
     received = yield from _received_with_id(name, endings)
@@ -314,7 +321,9 @@ def _turn_trace(number: int, principal: Principal) -> Statements[TurnTrace | Non
         (first, first + SEQS, number),
     )
     shown = [row for row in rows if principal.sees_all or not row[2]]
-    found = replace(found, entries=tuple(entries_of(shown)), taken_back=any(row[2] for row in rows))
+    taken_back = any(row[2] for row in rows)
+    started = () if taken_back and not principal.sees_all else tuple((yield from list_of_turn(number)))
+    found = replace(found, entries=tuple(entries_of(shown)), taken_back=taken_back, processes=started)
     titled = yield f"SELECT at, {', '.join(TITLE_USAGE)} FROM title_usage WHERE turn_no = ?", (number,)
     for at, *used in titled:
         found = replace(found, titled_at=instant(at), title_usage=Usage(**dict(zip(TITLE_USAGE, used, strict=True))))
