@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from bench import commands, domain, engine, engines, reads, searches, soak, sqlite, turns, workers
+from bench import commands, domain, engine, engines, jobs, processes, reads, searches, soak, sqlite, turns, workers
 from bench.lines import line
 from bench.measure import Figure, Verdict
 from bench.workshop import Workshop, say
@@ -38,6 +38,9 @@ MEASURES: Mapping[str, Measure] = {
     "engine.growth": engine.growth,
     "engine.idle_memory": engine.idle_memory,
     "engine.workers": workers.workers,
+    "jobs.due_100k": _on(engines.sqlite, jobs.due_100k),
+    "processes.output": processes.output,
+    "processes.start_200": processes.two_hundred,
     # What providers' libraries take of memory and time is no part of the other figures.
     "agent.overhead": lambda _: import_module("bench.agent").overhead(),
     "adapter.import": lambda _: import_module("bench.adapters").imports(),
@@ -49,6 +52,7 @@ MEASURES: Mapping[str, Measure] = {
     "pg.load_200": _on(engines.postgres, reads.load_200),
     "pg.route_growth": _on(engines.postgres, reads.route_growth),
     "pg.list_100k": _on(engines.postgres, reads.list_100k),
+    "pg.due_100k": _on(engines.postgres, jobs.due_100k),
     "pg.search_200k": _on(engines.postgres, searches.search_200k),
 }
 LONG: Mapping[str, Measure] = {"engine.soak": soak.soak}

@@ -26,8 +26,8 @@ __all__ = ["ROOT", "Workshop", "say"]
 
 _asyncpg: Any = asyncpg
 ROOT = Path(__file__).parents[1]
-_TABLES = ("sessions", "participants", "routes", "entries", "journal", "inbox", "turns", "outbox")
-_NUMBERED = {"sessions": "no", "journal": "pos", "inbox": "no", "turns": "no"}
+_TABLES = ("sessions", "participants", "routes", "entries", "journal", "inbox", "turns", "outbox", "schedules")
+_NUMBERED = {"sessions": "no", "journal": "pos", "inbox": "no", "turns": "no", "schedules": "no"}
 _AT_A_TIME = 20_000
 
 

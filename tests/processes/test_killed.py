@@ -1,4 +1,4 @@
-"""A real gateway is killed while a process runs: its output is whole, its exit code is known, and it is reported once."""
+"""A real gateway is killed while a process runs: its output is whole, and its end is reported once."""
 
 import json
 import sqlite3
