@@ -1,12 +1,18 @@
 """`palaver processes`: what it lists, prints and kills, with and without a gateway."""
 
+import base64
 import json
+import os
+import signal
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from palaver.processes.directory import ProcessDirectory
+from palaver.processes.supervisor.process_table import stat_fields
 from tests.cli.processes import Place, until
 
 
@@ -61,10 +67,44 @@ def test_processes_are_listed_read_and_killed_without_a_gateway(place: Place) ->
     (running,) = [each for each in directories(place) if each.is_supervised()]
     (traced,) = json.loads(place.run("trace", "p3", "--json").stdout)["traces"]
     assert [each["name"] for each in traced["turn"]["processes"]] == ["p3"]
+    exported = place.run("people", "export", "terminal:owner").stdout.splitlines()
+    ran = [json.loads(line)["process"] for line in exported if line.startswith('{"process"')]
+    assert [(each["name"], each.get("exit_code")) for each in ran] == [("p1", -15), ("p2", 3), ("p3", None)]
+    assert base64.b64decode(ran[0]["output"][0]["content"]) == b"one\n\x1b[31mtwo\x1b[0m\n"
     forgotten = place.run("people", "forget", "terminal:owner", "--yes")
     assert forgotten.returncode == 0, forgotten.stderr
     assert not running.is_supervised()
     assert directories(place) == []
+
+
+def test_doctor_compares_rows_directories_and_supervisors(place: Place) -> None:
+    start(place, "echo one")
+    start(place, "exec sleep 600")
+    first, second = directories(place)
+    until(lambda: not first.is_supervised())
+    assert doctor(place)["ok"] is True
+    place.run("processes", "kill", "p1")
+    with closing(sqlite3.connect(place.home / "palaver.db")) as db, db:
+        db.execute("UPDATE processes SET started = started - 120000000")
+    first.remove()
+    pid = second.status().pid
+    assert pid
+    os.kill(int(stat_fields(pid)[1]), signal.SIGKILL)
+    until(lambda: not second.is_supervised())
+    stray = second.path.with_name("01stray")
+    stray.mkdir()
+    found = doctor(place)
+    assert found["ok"] is False
+    assert found["found"] == (
+        f"{stray} belongs to no process; p1 has lost its output: its directory is gone;"
+        " p2 counts as running, but its supervisor is dead"
+    )
+
+
+def doctor(place: Place) -> dict[str, object]:
+    checks = json.loads(place.run("doctor", "--json", "--no-test").stdout)["checks"]
+    (found,) = [each for each in checks if each["name"] == "background processes"]
+    return {name: found[name] for name in ("ok", "found")}
 
 
 def test_mistakes_are_told(place: Place) -> None:

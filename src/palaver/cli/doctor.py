@@ -19,6 +19,7 @@ from palaver.config.loader import load
 from palaver.gateway.agents import build_agent, configured_agents, cost_warnings, find_unavailable_agents
 from palaver.model.errors import InvalidInput, StoreError
 from palaver.platforms.plugins import known_platforms, load_factory
+from palaver.processes.health import check_processes
 from palaver.store.damage.corruption import is_corrupt, recovery_steps
 from palaver.store.damage.health_check import HealthCheck
 from palaver.store.damage.leftovers import describe_leftovers
@@ -91,6 +92,8 @@ def _checked(store: str | None, *, rebuild: bool, asks: bool) -> list[HealthChec
             checks.append(HealthCheck(name="search index", ok=True, found=f"rebuilt from {counted(count, 'entry')}"))
         async for check in check_all(opened, local_now(), blob_store()):
             checks.append(check)
+        if kept := await check_processes(opened, load(Path(), os.environ).data_dir, local_now()):
+            checks.append(kept)
         return checks
 
     if file and unreadable_folder(file.resolve()):

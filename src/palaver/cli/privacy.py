@@ -28,6 +28,7 @@ from palaver.gateway.erasures import with_outside
 from palaver.model.errors import BadArgument, NotFound, SessionBusy, StoreError
 from palaver.model.source import readable_identity, stored_identity
 from palaver.model.text import one_line
+from palaver.processes.home import find_outputs
 from palaver.store.archive.file_contents import FileContents
 from palaver.store.clock import store_time
 from palaver.store.opening import sqlite_path
@@ -55,9 +56,9 @@ def export_everything(
     contents = FileContents(blob_store())
 
     async def export(opened: Store) -> int:
-        lines = 0
+        lines, outputs = 0, await find_outputs(opened, load(Path(), os.environ).data_dir)
         with open_output(output, force=force, example=EXAMPLES["export"]) as file:
-            async for line in export_person(opened.database, stored_identity(person), contents):
+            async for line in export_person(opened.database, stored_identity(person), contents, outputs):
                 file.write(line)
                 lines += 1
         return lines

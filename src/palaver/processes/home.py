@@ -3,7 +3,7 @@
 import asyncio
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +12,9 @@ from palaver.model.value import value
 from palaver.processes.directory import ProcessDirectory
 from palaver.processes.findings import look
 from palaver.processes.launcher import kill
-from palaver.store.processes import find_store_id, known_ids, list_by_id, load_store_id, record
+from palaver.store.conversations.visibility import Filter
+from palaver.store.processes import find_store_id, known_ids, list_where, load_store_id, record
+from palaver.store.records import placeholders
 from palaver.store.store import Store
 
 _TOKEN = "home"  # noqa: S105 - a file name
@@ -56,13 +58,24 @@ async def end_here(store: Store, home: ProcessHome, ids: Sequence[str], now: dat
 
     Return the ids of those that ran.
     """
-    found = await store.read(list_by_id(ids))
+    found = await store.read(list_where(Filter(f"p.id IN ({placeholders(ids)})", tuple(ids))))
     killed = await asyncio.gather(*(kill(home.directory(process.id)) for process in found))
     for process in found:
         findings = look(process, home.directory(process.id), now)
         if findings.ended and home.directory(process.id).path.is_dir():
             await store.transact(record(process.number, findings))
     return [process.id for process, is_killed in zip(found, killed, strict=True) if is_killed]
+
+
+async def find_outputs(store: Store, data_dir: Path) -> Callable[[str], list[tuple[int, bytes]]]:
+    """Return what reads the output of a process that is kept on this machine, in pieces with their offsets."""
+    home = await find_home(store, data_dir)
+
+    def read(id_: str) -> list[tuple[int, bytes]]:
+        directory = home.directory(id_) if home else None
+        return directory.read(0, directory.size()) if directory else []
+
+    return read
 
 
 async def remove_forgotten_outputs(store: Store, data_dir: Path) -> None:

@@ -12,7 +12,7 @@ from palaver.model.session import Principal
 from palaver.model.source import identity_of
 from palaver.model.turn import BusyMode, Cause, Inbound, Received, Turn
 from palaver.model.value import value
-from palaver.store.conversations.visibility import visible_to
+from palaver.store.conversations.visibility import Filter, visible_to
 from palaver.store.queue.turns import append_to_turn
 from palaver.store.records import inbound_body, instant, instant_or_none, micros, placeholders, read_one, readable
 
@@ -225,14 +225,8 @@ def list_visible(
 
 
 @transaction
-def list_of_turn(turn: int) -> Statements[list[Process]]:
-    rows = yield f"{_SELECT} WHERE p.turn_no = ? ORDER BY p.no", (turn,)
-    return list(readable(process_of, rows))
-
-
-@transaction
-def list_by_id(ids: Sequence[str]) -> Statements[list[Process]]:
-    rows = yield f"{_SELECT} WHERE p.id IN ({placeholders(ids)}) ORDER BY p.no", tuple(ids)
+def list_where(where: Filter) -> Statements[list[Process]]:
+    rows = yield f"{_SELECT} WHERE {where.sql} ORDER BY p.no", where.values
     return list(readable(process_of, rows))
 
 

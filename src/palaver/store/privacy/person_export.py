@@ -4,19 +4,22 @@
 {"session":{…}}, {"entry":{…}}, {"end":{…}}         sessions without other participants
 {"said":{"session":"01…","seq":4,"at":…,"text":…}}  what they said in shared sessions
 {"message":{…}}, {"send":{…}}, {"row":{"table":…}}
+{"process":{"name":"p3","command":…,"output":[…]}}  what they ran, with the output that this machine keeps
 {"unreadable":{"table":"inbox","row":42}}           a damaged row of theirs, which is left out
 {"file":{"sha256":"9f…","content":"aGVsbG8="}}      contents of all files that are named above
 {"whole":{"lines":42,"sha256":"…"}}                 number and digest of all lines above
 """
 
+import base64
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from palaver.db.transaction import Database, Row, Statements, transaction
 from palaver.model.attachment import Attachment
 from palaver.model.errors import BadArgument, Unreadable
+from palaver.model.process import Process
 from palaver.model.session import Principal
 from palaver.model.transcript import Entry, UnreadableEntry
 from palaver.model.turn import Delivery, Received
@@ -28,23 +31,28 @@ from palaver.store.people.usage import rows_of
 from palaver.store.privacy.eraser import PersonData, deliveries_of, find_person_data, message_pages
 from palaver.store.privacy.footprint import Footprint, find_footprint, find_share
 from palaver.store.privacy.names import columns_naming
+from palaver.store.processes import list_where
 from palaver.store.records import json_text, placeholders
 
 FORMAT = "palaver-person"
 _OPERATOR = Principal.operator()
 _EXPORTED_OTHERWISE = frozenset(
-    {"sessions", "entries", "inbox", "outbox", "turns", "usage", "search_documents", "meta", "erasures"}
+    {"sessions", "entries", "inbox", "outbox", "turns", "usage", "processes", "search_documents", "meta", "erasures"}
 )
 """Tables that are exported in another form, or hold no data of their own."""
+Outputs = Callable[[str], Iterable[tuple[int, bytes]]]
+"""Returns the kept output of a process by its id, in pieces with their offsets."""
 
 
-async def export_person(database: Database, name: str, contents: FileContents | None = None) -> AsyncIterator[bytes]:
+async def export_person(
+    database: Database, name: str, contents: FileContents | None = None, outputs: Outputs = lambda _: ()
+) -> AsyncIterator[bytes]:
     """Yield the lines, one session in memory at a time. Raises NotFound, BadArgument."""
     footprint = await database.read(find_footprint(name))
     if not await has_data(database, footprint):
         raise no_data_error(name)
     digest, count = hashlib.sha256(), 0
-    async for line in _lines(database, footprint, contents):
+    async for line in _lines(database, footprint, contents, outputs):
         digest.update(line)
         count += 1
         yield line
@@ -69,7 +77,7 @@ def no_data_error(name: str) -> BadArgument:
 
 
 async def _lines(
-    database: Database, footprint: Footprint, contents: FileContents | None = None
+    database: Database, footprint: Footprint, contents: FileContents | None = None, outputs: Outputs = lambda _: ()
 ) -> AsyncIterator[bytes]:
     header = {
         "format": FORMAT,
@@ -88,6 +96,8 @@ async def _lines(
     for number, send in (await deliveries_of(database, data)).items():
         files += [send.outbound.file] if send and send.outbound.file else []
         yield _line("send", _send(send)) if send else _unreadable("outbox", number)
+    for process in await database.read(list_where(footprint.identifies("p.identity"))):
+        yield _line("process", _process(process, outputs(process.id)))
     for line in await database.read(_rows(footprint)):
         yield line
     if contents:
@@ -177,6 +187,22 @@ def _send(send: Delivery) -> dict[str, Any]:
         "text": outbound.text,
         "files": _files([outbound.file] if outbound.file else []),
         "state": send.state.value,
+    }
+
+
+def _process(process: Process, output: Iterable[tuple[int, bytes]]) -> dict[str, Any]:
+    times = {"started": process.started, "exited": process.exited, "ended": process.ended}
+    return {
+        "name": process.name,
+        "session": process.session,
+        "command": process.command,
+        "backend": process.backend,
+        "folder": process.folder,
+        "host": process.host,
+        **{name: moment and moment.isoformat() for name, moment in times.items()},
+        "exit_code": process.exit_code,
+        "problem": process.problem,
+        "output": [{"offset": offset, "content": base64.b64encode(data).decode()} for offset, data in output] or None,
     }
 
 

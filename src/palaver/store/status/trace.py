@@ -17,10 +17,10 @@ from palaver.model.turn import Delivery, Inbound, InboxState, Turn, Usage
 from palaver.model.value import value
 from palaver.store.conversations.sessions import AUTOMATIC_ENDS
 from palaver.store.conversations.transcript import SEQS
-from palaver.store.conversations.visibility import find, messages_visible_to, visible_to
+from palaver.store.conversations.visibility import Filter, find, messages_visible_to, visible_to
 from palaver.store.jobs.firings import messages_of
 from palaver.store.jobs.jobs import find as find_job
-from palaver.store.processes import list_of_turn
+from palaver.store.processes import list_where
 from palaver.store.queue.cause import CAUSE_COLUMNS, OF_MESSAGE, OF_TURN, CauseKind, cause_of
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, CHANGE, OPEN_TURN, ORIGINAL
 from palaver.store.queue.outbox import REPLIES
@@ -322,7 +322,11 @@ def _turn_trace(number: int, principal: Principal) -> Statements[TurnTrace | Non
     )
     shown = [row for row in rows if principal.sees_all or not row[2]]
     taken_back = any(row[2] for row in rows)
-    started = () if taken_back and not principal.sees_all else tuple((yield from list_of_turn(number)))
+    started = (
+        ()
+        if taken_back and not principal.sees_all
+        else tuple((yield from list_where(Filter("p.turn_no = ?", (number,)))))
+    )
     found = replace(found, entries=tuple(entries_of(shown)), taken_back=taken_back, processes=started)
     titled = yield f"SELECT at, {', '.join(TITLE_USAGE)} FROM title_usage WHERE turn_no = ?", (number,)
     for at, *used in titled:
