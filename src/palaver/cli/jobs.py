@@ -62,7 +62,7 @@ def list_jobs(
                 job.name,
                 readable_identity(job.owner),
                 schedule_text(job),
-                next_text(job, now, zone),
+                next_text(job, now, zone).removeprefix("next "),
                 job.targets,
                 firing_text(last, zone) if last else "",
             )

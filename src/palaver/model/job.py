@@ -19,6 +19,7 @@ from palaver.model.value import value
 
 NAME_LIMIT = 60
 PROMPT_LIMIT = 20_000
+REPEAT_LIMIT = 1_000_000
 SILENT = "[SILENT]"
 """An answer that begins so is not sent."""
 _SCHEDULE_WORDS = 12
@@ -187,8 +188,9 @@ class JobRequest:
         if len(self.prompt) > PROMPT_LIMIT:
             limit, found = f"at most {PROMPT_LIMIT} characters", f"{len(self.prompt)} characters"
             raise BadArgument("The prompt of a job cannot have", found=found, allowed=limit, example="Call Ann")
-        if self.repeat is not None and self.repeat < 1:
-            raise BadArgument("A job cannot run this often:", found=str(self.repeat), allowed="1 or more", example="3")
+        if self.repeat is not None and not 1 <= self.repeat <= REPEAT_LIMIT:
+            allowed = f"1 to {REPEAT_LIMIT:,} times"
+            raise BadArgument("A job cannot run this often:", found=str(self.repeat), allowed=allowed, example="3")
 
     @property
     def title(self) -> str:

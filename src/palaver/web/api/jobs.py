@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from palaver.model.job import Firing, JobAction, JobRequest, RunState
+from palaver.model.job import REPEAT_LIMIT, Firing, JobAction, JobRequest, RunState
 from palaver.store.people.api_tokens import Right
 from palaver.web.api.endpoints import Schema, endpoint, fill
 from palaver.web.api.schemas import Limit, Timestamp
@@ -79,7 +79,7 @@ def _job_schema(found: JobDetails) -> JobSchema:
 class _JobsQuery(Schema, frozen=True, kw_only=True):
     ended: bool = False
     """Also jobs that have ended."""
-    after: int = 0
+    after: Annotated[int, Meta(ge=0, le=1 << 53)] = 0
     limit: Limit = 100
 
 
@@ -101,7 +101,7 @@ class NewJobSchema(Schema, frozen=True, kw_only=True):
     prompt: _Prompt = ""
     name: _Text = ""
     to: _Text = "origin"
-    repeat: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    repeat: Annotated[int, Meta(ge=1, le=REPEAT_LIMIT)] | None = None
     attached: bool = False
     mirrors: bool = False
     model: _Text = ""
