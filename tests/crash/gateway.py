@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -25,6 +26,7 @@ from palaver.engine.engine import Engine
 from palaver.engine.options import Options
 from palaver.model.access import AccessRole, Grant
 from palaver.model.command_policy import CommandPolicy
+from palaver.model.errors import StoreInUse
 from palaver.platforms.plugins import load_factory, make_adapter
 from palaver.processes.backends.base import LocalBackend
 from palaver.processes.manager import ProcessManager
@@ -101,10 +103,20 @@ def _background(order: Order, store: Store) -> dict[str, Any]:
     return {"toolsets": [terminal], "loops": {"processes": manager.serve}}
 
 
+async def _open(order: Order) -> Store:
+    """Try again, as a service manager does: what a killed gateway was just starting holds its lock until it runs."""
+    while True:
+        try:
+            return await open_store(order.url, exclusive=order.alone)
+        except StoreInUse as error:
+            logging.getLogger("palaver").warning("%s", error, extra={"action": "store.in_use"})
+            await asyncio.sleep(0.02)
+
+
 async def _serve(order: Order) -> None:
     asyncio.get_running_loop().add_reader(0, os._exit, 1)  # whoever gave the order is gone
     fuse = Fuse(order.step, order.length, order.signal)
-    async with await open_store(order.url, exclusive=order.alone) as store:
+    async with await _open(order) as store:
         fused, adapter = FusedStore(store, fuse), _adapter(order)
         fuse_adapter(adapter, fuse)
         await Engine(
@@ -143,6 +155,8 @@ def _fork_gateways(platform: str) -> None:
         if pid == 0:
             try:
                 _be_gateway(Order(**json.loads(line)))
+            except BaseException:  # noqa: BLE001 - nobody else would say it
+                traceback.print_exc()
             finally:
                 os._exit(1)
         _say("started", pid)
