@@ -37,8 +37,8 @@ _PLATFORMS = {
     "telegram": _Usual(kills=500, chats=150, lease=0.8, longest_life=1.2),
     "matrix": _Usual(kills=300, chats=15, lease=1.0, longest_life=3.0),
 }
-_KILLS_PER_REPEAT = 200
-"""The job that fires every minute does so once for that many kills."""
+_KILLS_PER_REPEAT, _REPEATS = 50, 5
+"""The job that fires every minute does so once for that many kills, and at most so often."""
 _OTHERS_FIRST = 1.2
 """Of one among several it takes longer, by so many seconds, until it has something to do."""
 
@@ -69,7 +69,7 @@ async def _besiege(platform: str, engine: str, url: str, square: Square, wanted:
     def tell(text: str) -> None:
         _print(f"{platform} {engine}: {text}")
 
-    repeats = kills // _KILLS_PER_REPEAT if platform == "fake" else None
+    repeats = min(kills // _KILLS_PER_REPEAT, _REPEATS) if platform == "fake" else None
     async with town_of(
         url, square, workers=workers, chats=chats, seed=wanted.seed, lease=usual.lease, job_repeats=repeats
     ) as town:

@@ -67,9 +67,9 @@ class Background:
             call = json.dumps({"command": _command(word), "background": True})
             await chat.say(person, f"!use terminal {call}")
         else:
-            when = f"every 1m --repeat {self.repeats}" if self.repeats and not self.jobs else "1s"
+            when, repeat = ("every 1m", f" --repeat {self.repeats}") if self.repeats and not self.jobs else ("1s", "")
             self.jobs[prompt := f"tell j{number}"] = chat
-            await chat.say(person, f"/jobs add {when} {prompt}")
+            await chat.say(person, f"/jobs add {when} {prompt}{repeat}")
 
     async def end(self) -> None:
         home = make_home(self.folder)
