@@ -79,7 +79,7 @@ def test_no_page_shows_python_that_is_not_run() -> None:
 
 def test_the_pages_show_commands_and_python() -> None:
     commands = {page_id(page) for page in PAGES if shown_commands(page)}
-    assert {"README.md", "docs/conversations.md", "docs/sessions.md", "docs/targets-and-schedules.md"} <= commands
+    assert {"README.md", "docs/conversations.md", "docs/sessions.md", "docs/scheduled-work.md"} <= commands
     python = {page_id(page) for page in PAGES if shown_python(page)}
     assert {"docs/access.md", "docs/conversations.md", "docs/messages.md", "docs/privacy.md"} <= python
 

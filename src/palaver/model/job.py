@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from palaver.model.access import AccessRole, Basis
 from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.key import SessionKey, job_key
+from palaver.model.label import marker
 from palaver.model.local_time import format_instant
 from palaver.model.schedule import Schedule, parse_schedule
 from palaver.model.session import ModelOverride
@@ -22,6 +23,8 @@ PROMPT_LIMIT = 20_000
 REPEAT_LIMIT = 1_000_000
 SILENT = "[SILENT]"
 """An answer that begins so is not sent."""
+_SILENT_FORMS = (SILENT, marker("SILENT"))
+"""Small models copy the brackets of the note that tells them."""
 _SCHEDULE_WORDS = 12
 """The longest schedule that can stand before a prompt without quotes, in words."""
 _QUOTED = re.compile(r"\s*[\"“„](?P<schedule>[^\"“”]*)[\"“”]\s+(?P<prompt>\S.*)", re.DOTALL)
@@ -46,7 +49,7 @@ class FiredJob:
     def is_silent(self, answer: str) -> bool:
         """Tell whether the answer says that there is nothing to send."""
         text = answer.strip()
-        return self.skips_silent and (not text or text.lstrip("*_`").upper().startswith(SILENT))
+        return self.skips_silent and (not text or text.lstrip("*_`").upper().startswith(_SILENT_FORMS))
 
     @property
     def note(self) -> str:
