@@ -22,6 +22,7 @@ from palaver.model.tools import ApprovalMode
 from palaver.processes.backends.apptainer import ApptainerBackend
 from palaver.processes.backends.base import Backend, LocalBackend
 from palaver.processes.backends.docker import DockerBackend
+from palaver.processes.backends.modal import ModalBackend
 from palaver.processes.backends.ssh import SshBackend
 from palaver.store.processes import ProcessLimits
 
@@ -37,6 +38,7 @@ class BackendName(StrEnum):
     SSH = "ssh"
     DOCKER = "docker"
     APPTAINER = "apptainer"
+    MODAL = "modal"
 
 
 class StopMode(StrEnum):
@@ -103,6 +105,19 @@ class ApptainerConfig(Section):
     )
 
 
+class ModalConfig(Section):
+    image: Annotated[str | None, Syntax("the name of an image in a registry", "debian:12")] = Field(
+        default=None, description="Start sandboxes of this image."
+    )
+    app: Annotated[str, Syntax("the name of an app", "palaver")] = Field(
+        default="palaver", description="The app of the sandboxes; it is made at first use."
+    )
+    volume: Annotated[str, Syntax("the name of a volume", "palaver-work")] = Field(
+        default="palaver-work", description="The volume with the working directory; it is made at first use."
+    )
+    network: bool = Field(default=False, description="Whether sandboxes reach the network.")
+
+
 class TerminalConfig(Section):
     backend: BackendName = Field(
         default=BackendName.OFF, description="Where commands run. There is no terminal if off."
@@ -139,6 +154,7 @@ class TerminalConfig(Section):
     apptainer: ApptainerConfig = Field(
         default=ApptainerConfig(), description="The containers of the apptainer back end."
     )
+    modal: ModalConfig = Field(default=ModalConfig(), description="The sandboxes of the modal back end.")
 
     @model_validator(mode="after")
     def _has_what_its_backend_needs(self) -> Self:
@@ -150,6 +166,7 @@ class TerminalConfig(Section):
                 self.apptainer.image,
                 "{backend: apptainer, apptainer: {image: debian.sif}}",
             ),
+            BackendName.MODAL: ("modal.image", self.modal.image, "{backend: modal, modal: {image: debian:12}}"),
         }
         name, found, example = needed.get(self.backend, ("", "none needed", ""))
         if not found:
@@ -194,3 +211,11 @@ class TerminalConfig(Section):
                 )
             case BackendName.APPTAINER:
                 return ApptainerBackend(image=self.apptainer.image or "", folder=folder, environment=environment)
+            case BackendName.MODAL:
+                return ModalBackend(
+                    image=self.modal.image or "",
+                    app=self.modal.app,
+                    volume=self.modal.volume,
+                    has_network=self.modal.network,
+                    environment=environment,
+                )
