@@ -4,7 +4,7 @@ import asyncio
 import logging
 import traceback
 from asyncio import Task
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager
 from itertools import takewhile
 from pathlib import Path
@@ -47,14 +47,14 @@ async def retry(
         await asyncio.sleep(backoff(attempt, first=first, longest=longest))
 
 
-async def retry_outage(step: Callable[[], Awaitable[T]]) -> T:
+def retry_outage(step: Callable[[], Awaitable[T]]) -> Coroutine[object, object, T]:
     """Repeat a step while the store does not answer, so that no result is lost to an outage."""
-    return await retry(step, on=StoreUnavailable, report=log_outage)
+    return retry(step, on=StoreUnavailable, report=log_outage)
 
 
-async def retry_until_stored(store: Store, work: Transaction[T]) -> T:
+def retry_until_stored(store: Store, work: Transaction[T]) -> Coroutine[object, object, T]:
     """Commit a transaction, however long the store does not answer: a finished result must not be lost."""
-    return await retry_outage(lambda: store.transact(work))
+    return retry_outage(lambda: store.transact(work))
 
 
 def log_outage(error: StoreUnavailable) -> None:

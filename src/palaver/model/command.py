@@ -115,6 +115,8 @@ def can_use(command: str, role: AccessRole | None, roles: Mapping[str, AccessRol
 
 def name_usable(text: str, role: AccessRole | None, roles: Mapping[str, AccessRole]) -> str:
     """Leave out of a notice what names commands that its reader cannot use."""
+    if not roles and role and role >= AccessRole.MEMBER:
+        return text
     parts = _CLAUSE_END.split(text)
     kept = [part for part in parts if all(can_use(name, role, roles) for name in _NAMED.findall(part))]
     if len(kept) == len(parts):

@@ -325,6 +325,9 @@ class ScopedSetting(Generic[T]):
 
     def find(self, source: Source) -> T:
         """Return the narrowest value for a source, each part of it the narrowest that is given."""
+        # Most settings have one value, and every message asks for a dozen of them.
+        if not (self.chats or self.platforms or self.kinds or self.profiles):
+            return self.default
         if not self.given:
             return next(self._levels(source))[1]
         found: Any = self.default

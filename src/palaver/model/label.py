@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from datetime import datetime
+from functools import lru_cache
 from typing import NoReturn, final
 from zoneinfo import ZoneInfo
 
@@ -90,6 +91,8 @@ def gap_marker(seconds: float) -> str:
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
+# Cached: a conversation shows the same times in every turn.
+@lru_cache(1 << 14)
 def time_marker(at: datetime, zone: ZoneInfo) -> str:
     """Return a marker with weekday, date and time on the clock of a zone: `Sunday 2026-03-29 09:30+02:00`."""
     with suppress(OverflowError):  # at the end of the calendar it stays in UTC

@@ -5,6 +5,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from enum import StrEnum
+from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 from urllib.parse import quote, unquote
@@ -19,6 +20,7 @@ _MAX_ENCODED_CHARACTER_BYTES = 12
 _PLAIN = re.compile(r"[\w.+-]*", re.ASCII)
 
 
+@lru_cache(1 << 12)
 def encode_id(value: str) -> str:
     """Percent-encode an id: the result is ASCII without colon, comma, slash or space. Lone surrogates survive."""
     return value if _PLAIN.fullmatch(value) else quote(value, safe="@+!=$#", errors="surrogatepass")

@@ -166,6 +166,10 @@ class Rules:
         return derive_key(source, self.options.scopes.find(source), speaker)
 
 
+_MAX_REMEMBERED = 10_000
+"""Another gateway can begin the turn of a message that this one accepted, so some are never asked for."""
+
+
 class AccessLost(Exception):
     """Senders of accepted messages have no access any more."""
 
@@ -184,9 +188,25 @@ class CurrentRights:
         self.table = GrantTable()
         self.directory: Directory | None = None
         """As intake last loaded them. Only what they grant is believed; before refusing anybody, load them again."""
+        self._accepted: dict[int, Rules] = {}
+
+    def remember(self, number: int, rules: Rules) -> None:
+        """Remember by what a message was accepted: while that is unchanged, the role of its sender is, too."""
+        if len(self._accepted) >= _MAX_REMEMBERED:
+            self._accepted.clear()
+        self._accepted[number] = rules
+
+    def _is_unchanged(self, number: int, table: GrantTable) -> bool:
+        rules = self._accepted.pop(number, None)
+        return (
+            rules is not None
+            and rules.options is self._ctx.options
+            and rules.directory is self.directory
+            and rules.table is table
+        )
 
     @transaction
-    def check(self, messages: Sequence[Received]) -> Statements[list[Received]]:
+    def check(self, messages: Sequence[Received]) -> Statements[Sequence[Received]]:
         """Return the messages with the roles of now. Raise AccessLost if somebody has none."""
         current, reasons = yield from self.split(messages)
         if reasons:
@@ -194,13 +214,15 @@ class CurrentRights:
         return current
 
     @transaction
-    def split(self, messages: Sequence[Received]) -> Statements[tuple[list[Received], dict[int, str]]]:
+    def split(self, messages: Sequence[Received]) -> Statements[tuple[Sequence[Received], dict[int, str]]]:
         """Return the messages of those who have access, with the roles of now, and why others have none."""
         table = yield from grants.load_table(self.table)
+        if all(self._is_unchanged(each.number, table) for each in messages):
+            return messages, {}
         if table is self.table and self.directory is not None:
             rules = Rules(self._ctx.options, {}, self.directory, table, self._cache)
             if all(rules.current_role(each) is each.role for each in messages):
-                return list(messages), {}
+                return messages, {}
         rules = Rules(self._ctx.options, {}, (yield from load_directory()), table, GrantCache())
         roles = {each.number: rules.current_role(each) for each in messages}
         lost = {each.number: rules.refusal(each) for each in messages if roles[each.number] is None}
@@ -264,6 +286,8 @@ class Admission:
         else:
             is_refused = access.verdict is Verdict.REFUSE and step is not None and not message.revision
             result = AcceptResult(found, access.reason if is_refused else None, is_ignored=step is None)
+            if found is not None and access.verdict is Verdict.ALLOW and message.revision is None:
+                self._rights.remember(found, decision.rules)
         self._report(result, key)
         return result
 

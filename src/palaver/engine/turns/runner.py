@@ -415,13 +415,14 @@ def _begin_with_rights(
 ) -> Statements[Begun | Held | None]:
     """Begin a turn with the roles that the senders have now. Raise AccessLost if one of them has none."""
     begun = yield from begin
-    return (
-        replace(begun, messages=tuple((yield from rights.check(begun.messages)))) if isinstance(begun, Begun) else begun
-    )
+    if not isinstance(begun, Begun):
+        return begun
+    current = yield from rights.check(begun.messages)
+    return begun if current is begun.messages else replace(begun, messages=tuple(current))
 
 
 @transaction
-def _load_with_rights(turn: Turn, rights: CurrentRights) -> Statements[tuple[list[Received], dict[int, str]]]:
+def _load_with_rights(turn: Turn, rights: CurrentRights) -> Statements[tuple[Sequence[Received], dict[int, str]]]:
     return (yield from rights.split((yield from turns.list_messages(turn))))
 
 
