@@ -22,7 +22,7 @@ class Label:
 
     def quoted(self) -> str:
         """Return the only form for prompts: one line, at most 240 characters, in quotes it cannot close."""
-        return _in_quotes(self.plain())
+        return _quoted(self._raw)
 
     def plain(self) -> str:
         """Return the form for people: one line without invisible characters."""
@@ -51,6 +51,12 @@ class Label:
 
 def _in_quotes(line: str) -> str:
     return '"' + line.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+@lru_cache(1 << 12)
+def _quoted(raw: str) -> str:
+    """Cached: every turn quotes the names and ids of its chat."""
+    return _in_quotes(one_line(raw, LABEL_LIMIT))
 
 
 OPEN = "⟦"
