@@ -93,7 +93,7 @@ def test_what_a_gateway_uses_is_not_repaired(store: str, capsys: pytest.CaptureF
     assert not list(Path(store).parent.glob("palaver.db.repair-*"))
 
 
-@pytest.mark.parametrize("change", ["DELETE FROM meta WHERE name = 'schema'", "UPDATE meta SET value = '5'"])
+@pytest.mark.parametrize("change", ["DROP TABLE meta", "UPDATE meta SET value = '5'"])
 def test_a_wrong_schema_version_is_seen_and_corrected(
     store: str, change: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,6 +55,13 @@ MESSAGES = (
         store=1,
     ),
     Kind(
+        "the sender of a message is not UTF-8",
+        ["UPDATE inbox SET identity = CAST(x'ff41' AS TEXT) WHERE no = 3"],
+        "inbox.identity",
+        "SELECT identity FROM inbox WHERE no = 3",
+        "telegram:7",
+    ),
+    Kind(
         "a redelivery would not be recognised",
         ["UPDATE inbox SET chat = '700' WHERE no = 1"],
         "in:1 contradicts its own columns",
@@ -320,6 +327,12 @@ SENDS = (
         "SELECT state FROM outbox WHERE id = -1",
         "unclear",
         store=3,
+    ),
+    Kind(
+        "a send was made in another age",
+        ["UPDATE outbox SET created = 9223372036854775807, due = -9223372036854775808 WHERE id = 11264"],
+        "out:11264 cannot be read",
+        "SELECT count(*) FROM outbox WHERE id = 11264 AND state = 'due' AND due = created",
     ),
     Kind(
         "a send has an unknown state",

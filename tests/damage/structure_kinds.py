@@ -46,6 +46,27 @@ SESSIONS = (
         store=3,
     ),
     Kind(
+        "the title of a session is not UTF-8",
+        ["UPDATE sessions SET title = CAST(x'ff41' AS TEXT) WHERE no = 1"],
+        "1 text is not UTF-8: sessions.title",
+        "SELECT title FROM sessions WHERE no = 1",
+        "\N{REPLACEMENT CHARACTER}A",
+    ),
+    Kind(
+        "the key of a route is not UTF-8",
+        ["UPDATE routes SET key = CAST(x'ff41' AS TEXT) WHERE session_no = 1"],
+        "routes.key",
+        "SELECT key FROM routes WHERE session_no = 1",
+        "agent:main:telegram:dm:7",
+    ),
+    Kind(
+        "the entries of a session would get numbers of other sessions",
+        ["UPDATE sessions SET next_seq = 4611686018427387904 WHERE no = 1"],
+        "contradicts its own columns",
+        "SELECT next_seq FROM sessions WHERE no = 1",
+        12,
+    ),
+    Kind(
         "a session is in another profile than its conversation",
         ["UPDATE sessions SET profile = 'work' WHERE no = 1"],
         "contradicts its own columns",

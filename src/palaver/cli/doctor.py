@@ -106,6 +106,8 @@ def _checked(store: str | None, *, rebuild: bool, asks: bool) -> list[HealthChec
     except StoreError as error:
         if file and (version := check_version(file)):
             return [*checks, version]
+        if any(check.mends and not check.ok for check in checks):
+            return checks  # the rest can be checked once that is mended
         fix = recovery_steps(file) if file and is_corrupt(file, error) else "fix the cause and run palaver doctor again"
         return [*checks, HealthCheck(name="database", ok=False, found=str(error), fix=fix)]
 

@@ -128,7 +128,7 @@ async def _with_store(url: str, do: Callable[[Store], Awaitable[T]]) -> T:
     except StoreError as error:
         file = sqlite_path(url)
         if file and is_corrupt(file, error):
-            error.add_note(recovery_steps(file))
+            error.add_note(f"To mend it, {recovery_steps(file)}")
         raise
 
 

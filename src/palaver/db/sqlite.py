@@ -110,6 +110,18 @@ def run_statements(db: sqlite3.Connection, steps: Statements[T], notified: set[s
         return finished.value
 
 
+def _accept_any_text(db: sqlite3.Connection, error: sqlite3.Error) -> bool:
+    """Read text that is not UTF-8 as well as possible from now on, if that was the error; it is slower."""
+    if not str(error).startswith("Could not decode to UTF-8") or db.text_factory is not str:
+        return False
+    db.text_factory = _decode
+    return True
+
+
+def _decode(text: bytes) -> str:
+    return text.decode(errors="replace")
+
+
 def _store_error(problem: str, error: sqlite3.Error) -> StoreError:
     store_error = (StoreUnavailable if is_transient(error) else StoreError)(f"{problem}: {error}")
     store_error.__cause__ = error  # raised on another thread
@@ -120,6 +132,15 @@ def _unreachable(error: Exception) -> StoreUnavailable:
     unavailable = StoreUnavailable(f"the database cannot be reached: {error}")
     unavailable.__cause__ = error  # raised on another thread
     return unavailable
+
+
+def _run_read(db: sqlite3.Connection, work: Transaction[T]) -> T:
+    db.execute("BEGIN")
+    try:
+        return run_statements(db, iter(work), set())
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
 
 
 class _Job(Generic[T]):
@@ -141,6 +162,7 @@ class _Job(Generic[T]):
         try:
             self.result = run_statements(db, iter(self.work), notified)
         except sqlite3.Error as error:
+            _accept_any_text(db, error)  # for the retry
             self.error = _store_error("the database refused", error)
         except BaseException as error:  # noqa: BLE001 - the caller handles it
             self.error = error
@@ -244,12 +266,12 @@ class SqliteDatabase(Notifier):
     def _read(self, work: Transaction[T]) -> T:
         try:
             db = self._reader()
-            db.execute("BEGIN")
             try:
-                return run_statements(db, iter(work), set())
-            finally:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
+                return _run_read(db, work)
+            except sqlite3.Error as error:
+                if not _accept_any_text(db, error):
+                    raise
+                return _run_read(db, work)
         except sqlite3.Error as error:
             raise _store_error("the database cannot be read", error) from error
         except OSError as error:

@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -29,8 +29,10 @@ from palaver.db.schema import (
 from palaver.db.sqlite import SqliteDatabase, connect
 from palaver.db.transaction import Database, Transaction
 from palaver.model.errors import BadArgument, NewerSchema, StoreError, StoreInUse, StoreUnavailable
+from palaver.store.damage.corruption import is_corrupt
 from palaver.store.damage.leftovers import copy_database, refuse_leftovers
 from palaver.store.damage.lost_log import describe_lost, known_mark
+from palaver.store.damage.version import lacks_meta
 from palaver.store.search.search import Search
 from palaver.store.search.sqlite_index import SqliteIndex
 from palaver.store.store import Store
@@ -128,6 +130,8 @@ def _not_opened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
     problem = f"the database {path} cannot be opened: {error}"
     if is_transient(error):
         return StoreUnavailable(problem)
+    if is_corrupt(path, error):
+        return StoreError(f"the database {path} is damaged: {error}")
     return StoreError(
         f"{problem}. Use a Palaver database, or a new file where you can write, for example sqlite:///palaver.db"
     )
@@ -137,11 +141,12 @@ def _refuse_foreign_file(path: Path) -> None:
     """Refuse a database of another program before anything is written."""
     if not path.is_file() or not path.stat().st_size:
         return
-    db = connect(path, read_only=True)
-    try:
+    with closing(connect(path, read_only=True)) as db:
         tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    finally:
-        db.close()
+        if lacks_meta(db):
+            raise StoreError(
+                f"the database {path} lacks its table meta: stop the gateway and run palaver doctor --repair"
+            )
     if tables and "meta" not in tables:
         raise StoreError(f"{path} is another program's database: choose another file")
 
@@ -235,7 +240,9 @@ async def _run(missing: Sequence[Migration], run_step: Callable[[Sequence[Migrat
         except (NewerSchema, StoreInUse, StoreUnavailable):
             raise
         except StoreError as error:
-            raise StoreError(f"migration {step[0].name} failed, nothing was changed: {error}") from error
+            raise StoreError(
+                f"migration {step[0].name} failed, nothing was changed: {error}. Run palaver doctor"
+            ) from error
 
 
 def back_up(path: Path, version: int) -> None:

@@ -152,7 +152,8 @@ def read_one(decode: Callable[[Row], T], rows: Sequence[Row], what: str) -> T | 
 @lru_cache(4096)
 def report_unreadable(reader: str, row: object) -> None:
     """Log a row that is left out, once: lists are read again and again."""
-    _log.warning("A row cannot be read: run palaver doctor. %s %s", reader, row, extra={"action": "row.unreadable"})
+    what = reader.strip("_").removesuffix("_of").removesuffix("_in")
+    _log.warning("Left out the %s %s: run palaver doctor", what, row, extra={"action": "row.unreadable"})
 
 
 def details_of(text: str | None) -> dict[str, Any]:

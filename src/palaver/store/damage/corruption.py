@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from glob import escape
 from pathlib import Path
 
+from palaver.db.high_water import mark_path
 from palaver.db.transaction import Database, Statements, transaction
-from palaver.model.errors import StoreError
 from palaver.store.damage.health_check import HealthCheck, in_transaction, listed, repair_step
 
 _BACKUP = re.compile(r"\.schema-[0-9]+")
@@ -37,11 +37,12 @@ def _reindex(_: datetime) -> Statements[None]:
     yield "REINDEX", ()
 
 
-def is_corrupt(path: Path, error: StoreError) -> bool:
-    """Return whether SQLite cannot read a file that was our database: there is a search index beside it."""
-    code: int = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
-    damage = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-    return code in damage and path.with_name(f"{path.name}.search").exists()
+def is_corrupt(path: Path, error: BaseException) -> bool:
+    """Return whether SQLite cannot read a file that was our database: its mark or search index is beside it."""
+    cause = error if isinstance(error, sqlite3.Error) else error.__cause__
+    code: int = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+    is_ours = mark_path(path).exists() or path.with_name(f"{path.name}.search").exists()
+    return is_ours and code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
 def recovery_steps(path: Path) -> str:

@@ -26,6 +26,8 @@ class HealthCheck:
     fix: str = ""
     is_warning: bool = False
     """It works, but not as somebody may expect."""
+    is_refused: bool = False
+    """The database refused the check itself."""
     mends: tuple[Mend, ...] = field(default=(), compare=False)
     """What a repair does about it, each in a transaction of its own; nothing if a person has to."""
 

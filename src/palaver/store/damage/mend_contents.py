@@ -22,6 +22,7 @@ from palaver.store.records import (
     entry_checksum,
     entry_of,
     inbound_of,
+    instant,
     key_in,
     micros,
     outbound_body,
@@ -170,7 +171,8 @@ def _chat(source: Source) -> tuple[str, str, str, str]:
 def mend_send(bad: BadRow, now: datetime) -> Statements[None]:
     number, body, checksum = bad.row[0], bad.row[1], bad.row[-1]
     yield from keep_copies("outbox", "id = ?", (number,), bad.problem.value, now)
-    outbound, is_exact = next(readable(_outbound_in, [(number, body)]), None), bad.problem is Problem.CONTRADICTS
+    outbound = next(readable(_outbound_in, [(number, body)]), None)
+    is_exact = outbound is not None and checksum == body_values(body)[1]
     restored = None if is_exact else (yield from restore_reply(number, checksum))
     if restored and (restored[1] or outbound is None):
         outbound, is_exact = restored
@@ -182,6 +184,9 @@ def mend_send(bad: BadRow, now: datetime) -> Statements[None]:
         " WHERE m.account = ? AND m.server = ? AND m.chat = ?), ?) WHERE id = ?",
         (*_place_of(outbound), number),
     )
+    for column, at in zip(("due", "created"), bad.row[4:6], strict=True):
+        if not any(readable(_instant_in, [(at,)])):
+            yield f"UPDATE outbox SET {column} = ? WHERE id = ?", (micros(now), number)
     if is_exact:
         # A worker that came across the damage did not send it.
         yield (
@@ -195,6 +200,10 @@ def mend_send(bad: BadRow, now: datetime) -> Statements[None]:
             " WHERE id = ? AND state IN ('due', 'claimed')",
             (f"its row {bad.problem.value}", number),
         )
+
+
+def _instant_in(row: Row) -> datetime:
+    return instant(row[0])
 
 
 def _outbound_in(row: Row) -> Outbound:

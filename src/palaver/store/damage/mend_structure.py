@@ -84,9 +84,21 @@ def mend_session(bad: BadRow, now: datetime) -> Statements[None]:
             "end_reason": reason and _kept(reason, EndReason, EndReason.SWITCHED.value),
             "override": override and _kept(override, _override, None),
             "finalised_by": hooks and _kept(hooks, from_json, None),
+            "next_seq": (yield from _next_seq(number)),
             **_moments(_TIMES, tuple(times), now),
         },
     )
+
+
+def _next_seq(number: int) -> Statements[int]:
+    """Return the number of the next entry: the one the session has if that can be, else one that was never given."""
+    rows = yield (
+        f"SELECT next_seq, (SELECT max(id) % {SEQS} FROM entries WHERE id >= ? AND id < ?),"
+        " (SELECT max(last_seq) FROM journal WHERE session_no = ? AND kind = 'append') FROM sessions WHERE no = ?",
+        (number * SEQS, (number + 1) * SEQS, number, number),
+    )
+    found, *given = rows[0]
+    return found if 0 < found < SEQS else 1 + max(seq or 0 for seq in given)
 
 
 @transaction

@@ -21,6 +21,7 @@ from palaver.store.damage.rows import TableCheck, check_table, load_known
 from palaver.store.damage.schema import check_schema
 from palaver.store.damage.set_aside import list_set_aside
 from palaver.store.damage.structure import TABLES
+from palaver.store.damage.text import check_text
 from palaver.store.status.invariants import INVARIANTS, PROMISES, Invariant, Violation, find_broken
 from palaver.store.store import Store
 
@@ -30,11 +31,20 @@ _MAX_PASSES = 5
 
 async def find_damage(store: Store, blobs: BlobStore | None = None) -> AsyncIterator[HealthCheck]:
     """Yield every check in the order in which it is mended: a later one sees what the mends before it did."""
+    schema = await check_schema(store)
+    yield schema
+    async for check in _check_rest(store, blobs):
+        # With another schema, checks fail for that reason alone. They are made again once it is mended.
+        if schema.ok or not check.is_refused:
+            yield check
+
+
+async def _check_rest(store: Store, blobs: BlobStore | None) -> AsyncIterator[HealthCheck]:
     database = store.database
-    yield await check_schema(store)
     if isinstance(database, SqliteDatabase):
         yield await _or_problem("newest rows", check_mark(database))
         yield await check_integrity(database, database.path)
+        yield await _or_problem("text", check_text(database))
     for table in (ENTRIES, INBOX, OUTBOX, *TABLES):
         yield await _or_problem(table.table, _check_rows(database, table))
     yield await _or_problem("transcripts", check_journal(database))
@@ -51,8 +61,8 @@ async def _or_problem(name: str, check: Awaitable[HealthCheck]) -> HealthCheck:
     try:
         return await check
     except StoreError as error:
-        fix = "mend the schema first: stop the gateway and run palaver doctor --repair"
-        return HealthCheck(name=name, ok=False, found=f"it cannot be checked: {error}", fix=fix)
+        fix = "fix the cause and run palaver doctor again"
+        return HealthCheck(name=name, ok=False, found=f"it cannot be checked: {error}", fix=fix, is_refused=True)
 
 
 async def _check_rows(database: Database, table: TableCheck) -> HealthCheck:

@@ -17,17 +17,26 @@ from palaver.store.people.api_tokens import CREDENTIAL_COLUMNS, credential_of
 from palaver.store.people.grants import GRANT_COLUMNS, change_of, grant_of
 from palaver.store.privacy.footprint import Footprint
 from palaver.store.processes import PROCESS_COLUMNS, WITH_SESSION, process_of
-from palaver.store.records import SESSION_COLUMNS, TURN_COLUMNS, from_json, inbound_of, session_of, source_of, turn_of
+from palaver.store.records import (
+    SEQS,
+    SESSION_COLUMNS,
+    TURN_COLUMNS,
+    from_json,
+    inbound_of,
+    session_of,
+    source_of,
+    turn_of,
+)
 
 _SESSION_WIDTH = SESSION_COLUMNS.count(",") + 1
 
 
 def _session_problem(row: Row, _: Known) -> Problem | None:
     session = session_of(row[:_SESSION_WIDTH])
-    profile, platform, finalised_by = row[_SESSION_WIDTH:]
+    profile, platform, finalised_by, next_seq = row[_SESSION_WIDTH:]
     from_json(finalised_by or "[]")
     is_same = (profile, platform) == (session.key.profile, session.origin.platform)
-    return None if is_same else Problem.CONTRADICTS
+    return None if is_same and 0 < next_seq < SEQS else Problem.CONTRADICTS
 
 
 def _turn_problem(row: Row, _: Known) -> Problem | None:
@@ -55,7 +64,7 @@ def _route_problem(row: Row, _: Known) -> Problem | None:
 
 SESSIONS = TableCheck(
     table="sessions",
-    select=f"SELECT {SESSION_COLUMNS}, s.profile, s.platform, s.finalised_by FROM sessions s",
+    select=f"SELECT {SESSION_COLUMNS}, s.profile, s.platform, s.finalised_by, s.next_seq FROM sessions s",
     order="s.no",
     name=lambda row: f"session {row[1]}",
     problem=_session_problem,

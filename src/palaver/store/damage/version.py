@@ -6,7 +6,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from palaver.db.schema import SQLITE, known_migrations, run_migration
-from palaver.db.schema_check import Shape, compare_sqlite, read_sqlite
+from palaver.db.schema_check import Shape, compare_sqlite, expected_sqlite, read_sqlite
 from palaver.db.sqlite import connect, run_statements
 from palaver.store.damage.health_check import HealthCheck, repair_step
 
@@ -14,13 +14,14 @@ from palaver.store.damage.health_check import HealthCheck, repair_step
 def check_version(path: Path) -> HealthCheck | None:
     """Report a SQLite file whose version is not that of its tables; None if it is, or the file cannot be read."""
     with suppress(sqlite3.Error, OSError), closing(connect(path, read_only=True)) as db:
-        said = _version_of(db)
+        version = _version_of(db)
         fits = _fitting_version(run_statements(db, iter(read_sqlite()), set()))
-        if said != fits:
+        said = f"schema {version}" if version else "no schema version"
+        if version != fits:
             return HealthCheck(
                 name="schema version",
                 ok=False,
-                found=f"the database says schema {said or 'nothing'}, but its tables are those of schema {fits}",
+                found=f"the database says {said}, but its tables are those of schema {fits}",
                 fix=repair_step("corrects the number"),
             )
     return None
@@ -30,6 +31,8 @@ def correct_version(path: Path) -> None:
     """Write the version that fits the tables."""
     with closing(connect(path, new=False)) as db:
         fits = _fitting_version(run_statements(db, iter(read_sqlite()), set()))
+        if lacks_meta(db):
+            db.execute(expected_sqlite(tuple(known_migrations()))["table", "meta", "meta"].definition)
         db.execute(
             "INSERT INTO meta (name, value) VALUES ('schema', ?)"
             " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
@@ -38,8 +41,16 @@ def correct_version(path: Path) -> None:
 
 
 def _version_of(db: sqlite3.Connection) -> str:
-    rows = db.execute("SELECT value FROM meta WHERE name = 'schema'").fetchall()
-    return str(rows[0][0]) if rows else ""
+    if not lacks_meta(db):
+        rows = db.execute("SELECT value FROM meta WHERE name = 'schema'").fetchall()
+        return str(rows[0][0]) if rows else ""
+    return ""
+
+
+def lacks_meta(db: sqlite3.Connection) -> bool:
+    """Return whether a database of ours has lost the table that says so."""
+    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    return tables >= {"entries", "inbox", "outbox", "turns"} and "meta" not in tables
 
 
 def _fitting_version(found: Shape) -> str:

@@ -179,15 +179,12 @@ def _trusted(rows: Sequence[Row]) -> Statements[list[Delivery]]:
     """Return the deliveries of claimed rows. Nothing is sent that cannot be read or is not as it was written."""
     found: list[Delivery] = []
     for row in rows:
-        *columns, account, server, checksum = row
-        outbound = next(readable(_outbound_in, [row]), None)
-        state = OutboxState.DEAD
-        if outbound is not None:
-            is_same = checksum is None or checksum == crc32(row[1])
-            if is_same and (yield from _is_addressed_to(outbound, account, server, columns[-1])):
-                found.append(delivery_of(tuple(columns), outbound))
-                continue
-            state = OutboxState.UNCLEAR
+        *_, chat, account, server, checksum = row
+        send = next(readable(_send_in, [row]), None)
+        if send and checksum in {None, crc32(row[1])} and (yield from _is_addressed_to(send[0], account, server, chat)):
+            found.append(send[1])
+            continue
+        state = OutboxState.UNCLEAR if send else OutboxState.DEAD
         yield (
             "UPDATE outbox SET state = ?, worker = NULL, claim_until = NULL, error = ? WHERE id = ?",
             (state.value, IN_DOUBT, row[0]),
@@ -195,8 +192,10 @@ def _trusted(rows: Sequence[Row]) -> Statements[list[Delivery]]:
     return found
 
 
-def _outbound_in(row: Row) -> Outbound:
-    return outbound_of(row[1])
+def _send_in(row: Row) -> tuple[Outbound, Delivery]:
+    """Return a message as it was written, and its delivery."""
+    outbound = outbound_of(row[1])
+    return outbound, delivery_of(row[:-3], outbound)
 
 
 def _is_addressed_to(outbound: Outbound, account: str, server: str, chat: str) -> Statements[bool]:

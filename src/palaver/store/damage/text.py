@@ -1,0 +1,65 @@
+"""Find text that is not UTF-8: SQLite stores any bytes as text, and cannot read them back."""
+
+from datetime import datetime
+from functools import partial
+from typing import NamedTuple
+
+from palaver.db.sqlite import SqliteDatabase
+from palaver.db.transaction import Statements, transaction
+from palaver.store.damage.health_check import HealthCheck, counted, in_transaction, listed, repair_step
+from palaver.store.damage.set_aside import keep_copies
+
+
+class BadText(NamedTuple):
+    table: str
+    column: str
+    content: bytes
+
+    @property
+    def readable(self) -> str:
+        return self.content.decode(errors="replace")
+
+
+async def check_text(database: SqliteDatabase) -> HealthCheck:
+    bad = [each for column in await database.read(_columns()) for each in await database.read(_find(*column))]
+    named = listed(f"{each.table}.{each.column} {each.readable!r}" for each in bad)
+    return HealthCheck(
+        name="text",
+        ok=not bad,
+        found=f"{counted(len(bad), 'text is', 'texts are')} not UTF-8: {named}" if bad else "every text is UTF-8",
+        fix=repair_step("replaces what cannot be read, and keeps a copy of the row as it was"),
+        mends=tuple(in_transaction(partial(_replace, each)) for each in bad),
+    )
+
+
+@transaction
+def _columns() -> Statements[list[tuple[str, str]]]:
+    rows = yield (
+        "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table'"
+        " AND m.name NOT LIKE 'sqlite!_%' ESCAPE '!' AND c.type = 'TEXT' ORDER BY 1, 2",
+        (),
+    )
+    return [(table, column) for table, column in rows]
+
+
+@transaction
+def _find(table: str, column: str) -> Statements[list[BadText]]:
+    # Most text is ASCII, which needs no look.
+    rows = yield f"""SELECT DISTINCT CAST("{column}" AS BLOB) FROM "{table}" WHERE "{column}" GLOB '*[^ -~]*'""", ()
+    return [BadText(table, column, content) for (content,) in rows if not _is_utf8(content)]
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+@transaction
+def _replace(bad: BadText, now: datetime) -> Statements[None]:
+    where = f'CAST("{bad.column}" AS BLOB) = ?'
+    reason = f"{bad.column} was not UTF-8: {bad.content.hex()}"
+    yield from keep_copies(bad.table, where, (bad.content,), reason, now)
+    yield f'UPDATE "{bad.table}" SET "{bad.column}" = ? WHERE {where}', (bad.readable, bad.content)
