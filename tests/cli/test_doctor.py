@@ -102,6 +102,7 @@ def test_a_wrong_schema_version_is_seen_and_corrected(
     assert main(["doctor", "--store", store]) == 1
     assert f"but its tables are those of schema {newest}" in capsys.readouterr().out
     assert main(["doctor", "--repair", "--yes", "--store", store]) == 0
+    assert "mended  schema version: the database says " in capsys.readouterr().out
     assert main(["sessions", "list", "--store", store]) == 0
 
 

@@ -60,6 +60,7 @@ MESSAGES = (
         "inbox.identity",
         "SELECT identity FROM inbox WHERE no = 3",
         "telegram:7",
+        store=11,
     ),
     Kind(
         "a redelivery would not be recognised",
@@ -333,6 +334,7 @@ SENDS = (
         ["UPDATE outbox SET created = 9223372036854775807, due = -9223372036854775808 WHERE id = 11264"],
         "out:11264 cannot be read",
         "SELECT count(*) FROM outbox WHERE id = 11264 AND state = 'due' AND due = created",
+        store=11,
     ),
     Kind(
         "a send has an unknown state",

@@ -48,9 +48,10 @@ SESSIONS = (
     Kind(
         "the title of a session is not UTF-8",
         ["UPDATE sessions SET title = CAST(x'ff41' AS TEXT) WHERE no = 1"],
-        "1 text is not UTF-8: sessions.title",
+        "sessions.title",
         "SELECT title FROM sessions WHERE no = 1",
         "\N{REPLACEMENT CHARACTER}A",
+        store=11,
     ),
     Kind(
         "the key of a route is not UTF-8",
@@ -58,6 +59,7 @@ SESSIONS = (
         "routes.key",
         "SELECT key FROM routes WHERE session_no = 1",
         "agent:main:telegram:dm:7",
+        store=11,
     ),
     Kind(
         "the entries of a session would get numbers of other sessions",
@@ -65,6 +67,7 @@ SESSIONS = (
         "contradicts its own columns",
         "SELECT next_seq FROM sessions WHERE no = 1",
         12,
+        store=11,
     ),
     Kind(
         "a session is in another profile than its conversation",

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from palaver.cli.export import blob_store
@@ -50,7 +50,8 @@ def repair_store(store: str | None, checks: Sequence[HealthCheck], *, yes: bool,
 async def _repair(url: str, file: Path | None) -> RepairReport:
     now = local_now()
     copy = file and file.with_name(f"{file.name}.repair-{now:%Y%m%dT%H%M%S}")
-    if file and copy and check_version(file):
+    version = check_version(file) if file else None
+    if file and copy and version:
         with FileLock(file).keep_free():
             copy_database(file, copy)
             correct_version(file)
@@ -59,4 +60,5 @@ async def _repair(url: str, file: Path | None) -> RepairReport:
         if file and copy and not copy.exists():
             copy_database(file, copy)
         done = await repair(opened, now, blob_store())
-    return RepairReport(repair=done, copy=copy and copy.name)
+    corrected = (f"{version.name}: {version.found}",) if version else ()
+    return RepairReport(repair=replace(done, mended=(*corrected, *done.mended)), copy=copy and copy.name)

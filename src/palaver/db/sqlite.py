@@ -123,7 +123,8 @@ def _decode(text: bytes) -> str:
 
 
 def _store_error(problem: str, error: sqlite3.Error) -> StoreError:
-    store_error = (StoreUnavailable if is_transient(error) else StoreError)(f"{problem}: {error}")
+    fix = ". Run palaver doctor" if str(error).startswith("no such ") else ""
+    store_error = (StoreUnavailable if is_transient(error) else StoreError)(f"{problem}: {error}{fix}")
     store_error.__cause__ = error  # raised on another thread
     return store_error
 

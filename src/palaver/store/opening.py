@@ -131,7 +131,7 @@ def _not_opened(path: Path, error: OSError | sqlite3.Error) -> StoreError:
     if is_transient(error):
         return StoreUnavailable(problem)
     if is_corrupt(path, error):
-        return StoreError(f"the database {path} is damaged: {error}")
+        return StoreError(f"the database {path} is damaged: {error}. palaver doctor says what to do.")
     return StoreError(
         f"{problem}. Use a Palaver database, or a new file where you can write, for example sqlite:///palaver.db"
     )

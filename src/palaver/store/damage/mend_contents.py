@@ -185,7 +185,7 @@ def mend_send(bad: BadRow, now: datetime) -> Statements[None]:
         (*_place_of(outbound), number),
     )
     for column, at in zip(("due", "created"), bad.row[4:6], strict=True):
-        if not any(readable(_instant_in, [(at,)])):
+        if not _is_time(at):
             yield f"UPDATE outbox SET {column} = ? WHERE id = ?", (micros(now), number)
     if is_exact:
         # A worker that came across the damage did not send it.
@@ -202,8 +202,12 @@ def mend_send(bad: BadRow, now: datetime) -> Statements[None]:
         )
 
 
-def _instant_in(row: Row) -> datetime:
-    return instant(row[0])
+def _is_time(at: int) -> bool:
+    try:
+        instant(at)
+    except OverflowError:
+        return False
+    return True
 
 
 def _outbound_in(row: Row) -> Outbound:
