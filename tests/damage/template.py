@@ -94,6 +94,7 @@ async def build(store: Store, files: Path) -> None:
     await store.transact(_say_and_wait(world))
     await store.transact(_run_jobs_and_processes(world))
     number = await world.say("a secret", STRANGER)
+    assert number
     await store.transact(inbox.refuse(number, "no access"))
     await store.search.catch_up()
 
