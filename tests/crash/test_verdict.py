@@ -6,6 +6,7 @@ from pathlib import Path
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.texts import MAY_BE_DUPLICATE
 from palaver.model.turn import Outbound
+from palaver.store.records import SEQS
 from palaver.testkit.chat import Chat
 from tests.crash.background import Background
 from tests.crash.verdict import Verdict, judge, line, quiet, token
@@ -94,6 +95,23 @@ async def test_a_message_that_stands_twice_in_a_transcript_had_two_turns(tmp_pat
         verdict = await judge(chats, here.store)
     assert set(found(verdict)) == {"duplicate_turns"}
     assert verdict.broken
+
+
+@transaction
+def copy_entries(session: int, to: int) -> Statements[None]:
+    columns = "role, hidden_by, observed, body"
+    copied = f"SELECT ? + id % ?, {columns} FROM entries WHERE id / ? = ?"  # noqa: S608
+    yield f"INSERT INTO entries (id, {columns}) {copied}", (to * SEQS + 1000, SEQS, SEQS, session)
+
+
+async def test_what_stands_in_two_transcripts_was_not_written_twice(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", acknowledges=False) as here:
+        chats = await talk(here)
+        ((one,), (other,)) = await here.rows("SELECT no FROM sessions ORDER BY no")
+        for to, is_broken in ((other, False), (one, True)):
+            await here.store.transact(copy_entries(one, to))
+            verdict = await judge(chats, here.store)
+            assert any("written twice" in words for words in verdict.broken) == is_broken
 
 
 async def test_background_work_that_is_not_there_is_lost_and_an_answer_too_many_is_doubled(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from palaver.engine.texts import MAY_BE_DUPLICATE
 from palaver.model.transcript import Role
 from palaver.model.turn import Received
 from palaver.store.queue.outbox import REPLIES
-from palaver.store.records import INBOX_COLUMNS, entries_of, received_of
+from palaver.store.records import INBOX_COLUMNS, SEQS, entries_of, received_of
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from palaver.testkit.updates import Message
@@ -229,12 +229,12 @@ def _shown_twice(chats: Iterable[Room]) -> list[str]:
 
 
 def _written_twice(rows: Sequence[Row]) -> list[str]:
-    """The same entry twice, or two answers in one turn."""
+    """The same entry twice in a session, or two answers in one turn."""
     entries = entries_of(rows)
-    same = Counter(repr(entry._replace(seq=0)) for entry in entries)
+    same = Counter((row[0] // SEQS, repr(entry._replace(seq=0))) for row, entry in zip(rows, entries, strict=True))
     answers = Counter(entry.turn for entry in entries if entry.role is Role.ASSISTANT and not entry.calls)
     return [
-        *(f"written twice: {entry}" for entry, times in same.items() if times > 1),
+        *(f"written twice: {entry}" for (_, entry), times in same.items() if times > 1),
         *(f"two answers in turn {turn}" for turn, times in answers.items() if times > 1),
     ]
 
