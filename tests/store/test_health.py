@@ -19,6 +19,8 @@ TURN = "while a gateway runs, no turn is without a live worker for more than fiv
 CLAIM = "while a gateway runs, no send stays claimed for more than five minutes by a dead worker"
 OVERDUE = "while a gateway serves an account, the first send of each chat is at most ten minutes overdue"
 JOB = "while a gateway runs, no job is more than ten minutes overdue"
+PROCESS = "while a gateway runs, no background process is without one for more than five minutes"
+END = "while a gateway runs, the end of every background process is reported within five minutes"
 UNCLEAR = "no send is unclear"
 
 
@@ -34,7 +36,14 @@ _JOB = (
     "INSERT INTO schedules (owner, name, rule, prompt, target, origin, created, next_due)"
     " VALUES ('telegram:7', 'x', 'every 2h', 'x', 'origin', '{}', 0, 1)"
 )
+_PROCESS = (
+    "INSERT INTO processes (id, session_no, place, origin, backend, command, folder, terminal, home, host, worker,"
+    " lease_until, started, exit_notice, exited, exit_code, ended)"
+    " VALUES ('p', 1, 'p', /*pg '' --*/ x''\n, 'local', 'x', '/', 0, 'h', 'h', 'w', 0, 0, 'due', {ended}, {ended}, {ended})"
+)
 DAMAGES = {
+    PROCESS: (_PROCESS.format(ended="NULL"), "p1"),
+    END: (_PROCESS.format(ended=1), "p1"),
     WAITS: ("SELECT 1", "in:3"),
     TURN: ("UPDATE turns SET state = 'running', ended = NULL WHERE no = 1", "turn:1"),
     CLAIM: ("UPDATE outbox SET state = 'claimed', worker = 'w', claim_until = 1 WHERE id = 2048", "out:2048"),
