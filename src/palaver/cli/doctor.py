@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -104,12 +104,17 @@ def _checked(store: str | None, *, rebuild: bool, asks: bool) -> list[HealthChec
     try:
         return ask(store, examine, absent=checks)
     except StoreError as error:
-        if file and (version := check_version(file)):
-            return [*checks, version]
-        if any(check.mends and not check.ok for check in checks):
-            return checks  # the rest can be checked once that is mended
+        return [*checks, *_explain_failed_opening(file, error, checks)]
+
+
+def _explain_failed_opening(
+    file: Path | None, error: StoreError, checks: Sequence[HealthCheck]
+) -> Iterator[HealthCheck]:
+    if file and (version := check_version(file)):
+        yield version
+    elif not any(check.mends and not check.ok for check in checks):  # else the rest can be checked once that is mended
         fix = recovery_steps(file) if file and is_corrupt(file, error) else "fix the cause and run palaver doctor again"
-        return [*checks, HealthCheck(name="database", ok=False, found=str(error), fix=fix)]
+        yield HealthCheck(name="database", ok=False, found=str(error), fix=fix)
 
 
 def _configuration() -> list[HealthCheck]:
