@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -79,6 +80,7 @@ def file_of(way: tuple[str | int, ...], value: str) -> tuple[str, int]:
     return "\n".join((*lines, *others)), len(lines)
 
 
+@cache
 def leaves() -> list[tuple[str | int, ...]]:
     return [way for way in ways() if (place := locate_field(way)) and place.model is None]
 
