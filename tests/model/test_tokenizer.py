@@ -178,21 +178,21 @@ def test_pages_cover_a_text(length: int, every: int) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "a" * 1_000_000,
-        "a" + "\u0301" * 1_000_000,
-        "A" + "\u0301" * 1_000_000 + "b",
-        "A\u0301" * 500_000,
-        "aB" * 500_000,
-        "a.b." * 250_000,
-        "中" + "\u0301" * 1_000_000,
-        "中文" * 500_000,
-        "\ufdfa" * 1_000_000,
+        "a" * 200_000,
+        "a" + "\u0301" * 200_000,
+        "A" + "\u0301" * 200_000 + "b",
+        "A\u0301" * 100_000,
+        "aB" * 100_000,
+        "a.b." * 50_000,
+        "中" + "\u0301" * 200_000,
+        "中文" * 100_000,
+        "\ufdfa" * 200_000,
         "\u1100\u1161" * 100_000,
-        "\x00" * 1_000_000,
+        "\x00" * 200_000,
     ],
     ids=lambda text: ascii(text[:6]),
 )
-def test_a_megabyte_of_anything(text: str) -> None:
+def test_very_much_of_anything(text: str) -> None:
     tokenize(text)
     for start, end in split_pages(text)[:2]:
         assert len(tokenize(text[start:end]).text) <= 3 * 20_000

@@ -10,7 +10,7 @@ import pytest
 from tests.simulation.play import perform
 
 ROOT = Path(__file__).parents[2]
-SEEDS = int(os.environ.get("PALAVER_SEEDS", "80"))
+SEEDS = int(os.environ.get("PALAVER_SEEDS", "48"))
 PARTS = 8
 
 
@@ -23,7 +23,7 @@ def test_nothing_is_lost_doubled_or_out_of_order(part: int) -> None:
 
 
 def test_the_same_seed_gives_the_same_run_in_every_process() -> None:
-    told = {_run(["--from", "7", "--seeds", "4"], hash_seed) for hash_seed in ("1", "2")}
+    told = {_run(["--from", "7", "--seeds", "2"], hash_seed) for hash_seed in ("1", "2")}
     assert len(told) == 1, told
     assert perform(8).trace.digest == perform(8).trace.digest != perform(7).trace.digest
 
