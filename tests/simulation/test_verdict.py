@@ -14,7 +14,7 @@ from palaver.store import accounts
 from palaver.store.queue import inbox, outbox, turns
 from tests.simulation import disk, play
 
-ENOUGH = 60
+ENOUGH = 48
 
 
 def complaints() -> Iterator[str]:
