@@ -34,7 +34,11 @@ def test_a_job_is_tried_added_shown_and_changed(palaver: Palaver) -> None:
     listed = palaver("list")
     assert "news [31m<b>" in listed
     assert "every 2 hours, 3 times" in listed
-    for action, done in (("pause", "is paused"), ("resume", "runs again"), ("run", "runs now")):
+    for action, done in (
+        ("pause", "is paused"),
+        ("resume", "runs again"),
+        ("run", "runs now, or when a gateway starts"),
+    ):
         assert palaver(action, "1").endswith(f"{done}.\n")
     shown = json.loads(palaver("show", "1", "--json"))
     assert (shown["job"]["state"], shown["job"]["repeats"], len(shown["next"]), shown["runs"]) == ("active", 3, 3, [])

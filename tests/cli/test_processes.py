@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.processes.directory import ProcessDirectory
+from palaver.processes.directory import ProcessDirectory, is_running
 from palaver.processes.supervisor.process_table import stat_fields
 from tests.cli.processes import Place, until
 
@@ -99,6 +99,11 @@ def test_doctor_compares_rows_directories_and_supervisors(place: Place) -> None:
         f"{stray} belongs to no process; p1 has lost its output: its directory is gone;"
         " p2 counts as running, but its supervisor is dead"
     )
+    # Its command outlived it, until somebody ends it.
+    born = second.status().pid_started or ""
+    assert is_running(pid, born)
+    assert place.run("processes", "kill", "p2").stdout == "Killed p2.\n"
+    until(lambda: not is_running(pid, born))
 
 
 def doctor(place: Place) -> dict[str, object]:

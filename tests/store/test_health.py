@@ -39,8 +39,8 @@ _JOB = (
 _PROCESS = (
     "INSERT INTO processes (id, session_no, place, origin, backend, command, folder, terminal, home, host, worker,"
     " lease_until, started, exit_notice, exited, exit_code, ended)"
-    " VALUES ('p', 1, 'p', /*pg '' --*/ x''\n, 'local', 'x', '/', 0, 'h', 'h', 'w', 0, 0, 'due', {ended}, {ended},"
-    " {ended})"
+    " VALUES ('p', 1, 'p', /*pg '' --*/ x''\n, 'local', 'x', '/', 0, 'h', 'h', 'w', 0, 0, 'due',"
+    " {ended}, {ended}, {ended})"
 )
 DAMAGES = {
     PROCESS: (_PROCESS.format(ended="NULL"), "p1"),

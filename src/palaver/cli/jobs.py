@@ -170,7 +170,8 @@ def show_job(which: _Which, *, store: StoreOption = None, json: Json = False) ->
 def _change(which: str, action: JobAction, store: str | None, *, as_json: bool) -> None:
     now = shared_options.now()
     job = ask(store, lambda opened: opened.transact(opened.jobs.change(which, action, OPERATOR, now)))
-    print_result({"job": _fields(job)}, f"{change_text(job, action)}.", as_json=as_json)
+    later = ", or when a gateway starts" if action is JobAction.RUN else ""
+    print_result({"job": _fields(job)}, f"{change_text(job, action)}{later}.", as_json=as_json)
 
 
 @app.command("pause", help=f"Pause a job.\n\n{EXAMPLES['pause']}")

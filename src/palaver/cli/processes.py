@@ -173,11 +173,13 @@ def kill(
 
 async def _kill(store: Store, names: Iterable[str], session: str) -> tuple[list[str], list[str]]:
     """Kill what is on this machine, and ask other gateways to kill the rest. Return the names of both."""
-    found = [await _find(store, name) for name in names] or await _list(store, session, 10_000, live_only=True)
+    found = [await _find(store, name) for name in names] or await _list(store, session, 10_000, live_only=False)
     live = [each for each in found if each.process.ended is None]
     numbers, now = [each.process.number for each in live], shared_options.now()
     await store.transact(processes.ask_stop(numbers, now, by=OPERATOR.name))
     home, here = await _home(store), [each.process.id for each in live if each.directory]
     ended = await end_here(store, home, here, now) if home else []
     killed = [each.process.name for each in live if each.process.id in ended]
+    over = [each for each in found if each.process.ended and each.directory]
+    killed += [each.process.name for each in over if each.directory and each.directory.kill_orphan()]
     return killed, [each.process.name for each in live if each.directory is None]

@@ -4,6 +4,8 @@ import fcntl
 import os
 import re
 import shutil
+import signal
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -85,6 +87,15 @@ class ProcessDirectory:
             exited=timedelta(microseconds=int(exited[0]) - begun) if exited else None,
             ended=timedelta(microseconds=int(ended[0]) - begun) if ended else None,
         )
+
+    def kill_orphan(self) -> bool:
+        """Kill the command if its supervisor has died before it. Return whether it still ran."""
+        status = self.status()
+        if self.is_supervised() or not (status.pid and is_running(status.pid, status.pid_started or "")):
+            return False
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(status.pid, signal.SIGKILL)
+        return True
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)

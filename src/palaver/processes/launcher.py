@@ -173,7 +173,7 @@ async def kill(directory: ProcessDirectory, grace: float = GRACE_SECONDS) -> boo
     try:
         link = await SupervisorLink.open(directory)
     except OSError:
-        return False
+        return directory.kill_orphan()
     try:
         accepted = await link.order(b"k", str(grace).encode())
         with suppress(TimeoutError):

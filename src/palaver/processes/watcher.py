@@ -1,8 +1,6 @@
 """Look after one running process: record its end, find what its agent watches for, and report it."""
 
 import asyncio
-import os
-import signal
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -92,9 +90,8 @@ class Watcher:
         await self._report(is_over=found.ended is not None or found.exited is not None)
         is_news = (before.pid is None and found.pid) or (before.exited is None and found.exited)
         if is_news or found.ended:
-            if found.problem == KILLED and found.pid:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(found.pid, signal.SIGKILL)
+            if found.problem == KILLED:
+                self.directory.kill_orphan()
             self.process = await retry_until_stored(self._store, processes.record(before.number, found))
             self._notify()
         await self.report_exit()
