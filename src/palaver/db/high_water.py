@@ -5,7 +5,6 @@ database is behind its mark. It is flushed with each checkpoint only: after a po
 database, which does no harm.
 """
 
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -58,35 +57,3 @@ def read_mark(path: Path) -> HighWater:
         if int(checksum, 16) == crc32(b" ".join(numbers)):
             return HighWater(*map(int, numbers))
     return HighWater()
-
-
-_LENGTH = 96
-
-
-class MarkFile:
-    """The file, kept open. It only rises, since a command can write beside a gateway."""
-
-    def __init__(self, path: Path, reached: HighWater) -> None:
-        self.mark = read_mark(path)
-        self._written = HighWater()
-        self._handle = os.open(mark_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self.write(reached)
-
-    def write(self, reached: HighWater) -> None:
-        """Raise the mark. That the commit has happened does not change if this fails."""
-        self.mark = self.mark.raised_to(reached)
-        if self.mark == self._written:
-            return
-        numbers = b"%d %d %d %d" % self.mark
-        with suppress(OSError):
-            # Of one length, so that nothing is left of a longer one.
-            os.pwrite(self._handle, (b"%b %08x" % (numbers, crc32(numbers))).ljust(_LENGTH), 0)
-            self._written = self.mark
-
-    def flush(self) -> None:
-        with suppress(OSError):
-            os.fdatasync(self._handle)
-
-    def close(self) -> None:
-        self.flush()
-        os.close(self._handle)

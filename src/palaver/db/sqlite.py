@@ -1,6 +1,7 @@
 """SQLite: one writer thread that commits concurrent transactions together, and readers that never wait for it."""
 
 import asyncio
+import os
 import sqlite3
 import threading
 import time
@@ -10,9 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Generic, NamedTuple, TypeVar
+from zlib import crc32
 
 from palaver.db.file_lock import FileLock, is_transient, is_writable
-from palaver.db.high_water import MEASURE, HighWater, MarkFile
+from palaver.db.high_water import MEASURE, HighWater, mark_path, read_mark
 from palaver.db.transaction import (
     Notifier,
     Notify,
@@ -186,6 +188,38 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
+
+
+_MARK_LENGTH = 96
+
+
+class MarkFile:
+    """The file of the high-water mark, kept open. It only rises, since a command can write beside a gateway."""
+
+    def __init__(self, path: Path, reached: HighWater) -> None:
+        self.mark = read_mark(path)
+        self._written = HighWater()
+        self._handle = os.open(mark_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.write(reached)
+
+    def write(self, reached: HighWater) -> None:
+        """Raise the mark. That the commit has happened does not change if this fails."""
+        self.mark = HighWater(*map(max, self.mark, reached))
+        if self.mark == self._written:
+            return
+        numbers = b"%d %d %d %d" % self.mark
+        with suppress(OSError):
+            # Of one length, so that nothing is left of a longer one.
+            os.pwrite(self._handle, (b"%b %08x" % (numbers, crc32(numbers))).ljust(_MARK_LENGTH), 0)
+            self._written = self.mark
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            os.fdatasync(self._handle)
+
+    def close(self) -> None:
+        self.flush()
+        os.close(self._handle)
 
 
 class SqliteDatabase(Notifier):
