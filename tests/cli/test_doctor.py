@@ -69,7 +69,7 @@ def test_damage_is_repaired_after_a_copy_was_made(store: str, capsys: pytest.Cap
     assert main(["doctor", "--store", store]) == 1
     assert "stop the gateway and run palaver doctor --repair: it points it" in capsys.readouterr().out
     assert main(["doctor", "--repair", "--store", store]) == 2
-    assert "Use --yes to repair without asking, for example palaver doctor --repair --yes" in capsys.readouterr().err
+    assert "Use --yes to do it without asking, for example palaver doctor --repair --yes" in capsys.readouterr().err
     assert main(["doctor", "--repair", "--yes", "--store", store]) == 0
     printed = capsys.readouterr()
     assert "mended  schema: index turns.one_open_turn_per_key is missing" in printed.out

@@ -16,7 +16,7 @@ from palaver.processes.directory import ProcessDirectory
 from palaver.processes.launcher import Launch, start
 from palaver.protocols.adapter import Adapter, AnswerStatus, Receiver
 from palaver.protocols.agent import Event, Request
-from palaver.store import processes
+from palaver.store import process_notices, processes
 from palaver.store.queue import commands
 from palaver.store.store import Store
 
@@ -28,8 +28,8 @@ _WORKS = (
     *("count_start", "acquire", "reclaim", "reclaim_sends", "extend_leases", "save_position"),
     *("accept", "begin", "append_to_turn", "settle", "claim", "settle_send"),
 )
-_OF_PROCESSES = ("add", "hold", "record", "report_exit")
-BACKGROUND = ("fire", *_OF_PROCESSES, "start")
+_OF_PROCESSES = ("add", "hold", "record")
+BACKGROUND = ("fire", *_OF_PROCESSES, "report_exit", "start")
 """What is done for jobs and processes."""
 STEPS = (
     "receive",
@@ -129,7 +129,11 @@ class FusedStore(Store):
         for group in ("inbox", "turns", "outbox", "accounts"):
             setattr(self, group, _Group(getattr(store, group), fuse))
         # In a process of its own.
-        for module, names in ((commands, ["run_command"]), (scheduler, ["fire"]), (processes, _OF_PROCESSES)):
+        works = (
+            *((commands, ["run_command"]), (scheduler, ["fire"])),
+            *((processes, _OF_PROCESSES), (process_notices, ["report_exit"])),
+        )
+        for module, names in works:
             for name in names:
                 setattr(module, name, getattr(_Group(module, fuse), name))
         manager.start = _fuse_start(fuse)

@@ -74,9 +74,6 @@ BREAKS = {
     "every turn belongs to a session that exists": "UPDATE turns SET session_no = 99 WHERE no = 1",
     "every entry belongs to a session that exists and has a number below its next": "UPDATE sessions SET"
     " next_seq = 2 WHERE no = 1",
-    "every background process belongs to a session that exists": "INSERT INTO processes (id, session_no, place, origin,"
-    " backend, command, folder, terminal, home, host, worker, lease_until, started, exit_notice)"
-    " VALUES ('p', 99, 'p', /*pg '' --*/ x''\n, 'local', 'x', '/', 0, 'h', 'h', 'w', 0, 0, 'off')",
     "every participant belongs to a session that exists": "UPDATE participants SET session_no = 99",
     "every identity belongs to a person that exists": "CREATE TABLE without_rules AS SELECT * FROM identities;"
     "DROP TABLE identities; ALTER TABLE without_rules RENAME TO identities;"

@@ -167,7 +167,6 @@ RELATION_MENDS = (
         "makes the session again if something of it is left, and else sets the participant aside",
         _find_session_of_participant,
     ),
-    by_setting_aside("every background process belongs to a session that exists", "processes", "'p' || no"),
     by_statements(
         "every waiting message was sent in its own conversation or in a chat attached to it",
         "returns the message to where it was sent",

@@ -137,9 +137,6 @@ _RULES = {
         "every firing belongs to a job that exists": (
             "SELECT schedule_no FROM firings WHERE schedule_no NOT IN (SELECT no FROM schedules)"
         ),
-        "every background process belongs to a session that exists": (
-            "SELECT 'p' || no FROM processes WHERE session_no NOT IN (SELECT no FROM sessions)"
-        ),
         "every participant belongs to a session that exists": (
             "SELECT session_no FROM participants WHERE session_no NOT IN (SELECT no FROM sessions)"
         ),
