@@ -106,6 +106,24 @@ def test_a_wrong_schema_version_is_seen_and_corrected(
     assert main(["sessions", "list", "--store", store]) == 0
 
 
+@pytest.mark.parametrize("has_version", [True, False])
+def test_nothing_of_a_newer_schema_is_removed(
+    store: str, has_version: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    newer = known_migrations()[-1].number + 1
+    version = (
+        "UPDATE meta SET value = CAST(value + 1 AS TEXT) WHERE name = 'schema'" if has_version else "DROP TABLE meta"
+    )
+    damage(store, "ALTER TABLE sessions ADD COLUMN mood TEXT DEFAULT 'glad'", version)
+    assert main(["doctor", "--no-test", "--repair", "--yes", "--store", store]) == 1
+    said = f"schema {newer}" if has_version else "table sessions has unknown columns: mood"
+    assert said in " ".join(capsys.readouterr().out.split())
+    with closing(sqlite3.connect(store)) as db:
+        assert db.execute("SELECT DISTINCT mood FROM sessions").fetchall() == [("glad",)]
+        if has_version:
+            assert db.execute("SELECT value FROM meta WHERE name = 'schema'").fetchall() == [(str(newer),)]
+
+
 def test_what_cannot_be_read_ends_no_command(store: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     damage(store, "UPDATE entries SET body = x'00ff' WHERE id = (SELECT min(id) FROM entries)")
     for words in (["sessions", "list"], ["sessions", "search", "train"], ["sessions", "stats"]):

@@ -12,6 +12,10 @@ from palaver.store.damage.health_check import HealthCheck, in_transaction, liste
 from palaver.store.damage.set_aside import record_loss
 from palaver.store.store import Store
 
+_UNKNOWN_COLUMNS = (
+    "use the Palaver that made these columns; if you added them yourself, remove them with: ALTER TABLE … DROP COLUMN …"
+)
+
 
 async def check_schema(store: Store) -> HealthCheck:
     try:
@@ -24,8 +28,10 @@ async def check_schema(store: Store) -> HealthCheck:
         name="schema",
         ok=not differences,
         found=listed(each.text for each in differences) or f"schema {version}, as the migrations make it",
-        fix=repair_step("makes it again as the migrations do, and keeps the rows"),
-        mends=tuple(in_transaction(partial(_mend, difference)) for difference in differences),
+        fix=repair_step("makes it again as the migrations do, and keeps the rows")
+        if any(difference.mend for difference in differences)
+        else _UNKNOWN_COLUMNS,
+        mends=tuple(in_transaction(partial(_mend, difference)) for difference in differences if difference.mend),
     )
 
 

@@ -12,12 +12,16 @@ from palaver.store.damage.health_check import HealthCheck, repair_step
 
 
 def check_version(path: Path) -> HealthCheck | None:
-    """Report a SQLite file whose version is not that of its tables; None if it is, or the file cannot be read."""
+    """Report a SQLite file whose version is not that of its tables; None if it is, or the file cannot be read.
+
+    A version above ours is that of a newer Palaver, whose tables we do not know.
+    """
     with suppress(sqlite3.Error, OSError), closing(connect(path, read_only=True)) as db:
         version = _version_of(db)
         fits = _fitting_version(run_statements(db, iter(read_sqlite()), set()))
         said = f"schema {version}" if version else "no schema version"
-        if version != fits:
+        is_newer = version.isdecimal() and int(version) > known_migrations()[-1].number
+        if version != fits and not is_newer:
             return HealthCheck(
                 name="schema version",
                 ok=False,
