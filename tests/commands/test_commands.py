@@ -14,7 +14,7 @@ async def test_an_admin_makes_a_chat_the_home_channel(tmp_path: Path) -> None:
         chat = here.world.dm(alice)
         await chat.say(alice, "/sethome")
         await chat.hears("home channel")
-        (home,) = await here.store.read(here.store.accounts.list_all_homes())
+        (home,) = await here.store.read(here.store.accounts.list_configured_homes())
         assert (home.platform, home.chat) == ("fake", chat.id)
 
 
@@ -24,4 +24,4 @@ async def test_a_member_does_not(tmp_path: Path) -> None:
         chat = here.world.dm(alice)
         await chat.say(alice, "/sethome")
         await chat.hears("admin role")
-        assert await here.store.read(here.store.accounts.list_all_homes()) == []
+        assert await here.store.read(here.store.accounts.list_configured_homes()) == []

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.db.transaction import Transaction
-from palaver.engine.intake.admission import GrantCache
 from palaver.model import access
 from palaver.model.access import AccessRole, Effect, Grant, decide_access
 from palaver.model.key import ScopedSetting
 from palaver.model.source import Source, Trust, canonical_id, canonical_source
 from palaver.model.turn import Inbound
 from palaver.store.opening import open_store
+from palaver.store.people.access_rules import GrantCache
 from palaver.store.people.grants import GrantTable
 from palaver.store.store import Store
 from palaver.testkit.platform import FakePlatform

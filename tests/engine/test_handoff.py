@@ -2,19 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from palaver.db.transaction import Transaction
 from palaver.engine.delivery.worker import DeliveryWorker
-from palaver.model.access import AccessRole, Grant
+from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.source import Source
 from palaver.model.turn import Outbound
 from palaver.platforms.terminal.adapter import TerminalAdapter
 from palaver.protocols.agent import Event, Final, Request
 from palaver.protocols.clock import SystemClock
+from palaver.store.people import grants
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.faults import Faults, SendFault
 from palaver.testkit.platform import FakePlatform, LoopClock
@@ -40,6 +41,12 @@ async def test_to_a_new_thread_of_the_home_and_back(store_url: str) -> None:
     async with between(store_url, grants=ADMINS, agent=Scripted(_recall)) as two:
         alice, owner = two.fake.person("alice"), two.other.person("owner")
         chat, home = two.fake.dm(alice), two.other.group("Home", owner)
+        await two.set_home(direct := two.other.dm(owner), owner)
+        block = Grant(effect=Effect.BLOCK, platform="other", user_id=owner.id)
+        number = await two.here.store.transact(grants.add(block, datetime.now(UTC), by="operator"))
+        assert "There is no home channel on" in await two.ask(chat, alice, "/handoff other")
+        assert [each.text for each in direct.shown if "continues here" in each.text] == []
+        await two.here.store.transact(grants.remove(number, datetime.now(UTC), by="operator"))
         await two.set_home(home, owner)
         await two.ask(chat, alice, "/new Plans")
         await two.ask(chat, alice, "the plan is blue")

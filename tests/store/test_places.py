@@ -4,12 +4,15 @@ from dataclasses import replace
 
 import pytest
 
+from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.turn import Outbound
 from palaver.store import accounts
+from palaver.store.people import access_rules, grants
 from palaver.store.queue import outbox
 from palaver.store.store import Store
 from tests.store.world import LEASE, NOON, World, cause, dm, group
 
+OPEN = access_rules.load((Grant(role=AccessRole.OWNER),))
 GONE = Outbound(platform="telegram", account="b", chat_id="7", text="hello")
 
 
@@ -25,8 +28,21 @@ async def test_a_platform_has_one_home_for_each_profile_the_last_that_was_set(wo
     await world.store.transact(accounts.set_home("work", dm("3"), NOON, by="alice"))
     assert await world.store.read(accounts.get_home("main", "telegram")) == group("1")
     assert await world.store.read(accounts.get_home("main", "irc")) is None
-    assert await world.store.read(accounts.list_homes("main")) == [group("1"), dm("2", "web")]
-    assert len(await world.store.read(accounts.list_all_homes())) == 3
+    assert await world.store.read(accounts.list_homes("main", OPEN)) == [group("1"), dm("2", "web")]
+    assert len(await world.store.read(accounts.list_configured_homes())) == 3
+
+
+async def test_the_direct_chat_of_somebody_without_access_is_no_home_any_more(world: World) -> None:
+    store, hall = world.store, replace(group("9"), platform="irc")
+    for place in (dm("1"), dm("2", "web"), hall):
+        await store.transact(accounts.set_home("main", place, NOON, by="alice"))
+    block = Grant(effect=Effect.BLOCK, platform="telegram", user_id="1")
+    await store.transact(grants.add(block, NOON, by="operator"))
+    for rules, left in ((OPEN, [hall, dm("2", "web")]), (access_rules.load(()), [hall])):
+        assert await store.read(accounts.list_homes("main", rules)) == left
+        assert {home.place for home in await store.read(accounts.list_named_homes("main", rules))} == set(left)
+        assert set(await store.read(accounts.list_all_homes(rules))) == set(left)
+    assert len(await store.read(accounts.list_configured_homes())) == 3
 
 
 async def test_that_a_chat_is_gone_is_news_once_until_it_is_back(world: World) -> None:

@@ -35,6 +35,7 @@ from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.local.adapter import LOCAL
 from palaver.platforms.plugins import BUILT_IN, known_platforms, load_factory
 from palaver.store.opening import sqlite_path
+from palaver.store.people import access_rules
 from palaver.store.status.trace import InboundTrace, TurnTrace, find_traces
 from palaver.store.store import Store
 
@@ -264,7 +265,7 @@ def explained_targets(text: str, store: str | None, origin: str, profile: str) -
         rules = TargetRules(
             accounts=account_platforms(config),
             profile=profile,
-            homes=await opened.read(opened.accounts.list_homes(profile)),
+            homes=await opened.read(opened.accounts.list_homes(profile, access_rules.load(config.options().grants))),
             origin=inbound.source if inbound else None,
             file=OutputFile(owner="terminal:owner", name="messages", at=shared_options.now()),
         )

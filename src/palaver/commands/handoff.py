@@ -13,6 +13,7 @@ from palaver.model.errors import BadArgument, NotAllowed
 from palaver.model.session import Session
 from palaver.model.source import DM, Source, identity_of
 from palaver.model.turn import outbound_to
+from palaver.store.people import access_rules
 from palaver.store.store import Store
 
 commands = CommandGroup("conversations")
@@ -90,7 +91,8 @@ def hand_off(store: Store, invocation: Invocation, context: CommandContext) -> S
 
 
 def _home(store: Store, platform: str, context: CommandContext) -> Statements[Source]:
-    homes = yield from store.accounts.list_homes(context.received.key.profile)
+    rules = access_rules.load(context.grants)
+    homes = yield from store.accounts.list_homes(context.received.key.profile, rules)
     known = {home.platform: home for home in homes}
     if home := known.get(platform.lower()):
         return home

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from palaver.db.transaction import Transaction
 from palaver.engine.attachments import CommandFiles
 from palaver.engine.jobs.creation import JobRules
-from palaver.model.access import AccessRole
+from palaver.model.access import AccessRole, Grant
 from palaver.model.command import Command, Invocation
 from palaver.model.key import Scope
 from palaver.model.session import Principal, Session
@@ -48,6 +48,8 @@ class CommandContext:
     """The role that a command needs, by name, if the configuration changes it."""
     scope_of: Callable[[Source], Scope] = lambda _: Scope()
     """Returns the configured scope of a chat, which decides how its conversations are shared."""
+    grants: Sequence[Grant] = ()
+    """The configured grants, beside those in the store."""
     jobs: JobRules = field(default_factory=JobRules)
     """What this gateway can do for a scheduled job."""
     routes: ReplyRoutes = field(default_factory=ReplyRoutes)

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import cast
 
 from palaver.db.transaction import Statements, transaction
-from palaver.engine.intake.admission import AdmissionDecision, GrantCache, Rules, load_directory
+from palaver.engine.intake.admission import AdmissionDecision, Rules, load_directory
 from palaver.engine.intake.command_dispatch import read_message
 from palaver.engine.intake.receiver import Decision, decide
 from palaver.engine.options import Options, follow_move, follow_moves
@@ -28,6 +28,7 @@ from palaver.model.value import FieldPath, value
 from palaver.store.conversations import attach, sessions
 from palaver.store.conversations.sessions import OpeningPlan
 from palaver.store.people import grants, pairing
+from palaver.store.people.access_rules import GrantCache
 from palaver.store.people.grants import GrantTable
 
 DEFAULT = "default"

@@ -2,22 +2,23 @@
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from palaver.db.transaction import ACCOUNTS, Lock, Notify, Row, Statements, Transaction, transaction
-from palaver.model.access import PAIRING_OFF, AccessRole, Grant, canonical_grants, decide_access, possible_trust
+from palaver.model.access import AccessRole, Grant, possible_trust
 from palaver.model.errors import StaleFence
 from palaver.model.label import Label
-from palaver.model.source import DM, Source, Trust, canonical_source, decode_id, encode_id, identity_of, identity_text
+from palaver.model.source import DM, Source, Trust, decode_id, encode_id, identity_text
 from palaver.model.split import ReplyRoutes
 from palaver.model.text import one_line
 from palaver.model.turn import Outbound, account_name, outbound_to
 from palaver.model.value import value
 from palaver.store.conversations.visibility import Filter
-from palaver.store.people.aliases import load_all as load_aliases
-from palaver.store.people.grants import GrantTable, load_table
+from palaver.store.people.access_rules import AccessRules
+from palaver.store.people.access_rules import load as load_rules
+from palaver.store.people.grants import GrantTable
 from palaver.store.records import (
     chat_columns,
     from_json,
@@ -218,9 +219,10 @@ class NamedHome(NamedTuple):
 
 
 @transaction
-def list_named_homes(profile: str) -> Statements[list[NamedHome]]:
+def list_named_homes(profile: str, rules: Transaction[AccessRules]) -> Statements[list[NamedHome]]:
+    """Return the homes of a profile, without the direct chats of people who have no access by these rules."""
     rows = yield "SELECT platform, name, address FROM home_channels WHERE profile = ? ORDER BY platform", (profile,)
-    return list(readable(_named_home, rows))
+    return (yield from _with_access(list(readable(_named_home, rows)), rules))
 
 
 def _named_home(row: Row) -> NamedHome:
@@ -228,14 +230,28 @@ def _named_home(row: Row) -> NamedHome:
     return NamedHome(source_of(address), None if name is None else Label(name))
 
 
-@transaction
-def list_homes(profile: str) -> Statements[list[Source]]:
-    return [home.place for home in (yield from list_named_homes(profile))]
+def _with_access(homes: list[NamedHome], rules: Transaction[AccessRules]) -> Statements[list[NamedHome]]:
+    if all(home.place.chat_kind != DM for home in homes):
+        return homes
+    found = yield from rules
+    return [home for home in homes if home.place.chat_kind != DM or found.role(home.place, *possible_trust(None))]
 
 
 @transaction
-def list_all_homes() -> Statements[list[Source]]:
-    """Return the home channels of every profile, the oldest first."""
+def list_homes(profile: str, rules: Transaction[AccessRules]) -> Statements[list[Source]]:
+    return [home.place for home in (yield from list_named_homes(profile, rules))]
+
+
+@transaction
+def list_all_homes(rules: Transaction[AccessRules]) -> Statements[list[Source]]:
+    """Return the home channels of every profile, the oldest first, without those of people who have no access."""
+    homes = [NamedHome(place, None) for place in (yield from list_configured_homes())]
+    return [home.place for home in (yield from _with_access(homes, rules))]
+
+
+@transaction
+def list_configured_homes() -> Statements[list[Source]]:
+    """Return every home channel that was set, to show them; nothing is sent there by this list."""
     rows = yield "SELECT platform, address FROM home_channels ORDER BY set_at, profile, platform", ()
     return list(readable(source_in, rows))
 
@@ -244,35 +260,6 @@ def list_all_homes() -> Statements[list[Source]]:
 def get_home(profile: str, platform: str) -> Statements[Source | None]:
     rows = yield "SELECT platform, address FROM home_channels WHERE profile = ? AND platform = ?", (profile, platform)
     return next(readable(source_in, rows), None)
-
-
-@transaction
-def with_access(homes: Transaction[list[Source]], configured: Sequence[Grant]) -> Statements[list[Source]]:
-    """Leave out the direct chats of people who have no access any more, by these and the stored grants."""
-    found, rules = (yield from homes), (yield from _load_rules(configured))
-    return [place for place in found if place.chat_kind != DM or rules.role(place, *possible_trust(None))]
-
-
-@value(kw_only=False)
-class _Rules:
-    """The configured and the stored grants, with what tells whom they are for."""
-
-    grants: Sequence[Grant]
-    table: GrantTable
-    aliases: Mapping[str, Mapping[str, str]]
-
-    def role(self, source: Source, *possible: Trust) -> AccessRole | None:
-        """Return the highest role that a sender can have if the adapter saw one of these about them."""
-        known = self.aliases.get(source.platform, {})
-        plain, grants = canonical_source(source, known), list(canonical_grants(self.grants, source.platform, known))
-        person = self.table.people.get(identity_of(plain) or "")
-        found = (decide_access(plain, trust, grants, person=person, no_pairing=PAIRING_OFF).role for trust in possible)
-        return max((role for role in found if role), default=None)
-
-
-def _load_rules(configured: Sequence[Grant]) -> Statements[_Rules]:
-    table = yield from load_table(GrantTable())
-    return _Rules([*configured, *table.grants.values()], table, (yield from load_aliases()))
 
 
 _RECENT_CHATS = 500
@@ -286,7 +273,7 @@ def last_owner_chat(
 
     `configured` are the grants beside the stored ones. The target of the message `besides` is left out.
     """
-    rules = yield from _load_rules(configured)
+    rules = yield from load_rules(configured)
     owners = [_identities_of(grant, rules.table) for grant in rules.grants if grant.role is AccessRole.OWNER]
     platforms = sorted({name.partition(":")[0] for name, account in routes.accounts.items() if account.for_people})
     rows = yield (

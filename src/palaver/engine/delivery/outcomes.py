@@ -14,6 +14,7 @@ from palaver.model.turn import Delivery, Outbound, OutboxState, outbound_to, res
 from palaver.model.value import value
 from palaver.store import accounts
 from palaver.store.conversations import handoff, transcript
+from palaver.store.people import access_rules
 from palaver.store.queue import outbox
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.results import RepeatSafety
@@ -123,7 +124,7 @@ def notify_owner(
     once that there can be one.
     """
     routes, place = reporting.routes, None
-    known = yield from accounts.with_access(accounts.list_all_homes(), reporting.grants)
+    known = yield from accounts.list_all_homes(access_rules.load(reporting.grants))
     homes = [home for home in known if routes.reaches_people(home)]
     others = [home for home in homes if home.address[:-1] != outbound.chat]
 

@@ -3,7 +3,7 @@
 import logging
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from datetime import datetime
 
 from palaver.db.transaction import Lock, Statements, Transaction, transaction
@@ -16,10 +16,7 @@ from palaver.model.access import (
     PAIRING_OFF,
     Access,
     AccessRole,
-    Grant,
-    GrantIndex,
     Verdict,
-    canonical_grants,
     decide_access,
     possible_trust,
 )
@@ -39,7 +36,8 @@ from palaver.model.source import (
 from palaver.model.turn import Cause, Inbound, Received, account_name, account_text, outbound_to
 from palaver.model.value import value
 from palaver.store.conversations import chat_migration
-from palaver.store.people import aliases, grants, people
+from palaver.store.people import access_rules, aliases, grants, people
+from palaver.store.people.access_rules import AccessRules, GrantCache
 from palaver.store.people.grants import GrantTable
 from palaver.store.people.pairing import PAIRING_LOCK, Requested
 from palaver.store.queue.cause import CauseKind, SendCause
@@ -84,7 +82,7 @@ class Rules:
     """The platform of each of our accounts."""
     directory: Directory
     table: GrantTable
-    grants: "GrantCache"
+    grants: GrantCache
 
     def platform_of(self, source: Source) -> Platform | None:
         return self.accounts.get(account_text(source.platform, source.account))
@@ -204,6 +202,10 @@ class CurrentRights:
             and rules.directory is self.directory
             and rules.table is table
         )
+
+    def rules(self) -> Transaction[AccessRules]:
+        """Return the grants of now, read again only after a change."""
+        return access_rules.load(self._ctx.options.grants, self.table, self._cache)
 
     @transaction
     def check(self, messages: Sequence[Received]) -> Statements[Sequence[Received]]:
@@ -343,33 +345,3 @@ class Admission:
         outcome = "already known" if result.number is None else result.refused or "accepted"
         extra = {"action": "message.accepted", "key": key.text, "inbox": result.number, "refused": bool(result.refused)}
         log.info("message %s", outcome, extra=extra)
-
-
-@value(kw_only=False)
-class _CachedIndex:
-    configured: Sequence[Grant]
-    table: GrantTable
-    aliases: Mapping[str, str]
-    index: GrantIndex
-
-    def is_current(self, configured: Sequence[Grant], table: GrantTable, aliases: Mapping[str, str]) -> bool:
-        is_same_table = table is self.table and (configured is self.configured or configured == self.configured)
-        return is_same_table and (aliases is self.aliases or aliases == self.aliases)
-
-
-@value(kw_only=False)
-class GrantCache:
-    """Grants by platform, indexed anew only when grants or aliases change."""
-
-    _platforms: dict[str, _CachedIndex] = field(default_factory=dict[str, _CachedIndex])
-
-    def index(
-        self, platform: str, configured: Sequence[Grant], table: GrantTable, aliases: Mapping[str, str]
-    ) -> GrantIndex:
-        """Return the index of the configured and the stored grants that can apply on a platform."""
-        cached = self._platforms.get(platform)
-        if cached is None or not cached.is_current(configured, table, aliases):
-            here = [grant for grant in (*configured, *table.grants.values()) if grant.platform in {None, platform}]
-            index = GrantIndex(canonical_grants(here, platform, aliases))
-            self._platforms[platform] = cached = _CachedIndex(configured, table, aliases, index)
-        return cached.index

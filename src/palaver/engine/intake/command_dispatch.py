@@ -194,6 +194,7 @@ class CommandDispatcher:
             tools=partial(TurnTools(ctx).listed, received),
             tool_problems=TurnTools(ctx).problems,
             roles=ctx.options.command_roles,
+            grants=ctx.options.grants,
             scope_of=ctx.options.scopes.find,
             jobs=job_rules(ctx, received.key.profile),
             routes=ctx.replies.routes,
@@ -261,6 +262,7 @@ class CommandDispatcher:
             zone=ctx.options.zones.find(source),
             agent=ctx.agents.of(found.key.profile),
             roles=ctx.options.command_roles,
+            grants=ctx.options.grants,
         )
         work = await self._commands.perform(invocation, command)
         work = commands.run_if_unchanged(_role_in_session(session, principal, ctx.options.grants), role, work)

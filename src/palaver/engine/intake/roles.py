@@ -1,27 +1,23 @@
 """The role in which somebody acts in a session from outside its chat."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from palaver.db.transaction import Statements, transaction
-from palaver.engine.intake.admission import GrantCache
-from palaver.model.access import PAIRING_OFF, Access, AccessRole, Grant, Verdict, decide_access
+from palaver.model.access import AccessRole, Grant, Verdict
 from palaver.model.errors import NotAllowed, NotFound
 from palaver.model.session import Principal, Session
 from palaver.model.source import (
     Source,
     Trust,
-    canonical_source,
     decode_id,
-    identity_of,
     source_of_identity,
     with_participant,
 )
 from palaver.model.value import value
 from palaver.store.conversations import sessions
-from palaver.store.people import aliases, grants
-from palaver.store.people.grants import GrantTable
+from palaver.store.people import access_rules
 
 
 @value
@@ -43,8 +39,9 @@ def role_in_session(session: str, principal: Principal, configured: Sequence[Gra
     if principal.sees_all or principal.speaks_as is None:
         role = AccessRole.OWNER if principal.sees_all else None
     else:
-        origin, rules = source_of_identity(principal.speaks_as), (yield from _load_rules(configured))
-        here, there = rules.decide(source if source.participant else origin), rules.decide(origin)
+        origin, rules = source_of_identity(principal.speaks_as), (yield from access_rules.load(configured))
+        here = rules.decide(source if source.participant else origin, Trust())
+        there = rules.decide(origin, Trust())
         role = None if there.verdict is Verdict.REFUSE and there.grant else here.role
     if role is None:
         raise NotAllowed("Taking part in this conversation", AccessRole.GUEST.text)
@@ -54,7 +51,7 @@ def role_in_session(session: str, principal: Principal, configured: Sequence[Gra
 @transaction
 def role_of_source(source: Source, configured: Sequence[Grant]) -> Statements[AccessRole | None]:
     """Return the role that the identity of a source alone gives now."""
-    return (yield from _load_rules(configured)).decide(source).role
+    return (yield from access_rules.load(configured)).role(source, Trust())
 
 
 def _acting_source(session: str, principal: Principal) -> Statements[tuple[Session, Source]]:
@@ -67,25 +64,3 @@ def _acting_source(session: str, principal: Principal) -> Statements[tuple[Sessi
         yield from sessions.get_visible(session, Principal.speaking(origin))
         return found, replace(origin, message_id=None) if principal.sees_all else place
     return found, place
-
-
-def _load_rules(configured: Sequence[Grant]) -> Statements["_Rules"]:
-    table = yield from grants.load_table(GrantTable())
-    return _Rules(configured, table, (yield from aliases.load_all()), GrantCache())
-
-
-@value(kw_only=False)
-class _Rules:
-    """Grants and aliases as one transaction reads them."""
-
-    configured: Sequence[Grant]
-    table: GrantTable
-    aliases: Mapping[str, Mapping[str, str]]
-    cache: GrantCache
-
-    def decide(self, source: Source) -> Access:
-        known = self.aliases.get(source.platform, {})
-        plain = canonical_source(source, known)
-        person = self.table.people.get(identity_of(plain) or "")
-        candidates = self.cache.index(source.platform, self.configured, self.table, known).candidates(plain, person)
-        return decide_access(plain, Trust(), candidates, person=person, no_pairing=PAIRING_OFF)

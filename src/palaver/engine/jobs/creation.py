@@ -10,7 +10,7 @@ from palaver.db.transaction import Lock, Statements, transaction
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.targets import OutputFile, TargetRules, reachable_places
 from palaver.engine.jobs.scripts import Scripts
-from palaver.model.access import AccessRole, Basis
+from palaver.model.access import AccessRole, Basis, Grant
 from palaver.model.errors import BadArgument, NotAllowed
 from palaver.model.job import Job, JobRequest
 from palaver.model.platform import Platform
@@ -22,6 +22,7 @@ from palaver.model.value import value
 from palaver.protocols.agent import Agent, Choosing
 from palaver.store import accounts
 from palaver.store.jobs import jobs
+from palaver.store.people import access_rules
 
 
 @value
@@ -35,6 +36,8 @@ class JobRules:
     scripts: Scripts | None = None
     """None if jobs cannot run scripts."""
     models: Sequence[ModelOverride] = ()
+    grants: Sequence[Grant] = ()
+    """The configured ones, beside those in the store."""
 
 
 def job_rules(ctx: EngineContext, profile: str) -> JobRules:
@@ -44,6 +47,7 @@ def job_rules(ctx: EngineContext, profile: str) -> JobRules:
         per_person=ctx.options.jobs_per_person,
         scripts=ctx.scripts,
         models=offered_models(ctx.agents.of(profile)),
+        grants=ctx.options.grants,
     )
 
 
@@ -94,7 +98,7 @@ def check_job(request: JobRequest, maker: JobMaker, rules: JobRules) -> Statemen
     check_rights(targets, maker.role)
     if request.script or request.workdir:
         _check_files(request, maker.role, rules)
-    homes = yield from accounts.list_homes(maker.origin.profile)
+    homes = yield from accounts.list_homes(maker.origin.profile, access_rules.load(rules.grants))
     reachable_places(targets, target_rules(maker.origin, homes, rules.accounts, request.title, maker.now))
     schedule = parse_schedule(request.when, maker.zone, maker.now)
     if not request.uses_model and not request.script:

@@ -131,7 +131,7 @@ class Scheduler:
             basis=job.basis,
         )
         kept, _ = await store.read(self.rights.split([received]))
-        homes = await store.read(store.accounts.list_homes(origin.profile))
+        homes = await store.read(store.accounts.list_homes(origin.profile, self.rights.rules()))
         rules = target_rules(origin, homes, self.ctx.replies.senders, job.name, inbound.at)
         places, problem = dict[object, Source](), None
         for word in job.targets.split(","):

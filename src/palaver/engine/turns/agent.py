@@ -40,6 +40,7 @@ from palaver.protocols.agent import (
 from palaver.store import accounts
 from palaver.store.accounts import NamedHome
 from palaver.store.conversations import attach, transcript
+from palaver.store.people.access_rules import AccessRules
 from palaver.store.queue import turn_control, turns
 from palaver.store.results import Begun, Held
 
@@ -204,7 +205,7 @@ def _approvals(turn: Turn, snapshot: TurnSnapshot, messages: Sequence[Message]) 
 
 @transaction
 def begin_and_load(
-    begin: Transaction[Begun | Held | None],
+    begin: Transaction[Begun | Held | None], rules: Transaction[AccessRules]
 ) -> Statements[tuple[Begun | Held | None, TurnSnapshot | None]]:
     """Begin a turn and load its snapshot in the same transaction."""
     begun = yield from begin
@@ -212,21 +213,23 @@ def begin_and_load(
         return begun, None
     is_alone = begun.opened.is_alone and len(begun.messages) == 1
     session = begun.opened.session
-    return begun, (yield from _snapshot(begun.turn, begun.messages[-1], session, is_alone=is_alone))
+    return begun, (yield from _snapshot(begun.turn, begun.messages[-1], session, rules, is_alone=is_alone))
 
 
 @transaction
-def load_snapshot(turn: Turn, last: Received) -> Statements[TurnSnapshot]:
+def load_snapshot(turn: Turn, last: Received, rules: Transaction[AccessRules]) -> Statements[TurnSnapshot]:
     session = yield from turns.session_of(turn)
-    snapshot = yield from _snapshot(turn, last, session)
+    snapshot = yield from _snapshot(turn, last, session, rules)
     approvals = yield from turn_control.read_approvals(turn)
     # A second attempt may already have used what was approved, so it has to ask again.
     return replace(snapshot, approvals=approvals, resumes_calls=bool(approvals) and turn.attempt == 1)
 
 
-def _snapshot(turn: Turn, last: Received, session: Session, *, is_alone: bool = False) -> Statements[TurnSnapshot]:
+def _snapshot(
+    turn: Turn, last: Received, session: Session, rules: Transaction[AccessRules], *, is_alone: bool = False
+) -> Statements[TurnSnapshot]:
     entries = yield from transcript.load_shown(turn.session_number)
-    homes = yield from accounts.list_named_homes(turn.key.profile)
+    homes = yield from accounts.list_named_homes(turn.key.profile, rules)
     shared = turn.key.shared or (last.place or turn.key).shared
     if not shared and not is_alone:
         shared = yield from attach.is_shared(session)

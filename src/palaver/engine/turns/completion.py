@@ -26,6 +26,7 @@ from palaver.model.turn import Choice, Destination, Outbound, Received, Turn, Tu
 from palaver.model.value import value
 from palaver.protocols.agent import ApprovalNeeded, Failure, FailureKind, Final
 from palaver.protocols.hooks import EventKind, GatewayEvent
+from palaver.store.people import access_rules
 from palaver.store.queue.outbox import with_events
 
 log = logging.getLogger(__name__)
@@ -128,10 +129,8 @@ class TurnCompletion:
         name, role, roles = running.turn.question_id, running.messages[-1].role, self.ctx.options.command_roles
         if not can_use("approve", role, roles):
             store, source = self.ctx.store, running.source
-            find = store.accounts.with_access(
-                store.accounts.list_homes(running.turn.key.profile), self.ctx.options.grants
-            )
-            homes = await retry_outage(lambda: store.read(find))
+            rules = access_rules.load(self.ctx.options.grants)
+            homes = await retry_outage(lambda: store.read(store.accounts.list_homes(running.turn.key.profile, rules)))
             served = [home for home in homes if self.ctx.replies.routes.reaches_people(home)]
             direct = [home for home in served if home.chat_kind == DM and home.address[:-1] != source.address[:-1]]
             routes, question = self.ctx.replies.routes, f"{texts.ASKED_AT_HOME}\n{needed.question}"

@@ -70,11 +70,12 @@ class TurnRunner:
 
         Returns when to look at the conversation again, if it is too early now.
         """
+        rules = self.commands.rights.rules()
         # Subscribe before the turn exists, so that no signal to it is missed.
         with TurnSignals(self.ctx.store, key) as signals:
             try:
                 with self.ctx.meter.step("begin"):
-                    begun, snapshot = await self.ctx.store.transact(begin_and_load(self._begin(key)))
+                    begun, snapshot = await self.ctx.store.transact(begin_and_load(self._begin(key), rules))
             except AccessLost as lost:
                 return await self.commands.refuse(lost)
             if isinstance(begun, Held):
@@ -275,7 +276,7 @@ class TurnRunner:
         return await agent_run.ask(request)
 
     async def _load(self, running: RunningTurn) -> TurnSnapshot:
-        load = load_snapshot(running.turn, running.messages[-1])
+        load = load_snapshot(running.turn, running.messages[-1], self.commands.rights.rules())
         return await retry_outage(lambda: self.ctx.store.read(load))
 
     def _new_messages(self, running: RunningTurn) -> Callable[[], Awaitable[tuple[str, ...]]]:

@@ -197,7 +197,7 @@ class Compaction:
         agent = self._agent(running.turn)
         if not supports(agent, Summarising):
             raise NothingToCompact("the agent cannot summarise")
-        load = load_snapshot(running.turn, running.messages[-1])
+        load = load_snapshot(running.turn, running.messages[-1], self.commands.rights.rules())
         snapshot = await retry_outage(lambda: self.ctx.store.read(load))
         plan = plan_compaction(snapshot.entries, keep_exchanges=kept)
         excerpt = self.requests.excerpt(running.turn, snapshot, plan.covered, focus)

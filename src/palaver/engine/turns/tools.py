@@ -46,7 +46,7 @@ from palaver.protocols.tools import (
     Toolset,
     ToolUse,
 )
-from palaver.store.people import people
+from palaver.store.people import access_rules, people
 from palaver.store.privacy import pseudonyms
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.outbox import enqueue_parts
@@ -309,9 +309,8 @@ class _TurnServices:
 
     async def places(self, targets: str) -> Sequence[Source]:
         named = [await self._real(target) for target in parse_targets(targets, self.ctx.replies.platforms)]
-        homes = await retry_outage(
-            lambda: self.ctx.store.read(self.ctx.store.accounts.list_homes(self.turn.key.profile))
-        )
+        store, allowed = self.ctx.store, access_rules.load(self.ctx.options.grants)
+        homes = await retry_outage(lambda: store.read(store.accounts.list_homes(self.turn.key.profile, allowed)))
         rules = TargetRules(
             accounts=self.ctx.replies.senders,
             profile=self.turn.key.profile,

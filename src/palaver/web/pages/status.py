@@ -32,7 +32,7 @@ async def platforms(request: WebRequest) -> Response:
         request,
         "platforms.html",
         accounts=await store.read(store.accounts.list_health(request.now)),
-        homes=await store.read(store.accounts.list_all_homes()),
+        homes=await store.read(store.accounts.list_configured_homes()),
         waiting=await store.read(store.inbox.count_waiting()),
         due=await store.read(store.outbox.count_due()),
         clock_problem=request.services.engine.clock_problem,

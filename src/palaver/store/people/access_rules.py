@@ -1,0 +1,75 @@
+"""Who has which role: the configured and the stored grants together, as one transaction reads them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+
+from palaver.db.transaction import Statements, transaction
+from palaver.model.access import PAIRING_OFF, Access, AccessRole, Grant, GrantIndex, canonical_grants, decide_access
+from palaver.model.source import Source, Trust, canonical_source, identity_of
+from palaver.model.value import value
+from palaver.store.people import aliases
+from palaver.store.people.grants import GrantTable, load_table
+
+
+@value(kw_only=False)
+class _CachedIndex:
+    configured: Sequence[Grant]
+    table: GrantTable
+    aliases: Mapping[str, str]
+    index: GrantIndex
+
+    def is_current(self, configured: Sequence[Grant], table: GrantTable, aliases: Mapping[str, str]) -> bool:
+        is_same_table = table is self.table and (configured is self.configured or configured == self.configured)
+        return is_same_table and (aliases is self.aliases or aliases == self.aliases)
+
+
+@value(kw_only=False)
+class GrantCache:
+    """Grants by platform, indexed anew only when grants or aliases change."""
+
+    _platforms: dict[str, _CachedIndex] = field(default_factory=dict[str, _CachedIndex])
+
+    def index(
+        self, platform: str, configured: Sequence[Grant], table: GrantTable, aliases: Mapping[str, str]
+    ) -> GrantIndex:
+        """Return the index of the configured and the stored grants that can apply on a platform."""
+        cached = self._platforms.get(platform)
+        if cached is None or not cached.is_current(configured, table, aliases):
+            here = [grant for grant in (*configured, *table.grants.values()) if grant.platform in {None, platform}]
+            index = GrantIndex(canonical_grants(here, platform, aliases))
+            self._platforms[platform] = cached = _CachedIndex(configured, table, aliases, index)
+        return cached.index
+
+
+@value(kw_only=False)
+class AccessRules:
+    configured: Sequence[Grant]
+    table: GrantTable
+    aliases: Mapping[str, Mapping[str, str]]
+    cache: GrantCache
+
+    @property
+    def grants(self) -> Sequence[Grant]:
+        return [*self.configured, *self.table.grants.values()]
+
+    def decide(self, source: Source, trust: Trust) -> Access:
+        """Decide about a sender whom the adapter saw so."""
+        known = self.aliases.get(source.platform, {})
+        plain = canonical_source(source, known)
+        person = self.table.people.get(identity_of(plain) or "")
+        candidates = self.cache.index(source.platform, self.configured, self.table, known).candidates(plain, person)
+        return decide_access(plain, trust, candidates, person=person, no_pairing=PAIRING_OFF)
+
+    def role(self, source: Source, *possible: Trust) -> AccessRole | None:
+        """Return the highest role that a sender can have if the adapter saw one of these about them."""
+        found = (self.decide(source, trust).role for trust in possible)
+        return max((role for role in found if role), default=None)
+
+
+@transaction
+def load(
+    configured: Sequence[Grant], known: GrantTable | None = None, cache: GrantCache | None = None
+) -> Statements[AccessRules]:
+    """Return the rules of now. With the `known` grants and their index they are read only if they have changed."""
+    table = yield from load_table(known or GrantTable())
+    return AccessRules(configured, table, (yield from aliases.load_all()), cache or GrantCache())
