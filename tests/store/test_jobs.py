@@ -172,6 +172,10 @@ async def test_a_run_besides_the_schedule_changes_nothing_of_it(store: Store) ->
     assert after
     assert (after.requested, after.next_due, after.repeats, after.state) == (None, NOON + 2 * HOUR, 1, "paused")
     assert [firing.at for firing in await store.read(store.firings.list_firings("1", ANN))] == [NOON + HOUR]
+    soon = NOON + HOUR + timedelta(seconds=59)
+    with pytest.raises(BadArgument, match="ran less than a minute ago"):
+        await store.transact(store.jobs.request_run("1", ANN, soon))
+    await store.transact(store.jobs.request_run("1", ANN, soon + timedelta(seconds=1)))
 
 
 async def test_a_removed_job_leaves_nothing_that_would_run(store: Store) -> None:

@@ -6,6 +6,7 @@ from datetime import datetime
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.jobs.describe import change_text, job_line, next_text, schedule_text
 from palaver.model.job import Job, JobAction, JobRequest
+from palaver.model.key import JOB
 from palaver.model.prompt import SCHEDULE_JOB
 from palaver.model.session import Principal
 from palaver.model.value import value
@@ -76,6 +77,8 @@ class JobTools:
             return await self._schedule(use)
         if use.call.name == _LIST.name:
             return await self._list(use.context)
+        if use.context.last.inbound.job or use.context.turn.key.kind == JOB:
+            raise ToolFailed("A job cannot change jobs.")  # It could run itself without end.
         action, now = use.text("action"), use.context.services.now
         if action not in set(JobAction):
             raise ToolFailed(f"The argument action must be one of {', '.join(JobAction)}.")

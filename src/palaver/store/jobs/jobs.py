@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from palaver.db.transaction import JOBS, Notify, Row, Statements, transaction
 from palaver.model.access import AccessRole, Basis
@@ -29,6 +29,8 @@ COLUMNS = (
     "no, owner, name, rule, prompt, target, origin, role, basis, model, workdir, script, uses_model, skips_silent,"
     " attached, mirrors, repeats, created, next_due, paused, requested"
 )
+MIN_INTERVAL = timedelta(minutes=1)
+"""Runs that somebody asks for are at least this far from the run before."""
 _CHANGED = Notify(JOBS)
 _LARGEST_NUMBER = 1 << 62
 
@@ -178,8 +180,20 @@ def resume(name: str, principal: Principal, now: datetime) -> Statements[Job]:
 
 @transaction
 def request_run(name: str, principal: Principal, now: datetime) -> Statements[Job]:
-    """Ask for a run now, besides the schedule, even of a job that is paused or has ended."""
+    """Ask for a run now, besides the schedule, even of a job that is paused or has ended; once in a minute."""
     job = yield from find(name, principal)
+    rows = yield (
+        "SELECT max(at) FROM firings WHERE schedule_no = ? AND inbox_no IS NOT NULL AND at <= ?",
+        (job.number, micros(now)),
+    )
+    if (last := instant_or_none(rows[0][0])) and now - last < MIN_INTERVAL:
+        raise BadArgument(
+            "The job {found} ran less than a minute ago.",
+            found=job.name,
+            allowed="",
+            example="",
+            fix="Wait a minute, then run it again.",
+        )
     yield "UPDATE schedules SET requested = coalesce(requested, ?) WHERE no = ?", (micros(now), job.number)
     yield _CHANGED
     return job
