@@ -10,9 +10,6 @@ from palaver.model.text import without_invisible
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)?|[PX^_][^\x1b]{0,4096}(?:\x1b\\)?|[ -/]*[0-~])"
 )
-_OVERWRITTEN = re.compile(r"[^\n]*\r(?!\n|\Z)")
-_BACKSPACE = re.compile(r"[^\n\b]\b")
-_MAX_BACKSPACES = 100
 _BINARY_SHARE = 0.3
 _SAMPLE = 4096
 
@@ -23,13 +20,22 @@ def readable(data: bytes) -> str:
     if is_binary(data):
         return f"({format_size(len(data))} of binary output)"
     text = _ESCAPES.sub("", text).replace("\r\n", "\n")
-    if "\b" in text:
-        for _ in range(_MAX_BACKSPACES):
-            text, count = _BACKSPACE.subn("", text)
-            if not count:
-                break
-    text = _OVERWRITTEN.sub("", text).replace("\r", "\n")
+    text = "\n".join(map(_as_shown, text.split("\n"))).replace("\r", "\n")
     return redact("\t".join(map(without_invisible, text.split("\t"))))
+
+
+def _as_shown(line: str) -> str:
+    """Return what a terminal shows of a line in the end: without what was erased or written over."""
+    if "\b" in line:
+        kept: list[str] = []
+        for character in line:
+            if character != "\b":
+                kept.append(character)
+            elif kept:
+                kept.pop()
+        line = "".join(kept)
+    end = "\r" if line.endswith("\r") else ""
+    return line.removesuffix("\r").rpartition("\r")[2] + end
 
 
 def is_binary(data: bytes) -> bool:
