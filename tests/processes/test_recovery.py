@@ -17,7 +17,7 @@ from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.processes import manager
 from palaver.processes.backends.base import LocalBackend, Order
 from palaver.processes.directory import ProcessDirectory, is_running
-from palaver.processes.launcher import Launch, start
+from palaver.processes.launcher import Launch, StartFailed, start
 from palaver.processes.supervisor.process_table import start_time, stat_fields
 from palaver.store.opening import open_store
 from palaver.store.records import source_of
@@ -250,3 +250,18 @@ async def test_finished_processes_are_forgotten_after_a_while_with_their_output(
         await shop.manager.clean_up(shop.clock.now())
         assert not shop.manager.is_here(process)
         assert await shop.here.store.read(shop.here.store.processes.list_visible(OPERATOR)) == []
+
+
+async def test_a_command_whose_start_cannot_be_recorded_does_nothing(tmp_path: Path) -> None:
+    class FullDisk(ProcessDirectory):
+        def make(self) -> int:
+            lock = super().make()
+            (self.path / "status").symlink_to("/dev/full")
+            return lock
+
+    directory = FullDisk(tmp_path / "one")
+    order = Order(command="echo $$ > ran; sleep 600", process="one", session="s")
+    with pytest.raises(StartFailed):
+        await start(directory, LocalBackend(folder=tmp_path).launch(order))
+    await until(lambda: not directory.is_supervised())
+    assert not (tmp_path / "ran").exists()

@@ -47,16 +47,23 @@ class Command:
         self._reading = self._writing = -1
         self._input = bytearray()
         self._closes_input = False
+        self._gate, self._release = os.pipe()
 
     # Start
 
     def start(self) -> None:
+        """Make the process of the command. It does nothing before `release`, and ends if the supervisor dies first."""
         if self._has_terminal:
             self._start_with_terminal()
         else:
             self._start_with_pipes()
         for end in {self._reading, self._writing} - {-1}:
             os.set_blocking(end, False)
+        os.close(self._gate)
+
+    def release(self) -> None:
+        os.write(self._release, b"+")
+        os.close(self._release)
 
     def _start_with_terminal(self) -> None:
         master, slave = os.openpty()
@@ -85,6 +92,9 @@ class Command:
         os.close(reading)
 
     def _execute(self, streams: tuple[int, int, int]) -> None:
+        os.close(self._release)
+        if not os.read(self._gate, 1):
+            os._exit(CANNOT_RUN)
         _prefer_to_be_killed()
         execute(self._spec.argv, self._spec.env, streams, self._spec.options["folder"])
 

@@ -4,7 +4,8 @@ The gateway starts the supervisor in a session of its own and in the directory o
 standard input. It leaves in that directory:
 
 - `out.000000`, `out.000001`, …: the output (see `segments`)
-- `status`: the lines `started TIME PID START`, `exited TIME CODE` and `ended TIME`, each when it happened
+- `status`: the lines `started TIME PID START`, `exited TIME CODE` and `ended TIME`, each when it happened. The command
+  does nothing before the first of them is there.
 - `control`: a socket for orders (see `control`), as long as the supervisor lives
 - `lock`: a file that it keeps locked until it ends
 """
@@ -81,7 +82,10 @@ class Supervisor:
         for number in (signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         self._command.start()
-        self._write_status(f"started {now_micros()} {self._command.pid} {start_time(self._command.pid)}")
+        line = f"started {now_micros()} {self._command.pid} {start_time(self._command.pid)}\n".encode()
+        if os.write(self._status, line) < len(line):
+            raise OSError("the disk is full")
+        self._command.release()
 
     def run(self) -> None:
         while self._is_anything_left():
