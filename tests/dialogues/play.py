@@ -24,7 +24,6 @@ __all__ = ["play"]
 
 _SPAN = re.compile(r"(?P<count>\d+) (?P<unit>minutes?|hours?|days?) pass(?:es)?")
 _NEWS = re.compile(r"news for (?P<person>[a-z]+): (?P<text>.+)")
-_PATIENCE = 5.0
 
 
 @value
@@ -110,7 +109,7 @@ class Play:
         elif step.what == "a minute later the gateway has tidied up":
             await here.store.erasures.resume_all(self._clock.now())
             # The gateway may be at it already, and is not disturbed then.
-            await until(lambda: _all_forgotten(here), within=20)
+            await until(lambda: _all_forgotten(here))
         elif (news := _NEWS.fullmatch(step.what)) and isinstance(self._stage, Platforms):
             await self._owner.tell(here, self._stage.source_of(news["person"]), news["text"])
         elif not await self._owner.does(here, _filled(step.what, self._remembered)):
@@ -120,7 +119,7 @@ class Play:
         for wanted in step.heard:
             place = wanted.place
             with suppress(TimeoutError):
-                await until(lambda place=place: bool(self._unheard(place)), within=_PATIENCE)
+                await until(lambda place=place: bool(self._unheard(place)))
             heard = self._unheard(place)
             assert heard, f"line {step.line}: wanted {wanted.text!r}, heard nothing"
             found = re.fullmatch(_pattern(wanted.text, self._remembered), heard[0].strip())

@@ -102,7 +102,7 @@ def _rows(sql: str, values: Sequence[Value]) -> Statements[list[Row]]:
     return (yield sql, tuple(values))
 
 
-async def until(holds: Callable[[], bool | Awaitable[bool]], *, within: float = 5.0) -> None:
+async def until(holds: Callable[[], bool | Awaitable[bool]], *, within: float = 60.0) -> None:
     """Wait for something that nobody tells of."""
     async with asyncio.timeout(within):
         while not await _held(holds()):  # noqa: ASYNC110 - nobody would set an event

@@ -39,7 +39,7 @@ class Two:
         def answers() -> list[str]:
             return [each.text for each in chat.shown if each.reply_to == said.id]
 
-        await until(lambda: bool(answers()), within=10)
+        await until(lambda: bool(answers()))
         return answers()[0]
 
     async def session_of(self, text: str) -> str:

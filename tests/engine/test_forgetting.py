@@ -96,14 +96,14 @@ async def test_a_clean_up_that_fails_is_tried_again(
         monkeypatch.setattr(store.database, "scrub", log)
         await chat.say(ann, "/forget --yes")
         for broken in (index, files):
-            await until(lambda broken=broken: broken.calls >= 2, within=20)
+            await until(lambda broken=broken: broken.calls >= 2)
             assert await here.rows("SELECT 1 FROM erasures WHERE ended IS NULL")
             broken.is_mended = True
-        await until(lambda: _has_none(here, "SELECT 1 FROM erasures WHERE ended IS NULL"), within=20)
+        await until(lambda: _has_none(here, "SELECT 1 FROM erasures WHERE ended IS NULL"))
         tried = log.calls
-        await until(lambda: log.calls > tried + 1, within=20)
+        await until(lambda: log.calls > tried + 1)
         log.is_mended = True
-        await until(lambda: _has_none(here, "SELECT 1 FROM meta WHERE name = 'scrub owed'"), within=20)
+        await until(lambda: _has_none(here, "SELECT 1 FROM meta WHERE name = 'scrub owed'"))
         await chat.say(ann, "me again")
         await chat.hears("You said: me again")
 

@@ -51,7 +51,7 @@ async def test_three_workers_fire_every_job_once(url: str) -> None:
             clock.later(minutes=10, seconds=1)
             for count in (1, 2, 3):
                 await chat.hears(f"You said: job {count}", times=round_, within=30)
-        await until(lambda: _is_quiet(gateways[1]), within=20)
+        await until(lambda: _is_quiet(gateways[1]))
         rows = await gateways[1].rows("SELECT message_id FROM inbox WHERE message_id LIKE 'job%' ORDER BY 1")
         assert len(rows) == len({row[0] for row in rows}) == 3 * ROUNDS
         answers = [message.text for message in chat.shown if message.text.startswith("You said")]

@@ -142,7 +142,7 @@ async def test_a_code_is_nowhere_once_it_was_said(store_url: str) -> None:
         said = [await chat.hears("Your code is"), await his.hears("Your code is")]
         codes = [code[0] for message in said if (code := CODE.search(message.text))]
         assert len(codes) == 2
-        await until(lambda: _is_nowhere(here, codes), within=20)
+        await until(lambda: _is_nowhere(here, codes))
         assert await here.rows("SELECT * FROM wiped_after_send") == []
         assert await here.rows("SELECT count(*) FROM outbox WHERE state = 'delivered'") == [(2,)]
 
@@ -275,7 +275,7 @@ async def test_the_owner_is_told_who_asks_in_words_nobody_can_forge_and_not_how_
             here.store.erasures.request(f"fake:{people[0].id}", SystemClock().now(), by="operator")
         )
         await here.store.erasures.resume_all(SystemClock().now())
-        await until(lambda: _is_nowhere(here, [f"fake:{people[0].id} "]), within=20)
+        await until(lambda: _is_nowhere(here, [f"fake:{people[0].id} "]))
 
 
 async def test_a_stranger_hears_of_nobody_who_asks_even_if_their_chat_is_a_home(tmp_path: Path) -> None:

@@ -480,4 +480,4 @@ async def test_what_was_sent_for_somebody_goes_with_them_wherever_it_went(store_
             bodies = await two.here.rows("SELECT body FROM outbox")
             return not any(b"xylographer" in bytes(body) for (body,) in bodies)
 
-        await until(is_gone, within=10)
+        await until(is_gone)

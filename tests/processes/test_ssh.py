@@ -53,7 +53,7 @@ async def test_a_command_is_killed_there_even_if_it_forks_away(tmp_path: Path) -
         born = start_time(pid)
         assert is_running(pid, born)
         await shop.manager.kill([process], by="test")
-        await until(lambda: not is_running(pid, born), within=20)
+        await until(lambda: not is_running(pid, born))
 
 
 async def test_nothing_runs_here_if_there_is_nobody_there(tmp_path: Path) -> None:

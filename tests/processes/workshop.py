@@ -53,7 +53,7 @@ class Workshop:
             return await self._results() > before
 
         await self.chat.say(self.alice, use(tool, **arguments))
-        await until(has_answered, within=20)
+        await until(has_answered)
         (result,) = [entry.text for entry in await self.here.entries() if entry.answers][-1:]
         return result
 
@@ -80,7 +80,7 @@ class Workshop:
         async def has_ended() -> bool:
             return (await self.process(process.name)).ended is not None
 
-        await until(has_ended, within=20)
+        await until(has_ended)
         return await self.process(process.name)
 
     def output(self, process: Process) -> bytes:
@@ -89,7 +89,7 @@ class Workshop:
 
     async def writes(self, process: Process, text: bytes) -> None:
         """Wait until its output has this."""
-        await until(lambda: text in self.output(process), within=20)
+        await until(lambda: text in self.output(process))
 
 
 @asynccontextmanager

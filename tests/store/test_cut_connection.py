@@ -71,7 +71,9 @@ async def attempt(store: Store, step: Step, before: Picture, after: Picture, wat
             if found == after:
                 return told
         else:
-            return told
+            # What the cut connection still locks is skipped by a claim.
+            if step.name != "claim" or await watching.read(take_picture()) == after:
+                return told
 
 
 async def play(server: Server, pictures: list[Picture], arm: Callable[[Proxy], None]) -> list[str]:

@@ -93,7 +93,7 @@ async def test_a_gateway_that_was_cut_off_and_finds_a_newer_schema_ends_and_says
     connection = await DRIVER.connect(url)
     serving = asyncio.create_task(Gateway(Config(data_dir=tmp_path, store=url)).serve())
     try:
-        await until(lambda: "the gateway is up" in caplog.text, within=20)
+        await until(lambda: "the gateway is up" in caplog.text)
         await connection.execute("UPDATE meta SET value = '99' WHERE name = 'schema'")
         await connection.execute(_CUT)
         with pytest.raises(NewerSchema, match="schema 99"):
@@ -114,7 +114,7 @@ async def test_who_is_cut_off_does_nothing_while_somebody_changes_the_schema(
     async with await open_store(url, exclusive=True) as store:
         changes, cuts = await DRIVER.connect(url), await DRIVER.connect(url)
         alone = asyncio.create_task(changes.execute(HOLD_SCHEMA.replace("_shared", "")))
-        await until(lambda: _is_waited_for(cuts), within=10)
+        await until(lambda: _is_waited_for(cuts))
         await cuts.execute(_CUT)
         await alone
         with pytest.raises(StoreUnavailable, match="holds the schema"):

@@ -370,5 +370,5 @@ async def test_a_page_whose_login_is_gone_leads_to_the_login(shared: Opened, chr
     await page.goto(f"{shared.url}/sessions")
     await context.clear_cookies()
     await page.evaluate(f"setTimeout(() => {{ ({HIDE})(true); ({HIDE})(false); }})")
-    await page.wait_for_url(f"{shared.url}/login?next=%2Fsessions")
+    await expect(page).to_have_url(f"{shared.url}/login?next=%2Fsessions")
     await context.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,8 @@ async def test_requests_with_one_key_at_once_are_answered_once(
     answers = await asyncio.gather(
         *(owner.post("/messages", json=body, headers={"Idempotency-Key": "api"}) for body in sent)
     )
-    assert sorted(answer.status_code for answer in answers) == [202, 409, 409, 409]
+    assert Counter(answer.status_code == 409 for answer in answers) == {True: 3, False: 1}
+    assert all(answer.status_code in {200, 202, 409} for answer in answers)
 
 
 async def test_requests_with_one_history_at_once_never_meet(window: Opened, ai: openai.AsyncOpenAI) -> None:

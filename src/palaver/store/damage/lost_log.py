@@ -51,13 +51,14 @@ async def check_mark(database: SqliteDatabase) -> HealthCheck:
         found=f"the database lacks what was stored last: {lost}" if lost else "everything that was stored is there",
         fix=f"if you have the log {database.path.name}-wal, or a newer copy of the database, put it back; else "
         + repair_step("goes on without them and gives no number twice"),
-        mends=(in_transaction(partial(_skip_numbers, mark, reached)),),
+        mends=(in_transaction(partial(_skip_numbers, mark)),),
     )
 
 
 @transaction
-def _skip_numbers(mark: HighWater, reached: HighWater, now: datetime) -> Statements[None]:
+def _skip_numbers(mark: HighWater, now: datetime) -> Statements[None]:
     """Take the numbers that were given before, so that nobody gets them again."""
+    reached = yield from measure()  # again: other repairs may have brought rows back
     lost = mark.beyond(reached)
     for name, count in lost.items():
         numbers = f"{getattr(reached, name) + 1} to {getattr(mark, name)}"
