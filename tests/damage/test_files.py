@@ -212,14 +212,23 @@ def place(folder: Path) -> Path:
     return folder / "files" / SHA[:2] / SHA
 
 
-async def test_a_missing_file_is_named_and_given_up(folder: Path) -> None:
-    place(folder).unlink()
+async def test_a_missing_file_is_named_and_stays_referenced(folder: Path, tmp_path: Path) -> None:
+    """It can be in a backup, or the data directory of this command is another one."""
     async with await open_store(str(folder / KEPT), exclusive=True) as store:
-        assert (await failing(store, folder / "files"))["attachments"].startswith("1 missing, 0 damaged: ")
-        await repair(store, World(store).now, BlobStore(folder / "files"))
+        elsewhere = tmp_path / "another"
+        assert (await failing(store, elsewhere))["attachments"].startswith("1 missing, 0 damaged: ")
+        assert (await repair(store, World(store).now, BlobStore(elsewhere))).mended == ()
         assert await failing(store, folder / "files") == {}
-        kept = await store.read(run("SELECT from_table, count(*) FROM set_aside GROUP BY 1"))
-        assert [tuple(row) for row in kept] == [("attachments", 1)]
+        assert await store.read(store.attachments.list_referenced("", 10)) == [SHA]
+
+
+async def test_a_file_that_cannot_be_read_is_not_given_up(folder: Path) -> None:
+    place(folder).unlink()
+    place(folder).symlink_to(place(folder).name)  # ELOOP
+    async with await open_store(str(folder / KEPT), exclusive=True) as store:
+        assert "0 missing, 0 damaged, 1 cannot be read: " in (await failing(store, folder / "files"))["attachments"]
+        assert (await repair(store, World(store).now, BlobStore(folder / "files"))).mended == ()
+        assert await store.read(store.attachments.list_referenced("", 10)) == [SHA]
 
 
 @pytest.mark.parametrize("content", [b"", PICTURE[:-1], b"another picture"])

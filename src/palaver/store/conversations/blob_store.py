@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from enum import Enum
 from pathlib import Path
 from typing import IO
 
@@ -20,6 +21,17 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PARTIAL_SUFFIX = ".part"
 SET_ASIDE = "set-aside"
 """The folder of damaged contents, which are never removed."""
+
+
+class Condition(Enum):
+    """Of the content of a file."""
+
+    INTACT = "intact"
+    DAMAGED = "damaged"
+    """It does not match its hash."""
+    MISSING = "missing"
+    UNREADABLE = "unreadable"
+    """It is there, but this process cannot read it, for example because of its mode or a disk that fails."""
 
 
 class BlobStore:
@@ -55,19 +67,21 @@ class BlobStore:
     async def tidy(self, held: Collection[str], older_than: timedelta) -> int:
         return await asyncio.to_thread(lambda: self._remove(self._unreferenced(held), older_than))
 
-    async def is_intact(self, sha256: str) -> bool | None:
-        """Return whether the content matches its hash; None if it is missing."""
-        return await asyncio.to_thread(self._is_intact, sha256)
+    async def examine(self, sha256: str) -> Condition:
+        """Compare a content with its hash."""
+        return await asyncio.to_thread(self._examine, sha256)
 
-    def _is_intact(self, sha256: str) -> bool | None:
-        place = self.place(sha256)
-        if place is None:
-            return None
+    def _examine(self, sha256: str) -> Condition:
+        if not _SHA256.fullmatch(sha256):
+            return Condition.MISSING
         try:
-            with place.open("rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest() == sha256
+            with self._path(sha256).open("rb") as file:
+                is_intact = hashlib.file_digest(file, "sha256").hexdigest() == sha256
+        except FileNotFoundError:
+            return Condition.MISSING
         except OSError:
-            return False
+            return Condition.UNREADABLE
+        return Condition.INTACT if is_intact else Condition.DAMAGED
 
     async def set_aside(self, sha256: str) -> None:
         """Move content that does not match its hash to where nothing looks for it."""

@@ -1,13 +1,15 @@
 """Compare the files of entries, messages and sends with their hashes, and with the references that keep them."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
+from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Database, Row, Statements, transaction
 from palaver.model.attachment import ID_LENGTH
 from palaver.store.conversations.attachment_refs import add_refs, referenced_files
-from palaver.store.conversations.blob_store import SET_ASIDE, BlobStore
+from palaver.store.conversations.blob_store import SET_ASIDE, BlobStore, Condition
 from palaver.store.damage.health_check import HealthCheck, Mend, Transact, counted, in_transaction, listed, repair_step
 from palaver.store.damage.set_aside import set_aside
 from palaver.store.records import entries_of, file_digests
@@ -16,32 +18,47 @@ _PAGE_ROWS = 1000
 
 
 async def check_contents(database: Database, blobs: BlobStore) -> HealthCheck:
+    """Examine every file. A missing one keeps its references: it may be in a backup, or on another machine."""
     names = await database.read(referenced_files())
-    broken = {name: intact for name in names if not (intact := await blobs.is_intact(name))}
-    missing = [name for name, intact in broken.items() if intact is None]
-    changed = [name for name in broken if name not in missing]
-    orphans = len(await blobs.find(lambda name: name not in set(names)))
-    fine = f"{counted(len(names), 'file', 'files')}, complete and unchanged"
-    unused = f"; {counted(orphans, 'other is', 'others are')} not used and removed after a while" if orphans else ""
-    such = ", ".join(name[:ID_LENGTH] for name in broken)
+    conditions = {name: await blobs.examine(name) for name in names}
+    broken = [name for name, condition in conditions.items() if condition is not Condition.INTACT]
+    if not broken:
+        orphans = len(await blobs.find(lambda name: name not in conditions))
+        fine = f"{counted(len(names), 'file', 'files')}, complete and unchanged"
+        unused = f"; {counted(orphans, 'other is', 'others are')} not used and removed after a while" if orphans else ""
+        return HealthCheck(name="attachments", ok=True, found=f"{fine}{unused}")
+    counts = Counter(conditions.values())
+    bad = [name for name, condition in conditions.items() if condition is Condition.DAMAGED]
+    is_only_missing = counts[Condition.MISSING] == len(broken)
+    # The machines that share a database in PostgreSQL have their own files.
+    is_elsewhere = is_only_missing and not isinstance(database, SqliteDatabase)
+    unreadable = f", {counts[Condition.UNREADABLE]} cannot be read" if counts[Condition.UNREADABLE] else ""
+    such = listed(name[:ID_LENGTH] for name in broken)
+    place = " on this machine" if is_elsewhere else ""
     return HealthCheck(
         name="attachments",
-        ok=not broken,
-        found=f"{len(missing)} missing, {len(changed)} damaged: {listed(such.split(', '))}"
-        if broken
-        else f"{fine}{unused}",
-        fix="restore the folder files in the data directory from a backup, or import an export with: palaver sessions "
-        f"import; if you have neither, {repair_step(f'gives them up and moves damaged ones to files/{SET_ASIDE}')}",
-        mends=(
-            *(_give_up(blobs, name) for name in changed),
-            *(in_transaction(partial(_drop_references, name)) for name in missing),
-        ),
+        ok=is_elsewhere,
+        is_warning=is_elsewhere,
+        found=f"{counts[Condition.MISSING]} missing{place}, {len(bad)} damaged{unreadable}: {such}",
+        fix=f"{_RESTORE}; if you have neither, {repair_step(f'moves damaged ones to files/{SET_ASIDE}')}"
+        if bad
+        else f"let this user read the files; {_RESTORE}"
+        if unreadable
+        else _RESTORE,
+        mends=tuple(_give_up(database, blobs, name) for name in bad),
     )
 
 
-def _give_up(blobs: BlobStore, name: str) -> Mend:
+_RESTORE = (
+    "put the folder files of the data directory back, for example from a backup, or import an export with: palaver "
+    "sessions import"
+)
+
+
+def _give_up(database: Database, blobs: BlobStore, name: str) -> Mend:
     async def mend(transact: Transact, now: datetime) -> None:
-        await transact(_drop_references(name, now))
+        if isinstance(database, SqliteDatabase):  # else another machine can have it intact
+            await transact(_drop_references(name, now))
         await blobs.set_aside(name)
 
     return mend
@@ -49,7 +66,7 @@ def _give_up(blobs: BlobStore, name: str) -> Mend:
 
 @transaction
 def _drop_references(name: str, now: datetime) -> Statements[None]:
-    yield from set_aside("attachments", "sha256 = ?", (name,), "the content of this file is missing or damaged", now)
+    yield from set_aside("attachments", "sha256 = ?", (name,), "the content of this file is damaged", now)
 
 
 async def check_references(database: Database) -> HealthCheck:
