@@ -8,6 +8,10 @@ from palaver.db.transaction import Row, Statements, Value, transaction
 SEQS = 1 << 24
 LOST = "(This text was lost: its row in the database was damaged.)"
 NO_JSON = b"\x00\xff no JSON at all"
+NOTICE_AGAIN = (
+    "INSERT INTO outbox (id, cause_kind, cause_id, cause_detail, part, account, chat, state, due, created, body)"
+    " SELECT ?, cause_kind, cause_id, cause_detail, part, account, chat, ?, due, created, body FROM outbox WHERE id = -1"
+)
 Statement = str | tuple[str, tuple[Value, ...]]
 
 
@@ -167,16 +171,23 @@ SCHEMA = (
         "a notice is owed twice",
         [
             "DROP INDEX outbox_sent_once",
-            (
-                "INSERT INTO outbox (id, cause_kind, cause_id, cause_detail, part, account, chat, state, due, created,"
-                " body) SELECT -9, cause_kind, cause_id, cause_detail, part, account, chat, state, due, created, body"
-                " FROM outbox WHERE id = -1"
-            ),
+            (NOTICE_AGAIN, (-9, "due")),
         ],
         "a notice is sent once",
-        aside("outbox", "-1"),
+        aside("outbox", "-9"),
         usable=False,
         store=10,
+    ),
+    Kind(
+        "a notice that was sent is owed twice more",
+        [
+            "DROP INDEX outbox_sent_once",
+            *((NOTICE_AGAIN, (id_, state)) for id_, state in ((-8, "delivered"), (-9, "due"))),
+        ],
+        "a notice is sent once",
+        "SELECT id FROM outbox WHERE cause_kind = 'command' AND cause_id = '1'",
+        [(-8,)],
+        usable=False,
     ),
     Kind(
         "a title names two sessions",

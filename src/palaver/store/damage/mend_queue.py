@@ -10,6 +10,7 @@ from palaver.store.damage.mend_contents import LOST_TEXT
 from palaver.store.damage.restore_session import restore_turn
 from palaver.store.damage.rule_mend import by_statements, one_by_one
 from palaver.store.damage.set_aside import set_aside
+from palaver.store.queue.cause import CAUSE_COLUMNS
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, OPEN_TURN
 from palaver.store.records import (
     REPLIES,
@@ -188,7 +189,15 @@ def _outbound_in(row: Row) -> Outbound:
 
 
 def _drop_repeated_notice(number: int, now: datetime) -> Statements[None]:
-    yield from set_aside("outbox", "id = ?", (number,), "the same notice is there once more", now)
+    """Keep the one that was sent or may have been, else the earliest: notices are numbered downwards."""
+    same = " AND ".join(f"a.{name} = b.{name}" for name in CAUSE_COLUMNS.split(", "))
+    rows = yield (
+        f"SELECT a.id FROM outbox a JOIN outbox b ON {same} WHERE b.id = ? ORDER BY CASE a.state"
+        " WHEN 'delivered' THEN 0 WHEN 'claimed' THEN 1 WHEN 'unclear' THEN 2 ELSE 3 END, a.id DESC",
+        (number,),
+    )
+    for (other,) in rows[1:]:
+        yield from set_aside("outbox", "id = ?", (other,), f"it is out:{rows[0][0]} once more", now)
 
 
 _SUM = "(SELECT sum(t.{0}) FROM turns t WHERE t.session_no = sessions.no)"
@@ -256,7 +265,11 @@ QUEUE_MENDS = (
     ),
     one_by_one("a conversation has at most one open turn", "fails all but the newest", _keep_newest_turn),
     one_by_one("a message is received once", "keeps one of them; the others count as done", _forget_duplicate),
-    one_by_one("a notice is sent once", "sets the later one aside", _drop_repeated_notice),
+    one_by_one(
+        "a notice is sent once",
+        "keeps the one that was sent, or the first, and sets the others aside",
+        _drop_repeated_notice,
+    ),
     one_by_one("the entries of a turn are in its session", "moves the turn to its entries", _move_turn_to_its_entries),
     by_statements(
         "a session has counted what its turns used",
