@@ -2,15 +2,18 @@
 
 import asyncio
 import shutil
+import sqlite3
 import threading
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import pytest
 
+from palaver.db import sqlite
 from palaver.db.transaction import Statements, transaction
-from palaver.model.errors import StoreUnavailable
+from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.store.opening import open_store
+from palaver.store.scrub import owe_scrub, owed_scrubs
 from palaver.store.store import Store
 
 KILLS = 12
@@ -134,6 +137,22 @@ async def test_the_log_of_a_file_that_was_moved_away_is_left_alone(tmp_path: Pat
         left = crash(path, tmp_path / "left.db")
     async with await open_store(str(left)) as store:
         assert await store.read(remembered()) == "still there"
+
+
+async def test_traces_that_somebody_still_reads_stay_owed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "_BUSY_TIMEOUT_MS", 1)
+    path = tmp_path / "palaver.db"
+    async with await open_store(str(path)) as store:
+        await store.transact(owe_scrub())
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN")
+            other.execute("SELECT count(*) FROM meta").fetchone()
+            await store.transact(remember("a secret"))
+            with pytest.raises(StoreError, match="another process reads the database"):
+                await store.scrub()
+            assert await store.read(owed_scrubs())
+        await store.scrub()
+        assert not await store.read(owed_scrubs())
 
 
 @pytest.mark.usefixtures("soon_long")

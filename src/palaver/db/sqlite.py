@@ -265,14 +265,20 @@ class SqliteDatabase(Notifier):
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
     async def scrub(self) -> None:
-        """Truncate the log as soon as nobody reads it; SQLite overwrites free space itself (secure_delete)."""
+        """Truncate the log as soon as nobody reads it; SQLite overwrites free space itself (secure_delete).
+
+        Raises StoreError if somebody reads for too long.
+        """
         self._refuse_when_closed()
         try:
-            await asyncio.get_running_loop().run_in_executor(self._checkpointer, self._checkpoint, "TRUNCATE")
+            checkpoint = self._checkpoint, "TRUNCATE"
+            done = await asyncio.get_running_loop().run_in_executor(self._checkpointer, *checkpoint)
         except sqlite3.Error as error:
             raise _store_error("the database log cannot be truncated", error) from error
         except OSError as error:
             raise _unreachable(error) from error
+        if done.is_busy:
+            raise StoreError("the database log cannot be truncated: another process reads the database")
 
     async def close(self) -> None:
         if self._closed:
