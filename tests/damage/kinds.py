@@ -10,7 +10,8 @@ LOST = "(This text was lost: its row in the database was damaged.)"
 NO_JSON = b"\x00\xff no JSON at all"
 NOTICE_AGAIN = (
     "INSERT INTO outbox (id, cause_kind, cause_id, cause_detail, part, account, chat, state, due, created, body)"
-    " SELECT ?, cause_kind, cause_id, cause_detail, part, account, chat, ?, due, created, body FROM outbox WHERE id = -1"
+    " SELECT ?, cause_kind, cause_id, cause_detail, part, account, chat, ?, due, created, body FROM outbox"
+    " WHERE id = -1"
 )
 Statement = str | tuple[str, tuple[Value, ...]]
 
