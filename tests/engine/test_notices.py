@@ -10,6 +10,8 @@ from palaver.model.access import AccessRole, Grant
 from palaver.model.addressing import AddressingRules, AnswerMode
 from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.reset import ResetMode, ResetPolicy
+from palaver.model.session import Principal
+from palaver.model.text import without_invisible
 from palaver.model.tools import ApprovalMode, ToolRules
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import BusyMode
@@ -89,6 +91,36 @@ async def test_a_notice_names_commands_as_people_type_them_where_it_goes(tmp_pat
         await home.hears("Reply /approve ")
         await chat.say(alice, "!sethome")
         await chat.hears("!sethome needs")
+
+
+async def test_words_of_people_stay_as_they_are_in_an_answer_with_commands(tmp_path: Path) -> None:
+    async def answer(_request: Request) -> AsyncGenerator[Event]:
+        yield Final(text="ok")
+
+    world, keeping = FakePlatform(), replace(FAKE, keeps_slash=True)
+    adapters, said = [FakeAdapter(world, platform=keeping)], f"It has /new and (/stop). {'x ' * 50}end"
+    async with running(
+        tmp_path / "p.db", world, adapters=adapters, agent=Scripted(answer), grants=(Grant(role=AccessRole.OWNER),)
+    ) as here:
+        alice = world.person("alice")
+        chat = world.dm(alice)
+        await chat.say(alice, said)
+        await chat.hears("ok")
+        await chat.say(alice, "!title see /new")
+        assert (await chat.hears("now called")).text == "This conversation is now called “see /new”."
+        for command, shown in (
+            ("!title", "is called “see /new”. !title Holiday"),
+            ("!status", "see /new ("),
+            ("!search stop", "It has /new and (/stop)."),
+            ("!sessions", "see /new ("),
+            ("!undo", "!redo brings it back. To edit and send again:\n\n" + said),
+        ):
+            await chat.say(alice, command)
+            text = (await chat.hears(shown)).text
+            assert without_invisible(text) == text
+        (row,) = await here.rows("SELECT id FROM sessions")
+        outside = await here.engine.run_command("/title", row[0], Principal.operator())
+        assert outside.startswith("This conversation is called “see /new”. /title")
 
 
 @pytest.mark.parametrize("first_word", ["half an", ""])

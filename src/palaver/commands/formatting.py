@@ -5,6 +5,7 @@ from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import NamedTuple
 
+from palaver.model.command import as_said
 from palaver.model.redact import redact
 from palaver.model.session import Session, UsageTotal
 from palaver.model.source import identity_of, readable_identity
@@ -18,8 +19,8 @@ _PAGE_SIZE = 20
 
 
 def in_quotes(text: str, limit: int = _MAX_QUOTE_CHARS) -> str:
-    """Quote `text` on one line, shortened and without invisible characters."""
-    return f"“{one_line(text, limit)}”"
+    """Quote `text` of people on one line, shortened and without invisible characters."""
+    return f"“{as_said(one_line(text, limit))}”"
 
 
 def format_time(moment: datetime, zone: tzinfo) -> str:

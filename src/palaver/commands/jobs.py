@@ -18,7 +18,7 @@ from palaver.engine.jobs.describe import (
     schedule_text,
 )
 from palaver.model.access import AccessRole
-from palaver.model.command import Arg, ArgKind, Invocation
+from palaver.model.command import Arg, ArgKind, Invocation, as_said
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.job import Firing, Job, JobAction, JobRequest, split_schedule
 from palaver.model.session import Principal
@@ -63,7 +63,7 @@ def jobs(store: Store, invocation: Invocation, context: CommandContext) -> State
         firings = yield from store.firings.list_firings(str(job.number), _seer(context), _SHOWN_FIRINGS)
         return _show(job, firings, context)
     changed = yield from store.jobs.change(str(job.number), JobAction(action), _seer(context), context.now)
-    return f"{change_text(changed, JobAction(action))}."
+    return as_said(f"{change_text(changed, JobAction(action))}.")
 
 
 def _seer(context: CommandContext) -> Principal:
@@ -121,7 +121,7 @@ def _add(what: str, invocation: Invocation, context: CommandContext) -> Statemen
         times = [local_text(each, context.zone) for each in next_times(job, context.now)]
         return "\n".join([f"This would run {schedule_text(job)}, to {job.targets}:", *times])
     job = yield from create_job(request, maker, context.jobs)
-    return f"{named(job)} runs {schedule_text(job)}, {next_text(job, context.now, context.zone)}."
+    return f"{as_said(named(job))} runs {schedule_text(job)}, {next_text(job, context.now, context.zone)}."
 
 
 def _show(job: Job, firings: Sequence[Firing], context: CommandContext) -> str:

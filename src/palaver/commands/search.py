@@ -9,7 +9,7 @@ from palaver.commands.registry import CommandGroup, reply
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.commands import CommandContext
 from palaver.model.attachment import Attachment, NewFile
-from palaver.model.command import Arg, ArgKind, Invocation
+from palaver.model.command import Arg, ArgKind, Invocation, as_said
 from palaver.model.errors import BadArgument, MalformedTime, NotFound
 from palaver.model.local_time import parse_past
 from palaver.model.session import Session
@@ -84,7 +84,7 @@ def _found(hits: Sequence[Hit], context: CommandContext, order: Order) -> str:
         return "Nothing found."
     shown = hits[:_MAX_HITS]
     lines = [
-        f"{session_name(hit.session)}, {format_time(hit.at, context.zone)}, {hit.found_in}: {hit.snippet}"
+        as_said(f"{session_name(hit.session)}, {format_time(hit.at, context.zone)}, {hit.found_in}: {hit.snippet}")
         for hit in shown
     ]
     many = f"The {order.value} {_MAX_HITS} results:"
@@ -129,7 +129,7 @@ async def export(store: Store, invocation: Invocation, context: CommandContext) 
     missing = _missing_contents(exported.files)
     if context.files is None:
         notes = [*([] if form is wanted else [_AS_TEXT]), *missing]
-        return reply("\n\n".join([*([" ".join(notes)] if notes else []), exported.content.decode()]))
+        return reply("\n\n".join([*([" ".join(notes)] if notes else []), as_said(exported.content.decode())]))
     suffix, kind = _KINDS[form]
     file = await context.files.store(NewFile(f"{_file_name(session)}.{suffix}", exported.content, kind))
     told = " ".join([f"This is {session_phrase(session)}.", *missing])

@@ -8,7 +8,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
-from palaver.model.command import Arg, ArgKind, Invocation
+from palaver.model.command import Arg, ArgKind, Invocation, as_said
 from palaver.model.errors import BadArgument, NotAllowed
 from palaver.model.session import Principal, Session
 from palaver.model.source import DM
@@ -217,7 +217,7 @@ def _listing(numbered: Sequence[tuple[int, Preview]], invocation: Invocation, co
 def _line(preview: Preview, context: CommandContext) -> str:
     session = preview.session
     here = ", here" if context.is_in(session) else ""
-    told = f"{session.title or 'untitled'} ({format_time(session.last_active, context.zone)}{here})"
+    told = f"{as_said(session.title or 'untitled')} ({format_time(session.last_active, context.zone)}{here})"
     return f"{told}: {in_quotes(preview.last_said)}" if preview.last_said.strip() else told
 
 

@@ -7,7 +7,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.engine.commands import CommandContext
 from palaver.engine.turns.summaries import COMPRESS
-from palaver.model.command import Arg, ArgKind, Invocation
+from palaver.model.command import Arg, ArgKind, Invocation, as_said
 from palaver.model.errors import NothingToCompact
 from palaver.model.text import without_invisible
 from palaver.model.transcript import Role, is_addressed_to_agent
@@ -42,7 +42,11 @@ def undo(store: Store, invocation: Invocation, context: CommandContext) -> State
 def _to_edit(undone: Undone) -> str:
     """Return the whole text of the first message, to be edited and sent again, if the answer only quotes a part."""
     text = next((entry.text for entry in undone.entries if is_addressed_to_agent(entry)), "")
-    return "" if in_quotes(text) == f"“{text}”" else f" To edit and send again:\n\n{without_invisible(text)}"
+    return (
+        ""
+        if in_quotes(text) == f"“{as_said(text)}”"
+        else f" To edit and send again:\n\n{as_said(without_invisible(text))}"
+    )
 
 
 @commands.add("redo", "Bring back what the last /undo removed", "/redo", remote=True)

@@ -8,7 +8,7 @@ from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
-from palaver.model.command import Arg, ArgKind, Command, Invocation
+from palaver.model.command import Arg, ArgKind, Command, Invocation, as_said
 from palaver.model.session import Counters, Principal, Session
 from palaver.model.text import one_line
 from palaver.model.turn import BusyMode
@@ -123,7 +123,7 @@ def _describe(seen: Status, zone: tzinfo) -> str:
     if session is None:
         return f"This conversation: {_describe_activity(seen, zone)}{waiting}."
     activity = f"{_describe_activity(seen, zone)}{waiting}; {_counts(session.counters)}"
-    head = f"{session.title or 'untitled'} ({session.id}): {activity}."
+    head = f"{as_said(session.title or 'untitled')} ({session.id}): {activity}."
     return "\n".join([head, *_facts(session, zone)])
 
 

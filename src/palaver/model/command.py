@@ -94,6 +94,9 @@ _SHAPE = re.compile(r"/(?P<name>[A-Za-z][A-Za-z0-9_-]*)(?:@(?P<bot>\w+))?(?:\s+(
 _FLAG = re.compile(r"(?:--|[\u2013\u2014])(?P<name>[A-Za-z][A-Za-z-]*)")
 _CLAUSE_END = re.compile(r"(?<=[.;]) ")
 _NAMED = re.compile(r"(?<![^\s(])/([a-z][a-z0-9_-]*)(?![\w/]|\.\w)")
+# Invisible characters that nothing people write keeps in an answer.
+_SAID, _END_OF_SAID = "\ufff9", "\ufffb"
+_MARKS = re.compile(f"[{_SAID}{_END_OF_SAID}]")
 _LARGEST_NUMBER, _MAX_DIGITS = 999_999_999, 10
 _LONGEST_GUESS = 64
 
@@ -150,9 +153,20 @@ def with_slash(text: str, table: Mapping[str, Command]) -> str:
     return command if found and found["name"].lower() in table else text
 
 
+def as_said(text: str) -> str:
+    """Mark words of people inside an answer of the gateway: `with_bang` keeps them as they are, and drops the marks."""
+    return f"{_SAID}{_MARKS.sub('', text)}{_END_OF_SAID}"
+
+
 def with_bang(text: str, names: Container[str]) -> str:
     """Return a notice with `!help` for `/help`, as people type it where clients keep `/` for themselves."""
-    return _NAMED.sub(lambda found: f"!{found[1]}" if found[1] in names else found[0], text)
+
+    def rewrite(part: str) -> str:
+        return _NAMED.sub(lambda found: f"!{found[1]}" if found[1] in names else found[0], part)
+
+    # Every other part is what people said. The pattern of a name looks at the character before it.
+    parts = _MARKS.split(text)
+    return "".join(part if index % 2 else rewrite(part) for index, part in enumerate(parts))
 
 
 def is_command(inbound: Inbound) -> bool:

@@ -1,10 +1,12 @@
 """Commands: run one and store its answer in one transaction."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
 from palaver.db.transaction import INBOX, Lock, Notify, Statements, Transaction, transaction
+from palaver.model.command import with_bang
 from palaver.model.errors import NotFound
 from palaver.model.session import Session
 from palaver.model.split import ReplyRoutes
@@ -77,6 +79,7 @@ def run_from_outside(
     if current is None or current.id != session.id:
         raise NotFound("open conversation", session.title or session.id)
     result = yield from _run_and_watch(command, work, routes, now)
+    result = replace(result, answer=with_bang(result.answer, ()))
     if result.entered is None or result.entered.id != session.id:
         yield from check_not_busy(session)
     return result
