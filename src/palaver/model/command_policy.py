@@ -2,58 +2,33 @@
 
 It keeps an agent from doing by mistake what cannot be undone. It is no wall: a program can do anything that its user
 can. Run commands in a sandbox if you do not trust them.
+
+Only a line that is read surely, of plain words, can be allowed by a rule. Any other line asks, if there is a rule to get
+around; and rules that ask or refuse are searched for in it loosely.
 """
 
 import re
-import shlex
 import unicodedata
 from collections.abc import Iterator
 
 from palaver.model.access import AccessRole
+from palaver.model.destructive import DESTRUCTIVE, in_order
 from palaver.model.tools import ApprovalMode
 from palaver.model.value import value
 
 _STRICTNESS = {ApprovalMode.ALWAYS: 0, ApprovalMode.ASK: 1, ApprovalMode.NEVER: 2}
-_OPERATORS = frozenset(";|&()\n")
-_SUBSTITUTION = re.compile(r"`|\$\(|[<>]\(")
-_QUOTES = re.compile(r"[\\'\"]")
-_BLANKS = re.compile(r"[ \t\r]+|\$IFS|\$\{IFS\}")
 MAX_LENGTH = 20_000
 """Longer lines are not looked at."""
-
-# Every repetition is bounded, so that no text takes long.
-_ANY, _WORDS = r".{0,300}", r"(?:\S+ ){0,10}"
-_START = r"(?:^|[;&|(] ?|\bsudo )"
-DESTRUCTIVE = tuple(
-    re.compile(pattern, re.MULTILINE)
-    for pattern in (
-        rf"\brm (?:{_ANY} )?(?:-\w*[rf]\w*|--recursive|--force)\b",
-        rf"\b(?:find\b{_ANY} -(?:delete|exec rm)|xargs\b{_ANY}\brm)\b",
-        r"\b(?:shred|wipefs|fdisk|sfdisk|parted|mkswap|blkdiscard|mkfs(?:\.\w+)?)\b",
-        rf"\bdd\b{_ANY}\bof=",
-        r"> ?/(?:dev/(?:sd|nvme|hd|vd|xvd|mmcblk|disk|mapper|loop)|etc/)",
-        r"\btee (?:-a )?/etc/",
-        rf"{_START}(?:shutdown|reboot|halt|poweroff|init [06]|passwd|visudo|userdel|groupdel)\b",
-        rf"\bgit {_WORDS}push\b{_ANY}(?:--force|--mirror|--delete| -f\b| \+)",
-        rf"\bgit {_WORDS}(?:reset\b{_ANY}--hard|clean\b{_ANY}-\w*[fdx]|filter-branch|checkout (?:-- )?\.(?: |$))",
-        rf"\bch(?:mod|own|grp)\b{_ANY} (?:-\w*r\w*|--recursive)\b",
-        r"\b(?:drop|truncate) (?:table|database|schema)\b",
-        r"\bdelete from \S+ ?(?:;|$)",
-        rf"\b(?:kill|pkill|killall)\b{_ANY} -(?:9|kill|sigkill|s (?:9|kill|sigkill)|1)\b",
-        rf"\b(?:curl|wget)\b{_ANY}\| ?(?:sudo )?(?:\w*sh|python\w*|perl|ruby|node)\b",
-        rf"\bsystemctl {_WORDS}(?:stop|disable|mask|poweroff|reboot|kill)\b",
-        rf"\bcrontab {_WORDS}-r\b",
-        rf"\b(?:iptables|nft)\b{_ANY}(?:-f\b|flush)",
-        rf"\b(?:docker|podman) {_WORDS}(?:prune|rm\b{_ANY}-\w*f|rmi|kill)\b",
-        rf"\bkubectl {_WORDS}delete\b",
-        rf"\bterraform {_WORDS}destroy\b",
-        rf"\b(?:apt|apt-get|dnf|yum|pacman) {_WORDS}(?:remove|purge|autoremove|-r\w*)\b",
-        r": ?\( ?\) ?\{.{0,20}: ?\| ?:",
-        rf"\btruncate\b{_ANY}-s",
-        rf"\bcryptsetup\b{_ANY}(?:erase|luksformat)",
-    )
-)
-"""Commands that can destroy what cannot be brought back: without quotes, with single blanks, in lower case."""
+_UNSURE = re.compile(r"[\\$`#{}<>()]|[^\S \t\n]|[\x00-\x08\x0e-\x1f\x7f]")
+"""What can give the words around it another meaning."""
+_TOKEN = re.compile(r"""[ \t]+|(?P<operator>[;|&\n]+)|(?P<word>(?:[^ \t\n;|&'"]|'[^'\n]*'|"[^"\n]*")+)""")
+_QUOTED = re.compile(r"""'[^']*'|"[^"]*\"""")
+_QUOTES = re.compile(r"""\$(?=['"])|[\\'"]""")
+_BLANKS = re.compile(r"(?:[ \t\r\f\v]|\$IFS|\$\{IFS\})+")
+_REDIRECTION = re.compile(r"\d{0,4}(?:&>|[<>]{1,3}[&|]?) ?[^ ;|&()<>`\n]+")
+_SEPARATORS = re.compile(r"[;|&\n()<>`{}]+")
+_MAX_OPTIONS = 20
+"""Between a program and its subcommand."""
 
 
 @value
@@ -76,84 +51,118 @@ class CommandPolicy:
         """Return the strictest mode of all commands in a line. Guests never run commands."""
         if role is AccessRole.GUEST or len(line) > MAX_LENGTH:
             return ApprovalMode.NEVER
-        modes = [self._mode_of(command, role, line) for command in split_commands(line)]
+        rules, default = self._for(role)
+        commands = plain_commands(line)
+        if commands is None:
+            limits = [rule for rule in rules if rule.mode is not ApprovalMode.ALWAYS]
+            modes = [default, *([ApprovalMode.ASK] if limits else [])]
+            modes += [rule.mode for rule in limits if _is_in(line, rule.pattern)]
+        else:
+            modes = [_mode_of(command, rules, default) for command in commands]
         if is_destructive(line):
             modes.append(self.destructive)
-        return max(modes, key=_STRICTNESS.__getitem__, default=self.default)
+        return max(modes, key=_STRICTNESS.__getitem__, default=default)
 
-    def _mode_of(self, command: str, role: AccessRole, line: str) -> ApprovalMode:
+    def _for(self, role: AccessRole) -> tuple[list[CommandRule], ApprovalMode]:
+        """Return the rules for a role, and what holds for all other commands: a rule for all of them ends the list."""
+        rules: list[CommandRule] = []
         for rule in self.rules:
             if rule.roles and role not in rule.roles:
                 continue
-            # What a substitution runs is not known, so it is never allowed by the command around it.
-            if rule.mode is ApprovalMode.ALWAYS:
-                matches = _matches(command, rule.pattern) and not _SUBSTITUTION.search(line)
-            else:
-                matches = any(_matches(words, rule.pattern) for words in _endings(command))
-            if matches:
-                return rule.mode
-        return self.default
+            if rule.pattern == "*":
+                return rules, rule.mode
+            rules.append(rule)
+        return rules, self.default
+
+
+def _mode_of(command: str, rules: list[CommandRule], default: ApprovalMode) -> ApprovalMode:
+    for rule in rules:
+        if rule.mode is ApprovalMode.ALWAYS:
+            matches = _matches(_without_quotes(command), rule.pattern)
+        else:
+            matches = _is_in(command, rule.pattern)
+        if matches:
+            return rule.mode
+    return default
 
 
 def is_destructive(line: str) -> bool:
-    """Tell whether a line looks as if it destroys something, however it is quoted."""
-    text = unicodedata.normalize("NFKC", line.replace("\\\n", " "))
-    plain = _BLANKS.sub(" ", _QUOTES.sub("", text)).lower()
-    return any(pattern.search(plain) for pattern in DESTRUCTIVE)
+    """Tell whether a line looks as if it destroys something."""
+    text = unicodedata.normalize("NFKC", line.replace("\\\n", ""))
+    in_one_line = _QUOTED.sub(lambda quoted: quoted[0].replace("\n", " "), text)
+    lines = {part for each in (text, in_one_line) for part in _without_quotes(each).split("\n")}
+    return any(in_order(each, chain) for each in lines for chain in DESTRUCTIVE)
 
 
-def split_commands(line: str) -> list[str]:
-    """Return the commands of a shell line, those in substitutions included, each with single spaces."""
-    return [command for part in _split(line) if (command := " ".join(part))]
+def plain_commands(line: str) -> list[str] | None:
+    """Return the commands of a line as they are written; None if they cannot be told surely."""
+    if _UNSURE.search(line):
+        return None
+    commands: list[list[str]] = [[]]
+    at = 0
+    while at < len(line):
+        token = _TOKEN.match(line, at)
+        if token is None:  # an open quote
+            return None
+        if token["operator"]:
+            commands.append([])
+        elif token["word"]:
+            commands[-1].append(token["word"])
+        at = token.end()
+    return [" ".join(words) for words in commands if words]
 
 
-def _split(line: str) -> Iterator[list[str]]:
-    words: list[str] = []
-    try:
-        lexer = shlex.shlex(line.replace("\\\n", " "), posix=True, punctuation_chars=";|&()\n<>")
-        lexer.whitespace, lexer.whitespace_split = " \t\r", True
-        lexer.commenters = ""
-        tokens = list(lexer)
-    except ValueError:  # an open quote
-        tokens = line.replace('"', " ").replace("'", " ").split()
-    for token in tokens:
-        if token and set(token) <= _OPERATORS:
-            yield words
-            words = []
-        else:
-            words.append(token)
-            for inner in _substituted(token):
-                yield from _split(inner)
-    yield words
+def _without_quotes(text: str) -> str:
+    return _BLANKS.sub(" ", _QUOTES.sub("", text)).strip(" ")
 
 
-def _substituted(token: str) -> list[str]:
-    """Return what a word runs in backquotes or parentheses, if it stood in quotes."""
-    return [found for pair in re.findall(r"`([^`]*)`|\$\((.*)\)", token, re.DOTALL) for found in pair if found]
+def _is_in(line: str, pattern: str) -> bool:
+    """Tell whether a line may run what a pattern names: anywhere in it, by any path and with options in between."""
+    plain = _without_quotes(line.replace("\\\n", ""))
+    pieces = {
+        piece.strip()
+        for text in (plain, _BLANKS.sub(" ", _REDIRECTION.sub(" ", plain)))
+        for piece in _SEPARATORS.split(text)
+    }
+    return any(
+        _matches(piece, pattern, at) or _matches_later(piece, pattern, at) for piece in pieces for at in _starts(piece)
+    )
 
 
-def _endings(command: str) -> Iterator[str]:
-    """Yield a command, and what follows each of its words: `sudo rm x` runs `rm x`."""
-    words = command.split(" ")
-    for start in range(min(len(words), _MAX_ENDINGS)):
-        yield " ".join(words[start:])
+def _starts(text: str) -> Iterator[int]:
+    """Yield where each word begins, and the name of a program at the end of its path."""
+    yield from (found.start(1) for found in re.finditer(r"(?:^|[ /])([^ /])", text))
 
 
-_MAX_ENDINGS = 20
+def _matches_later(text: str, pattern: str, at: int) -> bool:
+    """Match `git push` with `git -C folder push`."""
+    program, _, rest = pattern.partition(" ")
+    after = text.find(" ", at)
+    if not rest or "*" in program or after < 0 or text[at:after] != program:
+        return False
+    places = [after + 1]
+    for place in places:  # It grows: after each option, and after its value.
+        if _matches(text, rest, place):
+            return True
+        if text.startswith("-", place) and len(places) < _MAX_OPTIONS:
+            after = text.find(" ", place) + 1
+            later = 0 if text.startswith("-", after) else text.find(" ", after) + 1
+            places += [each for each in (after, later) if each > place]
+    return False
 
 
-def _matches(command: str, pattern: str) -> bool:
-    """Match a pattern in which only `*` is special, in linear time."""
+def _matches(text: str, pattern: str, at: int = 0) -> bool:
+    """Match a pattern in which only `*` is special with a text from there on, in linear time."""
     first, *others = pattern.split("*")
     if not others:
-        return command == pattern
+        return len(text) - at == len(pattern) and text.endswith(pattern)
     *middle, last = others
-    if not command.startswith(first):
+    if not text.startswith(first, at):
         return False
-    at = len(first)
+    at += len(first)
     for part in middle:
-        found = command.find(part, at)
+        found = text.find(part, at)
         if found < 0:
             return False
         at = found + len(part)
-    return len(command) - len(last) >= at and command.endswith(last)
+    return len(text) - len(last) >= at and text.endswith(last)
