@@ -51,6 +51,18 @@ async def test_a_command_that_the_rules_refuse_is_not_even_asked_about(tmp_path:
         assert not (tmp_path / "work/x").exists()
 
 
+async def test_processes_are_looked_at_and_killed_where_no_command_is_allowed(tmp_path: Path) -> None:
+    rules = (CommandRule(pattern="cat", mode=ApprovalMode.ALWAYS),)
+    policy = CommandPolicy(rules=rules, default=ApprovalMode.NEVER)
+    async with workshop(tmp_path / "p.db", tmp_path, policy=policy) as shop:
+        assert "do not allow" in await shop.runs("pwd")
+        await shop.starts("cat")
+        for action in ("poll", "log", "kill"):
+            assert "do not allow" not in await shop.does(action, process="p1")
+        assert "do not allow" in await shop.does("submit", process="p1", data="x")
+        assert "p1: " in await shop.does("list")
+
+
 async def test_guests_run_nothing_even_if_they_have_every_tool(tmp_path: Path) -> None:
     grants = (Grant(platform="fake", role=AccessRole.GUEST),)
     async with workshop(tmp_path / "p.db", tmp_path, tools=EVERYTHING, grants=grants) as shop:

@@ -3,8 +3,8 @@
 It keeps an agent from doing by mistake what cannot be undone. It is no wall: a program can do anything that its user
 can. Run commands in a sandbox if you do not trust them.
 
-Only a line that is read surely, of plain words, can be allowed by a rule. Any other line asks, if there is a rule to get
-around; and rules that ask or refuse are searched for in it loosely.
+Only a line that is read surely, of plain words, can be allowed by a rule. Any other line asks, if there is a rule to
+get around; and rules that ask or refuse are searched for in it loosely.
 """
 
 import re
