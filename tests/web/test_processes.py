@@ -11,12 +11,15 @@ from palaver.config.model import Config
 from palaver.config.terminal import BackendName, StopMode, TerminalConfig
 from palaver.config.tools import ToolsConfig
 from palaver.config.web import WebConfig
+from palaver.model.access import AccessRole, Grant
 from palaver.processes.directory import ProcessDirectory
 from palaver.processes.launcher import kill
 from palaver.protocols.clock import SystemClock
+from palaver.store.conversations.sessions import join
 from palaver.store.people.api_tokens import Right
 from palaver.web.tokens import issue_token
 from tests.engine.gateway import until as soon
+from tests.store.world import dm
 from tests.web.conftest import Opened, opened
 from tests.web.test_pages import say, until
 
@@ -68,6 +71,20 @@ async def test_the_api_lists_reads_and_kills(window: Opened) -> None:
         await until(has_ended)
         assert (await client.post("/processes/p1/kill")).json() == {"done": False}
         assert (await client.get("/processes/p9")).status_code == 404
+
+
+async def test_the_api_refuses_people_whom_the_chat_refuses(window: Opened) -> None:
+    await start(window, "cat")
+    now, store = SystemClock().now(), window.store
+    await store.transact(join(1, dm("7")))
+    await store.transact(store.grants.add(Grant(platform="telegram", role=AccessRole.MEMBER), now, by="test"))
+    token, _ = await issue_token(store, now, name="m", rights=frozenset(Right), identity="telegram:7")
+    async with httpx.AsyncClient(base_url=f"{window.url}/api/v1") as client:
+        client.headers["authorization"] = f"Bearer {token}"
+        (session,) = (await client.get("/sessions")).json()["sessions"]
+        for path in ("/processes/p1", "/processes/p1/output", f"/processes?session={session['id']}"):
+            assert (await client.get(path)).status_code == 403, path
+        assert (await client.get("/processes")).json() == {"processes": []}
 
 
 async def test_the_page_shows_the_output_as_it_comes_and_ends_the_process(

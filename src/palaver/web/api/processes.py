@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from palaver.db.transaction import Statements, transaction
-from palaver.model.errors import NotFound
+from palaver.model.errors import NotAllowed, NotFound
 from palaver.model.process import Process, ProcessState
 from palaver.model.session import Principal
 from palaver.processes.output import readable
@@ -15,6 +15,8 @@ from palaver.web.api.schemas import Limit, Timestamp
 from palaver.web.routes import WebRequest
 
 _PAGE_BYTES = 200_000
+_COMMAND = "processes"
+"""Who can use it in a chat can read them here."""
 
 
 class ProcessSchema(Schema, frozen=True, kw_only=True):
@@ -57,16 +59,37 @@ async def list_processes(request: WebRequest, query: _ProcessesQuery) -> Process
 
     @transaction
     def find(who: Principal) -> Statements[list[Process]]:
-        session = (yield from store.sessions.get_visible(query.session, who)).number if query.session else None
+        session = None
+        if query.session:
+            session = (yield from request.check_command(who, query.session, _COMMAND)).session.number
         listed = store.processes.list_visible(who, session=session, live_only=query.live, limit=query.limit)
-        return (yield from listed)
+        return (yield from _allowed(request, who, (yield from listed)))
 
     return ProcessesSchema(processes=[fill(ProcessSchema, each) for each in await request.read(find)])
 
 
+@transaction
+def _allowed(request: WebRequest, who: Principal, found: list[Process]) -> Statements[list[Process]]:
+    """Return the processes of the sessions in which the caller can use the command."""
+    refused: set[str] = set()
+    for session in {process.session for process in found}:
+        try:
+            yield from request.check_command(who, session, _COMMAND)
+        except (NotAllowed, NotFound):
+            refused.add(session)
+    return [process for process in found if process.session not in refused]
+
+
 async def find_process(request: WebRequest) -> Process:
-    """Return the process that the path names, if the caller can see it."""
-    return await request.read(lambda who: request.store.processes.find(request.path["name"], who))
+    """Return the process that the path names, if the caller can see it and use the command there."""
+
+    @transaction
+    def find(who: Principal) -> Statements[Process]:
+        process = yield from request.store.processes.find(request.path["name"], who)
+        yield from request.check_command(who, process.session, _COMMAND)
+        return process
+
+    return await request.read(find)
 
 
 @endpoint("GET", "/processes/{name}", summary="Show a background process")
@@ -116,7 +139,7 @@ async def kill_process(request: WebRequest) -> KilledSchema:
     @transaction
     def kill(who: Principal) -> Statements[int]:
         process = yield from store.processes.find(request.path["name"], who)
-        yield from request.check_command(who, process.session, "processes")
+        yield from request.check_command(who, process.session, _COMMAND)
         return (yield from store.processes.ask_stop([process.number], now, by=who.name))
 
     return KilledSchema(done=await request.write(kill) > 0)
