@@ -421,6 +421,7 @@ async def test_the_output_of_a_script_is_part_of_the_prompt_or_replaces_it(
         tmp_path / "scripts",
         disk='echo "disk $PALAVER_JOB full $PALAVER_SECRET"; pwd',
         quiet="true",
+        leaky="echo token: ghp_$(printf '%036d' 7)",
         broken="echo half; exit 3",
         slow="sleep 60",
     )
@@ -431,14 +432,16 @@ async def test_the_output_of_a_script_is_part_of_the_prompt_or_replaces_it(
         await talk.ask("/jobs add 1h --script broken.sh --no-model")
         assert "no script called 'none.sh'" in await talk.ask("/jobs add 1h x --script none.sh")
         assert "no script called" in await talk.ask("/jobs add 1h x --script ../palaver.db")
+        await talk.ask("/jobs add 1h --script leaky.sh --no-model")
         await talk.later(hours=1, minutes=1)
-        answers = talk.texts()[6:]
+        answers = talk.texts()[7:]
         assert any(
-            "the script disk.sh printed this:\ndisk 1 full" in text and str(tmp_path) in text for text in answers
+            "the script disk.sh printed this:⟧\ndisk 1 full" in text and str(tmp_path) in text for text in answers
         )
         assert f"disk 2 full \n{tmp_path}/scripts" in answers
         assert "The job “broken.sh” failed: the agent could not answer. /jobs show 4 shows its last runs." in answers
-        assert len(answers) == 3
+        assert len(answers) == 4
+        assert not [text for text in answers if "ghp_00" in text]
         assert len(agent.requests) == 1
         assert "hunter2" not in "".join(answers)
 

@@ -17,7 +17,7 @@ async def test_matching_output_is_reported_and_rate_limited(store_url: str, tmp_
         process = await shop.starts("while read line; do echo $line; done", watch="needle", notify=False)
         await shop.does("submit", process="p1", data="hay, then a needle.")
         told = await shop.chat.hears("has written what you watch for")
-        assert told.text.endswith("has written what you watch for: hay, then a needle.")
+        assert told.text.endswith("has written what you watch for:\nhay, then a needle.")
         for word in ("nee", "needle one", "needle two"):
             await shop.does("submit", process="p1", data=word)
         await shop.writes(process, b"needle two")
@@ -25,13 +25,13 @@ async def test_matching_output_is_reported_and_rate_limited(store_url: str, tmp_
         shop.clock.later(seconds=31)
         await shop.does("submit", process="p1", data="hay")
         told = await shop.chat.hears("and 1 more times since the last notice")
-        assert told.text.endswith(": needle one")
+        assert told.text.endswith(":\nneedle one")
         await shop.here.settled()
         assert len(await notices(shop, "match")) == 2
         # What is left when it ends is not lost.
         await shop.does("submit", process="p1", data="last needle")
         await shop.does("close", process="p1")
-        await shop.chat.hears("has written what you watch for: last needle")
+        await shop.chat.hears("has written what you watch for:\nlast needle")
         await shop.ended(process)
         await shop.here.settled()
         assert len(await notices(shop, "match")) == 3
@@ -43,7 +43,7 @@ async def test_a_text_that_is_cut_by_two_reads_is_found(tmp_path: Path) -> None:
         await shop.starts("while read line; do printf %s $line; done", watch="needle")
         for part in ("nee", "dle"):
             await shop.does("submit", process="p1", data=part)
-        await shop.chat.hears("has written what you watch for: needle")
+        await shop.chat.hears("has written what you watch for:\nneedle")
 
 
 async def test_a_process_that_matches_without_end_is_no_longer_reported(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ async def test_a_running_process_is_checked_at_an_interval(store_url: str, tmp_p
         shop.clock.later(minutes=1)
         await shop.does("submit", process="p1", data="x")
         told = await shop.chat.hears("still runs after 1 min")
-        assert "Its last output: working" in told.text
+        assert "Its last output:\nworking" in told.text
         # After a long pause it is reported once.
         shop.clock.later(minutes=10)
         await shop.does("submit", process="p1", data="y")

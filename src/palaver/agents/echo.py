@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
-from palaver.model.label import CLOSE, OPEN, marker
+from palaver.model.label import CLOSE, OPEN, OUTPUT_END, marker
 from palaver.model.session import ModelOverride
 from palaver.model.text import one_line
 from palaver.model.transcript import Role, ToolCall
@@ -36,8 +36,11 @@ _MAX_SUMMARY_LENGTH = 400
 _SUMMARY_END = marker("end of summary")
 _COUNTED_ORDER = re.compile(r"(!slow|!busy)(?:\s+([0-9]{1,6}))?(?:\s+(.*))?", re.DOTALL)
 _ORDER = re.compile(r"(!tool|!use|!approve|!hang|!overflow|!fail)(?:\s+(.*))?", re.DOTALL)
-_NOTE = re.compile(f"{OPEN}note: [^{CLOSE}]*{CLOSE}")
-_NOTICE = re.compile(f".*{OPEN}note: (background process [^{CLOSE}]*){CLOSE}(?:\\s*{_NOTE.pattern})*", re.DOTALL)
+_OUTPUT = f"(?:\n[^{OPEN}{CLOSE}]*\n{OUTPUT_END})?"
+_NOTE = re.compile(f"{OPEN}note: [^{CLOSE}]*{CLOSE}{_OUTPUT}")
+_NOTICE = re.compile(
+    f".*{OPEN}note: (background process [^{CLOSE}]*){CLOSE}({_OUTPUT})(?:\\s*{_NOTE.pattern})*", re.DOTALL
+)
 """A message whose last words are a notice about a process; after an interruption a note about that follows."""
 _NOT_ADDRESSED = re.compile(
     f"{OPEN}overheard[^{CLOSE}]*{CLOSE}.*?{OPEN}end of overheard{CLOSE}"
@@ -169,7 +172,7 @@ class _Order(NamedTuple):
 
 def _parse_order(messages: Sequence[Message]) -> _Order:
     if messages and (notice := _NOTICE.fullmatch(messages[-1].text.rstrip())):
-        return _Order(notice[1])
+        return _Order(notice[1] + notice[2].removesuffix(f"\n{OUTPUT_END}"))
     texts = (_spoken_text(message.text) for message in reversed(messages) if message.role is Role.USER)
     text = next(filter(None, texts), "")
     # Unanswered messages are joined before it; only the last one can be an order.

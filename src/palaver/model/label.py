@@ -82,8 +82,14 @@ def quote_text(text: str, limit: int) -> str:
     return strip_markers(_in_quotes(one_line(text, limit)))
 
 
+OUTPUT_END = marker("end of output")
+
+
 def note_marker(text: str) -> str:
-    return marker(f"note: {strip_markers(text.strip())}")
+    """Return a note: its first line is the gateway's; what follows is the output of a program, outside the marker."""
+    told, _, output = strip_markers(text.strip()).partition("\n")
+    note = marker(f"note: {told}")
+    return f"{note}\n{output}\n{OUTPUT_END}" if output else note
 
 
 def gap_marker(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""What a conversation learns about its processes."""
+"""What a conversation learns about its processes. The output of a process begins on a line of its own."""
 
 from datetime import datetime
 
@@ -25,7 +25,7 @@ def match_notice(process: Process, line: bytes, offset: int, more: int) -> Notic
     told = f"{process.name} ({process.line}) has written what you watch for"
     others = f", and {more} more times since the last notice" if more else ""
     last = ". This is the last notice of this kind" if process.watch_notices + 1 >= MAX_WATCH_NOTICES else ""
-    text = f"{_HEAD} {told}{others}{last}: {last_lines(readable(line), _OUTPUT_CHARACTERS)}"
+    text = f"{_HEAD} {told}{others}{last}:\n{last_lines(readable(line), _OUTPUT_CHARACTERS)}"
     return Notice(name=f"match:{offset}", text=text, summary=f"Process {told}.")
 
 
@@ -37,4 +37,4 @@ def check_notice(process: Process, tail: bytes, now: datetime) -> Notice:
 
 def _output(tail: bytes) -> str:
     text = last_lines(readable(tail[-_TAIL_BYTES:]).strip(), _OUTPUT_CHARACTERS)
-    return f" Its last output: {text}" if text else " It has written nothing."
+    return f" Its last output:\n{text}" if text else " It has written nothing."

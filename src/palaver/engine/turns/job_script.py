@@ -9,6 +9,7 @@ from palaver.engine.turns.running import RunningTurn
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument
 from palaver.model.job import FiredJob
+from palaver.model.redact import redact
 from palaver.model.transcript import Entry, Role
 from palaver.model.value import value
 from palaver.protocols.agent import Failure, FailureKind, Final
@@ -39,7 +40,7 @@ class JobScript:
             result = await self._execute()
             if isinstance(result, Failure):
                 return result
-            output = result.output.strip()
+            output = redact(result.output.strip())
             await self._write(result, output)
         return None if self.job.uses_model else Final(text=output)
 
@@ -65,9 +66,10 @@ class JobScript:
         return notes[-1].partition("\n")[2] if notes else None
 
     async def _write(self, result: ScriptResult, output: str) -> None:
-        """Show the output to the agent; secrets in it are redacted like those of a tool."""
+        """Show the output to the agent, after the gateway's own words."""
         ended = f" and ended with exit code {result.code}" if result.code else ""
-        text = f"the script {self.name} printed this{ended}:\n{output}"
+        printed = f" printed this{ended}:\n{output}" if output else f" printed nothing{ended}."
+        text = f"the script {self.name}{printed}"
         note = Entry(seq=0, role=Role.NOTE, at=self.ctx.clock.now(), text=text, answers=_OUTPUT)
         await retry_until_stored(self.ctx.store, self.ctx.store.turns.append_to_turn(self.running.turn, [note]))
         self.running.next_snapshot = None  # It does not have the note.
