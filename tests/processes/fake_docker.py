@@ -37,6 +37,11 @@ class FakeDocker:
     containers: dict[str, Container] = field(default_factory=dict[str, Container])
     made: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     calls: list[str] = field(default_factory=list[str])
+    can_create: asyncio.Event = field(default_factory=asyncio.Event)
+    """Clear it and containers take their time."""
+
+    def __post_init__(self) -> None:
+        self.can_create.set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -64,6 +69,7 @@ class FakeDocker:
 
     async def _answer(self, method: str, path: list[str], query: dict[str, str], body: Any) -> tuple[int, object]:
         if path == ["containers", "create"]:
+            await self.can_create.wait()
             return self._create(query["name"], body)
         found = self.containers.get(path[1])
         if found is None:

@@ -3,6 +3,11 @@
 No Docker engine is there: a server on this machine speaks its documented wire format.
 """
 
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 from palaver.processes.backends.base import Order
@@ -65,6 +70,48 @@ async def test_a_container_that_does_not_end_is_removed(tmp_path: Path) -> None:
             await shop.manager.kill([process], by="test")
             assert (await shop.ended(process)).exit_code == 137
             await until(lambda: not docker.containers)
+
+
+async def test_a_command_that_is_killed_before_it_has_a_container_never_runs(tmp_path: Path) -> None:
+    async with fake_docker(tmp_path) as (docker, path):
+        backend = DockerBackend(image="debian:12", folder=tmp_path / "work", socket=path)
+        async with workshop(tmp_path / "p.db", tmp_path, backend=backend) as shop:
+            docker.can_create.clear()
+            process = await shop.starts("sleep 600")
+            await until(lambda: "POST containers/create" in docker.calls)
+            killing = asyncio.create_task(shop.manager.kill([process], by="test"))
+            # The program that ends containers finds none yet.
+            await until(lambda: any(call.startswith("DELETE") for call in docker.calls))
+            docker.can_create.set()
+            await killing
+            assert (await shop.ended(process)).exit_code == 137
+            assert docker.made
+            assert docker.containers == {}
+            assert not any(call.endswith("/start") for call in docker.calls)
+
+
+def test_a_container_that_does_not_read_before_it_has_written_is_no_deadlock() -> None:
+    """It answers each byte with twenty, and takes more only after somebody has read them."""
+    ours, theirs = socket.socketpair()
+    code = f"copy_streams(socket.socket(fileno={ours.fileno()}), is_raw=True, takes_input=True)"
+    program = f"import socket; from palaver.processes.backends.docker_client import copy_streams; {code}"
+    client = subprocess.Popen(  # noqa: S603 - our own program
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[ours.fileno()]
+    )
+    ours.close()
+
+    def feed() -> None:
+        assert client.stdin
+        with client.stdin as file:
+            file.write(b"x" * 1_000_000)
+
+    feeding = threading.Thread(target=feed)
+    feeding.start()
+    with theirs:
+        while data := theirs.recv(1 << 16):
+            theirs.sendall(data * 20)
+    feeding.join()
+    assert client.wait() == 0
 
 
 async def test_without_an_engine_or_an_image_nothing_runs(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Run one command in a new container and pass its streams on: a program that the supervisor runs.
 
 It speaks the HTTP API of the Docker engine over its socket, with the standard library only. Its exit code is that of
-the command, or 125 if there is no container. `remove` ends a container that `run` has made.
+the command, or 125 if there is no container. `remove` ends a container that `run` has made. After SIGTERM, `run` starts
+nothing any more.
 """
 
 import json
@@ -23,6 +24,10 @@ NO_CONTAINER, KILLED = 125, 137
 GRACE_SECONDS = 3.0
 CHUNK_BYTES = 1 << 16
 HEAD_BYTES = 8
+
+
+_ended: list[int] = []
+"""The signals that asked this program to end."""
 
 
 class EngineError(Exception):
@@ -103,8 +108,15 @@ def run(engine: Engine, name: str, body: dict[str, Any]) -> int:
     """Run the container of this description to its end, and return the exit code of its command."""
     engine.ask("POST", "/containers/create", body, name=name)
     try:
+        if _ended:
+            return KILLED
         stream = engine.attach(name, takes_input=body["OpenStdin"])
+        if _ended:
+            return KILLED
         engine.ask("POST", f"/containers/{quote(name)}/start")
+        if _ended:  # `remove` was perhaps too early
+            remove(engine, name)
+            return KILLED
         if body["Tty"]:
             rows, columns = termios.tcgetwinsize(0)
             engine.ask("POST", f"/containers/{quote(name)}/resize", h=rows, w=columns)
@@ -140,17 +152,18 @@ def _remove_now(engine: Engine, name: str) -> None:
 
 def copy_streams(stream: socket.socket, *, is_raw: bool, takes_input: bool) -> None:
     """Pass on what the container writes, and what is written to us, until the container closes the stream."""
-    waiting: list[socket.socket | int] = [stream, 0] if takes_input else [stream]
-    buffer = b""
+    stream.setblocking(False)  # The container may wait until we read, and read nothing itself until then.
+    buffer = given = b""
     while True:
-        ready, _, _ = select.select(waiting, [], [])
+        reading: list[socket.socket | int] = [stream, 0] if takes_input and not given else [stream]
+        ready, writable, _ = select.select(reading, [stream] if given else [], [])
         if 0 in ready:
-            data = os.read(0, CHUNK_BYTES)
-            if data:
-                stream.sendall(data)
-            else:
+            given = os.read(0, CHUNK_BYTES)
+            if not given:
+                takes_input = False
                 stream.shutdown(socket.SHUT_WR)
-                waiting.remove(0)
+        if writable:
+            given = given[stream.send(given) :]
         if stream in ready:
             data = stream.recv(CHUNK_BYTES)
             if not data:
@@ -178,7 +191,8 @@ def _write_all(number: int, data: bytes) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # `remove` ends the command, and then this program ends.
+    # `remove` ends the command, and then this program ends.
+    signal.signal(signal.SIGTERM, lambda number, _: _ended.append(number))
     try:
         if sys.argv[1] == "remove":
             request = json.loads(sys.argv[2])

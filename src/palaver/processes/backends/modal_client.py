@@ -1,6 +1,7 @@
 """Run one command in a new Modal sandbox and pass its streams on: a program that the supervisor runs.
 
-Its exit code is that of the command, or 125 if there is no sandbox. `remove` ends a sandbox that `run` has made.
+Its exit code is that of the command, or 125 if there is no sandbox. `remove` ends a sandbox that `run` has made. After
+SIGTERM, `run` starts nothing any more.
 """
 
 import json
@@ -13,10 +14,12 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-NO_SANDBOX = 125
+NO_SANDBOX, KILLED = 125, 137
 LIFETIME_SECONDS = 24 * 60 * 60
 """The longest that Modal allows."""
 CHUNK_BYTES = 1 << 16
+_ended: list[int] = []
+"""The signals that asked this program to end."""
 
 
 def run(modal: Any, wanted: dict[str, Any]) -> int:  # noqa: ANN401 - a library without our types
@@ -31,6 +34,8 @@ def run(modal: Any, wanted: dict[str, Any]) -> int:  # noqa: ANN401 - a library 
         timeout=LIFETIME_SECONDS,
     )
     try:
+        if _ended:
+            return KILLED
         # In a folder that may not be there: the shell says so, where a sandbox would only fail.
         line = 'cd "$0" && exec sh -c "$1"'
         command = ("sh", "-c", line, wanted["workdir"], wanted["command"])
@@ -72,7 +77,8 @@ def _copy_input(stream: Any) -> None:  # noqa: ANN401
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # `remove` ends the command, and then this program ends.
+    # `remove` ends the command, and then this program ends.
+    signal.signal(signal.SIGTERM, lambda number, _: _ended.append(number))
     wanted = json.loads(os.environ["PALAVER_SANDBOX"])
     try:
         modal: Any = import_module("modal")  # only where it is used

@@ -72,6 +72,7 @@ class Supervisor:
         self._kill_at: float | None = None
         """When to use force; None unless somebody asked to kill it."""
         self._cleaner, self._cleanup_until = 0, 0.0
+        self._cleans_again = False
 
     def start(self) -> None:
         for end in (self._woken, self._waking):
@@ -98,6 +99,9 @@ class Supervisor:
             for letter, payload, answer in self._control.orders(ready):
                 answer(self._obey(letter, payload))
             self._reap()
+            if self._cleans_again and not self._cleaner:
+                self._cleans_again = False
+                self._clean_up()
             self._kill_when_due()
         self._command.read(DRAIN_BYTES)
         self._write_status(f"ended {now_micros()}")
@@ -134,6 +138,8 @@ class Supervisor:
                 self._cleaner = 0
             if pid == self._command.pid:
                 self._command.pid = 0
+                # It may have started something elsewhere after the cleaner had looked.
+                self._cleans_again = self._kill_at is not None
                 self._command.read(DRAIN_BYTES)
                 code = os.waitstatus_to_exitcode(status)
                 self._write_status(f"exited {now_micros()} {code}")
