@@ -179,7 +179,7 @@ async def test_where_nothing_can_be_sent_is_refused_when_the_job_is_made(tmp_pat
 async def test_a_dry_run_shows_the_next_times_and_makes_nothing(tmp_path: Path) -> None:
     async with talking(tmp_path) as talk:
         shown = (await talk.ask("/jobs add 0 9 * * MON-FRI report --dry-run --repeat 3")).splitlines()
-        assert shown[0] == "This would run at 09:00 on Monday through Friday in UTC, 3 times, to origin:"
+        assert shown[0] == "“report” would run at 09:00 on Monday through Friday in UTC, 3 times, to origin:"
         assert shown[1:] == ["Thu 2026-01-01 09:00 UTC", "Fri 2026-01-02 09:00 UTC", "Mon 2026-01-05 09:00 UTC"]
         assert await talk.here.rows("SELECT no FROM schedules") == []
 

@@ -1,6 +1,12 @@
-"""Jobs as values: which answers are not sent."""
+"""Jobs as values: which answers are not sent, and where a schedule ends."""
 
-from palaver.model.job import FiredJob
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from palaver.model.errors import BadArgument
+from palaver.model.job import FiredJob, split_schedule
 
 
 def test_silent_answers_in_the_forms_that_models_give() -> None:
@@ -9,3 +15,19 @@ def test_silent_answers_in_the_forms_that_models_give() -> None:
         assert job.is_silent(answer), answer
         assert not FiredJob(number=1, name="news", skips_silent=False).is_silent(answer)
     assert not job.is_silent("The log says [SILENT].")
+
+
+def test_a_prompt_that_begins_like_a_schedule_is_refused_unless_quotes_say_so() -> None:
+    zone, now = ZoneInfo("UTC"), datetime(2026, 3, 1, 12, tzinfo=UTC)
+    for text in (
+        "every day at 25:00 tea",
+        "every day at 9 tea",
+        "0 9 * * MON in Asia/Tokio tea",
+        "2027-03-28T02:30 in Europe/Berlin gap",
+        "daily in Asia/Tokyo tea",
+    ):
+        with pytest.raises(BadArgument, match="neither a time nor a zone"):
+            split_schedule(text, zone, now)
+    assert split_schedule('"every day" at 9 I want tea', zone, now) == ("every day", "at 9 I want tea")
+    assert split_schedule("every day at 09:00 in Asia/Tokyo tea", zone, now).prompt == "tea"
+    assert split_schedule("30m in two words", zone, now).prompt == "in two words"

@@ -95,7 +95,7 @@ def test_a_container_that_does_not_read_before_it_has_written_is_no_deadlock() -
     ours, theirs = socket.socketpair()
     code = f"copy_streams(socket.socket(fileno={ours.fileno()}), is_raw=True, takes_input=True)"
     program = f"import socket; from palaver.processes.backends.docker_client import copy_streams; {code}"
-    client = subprocess.Popen(  # noqa: S603 - our own program
+    client = subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[ours.fileno()]
     )
     ours.close()

@@ -119,7 +119,8 @@ def _add(what: str, invocation: Invocation, context: CommandContext) -> Statemen
     if "dry-run" in flags:
         job = yield from check_job(request, maker, context.jobs)
         times = [local_text(each, context.zone) for each in next_times(job, context.now)]
-        return "\n".join([f"This would run {schedule_text(job)}, to {job.targets}:", *times])
+        what = f"{in_quotes(request.title)} would run {schedule_text(job)}, to {job.targets}:"
+        return "\n".join([what, *times])
     job = yield from create_job(request, maker, context.jobs)
     return f"{as_said(named(job))} runs {schedule_text(job)}, {next_text(job, context.now, context.zone)}."
 

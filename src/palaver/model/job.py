@@ -27,6 +27,7 @@ _SILENT_FORMS = (SILENT, marker("SILENT"))
 """Small models copy the brackets of the note that tells them."""
 _SCHEDULE_WORDS = 12
 """The longest schedule that can stand before a prompt without quotes, in words."""
+_LIKE_SCHEDULE = re.compile(r"at\s+\d\S*|in\s+(?:UTC\b|[A-Za-z_]+/\S+)", re.IGNORECASE)
 _QUOTED = re.compile(r"\s*[\"“„](?P<schedule>[^\"“”]*)[\"“”]\s+(?P<prompt>\S.*)", re.DOTALL)
 
 
@@ -213,6 +214,10 @@ def split_schedule(text: str, zone: ZoneInfo, now: datetime) -> ScheduledText:
     """
     if found := _QUOTED.fullmatch(text):
         return ScheduledText(found["schedule"], found["prompt"])
+    return _certain(_longest_schedule(text, zone, now))
+
+
+def _longest_schedule(text: str, zone: ZoneInfo, now: datetime) -> ScheduledText:
     for count in range(_SCHEDULE_WORDS, 1, -1):
         words = text.split(maxsplit=count)
         with suppress(InvalidInput):
@@ -222,3 +227,15 @@ def split_schedule(text: str, zone: ZoneInfo, now: datetime) -> ScheduledText:
     first, *rest = text.split(maxsplit=1) or [""]
     parse_schedule(first, zone, now)
     return ScheduledText(first, "".join(rest))
+
+
+def _certain(found: ScheduledText) -> ScheduledText:
+    """Refuse a prompt that begins like the rest of a schedule: it would run at another time than was meant."""
+    if rest := _LIKE_SCHEDULE.match(found.prompt):
+        raise BadArgument(
+            "This is neither a time nor a zone:",
+            found=rest[0],
+            allowed="18:00 or Europe/Berlin, or put the schedule in quotes if the prompt begins so",
+            example='"every day" at nine I want tea',
+        )
+    return found
