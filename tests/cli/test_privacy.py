@@ -52,8 +52,13 @@ def test_from_an_export_to_a_receipt_that_holds(path: Path, capsys: pytest.Captu
     assert main(["people", "forget", ANN, *store]) == 2
     assert "--yes" in capsys.readouterr().err
     receipt = folder / "receipt.json"
+    copies = [folder / f"p.db.{kind}" for kind in ("repair-20260101T000000", "schema-3")]
+    for copy in copies:
+        copy.touch()
     assert main(["people", "forget", ANN, "--yes", "--receipt", str(receipt), *store]) == 0
-    assert "Deleted everything about" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "Deleted everything about" in printed.out
+    assert all(f"A backup still holds the old data: {copy}" in " ".join(printed.err.split()) for copy in copies)
     (folder / "ann.jsonl").unlink()
     for file in folder.iterdir():
         assert SECRET.encode() not in file.read_bytes(), file

@@ -7,19 +7,22 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from palaver.db.high_water import mark_path, read_mark
 from palaver.model.errors import StoreError
+from palaver.store.conversations.attachment_refs import kept_aside
 from palaver.store.conversations.blob_store import SET_ASIDE, BlobStore
 from palaver.store.damage.corruption import recovery_steps
 from palaver.store.damage.leftovers import copy_database, describe_leftovers
 from palaver.store.damage.repair import find_damage, repair
 from palaver.store.opening import open_store
+from palaver.store.store import Store
 from tests.damage.conftest import failing
-from tests.damage.kinds import run
+from tests.damage.kinds import NO_JSON, entry, run
 from tests.damage.template import ANN, BEN, PICTURE, deliver_all, exchange
 from tests.store.world import OPERATOR, World
 
@@ -236,9 +239,40 @@ async def test_a_changed_file_is_named_and_set_aside(folder: Path, content: byte
     place(folder).write_bytes(content)
     async with await open_store(str(folder / KEPT), exclusive=True) as store:
         assert (await failing(store, folder / "files"))["attachments"].startswith("0 missing, 1 damaged: ")
+        blobs = BlobStore(folder / "files")
+        await repair(store, World(store).now, blobs)
+        assert await failing(store, folder / "files") == {}
+        assert (folder / "files" / SET_ASIDE / SHA).read_bytes() == content
+        await forget_ann(store, blobs)
+    assert not (folder / "files" / SET_ASIDE / SHA).exists()
+
+
+async def forget_ann(store: Store, blobs: BlobStore) -> None:
+    now = datetime.now(UTC)
+    number = await store.transact(store.erasures.request("telegram:7", now, by="operator"))
+    assert (await store.erasures.run(number, now, blobs=blobs)).done
+
+
+async def test_the_file_of_an_entry_that_was_set_aside_is_kept_until_it_is_forgotten(folder: Path) -> None:
+    async with await open_store(str(folder / KEPT), exclusive=True) as store:
+        await store.transact(run("UPDATE inbox SET body = x'', checksum = NULL WHERE no = 3"))
+        await store.transact(run("DELETE FROM attachments WHERE kind = 'in'"))
+        await store.transact(run(("UPDATE entries SET body = ? WHERE id = ?", (NO_JSON, entry(5)))))
         await repair(store, World(store).now, BlobStore(folder / "files"))
         assert await failing(store, folder / "files") == {}
-    assert (folder / "files" / SET_ASIDE / SHA).read_bytes() == content
+        assert await store.read(kept_aside()) == {SHA}
+        await forget_ann(store, BlobStore(folder / "files"))
+        assert await store.read(kept_aside()) == set()
+
+
+async def test_a_set_aside_send_is_forgotten_by_its_chat(folder: Path) -> None:
+    async with await open_store(str(folder / KEPT), exclusive=True) as store:
+        await store.transact(run(("UPDATE outbox SET body = ? WHERE id = -1", (b'"text":"Ann, your test is',))))
+        await repair(store, World(store).now)
+        count = run("SELECT count(*) FROM set_aside WHERE from_table = 'outbox'")
+        assert (await store.read(count))[0][0] == 1
+        await forget_ann(store, BlobStore(folder / "files"))
+        assert (await store.read(count))[0][0] == 0
 
 
 async def test_a_file_that_nothing_keeps_is_kept_again(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import asdict
+from glob import escape
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,7 @@ from palaver.model.text import one_line
 from palaver.processes.home import find_outputs
 from palaver.store.archive.file_contents import FileContents
 from palaver.store.clock import store_time
+from palaver.store.damage.leftovers import is_copy
 from palaver.store.opening import sqlite_path
 from palaver.store.privacy.digests import load_digests
 from palaver.store.privacy.erasure import ErasurePreview, ErasureProgress, erasures
@@ -137,9 +139,10 @@ def _print_found(found: ErasurePreview) -> None:
 
 
 def _backups(store: str | None) -> list[str]:
-    """Return backups made by migrations: they still hold the old data."""
+    """Return the copies that migrations and repairs made: they still hold the old data."""
     file = sqlite_path(store_url(store))
-    return sorted(str(each) for each in file.parent.glob(f"{file.name}.schema-*")) if file else []
+    found = file.parent.glob(f"{escape(file.name)}.*-*") if file else ()
+    return sorted(str(each) for each in found if file and is_copy(each, file))
 
 
 def _report(

@@ -28,7 +28,7 @@ def drop_refs(which: str, *values: Value) -> Statements[list[str]]:
 @transaction
 def referenced_among(names: Collection[str]) -> Statements[set[str]]:
     """Return which of these files are referenced."""
-    wanted, held = sorted(names), set[str]()
+    wanted, held = sorted(names), (yield from kept_aside()).intersection(names)
     for start in range(0, len(wanted), _IDS_PER_QUERY):
         page = tuple(wanted[start : start + _IDS_PER_QUERY])
         rows = yield f"SELECT DISTINCT sha256 FROM attachments WHERE sha256 IN ({placeholders(page)})", page
@@ -38,8 +38,15 @@ def referenced_among(names: Collection[str]) -> Statements[set[str]]:
 
 @transaction
 def referenced_files() -> Statements[list[str]]:
-    rows = yield "SELECT DISTINCT sha256 FROM attachments ORDER BY sha256", ()
-    return [row[0] for row in rows]
+    rows = yield "SELECT DISTINCT sha256 FROM attachments", ()
+    return sorted({row[0] for row in rows} | (yield from kept_aside()))
+
+
+@transaction
+def kept_aside() -> Statements[set[str]]:
+    """Return the files of references that a repair set aside: they are kept for as long as these."""
+    rows = yield "SELECT DISTINCT substr(row_name, 1, 64) FROM set_aside WHERE from_table = 'attachments'", ()
+    return {row[0] for row in rows}
 
 
 @transaction

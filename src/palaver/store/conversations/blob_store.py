@@ -20,7 +20,7 @@ _HEAD_BYTES = 64
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PARTIAL_SUFFIX = ".part"
 SET_ASIDE = "set-aside"
-"""The folder of damaged contents, which are never removed."""
+"""The folder of damaged contents, each under the hash that it does not match, kept like any other."""
 
 
 class Condition(Enum):
@@ -30,6 +30,8 @@ class Condition(Enum):
     DAMAGED = "damaged"
     """It does not match its hash."""
     MISSING = "missing"
+    SET_ASIDE = "set aside"
+    """It is missing, but what was damaged of it is in the folder `set-aside`."""
     UNREADABLE = "unreadable"
     """It is there, but this process cannot read it, for example because of its mode or a disk that fails."""
 
@@ -78,7 +80,7 @@ class BlobStore:
             with self._path(sha256).open("rb") as file:
                 is_intact = hashlib.file_digest(file, "sha256").hexdigest() == sha256
         except FileNotFoundError:
-            return Condition.MISSING
+            return Condition.SET_ASIDE if self._aside(sha256).is_file() else Condition.MISSING
         except OSError:
             return Condition.UNREADABLE
         return Condition.INTACT if is_intact else Condition.DAMAGED
@@ -88,19 +90,23 @@ class BlobStore:
         await asyncio.to_thread(self._set_aside, sha256)
 
     def _set_aside(self, sha256: str) -> None:
-        aside = self._folder / SET_ASIDE
-        aside.mkdir(mode=0o700, exist_ok=True)
+        aside = self._aside(sha256)
+        aside.parent.mkdir(mode=0o700, exist_ok=True)
         with self._locked():
-            self._path(sha256).replace(aside / sha256)
+            self._path(sha256).replace(aside)
 
     async def find(self, is_wanted: Callable[[str], bool]) -> list[str]:
-        return await asyncio.to_thread(lambda: [path.name for path in self._stored() if is_wanted(path.name)])
+        return await asyncio.to_thread(lambda: sorted({path.name for path in self._stored() if is_wanted(path.name)}))
 
     async def remove(self, names: Collection[str], older_than: timedelta) -> int:
-        return await asyncio.to_thread(self._remove, [self._path(name) for name in names], older_than)
+        paths = [place(name) for name in names for place in (self._path, self._aside)]
+        return await asyncio.to_thread(self._remove, paths, older_than)
 
     def _path(self, sha256: str) -> Path:
         return self._folder / sha256[:2] / sha256
+
+    def _aside(self, sha256: str) -> Path:
+        return self._folder / SET_ASIDE / sha256
 
     def _begin(self) -> Path:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -144,7 +150,8 @@ class BlobStore:
         yield from (path for path in self._stored() if path.name not in held)
 
     def _stored(self) -> Iterator[Path]:
-        return self._folder.glob("??/*")
+        yield from self._folder.glob("??/*")
+        yield from (self._folder / SET_ASIDE).glob("*")
 
 
 def _flush(file: IO[bytes]) -> None:

@@ -8,10 +8,10 @@ from functools import partial
 from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Database, Row, Statements, transaction
 from palaver.model.attachment import ID_LENGTH
+from palaver.model.errors import StoreError
 from palaver.store.conversations.attachment_refs import add_refs, referenced_files
 from palaver.store.conversations.blob_store import SET_ASIDE, BlobStore, Condition
 from palaver.store.damage.health_check import HealthCheck, Mend, Transact, counted, in_transaction, listed, repair_step
-from palaver.store.damage.set_aside import set_aside
 from palaver.store.records import entries_of, file_digests
 
 _PAGE_ROWS = 1000
@@ -21,13 +21,16 @@ async def check_contents(database: Database, blobs: BlobStore) -> HealthCheck:
     """Examine every file. A missing one keeps its references: it may be in a backup, or on another machine."""
     names = await database.read(referenced_files())
     conditions = {name: await blobs.examine(name) for name in names}
-    broken = [name for name, condition in conditions.items() if condition is not Condition.INTACT]
+    fine = {Condition.INTACT, Condition.SET_ASIDE}
+    broken = [name for name, condition in conditions.items() if condition not in fine]
+    counts = Counter(conditions.values())
     if not broken:
         orphans = len(await blobs.find(lambda name: name not in conditions))
-        fine = f"{counted(len(names), 'file', 'files')}, complete and unchanged"
-        unused = f"; {counted(orphans, 'other is', 'others are')} not used and removed after a while" if orphans else ""
-        return HealthCheck(name="attachments", ok=True, found=f"{fine}{unused}")
-    counts = Counter(conditions.values())
+        aside = counts[Condition.SET_ASIDE]
+        found = f"{counted(counts[Condition.INTACT], 'file', 'files')}, complete and unchanged"
+        found += f"; {counted(aside, 'damaged one is', 'damaged ones are')} in files/{SET_ASIDE}" if aside else ""
+        found += f"; {counted(orphans, 'other is', 'others are')} not used and removed after a while" if orphans else ""
+        return HealthCheck(name="attachments", ok=True, found=found, is_warning=bool(aside))
     bad = [name for name, condition in conditions.items() if condition is Condition.DAMAGED]
     is_only_missing = counts[Condition.MISSING] == len(broken)
     # The machines that share a database in PostgreSQL have their own files.
@@ -45,7 +48,7 @@ async def check_contents(database: Database, blobs: BlobStore) -> HealthCheck:
         else f"let this user read the files; {_RESTORE}"
         if unreadable
         else _RESTORE,
-        mends=tuple(_give_up(database, blobs, name) for name in bad),
+        mends=tuple(_set_aside(blobs, name) for name in bad),
     )
 
 
@@ -55,18 +58,14 @@ _RESTORE = (
 )
 
 
-def _give_up(database: Database, blobs: BlobStore, name: str) -> Mend:
-    async def mend(transact: Transact, now: datetime) -> None:
-        if isinstance(database, SqliteDatabase):  # else another machine can have it intact
-            await transact(_drop_references(name, now))
-        await blobs.set_aside(name)
+def _set_aside(blobs: BlobStore, name: str) -> Mend:
+    async def mend(_: Transact, _now: datetime) -> None:
+        try:
+            await blobs.set_aside(name)
+        except OSError as error:
+            raise StoreError(f"a file could not be moved: {error}") from error
 
     return mend
-
-
-@transaction
-def _drop_references(name: str, now: datetime) -> Statements[None]:
-    yield from set_aside("attachments", "sha256 = ?", (name,), "the content of this file is damaged", now)
 
 
 async def check_references(database: Database) -> HealthCheck:
@@ -98,12 +97,10 @@ def _page(after: int) -> Statements[tuple[list[Row], Mapping[int, Collection[str
     if not rows:
         return None
     held = yield (
-        "SELECT holder, sha256 FROM attachments WHERE kind = 'entry' AND holder > ? AND holder <= ?"
-        " UNION ALL SELECT CAST(0 AS BIGINT), row_name FROM set_aside WHERE from_table = 'attachments'",
+        "SELECT holder, sha256 FROM attachments WHERE kind = 'entry' AND holder > ? AND holder <= ?",
         (after, rows[-1][0]),
     )
-    given_up = {name.partition(" ")[0] for holder, name in held if holder == 0}
-    kept: dict[int, set[str]] = {row[0]: set(given_up) for row in rows}
+    kept: dict[int, set[str]] = {}
     for holder, name in held:
         kept.setdefault(holder, set()).add(name)
     return rows, kept

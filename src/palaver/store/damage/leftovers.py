@@ -96,6 +96,11 @@ def _copy(path: Path, part: Path, version: int | None) -> bool:
     return version is None or found == (str(version),)
 
 
+def is_copy(file: Path, path: Path) -> bool:
+    """Return whether a file is a copy that a migration or a repair made of a database, or what is left of one."""
+    return file.name.startswith((f"{path.name}.schema-", f"{path.name}.repair-"))
+
+
 def remove_unfinished_copies(path: Path) -> None:
     """Remove what a killed process left of a copy. One that is being made is locked."""
     unfinished = re.compile(re.escape(path.name) + r"\.(schema|repair)-\w+\.[0-9]+\.[0-9]+(-journal)?")

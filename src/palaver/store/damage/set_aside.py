@@ -101,6 +101,8 @@ def _session_of(table: str, columns: Mapping[str, Any]) -> Statements[int | None
         return columns["id"] // SEQS
     if table == "sessions":
         return columns["no"]
+    if table == "attachments" and columns["kind"] == "entry":
+        return columns["holder"] // SEQS
     turn = columns["id"] // REPLIES if table == "outbox" and columns["id"] > 0 else columns.get("turn_no")
     if turn is None:
         return columns.get("session_no")
@@ -130,9 +132,9 @@ def forget_set_aside(
 
 
 def _words(content: str) -> str:
-    """Return the content as text, with its bytes as far as they are text."""
-    values = details_of(content).values()
-    return " ".join(_plain(value) for value in values)
+    """Return the content as text, with its bytes as far as they are text, and ids of chats in quotes."""
+    columns = details_of(content)
+    return " ".join(f'"{value}"' if "chat" in name else _plain(value) for name, value in columns.items())
 
 
 def _plain(value: object) -> str:
