@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from palaver.agents.echo import EchoAgent
+from palaver.engine.delivery.replies import LONGEST_ANSWER
 from palaver.engine.texts import MAY_BE_DUPLICATE, SORRY
 from palaver.model.transcript import ToolCall
 from palaver.model.turn import Outbound
@@ -209,6 +210,25 @@ async def test_what_was_shown_before_a_tool_call_is_kept_when_the_answer_is_stop
         await chat.hears("Stopping.")
         await here.settled()
         assert chat.shown[0].text == "let me look …"
+
+
+async def test_a_stopped_answer_is_kept_up_to_the_longest_answer(tmp_path: Path) -> None:
+    async def goes_on(_request: Request) -> AsyncGenerator[Event]:
+        yield TextDelta("word\n" * (LONGEST_ANSWER // 5 - 1))
+        yield TextDelta("last words, and more")
+        yield TextDelta("never kept")
+        await asyncio.Event().wait()
+
+    async with running(tmp_path / "p.db", agent=Scripted(goes_on), limits=QUICK) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        await chat.say(alice, "hello")
+        await until(lambda: bool(chat.shown))
+        await chat.say(alice, "/stop")
+        await chat.hears("Stopping.")
+        await here.settled()
+        (said,) = [text for text in await here.texts() if text.startswith("word\n")]
+        assert (len(said), said[-10:]) == (LONGEST_ANSWER, "word\nlast ")
 
 
 async def test_a_failed_answer_leaves_no_half_message_behind(tmp_path: Path) -> None:

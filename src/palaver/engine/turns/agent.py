@@ -368,10 +368,11 @@ class AgentRun:
 
     def _grow(self, text: str) -> None:
         """Show the answer so far. Show a long one less often, because joining it each time would take ever longer."""
-        if len(self._shown) >= LONGEST_ANSWER:
+        added = text[: LONGEST_ANSWER - len(self._shown) - self._added_length]
+        if not added:
             return
-        self._added.append(text)
-        self._added_length += len(text)
+        self._added.append(added)
+        self._added_length += len(added)
         if self._added_length * _STEPS_OF_LONG_ANSWER >= len(self._shown):
             self.show(self._form.cut(self.text, is_growing=True))
 

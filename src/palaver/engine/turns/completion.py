@@ -158,7 +158,8 @@ class TurnCompletion:
             entries = [self._entry(Role.ASSISTANT, text)] if text.strip() else []
             shown = running.draft.text if running.draft and running.draft.receipt else ""
             said = f"{text or shown} …" if shown else ""
-            reply = self.ctx.replies.to(running.source, said, draft=self._draft(running))
+            source, draft = running.source, self._draft(running)
+            reply = await off_loop(len(said), lambda: self.ctx.replies.to(source, said, draft=draft))
             note = texts.INTERRUPTED_NOTE if why is StopReason.NEWER else texts.STOPPED_NOTE
             note += texts.SAID_BEFORE if entries else ""
             await self.settle(running, [*entries, self.note(note)], reply)
