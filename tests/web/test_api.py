@@ -307,29 +307,30 @@ async def test_only_what_brings_files_may_be_large(owner: httpx.AsyncClient) -> 
     assert (await owner.post("/messages", json={"text": "x", "files": [file]})).status_code == 202
 
 
-async def test_bodies_together_take_no_more_memory_than_two_of_the_largest() -> None:
+async def test_bodies_together_take_little_memory_and_leave_some_for_the_next_caller() -> None:
     options = Options(file_size=3_000_000, files_per_message=1)
     bodies, more, kept = BodyReader(), asyncio.Event(), asyncio.Event()
 
-    async def body() -> AsyncGenerator[bytes]:
-        yield b"x" * 4_500_000
+    async def body(size: int) -> AsyncGenerator[bytes]:
+        yield b"x" * size
         await more.wait()
 
-    async def read(caller: str) -> int:
-        async with bodies.read(body(), options, caller, with_files=True) as content:
+    async def read(caller: str, size: int) -> int:
+        async with bodies.read(body(size), options, caller, with_files=True) as content:
             await kept.wait()
             return len(content)
 
-    two = [asyncio.create_task(read(caller)) for caller in ("alice", "bob")]
+    sizes = {"alice": 4_900_000, "bob": 2_500_000, "carol": 1_200_000, "dave": 600_000}
+    each = [asyncio.create_task(read(caller, size)) for caller, size in sizes.items()]
     for event in (more, kept):
-        while bodies.held < 8_800_000:  # noqa: ASYNC110 - they begin, and hold what they have read
+        while bodies.held < 8_900_000:  # noqa: ASYNC110 - they begin, and hold what they have read
             await asyncio.sleep(0)
-        for caller in ("alice", "carol"):
+        for caller, size in (("alice", 200_000), ("bob", 200_000), ("erin", 4_900_000), ("erin", 700_000)):
             with pytest.raises(ServerBusy):
-                await read(caller)
+                await read(caller, size)
         event.set()
         await asyncio.sleep(0)
-    assert await asyncio.gather(*two) == [4_500_000, 4_500_000]
+    assert await asyncio.gather(*each) == [*sizes.values()]
     assert bodies.held == 0
 
 

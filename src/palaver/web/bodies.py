@@ -41,7 +41,11 @@ class BodyTooSlow(PalaverError):
 
 @dataclass(kw_only=True)
 class BodyReader:
-    """Bodies hold memory while they are received and worked with: so many of the largest size, in total and each."""
+    """Bodies hold memory while they are received and worked with: so many of the largest size, in total and each.
+
+    A caller can hold as much as stays free. Alone that is half of the total; the more others hold, the less, so that
+    few callers never leave nothing for the next.
+    """
 
     total: int = 2
     per_caller: int = 1
@@ -85,7 +89,7 @@ class BodyReader:
         self._held[caller] += more
         if self._held[caller] > self.per_caller * largest:
             raise ServerBusy("You are sending too much at once. Try again later.")
-        if self.held > self.total * largest:
+        if self._held[caller] > self.total * largest - self.held:
             raise ServerBusy("The server is busy. Try again later.")
 
 

@@ -51,7 +51,9 @@ class WebRequest:
     def read_body(self, *, with_files: bool) -> AbstractAsyncContextManager[bytearray]:
         """Read the whole body. It takes memory from all callers until the block ends, so do not wait inside it."""
         bodies, options = self.services.bodies, self.services.engine.options
-        return bodies.read(self.http.stream(), options, self.caller.key.number, with_files=with_files)
+        # One person with several tokens has one share. The owner's tokens are for programs, each with its own.
+        holder = self.caller.key.identity or self.caller.key.number
+        return bodies.read(self.http.stream(), options, holder, with_files=with_files)
 
     async def read(self, query: Callable[[Principal], Transaction[T]]) -> T:
         """Read on behalf of the caller: `await request.read(lambda who: request.store.sessions.find(name, who))`."""
