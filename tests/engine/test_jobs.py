@@ -226,6 +226,20 @@ async def test_a_job_runs_with_what_its_owner_can_do_when_it_fires(tmp_path: Pat
         assert (firing.run, firing.delivery) == ("refused", "nothing sent")
 
 
+async def test_an_answer_goes_only_where_the_owner_of_the_job_can_send_when_it_is_ready(tmp_path: Path) -> None:
+    async with talking(tmp_path, grants=MEMBER, agent=(agent := Slow())) as talk:
+        store, admin = talk.here.store, Grant(platform="fake", user_id=talk.alice.id, role=AccessRole.ADMIN)
+        number = await store.transact(store.grants.add(admin, talk.clock.now(), by="test"))
+        await talk.ask("/jobs add 2h news --to local,origin")
+        talk.clock.later(hours=2, minutes=1)
+        await until(lambda: bool(agent.requests))
+        await store.transact(store.grants.remove(number, talk.clock.now(), by="test", force=True))
+        agent.go.set()
+        await talk.chat.hears("", times=2)
+        await talk.here.settled()
+        assert [*(tmp_path / "output").rglob("*.md")] == []
+
+
 async def test_a_job_is_paid_by_its_owner(tmp_path: Path) -> None:
     caps = QuotaRules(caps={QuotaKind.PERSON_DAY: Quota(tokens=1)})
     async with talking(tmp_path, caps=caps) as talk:

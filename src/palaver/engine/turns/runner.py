@@ -204,8 +204,17 @@ class TurnRunner:
         if isinstance(outcome, StopReason):
             await self.completion.stop(running, outcome)
         else:
+            if running.job:  # Its owner may have lost rights since it began.
+                await self._read_rights(running)
             timed_out = Failure(kind=FailureKind.STUCK, detail=f"the turn took longer than {limit}")
             await self.completion.complete(running, outcome or timed_out)
+
+    async def _read_rights(self, running: RunningTurn) -> None:
+        """Give the messages the roles that their senders have now."""
+        rights, store = self.commands.rights, self.ctx.store
+        kept, _ = await retry_outage(lambda: store.read(rights.split(running.messages)))
+        roles = {each.number: each.role for each in kept}
+        running.messages = [replace(each, role=roles.get(each.number)) for each in running.messages]
 
     async def _handle_signals(self, running: RunningTurn, signals: TurnSignals) -> None:
         """Stop the turn if somebody asked for it, or sent a message that interrupts it."""

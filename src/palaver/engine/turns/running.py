@@ -155,8 +155,12 @@ class RunningTurn:
 
     @property
     def destinations(self) -> Sequence[Destination]:
-        """Return where the answer goes: where the last message says, or else back."""
-        return self.messages[-1].inbound.destinations or (Destination(place=self.source),)
+        """Return where the answer goes: where the last message says, or else back. Of a job, where its owner can send."""
+        named = self.messages[-1].inbound.destinations or (Destination(place=self.source),)
+        if self.job is None or self.role >= AccessRole.ADMIN:
+            return named
+        has_access = self.messages[-1].role is not None
+        return [to for to in named if has_access and to.place.address == self.source.address]
 
     @property
     def offered(self) -> Mapping[str, ClientTool]:
