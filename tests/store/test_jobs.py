@@ -160,6 +160,15 @@ async def test_a_paused_job_does_not_fire_and_resumes_with_its_next_time(store: 
         await store.transact(store.jobs.resume(str(once.number), ANN, NOON))
 
 
+async def test_a_firing_that_waits_does_not_run_after_a_pause(store: Store) -> None:
+    await fire_due(store, await add_job(store, "every 2h"), NOON + 2 * HOUR)
+    await store.transact(store.jobs.pause("1", ANN, NOON + 2 * HOUR))
+    (firing,) = await store.read(store.firings.list_firings("1", ANN))
+    assert (firing.run, firing.reason) == (RunState.SKIPPED, "its job was paused")
+    assert await store.read(_rows("SELECT 1 FROM ready_queue")) == []
+    assert await store.read(violations()) == []
+
+
 async def test_a_run_besides_the_schedule_changes_nothing_of_it(store: Store) -> None:
     job = await add_job(store, "every 2h", repeats=1)
     await store.transact(store.jobs.pause("1", ANN, NOON))

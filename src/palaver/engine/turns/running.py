@@ -155,7 +155,7 @@ class RunningTurn:
 
     @property
     def destinations(self) -> Sequence[Destination]:
-        """Return where the answer goes: where the last message says, or else back. Of a job, where its owner can send."""
+        """Return where the answer goes: as the last message says, or else back. For a job, where its owner can."""
         named = self.messages[-1].inbound.destinations or (Destination(place=self.source),)
         if self.job is None or self.role >= AccessRole.ADMIN:
             return named

@@ -172,7 +172,7 @@ _RUN_OF_MESSAGE = {
 
 def _firing(row: Row, deliveries: Sequence[str], principal: Principal) -> Firing:
     at, message, skipped, state, refused, turn, turn_state, error, failure = row
-    if message is None:
+    if message is None or (turn is None and state == "done" and refused):
         run = RunState.SKIPPED
     elif turn is None:
         run = _RUN_OF_MESSAGE.get(state, RunState.DONE)

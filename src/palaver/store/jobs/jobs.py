@@ -149,9 +149,10 @@ def get(number: int) -> Statements[Job | None]:
 
 @transaction
 def pause(name: str, principal: Principal, now: datetime) -> Statements[Job]:
-    """Pause a job: nothing of it fires until it is resumed."""
+    """Pause a job: nothing of it runs until it is resumed, not even a firing that has not begun."""
     job = yield from find(name, principal)
-    yield "UPDATE schedules SET paused = coalesce(paused, ?) WHERE no = ?", (micros(now), job.number)
+    yield "UPDATE schedules SET paused = coalesce(paused, ?), requested = NULL WHERE no = ?", (micros(now), job.number)
+    yield from _withdraw_waiting(job.number, "its job was paused")
     yield _CHANGED
     return (yield from find(str(job.number), principal))
 
@@ -203,16 +204,20 @@ def request_run(name: str, principal: Principal, now: datetime) -> Statements[Jo
 def remove(name: str, principal: Principal) -> Statements[Job]:
     """Remove a job with the record of its firings. A firing that has not begun does not run."""
     job = yield from find(name, principal)
-    rows = yield (
-        "SELECT i.no FROM firings f JOIN inbox i ON i.no = f.inbox_no AND i.state = 'waiting' WHERE f.schedule_no = ?",
-        (job.number,),
-    )
-    for (number,) in rows:
-        yield from inbox.withdraw(number, "its job was removed")
+    yield from _withdraw_waiting(job.number, "its job was removed")
     yield "DELETE FROM firings WHERE schedule_no = ?", (job.number,)
     yield "DELETE FROM schedules WHERE no = ?", (job.number,)
     yield _CHANGED
     return job
+
+
+def _withdraw_waiting(number: int, reason: str) -> Statements[None]:
+    rows = yield (
+        "SELECT i.no FROM firings f JOIN inbox i ON i.no = f.inbox_no AND i.state = 'waiting' WHERE f.schedule_no = ?",
+        (number,),
+    )
+    for (message,) in rows:
+        yield from inbox.withdraw(message, reason)
 
 
 @transaction
