@@ -16,13 +16,15 @@ from palaver.model.process import ProcessState
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.processes import manager
 from palaver.processes.backends.base import LocalBackend, Order
+from palaver.processes.backends.docker import DockerBackend
 from palaver.processes.directory import ProcessDirectory, is_running
-from palaver.processes.launcher import Launch, StartFailed, start
+from palaver.processes.launcher import Launch, StartFailed, reap, start
 from palaver.processes.supervisor.process_table import start_time, stat_fields
 from palaver.store.opening import open_store
 from palaver.store.records import source_of
 from palaver.store.status.invariants import violations
 from tests.engine.gateway import until
+from tests.processes.fake_docker import fake_docker
 from tests.processes.workshop import OPERATOR, Workshop, use, workshop
 
 WAITS = "echo begun; while ! test -e go; do sleep 0.05; done; echo done; exit 5"
@@ -142,6 +144,7 @@ async def test_a_process_that_starts_while_the_gateway_stops_goes_on(
 def test_a_process_id_that_was_used_before_passes_for_nobody() -> None:
     assert is_running(os.getpid(), start_time(os.getpid()))
     assert not is_running(os.getpid(), "another boot:1")
+    assert not is_running(1 << 30, start_time(1 << 30))
 
 
 async def test_each_gateway_looks_after_its_own_processes(store_url: str, tmp_path: Path) -> None:
@@ -265,3 +268,54 @@ async def test_a_command_whose_start_cannot_be_recorded_does_nothing(tmp_path: P
         await start(directory, LocalBackend(folder=tmp_path).launch(order))
     await until(lambda: not directory.is_supervised())
     assert not (tmp_path / "ran").exists()
+
+
+async def test_nothing_is_left_of_a_process_whose_supervisor_was_killed(tmp_path: Path) -> None:
+    """Not what outlives the command, nor what has a session of its own, nor what runs elsewhere."""
+    async with fake_docker(tmp_path) as (docker, path):
+        backend = DockerBackend(image="debian:12", folder=tmp_path / "work", socket=path)
+        async with workshop(tmp_path / "d.db", tmp_path / "d", backend=backend) as shop:
+            process = await shop.starts("sleep 600")
+            await until(lambda: any(call.endswith("/start") for call in docker.calls))
+            os.kill(shop.manager.directory(process).status().supervisor or 0, signal.SIGKILL)
+            await shop.ended(process)
+            assert docker.containers == {}
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        for number, command in enumerate(
+            ("sleep 600 & echo $! > pid0", "setsid sleep 600 & echo $! > pid1; sleep 600")
+        ):
+            process = await shop.starts(command)
+            file = tmp_path / f"work/pid{number}"
+            await until(lambda file=file: file.exists() and bool(file.read_text().strip()))
+            pid = int(file.read_text())
+            born = start_time(pid)
+            if number == 0:
+                await until(lambda process=process: shop.manager.directory(process).status().exited is not None)
+            os.kill(shop.manager.directory(process).status().supervisor or 0, signal.SIGKILL)
+            await shop.ended(process)
+            await until(lambda pid=pid, born=born: not is_running(pid, born))
+
+
+async def test_a_supervisor_whose_directory_was_removed_ends_with_its_command(tmp_path: Path) -> None:
+    directory = ProcessDirectory(tmp_path / "one")
+    await start(directory, LocalBackend(folder=tmp_path).launch(Order(command="yes", process="-", session="s")))
+    await until(lambda: directory.size() > 0)
+    status = directory.status()
+    directory.remove()
+
+    def are_over() -> bool:
+        reap()
+        found = ((status.pid, status.pid_started), (status.supervisor, status.supervisor_started))
+        return not any(is_running(pid or 0, born or "") for pid, born in found)
+
+    await until(are_over, within=20)
+
+
+async def test_a_process_whose_control_socket_was_removed_can_be_killed(tmp_path: Path) -> None:
+    async with workshop(tmp_path / "p.db", tmp_path, keeps=True) as shop:
+        process = await shop.starts("sleep 600")
+    shop.manager.directory(process).control.unlink()
+    async with workshop(tmp_path / "p.db", tmp_path, again=shop, worker="w2") as shop:
+        assert await shop.manager.kill([process], by="test") == 1
+        await shop.ended(process)
+    assert not is_running(process.pid or 0, process.pid_started or "")

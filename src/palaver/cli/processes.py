@@ -22,6 +22,7 @@ from palaver.model.value import value
 from palaver.processes.directory import ProcessDirectory
 from palaver.processes.findings import look
 from palaver.processes.home import ProcessHome, end_here, find_home
+from palaver.processes.launcher import end_orphan
 from palaver.processes.output import readable
 from palaver.store import processes
 from palaver.store.store import Store
@@ -181,5 +182,5 @@ async def _kill(store: Store, names: Iterable[str], session: str) -> tuple[list[
     ended = await end_here(store, home, here, now) if home else []
     killed = [each.process.name for each in live if each.process.id in ended]
     over = [each for each in found if each.process.ended and each.directory]
-    killed += [each.process.name for each in over if each.directory and each.directory.kill_orphan()]
+    killed += [each.process.name for each in over if each.directory and await end_orphan(each.directory)]
     return killed, [each.process.name for each in live if each.directory is None]

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from palaver.model.value import value
-from palaver.processes.supervisor.process_table import start_time
+from palaver.processes.supervisor.process_table import UNKNOWN, signal_process, start_time, with_variable
 from palaver.processes.supervisor.segments import SEGMENT_NAME
 
 SEGMENT_BYTES = 1 << 20
@@ -20,6 +20,9 @@ BUFFER_BYTES = 200_000
 """How much of the end of the output a person or an agent sees."""
 _SEGMENT = re.compile(r"out\.([0-9]{6,})", re.ASCII)
 _MAX_STATUS_BYTES = 4096
+_SUPERVISOR = 4
+"""Where a line about the start has what is known of the supervisor."""
+_KILL_ROUNDS = 100
 
 
 @value
@@ -28,6 +31,8 @@ class SupervisorStatus:
 
     pid: int | None = None
     pid_started: str | None = None
+    supervisor: int | None = None
+    supervisor_started: str | None = None
     exit_code: int | None = None
     exited: timedelta | None = None
     """How long after its start the command ended."""
@@ -46,6 +51,11 @@ class ProcessDirectory:
     @property
     def control(self) -> Path:
         return self.path / "control"
+
+    @property
+    def cleanup(self) -> Path:
+        """The arguments of the program that ends what the command has started elsewhere."""
+        return self.path / "cleanup"
 
     def make(self) -> int:
         """Make the directory and return its locked file. The lock is held until the last holder of the file ends."""
@@ -83,18 +93,37 @@ class ProcessDirectory:
         return SupervisorStatus(
             pid=int(started[1]),
             pid_started=started[2],
+            supervisor=int(started[3]) if len(started) > _SUPERVISOR else None,
+            supervisor_started=started[4] if len(started) > _SUPERVISOR else None,
             exit_code=int(exited[1]) if exited else None,
             exited=timedelta(microseconds=int(exited[0]) - begun) if exited else None,
             ended=timedelta(microseconds=int(ended[0]) - begun) if ended else None,
         )
 
     def kill_orphan(self) -> bool:
-        """Kill the command if its supervisor has died before it. Return whether it still ran."""
-        status = self.status()
-        if self.is_supervised() or not (status.pid and is_running(status.pid, status.pid_started or "")):
+        """Kill everything of the command if its supervisor has died before it. Return whether anything still ran."""
+        if self.is_supervised():
             return False
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(status.pid, signal.SIGKILL)
+        status, has_run = self.status(), False
+        if status.pid and is_running(status.pid, status.pid_started or ""):
+            has_run = True
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(status.pid, signal.SIGKILL)
+        for _ in range(_KILL_ROUNDS):  # it may start more meanwhile
+            marked = [pid for pid in with_variable(f"PALAVER_PROCESS={self.path.name}".encode()) if pid != os.getpid()]
+            if not marked:
+                break
+            has_run = True
+            for pid in marked:
+                signal_process(pid, signal.SIGKILL)
+        return has_run
+
+    def end_supervisor(self) -> bool:
+        """Ask the supervisor to kill everything, without its control socket. Return whether it lives."""
+        status = self.status()
+        if not status.supervisor or not is_running(status.supervisor, status.supervisor_started or ""):
+            return False
+        signal_process(status.supervisor, signal.SIGTERM)
         return True
 
     def remove(self) -> None:
@@ -143,5 +172,5 @@ class ProcessDirectory:
 
 
 def is_running(pid: int, pid_started: str) -> bool:
-    """Tell whether this process, and not a later one with its id, still runs."""
-    return start_time(pid) == pid_started
+    """Tell whether this process, and not a later one with its id, still runs. One of unknown start does not."""
+    return pid_started != UNKNOWN and start_time(pid) == pid_started

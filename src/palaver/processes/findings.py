@@ -3,10 +3,10 @@
 from datetime import datetime
 
 from palaver.model.process import Process
-from palaver.processes.directory import ProcessDirectory, SupervisorStatus, is_running
+from palaver.processes.directory import ProcessDirectory, is_running
 from palaver.store.processes import Findings
 
-KILLED = "its supervisor was killed, so it was killed too"
+_KILLED = "its supervisor was killed, so it was killed too"
 """Of a process that still ran when this was found out."""
 
 
@@ -16,22 +16,24 @@ def look(process: Process, directory: ProcessDirectory, now: datetime) -> Findin
     is_supervised = directory.is_supervised()
     status = directory.status()
     is_over = status.ended is not None or not is_supervised
+    # If its directory is gone, what was recorded of it is still known.
+    pid, pid_started = status.pid or process.pid, status.pid_started or process.pid_started
     ended = now if status.ended is None else process.started + status.ended
     return Findings(
-        pid=status.pid,
-        pid_started=status.pid_started,
+        pid=pid,
+        pid_started=pid_started,
         exited=None if status.exited is None else process.started + status.exited,
         exit_code=status.exit_code,
         ended=ended if is_over else None,
-        problem=_explain_loss(status) if is_over and status.exited is None else None,
+        problem=_explain_loss(pid, pid_started) if is_over and status.exited is None else None,
         output_bytes=directory.size(),
     )
 
 
-def _explain_loss(status: SupervisorStatus) -> str:
+def _explain_loss(pid: int | None, pid_started: str | None) -> str:
     """Say why nobody knows how the command ended."""
-    if status.pid is None or status.pid_started is None:
+    if pid is None or pid_started is None:
         return "it was never started"
-    if is_running(status.pid, status.pid_started):
-        return KILLED
+    if is_running(pid, pid_started):
+        return _KILLED
     return "its supervisor was killed, or the machine was restarted"

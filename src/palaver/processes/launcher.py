@@ -19,6 +19,8 @@ GRACE_SECONDS = 5.0
 """Between asking a process to end and killing it."""
 _ROWS, _COLUMNS = 40, 120
 _ANSWER_TIMEOUT_SECONDS = 5.0
+_CLEANUP_SECONDS = 20.0
+_POLL_SECONDS = 0.1
 _ROOT = str(Path(palaver.__file__).parent.parent)
 
 
@@ -39,7 +41,9 @@ class Launch:
     folder: str
     """Its working directory on this machine."""
     cleanup: tuple[str, ...] = ()
-    """A program that ends what the command has started elsewhere. It runs when the process is killed."""
+    """A program that ends what the command has started elsewhere. It runs when the process is killed.
+
+    Its arguments stand in a file meanwhile, so there is no secret in them."""
     has_terminal: bool = False
     is_raw: bool = False
     """Its terminal passes everything on unchanged, because another terminal behind the program does the rest."""
@@ -73,6 +77,8 @@ def reap() -> None:
 def _start(directory: ProcessDirectory, launch: Launch) -> None:
     lock = directory.make()
     try:
+        if launch.cleanup:
+            directory.cleanup.write_bytes(b"\0".join(map(os.fsencode, launch.cleanup)))
         with (directory.path / "log").open("wb") as log:
             supervisor = subprocess.Popen(  # noqa: S603 - our own program
                 [sys.executable, "-I", "-S", "-c", _SUPERVISOR],
@@ -168,12 +174,40 @@ class SupervisorLink:
         self.changed.set()
 
 
+async def end_orphan(directory: ProcessDirectory) -> bool:
+    """Kill what a supervisor has left that was killed itself, here and elsewhere. Return whether anything ran here."""
+    if directory.is_supervised() or directory.status().ended is not None:
+        return False
+    has_run = await asyncio.to_thread(directory.kill_orphan)
+    with suppress(FileNotFoundError):
+        argv = directory.cleanup.read_bytes().split(b"\0")
+        directory.cleanup.unlink()
+        await _run_cleanup(argv)
+    return has_run
+
+
+async def _run_cleanup(argv: Sequence[bytes]) -> None:
+    null = asyncio.subprocess.DEVNULL
+    cleaner = await asyncio.create_subprocess_exec(*argv, stdin=null, stdout=null, stderr=null)
+    try:
+        async with asyncio.timeout(_CLEANUP_SECONDS):
+            await cleaner.wait()
+    except TimeoutError:
+        cleaner.kill()
+
+
 async def kill(directory: ProcessDirectory, grace: float = GRACE_SECONDS) -> bool:
     """Kill a process from outside the gateway that looks after it. Return whether there was anything to kill."""
     try:
         link = await SupervisorLink.open(directory)
     except OSError:
-        return directory.kill_orphan()
+        if not directory.end_supervisor():
+            return await end_orphan(directory)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE_SECONDS + _ANSWER_TIMEOUT_SECONDS):
+                while directory.is_supervised():  # noqa: ASYNC110 - another program
+                    await asyncio.sleep(_POLL_SECONDS)
+        return True
     try:
         accepted = await link.order(b"k", str(grace).encode())
         with suppress(TimeoutError):

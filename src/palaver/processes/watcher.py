@@ -12,8 +12,8 @@ from palaver.model.errors import NotFound
 from palaver.model.process import Process
 from palaver.processes import notices
 from palaver.processes.directory import BUFFER_BYTES, ProcessDirectory
-from palaver.processes.findings import KILLED, look
-from palaver.processes.launcher import GRACE_SECONDS, SupervisorLink
+from palaver.processes.findings import look
+from palaver.processes.launcher import GRACE_SECONDS, SupervisorLink, end_orphan
 from palaver.protocols.clock import Clock
 from palaver.store import process_notices, processes
 from palaver.store.store import Store
@@ -23,6 +23,8 @@ WATCH_INTERVAL = timedelta(seconds=30)
 _SCAN_BYTES = 1 << 20
 _LINE_BYTES = 500
 _RECONNECT_SECONDS = 0.2
+_CONNECT_SECONDS = 6.0
+"""How long to try to reach a supervisor. Longer than it may take for an answer."""
 
 
 class Watcher:
@@ -74,13 +76,22 @@ class Watcher:
 
     async def kill(self, grace: float = GRACE_SECONDS) -> bool:
         """Ask the supervisor to kill everything. Return whether it does."""
-        self._is_killing = await self.order(b"k", str(grace).encode())
+        is_asked = False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CONNECT_SECONDS if self._can_order() else 0):
+                is_asked = await self.order(b"k", str(grace).encode())
+        self._is_killing = is_asked or (self.process.ended is None and self.directory.end_supervisor())
         return self._is_killing
 
     async def obey(self, process: Process) -> None:
         """Kill the process if somebody has asked for it."""
-        if process.stop_asked is not None and not self._is_killing and self.link is not None:
+        is_ready = self.link is not None or not self._can_order()
+        if process.stop_asked is not None and not self._is_killing and is_ready:
             await self.kill()
+
+    def _can_order(self) -> bool:
+        """Tell whether the supervisor takes orders, now or soon."""
+        return self.link is not None or self.directory.control.exists()
 
     # Look
 
@@ -90,8 +101,8 @@ class Watcher:
         await self._report(is_over=found.ended is not None or found.exited is not None)
         is_news = (before.pid is None and found.pid) or (before.exited is None and found.exited)
         if is_news or found.ended:
-            if found.problem == KILLED:
-                self.directory.kill_orphan()
+            if found.ended:
+                await end_orphan(self.directory)
             self.process = await retry_until_stored(self._store, processes.record(before.number, found))
             self._notify()
         await self.report_exit()

@@ -55,7 +55,7 @@ class ModalBackend:
             # In a variable, because everybody on this machine can read the arguments of a program.
             env={**safe_environment(os.environ), **login, "PALAVER_SANDBOX": json.dumps(sandbox)},
             folder="/",
-            cleanup=(*self.python, "-c", _CLIENT, "remove"),
+            cleanup=(*self.python, "-c", _CLIENT, "remove", json.dumps({"app": self.app, "name": sandbox["name"]})),
             has_terminal=order.has_terminal,
             is_raw=True,
             takes_input=order.takes_input,

@@ -79,14 +79,15 @@ def _copy_input(stream: Any) -> None:  # noqa: ANN401
 def main() -> None:
     # `remove` ends the command, and then this program ends.
     signal.signal(signal.SIGTERM, lambda number, _: _ended.append(number))
-    wanted = json.loads(os.environ["PALAVER_SANDBOX"])
+    is_removing = sys.argv[1] == "remove"
+    wanted = json.loads(sys.argv[2] if is_removing else os.environ["PALAVER_SANDBOX"])
     try:
         modal: Any = import_module("modal")  # only where it is used
     except ImportError:
         sys.stderr.write("Modal is not installed. Install it with: pip install modal\n")
         sys.exit(NO_SANDBOX)
     try:
-        code = remove(modal, wanted) if sys.argv[1] == "remove" else run(modal, wanted)
+        code = remove(modal, wanted) if is_removing else run(modal, wanted)
     except modal.exception.Error as error:
         sys.stderr.write(f"Modal: {error}\n")
         code = NO_SANDBOX

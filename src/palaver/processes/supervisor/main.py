@@ -4,10 +4,10 @@ The gateway starts the supervisor in a session of its own and in the directory o
 standard input. It leaves in that directory:
 
 - `out.000000`, `out.000001`, …: the output (see `segments`)
-- `status`: the lines `started TIME PID START`, `exited TIME CODE` and `ended TIME`, each when it happened. The command
-  does nothing before the first of them is there.
+- `status`: the lines `started TIME PID START SUPERVISOR START`, `exited TIME CODE` and `ended TIME`, each when it
+  happened. The command does nothing before the first of them is there.
 - `control`: a socket for orders (see `control`), as long as the supervisor lives
-- `lock`: a file that it keeps locked until it ends
+- `lock`: a file that it keeps locked until it ends. If somebody removes it, the supervisor kills everything.
 """
 
 import os
@@ -25,6 +25,8 @@ PR_SET_CHILD_SUBREAPER = 36
 DRAIN_BYTES = 4 << 20
 """How much to read at most before the end of the command is recorded: others may still be writing."""
 KILL_AGAIN_SECONDS = 0.1
+LOOK_SECONDS = 2.0
+"""How often to look whether the directory is still there."""
 CLEANUP_SECONDS = 20.0
 
 
@@ -41,7 +43,11 @@ def main() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1):
         os.dup2(null, number)
-    supervisor.run()
+    try:
+        supervisor.run()
+    except BaseException:
+        supervisor.kill_now()  # Nobody would look after it.
+        raise
 
 
 def read_spec() -> Spec:
@@ -71,6 +77,9 @@ class Supervisor:
         self._woken, self._waking = os.pipe()
         self._kill_at: float | None = None
         """When to use force; None unless somebody asked to kill it."""
+        self._look_at = 0.0
+        self._unwritten = b""
+        """Lines of the status for which there was no room."""
         self._cleaner, self._cleanup_until = 0, 0.0
         self._cleans_again = False
 
@@ -83,8 +92,9 @@ class Supervisor:
         for number in (signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         self._command.start()
-        line = f"started {now_micros()} {self._command.pid} {start_time(self._command.pid)}\n".encode()
-        if os.write(self._status, line) < len(line):
+        started = " ".join(f"{pid} {start_time(pid)}" for pid in (self._command.pid, os.getpid()))
+        self._write_status(f"started {now_micros()} {started}")
+        if self._unwritten:
             raise OSError("the disk is full")
         self._command.release()
 
@@ -102,10 +112,29 @@ class Supervisor:
             if self._cleans_again and not self._cleaner:
                 self._cleans_again = False
                 self._clean_up()
+            self._look()
             self._kill_when_due()
         self._command.read(DRAIN_BYTES)
         self._write_status(f"ended {now_micros()}")
-        os.unlink("control")
+        try:
+            os.unlink("control")
+        except OSError:
+            pass  # somebody else removed it
+
+    def _look(self) -> None:
+        """Kill everything if nobody can find it any more because its directory was removed."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_SECONDS
+        if self._unwritten:
+            self._write_status("")
+        try:
+            is_kept = os.path.samestat(os.stat("lock"), os.fstat(int(self._spec.options["lock"])))
+        except OSError:
+            is_kept = False
+        if not is_kept and self._kill_at is None:
+            self._kill(float(self._spec.options["grace"]))
 
     def _is_anything_left(self) -> bool:
         """Tell whether anything that the command started is left. What forked away is our child by now."""
@@ -121,9 +150,9 @@ class Supervisor:
         poll.register(self._woken, select.POLLIN)
         for number, events in (*self._command.wanted().items(), *self._control.wanted().items()):
             poll.register(number, events)
-        moments = [moment for moment in (self._kill_at, self._control.ping_at()) if moment is not None]
+        moments = [moment for moment in (self._look_at, self._kill_at, self._control.ping_at()) if moment is not None]
         # One millisecond more, so that it is surely time then.
-        timeout = max(0.0, min(moments) - time.monotonic()) * 1000 + 1 if moments else None
+        timeout = max(0.0, min(moments) - time.monotonic()) * 1000 + 1
         return {number for number, _ in poll.poll(timeout)}
 
     def _reap(self) -> None:
@@ -145,7 +174,11 @@ class Supervisor:
                 self._write_status(f"exited {now_micros()} {code}")
 
     def _write_status(self, line: str) -> None:
-        os.write(self._status, line.encode() + b"\n")
+        self._unwritten += f"{line}\n".encode() if line else b""
+        try:
+            self._unwritten = self._unwritten[os.write(self._status, self._unwritten) :]
+        except OSError:
+            pass  # The disk is full. Try again later.
         self._control.mark_changed()
 
     def _obey(self, letter: bytes, payload: bytes) -> bool:
@@ -170,6 +203,10 @@ class Supervisor:
             for number in (signal.SIGTERM, signal.SIGCONT):
                 for pid in self._tree():
                     signal_process(pid, number)
+
+    def kill_now(self) -> None:
+        self._kill_at = 0.0
+        self._kill_when_due()
 
     def _kill_when_due(self) -> None:
         if self._kill_at is None or time.monotonic() < self._kill_at:

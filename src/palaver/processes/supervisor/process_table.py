@@ -2,6 +2,9 @@
 
 import os
 
+UNKNOWN = "-"
+"""The start of a process of which nothing is known."""
+
 
 def signal_process(pid: int, number: int) -> None:
     try:
@@ -23,6 +26,19 @@ def children_by_parent() -> dict[int, list[int]]:
     return found
 
 
+def with_variable(setting: bytes) -> list[int]:
+    """Return the processes whose environment has this setting, `NAME=value`, as far as we can read it."""
+    found: list[int] = []
+    for pid in (pid for pids in children_by_parent().values() for pid in pids):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if setting in file.read().split(b"\0"):
+                    found.append(pid)
+        except OSError:
+            pass  # it has ended, or is another user's
+    return found
+
+
 def stat_fields(pid: int) -> list[bytes]:
     """Return the fields of /proc/PID/stat from the state on, which stands after the name."""
     try:
@@ -33,10 +49,10 @@ def stat_fields(pid: int) -> list[bytes]:
 
 
 def start_time(pid: int) -> str:
-    """Return when a process started, so that no later one with its id passes for it; `-` if unknown."""
+    """Return when a process started, so that no later one with its id passes for it."""
     fields = stat_fields(pid)
     if not fields:
-        return "-"
+        return UNKNOWN
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()

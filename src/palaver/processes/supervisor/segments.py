@@ -42,7 +42,11 @@ class SegmentWriter:
             number = self.size // self._segment_bytes
             if self._file >= 0:
                 os.close(self._file)
-            self._file = os.open(SEGMENT_NAME % number, os.O_WRONLY | os.O_CREAT, 0o600)
+            try:
+                self._file = os.open(SEGMENT_NAME % number, os.O_WRONLY | os.O_CREAT, 0o600)
+            except OSError:
+                # The directory is gone. The command must not hang, so its output is missing.
+                self._file = os.open(os.devnull, os.O_WRONLY)
             self._remove(number - self._segments + 1)
         return self._segment_bytes - place
 
