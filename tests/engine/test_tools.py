@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -231,6 +233,22 @@ async def test_what_a_tool_puts_out_is_bounded_and_without_secrets(tmp_path: Pat
 
 
 # Search
+
+
+async def test_search_gives_and_takes_times_in_the_zone_of_the_chat(tmp_path: Path) -> None:
+    zones = ScopedSetting(default=ZoneInfo("Asia/Tokyo"))
+    async with running(tmp_path / "p.db", toolsets=all_tools, zones=zones) as here:
+        alice = here.world.person("alice")
+        await said_in(here, alice, "a canary", "a canary")
+        chat = here.world.dm(alice)
+        await chat.say(alice, use("search", query="canary"))
+        found = re.search(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d) JST", (await chat.hears("search: ")).text)
+        assert found
+        moment = f"{found[1]}T{found[2]}"
+        await chat.say(alice, use("search", query="canary", since=moment, limit=1))
+        await chat.hears(f"{found[0]}, ")
+        await chat.say(alice, use("search", query="canary", until=moment))
+        await chat.hears("search: Nothing was found.")
 
 
 async def test_search_finds_what_is_the_speakers_own(store_url: str) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime, tzinfo
 
 from palaver.db.transaction import Statements, transaction
 from palaver.model.key import JOB
@@ -18,7 +18,10 @@ _MAX_LIMIT = 20
 _DEFAULT_LIMIT = 10
 _OWN_TURN_MARGIN = 10
 """More hits to read, because those of the turn itself are dropped."""
-_DAY = {"type": "string", "description": "A day or a time, for example 2026-03-01 or 2026-03-01T12:00."}
+_DAY = {
+    "type": "string",
+    "description": "A day or a time in the time zone of the chat, for example 2026-03-01 or 2026-03-01T12:00.",
+}
 _SEARCH = Tool(
     name="search",
     summary="Search your conversations; in a group, only this chat.",
@@ -72,7 +75,8 @@ class SearchTools:
         )
         # Leave out the turn itself, which contains the question.
         found = [hit for hit in hits if hit.entry is None or hit.entry.turn != str(use.context.turn.number)]
-        return "\n".join(map(_describe, found[: _limit(use)])) or "Nothing was found."
+        zone = use.context.services.zone
+        return "\n".join(_describe(hit, zone) for hit in found[: _limit(use)]) or "Nothing was found."
 
 
 @transaction
@@ -100,7 +104,7 @@ def _moment(use: ToolUse, name: str) -> datetime | None:
         moment = datetime.fromisoformat(str(given))
     except ValueError:
         raise ToolFailed(f"The argument {name} must be a day or a time, for example 2026-03-01.") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return moment if moment.tzinfo else moment.replace(tzinfo=use.context.services.zone)
 
 
 def _limit(use: ToolUse) -> int:
@@ -108,7 +112,7 @@ def _limit(use: ToolUse) -> int:
     return min(max(limit, 1), _MAX_LIMIT) if isinstance(limit, int) else _DEFAULT_LIMIT
 
 
-def _describe(hit: Hit) -> str:
+def _describe(hit: Hit, zone: tzinfo) -> str:
     title = quote_label(Label(hit.session.title)) if hit.session.title else "untitled"
     said = quote_label(Label(hit.snippet))
-    return f"{title} ({hit.session.id}), {hit.at:%Y-%m-%d %H:%M} UTC, {hit.found_in}: {said}"
+    return f"{title} ({hit.session.id}), {hit.at.astimezone(zone):%Y-%m-%d %H:%M %Z}, {hit.found_in}: {said}"
