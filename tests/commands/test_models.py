@@ -102,7 +102,8 @@ async def test_platforms_are_for_admins_who_see_what_is_connected(tmp_path: Path
     async with running(tmp_path / "p.db", grants=admins, lease=timedelta(minutes=1)) as here:
         alice, bob = here.world.person("alice"), here.world.person("bob")
         mine, other = here.world.dm(alice), here.world.dm(bob)
+        await mine.say(alice, "/sethome")
         await mine.say(alice, "/platforms")
-        await mine.hears(" UTC")
+        await mine.hears(f" UTC\nHome channel: fake:{mine.id}")
         await other.say(bob, "/platforms")
         await other.hears("needs the admin role")

@@ -60,7 +60,7 @@ def list_processes(
     store: StoreOption = None,
     json: Json = False,
 ) -> None:
-    nothing = "There are no processes."
+    nothing = "No process is running." if live else "There are no processes."
     found = ask(store, lambda opened: _list(opened, session, limit, live_only=live), [], nothing=nothing)
     if json:
         print_json({"processes": [pick(each.process, _FIELDS) for each in found]})
@@ -122,7 +122,7 @@ def print_log(
         raise BadArgument("--follow cannot be used with --json.", found="", allowed="", example=EXAMPLES["log"])
     found = ask(store, lambda opened: _find(opened, name))
     if found.directory is None:
-        raise NotFound(f"output on this machine, only on {found.process.host}, of", name)
+        raise NotFound(f"output in this data directory (the machine is {found.process.host}) of", name)
     if follow:
         asyncio.run(_follow(found.directory, raw=raw))
         return

@@ -9,7 +9,8 @@ from palaver.db.transaction import Statements, transaction
 from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
 from palaver.model.command import Invocation
-from palaver.model.source import DM
+from palaver.model.source import DM, Source
+from palaver.model.target import Place
 from palaver.store.accounts import AccountHealth
 from palaver.store.store import Store
 
@@ -18,7 +19,7 @@ commands = CommandGroup("gateway")
 
 @commands.add(
     "platforms",
-    "Show which accounts are connected, since when, and their last error",
+    "Show which accounts are connected, their last error, and the home channels",
     "/platforms",
     role=AccessRole.ADMIN,
     urgent=True,
@@ -26,7 +27,13 @@ commands = CommandGroup("gateway")
 @transaction
 def platforms(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
     accounts = yield from store.accounts.list_health(context.now)
-    return "\n".join(_line(each, context.zone) for each in accounts) or "No account has been connected yet."
+    homes = yield from store.accounts.list_configured_homes()
+    lines = [_line(each, context.zone) for each in accounts] or ["No account has been connected yet."]
+    return "\n".join([*lines, *(f"Home channel: {_target(home)}" for home in homes)])
+
+
+def _target(home: Source) -> str:
+    return Place(platform=home.platform, server=home.scope_id, chat=home.chat_id or "", thread=home.thread_id).text
 
 
 def _line(health: AccountHealth, zone: ZoneInfo) -> str:

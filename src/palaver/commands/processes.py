@@ -46,7 +46,9 @@ async def _processes(
     action, name = invocation.words.get("action"), invocation.words.get("process", "")
     principal = _principal(invocation, context)
     if action and not name:
-        raise BadArgument(f"/processes {action} needs a process.", found="", allowed="", example="/processes log p3")
+        raise BadArgument(
+            f"/processes {action} needs a process.", found="", allowed="its name", example="/processes log p3"
+        )
     if action == "log":
         return await _log(store, manager, name, principal, context)
     return _kill(store, name, principal, context) if action else _list(store, principal, context)
@@ -87,7 +89,9 @@ def _kill(store: Store, name: str, principal: Principal, context: CommandContext
         [process.number for process in found], context.now, by=context.principal.name
     )
     if name == _ALL:
-        return f"Killing {count} processes." if count else "No process is running."
+        return (
+            f"Killing {'one process' if count == 1 else f'{count} processes'}." if count else "No process is running."
+        )
     return f"Killing {found[0].name}." if count else f"{found[0].name} has already ended: {found[0].outcome}."
 
 

@@ -117,7 +117,7 @@ class OutputSchema(Schema, frozen=True, kw_only=True):
 async def get_output(request: WebRequest, query: _OutputQuery) -> OutputSchema:
     process, manager = await find_process(request), request.services.processes
     if not manager.is_here(process):
-        raise NotFound(f"output on this machine, only on {process.host}, of", process.name)
+        raise NotFound(f"output in this data directory (the machine is {process.host}) of", process.name)
     directory = manager.directory(process)
     size = directory.size()
     start = max(size - _PAGE_BYTES, 0) if query.offset is None else min(query.offset, size)
