@@ -16,10 +16,12 @@ from palaver.store.archive.exporter import ExportFormat, write_archive
 from palaver.store.archive.importer import ImportOutcome, import_sessions
 from palaver.store.archive.reader import LineLimits, Problem, read_archive
 from palaver.store.conversations import transcript, visibility
+from palaver.store.damage.repair import repair
 from palaver.store.opening import open_store
 from palaver.store.privacy.person_export import check_export, export_person
 from palaver.store.status import session_list
 from palaver.store.store import Store
+from tests.damage.conftest import failing
 from tests.damage.kinds import NO_JSON, entry, run
 from tests.damage.template import ANN, deliver_all, exchange
 from tests.store.world import OPERATOR, World
@@ -165,3 +167,15 @@ async def test_markdown_shows_html_as_text(tmp_path: Path) -> None:
         await exchange(World(store), ANN, said, "fine")
         text = (await archive_of(store, ExportFormat.MARKDOWN)).decode()
     assert "&lt;script>alert(1)&lt;/script> a < b &lt;b>bold&lt;/b> &lt;!-- note --> &lt;?php ```&lt;i>```" in text
+
+
+async def test_what_was_undone_or_summarised_stays_hidden_when_it_is_restored(folder: Path) -> None:
+    async with await open_store(str(folder / "palaver.db"), exclusive=True, repairs=True) as store:
+        await store.transact(run(("DELETE FROM entries WHERE id IN (?, ?)", (entry(8), entry(9)))))
+        await store.transact(run(("DELETE FROM entries WHERE id = ?", (entry(1, 2),))))
+        await store.transact(run(("UPDATE entries SET id = ? WHERE id = ?", (entry(900, 2), entry(4, 2)))))
+        await repair(store, World(store).now)
+        assert await failing(store) == {}
+        ids = (entry(8), entry(9), entry(1, 2), entry(4, 2))
+        rows = await store.read(run(("SELECT hidden_by FROM entries WHERE id IN (?, ?, ?, ?) ORDER BY id", ids)))
+        assert [row[0] for row in rows] == [1, 1, 2, 2]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from palaver.db.transaction import Database, Statements, transaction
 from palaver.store.conversations.transcript import write_journal
 from palaver.store.damage.health_check import HealthCheck, counted, in_transaction, listed, repair_step
-from palaver.store.damage.restore import Restored, restore_entry
+from palaver.store.damage.restore import Restored, find_hiding, restore_entry
 from palaver.store.damage.restore_session import restore_session
 from palaver.store.damage.set_aside import record_loss
 from palaver.store.records import SEQS
@@ -97,9 +97,11 @@ def _restore(missing: Missing) -> Statements[bool]:
         restored: Restored | None = yield from restore_entry(id_, turn)
         if restored:
             prepared = restored.prepared
+            hiding = yield from find_hiding(id_, turn)
             yield (
-                "INSERT INTO entries (id, role, turn_no, observed, body, checksum) VALUES (?, ?, ?, ?, ?, ?)",
-                (id_, prepared.role, turn, prepared.observed, *prepared.values(missing.session, missing.seq)),
+                "INSERT INTO entries (id, role, turn_no, observed, hidden_by, body, checksum)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (id_, prepared.role, turn, prepared.observed, hiding, *prepared.values(missing.session, missing.seq)),
             )
             return True
     return False

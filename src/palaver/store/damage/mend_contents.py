@@ -7,7 +7,7 @@ from palaver.model.key import Scope, SessionKey, derive_key
 from palaver.model.source import AddresseeKind, Source, decode_id, identity_of, message_address
 from palaver.model.turn import Inbound, Outbound
 from palaver.store.conversations.transcript import write_journal
-from palaver.store.damage.restore import restore_entry, restore_reply
+from palaver.store.damage.restore import find_hiding, restore_entry, restore_reply
 from palaver.store.damage.rows import BadRow, Known, Problem, is_plausible, load_known
 from palaver.store.damage.set_aside import keep_copies, set_aside
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, SAME_MESSAGE, lock_and_add_ready
@@ -78,10 +78,12 @@ def _home_of(row: Row) -> Statements[int | None]:
 
 def _move_home(id_: int, home: int, bad: BadRow, now: datetime) -> Statements[None]:
     entry = entry_of(bad.row)
+    turn = int(entry.turn) if entry.turn else None
     yield from keep_copies("entries", "id = ?", (id_,), bad.problem.value, now)
+    hiding = yield from find_hiding(home, turn)
     yield (
-        "UPDATE entries SET id = ?, role = ?, turn_no = ?, observed = ?, hidden_by = NULL WHERE id = ?",
-        (home, entry.role.value, entry.turn and int(entry.turn), int(entry.observed), id_),
+        "UPDATE entries SET id = ?, role = ?, turn_no = ?, observed = ?, hidden_by = ? WHERE id = ?",
+        (home, entry.role.value, turn, int(entry.observed), hiding, id_),
     )
     yield "UPDATE attachments SET holder = ? WHERE kind = 'entry' AND holder = ?", (home, id_)
     for place, kind in ((id_, "delete"), (home, "append")):

@@ -83,6 +83,37 @@ def _answer(turn: int) -> Statements[Restored | None]:
 
 
 @transaction
+def find_hiding(id_: int, turn: int | None) -> Statements[int | None]:
+    """Return the operation that hides an entry: that of the rest of its turn, or else the one the journal knows of."""
+    first, seq = id_ // SEQS * SEQS, id_ % SEQS
+    beside = yield (
+        "SELECT hidden_by FROM entries WHERE id >= ? AND id < ? AND turn_no = ? AND id <> ?"
+        " ORDER BY abs(id - ?) LIMIT 1",
+        (first, first + SEQS, turn, id_, id_),
+    )
+    if beside:
+        return beside[0][0]
+    changes = yield (
+        "SELECT kind, first_seq, last_seq FROM journal WHERE session_no = ? AND kind IN ('hide', 'show')"
+        " AND first_seq <= ? AND last_seq >= ? ORDER BY pos DESC LIMIT 1",
+        (id_ // SEQS, seq, seq),
+    )
+    if not changes or changes[0][0] == "show":
+        return None
+    hidden = yield (
+        "SELECT hidden_by FROM entries WHERE id >= ? AND id <= ? AND hidden_by IS NOT NULL"
+        " ORDER BY abs(id - ?) LIMIT 1",
+        (first + changes[0][1], first + changes[0][2], id_),
+    )
+    latest = yield (
+        "SELECT max(no) FROM operations WHERE session_no = ? AND undone_at IS NULL"
+        " AND kind IN ('undo', 'compaction', 'revision')",
+        (id_ // SEQS,),
+    )
+    return (hidden or latest)[0][0]
+
+
+@transaction
 def restore_reply(number: int, checksum: int | None) -> Statements[tuple[Outbound, bool] | None]:
     """Return what the only reply of a turn was, and whether it has the checksum of what was lost."""
     turn = number // REPLIES
