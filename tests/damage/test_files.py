@@ -118,6 +118,18 @@ async def test_without_a_mark_the_search_index_is_a_witness(folder: Path, tmp_pa
         await open_store(str(folder / KEPT), exclusive=True)
 
 
+async def test_a_damaged_search_index_is_no_witness(folder: Path) -> None:
+    for position in ("abc", 1 << 62, 999_999):
+        with closing(sqlite3.connect(folder / f"{KEPT}.search")) as db:
+            db.execute("UPDATE meta SET value = ? WHERE name = 'pos'", (position,))
+            db.commit()
+        if position != 999_999:  # it is plausible: only the mark knows better
+            mark_path(folder / KEPT).unlink()
+        async with await open_store(str(folder / KEPT), exclusive=True) as store:
+            assert await failing(store, folder / "files") == {}
+            assert await store.search.find("boats", OPERATOR)
+
+
 async def test_a_mark_that_cannot_be_read_is_no_mark(folder: Path) -> None:
     for content in (b"", b"nonsense", b"9 9 9 9 00000000", b"\xff" * 96):
         mark_path(folder / KEPT).write_bytes(content)

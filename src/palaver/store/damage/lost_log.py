@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from palaver.db.high_water import HighWater, measure, read_mark
-from palaver.db.sqlite import SqliteDatabase
+from palaver.db.sqlite import SqliteDatabase, connect
 from palaver.db.transaction import Statements, transaction
 from palaver.model.key import SessionKey
 from palaver.model.source import MAIN
@@ -25,15 +25,22 @@ _WORDS = {
 
 
 def known_mark(path: Path) -> HighWater:
-    """Return how far a database had got: what its mark says, and how far the search index had followed it."""
-    return read_mark(path).raised_to(HighWater(changes=_indexed_position(path)))
+    """Return how far a database had got: what its mark says, or else how far the search index had followed it."""
+    mark = read_mark(path)
+    return HighWater(changes=_indexed_position(path)) if mark == HighWater() else mark
 
 
 def _indexed_position(path: Path) -> int:
+    """Return the position in the journal; 0 if the index does not tell, since it can be built again."""
     index = path.with_name(f"{path.name}.search")
-    with suppress(sqlite3.Error, OSError), closing(sqlite3.connect(f"file:{index}?mode=ro", uri=True)) as db:
-        return int(next(iter(db.execute("SELECT value FROM meta WHERE name = 'pos'")), (0,))[0])
+    with suppress(sqlite3.Error, OSError), closing(connect(index, read_only=True)) as db:
+        found = next(iter(db.execute("SELECT value FROM meta WHERE name = 'pos'")), (0,))[0]
+        return found if isinstance(found, int) and 0 <= found < _MAX_POSITION else 0
     return 0
+
+
+_MAX_POSITION = 1 << 40
+"""No journal gets so far: a larger number is damage."""
 
 
 def describe_lost(reached: HighWater, mark: HighWater) -> str:
