@@ -205,6 +205,12 @@ async def test_only_the_newest_firings_are_kept(store: Store, monkeypatch: pytes
         await _answer(store)
     firings = await store.read(store.firings.list_firings("1", ANN))
     assert [firing.at for firing in firings] == [NOON + count * 2 * HOUR for count in (5, 4, 3)]
+    for count in range(6, 12):  # The first of them waits, so the others are skipped.
+        current = await store.read(store.jobs.get(job.number))
+        assert current
+        await fire_due(store, current, NOON + count * 2 * HOUR)
+    firings = await store.read(store.firings.list_firings("1", ANN))
+    assert [firing.at for firing in firings] == [NOON + count * 2 * HOUR for count in (11, 10, 9, 6)]
 
 
 async def test_the_conversation_of_a_job_is_its_own_and_not_listed(store: Store) -> None:

@@ -77,6 +77,7 @@ def fire(job: Job, occurrence: Occurrence, now: datetime) -> Statements[Fired | 
     )
     if not rows:
         return None
+    yield from _drop_old(job.number)
     if skipped:
         return Fired(message=None, skipped=skipped)
     number = yield from inbox.accept(occurrence.inbound, occurrence.key, now, role=job.role, basis=job.basis)
@@ -90,11 +91,6 @@ def fire(job: Job, occurrence: Occurrence, now: datetime) -> Statements[Fired | 
             " WHERE no = ?",
             (job.number,),
         )
-    yield (
-        "DELETE FROM firings WHERE schedule_no = ? AND at < (SELECT min(at) FROM"
-        " (SELECT at FROM firings WHERE schedule_no = ? ORDER BY at DESC LIMIT ?) AS kept)",
-        (job.number, job.number, KEPT_FIRINGS),
-    )
     return Fired(message=number)
 
 
@@ -115,6 +111,16 @@ def _take(job: Job, occurrence: Occurrence) -> Statements[bool]:
             ),
         )
     return bool(rows)
+
+
+def _drop_old(job: int) -> Statements[None]:
+    """Keep the newest firings, and one that waits however many were skipped since."""
+    yield (
+        "DELETE FROM firings WHERE schedule_no = ? AND at < (SELECT min(at) FROM"
+        " (SELECT at FROM firings WHERE schedule_no = ? ORDER BY at DESC LIMIT ?) AS kept)"
+        " AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.no = firings.inbox_no AND i.state = 'waiting')",
+        (job, job, KEPT_FIRINGS),
+    )
 
 
 def _has_waiting(job: int) -> Statements[bool]:
