@@ -213,6 +213,21 @@ async def test_only_the_newest_firings_are_kept(store: Store, monkeypatch: pytes
     assert [firing.at for firing in firings] == [NOON + count * 2 * HOUR for count in (11, 10, 9, 6)]
 
 
+async def test_jobs_that_have_ended_are_kept_for_a_while(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for hours in (1, 2, 3):
+        await fire_due(store, await add_job(store, f"{hours}h", str(hours)), NOON + hours * HOUR)
+        await _answer(store)
+    await add_job(store, "every 2h", "regular")
+    for before, left in ((NOON + HOUR, 4), (NOON + 2 * HOUR, 3), (NOON + 2 * HOUR, 3)):
+        await store.transact(store.jobs.drop_ended(before))
+        assert len(await store.read(store.jobs.list_jobs(ANN, ended=True))) == left
+    monkeypatch.setattr("palaver.store.jobs.jobs.KEPT_ENDED", 1)
+    await store.transact(store.jobs.trim_ended(["telegram:7"]))
+    names = {job.name for job in await store.read(store.jobs.list_jobs(ANN, ended=True))}
+    assert names == {"3", "regular"}
+    assert await store.read(violations()) == []
+
+
 async def test_the_conversation_of_a_job_is_its_own_and_not_listed(store: Store) -> None:
     world = World(store)
     await world.exchange("hello", "hi", dm())

@@ -21,6 +21,7 @@ from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent
 from palaver.store.accounts import GATEWAY
 from palaver.store.clock import StoreClock
 from palaver.store.conversations.expiry import expire
+from palaver.store.jobs.jobs import KEEP_ENDED
 from palaver.store.privacy.erasure import ERASURES
 from palaver.store.queue.outbox import enqueue_events, with_events
 from palaver.store.scrub import SCRUBS, owed_scrubs
@@ -123,6 +124,7 @@ class Maintenance:
                         self._end_expired,
                         self._finalise,
                         self._clean_up_pairing,
+                        self._drop_ended_jobs,
                         self._sum_up_usage,
                     ):
                         await retry_outage(step)
@@ -231,6 +233,9 @@ class Maintenance:
         if reason:
             log.info("session expired", extra={"action": "session.expired", "session": session.id})
             self.ctx.hooks.tell(_event(EventKind.SESSION_ENDED, session, now, reason))
+
+    async def _drop_ended_jobs(self) -> None:
+        await self.ctx.store.transact(self.ctx.store.jobs.drop_ended(self.ctx.clock.now() - KEEP_ENDED))
 
     async def _clean_up_pairing(self) -> None:
         pairing = self.ctx.store.pairing

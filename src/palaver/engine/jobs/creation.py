@@ -77,7 +77,8 @@ def create_job(request: JobRequest, maker: JobMaker, rules: JobRules) -> Stateme
     """Check and store a job. Raises InvalidInput or NotAllowed; then nothing is stored."""
     job = yield from check_job(request, maker, rules)
     yield Lock(f"jobs of {min(maker.principal.identities, default=maker.owner)}")
-    count = yield from jobs.count_active({*maker.principal.identities, maker.owner})
+    owners = {*maker.principal.identities, maker.owner}
+    count = yield from jobs.count_active(owners)
     if count >= rules.per_person:
         raise BadArgument(
             f"You already have {count} jobs.",
@@ -86,6 +87,7 @@ def create_job(request: JobRequest, maker: JobMaker, rules: JobRules) -> Stateme
             example="/jobs remove 3",
             fix="Remove one first.",
         )
+    yield from jobs.trim_ended(owners)
     number = yield from jobs.add(job)
     stored = yield from jobs.get(number)
     return stored or job

@@ -1,6 +1,6 @@
 """Jobs: made, listed, paused and removed on behalf of the person they belong to."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 
@@ -31,6 +31,11 @@ COLUMNS = (
 )
 MIN_INTERVAL = timedelta(minutes=1)
 """Runs that somebody asks for are at least this far from the run before."""
+KEEP_ENDED = timedelta(days=30)
+"""How long a job that has ended is kept."""
+KEPT_ENDED = 200
+"""How many jobs of a person that have ended are kept."""
+_TRIMMED = 100
 _CHANGED = Notify(JOBS)
 _LARGEST_NUMBER = 1 << 62
 
@@ -204,11 +209,40 @@ def request_run(name: str, principal: Principal, now: datetime) -> Statements[Jo
 def remove(name: str, principal: Principal) -> Statements[Job]:
     """Remove a job with the record of its firings. A firing that has not begun does not run."""
     job = yield from find(name, principal)
-    yield from _withdraw_waiting(job.number, "its job was removed")
-    yield "DELETE FROM firings WHERE schedule_no = ?", (job.number,)
-    yield "DELETE FROM schedules WHERE no = ?", (job.number,)
+    yield from _delete([job.number])
     yield _CHANGED
     return job
+
+
+@transaction
+def drop_ended(before: datetime, limit: int = 100) -> Statements[int]:
+    """Delete jobs that have ended and were made and fired before a moment. Return how many."""
+    rows = yield (
+        "SELECT no FROM schedules s WHERE next_due IS NULL AND requested IS NULL AND created < ? AND NOT EXISTS"
+        " (SELECT 1 FROM firings f WHERE f.schedule_no = s.no AND f.at >= ?) ORDER BY no LIMIT ?",
+        (micros(before), micros(before), limit),
+    )
+    yield from _delete([row[0] for row in rows])
+    return len(rows)
+
+
+@transaction
+def trim_ended(owners: Iterable[str]) -> Statements[None]:
+    """Delete the oldest jobs of these identities that have ended, beyond those that are kept."""
+    names = tuple(sorted(owners))
+    rows = yield (
+        f"SELECT no FROM schedules WHERE owner IN ({placeholders(names)}) AND next_due IS NULL AND requested IS NULL"
+        f" ORDER BY no DESC LIMIT {_TRIMMED} OFFSET ?",
+        (*names, KEPT_ENDED),
+    )
+    yield from _delete([row[0] for row in rows])
+
+
+def _delete(numbers: Sequence[int]) -> Statements[None]:
+    for number in numbers:
+        yield from _withdraw_waiting(number, "its job was removed")
+        yield "DELETE FROM firings WHERE schedule_no = ?", (number,)
+        yield "DELETE FROM schedules WHERE no = ?", (number,)
 
 
 def _withdraw_waiting(number: int, reason: str) -> Statements[None]:
