@@ -3,13 +3,15 @@
 import os
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from palaver.processes import workspace
-from palaver.processes.backends.base import Backend, LocalBackend
-from palaver.processes.workspace import Workspace, WorkspaceError
+from palaver.processes.backends.base import Backend, LocalBackend, Order
+from palaver.processes.launcher import Launch
+from palaver.processes.workspace import Workspace, WorkspaceError, perform
 from palaver.protocols.tools import Toolset
 from palaver.store.store import Store
 from palaver.tools.workspace import WorkspaceTools
@@ -182,3 +184,54 @@ async def test_the_agent_works_with_files_here_and_on_another_machine(tmp_path: 
                 for tool, arguments, told in CALLS[first:]:
                     await chat.say(alice, use(tool, **arguments))
                     await chat.hears(told)
+
+
+def test_deep_and_wide_folders_have_limits(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = os.open(root, os.O_RDONLY)
+    for _ in range(300):
+        os.mkdir("d", dir_fd=folder)
+        inner = os.open("d", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    os.close(folder)
+    monkeypatch.setattr(workspace, "MAX_SCANNED", 50)
+    for number in range(60):
+        (root / "src" / f"{number:04}").touch()
+    assert perform(str(root), "list", {"deep": True}).endswith("(there are more: list a smaller folder)")
+    assert "(there may be more" in perform(str(root), "search", {"text": "x"})
+    assert "(there are more" in perform(str(root), "list", {"path": "src"})
+    # No file has such a name, and still it takes no longer than allowed.
+    monkeypatch.setattr(workspace, "SEARCH_SECONDS", -1)
+    assert perform(str(root), "search", {"text": "x", "names": "*.no"}).startswith("Nothing was found in 0 files.\n(")
+    for action, arguments in (
+        ("write", {"path": "/".join(["e"] * 300), "text": "x"}),
+        ("write", {"path": "a", "text": "\ud800"}),
+        ("patch", {"path": "src/main.py", "old": "one", "new": "\ud800"}),
+        ("read", {"path": "\ud800"}),
+        ("list", {"path": "../\ud800"}),
+    ):
+        with pytest.raises(WorkspaceError) as refused:
+            perform(str(root), action, arguments)
+        str(refused.value).encode()
+    assert sorted(each.name for each in root.iterdir() if each.name != "e") == ["d", "src"]
+
+
+async def test_what_another_machine_answers_is_bounded_and_checked(tmp_path: Path) -> None:
+    for answer in ("yes", "echo []", "echo '{}'", "echo '{\"text\": 5}'", "echo '\"text\"'", "true"):
+
+        class Elsewhere(LocalBackend):
+            @property
+            def files(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+                return None
+
+            def launch(self, order: Order, answer: str = answer) -> Launch:
+                return super().launch(replace(order, command=f"cat >/dev/null; {answer}"))
+
+        def toolsets(_: Store, place: Backend = Elsewhere(folder=tmp_path)) -> Sequence[Toolset]:  # noqa: B008
+            return (WorkspaceTools(place),)
+
+        async with running(tmp_path / f"{len(answer)}{answer[:4]}.db", toolsets=toolsets, grants=OWNERS) as here:
+            alice = here.world.person("alice")
+            chat = here.world.dm(alice)
+            await chat.say(alice, use("file_list"))
+            await chat.hears("The machine with the files")

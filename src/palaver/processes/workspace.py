@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping  # noqa: TC003 - it takes nothing to import them
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from typing import Any
 
 MAX_LINKS = 40
@@ -26,6 +27,8 @@ MAX_SCAN_BYTES = 50_000_000
 MAX_SEARCHED_BYTES = 5_000_000
 MAX_LINES, MAX_LINE_LENGTH = 2_000, 2_000
 MAX_ENTRIES, MAX_HITS, MAX_FILES = 500, 200, 20_000
+MAX_DEPTH, MAX_SCANNED = 100, 20_000
+"""How many folders a path goes through, and how many entries of one folder are looked at."""
 SEARCH_SECONDS = 10.0
 HEAD_BYTES = 8_192
 SKIPPED = frozenset({".git", "node_modules", "__pycache__", ".venv"})
@@ -36,6 +39,27 @@ OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 class WorkspaceError(Exception):
     """It cannot be done. The message says why, for the agent."""
+
+
+class Budget:
+    """How long and how deep to look into folders."""
+
+    def __init__(self) -> None:
+        self._until = time.monotonic() + SEARCH_SECONDS
+        self.is_spent = False
+        """Whether anything was left out."""
+
+    def allows(self, above: str = "") -> bool:
+        """Tell whether to look into one more folder, whose path ends with a slash."""
+        is_allowed = time.monotonic() <= self._until and above.count("/") <= MAX_DEPTH
+        self.is_spent |= not is_allowed
+        return is_allowed
+
+    def scan(self, folder: int) -> list[os.DirEntry[str]]:
+        with os.scandir(folder) as found:
+            entries = list(islice(found, MAX_SCANNED + 1))
+        self.is_spent |= len(entries) > MAX_SCANNED
+        return sorted(entries[:MAX_SCANNED], key=lambda entry: entry.name)
 
 
 class Place:
@@ -107,25 +131,29 @@ class Workspace:
         return f"Changed {place.shown} in {count} place{'s' if count > 1 else ''}, from line {line} on."
 
     def list(self, path: str = ".", *, deep: bool = False) -> str:
+        budget = Budget()
         with self.find(path) as place:
             folder = _open_folder(place)
             try:
-                found = list(_entries(folder, "", deep=deep))
+                found = list(islice(_entries(folder, "", budget, deep=deep), MAX_ENTRIES + 1))
             finally:
                 os.close(folder)
-        more = f"\n(only the first {MAX_ENTRIES})" if len(found) > MAX_ENTRIES else ""
+        more = "\n(there are more: list a smaller folder)" if budget.is_spent else ""
+        more = f"\n(only the first {MAX_ENTRIES})" if len(found) > MAX_ENTRIES else more
         return "\n".join(found[:MAX_ENTRIES]) + more or "(empty)"
 
     def search(self, text: str, path: str = ".", names: str = "*", *, ignores_case: bool = False) -> str:
         wanted = text.casefold() if ignores_case else text
-        until, files, hits = time.monotonic() + SEARCH_SECONDS, 0, list[str]()
+        budget, files, hits = Budget(), 0, list[str]()
         with self.find(path) as place:
-            for name, data in _contents(place, names):
+            for name, data in _contents(place, names, budget):
                 files += 1
                 hits += _hits(name, data, wanted, ignores_case=ignores_case)
-                if len(hits) >= MAX_HITS or files >= MAX_FILES or time.monotonic() > until:
-                    return "\n".join(hits[:MAX_HITS]) + "\n(there may be more: search in a smaller folder)"
-        return "\n".join(hits) or f"Nothing was found in {files} files."
+                if len(hits) >= MAX_HITS or files >= MAX_FILES or not budget.allows():
+                    budget.is_spent = True
+                    break
+        found = "\n".join(hits[:MAX_HITS]) or f"Nothing was found in {files} files."
+        return f"{found}\n(there may be more: search in a smaller folder)" if budget.is_spent else found
 
 
 class _Walk:
@@ -183,6 +211,8 @@ class _Walk:
         return parts
 
     def _enter(self, name: str, *, is_missing: bool, path: str) -> None:
+        if len(self._folders) > MAX_DEPTH:
+            raise WorkspaceError(f"a path cannot have more than {MAX_DEPTH} folders")
         if is_missing and not self._makes:
             raise WorkspaceError(f"{path} does not exist")
         if is_missing:
@@ -269,18 +299,20 @@ def _text(data: bytes, place: Place) -> str:
         raise WorkspaceError(f"{place.shown} is not text in UTF-8") from None
 
 
-def _entries(folder: int, above: str, *, deep: bool) -> Iterator[str]:
+def _entries(folder: int, above: str, budget: Budget, *, deep: bool) -> Iterator[str]:
     """Yield the entries of a folder, sorted, each with its size; those of folders in it after their name."""
-    with os.scandir(folder) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
-    for entry in entries[: MAX_ENTRIES + 1]:
+    if not budget.allows(above):
+        return
+    for entry in budget.scan(folder):
         name = f"{above}{entry.name}"
         if entry.is_symlink():
             yield f"{name} -> {os.readlink(entry.name, dir_fd=folder)}"
         elif entry.is_dir(follow_symlinks=False):
             yield f"{name}/"
             if deep and entry.name not in SKIPPED:
-                yield from _inner(folder, entry.name, lambda inner, name=name: _entries(inner, f"{name}/", deep=True))
+                yield from _inner(
+                    folder, entry.name, lambda inner, name=name: _entries(inner, f"{name}/", budget, deep=True)
+                )
         else:
             yield f"{name} ({entry.stat(follow_symlinks=False).st_size} bytes)"
 
@@ -296,24 +328,24 @@ def _inner(folder: int, name: str, walk: Callable[[int], Iterator[Any]]) -> Iter
         os.close(inner)
 
 
-def _contents(place: Place, names: str) -> Iterator[tuple[str, bytes]]:
+def _contents(place: Place, names: str, budget: Budget) -> Iterator[tuple[str, bytes]]:
     status = place.status()
     if status is None:
         raise WorkspaceError(f"{place.shown} does not exist")
     if stat.S_ISDIR(status.st_mode):
         above = "" if place.shown == "." else f"{place.shown}/"
-        yield from _inner(place.folder, place.name, lambda folder: _files(folder, above, names))
+        yield from _inner(place.folder, place.name, lambda folder: _files(folder, above, names, budget))
     else:
         yield from _content(place.folder, place.name, place.shown)
 
 
-def _files(folder: int, above: str, names: str) -> Iterator[tuple[str, bytes]]:
-    with os.scandir(folder) as found:
-        entries = sorted(found, key=lambda entry: entry.name)
-    for entry in entries:
+def _files(folder: int, above: str, names: str, budget: Budget) -> Iterator[tuple[str, bytes]]:
+    if not budget.allows(above):
+        return
+    for entry in budget.scan(folder):
         path = f"{above}{entry.name}"
         if entry.is_dir(follow_symlinks=False) and entry.name not in SKIPPED:
-            yield from _inner(folder, entry.name, lambda inner, path=path: _files(inner, f"{path}/", names))
+            yield from _inner(folder, entry.name, lambda inner, path=path: _files(inner, f"{path}/", names, budget))
         elif entry.is_file(follow_symlinks=False) and fnmatch.fnmatch(entry.name, names):
             yield from _content(folder, entry.name, path)
 
@@ -344,9 +376,18 @@ def _hits(name: str, data: bytes, wanted: str, *, ignores_case: bool) -> list[st
 def perform(root: str, action: str, arguments: Mapping[str, Any]) -> str:
     """Do one thing in a folder, and return what the agent learns. Raises WorkspaceError."""
     try:
-        return getattr(Workspace(root), action)(**arguments)
+        return _encodable(getattr(Workspace(root), action)(**arguments))
+    except WorkspaceError as error:
+        raise WorkspaceError(_encodable(str(error))) from error
+    except UnicodeEncodeError as error:
+        raise WorkspaceError("paths and texts cannot have half a character in them") from error
     except OSError as error:
-        raise WorkspaceError(f"{arguments.get('path', '.')}: {error.strerror or error}") from error
+        raise WorkspaceError(_encodable(f"{arguments.get('path', '.')}: {error.strerror or error}")) from error
+
+
+def _encodable(text: str) -> str:
+    """Return a text that can be stored: a name need not be one."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def main(request: str) -> None:

@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import resources
-from typing import Any
+from typing import Any, cast
 
 from palaver.model.access import AccessRole
 from palaver.model.value import value
@@ -15,6 +18,7 @@ from palaver.tools.schemas import object_schema, text_schema
 
 _REMOTE_TIMEOUT_SECONDS = 60.0
 _MAX_ANSWER_BYTES = 10_000_000
+_CHUNK_BYTES = 1 << 16
 _PATH = {"type": "string", "description": "A path below the working directory."}
 _FLAG = {"type": "boolean"}
 _COUNT = {"type": "integer", "minimum": 1}
@@ -116,23 +120,47 @@ class WorkspaceTools:
         )
         try:
             async with asyncio.timeout(_REMOTE_TIMEOUT_SECONDS):
-                answer, _ = await process.communicate(f"{source}\n\nmain({request!r})\n".encode())
+                answer = await _exchange(process, f"{source}\n\nmain({request!r})\n".encode())
         except TimeoutError:
             raise ToolFailed("The machine with the files did not answer in time. The effect is unknown.") from None
         finally:
-            if process.returncode is None:
-                process.kill()
-        return _result(answer[:_MAX_ANSWER_BYTES])
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no other way
+        return _result(answer)
+
+
+async def _exchange(process: asyncio.subprocess.Process, program: bytes) -> bytes:
+    """Give a program to the other machine, and return what it answers, up to a limit: nobody vouches for it."""
+    given, said = cast("asyncio.StreamWriter", process.stdin), cast("asyncio.StreamReader", process.stdout)
+
+    async def give() -> None:
+        with suppress(ConnectionError):
+            given.write(program)
+            await given.drain()
+        given.close()
+
+    giving, answer = asyncio.create_task(give()), bytearray()
+    try:
+        while len(answer) <= _MAX_ANSWER_BYTES and (data := await said.read(_CHUNK_BYTES)):
+            answer += data
+    finally:
+        giving.cancel()
+    return bytes(answer)
 
 
 def _result(answer: bytes) -> str:
     try:
-        found: dict[str, str] = json.loads(answer)
-    except ValueError:
-        raise ToolFailed("The machine with the files cannot be reached, or has no python3. Use the terminal.") from None
-    if "problem" in found:
-        raise WorkspaceError(found["problem"])
-    return found["text"]
+        found: object = json.loads(answer) if len(answer) <= _MAX_ANSWER_BYTES else None
+    except (ValueError, RecursionError):
+        found = None
+    match found:
+        case {"problem": str(problem)}:
+            raise WorkspaceError(problem)
+        case {"text": str(text)}:
+            return text
+        case _:
+            raise ToolFailed("The machine with the files cannot be reached, or has no python3. Use the terminal.")
 
 
 def _whole(use: ToolUse, name: str, default: int) -> int:
