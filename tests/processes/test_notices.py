@@ -41,9 +41,13 @@ async def test_matching_output_is_reported_and_rate_limited(store_url: str, tmp_
 async def test_a_text_that_is_cut_by_two_reads_is_found(tmp_path: Path) -> None:
     async with workshop(tmp_path / "p.db", tmp_path) as shop:
         await shop.starts("while read line; do printf %s $line; done", watch="needle")
-        for part in ("nee", "dle"):
+        for part in ("nee", "dle;nee"):
             await shop.does("submit", process="p1", data=part)
-        await shop.chat.hears("has written what you watch for:\nneedle")
+        await shop.chat.hears("has written what you watch for:\nneedle;nee")
+        # The second one had begun when the first one was reported.
+        shop.clock.later(seconds=31)
+        await shop.does("submit", process="p1", data="dle!")
+        await shop.chat.hears("has written what you watch for:\n;needle!")
 
 
 async def test_a_process_that_matches_without_end_is_no_longer_reported(tmp_path: Path) -> None:

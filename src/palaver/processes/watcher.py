@@ -140,16 +140,16 @@ class Watcher:
             return
         start, end = process.watched_to, self.directory.size()
         found = await asyncio.to_thread(_search, self.directory, process.watch.encode(), start, end)
+        # Keep as much as can be the beginning of a match.
+        searched = max(start, end - len(process.watch.encode()) + 1)
         if found is None:
-            # Keep as much as can be the beginning of a match.
-            searched = max(start, end - len(process.watch.encode()) + 1)
             if searched > start:
                 await retry_until_stored(self._store, process_notices.record_watched(process.number, searched))
                 self.process = replace(process, watched_to=searched)
             return
-        offset, line, count = found
+        offset, line, count, last = found
         notice = notices.match_notice(process, line, offset, count - 1)
-        await self._store_report(process_notices.report_match(process, notice, end, now))
+        await self._store_report(process_notices.report_match(process, notice, max(searched, last), now))
 
     # Wait
 
@@ -182,19 +182,21 @@ class Watcher:
         return min(seconds, default=None)
 
 
-def _search(directory: ProcessDirectory, text: bytes, start: int, end: int) -> tuple[int, bytes, int] | None:
-    """Return offset and line of the first match, and how many there are in all; None if there is none."""
+def _search(directory: ProcessDirectory, text: bytes, start: int, end: int) -> tuple[int, bytes, int, int] | None:
+    """Return offset and line of the first match, how many there are in all, and the end of the last one, if any."""
     first: tuple[int, bytes] | None = None
-    count, before = 0, b""
+    count, before, last = 0, b"", start
     for at in range(start, end, _SCAN_BYTES):
         for offset, piece in directory.read(at, min(at + _SCAN_BYTES, end)):
             data = before + piece
             found = data.find(text)
             if found >= 0:
                 count += data.count(text)
-                first = first or (offset - len(before) + found, _line_around(data, found))
+                base = offset - len(before)
+                first = first or (base + found, _line_around(data, found))
+                last = base + data.rfind(text) + len(text)
             before = data[-len(text) + 1 :] if len(text) > 1 else b""
-    return (*first, count) if first else None
+    return (*first, count, last) if first else None
 
 
 def _line_around(data: bytes, at: int) -> bytes:
