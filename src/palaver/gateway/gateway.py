@@ -108,10 +108,11 @@ class Gateway:
         async with await open_store(self._config.store, exclusive=True) as store:
             store.erasures = with_outside(store, self._config.data_dir)
             pseudonyms = await store.transact(load_pseudonyms())
-            processes = await make_process_manager(self._config, store, self._worker)
+            clock = StoreClock(store.database, SystemClock())
+            processes = await make_process_manager(self._config, store, clock, self._worker)
             toolsets = tools.toolsets(store, make_terminal_tools(self._config, processes))
             services = self._assemble(
-                store, agents, adapters, hooks, toolsets, processes=processes, pseudonyms=pseudonyms
+                store, agents, adapters, hooks, toolsets, clock=clock, processes=processes, pseudonyms=pseudonyms
             )
             engine = services.engine
             serving = asyncio.create_task(_serve_engine(engine))
@@ -161,10 +162,11 @@ class Gateway:
         hooks: Sequence[Hook],
         toolsets: Sequence[Toolset],
         *,
+        clock: StoreClock,
         processes: ProcessManager,
         pseudonyms: Pseudonyms,
     ) -> Services:
-        config, clock = self._config, StoreClock(store.database, SystemClock())
+        config = self._config
         alone = sqlite_path(config.store) is not None
         commands = with_plugins(builtin_commands(store, processes), store)
         blob_store, reply_waiter = BlobStore(config.data_dir / "files"), ReplyWaiter(store)

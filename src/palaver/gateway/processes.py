@@ -5,7 +5,7 @@ import socket
 from palaver.config.model import Config
 from palaver.processes.home import make_home
 from palaver.processes.manager import ProcessManager
-from palaver.protocols.clock import SystemClock
+from palaver.protocols.clock import Clock
 from palaver.store.opening import sqlite_path
 from palaver.store.processes import Keeper
 from palaver.store.store import Store
@@ -15,7 +15,7 @@ _SHARE_OF_TOOL_LIMIT = 0.9
 """A call that reaches the limit for tools would be stopped, with an unknown effect."""
 
 
-async def make_process_manager(config: Config, store: Store, worker: str) -> ProcessManager:
+async def make_process_manager(config: Config, store: Store, clock: Clock, worker: str) -> ProcessManager:
     """Return what looks after processes, also those from before the terminal was switched off."""
     home = await make_home(store, config.data_dir)
     keeper = Keeper(
@@ -29,7 +29,7 @@ async def make_process_manager(config: Config, store: Store, worker: str) -> Pro
         store=store,
         home=home,
         keeper=keeper,
-        clock=SystemClock(),
+        clock=clock,
         limits=config.tools.terminal.limits(),
         keep_finished=config.tools.terminal.keep_finished,
     )
