@@ -267,7 +267,9 @@ async def test_the_owner_is_told_who_asks_in_words_nobody_can_forge_and_not_how_
         told = [message.text for message in own.shown[1:]]
         assert len(told) == MAX_ANNOUNCED_STRANGERS + 1
         name = Label(people[0].name).quoted()
-        assert told[0].startswith(f"fake:{people[0].id} ({name}) asks fake:bot for access. Approve with /pair approve ")
+        assert told[0].startswith(
+            f"fake:{people[0].id} (`{name}`) asks fake:bot for access. Approve with /pair approve "
+        )
         await own.say(owner, "/pair")
         await own.hears("These people ask for access.")
         await here.settled()

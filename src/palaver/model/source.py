@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote
 
 from palaver.model.errors import MalformedSource, UnknownPlatform
 from palaver.model.label import Label
+from palaver.model.text import inert
 from palaver.model.value import value
 
 MAX_IDS_BYTES = 2048
@@ -292,7 +293,7 @@ def stored_identity(text: str) -> str:
 
 def named_identity(identity: str, name: Label | None) -> str:
     """`telegram:7 ("Ann")`. The name is in quotes because people choose it themselves."""
-    return f"{readable_identity(identity)} ({name.quoted()})" if name else readable_identity(identity)
+    return f"{readable_identity(identity)} ({inert(name.quoted())})" if name else readable_identity(identity)
 
 
 def source_of_identity(identity: str, profile: str = MAIN) -> Source:

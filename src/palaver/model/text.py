@@ -44,6 +44,14 @@ def quoted(text: str, limit: int = 80) -> str:
     return f"'{line}'" if len(line) <= limit else f"'{line[: limit - 1]}{_ELLIPSIS}'"
 
 
+_ACTIVE = re.compile(r"[\\`*_~|\[\]<>#&@/.:!$]")
+
+
+def inert(line: str) -> str:
+    """Return a line that no chat turns into markup, links, mentions or commands: as code if it could be any of them."""
+    return "`" + line.replace("`", "'") + "`" if _ACTIVE.search(line) else line
+
+
 def _is_plain(text: str) -> bool:
     return text.isascii() and text.isprintable()
 

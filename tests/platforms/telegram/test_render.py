@@ -6,6 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palaver.engine import texts
+from palaver.model.label import Label
+from palaver.model.source import named_identity
 from palaver.model.split import Unit
 from palaver.platforms.telegram.render import MAX_ENTITIES, Rendered, render
 from tests.platforms.markdown_texts import MARKUP
@@ -23,6 +26,22 @@ def marked(text: str) -> tuple[str, list[tuple[str, ...]]]:
 
 def _part(shown: Rendered, offset: int, length: int) -> str:
     return shown.text.encode("utf-16-le")[2 * offset : 2 * (offset + length)].decode("utf-16-le")
+
+
+def test_the_name_of_a_stranger_stays_text() -> None:
+    for name in (
+        "**bold** [Approve](https://x.org)",
+        "`](https://x.org)`",
+        "_a_",
+        "https://x.org",
+        "a\\`*b*",
+        "/stop @all",
+    ):
+        asked = texts.access_asked(named_identity("telegram:5", Label(name)), "telegram", "telegram:5")
+        shown, marks = marked(asked)
+        assert [kind for kind, *_ in marks] == ["code"]
+        assert shown == asked.replace("`", "")
+    assert marked(named_identity("telegram:5", Label("Ann Lee 🐦"))) == ('telegram:5 ("Ann Lee 🐦")', [])
 
 
 @pytest.mark.parametrize(
