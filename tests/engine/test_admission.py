@@ -17,8 +17,7 @@ from palaver.model.key import ScopedSetting
 from palaver.model.source import Source, Trust, canonical_id, canonical_source
 from palaver.model.turn import Inbound
 from palaver.store.opening import open_store
-from palaver.store.people.access_rules import GrantCache
-from palaver.store.people.grants import GrantTable
+from palaver.store.people.grants import GrantCache, GrantTable
 from palaver.store.store import Store
 from palaver.testkit.platform import FakePlatform
 from tests.engine.agents import Slow, noted

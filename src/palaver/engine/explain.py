@@ -28,8 +28,7 @@ from palaver.model.value import FieldPath, value
 from palaver.store.conversations import attach, sessions
 from palaver.store.conversations.sessions import OpeningPlan
 from palaver.store.people import grants, pairing
-from palaver.store.people.access_rules import GrantCache
-from palaver.store.people.grants import GrantTable
+from palaver.store.people.grants import GrantCache, GrantTable
 
 DEFAULT = "default"
 

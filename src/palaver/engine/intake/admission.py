@@ -37,8 +37,8 @@ from palaver.model.turn import Cause, Inbound, Received, account_name, account_t
 from palaver.model.value import value
 from palaver.store.conversations import chat_migration
 from palaver.store.people import access_rules, aliases, grants, people
-from palaver.store.people.access_rules import AccessRules, GrantCache
-from palaver.store.people.grants import GrantTable
+from palaver.store.people.access_rules import AccessRules
+from palaver.store.people.grants import GrantCache, GrantTable
 from palaver.store.people.pairing import PAIRING_LOCK, Requested
 from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.results import BusyNotices

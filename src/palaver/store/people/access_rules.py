@@ -1,44 +1,13 @@
 """Who has which role: the configured and the stored grants together, as one transaction reads them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 
 from palaver.db.transaction import Statements, transaction
-from palaver.model.access import PAIRING_OFF, Access, AccessRole, Grant, GrantIndex, canonical_grants, decide_access
+from palaver.model.access import PAIRING_OFF, Access, AccessRole, Grant, decide_access
 from palaver.model.source import Source, Trust, canonical_source, identity_of
 from palaver.model.value import value
 from palaver.store.people import aliases
-from palaver.store.people.grants import GrantTable, load_table
-
-
-@value(kw_only=False)
-class _CachedIndex:
-    configured: Sequence[Grant]
-    table: GrantTable
-    aliases: Mapping[str, str]
-    index: GrantIndex
-
-    def is_current(self, configured: Sequence[Grant], table: GrantTable, aliases: Mapping[str, str]) -> bool:
-        is_same_table = table is self.table and (configured is self.configured or configured == self.configured)
-        return is_same_table and (aliases is self.aliases or aliases == self.aliases)
-
-
-@value(kw_only=False)
-class GrantCache:
-    """Grants by platform, indexed anew only when grants or aliases change."""
-
-    _platforms: dict[str, _CachedIndex] = field(default_factory=dict[str, _CachedIndex])
-
-    def index(
-        self, platform: str, configured: Sequence[Grant], table: GrantTable, aliases: Mapping[str, str]
-    ) -> GrantIndex:
-        """Return the index of the configured and the stored grants that can apply on a platform."""
-        cached = self._platforms.get(platform)
-        if cached is None or not cached.is_current(configured, table, aliases):
-            here = [grant for grant in (*configured, *table.grants.values()) if grant.platform in {None, platform}]
-            index = GrantIndex(canonical_grants(here, platform, aliases))
-            self._platforms[platform] = cached = _CachedIndex(configured, table, aliases, index)
-        return cached.index
+from palaver.store.people.grants import GrantCache, GrantTable, load_table
 
 
 @value(kw_only=False)

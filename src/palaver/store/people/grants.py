@@ -7,7 +7,17 @@ from enum import StrEnum
 from typing import TypeVar
 
 from palaver.db.transaction import PEOPLE, Lock, Notify, Row, Statements, Transaction, transaction
-from palaver.model.access import AccessRole, Basis, ChatKind, Effect, Grant, keeps_an_owner, replaced_grants
+from palaver.model.access import (
+    AccessRole,
+    Basis,
+    ChatKind,
+    Effect,
+    Grant,
+    GrantIndex,
+    canonical_grants,
+    keeps_an_owner,
+    replaced_grants,
+)
 from palaver.model.errors import LastOwner
 from palaver.model.label import Label
 from palaver.model.source import Source, decode_id, encode_id
@@ -53,6 +63,36 @@ class GrantTable:
     grants: Mapping[int, Grant] = field(default_factory=dict[int, Grant])
     people: Mapping[str, str] = field(default_factory=dict[str, str])
     """Identity to person, for the people that grants name."""
+
+
+@value(kw_only=False)
+class _CachedIndex:
+    configured: Sequence[Grant]
+    table: GrantTable
+    aliases: Mapping[str, str]
+    index: GrantIndex
+
+    def is_current(self, configured: Sequence[Grant], table: GrantTable, aliases: Mapping[str, str]) -> bool:
+        is_same_table = table is self.table and (configured is self.configured or configured == self.configured)
+        return is_same_table and (aliases is self.aliases or aliases == self.aliases)
+
+
+@value(kw_only=False)
+class GrantCache:
+    """Grants by platform, indexed anew only when grants or aliases change."""
+
+    _platforms: dict[str, _CachedIndex] = field(default_factory=dict[str, _CachedIndex])
+
+    def index(
+        self, platform: str, configured: Sequence[Grant], table: GrantTable, aliases: Mapping[str, str]
+    ) -> GrantIndex:
+        """Return the index of the configured and the stored grants that can apply on a platform."""
+        cached = self._platforms.get(platform)
+        if cached is None or not cached.is_current(configured, table, aliases):
+            here = [grant for grant in (*configured, *table.grants.values()) if grant.platform in {None, platform}]
+            index = GrantIndex(canonical_grants(here, platform, aliases))
+            self._platforms[platform] = cached = _CachedIndex(configured, table, aliases, index)
+        return cached.index
 
 
 @value
