@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from palaver.db.high_water import mark_path, read_mark
+from palaver.db.high_water import HighWater, mark_path, read_mark
+from palaver.db.sqlite import MarkFile
 from palaver.model.errors import StoreError
 from palaver.store.conversations.attachment_refs import kept_aside
 from palaver.store.conversations.blob_store import SET_ASIDE, BlobStore
@@ -135,6 +136,25 @@ async def test_a_mark_that_cannot_be_read_is_no_mark(folder: Path) -> None:
         mark_path(folder / KEPT).write_bytes(content)
         await (await open_store(str(folder / KEPT), exclusive=True)).close()
         assert read_mark(folder / KEPT).messages > 0
+
+
+def test_the_mark_only_rises_beside_another_process(tmp_path: Path) -> None:
+    gateway, command = (MarkFile(tmp_path / KEPT, HighWater(10, 10, 0, 10)) for _ in range(2))
+    gateway.write(HighWater(20, 30, 0, 20))
+    command.write(HighWater(10, 11, 0, 10))
+    assert read_mark(tmp_path / KEPT) == HighWater(20, 30, 0, 20)
+    for each in (gateway, command):
+        each.close()
+
+
+async def test_that_no_mark_is_kept_is_said(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    mark_path(folder / KEPT).unlink()
+    mark_path(folder / KEPT).mkdir()
+    async with await open_store(str(folder / KEPT), exclusive=True) as store:
+        checks = {check.name: check async for check in find_damage(store)}
+    assert checks["newest rows"].is_warning
+    assert "no mark is kept from now on: " in checks["newest rows"].found
+    assert [record.__dict__.get("action") for record in caplog.records].count("mark.failed") == 1
 
 
 async def test_what_is_erased_does_not_lower_the_numbers(folder: Path) -> None:

@@ -52,8 +52,15 @@ def mark_path(path: Path) -> Path:
 
 def read_mark(path: Path) -> HighWater:
     """Return the mark of a database; zeros if there is none, or it cannot be read."""
-    with suppress(OSError, ValueError):
-        *numbers, checksum = mark_path(path).read_bytes().split()
+    with suppress(OSError):
+        return parse_mark(mark_path(path).read_bytes())
+    return HighWater()
+
+
+def parse_mark(content: bytes) -> HighWater:
+    """Return the mark in the content of its file; zeros if it cannot be read."""
+    with suppress(ValueError, TypeError):
+        *numbers, checksum = content.split()
         if int(checksum, 16) == crc32(b" ".join(numbers)):
             return HighWater(*map(int, numbers))
     return HighWater()

@@ -1,6 +1,8 @@
 """SQLite: one writer thread that commits concurrent transactions together, and readers that never wait for it."""
 
 import asyncio
+import fcntl
+import logging
 import os
 import sqlite3
 import threading
@@ -14,7 +16,7 @@ from typing import Generic, NamedTuple, TypeVar
 from zlib import crc32
 
 from palaver.db.file_lock import FileLock, is_transient, is_writable
-from palaver.db.high_water import MEASURE, HighWater, mark_path, read_mark
+from palaver.db.high_water import MEASURE, HighWater, mark_path, parse_mark
 from palaver.db.transaction import (
     Notifier,
     Notify,
@@ -28,6 +30,7 @@ from palaver.db.transaction import (
 from palaver.model.errors import StoreError, StoreUnavailable
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 _MAX_BATCH = 256
 _READER_COUNT = 3
@@ -197,9 +200,15 @@ class MarkFile:
     """The file of the high-water mark, kept open. It only rises, since a command can write beside a gateway."""
 
     def __init__(self, path: Path, reached: HighWater) -> None:
-        self.mark = read_mark(path)
+        self.problem = ""
+        """Why it could not be written."""
+        self.mark = HighWater()
         self._written = HighWater()
+        self._content = b""
         self._handle = os.open(mark_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with suppress(OSError):  # made by root, for example with sudo, it still belongs to the owner of the database
+            owner = path.stat()
+            os.fchown(self._handle, owner.st_uid, owner.st_gid)
         self.write(reached)
 
     def write(self, reached: HighWater) -> None:
@@ -207,11 +216,27 @@ class MarkFile:
         self.mark = HighWater(*map(max, self.mark, reached))
         if self.mark == self._written:
             return
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX)
+            try:
+                self._raise()
+            finally:
+                fcntl.flock(self._handle, fcntl.LOCK_UN)
+        except OSError as error:
+            if not self.problem:
+                _log.warning("The mark of the database cannot be written: %s", error, extra={"action": "mark.failed"})
+            self.problem = str(error)
+
+    def _raise(self) -> None:
+        """Write the mark. Where another process has written a higher one since, that counts."""
+        found = os.pread(self._handle, _MARK_LENGTH, 0)
+        if found != self._content:
+            self.mark = self.mark.raised_to(parse_mark(found))
         numbers = b"%d %d %d %d" % self.mark
-        with suppress(OSError):
-            # Of one length, so that nothing is left of a longer one.
-            os.pwrite(self._handle, (b"%b %08x" % (numbers, crc32(numbers))).ljust(_MARK_LENGTH), 0)
-            self._written = self.mark
+        # Of one length, so that nothing is left of a longer one.
+        self._content = (b"%b %08x" % (numbers, crc32(numbers))).ljust(_MARK_LENGTH)
+        os.pwrite(self._handle, self._content, 0)
+        self._written, self.problem = self.mark, ""
 
     def flush(self) -> None:
         with suppress(OSError):
@@ -247,12 +272,21 @@ class SqliteDatabase(Notifier):
         self._checkpoint_future: Future[_CheckpointResult] | None = None
         self._closed = False
         self._mark: MarkFile | None = None
+        self._mark_problem = ""
         self._writer.start()
 
     def keep_mark(self, reached: HighWater) -> None:
         """Write the high-water mark with every commit from now on, if the database can be written."""
-        with suppress(OSError):
+        try:
             self._mark = MarkFile(self.path, reached) if is_writable(self.path) else None
+        except OSError as error:
+            self._mark_problem = str(error)
+            _log.warning("The mark of the database cannot be opened: %s", error, extra={"action": "mark.failed"})
+
+    @property
+    def mark_problem(self) -> str:
+        """Why no high-water mark is kept; nothing if it is."""
+        return self._mark.problem if self._mark else self._mark_problem
 
     def transact(self, work: Transaction[T]) -> "asyncio.Future[T]":
         self._refuse_when_closed()

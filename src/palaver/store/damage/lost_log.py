@@ -52,10 +52,14 @@ def describe_lost(reached: HighWater, mark: HighWater) -> str:
 async def check_mark(database: SqliteDatabase) -> HealthCheck:
     mark, reached = known_mark(database.path), await database.read(measure())
     lost = describe_lost(reached, mark)
+    kept = f", but no mark is kept from now on: {database.mark_problem}" if database.mark_problem else ""
     return HealthCheck(
         name="newest rows",
         ok=not lost,
-        found=f"the database lacks what was stored last: {lost}" if lost else "everything that was stored is there",
+        found=f"the database lacks what was stored last: {lost}"
+        if lost
+        else f"everything that was stored is there{kept}",
+        is_warning=bool(kept and not lost),
         fix=f"if you have the log {database.path.name}-wal, or a newer copy of the database, put it back; else "
         + repair_step("goes on without them and gives no number twice"),
         mends=(in_transaction(partial(_skip_numbers, mark)),),
