@@ -1,6 +1,7 @@
 """`palaver doctor`: says that all is well, finds what is not, makes nothing."""
 
 import asyncio
+import errno
 import json
 import os
 import socket
@@ -17,6 +18,7 @@ import pytest
 from palaver.cli.main import main
 from palaver.db.file_lock import FileLock
 from palaver.db.schema import known_migrations
+from palaver.store.damage import leftovers
 from palaver.store.opening import open_store
 from tests.cli.test_surroundings import nobody
 from tests.packages import bring
@@ -69,7 +71,9 @@ def test_damage_is_repaired_after_a_copy_was_made(store: str, capsys: pytest.Cap
     assert main(["doctor", "--store", store]) == 1
     assert "stop the gateway and run palaver doctor --repair: it points it" in capsys.readouterr().out
     assert main(["doctor", "--repair", "--store", store]) == 2
-    assert "Use --yes to do it without asking, for example palaver doctor --repair --yes" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "Use --yes to do it without asking, for example palaver doctor --repair --yes" in printed.err
+    assert "index turns.one_open_turn_per_key is missing" in printed.out, "it lists what it found before it asks"
     assert main(["doctor", "--repair", "--yes", "--store", store]) == 0
     printed = capsys.readouterr()
     assert "mended  schema: index turns.one_open_turn_per_key is missing" in printed.out
@@ -81,6 +85,20 @@ def test_damage_is_repaired_after_a_copy_was_made(store: str, capsys: pytest.Cap
         assert db.execute("SELECT DISTINCT session_no FROM routes").fetchall() == [(99,)]
     assert main(["doctor", "--repair", "--yes", "--json", "--store", store]) == 0
     assert json.loads(capsys.readouterr().out)["ok"], "there is nothing to repair any more, and nothing to ask"
+
+
+def test_without_room_for_a_copy_nothing_is_repaired(
+    store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fill(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    damage(store, "UPDATE routes SET session_no = 99")
+    monkeypatch.setattr(leftovers, "_copy", fill)
+    assert main(["doctor", "--no-test", "--repair", "--yes", "--store", store]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "The database could not be copied, so nothing was repaired: [Errno 28] No space left on device." in said
+    assert not list(Path(store).parent.glob("palaver.db.repair-*"))
 
 
 def test_what_a_gateway_uses_is_not_repaired(store: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,7 +60,7 @@ def doctor(
     json: Json = False,
 ) -> None:
     checks = _checked(store, rebuild=rebuild_search, asks=not no_test and not repair)
-    report = repair_store(store, checks, yes=yes, example=EXAMPLES["doctor"]) if repair else None
+    report = repair_store(store, checks, yes=yes, lists=not json, example=EXAMPLES["doctor"]) if repair else None
     if report:
         checks = _checked(store, rebuild=False, asks=not no_test)
     well = all(check.ok for check in checks)

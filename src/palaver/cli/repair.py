@@ -1,14 +1,16 @@
 """`palaver doctor --repair`: mend what is damaged, after making a copy."""
 
 import asyncio
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from palaver.cli.export import blob_store
-from palaver.cli.output import confirm, counted, print_line, print_note
+from palaver.cli.output import confirm, counted, print_line, print_note, print_verdict
 from palaver.cli.shared_options import local_now, store_url
 from palaver.db.file_lock import FileLock
+from palaver.model.errors import StoreError
 from palaver.store.damage.health_check import HealthCheck
 from palaver.store.damage.leftovers import copy_database
 from palaver.store.damage.repair import Repair, repair
@@ -35,11 +37,15 @@ class RepairReport:
             print_note(f"{self.copy} is the database as it was before the repair.")
 
 
-def repair_store(store: str | None, checks: Sequence[HealthCheck], *, yes: bool, example: str) -> RepairReport | None:
-    """Ask, copy and repair; None if nothing can be repaired."""
+def repair_store(
+    store: str | None, checks: Sequence[HealthCheck], *, yes: bool, lists: bool, example: str
+) -> RepairReport | None:
+    """List what was found, ask, copy and repair; None if nothing can be repaired."""
     broken = [check for check in checks if not check.ok and (check.mends or check.name == "schema version")]
     if not broken:
         return None
+    for check in broken if lists else ():
+        print_verdict(check.name, check.found, fix=check.fix, ok=False)
     url = store_url(store)
     file = sqlite_path(url)
     backup = "A copy of the database is made first." if file else "Make a backup with pg_dump first."
@@ -53,12 +59,22 @@ async def _repair(url: str, file: Path | None) -> RepairReport:
     version = check_version(file) if file else None
     if file and copy and version:
         with FileLock(file).keep_free():
-            copy_database(file, copy)
+            _copy(file, copy)
             correct_version(file)
     # Exclusively: nothing changes while it is repaired, and no gateway starts.
     async with await open_store(url, exclusive=True, repairs=True) as opened:
         if file and copy and not copy.exists():
-            copy_database(file, copy)
+            _copy(file, copy)
         done = await repair(opened, now, blob_store())
     corrected = (f"{version.name}: {version.found}",) if version else ()
     return RepairReport(repair=replace(done, mended=(*corrected, *done.mended)), copy=copy and copy.name)
+
+
+def _copy(file: Path, copy: Path) -> None:
+    try:
+        copy_database(file, copy)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(
+            f"The database could not be copied, so nothing was repaired: {error}. Make room on its disk, and run"
+            " palaver doctor --repair again."
+        ) from error

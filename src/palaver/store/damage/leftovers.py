@@ -73,9 +73,11 @@ def copy_database(path: Path, copy: Path, version: int | None = None) -> bool:
         fcntl.flock(handle, fcntl.LOCK_EX)
         is_wanted = _copy(path, part, version)
         os.fsync(handle)
-        part.replace(copy) if is_wanted else part.unlink()
+        if is_wanted:
+            part.replace(copy)
     finally:
         os.close(handle)
+        part.unlink(missing_ok=True)
     return is_wanted
 
 
