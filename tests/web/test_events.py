@@ -293,9 +293,14 @@ async def test_a_page_loaded_between_push_and_commit_is_loaded_again(store: Stor
         hub.push("web:owner", Event(name="chat", body={"text": "hi"}))
         stream = hub.events(owner(), await hub.position())
         await anext(stream)
-        await hub.notice(GatewayEvent(kind=EventKind.MESSAGE_DELIVERED, at=NOON, delivery=1, platform="web"))
+        others = hub.events(Caller(key=replace(owner().key, identity="web:alice")), None)
+        await anext(others)
+        delivered = GatewayEvent(kind=EventKind.MESSAGE_DELIVERED, at=NOON, delivery=1, platform="web", chat="owner/1")
+        await hub.notice(delivered)
         async with asyncio.timeout(10):
             await until_hinted(stream, "chat")
+            hub.push("web:alice", Event(name="chat", body={"text": "yours"}))
+            assert (await next_named(others, "changed", "chat")).body == {"text": "yours"}, "their chat is not hers"
 
 
 async def test_a_hint_that_comes_while_the_past_is_told_is_not_lost_by_a_cut(store: Store) -> None:

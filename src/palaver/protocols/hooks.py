@@ -38,6 +38,8 @@ class GatewayEvent:
     reason: str | None = None
     platform: str | None = None
     """Where a message was delivered."""
+    chat: str | None = None
+    """The id of the chat there."""
 
     def to_json(self, text: str = "") -> str:
         """Encode an event by ids, with its text if given."""

@@ -7,6 +7,7 @@ last position it has read and gets the rest. Everything else is a hint that a to
 import asyncio
 import re
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
 from secrets import token_hex
 
@@ -24,6 +25,7 @@ from palaver.db.transaction import (
 )
 from palaver.engine.hooks import PartialAnswer
 from palaver.model.errors import StoreError
+from palaver.platforms.web.adapter import user_of
 from palaver.protocols.hooks import GatewayEvent
 from palaver.store.status.journal_feed import WINDOW
 from palaver.store.store import Store
@@ -74,6 +76,8 @@ class Hub:
         self._pushed: dict[str | None, int] = {}
         """The count at each person's last chat message."""
         self._pending: set[str] = set()
+        self._pending_chats: set[str | None] = set()
+        """Whose chats have changed."""
         self._has_pending = asyncio.Event()
         self._drafts: dict[int, PartialAnswer] = {}
         self._has_drafts = asyncio.Event()
@@ -98,8 +102,16 @@ class Hub:
         if happening.delivery is not None:
             topics.add("outbox")
         if happening.platform == "web":  # A page that was loaded between the push and the commit does not have it.
-            topics.add(CHAT)
+            self._hint_chat(f"web:{user_of(happening.chat or '')}")
         self.hint(*topics)
+
+    def _hint_chat(self, identity: str) -> None:
+        """Announce that a person's chat has changed. Other gateways do not learn whose it is."""
+        if self._alone:
+            self._pending_chats.add(_key_identity(identity))
+            self._has_pending.set()
+        else:
+            self.hint(CHAT)
 
     def hint(self, *topics: str) -> None:
         """Announce at every gateway that these topics have changed."""
@@ -121,7 +133,7 @@ class Hub:
 
     def push(self, identity: str, event: Event) -> None:
         """Push to one person's browsers. A browser that missed it reads again, unless a later state follows anyway."""
-        owner = None if identity == f"web:{OWNER}" else identity
+        owner = _key_identity(identity)
         if event.merges is None:
             self._count += 1
             self._pushed[owner] = self._count
@@ -177,11 +189,13 @@ class Hub:
             await asyncio.sleep(_HINT_SECONDS)
             self._has_pending.clear()
             pending, self._pending = self._pending, set()
-            topics = [topic for topic in TOPICS if topic in pending]
+            chats, self._pending_chats = self._pending_chats, set()
             self._count += 1
-            self._changed.update(dict.fromkeys(topics, self._count))
-            for feed in self._feeds.values():
-                if visible := _visible_topics(topics, is_owner=feed.caller.is_owner):
+            self._changed.update(dict.fromkeys(pending, self._count))
+            self._pushed.update(dict.fromkeys(chats, self._count))
+            for (identity, _), feed in self._feeds.items():
+                changed = pending | {CHAT} if identity in chats else pending
+                if visible := _visible_topics(changed, is_owner=feed.caller.is_owner):
                     feed.push(Event(name="changed", body={"topics": visible}))
 
     @property
@@ -226,7 +240,7 @@ class Hub:
         boot, _, count = hints.partition(".")
         known = int(count) if boot == self._boot else -1
         changed = {**self._changed, CHAT: max(self._changed.get(CHAT, 0), self._pushed.get(caller.key.identity, 0))}
-        missed = [topic for topic in TOPICS if known < changed.get(topic, 0)]
+        missed = {topic for topic in TOPICS if known < changed.get(topic, 0)}
         topics = _visible_topics(missed, is_owner=caller.is_owner)
         return [Event(name="changed", body={"topics": topics})] if topics else []
 
@@ -263,9 +277,14 @@ class Hub:
                 self._tasks.pop(name).cancel()
 
 
-def _visible_topics(topics: list[str], *, is_owner: bool) -> list[str]:
+def _key_identity(identity: str) -> str | None:
+    """Return whom the keys of a person name; the owner's name nobody."""
+    return None if identity == f"web:{OWNER}" else identity
+
+
+def _visible_topics(topics: AbstractSet[str], *, is_owner: bool) -> list[str]:
     """Only the owner sees more than transcripts and their own chat."""
-    return [topic for topic in topics if is_owner or topic == CHAT]
+    return [topic for topic in TOPICS if topic in topics and (is_owner or topic == CHAT)]
 
 
 async def _take_or_timeout(reader: Reader) -> list[Event] | None:

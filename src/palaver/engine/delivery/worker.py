@@ -392,4 +392,5 @@ def _delivered_event(delivery: Delivery, now: datetime) -> GatewayEvent:
         delivery=delivery.number,
         turn=delivery.turn,
         platform=delivery.outbound.platform,
+        chat=delivery.outbound.chat_id,
     )
