@@ -487,6 +487,20 @@ async def test_a_script_that_takes_too_long_is_stopped_with_all_it_started(tmp_p
     result = await replace(scripts, seconds=0.5).run("slow.sh", 1, None)
     assert result.code is None
     child = int((tmp_path / "scripts" / "child").read_text())
-    await until(
-        lambda: not Path(f"/proc/{child}").exists() or "Z (zombie)" in Path(f"/proc/{child}/status").read_text()
-    )
+    await until(lambda: _has_ended(child))
+
+
+async def test_what_a_script_leaves_behind_ends_with_it_and_is_no_failure(tmp_path: Path) -> None:
+    left = "sleep 60 & echo $! > child"
+    away = f"rm child; echo hi; setsid sh -c '{left}; wait' & while ! test -s child; do sleep 0.01; done"
+    scripts = replace(_scripts(tmp_path / "scripts", same=f"echo hi; {left}", away=away), seconds=30.0)
+    for name in ("same.sh", "away.sh"):
+        result = await scripts.run(name, 1, None)
+        assert (result.code, result.output) == (0, "hi\n")
+        child = int((tmp_path / "scripts" / "child").read_text())
+        await until(lambda child=child: _has_ended(child))
+
+
+def _has_ended(process: int) -> bool:
+    status = Path(f"/proc/{process}/status")
+    return not status.exists() or "Z (zombie)" in status.read_text()
