@@ -38,6 +38,8 @@ class Tool:
     """Whether a person must approve each call."""
     summary: str = ""
     """What it does, for people; without it they read the description."""
+    for_jobs: bool = True
+    """Whether the agent also has it when a job runs."""
 
 
 class Toolbox(Protocol):

@@ -6,7 +6,6 @@ from datetime import datetime
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.jobs.describe import change_text, job_line, next_text, schedule_text
 from palaver.model.job import Job, JobAction, JobRequest
-from palaver.model.key import JOB
 from palaver.model.prompt import SCHEDULE_JOB
 from palaver.model.session import Principal
 from palaver.model.value import value
@@ -40,6 +39,7 @@ _SCHEDULE = Tool(
         "additionalProperties": False,
     },
     needs_approval=True,
+    for_jobs=False,
 )
 _LIST = Tool(
     name="list_jobs",
@@ -58,6 +58,7 @@ _CHANGE = Tool(
         "required": ["job", "action"],
         "additionalProperties": False,
     },
+    for_jobs=False,  # A job could run itself without end.
 )
 
 
@@ -77,8 +78,6 @@ class JobTools:
             return await self._schedule(use)
         if use.call.name == _LIST.name:
             return await self._list(use.context)
-        if use.context.last.inbound.job or use.context.turn.key.kind == JOB:
-            raise ToolFailed("A job cannot change jobs.")  # It could run itself without end.
         action, now = use.text("action"), use.context.services.now
         if action not in set(JobAction):
             raise ToolFailed(f"The argument action must be one of {', '.join(JobAction)}.")

@@ -21,6 +21,7 @@ from palaver.model.access import AccessRole
 from palaver.model.attachment import NewFile
 from palaver.model.errors import InvalidInput, NotAllowed, NotFound, StoreError, StoreUnavailable
 from palaver.model.job import Job, JobRequest
+from palaver.model.key import JOB
 from palaver.model.prompt import PSEUDONYM
 from palaver.model.source import Source, identity_of
 from palaver.model.target import Place, Target, parse_targets
@@ -94,10 +95,11 @@ class TurnTools:
     async def for_turn(self, running: RunningTurn) -> Mapping[str, tuple[Tool, Toolset]]:
         """Return the gateway's tools for a turn. A client's tool of the same name takes the place of ours."""
         found = await self.tools(running.role, running.source.platform)
+        is_job = running.job is not None or running.turn.key.kind == JOB
         return {
             name: (_with_approval(tool), toolset)
             for name, (tool, toolset) in found.items()
-            if name not in running.offered
+            if name not in running.offered and (tool.for_jobs or not is_job)
         }
 
     async def _list(self, toolset: Toolset) -> Sequence[Tool]:
@@ -284,8 +286,6 @@ class _TurnServices:
         return self.ctx.clock.now()
 
     async def schedule(self, request: JobRequest) -> Job:
-        if self.running.job:
-            raise ToolFailed("A job cannot make other jobs.")
         targets = [await self._real(target) for target in parse_targets(request.to, self.ctx.replies.platforms)]
         named = replace(request, to=",".join(target.text for target in targets))
         try:
