@@ -81,7 +81,7 @@ async def test_matches_from_before_a_crash_are_not_reported_again(store_url: str
 
 async def test_a_running_process_is_checked_at_an_interval(store_url: str, tmp_path: Path) -> None:
     async with workshop(store_url, tmp_path) as shop:
-        await shop.starts("echo working; cat", check_every=60)
+        await shop.writes(await shop.starts("echo working; cat", check_every=60), b"working")
         shop.clock.later(minutes=1)
         await shop.does("submit", process="p1", data="x")
         told = await shop.chat.hears("still runs after 1 min")
