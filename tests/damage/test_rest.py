@@ -24,7 +24,7 @@ from palaver.store.store import Store
 from tests.damage.conftest import failing
 from tests.damage.kinds import NO_JSON, entry, run
 from tests.damage.template import ANN, deliver_all, exchange
-from tests.store.world import OPERATOR, World
+from tests.store.world import OPERATOR, World, group
 
 
 @pytest.fixture
@@ -179,3 +179,15 @@ async def test_what_was_undone_or_summarised_stays_hidden_when_it_is_restored(fo
         ids = (entry(8), entry(9), entry(1, 2), entry(4, 2))
         rows = await store.read(run(("SELECT hidden_by FROM entries WHERE id IN (?, ?, ?, ?) ORDER BY id", ids)))
         assert [row[0] for row in rows] == [1, 1, 2, 2]
+
+
+async def test_a_message_of_an_unknown_conversation_is_moved_to_no_other(tmp_path: Path) -> None:
+    async with await open_store(str(tmp_path / "palaver.db"), exclusive=True) as store:
+        await World(store).say("hello", group("7"))
+        await store.transact(run("UPDATE inbox SET key = 'nonsense'"))
+        await store.transact(run("UPDATE ready_queue SET key = 'nonsense'"))
+        await repair(store, World(store).now)
+        assert await failing(store) == {}
+        rows = await store.read(run("SELECT state, reason FROM inbox"))
+        assert [tuple(row) for row in rows] == [("failed", "its conversation is unknown")]
+        assert not await store.read(run("SELECT key FROM ready_queue"))

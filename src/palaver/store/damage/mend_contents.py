@@ -104,6 +104,7 @@ def _accept_entry(bad: BadRow, now: datetime) -> Statements[None]:
 _STATE, _PLACE, _BODY = (INBOX_COLUMNS.split(", ").index(name) for name in ("i.state", "i.place", "i.body"))
 _WIDTH = INBOX_COLUMNS.count(",") + 1
 _LOST = "its content cannot be read"
+_LOST_KEY = "its conversation is unknown"
 
 
 @transaction
@@ -130,13 +131,17 @@ def _mend_columns(row: Row, inbound: Inbound) -> Statements[None]:
     known = yield from load_known()
     places = readable(key_in, [(row[_PLACE],)] if row[_PLACE] else [])
     place = next((each for each in places if is_plausible(each, source, known)), None)
-    key = yield from _key_of(row, source, place, known)
+    found = yield from _key_of(row, source, place, known)
+    # Which conversation a new chat has depends on the configuration, so this one is a guess.
+    key = found or derive_key(source, Scope()).text
     yield (
         "UPDATE inbox SET key = ?, place = ?, identity = ?, received = ? WHERE no = ?",
         (key, place and place.text, identity_of(source), micros(inbound.at), number),
     )
-    if row[_STATE] == "waiting":
+    if row[_STATE] == "waiting" and found:
         yield from lock_and_add_ready(SessionKey.parse(key))
+    elif row[_STATE] == "waiting":  # better not answered than answered in another conversation
+        yield "UPDATE inbox SET state = 'failed', reason = ? WHERE no = ?", (_LOST_KEY, number)
     # A message without an id has no address, and another row can have this one by now.
     taken = yield f"SELECT 1 FROM inbox WHERE {SAME_MESSAGE} AND no <> ?", (*address, number)
     if row[_WIDTH + 2] is not None and not taken:
@@ -144,8 +149,11 @@ def _mend_columns(row: Row, inbound: Inbound) -> Statements[None]:
         yield f"UPDATE inbox SET {columns} WHERE no = ?", (*address, number)
 
 
-def _key_of(row: Row, source: Source, place: SessionKey | None, known: Known) -> Statements[str]:
-    """Return the conversation of a message: its own if that can be, that of its turn, or that of others like it."""
+def _key_of(row: Row, source: Source, place: SessionKey | None, known: Known) -> Statements[str | None]:
+    """Return the conversation of a message: its own if that can be, that of its turn, or that of others like it.
+
+    None if nothing tells.
+    """
     own = next(readable(key_in, [(row[1],)]), None)
     if own and place:
         return own.text
@@ -158,7 +166,7 @@ def _key_of(row: Row, source: Source, place: SessionKey | None, known: Known) ->
     for key in readable(key_in, [(row[1],), *turns, *others]):
         if is_plausible(key, source, known):
             return key.text
-    return derive_key(source, Scope()).text
+    return None
 
 
 def _chat(source: Source) -> tuple[str, str, str, str]:
