@@ -22,8 +22,8 @@ async def _content() -> AsyncIterator[bytes]:
 
 
 async def _sent(home: Path) -> str:
+    kept = await BlobStore(home / "files").keep(_content(), 9)
     async with await open_store(f"sqlite:///{home}/palaver.db") as store:
-        kept = await BlobStore(home / "files").keep(_content(), 9)
         world, source = World(store), dm(message_id="photo")
         file = Attachment(Label("a\u202eb.txt"), "text/plain", kept.size, kept.sha256)
         inbound = Inbound(source=source, text="", at=world.now, files=(file,))

@@ -182,9 +182,7 @@ def contents(folder: Path) -> list[Path]:
     return sorted(each for each in folder.rglob("*") if not each.name.endswith(".lock"))
 
 
-@pytest.mark.parametrize(
-    "left", ["palaver.db-wal", "palaver.db-journal", "palaver.db.search", "palaver.db.mark", "files"]
-)
+@pytest.mark.parametrize("left", ["palaver.db-wal", "palaver.db-journal", "palaver.db.search", "palaver.db.mark"])
 async def test_no_database_is_made_beside_what_an_earlier_one_left(folder: Path, left: str) -> None:
     before = leave_only(folder, left)
     for exclusive in (False, True):
@@ -204,6 +202,23 @@ async def test_an_emptied_database_is_not_filled_again(folder: Path) -> None:
 async def test_files_of_another_database_in_the_folder_are_no_leftovers(folder: Path) -> None:
     async with await open_store(str(folder / "second.db")) as store:
         assert await failing(store, folder / "files") == {}
+
+
+async def test_files_alone_can_be_those_of_a_database_elsewhere(folder: Path) -> None:
+    leave_only(folder, "files")
+    await (await open_store(str(folder / KEPT), exclusive=True)).close()
+
+
+def move_named_away(steps: str, folder: Path) -> None:
+    for each in list(folder.iterdir()):
+        if f"{each.name} " in steps.replace(",", " "):
+            each.rename(folder.parent / each.name)
+
+
+async def test_the_steps_for_a_corrupt_file_lead_to_a_new_store(folder: Path) -> None:
+    move_named_away(recovery_steps(folder / KEPT), folder)
+    assert not (folder / "files").exists()
+    await (await open_store(str(folder / KEPT), exclusive=True)).close()
 
 
 async def test_a_new_folder_has_no_leftovers(tmp_path: Path) -> None:

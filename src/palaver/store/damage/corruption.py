@@ -53,8 +53,9 @@ def recovery_steps(path: Path) -> str:
     backup = f"restore a backup ({made[0]} was made before an upgrade)" if made else "restore a backup"
     name = path.name
     return (
-        f"stop the gateway and move {name}, {name}-wal and {name}-shm away; then {backup}, save what is readable "
-        f"with: sqlite3 {name} .recover, or start with a new store and import an export with: palaver sessions import"
+        f"stop the gateway and move {name}, {name}-wal, {name}-shm and {name}.search away; then {backup}, save what is "
+        f"readable with: sqlite3 {name} .recover, or move {name}.mark and the folder files away, too, and start with a "
+        "new store: import an export with: palaver sessions import"
     )
 
 

@@ -49,8 +49,8 @@ def _leftovers(path: Path) -> list[str]:
     found = [each.name for each in logs if each.is_file() and each.stat().st_size]
     found += [each.name for each in others_of_it if each.is_file()]
     others = [each for each in path.parent.glob("*.mark") if each != mark_path(path) and each.with_suffix("").exists()]
-    # Files are shared by the databases of a folder.
-    return [*found, FILES] if not others and _has_contents(path.parent / FILES) else found
+    # Files are shared by the databases of a folder. Alone, they can be those of a database in PostgreSQL.
+    return [*found, FILES] if found and not others and _has_contents(path.parent / FILES) else found
 
 
 def _has_contents(folder: Path) -> bool:
