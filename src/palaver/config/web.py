@@ -107,7 +107,10 @@ class WebConfig(Section):
         description="Stop receiving what a login or token sends after this long.",
     )
     messages_per_minute: int = Field(
-        default=1200, ge=1, le=1_000_000, description="Accept at most this many API messages of a token per minute."
+        default=1200,
+        ge=1,
+        le=1_000_000,
+        description="Accept at most this many messages of a login or token per minute.",
     )
 
     @model_validator(mode="after")

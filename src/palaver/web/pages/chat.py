@@ -22,7 +22,7 @@ from palaver.store.results import Status
 from palaver.store.status.webchat_log import WebchatMessage
 from palaver.web.auth_middleware import CSRF_HEADER
 from palaver.web.files import download
-from palaver.web.message_service import MAX_TEXT_LENGTH, require_own_conversation
+from palaver.web.message_service import MAX_TEXT_LENGTH, MessageService, require_own_conversation
 from palaver.web.pages.common import MAX_SHOWN_TEXT, normalize_newlines, parse_number, show_page
 from palaver.web.routes import WebRequest, action, page
 from palaver.web.services import Services
@@ -96,6 +96,7 @@ async def start(_: WebRequest) -> Response:
 @action("/chat/{name}", needs=Right.CHAT)
 async def send(request: WebRequest) -> Response:
     source, name, services, http = _source(request), _chat_name(request), request.services, request.http
+    MessageService(request).count_message()
     _check_length(http, services.engine.options)
     async with http.form(max_files=services.engine.options.files_per_message, max_fields=_MAX_FIELDS) as form:
         text, message_id = normalize_newlines(str(form.get("text", ""))), str(form.get("id", ""))
