@@ -1,5 +1,6 @@
 """Who can run which command, and what a person approves first: in the chat, durably, once."""
 
+from datetime import timedelta
 from pathlib import Path
 
 from palaver.model.access import AccessRole, Grant
@@ -61,6 +62,17 @@ async def test_processes_are_looked_at_and_killed_where_no_command_is_allowed(tm
             assert "do not allow" not in await shop.does(action, process="p1")
         assert "do not allow" in await shop.does("submit", process="p1", data="x")
         assert "p1: " in await shop.does("list")
+
+
+async def test_the_tools_of_a_job_work_in_its_directory(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    async with workshop(tmp_path / "p.db", tmp_path, poll=timedelta(milliseconds=20)) as shop:
+        await shop.chat.say(shop.alice, f"/jobs add 1h {use('terminal', command='pwd')} --dir {there}")
+        await shop.chat.hears("Job 1")
+        shop.clock.later(hours=1, minutes=1)
+        await shop.chat.hears(f"\n{there}")
+        assert await shop.runs("pwd") == f"(exit code 0 after 0 s)\n{tmp_path}/work"
 
 
 async def test_guests_run_nothing_even_if_they_have_every_tool(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from palaver.protocols.tools import Tool, ToolFailed, ToolUse
 from palaver.store import processes
 from palaver.store.conversations.sessions import new_id
 from palaver.tools.schemas import object_schema, text_schema
+from palaver.tools.workdir import backend_for
 
 OPERATOR = Principal.operator()
 MIN_CHECK = timedelta(minutes=1)
@@ -126,6 +127,7 @@ class TerminalTools:
 
     async def _run(self, use: ToolUse) -> str:
         arguments, command = use.arguments, use.text("command")
+        backend = backend_for(self.backend, use.context)
         in_background, has_terminal = arguments.get("background") is True, arguments.get("pty") is True
         folder = arguments.get("folder")
         order = Order(
@@ -139,14 +141,14 @@ class TerminalTools:
         new = NewProcess(
             id=order.process,
             command=redact(command),
-            backend=self.backend.name,
-            folder=self.backend.place(order),
+            backend=backend.name,
+            folder=backend.place(order),
             has_terminal=has_terminal,
             reports_exit=not in_background or arguments.get("notify") is not False,
             watch=_watch(arguments),
             check_every=_check_every(arguments),
         )
-        process = await self.manager.start(self.backend, order, new, use.context)
+        process = await self.manager.start(backend, order, new, use.context)
         if in_background:
             notice = " You get a notice when it ends." if new.reports_exit else ""
             return f"Started {process.name} in the background.{notice}"

@@ -15,6 +15,7 @@ from palaver.processes.backends.base import Backend, Order
 from palaver.processes.workspace import MAX_LINES, WorkspaceError, perform
 from palaver.protocols.tools import Tool, ToolFailed, ToolUse
 from palaver.tools.schemas import object_schema, text_schema
+from palaver.tools.workdir import backend_for
 
 _REMOTE_TIMEOUT_SECONDS = 60.0
 _MAX_ANSWER_BYTES = 10_000_000
@@ -97,8 +98,8 @@ class WorkspaceTools:
         action = use.call.name.removeprefix("file_")
         arguments = _ARGUMENTS[action](use)
         try:
-            if self.backend.files is not None:
-                return await asyncio.to_thread(perform, str(self.backend.files), action, arguments)
+            if (files := backend_for(self.backend, use.context).files) is not None:
+                return await asyncio.to_thread(perform, str(files), action, arguments)
             return await self._perform_there(use, action, arguments)
         except WorkspaceError as error:
             raise ToolFailed(f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
