@@ -77,6 +77,7 @@ def test_what_is_secret_is_not_shown(tmp_path: Path) -> None:
         ("tools: {servers: {notes: {url: 'ftp://h'}}}", "'ftp://h'"),
         ("tools: {servers: {notes: {command: x, arg: [a]}}}", "Did you mean args?"),
         ("tools: {allowed: {search: sometimes}}", "always, ask, never"),
+        ("tools: {terminal: {rules: [{roles: 'guest, member'}]}}", "guests can never run commands"),
     ],
 )
 def test_mistakes_are_told_with_what_is_allowed(tmp_path: Path, text: str, told: str) -> None:

@@ -16,6 +16,7 @@ from palaver.config.types import (
     as_pydantic_error,
     reveal,
 )
+from palaver.model.access import AccessRole
 from palaver.model.command_policy import CommandPolicy, CommandRule
 from palaver.model.errors import BadArgument
 from palaver.model.tools import ApprovalMode
@@ -61,6 +62,19 @@ class RuleConfig(Section):
     )
     mode: ApprovalMode = Field(default=ApprovalMode.ASK, description="Whether they run, need approval, or never run.")
     roles: Roles = Field(default=None, description="For whom the rule holds. Default: everybody.")
+
+    @model_validator(mode="after")
+    def _is_not_for_guests(self) -> Self:
+        if AccessRole.GUEST in (self.roles or ()):
+            raise as_pydantic_error(
+                BadArgument(
+                    "guests can never run commands, so no rule can be for",
+                    found=AccessRole.GUEST.text,
+                    allowed="member, admin and owner",
+                    example="{pattern: git push*, mode: ask, roles: admin}",
+                )
+            )
+        return self
 
     def rule(self) -> CommandRule:
         return CommandRule(pattern=self.pattern or "*", mode=self.mode, roles=self.roles or frozenset())

@@ -20,7 +20,7 @@ TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 ALL_TOOLS = frozenset({"all"})
 _TALK = frozenset({"change_job", "list_jobs", "read_file", "schedule_job", "search", "send_file", "send_here"})
 _WORK = frozenset({"file_*", "process", "terminal"})
-"""What works on a machine. It is there only if the configuration has a terminal."""
+"""What works on a machine. It is there only if the configuration has a terminal, and never for guests."""
 MAX_QUESTION_LENGTH = 4000
 """The longest approval question that people will read."""
 _SCAN_FACTOR = 4
@@ -58,6 +58,8 @@ class ToolRules:
     def approval_mode(self, name: str, role: AccessRole, platform: str, *, needs_approval: bool) -> ApprovalMode:
         """Return the mode set for the tool itself, else for the longest matching pattern, else the tool's own."""
         has_role = _matches_any(name, self.roles.get(role, frozenset()))
+        if role is AccessRole.GUEST and _matches_any(name, _WORK):
+            return ApprovalMode.NEVER
         if not has_role or not _matches_any(name, self.platforms.get(platform, ALL_TOOLS)):
             return ApprovalMode.NEVER
         if name in self.allowed:
