@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from palaver.db.transaction import Statements, transaction
 from palaver.model.access import AccessRole, Effect, Grant
 from palaver.model.turn import Outbound
 from palaver.store import accounts
@@ -61,3 +62,22 @@ async def test_whoever_sends_knows_that_the_chat_was_gone(world: World) -> None:
     await world.store.transact(outbox.enqueue(replace(GONE, chat_id="8"), cause("two"), NOON))
     claimed = await world.store.transact(outbox.claim("w1", NOON, LEASE))
     assert {each.outbound.chat_id: each.is_gone for each in claimed} == {"7": True, "8": False}
+
+
+@transaction
+def misdirect() -> Statements[None]:
+    """On server one the chat 7 has the id 9; a send to chat 7 of each server names chat 9."""
+    yield (
+        "INSERT INTO chat_moves (account, server, chat, new_chat, since)"
+        " SELECT account, server, chat, '9', 1 FROM outbox WHERE server = 'one'",
+        (),
+    )
+    yield "UPDATE outbox SET chat = '9'", ()
+
+
+async def test_a_chat_that_moved_on_one_server_takes_no_sends_to_another(world: World) -> None:
+    for server in ("one", "two"):
+        await world.store.transact(outbox.enqueue(replace(GONE, scope_id=server), cause(server), NOON))
+    await world.store.transact(misdirect())
+    claimed = await world.store.transact(outbox.claim("w1", NOON, LEASE))
+    assert [each.outbound.scope_id for each in claimed] == ["one"]

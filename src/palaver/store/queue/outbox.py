@@ -204,8 +204,8 @@ def _is_addressed_to(outbound: Outbound, account: str, server: str, chat: str) -
     if written == (account, server, chat):
         return True
     moved = yield (
-        "SELECT 1 FROM chat_moves WHERE account = ? AND chat = ? AND new_chat = ?",
-        (account, written[2], chat),
+        "SELECT 1 FROM chat_moves WHERE account = ? AND server = ? AND chat = ? AND new_chat = ?",
+        (account, server, written[2], chat),
     )
     return written[:2] == (account, server) and bool(moved)
 
