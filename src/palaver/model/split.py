@@ -236,7 +236,7 @@ class _Splitter:
 
 
 MAX_PARTS = 64
-CUT = "(This answer is too long for this chat and was cut here. The transcript has all of it.)"
+CUT = "(This answer is too long for this chat and was cut here. The transcript has up to a million characters of it.)"
 DEFAULT_LIMIT = 4000
 
 
