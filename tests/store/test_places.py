@@ -67,11 +67,8 @@ async def test_whoever_sends_knows_that_the_chat_was_gone(world: World) -> None:
 @transaction
 def misdirect() -> Statements[None]:
     """On server one the chat 7 has the id 9; a send to chat 7 of each server names chat 9."""
-    yield (
-        "INSERT INTO chat_moves (account, server, chat, new_chat, since)"
-        " SELECT account, server, chat, '9', 1 FROM outbox WHERE server = 'one'",
-        (),
-    )
+    moved = "SELECT account, server, chat, '9', 1 FROM outbox WHERE server = 'one'"
+    yield f"INSERT INTO chat_moves (account, server, chat, new_chat, since) {moved}", ()
     yield "UPDATE outbox SET chat = '9'", ()
 
 
