@@ -63,7 +63,7 @@ async def test_a_job_is_kept_as_it_was_made(store: Store) -> None:
 async def test_people_see_their_own_jobs_and_the_operator_all(store: Store) -> None:
     mine, theirs = await add_job(store, "every 2h", "mine"), await add_job(store, "1h", "theirs", source=dm("8"))
     assert await store.read(store.jobs.list_jobs(ANN)) == [mine]
-    assert await store.read(store.jobs.list_jobs(OPERATOR)) == [mine, theirs]
+    assert await store.read(store.jobs.list_jobs(OPERATOR)) == [theirs, mine]
     assert await store.read(store.jobs.list_jobs(Principal())) == []
     for name in ("2", "theirs", "99999999999999999999", "no such job"):
         with pytest.raises(NotFound):
@@ -211,6 +211,19 @@ async def test_only_the_newest_firings_are_kept(store: Store, monkeypatch: pytes
         await fire_due(store, current, NOON + count * 2 * HOUR)
     firings = await store.read(store.firings.list_firings("1", ANN))
     assert [firing.at for firing in firings] == [NOON + count * 2 * HOUR for count in (11, 10, 9, 6)]
+
+
+async def test_a_list_begins_with_active_jobs_and_the_newest_and_goes_on_after_any(store: Store) -> None:
+    for when in ("1h", "every 2h", "2h", "every 4h", "every 6h"):
+        job = await add_job(store, when, when)
+        if not when.startswith("every"):
+            await fire_due(store, job, NOON + 2 * HOUR)
+            await _answer(store)
+    listed, after = list[int](), 0
+    while page := await store.read(store.jobs.list_jobs(ANN, ended=True, after=after, limit=2)):
+        listed += [job.number for job in page]
+        after = listed[-1]
+    assert listed == [5, 4, 2, 3, 1]
 
 
 async def test_jobs_that_have_ended_are_kept_for_a_while(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

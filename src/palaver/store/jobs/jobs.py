@@ -116,12 +116,18 @@ def _visible_to(principal: Principal) -> Filter:
 
 @transaction
 def list_jobs(principal: Principal, *, ended: bool = False, after: int = 0, limit: int = 100) -> Statements[list[Job]]:
-    """Return the jobs that a principal sees, in the order they were made; those that have ended only if asked."""
-    seen = _visible_to(principal)
+    """Return the jobs that a principal sees, active ones first, the newest first; ended ones only if asked.
+
+    `after` is the number of the last job of the page before.
+    """
+    seen, following = _visible_to(principal), Filter("1 = 1")
+    if after:
+        last = yield "SELECT 1 FROM schedules WHERE no = ? AND next_due IS NULL", (after,)
+        following = Filter("next_due IS NULL AND no < ?" if last else "(next_due IS NULL OR no < ?)", (after,))
     rows = yield (
-        f"SELECT {COLUMNS} FROM schedules WHERE {seen.sql} AND no > ?"
-        f"{'' if ended else ' AND next_due IS NOT NULL'} ORDER BY no LIMIT ?",
-        (*seen.values, after, limit),
+        f"SELECT {COLUMNS} FROM schedules WHERE {seen.sql} AND {following.sql}"
+        f"{'' if ended else ' AND next_due IS NOT NULL'} ORDER BY next_due IS NULL, no DESC LIMIT ?",
+        (*seen.values, *following.values, limit),
     )
     return list(readable(job_of, rows))
 
