@@ -164,7 +164,9 @@ async def test_the_last_output_is_shown_and_a_log_can_be_read_in_pages(tmp_path:
         assert told.startswith("(exit code 0 after 0 s; its whole output is in the log of p1)\n… ")
         assert told.endswith("\n20000")
         assert (await shop.does("log", process="p1", offset=0)).startswith(
-            "(Bytes 0 to 20000 of 108894, 109 kB. Continue at offset 20000.)\n1\n2\n"
+            "(Bytes 0 to 19998 of 108894, 109 kB. Continue at offset 19998.)\n1\n2\n"
         )
         assert (await shop.does("log", process="p1")).endswith("\n20000\n")
         assert (await shop.does("log", process="p1", offset=999999)).startswith("(Bytes 108894 to 108894 of 108894")
+        shop.manager.directory(await shop.process("p1")).remove()
+        assert "Its output is on host here" in await shop.does("log", process="p1")

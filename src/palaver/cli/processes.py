@@ -23,7 +23,7 @@ from palaver.processes.directory import ProcessDirectory
 from palaver.processes.findings import look
 from palaver.processes.home import ProcessHome, end_here, find_home
 from palaver.processes.launcher import end_orphan
-from palaver.processes.output import readable
+from palaver.processes.pages import read_page
 from palaver.store import processes
 from palaver.store.store import Store
 
@@ -126,28 +126,41 @@ def print_log(
     if follow:
         asyncio.run(_follow(found.directory, raw=raw))
         return
-    start, data = found.directory.tail(found.directory.size() if raw else _TAIL_BYTES)
-    if json:
-        print_json({**pick(found.process, _FIELDS), "offset": start, "output": readable(data)})
-        return
+    if raw and not json:
+        start, data = found.directory.tail(found.directory.size())
+    else:
+        page = read_page(found.directory, None, _TAIL_BYTES)
+        start, data = page.start, page.text.encode("utf-8", "replace")
+        if json:
+            print_json({**pick(found.process, _FIELDS), "offset": start, "output": page.text})
+            return
     if start:
         print_note(f"The first {start} bytes are left out.")
-    _write(data, raw=raw)
+    _write(data)
     print_note(f"{found.process.name}: {found.process.outcome}")
 
 
-def _write(data: bytes, *, raw: bool) -> None:
-    sys.stdout.buffer.write(data if raw else readable(data).encode("utf-8", "replace"))
+def _write(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
 
 async def _follow(directory: ProcessDirectory, *, raw: bool) -> None:
-    at = max(directory.size() - _TAIL_BYTES, 0)
+    end = directory.size()
+    at = max(end - _TAIL_BYTES, 0)
     while True:
-        is_over, end = not directory.is_supervised(), directory.size()
-        for _, data in directory.read(at, end):
-            _write(data, raw=raw)
-        at = end
+        # A line that has no end yet is printed once nothing more comes.
+        is_over, before, end = not directory.is_supervised(), end, directory.size()
+        is_growing = not is_over and end > before
+        if raw:
+            _write(b"".join(data for _, data in directory.read(at, end)))
+            at = end
+        while at < end:
+            page = read_page(directory, at, _TAIL_BYTES, is_growing=is_growing)
+            _write(page.text.encode("utf-8", "replace"))
+            if page.end == at:
+                break
+            at = page.end
         if is_over:
             return
         await asyncio.sleep(_FOLLOW_SECONDS)

@@ -1,5 +1,6 @@
 """`/processes`: list, read and kill what agents run in the background."""
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -14,7 +15,8 @@ from palaver.model.process import Process
 from palaver.model.session import Principal
 from palaver.processes.directory import BUFFER_BYTES
 from palaver.processes.manager import ProcessManager
-from palaver.processes.output import last_lines, readable
+from palaver.processes.output import last_lines
+from palaver.processes.pages import read_page
 from palaver.store.conversations.visibility import get
 from palaver.store.store import Store
 
@@ -102,7 +104,8 @@ async def _log(
     if manager is None or not manager.is_here(process):
         text = f"The output is on {process.host}."
     else:
-        text = last_lines(readable(manager.directory(process).tail(BUFFER_BYTES)[1]).strip(), _OUTPUT_CHARACTERS)
+        page = await asyncio.to_thread(read_page, manager.directory(process), None, BUFFER_BYTES)
+        text = last_lines(page.text.strip(), _OUTPUT_CHARACTERS)
     return _told(process, f"{process.name}: {_describe(process, context)}\n{text or '(no output)'}", context)
 
 

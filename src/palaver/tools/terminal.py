@@ -18,6 +18,7 @@ from palaver.processes.backends.base import Backend, Order
 from palaver.processes.directory import BUFFER_BYTES
 from palaver.processes.manager import ProcessManager
 from palaver.processes.output import last_lines, readable
+from palaver.processes.pages import read_page
 from palaver.protocols.tools import Tool, ToolFailed, ToolUse
 from palaver.store import processes
 from palaver.store.conversations.sessions import new_id
@@ -166,11 +167,11 @@ class TerminalTools:
         if process.exited is None:
             return (
                 f"It still runs after {duration_text(timedelta(seconds=seconds))}{clamped}, and goes on in the "
-                f"background as {process.name}. You get a notice when it ends.\n{self._output(process)}"
+                f"background as {process.name}. You get a notice when it ends.\n{await self._output(process)}"
             )
         await self.manager.mark_seen(process)
         took = duration_text((process.exited or process.started) - process.started)
-        text, is_whole = self._output(process), self.manager.directory(process).size() <= _SHOWN_CHARACTERS
+        text, is_whole = await self._output(process), self.manager.directory(process).size() <= _SHOWN_CHARACTERS
         if is_whole and process.ended:
             await self.manager.forget(process)
             return f"({process.outcome} after {took})\n{text}"
@@ -183,10 +184,10 @@ class TerminalTools:
         limit = self.wait_limit.total_seconds()
         return min(wanted, limit), f" (at most {limit:.0f} seconds at a time)" if wanted > limit else ""
 
-    def _output(self, process: Process, characters: int = _SHOWN_CHARACTERS) -> str:
-        start, data = self.manager.directory(process).tail(BUFFER_BYTES)
-        text = last_lines(readable(data).strip("\n"), characters)
-        return text if start == 0 or text.startswith("…") else f"… {text}"
+    async def _output(self, process: Process, characters: int = _SHOWN_CHARACTERS) -> str:
+        page = await asyncio.to_thread(read_page, self.manager.directory(process), None, BUFFER_BYTES)
+        text = last_lines(page.text.strip("\n"), characters)
+        return text if page.start == 0 or text.startswith("…") else f"… {text}"
 
     # Act
 
@@ -232,17 +233,17 @@ class TerminalTools:
             await self.manager.mark_seen(process)
         if not self.manager.is_here(process):
             return f"{self._line(process)}\nIts output is on {process.host}, where only that gateway can read it."
-        return f"{note}{self._line(process)}\n{self._output(process, _POLL_CHARACTERS)}"
+        return f"{note}{self._line(process)}\n{await self._output(process, _POLL_CHARACTERS)}"
 
     async def _log(self, process: Process, use: ToolUse) -> str:
-        directory = self.manager.directory(process)
-        size, asked = directory.size(), use.arguments.get("offset")
-        start = min(asked, size) if isinstance(asked, int) and asked >= 0 else max(size - _PAGE_BYTES, 0)
-        pieces = directory.read(start, min(start + _PAGE_BYTES, size))
-        end = pieces[-1][0] + len(pieces[-1][1]) if pieces else min(start + _PAGE_BYTES, size)
-        text = readable(b"".join(data for _, data in pieces)) if pieces else "(no longer kept)" if size else ""
-        more = f" Continue at offset {end}." if end < size else ""
-        return f"(Bytes {start} to {end} of {size}, {format_size(size)}.{more})\n{text}"
+        if not self.manager.is_here(process):
+            return await self._tell(process)
+        asked = use.arguments.get("offset")
+        start = asked if isinstance(asked, int) and asked >= 0 else None
+        page = await asyncio.to_thread(read_page, self.manager.directory(process), start, _PAGE_BYTES)
+        text = page.text or ("(no longer kept)" if page.start < page.end else "")
+        more = f" Continue at offset {page.end}." if page.end < page.size else ""
+        return f"(Bytes {page.start} to {page.end} of {page.size}, {format_size(page.size)}.{more})\n{text}"
 
     async def _wait(self, process: Process, use: ToolUse) -> str:
         seconds, clamped = self._seconds(use, self.wait_limit)
@@ -275,7 +276,8 @@ class TerminalTools:
         if not await self.manager.write(process, text.encode("utf-8", "replace")):
             raise ToolFailed(f"{process.name} takes no input: {process.outcome}, or its input is closed or full.")
         end = await self._answered(process, before)
-        said = readable(b"".join(data for _, data in self.manager.directory(process).read(before, end)))
+        shown = self.manager.directory(process).read(max(before, end - BUFFER_BYTES), end)
+        said = await asyncio.to_thread(readable, b"".join(data for _, data in shown))
         process = await self.manager.current(process)
         return f"Written. {self._line(process)}\n{last_lines(said, _POLL_CHARACTERS)}"
 

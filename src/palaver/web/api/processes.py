@@ -1,5 +1,6 @@
 """API endpoints for background processes: list them, read their output, kill them."""
 
+import asyncio
 from typing import Annotated
 
 from msgspec import Meta
@@ -8,7 +9,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.errors import NotAllowed, NotFound
 from palaver.model.process import Process, ProcessState
 from palaver.model.session import Principal
-from palaver.processes.output import readable
+from palaver.processes.pages import read_page
 from palaver.store.people.api_tokens import Right
 from palaver.web.api.endpoints import Schema, endpoint, fill
 from palaver.web.api.schemas import Limit, Timestamp
@@ -118,13 +119,8 @@ async def get_output(request: WebRequest, query: _OutputQuery) -> OutputSchema:
     process, manager = await find_process(request), request.services.processes
     if not manager.is_here(process):
         raise NotFound(f"output in this data directory (the machine is {process.host}) of", process.name)
-    directory = manager.directory(process)
-    size = directory.size()
-    start = max(size - _PAGE_BYTES, 0) if query.offset is None else min(query.offset, size)
-    pieces = directory.read(start, min(start + _PAGE_BYTES, size))
-    end = pieces[-1][0] + len(pieces[-1][1]) if pieces else size
-    text = readable(b"".join(data for _, data in pieces))
-    return OutputSchema(offset=pieces[0][0] if pieces else start, next=end, size=size, text=text)
+    page = await asyncio.to_thread(read_page, manager.directory(process), query.offset, _PAGE_BYTES)
+    return OutputSchema(offset=page.start, next=page.end, size=page.size, text=page.text)
 
 
 class KilledSchema(Schema, frozen=True, kw_only=True):

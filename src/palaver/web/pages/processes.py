@@ -1,8 +1,11 @@
 """Pages for background processes: a list, and one process with its output as it comes."""
 
+import asyncio
+
 from starlette.responses import Response
 
-from palaver.processes.output import last_lines, readable
+from palaver.processes.output import last_lines
+from palaver.processes.pages import read_page
 from palaver.web.api.processes import find_process, kill_process
 from palaver.web.pages.common import MAX_SHOWN_TEXT, answer_action, show_page
 from palaver.web.routes import WebRequest, action, page
@@ -21,9 +24,11 @@ async def processes(request: WebRequest) -> Response:
 @page("/processes/{name}", owner_only=True)
 async def process(request: WebRequest) -> Response:
     found, manager = await find_process(request), request.services.processes
-    start, data = manager.directory(found).tail(_TAIL_BYTES) if manager.is_here(found) else (0, None)
-    text = None if data is None else last_lines(readable(data), MAX_SHOWN_TEXT)
-    return show_page(request, "process.html", process=found, output=text, is_cut=bool(start))
+    if not manager.is_here(found):
+        return show_page(request, "process.html", process=found, output=None, is_cut=False)
+    last = await asyncio.to_thread(read_page, manager.directory(found), None, _TAIL_BYTES)
+    text = last_lines(last.text, MAX_SHOWN_TEXT)
+    return show_page(request, "process.html", process=found, output=text, is_cut=bool(last.start))
 
 
 @action("/processes/{name}/kill", owner_only=True)
