@@ -393,9 +393,7 @@ async def test_the_agent_sets_lists_and_changes_jobs(tmp_path: Path) -> None:
         assert "Job 1 “Ann” runs again." in await talk.ask('!use change_job {"job": "1", "action": "resume"}')
         assert "There is no job 7 here" in await talk.ask('!use change_job {"job": "7", "action": "run"}')
         refused = await talk.ask('!use schedule_job {"when": "1h", "prompt": "x", "to": "local"}')
-        assert "May I use schedule_job?" in refused
-        assert await talk.ask("/approve") == "Approved."
-        await talk.chat.hears("needs the admin role")
+        assert "Only jobs of admins can send to another chat or to a file." in refused
         await talk.later(hours=9)
         assert talk.texts()[-1] == "You said: Remind Ann"
         # The conversation goes on where the reminder arrived, so the agent knows of it.

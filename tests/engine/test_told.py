@@ -15,6 +15,7 @@ from palaver.engine.options import Agents
 from palaver.model.access import AccessRole, Grant
 from palaver.model.addressing import AddressingRules, AnswerMode
 from palaver.model.key import GroupScope, Scope, ScopedSetting
+from palaver.model.tools import ALL_TOOLS, ToolRules
 from palaver.model.transcript import Role, ToolCall
 from palaver.protocols.agent import Event, Final, Request
 from palaver.store.privacy import erase_steps
@@ -23,6 +24,7 @@ from palaver.store.privacy.pseudonyms import resolve
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.platform import BOT, FakePlatform
 from palaver.tools.messages import MessageTools
+from palaver.tools.toolsets import Toolsets
 from tests.engine.agents import Scripted, heard, noted
 from tests.engine.gateway import running
 from tests.engine.test_tools import all_tools, use
@@ -73,6 +75,23 @@ async def test_the_section_promises_what_this_turn_has(store_url: str) -> None:
         await his.say(bob, "hello")
         await his.hears("ok hello")
         assert "can send to" not in agent.requests[-1].section, "a member has no send_message"
+
+
+async def test_only_admins_are_promised_targets_for_their_jobs(tmp_path: Path) -> None:
+    agent, world = Scripted(_repeat), FakePlatform()
+    alice, bob = world.person("alice"), world.person("bob")
+    grants = (
+        Grant(platform="fake", role=AccessRole.MEMBER),
+        Grant(platform="fake", user_id=alice.id, role=AccessRole.ADMIN),
+    )
+    tools = ToolRules(roles=dict.fromkeys(AccessRole, ALL_TOOLS))
+    toolsets = Toolsets({}).toolsets
+    async with running(tmp_path / "p.db", world, agent=agent, toolsets=toolsets, tools=tools, grants=grants):
+        for person, names in ((alice, "`send_message` and `schedule_job`"), (bob, "`send_message`")):
+            chat = world.dm(person)
+            await chat.say(person, "hi")
+            await chat.hears("ok hi")
+            assert f"- {names} can send to: " in agent.requests[-1].section
 
 
 async def test_titles_and_words_in_search_results_cannot_forge_entries(store_url: str) -> None:

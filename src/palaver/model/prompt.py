@@ -118,6 +118,8 @@ class Situation:
     """Whether the target `local` can be used."""
     tools: frozenset[str] = frozenset()
     """The names of the gateway's tools that the agent has in this turn."""
+    jobs_send_elsewhere: bool = True
+    """Whether jobs of this person can have targets."""
 
 
 SEND_MESSAGE = "send_message"
@@ -187,7 +189,8 @@ def _surroundings(situation: Situation, pseudonyms: Pseudonyms | None) -> Iterat
         targets = ["`origin` (here)", *(f"`{home.platform.name}` (its home channel)" for home in homes)]
         targets += ["`all` (every home channel)"] if homes else []
         targets += ["`local` (a file)"] if situation.writes_files else []
-        tools = " and ".join(f"`{name}`" for name in (SEND_MESSAGE, SCHEDULE_JOB) if name in situation.tools)
+        sending = (SEND_MESSAGE, SCHEDULE_JOB) if situation.jobs_send_elsewhere else (SEND_MESSAGE,)
+        tools = " and ".join(f"`{name}`" for name in sending if name in situation.tools)
         server = "[@server]" if any(platform.has_servers for platform in situation.connected) else ""
         yield f"- {tools} can send to: {', '.join(targets)}, or `platform{server}:chat[:thread]`"
     if situation.zone:

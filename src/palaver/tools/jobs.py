@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from palaver.db.transaction import Statements, transaction
+from palaver.engine.jobs.creation import can_send_elsewhere
 from palaver.engine.jobs.describe import change_text, job_line, next_text, schedule_text
 from palaver.model.job import Job, JobAction, JobRequest
 from palaver.model.prompt import SCHEDULE_JOB
@@ -32,7 +33,10 @@ _SCHEDULE = Tool(
             },
             "prompt": {"type": "string", "description": "What to do or say then, for example: Remind Ann to call Bob."},
             "name": {"type": "string", "description": "A short name."},
-            "to": {"type": "string", "description": "Where the answer goes. Default: origin, which is this chat."},
+            "to": {
+                "type": "string",
+                "description": "Where the answer goes. Default: origin, this chat. Only admins can name another place.",
+            },
             "repeat": {"type": "integer", "minimum": 1, "description": "How often it runs. Default: no limit."},
         },
         "required": ["when", "prompt"],
@@ -70,8 +74,13 @@ class JobTools:
         return (_SCHEDULE, _LIST, _CHANGE)
 
     async def skips_approval(self, use: ToolUse) -> bool:
-        """A job that answers in this chat needs no approval."""
-        return use.call.name == SCHEDULE_JOB and use.arguments.get("to", _ORIGIN) == _ORIGIN
+        """A job that answers in this chat needs no approval; one that must fail is refused before anybody is asked."""
+        if use.call.name != SCHEDULE_JOB:
+            return False
+        is_here = all(word.strip().lower() == _ORIGIN for word in _targets(use).split(","))
+        if not is_here and not can_send_elsewhere(use.context.role):
+            raise ToolFailed("Only jobs of admins can send to another chat or to a file. Leave out the argument to.")
+        return is_here
 
     async def use(self, use: ToolUse) -> str:
         if use.call.name == SCHEDULE_JOB:
@@ -89,7 +98,7 @@ class JobTools:
             when=use.text("when"),
             prompt=use.text("prompt"),
             name=str(use.arguments.get("name") or ""),
-            to=str(use.arguments.get("to") or _ORIGIN),
+            to=_targets(use),
             repeat=repeat if isinstance(repeat, int) else None,
             # The conversation goes on here, so the agent has to know what it sent.
             mirrors=True,
@@ -124,3 +133,7 @@ class JobTools:
         principal = yield from self._principal(context)
         job = yield from self.store.jobs.change(name, action, principal, now)
         return f"{change_text(job, action)}."
+
+
+def _targets(use: ToolUse) -> str:
+    return str(use.arguments.get("to") or _ORIGIN)

@@ -130,9 +130,14 @@ def check_job(request: JobRequest, maker: JobMaker, rules: JobRules) -> Statemen
     )
 
 
+def can_send_elsewhere(role: AccessRole | None) -> bool:
+    """Tell whether jobs of somebody in this role can send to other chats and to files."""
+    return (role or AccessRole.GUEST) >= AccessRole.ADMIN
+
+
 def check_rights(targets: Sequence[Target], role: AccessRole | None) -> None:
     """Raise NotAllowed if a job of somebody in this role cannot send there: members only back to their own chat."""
-    if any(not isinstance(target, Origin) for target in targets) and (role or AccessRole.GUEST) < AccessRole.ADMIN:
+    if any(not isinstance(target, Origin) for target in targets) and not can_send_elsewhere(role):
         raise NotAllowed("A job that sends to another chat or to a file", AccessRole.ADMIN.text)
 
 

@@ -91,6 +91,7 @@ class RequestBuilder:
         new_messages: Callable[[], Awaitable[tuple[str, ...]]] = no_new_messages,
         read_file: Callable[[str], Awaitable[bytes]] = no_file,
         tools: frozenset[str] = frozenset(),
+        jobs_send_elsewhere: bool = True,
     ) -> Request:
         """Return the request. `tools` are the names of the gateway's tools for this turn, which it will get."""
         platform = self._platform(snapshot.last.inbound.source)
@@ -99,7 +100,7 @@ class RequestBuilder:
             session=turn.session,
             turn=turn.number,
             attempt=turn.attempt,
-            section=self._section(snapshot, platform, tools),
+            section=self._section(snapshot, platform, tools, jobs_send_elsewhere=jobs_send_elsewhere),
             messages=messages,
             override=_model(snapshot),
             approvals=_approvals(turn, snapshot, messages) if snapshot.resumes_calls else {},
@@ -138,16 +139,19 @@ class RequestBuilder:
         naming = Naming(platform=self._platform(snapshot.last.inbound.source), pseudonyms=self.pseudonyms)
         return view(entries, naming, shared=snapshot.shared, zone=self._zone(snapshot), resumed_turn=goes_on)
 
-    def _section(self, snapshot: TurnSnapshot, platform: Platform, tools: frozenset[str]) -> str:
+    def _section(
+        self, snapshot: TurnSnapshot, platform: Platform, tools: frozenset[str], *, jobs_send_elsewhere: bool
+    ) -> str:
         """Return the cached prompt section: its facts rarely change from turn to turn."""
         source, labels = snapshot.last.inbound.source, _labels(snapshot, platform)
-        told = tools, self._zone(snapshot), self.pseudonyms is None
+        told = tools, jobs_send_elsewhere, self._zone(snapshot), self.pseudonyms is None
         facts = _LASTING_FACTS(source), labels, snapshot.shared, tuple(snapshot.homes), told
         section = self._sections.get(facts)
         if section is None:
             if len(self._sections) >= CACHED_SECTIONS:
                 del self._sections[next(iter(self._sections))]
             situation = self._situation(snapshot, platform, tools)
+            situation = replace(situation, jobs_send_elsewhere=jobs_send_elsewhere)
             section = self._sections[facts] = context_section(situation, self.pseudonyms)
         return section
 

@@ -16,6 +16,7 @@ from palaver.engine.delivery.drafts import Draft
 from palaver.engine.hooks import PartialAnswer, count_usage
 from palaver.engine.intake.admission import AccessLost, CurrentRights
 from palaver.engine.intake.command_dispatch import CommandDispatcher
+from palaver.engine.jobs.creation import can_send_elsewhere
 from palaver.engine.retry import backoff, off_loop, retry_outage, retry_until_stored
 from palaver.engine.turns.agent import AgentRun, Outcome, RequestBuilder, TurnSnapshot, begin_and_load, load_snapshot
 from palaver.engine.turns.completion import TurnCompletion, turn_event
@@ -279,6 +280,7 @@ class TurnRunner:
             new_messages=self._new_messages(running),
             read_file=partial(_read_file, self.ctx, running.turn),
             tools=frozenset(tools),
+            jobs_send_elsewhere=can_send_elsewhere(running.role),
         )
         if tools or running.offered:
             request = replace(request, toolbox=turn_toolbox(self.ctx, running, tools, request.approvals))
