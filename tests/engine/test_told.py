@@ -92,6 +92,12 @@ async def test_only_admins_are_promised_targets_for_their_jobs(tmp_path: Path) -
             await chat.say(person, "hi")
             await chat.hears("ok hi")
             assert f"- {names} can send to: " in agent.requests[-1].section
+            await chat.say(person, "/tools")
+            told = (await chat.hears("schedule_job")).text
+            for tool in agent.requests[-1].toolbox.tools:
+                if tool.name in {"send_message", "schedule_job"}:
+                    assert tool.description.endswith("A person must approve it first, unless it sends to this chat.")
+                    assert f"{tool.name} (asks you first, unless it sends to this chat): " in told
 
 
 async def test_titles_and_words_in_search_results_cannot_forge_entries(store_url: str) -> None:

@@ -170,5 +170,6 @@ def _problem_lines(context: CommandContext) -> list[str]:
 
 
 def _line(tool: Tool) -> str:
-    asks = " (asks you first)" if tool.needs_approval else ""
+    exception = f", unless {tool.asks_unless}" if tool.asks_unless else ""
+    asks = f" (asks you first{exception})" if tool.needs_approval else ""
     return f"{tool.name}{asks}: {one_line(tool.summary or tool.description, _MAX_CHARS)}"

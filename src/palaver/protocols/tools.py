@@ -36,6 +36,8 @@ class Tool:
     """The JSON schema of its arguments: an object."""
     needs_approval: bool = False
     """Whether a person must approve each call."""
+    asks_unless: str = ""
+    """When it needs no approval all the same, in words for agents and people: `it sends to this chat`."""
     summary: str = ""
     """What it does, for people; without it they read the description."""
     for_jobs: bool = True

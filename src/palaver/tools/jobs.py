@@ -43,6 +43,7 @@ _SCHEDULE = Tool(
         "additionalProperties": False,
     },
     needs_approval=True,
+    asks_unless="it sends to this chat",
     for_jobs=False,
 )
 _LIST = Tool(

@@ -31,6 +31,7 @@ _MESSAGE = Tool(
         text=_TEXT,
     ),
     needs_approval=True,
+    asks_unless="it sends to this chat",
 )
 
 

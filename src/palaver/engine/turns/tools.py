@@ -124,7 +124,10 @@ def turn_toolbox(
 
 def _with_approval(tool: Tool) -> Tool:
     """Tell the agent which tools need an approval, as the rules decide it."""
-    return replace(tool, description=f"{tool.description} {_ASKS_FIRST}".lstrip()) if tool.needs_approval else tool
+    if not tool.needs_approval:
+        return tool
+    asks = f"A person must approve it first, unless {tool.asks_unless}." if tool.asks_unless else _ASKS_FIRST
+    return replace(tool, description=f"{tool.description} {asks}".lstrip())
 
 
 def _as_tool(offered: ClientTool) -> Tool:
