@@ -88,4 +88,5 @@ async def test_the_trace_of_a_refused_command_says_why(tmp_path: Path) -> None:
             await here.settled()
         reasons = await here.rows("SELECT reason FROM inbox WHERE state = 'failed' ORDER BY no")
         member = "it needs the member role"
-        assert [row[0] for row in reasons] == [member, "it was not written as the command needs it", member]
+        said_in_chat = "it cannot be done like this; the answer in the chat says why"
+        assert [row[0] for row in reasons] == [member, said_in_chat, member]

@@ -288,7 +288,7 @@ def _failure(error: Exception) -> str:
         case NotAllowed():
             return f"it needs the {error.needs} role"
         case InvalidInput():
-            return "it was not written as the command needs it"
+            return "it cannot be done like this; the answer in the chat says why"
         case NotFound():
             return "what it names was not found"
         case _:
