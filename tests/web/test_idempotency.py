@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from palaver.config.limits import LimitsConfig
 from palaver.config.model import Config, GrantConfig, PlatformConfig
+from palaver.db.transaction import Statements, transaction
 from palaver.model.session import Principal
 from tests.platforms.webhook.loopback import SECRET
 from tests.web.conftest import Opened
@@ -106,6 +108,23 @@ async def test_a_key_is_for_one_request_whatever_else_differs(
     async with program(window, "api:alice") as alice:
         assert (await alice.post("/messages", json=sent, headers=key)).status_code == 202, "a key is the sender's own"
     assert await message_count(window) == 3
+
+
+async def test_a_key_from_before_requests_had_digests_is_still_the_same_message(
+    window: Opened, owner: httpx.AsyncClient
+) -> None:
+    sent, key = {"text": "hello", "conversation": "plans", "wait": 20}, {"Idempotency-Key": "old"}
+    first = (await owner.post("/messages", json=sent, headers=key)).json()
+
+    @transaction
+    def age() -> Statements[None]:
+        ((body,),) = yield "SELECT body FROM inbox", ()
+        older = {name: value for name, value in json.loads(body).items() if not name.startswith("request_")}
+        yield "UPDATE inbox SET request_key = NULL, body = ?", (json.dumps(older).encode(),)
+
+    await window.store.transact(age())
+    again = await owner.post("/messages", json=sent, headers=key)
+    assert (again.status_code, again.json()["id"]) == (200, first["id"])
 
 
 async def test_a_delivery_is_one_message_in_whichever_conversation(window: Opened) -> None:

@@ -159,6 +159,9 @@ class MessageService:
         await require_own_conversation(self.request, source)
         await engine.receive(inbound, Trust(talk_only=talk_only))
         received = await (self.find_request(request) if request else self._find_sent(source))
+        if received is None and request and (earlier := await self._find_sent(source)):
+            # A message from before requests were stored with a digest has the key as its id.
+            received = earlier if earlier.inbound.request_digest is None else None
         if received is None and continues is not None:
             raise AlreadyContinued
         if received is None:
