@@ -179,7 +179,7 @@ async def end_orphan(directory: ProcessDirectory) -> bool:
     if directory.is_supervised() or directory.status().ended is not None:
         return False
     has_run = await asyncio.to_thread(directory.kill_orphan)
-    with suppress(FileNotFoundError):
+    with suppress(OSError):  # there is nothing elsewhere, or the program is gone
         argv = directory.cleanup.read_bytes().split(b"\0")
         directory.cleanup.unlink()
         await _run_cleanup(argv)
