@@ -20,6 +20,7 @@ from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.session import Principal
 from palaver.platforms.local.adapter import LocalAdapter
 from palaver.protocols.agent import Event, Failure, FailureKind, Final, Request
+from palaver.store.queue.welcome import FIRST_CONTACT_NOTE
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
 from palaver.testkit.platform import FakePlatform
@@ -399,6 +400,16 @@ async def test_the_agent_sets_lists_and_changes_jobs(tmp_path: Path) -> None:
         # The conversation goes on where the reminder arrived, so the agent knows of it.
         session = (await talk.here.rows("SELECT id FROM sessions WHERE schedule_no IS NULL"))[0][0]
         assert (await talk.here.texts(session))[-1] == "You said: Remind Ann"
+
+
+async def test_a_job_in_a_chat_is_no_first_contact(tmp_path: Path) -> None:
+    async with talking(tmp_path) as talk:
+        await talk.ask("/jobs add 1h what is new? --here")
+        await talk.later(hours=1, minutes=1)
+        session = (await talk.here.rows("SELECT id FROM sessions"))[0][0]
+        said = await talk.here.texts(session)
+        assert "You said: what is new?" in said
+        assert FIRST_CONTACT_NOTE not in said
 
 
 async def test_a_job_makes_and_changes_no_jobs(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def welcome(
             notices.append(reset_notice(opened.reason))
     if last.key.kind == JOB:  # Nobody talks in the conversation of a job.
         return notes, []
-    if opened.is_first_contact and routes.reaches_people(source):
+    if opened.is_first_contact and last.inbound.job is None and routes.reaches_people(source):
         notes.append(FIRST_CONTACT_NOTE)
     if not routes.reaches_people(source):
         notices = []
