@@ -412,6 +412,16 @@ async def test_a_job_in_a_chat_is_no_first_contact(tmp_path: Path) -> None:
         assert FIRST_CONTACT_NOTE not in said
 
 
+async def test_a_job_learns_where_its_answer_goes(tmp_path: Path) -> None:
+    async with talking(tmp_path) as talk:
+        await talk.ask("/jobs add 1h what is new? --to origin,local")
+        await talk.ask("/jobs add 1h what else?")
+        await talk.later(hours=1, minutes=1)
+        sessions = [row[0] for row in await talk.here.rows("SELECT id FROM sessions ORDER BY no")]
+        notes = [text for id_ in sessions for text in await talk.here.texts(id_) if "runs now as scheduled" in text]
+        assert [note.partition(" Your answer goes to: ")[2] for note in sorted(notes)] == ["this chat, local.", ""]
+
+
 async def test_a_job_makes_and_changes_no_jobs(tmp_path: Path) -> None:
     async with talking(tmp_path, toolsets=Toolsets({}).toolsets) as talk:
         for where in ("", " --here"):

@@ -12,7 +12,7 @@ from palaver.model.session import EndReason, Session
 from palaver.model.source import identity_of
 from palaver.model.split import ReplyRoutes
 from palaver.model.transcript import Entry, Role, Sender
-from palaver.model.turn import Cause, Outbound, Received, Turn, TurnState, Usage, advance
+from palaver.model.turn import Cause, Inbound, Outbound, Received, Turn, TurnState, Usage, advance
 from palaver.store.conversations.sessions import claim_for_job, end, join, open_by_key, open_locked, touch
 from palaver.store.conversations.transcript import SEQS, append
 from palaver.store.conversations.visibility import get
@@ -185,9 +185,20 @@ def _entries(messages: Sequence[Received]) -> list[Entry]:
     entries: list[Entry] = []
     for received in messages:
         if job := received.inbound.job:
-            entries.append(Entry(seq=0, role=Role.NOTE, at=received.inbound.at, text=job.note))
+            entries.append(
+                Entry(seq=0, role=Role.NOTE, at=received.inbound.at, text=job.note + _goes_to(received.inbound))
+            )
         entries.append(entry_of_message(received))
     return entries
+
+
+def _goes_to(inbound: Inbound) -> str:
+    """Say where an answer goes that does not go back, without ids, which can be hidden from the agent."""
+    places = [each.place for each in inbound.destinations]
+    if all(place.address == inbound.origin.address for place in places):
+        return ""
+    names = ("this chat" if place.address == inbound.origin.address else place.platform for place in places)
+    return f" Your answer goes to: {', '.join(dict.fromkeys(names))}."
 
 
 def entry_of_message(received: Received) -> Entry:
