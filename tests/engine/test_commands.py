@@ -78,6 +78,19 @@ async def test_what_is_meant_for_people_is_told_to_them(tmp_path: Path, monkeypa
         await chat.hears("There is no conversation")
 
 
+async def test_answers_name_only_commands_that_the_reader_can_use(tmp_path: Path) -> None:
+    grants = (Grant(platform="fake", role=AccessRole.GUEST),)
+    roles = {"new": AccessRole.GUEST}
+    async with running(tmp_path / "p.db", grants=grants, command_roles=roles) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        for text, answer in (("hi", "hi"), ("/whoami", "not linked."), ("/new", "Started a new conversation.")):
+            await chat.say(alice, text)
+            told = (await chat.hears(answer)).text
+            assert "/link" not in told
+            assert "/back" not in told
+
+
 async def test_the_trace_of_a_refused_command_says_why(tmp_path: Path) -> None:
     grants = (Grant(platform="fake", role=AccessRole.GUEST),)
     async with running(tmp_path / "p.db", grants=grants) as here:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from palaver.commands.formatting import counted, listed, session_phrase
-from palaver.commands.registry import CommandGroup, direct_chat_only
+from palaver.commands.registry import CommandGroup, direct_chat_only, for_reader
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
@@ -62,7 +62,7 @@ def whoami(store: Store, _invocation: Invocation, context: CommandContext) -> St
     seen = yield from store.turn_control.get_status(context.received.key, context.principal)
     lines = [_describe_caller(context)]
     if person and context.received.inbound.source.chat_kind == DM:
-        lines += _describe_person(person)
+        lines += _describe_person(person, context)
     if seen.session:
         lines.append(f"This is {session_phrase(seen.session)}.")
     return "\n".join(lines)
@@ -104,8 +104,11 @@ def _describe_caller(context: CommandContext) -> str:
     return f"You are {called} here, with the {role} role."
 
 
-def _describe_person(person: Person) -> list[str]:
-    accounts = f"Your accounts: {format_identities(person.identities)}." if len(person.identities) > 1 else _NOT_LINKED
+def _describe_person(person: Person, context: CommandContext) -> list[str]:
+    is_linked = len(person.identities) > 1
+    accounts = (
+        f"Your accounts: {format_identities(person.identities)}." if is_linked else for_reader(_NOT_LINKED, context)
+    )
     return [accounts, f"Your person id is {person.id}."]
 
 

@@ -8,7 +8,7 @@ from palaver.commands.help import allowed, explain, list_commands
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
-from palaver.model.command import YES, Arg, Command, Invocation, command_table, parse_command, with_roles
+from palaver.model.command import YES, Arg, Command, Invocation, command_table, name_usable, parse_command, with_roles
 from palaver.model.errors import BadArgument, NotAllowed
 from palaver.model.text import one_line
 from palaver.model.value import value
@@ -143,6 +143,11 @@ def _role(context: CommandContext) -> AccessRole:
 
 def is_owner(context: CommandContext) -> bool:
     return _role(context) is AccessRole.OWNER
+
+
+def for_reader(hint: str, context: CommandContext) -> str:
+    """Return the gateway's own words in an answer without what names commands that the reader cannot use."""
+    return name_usable(hint, _role(context), context.roles)
 
 
 def is_admin(context: CommandContext) -> bool:
