@@ -135,7 +135,7 @@ async def test_two_workers_may_hear_of_one_album(postgres_server: str, named: in
     url, worlds, window = (
         await fresh_store(postgres_server),
         (FakePlatform(), FakePlatform()),
-        timedelta(milliseconds=200),
+        timedelta(seconds=1),
     )
     gateways = [
         running(url, world, adapters=[adapter(world)], worker=name, alone=False, burst_window=window)

@@ -100,6 +100,7 @@ class Message:
     received: datetime
     observed: bool = False
     refused: bool = False
+    human: bool = True
     turn: int | None = None
 
 
@@ -199,7 +200,7 @@ class Model:
     def begin(self, turn: Turn, messages: list[Message], *, idle_policy: bool) -> Opening:
         """Claim the messages; gives how the session must have been opened."""
         source = messages[-1].source
-        human = any(each.role is Role.USER and not each.observed for each in messages)
+        human = any(each.human and not each.observed for each in messages)
         said = messages[0].received
         expected = self.open(turn.key, source, turn.session, said=said, human=human, idle_policy=idle_policy)
         self.turns[turn.number] = OpenTurn(turn.number, turn.key, turn.session, turn.worker, turn.lease_until)

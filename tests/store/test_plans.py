@@ -45,6 +45,7 @@ ASKED = {
     "by title": sessions.find("Plans", Principal.speaking(dm("8"))),
 }
 SHORT = (
+    "set_aside",
     "ready_queue_in_order",
     "one_open_turn_per_key",
     "outbox_in_order",

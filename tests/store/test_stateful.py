@@ -180,7 +180,8 @@ class StoreMachine(RuleBasedStateMachine):
         assert (number is None) == self.model.is_known(source)
         if number is not None:
             role = Role.USER if cause in {Cause.HUMAN, Cause.SCHEDULE} else Role.NOTE
-            said = Message(number, KEYS[place], source, role, inbound.text, self.model.now, observed, refused)
+            human = cause is Cause.HUMAN
+            said = Message(number, KEYS[place], source, role, inbound.text, self.model.now, observed, refused, human)
             self.model.accept(said)
 
     def take(self, place: str, worker: str, *, collects: bool, idle_policy: bool) -> None:
