@@ -41,6 +41,11 @@ class AccessRole(IntEnum):
         return roles[text.strip().lower()]
 
 
+def can_send_elsewhere(role: AccessRole | None) -> bool:
+    """Tell whether jobs of somebody in this role can send to other chats and to files."""
+    return (role or AccessRole.GUEST) >= AccessRole.ADMIN
+
+
 class Effect(StrEnum):
     ALLOW = "allow"
     BLOCK = "block"

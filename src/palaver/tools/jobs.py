@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from palaver.db.transaction import Statements, transaction
-from palaver.engine.jobs.creation import can_send_elsewhere
 from palaver.engine.jobs.describe import change_text, job_line, next_text, schedule_text
+from palaver.model.access import can_send_elsewhere
 from palaver.model.job import Job, JobAction, JobRequest
 from palaver.model.prompt import SCHEDULE_JOB
 from palaver.model.session import Principal

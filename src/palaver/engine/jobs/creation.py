@@ -10,7 +10,7 @@ from palaver.db.transaction import Lock, Statements, transaction
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.targets import OutputFile, TargetRules, reachable_places
 from palaver.engine.jobs.scripts import Scripts
-from palaver.model.access import AccessRole, Basis, Grant
+from palaver.model.access import AccessRole, Basis, Grant, can_send_elsewhere
 from palaver.model.errors import BadArgument, NotAllowed
 from palaver.model.job import Job, JobRequest
 from palaver.model.platform import Platform
@@ -128,11 +128,6 @@ def check_job(request: JobRequest, maker: JobMaker, rules: JobRules) -> Statemen
         uses_model=request.uses_model,
         skips_silent=request.skips_silent,
     )
-
-
-def can_send_elsewhere(role: AccessRole | None) -> bool:
-    """Tell whether jobs of somebody in this role can send to other chats and to files."""
-    return (role or AccessRole.GUEST) >= AccessRole.ADMIN
 
 
 def check_rights(targets: Sequence[Target], role: AccessRole | None) -> None:

@@ -16,7 +16,6 @@ from palaver.engine.delivery.drafts import Draft
 from palaver.engine.hooks import PartialAnswer, count_usage
 from palaver.engine.intake.admission import AccessLost, CurrentRights
 from palaver.engine.intake.command_dispatch import CommandDispatcher
-from palaver.engine.jobs.creation import can_send_elsewhere
 from palaver.engine.retry import backoff, off_loop, retry_outage, retry_until_stored
 from palaver.engine.turns.agent import AgentRun, Outcome, RequestBuilder, TurnSnapshot, begin_and_load, load_snapshot
 from palaver.engine.turns.completion import TurnCompletion, turn_event
@@ -25,6 +24,7 @@ from palaver.engine.turns.quotas import begin_within_quota
 from palaver.engine.turns.running import CompactionRequest, RunningTurn, StopReason, TurnSignals, TypingIndicator
 from palaver.engine.turns.summaries import Compaction, TitleGenerator
 from palaver.engine.turns.tools import NO_TURN_TOOLS, TurnTools, turn_toolbox
+from palaver.model.access import can_send_elsewhere
 from palaver.model.addressing import choose_batch
 from palaver.model.command import runs_alone
 from palaver.model.errors import StaleFence
