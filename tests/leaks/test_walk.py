@@ -11,7 +11,7 @@ from tests.store.ready import store_url
 
 __all__ = ["store_url"]
 
-SEEDS = int(os.environ.get("PALAVER_LEAKS", "2"))
+SEEDS = int(os.environ.get("PALAVER_LEAKS", "1"))
 STEPS = 60
 
 

@@ -11,7 +11,7 @@ import pytest
 
 __all__ = ["postgres_server"]
 
-NEEDLESS = ("autovacuum", "fsync", "full_page_writes")
+NEEDLESS = ("autovacuum", "fsync", "full_page_writes", "jit")
 """For databases that are gone in a second."""
 
 

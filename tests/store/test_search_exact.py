@@ -85,7 +85,7 @@ def _naive(query: str, text: str) -> bool:
     return any(all(any(holds(clause, page) for clause in group) for group in parsed.groups) for page in pages)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 async def test_finds_exactly_what_a_plain_look_finds(world: World, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed % 2:  # the ways of large stores, in a small one
         monkeypatch.setattr("palaver.store.search.sqlite_index.NEWEST_WINDOW", 7)
