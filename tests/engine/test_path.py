@@ -16,12 +16,14 @@ MOST_MODULES = 40
 
 
 async def test_one_message_passes_few_modules() -> None:
-    recorder = Recorder()
-    await record_hello(recorder)
-    modules = functions_by_module(recorder)
-    assert len(modules) <= MOST_MODULES, list(modules)
+    # What maintenance does meanwhile is in one of them, if in any.
+    recorders = [Recorder(), Recorder(), Recorder()]
+    for recorder in recorders:
+        await record_hello(recorder)
+    modules = set[str].intersection(*(set(functions_by_module(recorder)) for recorder in recorders))
+    assert len(modules) <= MOST_MODULES, modules
     table = ARCHITECTURE.read_text().partition("| stage | modules |")[2].partition("\n## ")[0]
-    assert set(re.findall(r"`([\w.]+)`", table)) == set(modules)
+    assert set(re.findall(r"`([\w.]+)`", table)) == modules
 
 
 @pytest.mark.parametrize("text", ["hello", "/status"])

@@ -127,6 +127,7 @@ class WorkspaceTools:
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
             process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no other way
         return _result(answer)
 

@@ -115,16 +115,17 @@ async def repair(store: Store, now: datetime, blobs: BlobStore | None = None) ->
     mended: dict[str, None] = {}
     failed: dict[str, str] = {}
     for _ in range(_MAX_PASSES):
-        before = len(mended)
+        is_changed = False
         async for check in find_damage(store, blobs):
             for mend in () if check.ok else check.mends:
                 try:
                     await mend(_alone(store.database), now)
                     mended[f"{check.name}: {check.found}"] = None
+                    is_changed = True
                     failed.pop(check.name, None)
                 except StoreError as error:
                     failed[check.name] = str(error)
-        if len(mended) == before:
+        if not is_changed:
             break
     if mended:
         await store.search.rebuild()
