@@ -1,5 +1,6 @@
 """One store for all tests of a process, which they copy and damage."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -20,7 +21,7 @@ async def failing(store: Store, files: Path | None = None) -> dict[str, str]:
 
 @pytest.fixture
 async def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.getbasetemp() / "damage"
+    folder = tmp_path_factory.getbasetemp() / f"damage-{os.getpid()}"
     if not folder.exists():
         async with await open_store(str(folder / "palaver.db")) as store:
             await build(store, folder / "files")
