@@ -14,7 +14,7 @@ from palaver.db.transaction import Statements, transaction
 
 
 class HighWater(NamedTuple):
-    """The highest number of each kind that was given. They never fall, whatever is deleted."""
+    """The highest number of each kind that was given. Deletions do not lower them."""
 
     messages: int = 0
     changes: int = 0

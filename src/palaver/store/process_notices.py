@@ -76,7 +76,7 @@ def record_watched(number: int, watched_to: int) -> Statements[None]:
 
 @transaction
 def report_check(process: Process, notice: Notice, now: datetime) -> Statements[bool]:
-    """Tell the conversation that a process still runs. After a pause of the gateway it is told once."""
+    """Tell the conversation that a process still runs. After a pause of the gateway, once."""
     due, every = process.check_at, process.check_every
     if due is None or every is None:
         return False
