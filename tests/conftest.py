@@ -1,5 +1,6 @@
 """Every test runs without the configuration of whoever runs it, and takes the time that it takes."""
 
+import logging
 import os
 import signal
 from collections.abc import Callable, Generator
@@ -34,6 +35,17 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def _no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PALAVER_CONFIG", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", os.devnull)
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> Generator[None]:
+    """A gateway that a test starts in its own process sets up the logs of that process."""
+    loggers = [logging.getLogger(), logging.getLogger("palaver")]
+    before = [(list(logger.handlers), logger.level) for logger in loggers]
+    yield
+    for logger, (handlers, level) in zip(loggers, before, strict=True):
+        logger.handlers[:] = handlers
+        logger.setLevel(level)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -387,9 +387,11 @@ async def test_a_job_asks_for_approval_where_it_was_made(tmp_path: Path) -> None
 
 async def test_the_agent_sets_lists_and_changes_jobs(tmp_path: Path) -> None:
     async with talking(tmp_path, grants=MEMBER, toolsets=Toolsets({}).toolsets) as talk:
-        said = await talk.ask('!use schedule_job {"when": "2026-01-01T09:00", "prompt": "Remind Ann", "name": "Ann"}')
-        assert said == "schedule_job: Job 1 runs once, next Thu 2026-01-01 09:00 UTC."
-        assert "1 “Ann”: once, next Thu 2026-01-01 09:00 UTC, to origin" in await talk.ask("!use list_jobs {}")
+        at = talk.clock.now() + timedelta(hours=9)
+        call = f'{{"when": "{at:%Y-%m-%dT%H:%M}", "prompt": "Remind Ann", "name": "Ann"}}'
+        said = await talk.ask(f"!use schedule_job {call}")
+        assert said == f"schedule_job: Job 1 runs once, next {at:%a %Y-%m-%d %H:%M} UTC."
+        assert f"1 “Ann”: once, next {at:%a %Y-%m-%d %H:%M} UTC, to origin" in await talk.ask("!use list_jobs {}")
         assert "Job 1 “Ann” is paused." in await talk.ask('!use change_job {"job": "1", "action": "pause"}')
         assert "Job 1 “Ann” runs again." in await talk.ask('!use change_job {"job": "1", "action": "resume"}')
         assert "There is no job 7 here" in await talk.ask('!use change_job {"job": "7", "action": "run"}')

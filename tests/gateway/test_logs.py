@@ -38,17 +38,6 @@ def test_a_line_for_people_has_its_details_behind_the_sentence() -> None:
     assert "turn began \x1b[2maction=turn.started turn=7\x1b[0m" in HumanFormat(colours=True).format(record(turn=7))
 
 
-@pytest.fixture
-def _logs_as_before() -> Iterator[None]:
-    loggers = [logging.getLogger(), logging.getLogger("palaver")]
-    before = [(list(logger.handlers), logger.level) for logger in loggers]
-    yield
-    for logger, (handlers, level) in zip(loggers, before, strict=True):
-        logger.handlers[:] = handlers
-        logger.setLevel(level)
-
-
-@pytest.mark.usefixtures("_logs_as_before")
 def test_libraries_are_heard_from_warnings_on_and_secrets_never() -> None:
     stream = io.StringIO()
     configure_logs("debug", "json", stream)
@@ -61,7 +50,6 @@ def test_libraries_are_heard_from_warnings_on_and_secrets_never() -> None:
     assert "hunter2" not in theirs["sentence"]
 
 
-@pytest.mark.usefixtures("_logs_as_before")
 def test_a_line_that_cannot_be_written_is_not_quoted_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
     stream = io.StringIO()
     configure_logs("info", "human", stream)

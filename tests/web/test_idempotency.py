@@ -106,7 +106,9 @@ async def test_a_key_is_for_one_request_whatever_else_differs(
         with pytest.raises(openai.ConflictError):
             await ask(ai, history, extra_headers={"Idempotency-Key": "o"})
     async with program(window, "api:alice") as alice:
-        assert (await alice.post("/messages", json=sent, headers=key)).status_code == 202, "a key is the sender's own"
+        hers = await alice.post("/messages", json={**sent, "wait": 20}, headers=key)
+        assert hers.status_code == 200
+        assert hers.json()["id"] != first["id"], "a key is the sender's own"
     assert await message_count(window) == 3
 
 
