@@ -13,9 +13,11 @@ MIN_SECONDS = 600.0
 """A generation that lived shorter is shown, but says nothing about a trend."""
 _STARTING_SECONDS = 30.0
 """What is measured before that is the start."""
-_SLACK = {"memory": 8e6, "descriptors": 8, "threads": 4, "latency": 0.5, "load": float("inf")}
+_SLACK = {"memory": 8e6, "descriptors": 8, "threads": 4, "latency": 0.5, "control": float("inf"), "load": float("inf")}
 """Growth that says nothing: of a heap that settles, of a pool, of a machine with other work."""
 _GROWTH = 1.15
+_NEAR_SECONDS = 60.0
+"""The control's latency at a moment is its median over so long before and after."""
 
 
 class Sample(NamedTuple):
@@ -74,34 +76,56 @@ def whole(name: str, generations: Sequence[Generation]) -> Generation:
     return Generation(name=name, began=generations[0].began, ended=generations[-1].ended, samples=samples)
 
 
-def lines(generations: Sequence[Generation], latencies: Sequence[Latency]) -> tuple[list[str], bool]:
-    """One line for each generation that lived long enough, and whether all of them are flat."""
-    asked = sorted(latencies)
-    moments = [latency.at for latency in asked]
+def lines(
+    generations: Sequence[Generation], latencies: Sequence[Latency], control: Sequence[Latency] = ()
+) -> tuple[list[str], bool]:
+    """One line for each generation that lived long enough, and whether all of them are flat.
+
+    Latencies are as they would be on a machine that is always as busy as it usually was: divided by how much longer
+    than usual the control took at the time.
+    """
+    asked, controls = _paced(sorted(latencies), sorted(control)), sorted(control)
     told: list[str] = []
     flat = True
     for generation in generations:
         if len(generation.samples) < MIN_SAMPLES:
             continue
-        end = generation.ended or generation.samples[-1].at
-        waited = asked[bisect_left(moments, generation.began) : bisect_left(moments, end)]
-        words, is_flat = _line(generation, [each.seconds for each in waited])
+        words, is_flat = _line(generation, _seconds(generation, asked), _seconds(generation, controls))
         flat = flat and (is_flat or generation.seconds < MIN_SECONDS)
         told.append(f"generation={generation.name} seconds={generation.seconds:.0f} {words}")
     return told, flat
+
+
+def _between(latencies: Sequence[Latency], begin: float, end: float) -> list[float]:
+    first, last = (bisect_left(latencies, (moment, 0.0)) for moment in (begin, end))
+    return [latency.seconds for latency in latencies[first:last]]
+
+
+def _seconds(generation: Generation, latencies: Sequence[Latency]) -> list[float]:
+    return _between(latencies, generation.began, generation.ended or generation.samples[-1].at)
+
+
+def _paced(latencies: Sequence[Latency], control: Sequence[Latency]) -> list[Latency]:
+    usual = statistics.median(each.seconds for each in control) if control else 1.0
+    paced: list[Latency] = []
+    for at, seconds in latencies:
+        near = _between(control, at - _NEAR_SECONDS, at + seconds + _NEAR_SECONDS)
+        paced.append(Latency(at, seconds * usual / statistics.median(near) if near else seconds))
+    return paced
 
 
 def _warm(generation: Generation) -> list[Sample]:
     return [sample for sample in generation.samples if sample.at > generation.began + _STARTING_SECONDS]
 
 
-def _line(generation: Generation, waited: Sequence[float]) -> tuple[str, bool]:
+def _line(generation: Generation, waited: Sequence[float], control: Sequence[float]) -> tuple[str, bool]:
     samples = _warm(generation)
     series: dict[str, tuple[Sequence[float], str]] = {
         "memory": ([sample.memory for sample in samples], "MB"),
         "descriptors": ([sample.descriptors for sample in samples], ""),
         "threads": ([sample.threads for sample in samples], ""),
         "latency": (waited, "ms"),
+        "control": (control, "ms"),
         "load": ([sample.load for sample in samples], ""),
     }
     words: list[str] = []

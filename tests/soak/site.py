@@ -18,6 +18,7 @@ from palaver.web.tokens import issue_token
 from tests.crash.square import FakeSquare, fake_square
 from tests.soak import gateway
 from tests.soak.clients import ApiTalk, SlowClients
+from tests.soak.control import Control, control
 from tests.soak.disk import SmallDisk, small_disk
 from tests.soak.gateway import CLOCK, Process
 
@@ -101,6 +102,7 @@ class Site:
     folder: Path
     store: str
     square: FakeSquare
+    control: Control
     disk: SmallDisk | None
     """On which its store lies, if it can be filled."""
     places: list[Place]
@@ -161,6 +163,7 @@ async def site(name: str, folder: Path, seed: int, *, server: str | None = None)
             folder=folder,
             store=store,
             square=square,
+            control=await stack.enter_async_context(control(folder)),
             disk=disk,
             places=places,
             token=token,

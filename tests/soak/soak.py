@@ -181,6 +181,7 @@ class Soak:
             for place in self.site.places:
                 if place.process and place.is_up:
                     place.process.sample()
+            await self.site.control.measure()
             await asyncio.sleep(min(1.0, self.seconds / 100))
 
     # Quiet

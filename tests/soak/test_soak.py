@@ -37,6 +37,17 @@ def test_what_grows_is_not_flat() -> None:
     assert line.startswith("generation=w seconds=600 memory=100/")
 
 
+def test_latency_is_judged_at_the_pace_of_the_machine() -> None:
+    def slower(*, by: float, seconds: float) -> list[Latency]:
+        return [Latency(at=float(second), seconds=seconds * (1 + by * second / 600)) for second in range(600)]
+
+    (line,), is_flat = lines([generation(growth=0.0)], slower(by=9, seconds=1.0), slower(by=9, seconds=0.01))
+    assert is_flat, line
+    (line,), is_flat = lines([generation(growth=0.0)], slower(by=9, seconds=1.0), slower(by=0, seconds=0.01))
+    assert not is_flat, line
+    assert "latency=2122/8867ms(4.18, grows) control=10/10ms(1.00)" in line
+
+
 def test_a_short_life_says_nothing_about_a_trend() -> None:
     short = generation(growth=9.0)
     short.ended, short.samples = 60.0, short.samples[:60]

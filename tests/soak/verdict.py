@@ -45,7 +45,8 @@ async def conclude(soak: Soak) -> Verdict:
     hung = [process.name for process in site.lives if process.hung]
     lives = [[process.generation for process in place.lives] for place in site.places]
     together = [whole(place.name, each) for place, each in zip(site.places, lives, strict=True)]
-    measured, flat = lines([*together, *chain.from_iterable(lives)], [*_latencies(rooms), *site.api.latencies])
+    waited = [*_latencies(rooms), *site.api.latencies]
+    measured, flat = lines([*together, *chain.from_iterable(lives)], waited, site.control.latencies)
     figures = {
         "engine": site.name,
         "seconds": f"{soak.seconds:.0f}",
