@@ -288,6 +288,8 @@ async def test_who_was_cut_off_is_told_that_there_is_more_in_their_chat_and_nobo
         assert await hub.position() == mine.id, "what only grows is nothing to come back for"
 
 
+# A gateway that begins to listen to PostgreSQL hints at everything.
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 async def test_a_page_loaded_between_push_and_commit_is_loaded_again(store: Store) -> None:
     async with humming(store) as hub:
         hub.push("web:owner", Event(name="chat", body={"text": "hi"}))

@@ -127,8 +127,9 @@ class WorkspaceTools:
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            # Before the wait, which would not end while more output waits to be read than there is room for.
             process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no other way
+            await process.wait()
         return _result(answer)
 
 
