@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 # No deadline: a slow machine is not a wrong program.
-BRIEF = settings(max_examples=100, deadline=None)
-THOROUGH = settings(max_examples=150, deadline=None)
+BRIEF = settings(max_examples=40, deadline=None)
+THOROUGH = settings(max_examples=60, deadline=None)
 
 NASTY = (
     "",

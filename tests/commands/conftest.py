@@ -1,4 +1,4 @@
-"""Commands are tried on both databases."""
+"""Commands run on a store of their own in each test."""
 
 from tests.store.ready import store_url
 

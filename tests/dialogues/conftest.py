@@ -1,5 +1,5 @@
 """Dialogues are played on both databases, whose tables are there already."""
 
-from tests.store.ready import store_url
+from tests.store.ready import store_url_on_each
 
-__all__ = ["store_url"]
+__all__ = ["store_url_on_each"]

@@ -1,4 +1,4 @@
-"""What matters most in the engine is tried on both databases."""
+"""The engine runs on a store of its own in each test."""
 
 from tests.store.ready import store_url
 

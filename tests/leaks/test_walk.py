@@ -7,9 +7,9 @@ import pytest
 
 from palaver.db.transaction import Statements, transaction
 from tests.leaks.walk import Leak, Walk, walk
-from tests.store.ready import store_url
+from tests.store.ready import store_url_on_each
 
-__all__ = ["store_url"]
+__all__ = ["store_url_on_each"]
 
 SEEDS = int(os.environ.get("PALAVER_LEAKS", "1"))
 STEPS = 60

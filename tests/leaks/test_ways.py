@@ -8,9 +8,9 @@ from palaver.protocols.agent import Event, Final, Request
 from tests.engine.agents import Scripted, noted
 from tests.engine.places import between
 from tests.engine.test_links import FOR_THE_OWNER, linked, people
-from tests.store.ready import store_url
+from tests.store.ready import store_url_on_each
 
-__all__ = ["store_url"]
+__all__ = ["store_url_on_each"]
 
 SHARED = ScopedSetting(default=Scope(group=GroupScope.SHARED))
 ADMINS = (Grant(role=AccessRole.ADMIN),)

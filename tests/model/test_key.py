@@ -95,7 +95,7 @@ OTHER_FIELDS = ("platform", "chat_kind", "profile", "message_id", "parent_chat_i
 CLOSE = ("42", "a", "a:b", "dm", "thread")
 
 
-@settings(THOROUGH, max_examples=700)
+@settings(THOROUGH, max_examples=200)
 @given(
     close_sources,
     st.dictionaries(st.sampled_from((*ID_FIELDS, *OTHER_FIELDS)), st.sampled_from(CLOSE), max_size=2),

@@ -39,7 +39,7 @@ def change_in_week(zone: ZoneInfo, week: datetime) -> datetime:
     return next(t for n in range(61) if (t := hour + n * MINUTE).astimezone(zone).utcoffset() != offset)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(zone=zones, data=st.data(), minutes=st.integers(-26 * 60, 26 * 60))
 def test_first_instant_agrees_with_a_scan_of_the_minutes_around_a_change(
     zone: ZoneInfo, data: st.DataObject, minutes: int

@@ -123,7 +123,7 @@ def test_a_cron_agrees_with_a_walk_over_the_minutes_around_a_change(
     assert following > end
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(schedule=schedules, moment=moments)
 def test_occurrences_are_strictly_after_the_moment_and_strictly_increasing(
     schedule: Schedule, moment: datetime
@@ -133,7 +133,7 @@ def test_occurrences_are_strictly_after_the_moment_and_strictly_increasing(
     assert all(occurrence.tzinfo is UTC for occurrence in found)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(schedule=schedules, moment=moments, percent=st.integers(0, 99))
 def test_nothing_occurs_between_a_moment_and_the_next_occurrence(
     schedule: Schedule, moment: datetime, percent: int
@@ -314,7 +314,7 @@ def test_what_people_say_and_what_is_kept(said: str, text: str, description: str
     assert description in {schedule.describe(), None}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(schedules)
 def test_a_schedule_describes_itself_in_one_line(schedule: Schedule) -> None:
     assert schedule.describe().isprintable()
@@ -424,7 +424,7 @@ def test_what_would_come_after_the_calendar_is_not_called_past(text: str) -> Non
         parse_schedule(text, BERLIN, datetime.max.replace(tzinfo=UTC))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(zone=zones, anchor=local_times, days=st.integers(1, 40), moment=moments)
 def test_days_follow_the_wall_clock(zone: ZoneInfo, anchor: datetime, days: int, moment: datetime) -> None:
     """Each local time of the series fires once, at its first instant; a day that a zone left out does not."""
@@ -441,7 +441,7 @@ def _exists(day: date, zone: ZoneInfo) -> bool:
     return local_time.to_local(midnight, zone).date() == day
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(schedule=schedules, late=st.integers(0, 3 * 86_400), grace=st.integers(60, 2 * 86_400), after=moments)
 def test_a_backlog_runs_its_latest_occurrence_once(schedule: Schedule, late: int, grace: int, after: datetime) -> None:
     due = schedule.next_after(after)

@@ -330,7 +330,7 @@ class Brittle:
 
 
 @pytest.mark.drops_transactions
-@pytest.mark.parametrize("steps", range(1, 16, 3))
+@pytest.mark.parametrize("steps", [2, 7, 12])
 async def test_it_is_gone_on_with_after_it_was_cut_off_anywhere(store: Store, steps: int) -> None:
     await live(store)
     number = await store.transact(store.erasures.request(ANN, NOON, by="operator"))

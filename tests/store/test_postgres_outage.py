@@ -128,7 +128,7 @@ async def test_a_server_that_restarts_in_the_middle(server: Server, url: str, mo
 
 async def test_a_network_that_is_cut_again_and_again(proxy: Proxy, url: str) -> None:
     async def disturb() -> None:
-        for _ in range(6):
+        for _ in range(4):
             proxy.cut()
             await asyncio.sleep(0.15)
             proxy.mend()

@@ -24,9 +24,9 @@ from palaver.store.opening import open_store
 from palaver.store.store import Store
 from palaver.web.tokens import issue_link
 from tests.store.conftest import store
-from tests.store.ready import store_url
+from tests.store.ready import store_url_on_each
 
-__all__ = ["Opened", "free_port", "opened", "store", "store_url"]
+__all__ = ["Opened", "free_port", "opened", "store", "store_url_on_each"]
 
 CHROMIUM = Path("/usr/bin/chromium")
 ARGS = (
