@@ -1,4 +1,4 @@
-"""Each extra alone, from the built wheel, in an environment that has only what the extra installs: Palaver talks."""
+"""Each extra alone, from the built wheel, in an environment that has only what the extra installs: Palaver works."""
 
 import os
 import subprocess
@@ -94,8 +94,8 @@ def modules(extras: frozenset[str]) -> list[str]:
     ]
 
 
-def talk(folder: Path, extras: frozenset[str], palaver: Distribution) -> str:
-    """What goes wrong when everything that the extras are for is imported and a conversation is held."""
+def attempt(folder: Path, extras: frozenset[str], palaver: Distribution) -> str:
+    """What goes wrong when everything that the extras are for is imported, and for some a conversation is held."""
     has = list(required(palaver, extras, set()))
     has += [distribution(MODEL)] if "local" in extras else []
     python = environment(folder / "venv", has)
@@ -105,7 +105,9 @@ def talk(folder: Path, extras: frozenset[str], palaver: Distribution) -> str:
     environ = usual | {"PALAVER_HOME": str(folder / "home"), "PALAVER_CONFIG": str(folder / "config.yaml")}
 
     lines = [f"import {module}" for module in modules(extras)]
-    lines += ["import sys", 'sys.argv = ["palaver", "chat", "--window", "-m", "hi"]']
+    talks = not extras or bool(extras & {"local", "web"})
+    command = ["chat", "--window", "-m", "hi"] if talks else ["--version"]
+    lines += ["import sys", f"sys.argv = {['palaver', *command]}"]
     lines += ["from palaver.__main__ import start", "start()"]
     chat = subprocess.run(
         [str(python), "-c", "\n".join(lines)],
@@ -116,6 +118,8 @@ def talk(folder: Path, extras: frozenset[str], palaver: Distribution) -> str:
         timeout=PATIENCE,
         check=False,
     )
+    if not talks:
+        return chat.stderr
     answered = chat.stdout.strip() and (chat.stdout == "You said: hi\n" or "local" in extras)
     link = "/login#" if "web" in extras else "pip install 'palaver[web]'"
     is_well = not chat.returncode and answered and link in chat.stderr
@@ -123,15 +127,15 @@ def talk(folder: Path, extras: frozenset[str], palaver: Distribution) -> str:
 
 
 @pytest.mark.timeout(600)
-def test_each_extra_alone_holds_a_conversation(tmp_path: Path) -> None:
+def test_each_extra_alone_is_enough(tmp_path: Path) -> None:
     palaver = built(tmp_path)
     names = palaver.metadata.get_all("Provides-Extra") or []
     chosen = [frozenset[str](), *(frozenset({name}) for name in names), frozenset({"mcp", "web"})]
 
-    def attempt(extras: frozenset[str]) -> str:
+    def attempt_in_folder(extras: frozenset[str]) -> str:
         folder = tmp_path / ("+".join(sorted(extras)) or "bare")
         folder.mkdir()
-        return talk(folder, extras, palaver)
+        return attempt(folder, extras, palaver)
 
     with ThreadPoolExecutor(2) as pool:
-        assert [wrong for wrong in pool.map(attempt, chosen) if wrong] == []
+        assert [wrong for wrong in pool.map(attempt_in_folder, chosen) if wrong] == []

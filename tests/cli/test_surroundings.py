@@ -21,7 +21,7 @@ from tests.forkserver import start_module
 ROOT = Path(__file__).parents[2]
 ARCHIVE = ROOT / "docs/examples/sessions.jsonl"
 NOBODY = 65534
-COMMANDS = ["sessions list", "sessions export --all", "--help"]
+COMMANDS = ["sessions export --all", "--help"]
 
 
 @pytest.fixture

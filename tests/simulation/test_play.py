@@ -10,7 +10,7 @@ import pytest
 from tests.simulation.play import perform
 
 ROOT = Path(__file__).parents[2]
-SEEDS = int(os.environ.get("PALAVER_SEEDS", "48"))
+SEEDS = int(os.environ.get("PALAVER_SEEDS", "24"))
 PARTS = 8
 
 

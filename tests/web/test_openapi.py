@@ -28,7 +28,7 @@ async def test_every_answer_is_as_the_document_says(window: Opened, tmp_path: Pa
             "--workers",
             "4",
             "--max-examples",
-            "4",
+            "2",
             "--seed",
             "1",
             "--generation-database",
