@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from palaver.model.errors import BadArgument
 from palaver.model.split import Piece, Unit, split
 from palaver.model.text import can_cut
-from palaver.platforms.markdown import Block as MarkdownBlock
-from palaver.platforms.markdown import (
+from palaver.protocols.markdown import Block as MarkdownBlock
+from palaver.protocols.markdown import (
     Code,
     CodeBlock,
     Heading,

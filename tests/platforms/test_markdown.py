@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.platforms.markdown import (
+from palaver.protocols.markdown import (
     MAX_LENGTH,
     Block,
     Code,

@@ -17,7 +17,7 @@ EXTRAS = {
     "agents/model": ("models",),
     "db/postgres.py": ("postgres",),
     "gateway/prometheus.py": ("metrics",),
-    "platforms/markdown.py": ("matrix", "matrix-encryption", "telegram"),
+    "protocols/markdown": ("matrix", "matrix-encryption", "telegram"),
     "platforms/matrix/verification.py": ("matrix-encryption",),
     "platforms/matrix": ("matrix", "matrix-encryption"),
     "platforms/telegram": ("telegram",),

@@ -21,8 +21,8 @@ from palaver.platforms.matrix.render import (
     edit_content,
     file_content,
     message_content,
-    to_html,
 )
+from palaver.protocols.markdown import to_html
 
 ALLOWED = {
     *("a", "blockquote", "br", "code", "del", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol"),

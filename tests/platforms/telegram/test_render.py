@@ -20,7 +20,7 @@ def marked(text: str) -> tuple[str, list[tuple[str, ...]]]:
     """The text, and what is marked in it, each with its kind and detail."""
     shown = render(text, ROOM)
     return shown.text, [
-        tuple(filter(None, (mark.kind, _part(shown, mark.offset, mark.length), mark.detail))) for mark in shown.entities
+        tuple(filter(None, (mark.kind, _part(shown, mark.offset, mark.length), mark.detail))) for mark in shown.spans
     ]
 
 
@@ -91,7 +91,7 @@ def test_a_table_that_would_be_too_long_is_not_padded_and_what_is_longer_still_s
 
 
 def test_more_marks_than_telegram_looks_at_are_left_as_they_were_written() -> None:
-    assert len(render("**b** " * MAX_ENTITIES, ROOM).entities) == MAX_ENTITIES
+    assert len(render("**b** " * MAX_ENTITIES, ROOM).spans) == MAX_ENTITIES
     assert render("**b** " * (MAX_ENTITIES + 1), ROOM) == Rendered("**b** " * (MAX_ENTITIES + 1))
 
 
@@ -104,7 +104,7 @@ def test_whatever_comes_is_well_formed_and_no_word_is_lost(parts: list[str]) -> 
     text = "".join(parts)
     shown = render(text, ROOM)
     size = Unit.UTF16.measure(shown.text)
-    spans = [(mark.offset, mark.offset + mark.length, mark.kind) for mark in shown.entities]
+    spans = [(mark.offset, mark.offset + mark.length, mark.kind) for mark in shown.spans]
     assert all(0 <= start < end <= size for start, end, _ in spans)
     assert not [(a, b) for a in spans for b in spans if a[0] < b[0] < a[1] < b[1]], (
         "what has something in common is within the other"
@@ -112,7 +112,7 @@ def test_whatever_comes_is_well_formed_and_no_word_is_lost(parts: list[str]) -> 
     code = [span for span in spans if span[2] in {"code", "pre"}]
     styles = [span for span in spans if span[2] in {"bold", "italic", "strikethrough"}]
     assert not [(a, b) for a in code for b in styles if a[0] < b[1] and b[0] < a[1]], "code has no style"
-    left = shown.text + " ".join(mark.detail for mark in shown.entities)
+    left = shown.text + " ".join(mark.detail for mark in shown.spans)
     assert not [word for word in re.findall(r"[^\W\d_]{2,}", text) if word not in left]
 
 

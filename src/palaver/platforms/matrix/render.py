@@ -1,98 +1,10 @@
 """Render our messages as the content of Matrix events."""
 
 import json
-from collections.abc import Iterable
-from html import escape
 from typing import Any
 
-from palaver.platforms import markdown
 from palaver.platforms.matrix.events import AUTOMATED
-from palaver.protocols import Attachment, Outbound
-
-_TAGS = {markdown.Style.BOLD: "strong", markdown.Style.ITALIC: "em", markdown.Style.STRUCK: "del"}
-_SCHEMES = ("https:", "http:", "ftp:", "mailto:", "magnet:", "matrix:")
-"""The link schemes that the specification allows."""
-
-
-def to_html(text: str) -> str | None:
-    """Render Markdown as HTML; None if plain text says the same."""
-    blocks = markdown.parse_markdown(text)
-    plain = [_plain(block) for block in blocks]
-    return None if "\n\n".join(plain) == text.strip() else "".join(map(_block, blocks))
-
-
-def _plain(block: markdown.Block) -> str:
-    """Return the text of a plain paragraph; empty for anything else."""
-    inside = block.inside if isinstance(block, markdown.Paragraph) else ()
-    return "".join(inline.text for inline in inside if isinstance(inline, markdown.Text))
-
-
-def _block(block: markdown.Block) -> str:  # noqa: PLR0911 - one line for each kind
-    match block:
-        case markdown.Paragraph(inside=inside):
-            return f"<p>{_inline(inside)}</p>"
-        case markdown.Heading(level=level, inside=inside):
-            return f"<h{level}>{_inline(inside)}</h{level}>"
-        case markdown.CodeBlock(text=text, info=info):
-            return f"<pre><code{_language(info)}>{escape(text)}</code></pre>"
-        case markdown.Quote(blocks=blocks):
-            return f"<blockquote>{''.join(map(_block, blocks))}</blockquote>"
-        case markdown.List():
-            return _listing(block)
-        case markdown.Table(rows=rows):
-            return _table(rows)
-        case markdown.Rule():
-            return "<hr>"
-
-
-def _language(info: str) -> str:
-    name = info.split(maxsplit=1)[0] if info.strip() else ""
-    return f' class="language-{escape(name)}"' if name else ""
-
-
-def _listing(listing: markdown.List) -> str:
-    tag = "ul" if listing.start is None else "ol"
-    start = f' start="{listing.start}"' if listing.start not in {None, 1} else ""
-    items = (f"<li>{_item(item, tight=listing.tight)}</li>" for item in listing.items)
-    return f"<{tag}{start}>{''.join(items)}</{tag}>"
-
-
-def _item(blocks: Iterable[markdown.Block], *, tight: bool) -> str:
-    """In a tight list, leave out the <p>."""
-    return "".join(
-        _inline(each.inside) if tight and isinstance(each, markdown.Paragraph) else _block(each) for each in blocks
-    )
-
-
-def _table(rows: Iterable[Iterable[Iterable[markdown.Inline]]]) -> str:
-    head, *body = ([_inline(cell) for cell in row] for row in rows)
-    first = "".join(f"<th>{cell}</th>" for cell in head)
-    others = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in body)
-    return f"<table><thead><tr>{first}</tr></thead><tbody>{others}</tbody></table>"
-
-
-def _inline(inside: Iterable[markdown.Inline]) -> str:
-    return "".join(map(_one, inside))
-
-
-def _one(inline: markdown.Inline) -> str:
-    match inline:
-        case markdown.Text(text=text):
-            return escape(text).replace("\n", "<br>")
-        case markdown.Code(text=text):
-            return f"<code>{escape(text)}</code>"
-        case markdown.Styled(style=style, inside=inside):
-            return f"<{_TAGS[style]}>{_inline(inside)}</{_TAGS[style]}>"
-        case markdown.Link():
-            return _link(inline)
-
-
-def _link(link: markdown.Link) -> str:
-    title = f" ({escape(link.title)})" if link.title else ""
-    if link.url.lower().startswith(_SCHEMES):
-        return f'<a href="{escape(link.url)}">{_inline(link.inside)}</a>{title}'
-    return f"{_inline(link.inside)} ({escape(link.url)}){title}"
-
+from palaver.protocols import Attachment, Outbound, markdown
 
 Content = dict[str, Any]
 
@@ -140,7 +52,7 @@ def _text(text: str) -> Content:
 
 def _formatted(text: str) -> Content:
     """Return the HTML fields; empty if they would make the event too large."""
-    html = to_html(text)
+    html = markdown.to_html(text)
     if html is None or len(json.dumps([text, html])) > _MAX_CONTENT_BYTES:
         return {}
     return {"format": "org.matrix.custom.html", "formatted_body": html}

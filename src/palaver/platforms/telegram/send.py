@@ -118,7 +118,7 @@ async def _send_rendered(text: str, room: int, sending: Callable[[Rendered], Awa
     try:
         return await sending(shown)
     except ApiError as refusal:
-        if not shown.entities or not refusal.says("entit"):
+        if not shown.spans or not refusal.says("entit"):
             raise
         return await sending(Rendered(text))
 
@@ -170,7 +170,7 @@ def _entities(shown: Rendered) -> list[MessageEntity]:
             url=entity.detail if entity.kind == "text_link" else None,
             language=(entity.detail or None) if entity.kind == "pre" else None,
         )
-        for entity in shown.entities
+        for entity in shown.spans
     ]
 
 

@@ -1,4 +1,4 @@
-"""Parse Markdown, as agents write it, into a small tree that adapters render. Text is never lost.
+"""Parse Markdown, as agents write it, into a small tree. Text is never lost.
 
 The tree is never deep, so renderers can recurse.
 """
@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markdown_it.tree import SyntaxTreeNode
 
-from palaver.protocols import value
+from palaver.model.value import value
 
 
 class Style(Enum):
