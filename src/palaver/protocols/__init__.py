@@ -29,6 +29,7 @@ from palaver.protocols.adapter import (
     TargetAway,
     TargetGone,
 )
+from palaver.protocols.background import BackgroundTasks
 from palaver.protocols.capabilities import (
     Checking,
     CommandMenu,
@@ -46,8 +47,11 @@ from palaver.protocols.capabilities import (
     Uploading,
     supports,
 )
+from palaver.protocols.checks import check_url, file_to_send, fit_menu
+from palaver.protocols.client_errors import ClientErrors, answer_error, parse_retry_after
 from palaver.protocols.clock import Clock, SystemClock
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent, Hook, event_name
+from palaver.protocols.incoming import after_name, is_secret, is_signed, parse_or_skip, take_json
 
 __all__ = [
     "CHANNEL",
@@ -57,11 +61,13 @@ __all__ = [
     "AddresseeKind",
     "AnswerStatus",
     "Attachment",
+    "BackgroundTasks",
     "BadArgument",
     "Blobs",
     "ChatMoved",
     "Checking",
     "Choice",
+    "ClientErrors",
     "Clock",
     "CommandMenu",
     "Downloading",
@@ -109,9 +115,19 @@ __all__ = [
     "Unit",
     "Uploading",
     "account_text",
+    "after_name",
+    "answer_error",
+    "check_url",
     "event_name",
+    "file_to_send",
+    "fit_menu",
     "format_size",
+    "is_secret",
+    "is_signed",
     "one_line",
+    "parse_or_skip",
+    "parse_retry_after",
     "supports",
+    "take_json",
     "value",
 ]

@@ -16,6 +16,7 @@ from palaver.platforms.matrix.rooms import DirectChats
 from palaver.platforms.matrix.send import MessageSender, RoomSender
 from palaver.platforms.matrix.session import SyncSession
 from palaver.platforms.matrix.sync import Batch, SyncReader
+from palaver.protocols import background
 from palaver.protocols.adapter import PlatformBusy, PlatformDown
 from palaver.testkit.recorder import Recorder
 from tests.engine.gateway import MovableClock, until
@@ -109,7 +110,7 @@ async def test_an_invitation_is_taken_and_written_down_once_the_homeserver_has_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And what it has written down of other direct chats stays."""
-    monkeypatch.setattr(sync, "FIRST_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(background, "_FIRST_RETRY_SECONDS", 0.0)
     written = {"@bob:example.org": ["!other:example.org"]}
 
     def reply(request: web.Request) -> dict[str, Any] | web.Response:

@@ -354,7 +354,8 @@ async def test_any_worker_may_be_called_and_says_so_when_it_cannot_tell_who_it_i
     async with running(serves, recorder):
         await until(lambda: bool(server.world.webhook["url"]))
         server.world.refuses["getme"] = [No(502, "Bad Gateway")]
-        assert (await other.handle_callback(call(server, body=body), recorder)).status == 503
+        with pytest.raises(PlatformDown):
+            await other.handle_callback(call(server, body=body), recorder)
         for _ in range(2):
             assert (await other.handle_callback(call(server, body=body), recorder)).status == 200
     assert recorder.texts == ["/new"]

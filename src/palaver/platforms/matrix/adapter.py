@@ -25,6 +25,7 @@ from palaver.protocols import (
     Receiver,
     SendRefused,
     Unit,
+    file_to_send,
 )
 
 
@@ -97,9 +98,8 @@ class MatrixAdapter:
         return await self._connected.send(replace(outbound, thread_id=None), idempotency_key)
 
     async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
-        if outbound.file is None:
-            raise SendRefused("There is no file to send.")
-        return await self._connected.send_file(outbound, outbound.file, content, idempotency_key)
+        file = file_to_send(outbound, content)
+        return await self._connected.send_file(outbound, file, content, idempotency_key)
 
     async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
         """Also works in a worker that does not serve the account, if it has an access token."""

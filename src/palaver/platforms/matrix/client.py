@@ -29,7 +29,7 @@ from nio.responses import (
 )
 from nio.rooms import MatrixRoom
 
-from palaver.platforms.matrix.errors import EXPIRY_HINT, common_error, request_error, request_errors
+from palaver.platforms.matrix.errors import API, EXPIRY_HINT, common_error, request_error
 from palaver.platforms.matrix.events import is_valid_id
 from palaver.platforms.matrix.logins import Login
 from palaver.platforms.matrix.options import Options
@@ -176,7 +176,7 @@ class Client(AsyncClient):
             return None
         address = _API + "/".join(quote(part, safe="") for part in path) + (f"?{urlencode(query)}" if query else "")
         headers = {"Authorization": f"Bearer {self.access_token}", "Content-Type": "application/json"}
-        with request_errors():
+        with API.requests():
             response = await self.send(method, address, None if body is None else json.dumps(body), headers)
             answer = await self.parse_body(response)
         if response.ok:
@@ -217,7 +217,7 @@ async def open_client(account: str, options: Options, login: Login | None = None
             " change the keys option."
         ) from error
     try:
-        with request_errors(), _key_errors(options):
+        with API.requests(), _key_errors(options):
             await _log_in(client, options, login)
         yield client
     finally:

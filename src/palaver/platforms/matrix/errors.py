@@ -2,19 +2,21 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from http import HTTPStatus
 
 import aiohttp
 from nio.exceptions import EncryptionError, GroupEncryptionError, LocalProtocolError, MembersSyncError
 from nio.responses import ErrorResponse
 
 from palaver.protocols import (
+    ClientErrors,
     PlatformBusy,
     PlatformDown,
     PlatformError,
     PlatformRefused,
     SendRefused,
-    SendUnclear,
     TargetGone,
+    answer_error,
 )
 
 EXPIRY_HINT = (
@@ -26,11 +28,7 @@ _DEFAULT_WAIT_SECONDS = 5.0
 _LOGGED_OUT = frozenset({"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN"})
 _NO_ACCESS = frozenset({"M_FORBIDDEN", "M_NOT_FOUND", "M_GUEST_ACCESS_FORBIDDEN"})
 _POSITION_ERRORS = frozenset({"M_UNKNOWN", "M_INVALID_PARAM"})
-_CLIENT_ERRORS = range(400, 500)
-_BAD_REQUEST = 400
-_REQUEST_TIMEOUT = 408
-_TOO_MANY_REQUESTS = 429
-_DEFINITE = frozenset({_BAD_REQUEST, 403, 404, 413})
+_DEFINITE = frozenset({400, 403, 404, 413})
 """Statuses that a retry would not change."""
 
 
@@ -58,14 +56,14 @@ def is_unknown_position(answer: object) -> bool:
     """Return whether the homeserver rejects our position. A proxy in front of it would send no error code."""
     if not isinstance(answer, ErrorResponse) or answer.status_code not in _POSITION_ERRORS:
         return False
-    return getattr(answer.transport_response, "status", 0) == _BAD_REQUEST
+    return getattr(answer.transport_response, "status", 0) == HTTPStatus.BAD_REQUEST
 
 
 def request_error(answer: ErrorResponse, status: int) -> PlatformError | None:
     """Translate an error of any other request; None for a definite no."""
     if known := common_error(answer):
         return known
-    if status == _TOO_MANY_REQUESTS:
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
         return PlatformBusy(_DEFAULT_WAIT_SECONDS)
     return None if status in _DEFINITE else PlatformDown(f"The homeserver answered {status}.")
 
@@ -78,33 +76,22 @@ def send_error(answer: ErrorResponse) -> PlatformError:
     if code in _NO_ACCESS:
         return TargetGone(f"We cannot write to this room ({code}).")
     status = getattr(answer.transport_response, "status", 0)
-    if status == _TOO_MANY_REQUESTS:
-        return PlatformBusy(_DEFAULT_WAIT_SECONDS)
-    if status in _CLIENT_ERRORS and status != _REQUEST_TIMEOUT:
-        return SendRefused(f"The homeserver rejects the message ({code or status}).")
-    return SendUnclear(f"The homeserver did not confirm the message ({code or 'no reason given'}).")
+    return answer_error("The homeserver", status, sending=True, words=code)
+
+
+API = ClientErrors(
+    title="the homeserver",
+    raised=(aiohttp.ClientError, TimeoutError),
+    unsent=(aiohttp.ClientConnectorError,),
+    hint="If that lasts, check the homeserver option and the network.",
+)
 
 
 @contextmanager
-def request_errors() -> Generator[None]:
-    """Translate network errors of requests that are safe to repeat."""
+def encryption_errors() -> Generator[None]:
+    """Translate errors of encrypting a message: nothing was sent."""
     try:
         yield
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise PlatformDown(
-            "The homeserver does not respond. If that lasts, check the homeserver option and the network."
-        ) from error
-
-
-@contextmanager
-def send_errors() -> Generator[None]:
-    """Translate errors of a send: only without a connection was certainly nothing sent."""
-    try:
-        yield
-    except aiohttp.ClientConnectorError as error:
-        raise PlatformDown("The homeserver cannot be reached.") from error
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise SendUnclear(f"The connection was lost while sending: {type(error).__name__}") from error
     except (GroupEncryptionError, MembersSyncError) as error:
         raise PlatformDown("The room key has not reached every member yet.") from error
     except (EncryptionError, LocalProtocolError) as error:

@@ -5,7 +5,7 @@ import hashlib
 from nio.events import MegolmEvent
 
 from palaver.platforms.matrix.client import Client
-from palaver.platforms.matrix.errors import request_errors
+from palaver.platforms.matrix.errors import API
 from palaver.platforms.matrix.send import RoomSender
 from palaver.platforms.matrix.sync import RoomEvent
 from palaver.protocols import DM, Clock
@@ -28,7 +28,7 @@ async def maintain_keys(client: Client) -> None:
     """Upload, query and claim the keys that we and others need for writing to each other."""
     if not client.olm:
         return
-    with request_errors():
+    with API.requests():
         if client.should_upload_keys:
             await client.keys_upload()
         if client.should_query_keys:

@@ -7,19 +7,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import aiohttp
 import msgspec
 from Crypto.Cipher import AES
 from Crypto.Util import Counter
 from nio.responses import UploadResponse
 
 from palaver.platforms.matrix.client import Client
-from palaver.platforms.matrix.errors import request_error, request_errors
+from palaver.platforms.matrix.errors import API, request_error
 from palaver.platforms.matrix.events import EncryptedFile
-from palaver.protocols import Attachment, PlatformBusy, PlatformDown, SendRefused
+from palaver.protocols import Attachment, SendRefused, answer_error
 
 _CHUNK_BYTES = 65_536
-_RATE_LIMIT_WAIT_SECONDS = 5.0
 _PATHS = ("/_matrix/client/v1/media/download", "/_matrix/media/v3/download")
 """The current path, and that of older homeservers."""
 
@@ -68,7 +66,7 @@ async def _download(client: Client, address: str) -> AsyncGenerator[bytes]:
     if not server or not name:
         raise SendRefused("The message has no address for the file.")
     headers = {"Authorization": f"Bearer {client.access_token}"}
-    with request_errors():
+    with API.requests():
         for path in _PATHS:
             where = f"{path}/{quote(server, safe='')}/{quote(name, safe='')}"
             # No timeout: a large file takes long, and the caller has a limit of its own.
@@ -77,22 +75,17 @@ async def _download(client: Client, address: str) -> AsyncGenerator[bytes]:
                 async for piece in response.content.iter_chunked(_CHUNK_BYTES):
                     yield piece
                 return
-            _raise_if_temporary(response)
+            response.release()
+            problem = answer_error("The homeserver", response.status, sending=False)
+            if not isinstance(problem, SendRefused):
+                raise problem
     raise SendRefused("The homeserver does not have the file.")
-
-
-def _raise_if_temporary(response: aiohttp.ClientResponse) -> None:
-    response.release()
-    if response.status == 429:  # noqa: PLR2004 - too many requests
-        raise PlatformBusy(_RATE_LIMIT_WAIT_SECONDS)
-    if response.status >= 500:  # noqa: PLR2004 - the server is in trouble
-        raise PlatformDown(f"The homeserver could not send the file ({response.status}).")
 
 
 async def upload(client: Client, file: Attachment, content: Path, *, encrypt: bool) -> dict[str, Any]:
     """Upload a file and return the event fields that locate it."""
     size = content.stat().st_size  # noqa: ASYNC240 - quick
-    with request_errors(), content.open("rb") as opened:
+    with API.requests(), content.open("rb") as opened:
         answer, keyed = await client.upload(opened, file.media_type, encrypt=encrypt, filesize=size)
     if not isinstance(answer, UploadResponse):
         status = getattr(answer.transport_response, "status", 0)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from nio.crypto import ENCRYPTION_ENABLED
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from palaver.protocols import SetupGuide, SetupQuestion
+from palaver.protocols import SetupGuide, SetupQuestion, check_url
 
 _KEYS = SetupQuestion(
     option="keys",
@@ -52,10 +52,7 @@ Verifiers = Literal["owner"] | tuple[str, ...]
 _USER = re.compile(r"@[^:\s]+:\S+")
 
 
-def _check_url(text: str) -> str:
-    if not re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", text):
-        raise ValueError("the URL of the homeserver, like https://matrix.example.org")
-    return text.rstrip("/")
+_check_url = check_url("the URL of the homeserver, like https://matrix.example.org")
 
 
 def _check_user_id(text: str) -> str:

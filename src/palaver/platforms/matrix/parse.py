@@ -10,7 +10,7 @@ import msgspec
 
 from palaver.model.attachment import UNKNOWN_TYPE
 from palaver.platforms.matrix.events import Content, Event, is_valid_id
-from palaver.protocols import DM, Attachment, Inbound, Label, Labels, Revision, Source, Trust, value
+from palaver.protocols import DM, Attachment, Inbound, Label, Labels, Revision, Source, Trust, after_name, value
 
 _FILES = frozenset({"m.image", "m.file", "m.audio", "m.video"})
 _MAX_TIMESTAMP_MS = 253_402_300_799_000
@@ -171,10 +171,6 @@ def _without_our_name(text: str, content: Content, context: EventContext) -> str
 def _after_our_name(text: str, context: EventContext, ends: str) -> str | None:
     """Return what follows our name at the beginning (`helper: hi`, `@helper hi`), or None."""
     local = context.us[1:].partition(":")[0]
-    names = {context.us: ":, ", f"@{local}": ":, "}
-    if context.our_name:
-        names |= {f"@{context.our_name}": ":, ", context.our_name: ends}
-    for name, ending in names.items():
-        if text.lower().startswith(name.lower()) and text[len(name) : len(name) + 1] in {*ending, "\n"}:
-            return text[len(name) + 1 :].lstrip(" :,\n")
-    return None
+    ours = context.our_name
+    rest = after_name(text, (context.us, f"@{local}", *((f"@{ours}",) if ours else ())))
+    return after_name(text, (ours,), ends) if rest is None and ours else rest

@@ -11,7 +11,7 @@ from nio.responses import ErrorResponse, Response, RoomSendError, RoomSendRespon
 from nio.rooms import MatrixRoom
 
 from palaver.platforms.matrix.client import Client
-from palaver.platforms.matrix.errors import request_error, request_errors, send_error, send_errors
+from palaver.platforms.matrix.errors import API, encryption_errors, request_error, send_error
 from palaver.platforms.matrix.events import Event, parse_content, parse_event
 from palaver.platforms.matrix.media import upload
 from palaver.platforms.matrix.render import Content, edit_content, file_content, message_content
@@ -34,7 +34,7 @@ class RoomSender:
         if room is None or not room.encrypted or olm is None:
             return await self._client.room_send(room_id, "m.room.message", content, tx_id=key)
         async with self._lock:
-            with request_errors():
+            with API.requests():
                 await self._prepare(room, olm)
             return await self._client.room_send(room_id, "m.room.message", content, tx_id=key)
 
@@ -100,7 +100,7 @@ class MessageSender:
         await self._send(await self._room(outbound.chat_id), edit_content(receipt, outbound), None)
 
     async def typing(self, outbound: Outbound) -> None:
-        with request_errors():
+        with API.requests():
             await self._client.room_typing(await self._room(outbound.chat_id), timeout=_TYPING_MS)
 
     async def mark_read(self, room_id: str, event_id: str) -> None:
@@ -124,7 +124,7 @@ class MessageSender:
 
     async def _send(self, room_id: str, content: Content, key: str | None) -> str:
         await self._is_encrypted(room_id)
-        with send_errors():
+        with encryption_errors(), API.sends():
             answer = await self._room_sender.send(room_id, content, key)
         if isinstance(answer, RoomSendResponse):
             return answer.event_id

@@ -4,6 +4,9 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 
+import aiohttp
+from nio.exceptions import EncryptionError, LocalProtocolError
+
 from palaver.model.source import identity_of
 from palaver.platforms.matrix.client import Client, Invitation, Invitations, decode_position, encode_position
 from palaver.platforms.matrix.events import Event, is_valid_id
@@ -12,8 +15,8 @@ from palaver.platforms.matrix.options import Options
 from palaver.platforms.matrix.parse import parse, text_of, trust_of
 from palaver.platforms.matrix.rooms import DirectChats, answer_invitation, predecessor_of
 from palaver.platforms.matrix.send import MessageSender, RoomSender
-from palaver.platforms.matrix.sync import BackgroundTasks, Batch, RoomEvent, SyncReader, Undecrypted
-from palaver.protocols import Inbound, Quote, Receiver, SystemClock, account_text
+from palaver.platforms.matrix.sync import Batch, RoomEvent, SyncReader, Undecrypted
+from palaver.protocols import BackgroundTasks, Inbound, Quote, Receiver, SystemClock, account_text
 
 JOIN_TIMEOUT_SECONDS = 10.0
 """How long a sync waits for joins; after that they continue in the background."""
@@ -46,7 +49,7 @@ class SyncSession:
         self._saved_position: str | None = None
         self._next: Batch
         self.sender = MessageSender(client, self._direct_chats, sender)
-        self.tasks = BackgroundTasks()
+        self.tasks = BackgroundTasks(aiohttp.ClientError, TimeoutError, EncryptionError, LocalProtocolError)
         self._verifications = None
         if client.olm:
             from palaver.platforms.matrix.verification import Verifications  # noqa: PLC0415 - an extra

@@ -2,26 +2,21 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import count
 from typing import Any, cast
 
-import aiohttp
 from nio.api import MessageDirection
 from nio.events import InviteMemberEvent, MegolmEvent
-from nio.exceptions import EncryptionError, LocalProtocolError
 from nio.responses import ErrorResponse, RoomInfo, RoomMessagesResponse, SyncError, SyncResponse
 from nio.rooms import MatrixInvitedRoom, MatrixRoom
 
-from palaver.model.backoff import backoff
 from palaver.platforms.matrix.client import Client, Invitation
-from palaver.platforms.matrix.errors import common_error, is_unknown_position, request_errors, sync_error
+from palaver.platforms.matrix.errors import API, common_error, is_unknown_position, sync_error
 from palaver.platforms.matrix.events import Event, parse_event
 from palaver.platforms.matrix.parse import EventContext
 from palaver.platforms.matrix.rooms import DIRECT, DirectChats
-from palaver.protocols import GROUP, PlatformBusy, PlatformDown, PlatformError, account_text, value
+from palaver.protocols import GROUP, account_text, value
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +25,6 @@ FIRST_SYNC_TIMEOUT_SECONDS = 600.0
 """The first response can be large."""
 PAGE_SIZE = 100
 MAX_PAGES = 100
-FIRST_RETRY_SECONDS = 1.0
-MAX_RETRY_SECONDS = 625.0
 _MAX_UNDECRYPTED = 100
 _NO_EVENTS: dict[str, Any] = {"types": []}
 FILTER: dict[str, Any] = {
@@ -120,7 +113,7 @@ class SyncReader:
 
     async def _sync(self, since: str | None) -> SyncResponse | SyncError:
         """Make one request. The first one returns the full state and can take minutes."""
-        with request_errors():
+        with API.requests():
             if not self._is_first:
                 return await self._client.sync(_LONG_POLL_MS, FILTER, since)
             async with asyncio.timeout(FIRST_SYNC_TIMEOUT_SECONDS):
@@ -155,7 +148,7 @@ class SyncReader:
         for _ in range(MAX_PAGES):
             if not start:
                 break
-            with request_errors():
+            with API.requests():
                 answer = await self._client.room_messages(room_id, start, since, MessageDirection.back, PAGE_SIZE)
             if not isinstance(answer, RoomMessagesResponse):
                 _raise_if_temporary(answer)
@@ -256,42 +249,3 @@ def _raise_if_temporary(answer: ErrorResponse) -> None:
     """Raise unless we have lost access to the room: then there is nothing to fetch."""
     if answer.status_code != "M_FORBIDDEN":
         raise common_error(answer) or sync_error(answer)
-
-
-class BackgroundTasks:
-    """Runs requests beside the sync and drops their errors."""
-
-    def __init__(self) -> None:
-        self._running: set[asyncio.Task[None]] = set()
-
-    def run(self, request: Coroutine[None, None, object]) -> "asyncio.Task[None]":
-        task = asyncio.create_task(_suppress_errors(request))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        return task
-
-    def run_with_retries(self, request: Callable[[], Coroutine[None, None, object]]) -> "asyncio.Task[None]":
-        """Repeat an idempotent request while the homeserver is busy or does not respond."""
-        return self.run(_retry(request))
-
-    async def end(self) -> None:
-        for task in self._running:
-            task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
-
-
-async def _retry(request: Callable[[], Coroutine[None, None, object]]) -> None:
-    for attempt in count(1):
-        try:
-            await request()
-        except PlatformBusy as busy:
-            await asyncio.sleep(busy.after)
-        except PlatformDown:
-            await asyncio.sleep(backoff(attempt, first=FIRST_RETRY_SECONDS, factor=5, longest=MAX_RETRY_SECONDS))
-        else:
-            return
-
-
-async def _suppress_errors(request: Coroutine[None, None, object]) -> None:
-    with suppress(PlatformError, aiohttp.ClientError, TimeoutError, EncryptionError, LocalProtocolError):
-        await request

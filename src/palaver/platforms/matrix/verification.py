@@ -21,7 +21,7 @@ from nio.crypto import OlmDevice
 from nio.crypto.sas import Sas as NioSas
 
 from palaver.platforms.matrix.client import Client
-from palaver.platforms.matrix.errors import request_errors
+from palaver.platforms.matrix.errors import API
 from palaver.protocols import Clock
 
 log = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ class Verifications:
         """Return a device with its keys; ask the homeserver for them if we do not know it yet."""
         if device_id not in self._client.device_store[user_id]:
             self._client.users_for_key_query.add(user_id)
-            with request_errors():
+            with API.requests():
                 await self._client.keys_query()
         return self._client.device_store[user_id].get(device_id)
 

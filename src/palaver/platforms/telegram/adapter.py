@@ -1,31 +1,27 @@
 """The Telegram adapter. Updates are confirmed by asking for the ones after them."""
 
 import asyncio
-import hmac
-import json
 import logging
-import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import quote
 
 from telegram import Bot, BotCommand, Update, WebhookInfo
-from telegram.error import TelegramError
 
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.telegram.client import UPDATE_KINDS, BotConnection, fetch_updates
-from palaver.platforms.telegram.errors import ApiError, connection_error, send_error
-from palaver.platforms.telegram.files import TOO_LARGE_TO_FETCH
+from palaver.platforms.telegram.errors import API, DOWNLOADS, ApiError
 from palaver.platforms.telegram.options import GUIDE, Mode, TelegramOptions
 from palaver.platforms.telegram.parse import (
     ButtonPress,
     ChatMigrated,
+    Event,
     NewMessage,
     OwnBot,
     TopicName,
@@ -50,11 +46,14 @@ from palaver.protocols import (
     PlatformError,
     PlatformRefused,
     Receiver,
-    SendRefused,
     SendUnclear,
     SystemClock,
     Unit,
+    fit_menu,
+    is_secret,
     one_line,
+    parse_or_skip,
+    take_json,
 )
 
 log = logging.getLogger(__name__)
@@ -70,7 +69,7 @@ _GROUP_DRAFT_INTERVAL = 6.0
 """Edits count as messages, and a group takes 20 a minute: leave half of them for answers."""
 _CHUNK_BYTES = 1 << 16
 _SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105
-_COMMAND_NAME = re.compile(r"[a-z0-9_]{1,32}")
+_COMMAND_NAME = r"[a-z0-9_]{1,32}"
 _MAX_COMMANDS = 100
 _MAX_HELP = 256
 _MAX_TOPIC_NAME = 128
@@ -117,28 +116,25 @@ class TelegramAdapter:
         return self._options.mode is Mode.WEBHOOK
 
     async def show_menu(self, commands: Sequence[MenuCommand]) -> None:
-        shown = [
-            BotCommand(command.name, one_line(command.help, _MAX_HELP) or command.name)
-            for command in commands
-            if _COMMAND_NAME.fullmatch(command.name)
-        ]
+        shown = fit_menu(commands, name=_COMMAND_NAME, max_help=_MAX_HELP, max_commands=_MAX_COMMANDS)
         async with self._bot() as bot:
-            await bot.set_my_commands(shown[:_MAX_COMMANDS])
+            await bot.set_my_commands([BotCommand(command.name, command.help) for command in shown])
 
     # Incoming
 
     async def run(self, receiver: Receiver) -> None:
         line = BotConnection(self._options)
-        async with _translated(line, connection_error) as bot:
-            self._known_bot = await self._fetch_own_bot(bot)
-            self._open, self._serving = line, receiver
-            try:
-                await (self._poll if self._options.mode is Mode.POLL else self._serve_webhook)(bot, receiver)
-            except asyncio.CancelledError:
-                await line.close()
-                raise
-            finally:
-                self._open = self._serving = None
+        with API.requests():
+            async with line.used() as bot:
+                self._known_bot = await self._fetch_own_bot(bot)
+                self._open, self._serving = line, receiver
+                try:
+                    await (self._poll if self._options.mode is Mode.POLL else self._serve_webhook)(bot, receiver)
+                except asyncio.CancelledError:
+                    await line.close()
+                    raise
+                finally:
+                    self._open = self._serving = None
 
     async def _poll(self, bot: Bot, receiver: Receiver) -> None:
         await bot.delete_webhook()
@@ -184,33 +180,20 @@ class TelegramAdapter:
 
     async def handle_callback(self, request: HttpRequest, receiver: Receiver) -> HttpResponse:
         """Process an update. Telegram repeats it until we answer 200."""
-        given, secret = request.headers.get(_SECRET_HEADER, ""), self._options.shared_secret
-        if self._options.mode is not Mode.WEBHOOK or not hmac.compare_digest(given.encode(), secret.encode()):
-            return HttpResponse(status=HTTPStatus.UNAUTHORIZED)
-        try:
-            update: object = json.loads(request.body)
-        except (ValueError, RecursionError):
-            return HttpResponse(status=HTTPStatus.BAD_REQUEST)
-        if not isinstance(update, dict):
-            return HttpResponse(status=HTTPStatus.BAD_REQUEST)
-        try:
-            await self._process(cast("dict[str, Any]", update), await self._own_bot(), receiver)
-        except PlatformError:
-            return HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE)
-        return HttpResponse()
+        given = request.headers.get(_SECRET_HEADER, "")
+        is_authentic = self.takes_callbacks and is_secret(given, self._options.shared_secret)
+
+        async def take(update: Mapping[str, Any]) -> None:
+            await self._process(update, await self._own_bot(), receiver)
+
+        return await take_json(request, take, is_authentic=is_authentic)
 
     async def _process(self, update: Mapping[str, Any], us: OwnBot, receiver: Receiver) -> None:
         """Store the update, or ignore it."""
-        try:
-            received = Update.de_json(dict(update), None)
-            event = parse(received, us, self._clock.now())
-            topic = topic_name(received)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            # Skip it: it would come again and again and block everything behind it.
-            log.warning(
-                "skipped an unreadable update: %s", type(error).__name__, extra={"action": "telegram.unreadable"}
-            )
+        parsed = parse_or_skip(self.platform.name, lambda: self._parse(update, us))
+        if parsed is None:
             return
+        event, topic = parsed
         topics = await self._learn_topic(topic, receiver)
         match event:
             case NewMessage():
@@ -222,6 +205,10 @@ class TelegramAdapter:
                 await receiver.chat_moved(event.old, event.new)
             case None:
                 pass
+
+    def _parse(self, update: Mapping[str, Any], us: OwnBot) -> tuple[Event | None, TopicName | None]:
+        received = Update.de_json(dict(update), None)
+        return parse(received, us, self._clock.now()), topic_name(received)
 
     async def _learn_topic(self, topic: TopicName | None, receiver: Receiver) -> TopicNames:
         """Return the names of topics, with the one that an update tells. The name at its creation may be outdated."""
@@ -251,7 +238,7 @@ class TelegramAdapter:
             )
 
     async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
-        async with self._bot(_download_error) as bot:
+        async with self._bot(DOWNLOADS.requests) as bot:
             found = await bot.get_file(file.handle or "")
             content = bytes(await found.download_as_bytearray())
         for start in range(0, len(content), _CHUNK_BYTES):
@@ -262,16 +249,16 @@ class TelegramAdapter:
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
         """Telegram has no idempotency keys."""
         del idempotency_key
-        async with self._bot(send_error) as bot:
+        async with self._bot(API.sends) as bot:
             return await send_text(bot, outbound)
 
     async def edit(self, receipt: str, outbound: Outbound) -> None:
-        async with self._bot(send_error) as bot:
+        async with self._bot(API.sends) as bot:
             await edit_text(bot, receipt, outbound)
 
     async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
         del idempotency_key
-        async with self._bot(send_error) as bot:
+        async with self._bot(API.sends) as bot:
             return await send_upload(bot, outbound, content)
 
     async def typing(self, outbound: Outbound) -> None:
@@ -280,7 +267,7 @@ class TelegramAdapter:
 
     async def open_thread(self, outbound: Outbound, *, idempotency_key: str) -> str:
         name = one_line(outbound.opens or "", _MAX_TOPIC_NAME) or "…"
-        async with self._bot(send_error) as bot:
+        async with self._bot(API.sends) as bot:
             topic = str((await bot.create_forum_topic(outbound.chat_id, name)).message_thread_id)
         inside = Outbound(platform=outbound.platform, chat_id=outbound.chat_id, text=outbound.text, thread_id=topic)
         try:
@@ -292,11 +279,12 @@ class TelegramAdapter:
 
     # Connection
 
-    def _bot(
-        self, translate: Callable[[TelegramError], PlatformError] = connection_error
-    ) -> AbstractAsyncContextManager[Bot]:
+    @asynccontextmanager
+    async def _bot(self, errors: Callable[[], AbstractContextManager[None]] = API.requests) -> AsyncGenerator[Bot]:
         """Use the open connection, or a temporary one."""
-        return _translated(self._open or BotConnection(self._options), translate)
+        async with (self._open or BotConnection(self._options)).used() as bot:
+            with errors():
+                yield bot
 
     async def _own_bot(self) -> OwnBot:
         if self._known_bot is None:
@@ -306,25 +294,6 @@ class TelegramAdapter:
 
     async def _fetch_own_bot(self, bot: Bot) -> OwnBot:
         return OwnBot(self.account, self._options.bot_id, (await bot.get_me()).username or "")
-
-
-@asynccontextmanager
-async def _translated(line: BotConnection, translate: Callable[[TelegramError], PlatformError]) -> AsyncGenerator[Bot]:
-    """Translate errors of the library into errors of an adapter."""
-    async with line.used() as bot:
-        try:
-            yield bot
-        except TelegramError as error:
-            raise translate(error) from error
-
-
-def _download_error(error: TelegramError) -> PlatformError:
-    """File addresses expire, so 404 says nothing about the token."""
-    if isinstance(error, ApiError) and error.says("file is too big"):
-        return SendRefused(TOO_LARGE_TO_FETCH)
-    if isinstance(error, ApiError) and error.code == HTTPStatus.NOT_FOUND:
-        return SendRefused("Telegram no longer has the file.")
-    return connection_error(error)
 
 
 def _with_topic(inbound: Inbound, topics: TopicNames) -> Inbound:

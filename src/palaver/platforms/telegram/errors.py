@@ -2,20 +2,21 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from http import HTTPStatus
 
 import httpx
 from telegram.error import TelegramError
 
+from palaver.platforms.telegram.files import TOO_LARGE_TO_FETCH
 from palaver.protocols import (
     ChatMoved,
-    PlatformBusy,
+    ClientErrors,
     PlatformDown,
     PlatformError,
     PlatformRefused,
     SendRefused,
-    SendUnclear,
-    TargetGone,
+    answer_error,
 )
 
 _WRONG_TOKEN = "Telegram does not know this token. Get the right one from @BotFather (/mybots, API Token)."  # noqa: S105
@@ -25,7 +26,6 @@ _TWO_READERS = (
 )
 # Nothing was sent before these errors.
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
-_CLIENT_ERRORS = range(400, 500)
 # Not a closed or deleted topic: its chat still accepts the answer.
 _GONE = (
     "chat not found",
@@ -65,45 +65,41 @@ class ApiError(TelegramError):
         return any(phrase in self.words.lower() for phrase in phrases)
 
 
-def connection_error(error: TelegramError) -> PlatformError:
-    """Translate an error of a request that is safe to repeat."""
-    if isinstance(error, ApiError):
-        return _refused(error) or PlatformDown(f"Telegram answered {error.code}.")
-    return PlatformDown(f"There is no connection to Telegram: {_cause(error)}")
-
-
-def send_error(error: TelegramError) -> PlatformError:
-    """Translate an error of a send: it may have arrived, unless Telegram refused it or nothing was sent."""
-    if isinstance(error, ApiError):
-        return _refused(error) or SendUnclear(f"Telegram answered {error.code}.")
-    if isinstance(error.__cause__, _NOT_SENT):
-        return PlatformDown(f"There is no connection to Telegram: {_cause(error)}")
-    return SendUnclear(f"The connection was lost while sending: {_cause(error)}")
-
-
-def _refused(refusal: ApiError) -> PlatformError | None:
-    """Return None for a server error: the message may have been sent."""
-    if refusal.moved_to:
-        return ChatMoved(refusal.moved_to)
-    match refusal.code:
-        case 429:
-            return PlatformBusy(refusal.after or 1.0)
-        case 401:
-            return PlatformRefused(_WRONG_TOKEN)
-        case 404:
+def _explain(error: TelegramError, *, sending: bool) -> PlatformError | None:
+    if not isinstance(error, ApiError):
+        return None
+    if error.moved_to:
+        return ChatMoved(error.moved_to)
+    match error.code:
+        case HTTPStatus.NOT_FOUND:
             return PlatformRefused(_WRONG_ADDRESS)
-        case 409:
+        case HTTPStatus.CONFLICT:
             return PlatformDown(_TWO_READERS)
         case code:
-            return _send_refused(refusal) if code in _CLIENT_ERRORS else None
+            is_gone = (code == HTTPStatus.FORBIDDEN or error.says(*_GONE)) and not _MEDIA_FORBIDDEN.search(
+                error.words.lower()
+            )
+            return answer_error(
+                "Telegram",
+                code,
+                sending=sending,
+                words=error.words,
+                after=error.after,
+                fix=_WRONG_TOKEN,
+                gone=(code,) if is_gone else (),
+            )
 
 
-def _send_refused(refusal: ApiError) -> SendRefused:
-    words = f"Telegram rejects it: {refusal.words[:200]}"
-    is_gone = refusal.code == HTTPStatus.FORBIDDEN or refusal.says(*_GONE)
-    return TargetGone(words) if is_gone and not _MEDIA_FORBIDDEN.search(refusal.words.lower()) else SendRefused(words)
+API = ClientErrors(title="Telegram", raised=(TelegramError,), unsent=_NOT_SENT, explain=_explain)
 
 
-def _cause(error: TelegramError) -> str:
-    """Return only the type: the text can contain the URL, and with it the token."""
-    return type(error.__cause__ or error).__name__
+def _explain_download(error: TelegramError, *, sending: bool) -> PlatformError | None:
+    """File addresses expire, so 404 says nothing about the token."""
+    if isinstance(error, ApiError) and error.says("file is too big"):
+        return SendRefused(TOO_LARGE_TO_FETCH)
+    if isinstance(error, ApiError) and error.code == HTTPStatus.NOT_FOUND:
+        return SendRefused("Telegram no longer has the file.")
+    return _explain(error, sending=sending)
+
+
+DOWNLOADS = replace(API, explain=_explain_download)

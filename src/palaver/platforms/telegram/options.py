@@ -4,11 +4,11 @@ import hashlib
 import hmac
 import re
 from enum import StrEnum
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from palaver.protocols import SetupGuide, SetupQuestion
+from palaver.protocols import SetupGuide, SetupQuestion, check_url
 
 GUIDE = SetupGuide(
     before=(
@@ -32,7 +32,7 @@ GUIDE = SetupGuide(
 
 _TOKEN = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]{1,100}")
 _SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
-_URL = re.compile(r"https?://[^\s/?#]+(?:/[^\s?#]*)?")
+Url = Annotated[str, AfterValidator(check_url("a URL, like https://bot.example.org"))]
 
 
 class Mode(StrEnum):
@@ -47,11 +47,11 @@ class TelegramOptions(BaseModel):
     mode: Mode = Field(
         default=Mode.POLL, description="`poll` asks Telegram for updates; `webhook` has Telegram call you."
     )
-    public_url: str | None = Field(default=None, description="For `webhook`: your public URL.")
+    public_url: Url | None = Field(default=None, description="For `webhook`: your public URL.")
     secret: SecretStr | None = Field(
         default=None, description="For `webhook`: the shared secret; by default derived from the token."
     )
-    api_url: str = Field(default="https://api.telegram.org", description="URL of the Bot API server.")
+    api_url: Url = Field(default="https://api.telegram.org", description="URL of the Bot API server.")
 
     @field_validator("token")
     @classmethod
@@ -66,13 +66,6 @@ class TelegramOptions(BaseModel):
         if secret and not _SECRET.fullmatch(secret.get_secret_value()):
             raise ValueError("1 to 256 characters from A-Z a-z 0-9 _ -, like kitchen-door-42")
         return secret
-
-    @field_validator("public_url", "api_url")
-    @classmethod
-    def _check_url(cls, address: str | None) -> str | None:
-        if address is not None and not _URL.fullmatch(address):
-            raise ValueError("a URL, like https://bot.example.org")
-        return address and address.rstrip("/")
 
     @model_validator(mode="after")
     def _check_public_url(self) -> Self:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from telegram import CallbackQuery, Chat, Message, MessageEntity, Update, User
 
@@ -50,7 +50,10 @@ class ChatMigrated(NamedTuple):
     new: str
 
 
-def parse(update: Update, us: OwnBot, now: datetime) -> NewMessage | ButtonPress | ChatMigrated | None:
+Event: TypeAlias = NewMessage | ButtonPress | ChatMigrated
+
+
+def parse(update: Update, us: OwnBot, now: datetime) -> Event | None:
     """Parse an update; None for service messages, messages to other bots and our own."""
     if update.callback_query:
         return _button_press(update.callback_query, us, now)

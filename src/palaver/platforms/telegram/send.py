@@ -18,10 +18,10 @@ from telegram import (
     ReplyParameters,
 )
 
-from palaver.platforms.telegram.errors import ApiError, send_error
+from palaver.platforms.telegram.errors import API, ApiError
 from palaver.platforms.telegram.parse import encode_button
 from palaver.platforms.telegram.render import Rendered, render
-from palaver.protocols import Attachment, Outbound, SendRefused, TargetGone, format_size
+from palaver.protocols import Attachment, Outbound, SendRefused, TargetGone, file_to_send
 
 MAX_TEXT = 4096
 MAX_CAPTION = 1024
@@ -72,16 +72,15 @@ async def edit_text(bot: Bot, receipt: str, outbound: Outbound) -> None:
 
 async def send_upload(bot: Bot, outbound: Outbound, content: Path) -> str:
     """Send a file; if Telegram rejects it as a picture, video or voice, send it as a document."""
-    if outbound.file is None:
-        raise SendRefused("There is no file to send.")
-    kind = _upload_kind(outbound.file, content)
+    file = file_to_send(outbound, content, _MAX_SENT_BYTES)
+    kind = _upload_kind(file, content)
     try:
-        return await _send_file(bot, outbound, outbound.file, content, kind)
+        return await _send_file(bot, outbound, file, content, kind)
     except ApiError as refusal:
-        is_about_file = refusal.code == HTTPStatus.BAD_REQUEST and not isinstance(send_error(refusal), TargetGone)
+        is_about_file = refusal.code == HTTPStatus.BAD_REQUEST and not isinstance(API.of_send(refusal), TargetGone)
         if kind == "document" or refusal.moved_to or not is_about_file:
             raise
-        return await _send_file(bot, outbound, outbound.file, content, "document")
+        return await _send_file(bot, outbound, file, content, "document")
 
 
 async def _send_file(bot: Bot, outbound: Outbound, file: Attachment, content: Path, kind: str) -> str:
@@ -176,8 +175,5 @@ def _entities(shown: Rendered) -> list[MessageEntity]:
 
 def _upload_kind(file: Attachment, content: Path) -> str:
     """Return how to send the file: photo, video, voice … or document."""
-    size = content.stat().st_size
-    if size > _MAX_SENT_BYTES:
-        raise SendRefused(f"Bots can send files of at most {format_size(_MAX_SENT_BYTES)}, not {format_size(size)}.")
     kind = _FILE_KINDS.get(file.media_type, "document")
-    return "document" if kind == "photo" and size > _MAX_PHOTO_BYTES else kind
+    return "document" if kind == "photo" and content.stat().st_size > _MAX_PHOTO_BYTES else kind

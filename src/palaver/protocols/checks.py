@@ -1,0 +1,43 @@
+"""Check what goes to a platform: options with a URL, files and the command menu."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from palaver.model.attachment import Attachment, format_size
+from palaver.model.text import one_line
+from palaver.model.turn import Outbound
+from palaver.protocols.adapter import SendRefused
+from palaver.protocols.capabilities import MenuCommand
+
+_URL = re.compile(r"https?://[^\s/?#]+(?:/[^\s?#]*)?")
+
+
+def check_url(words: str) -> Callable[[str], str]:
+    """Return a validator of an option: `words` name a right one, and the URL loses the slash at its end."""
+
+    def check(text: str) -> str:
+        if not _URL.fullmatch(text):
+            raise ValueError(words)
+        return text.rstrip("/")
+
+    return check
+
+
+def file_to_send(outbound: Outbound, content: Path, max_bytes: int | None = None) -> Attachment:
+    """Return the file of a message. Raise SendRefused if there is none or it is too large for the platform."""
+    if outbound.file is None:
+        raise SendRefused("There is no file to send.")
+    size = content.stat().st_size
+    if max_bytes is not None and size > max_bytes:
+        raise SendRefused(f"Bots can send files of at most {format_size(max_bytes)}, not {format_size(size)}.")
+    return outbound.file
+
+
+def fit_menu(commands: Sequence[MenuCommand], *, name: str, max_help: int, max_commands: int) -> Sequence[MenuCommand]:
+    """Return the commands that a platform can show: whose names match `name`, each with a help of one line."""
+    fitting = [command for command in commands if re.fullmatch(name, command.name)]
+    return [
+        replace(command, help=one_line(command.help, max_help) or command.name) for command in fitting[:max_commands]
+    ]

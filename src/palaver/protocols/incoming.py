@@ -1,0 +1,60 @@
+"""Incoming messages: check and read callbacks, skip what is unreadable, find our name in front of a text."""
+
+import hashlib
+import hmac
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from http import HTTPStatus
+from typing import Any, TypeVar, cast
+
+from palaver.protocols.capabilities import HttpRequest, HttpResponse
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def is_secret(given: str, secret: str) -> bool:
+    """Compare in constant time."""
+    return hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode())
+
+
+def is_signed(body: bytes, secret: str, signature: str) -> bool:
+    """Return whether the signature is the hexadecimal HMAC-SHA256 of the body; it can begin with `sha256=`."""
+    return is_secret(signature.removeprefix("sha256="), hmac.new(secret.encode(), body, hashlib.sha256).hexdigest())
+
+
+async def take_json(
+    request: HttpRequest, take: Callable[[Mapping[str, Any]], Awaitable[None]], *, is_authentic: bool
+) -> HttpResponse:
+    """Hand the JSON object of a callback to `take`, and respond 200 once that has returned."""
+    if not is_authentic:
+        return HttpResponse(status=HTTPStatus.UNAUTHORIZED)
+    try:
+        found: object = json.loads(request.body)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        return HttpResponse(status=HTTPStatus.BAD_REQUEST)
+    await take(cast("dict[str, Any]", found))
+    return HttpResponse()
+
+
+def parse_or_skip(platform: str, parse: Callable[[], T]) -> T | None:
+    """Parse a payload; log and skip it if it is unreadable: it would come again and again and block all behind it."""
+    try:
+        return parse()
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        # Only the type: the text can quote the payload.
+        extra = {"action": f"{platform}.unreadable"}
+        log.warning("skipped an unreadable update: %s", type(error).__name__, extra=extra)
+        return None
+
+
+def after_name(text: str, names: Iterable[str], ends: str = ":, ") -> str | None:
+    """Return what follows one of our names at the beginning (`helper: hi`, `@helper hi`); None if there is none."""
+    for name in names:
+        if text.lower().startswith(name.lower()) and text[len(name) : len(name) + 1] in {*ends, "\n"}:
+            return text[len(name) + 1 :].lstrip(" :,\n")
+    return None
