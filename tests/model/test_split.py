@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from palaver.model.errors import BadArgument
 from palaver.model.split import Piece, Unit, split
 from palaver.model.text import can_cut
-from palaver.protocols.markdown import Block as MarkdownBlock
-from palaver.protocols.markdown import (
+from palaver.protocols.markdown.tree import Block as MarkdownBlock
+from palaver.protocols.markdown.tree import (
     Code,
     CodeBlock,
     Heading,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.protocols.markdown import (
+from palaver.protocols.markdown.tree import (
     MAX_LENGTH,
     Block,
     Code,

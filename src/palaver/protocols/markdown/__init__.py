@@ -2,54 +2,7 @@
 
 from palaver.protocols.markdown.html import to_html
 from palaver.protocols.markdown.marks import Marks, to_marks
-from palaver.protocols.markdown.spans import Kind, Layout, Rendered, Span, is_web_link, to_spans
-from palaver.protocols.markdown.tree import (
-    MAX_LENGTH,
-    Block,
-    Cell,
-    Code,
-    CodeBlock,
-    Heading,
-    Inline,
-    Link,
-    List,
-    Paragraph,
-    Quote,
-    Rule,
-    Style,
-    Styled,
-    Table,
-    Text,
-    parse_markdown,
-    text_of,
-)
+from palaver.protocols.markdown.spans import Layout, Rendered, Span, is_web_link, to_spans
+from palaver.protocols.markdown.tree import Style
 
-__all__ = [
-    "MAX_LENGTH",
-    "Block",
-    "Cell",
-    "Code",
-    "CodeBlock",
-    "Heading",
-    "Inline",
-    "Kind",
-    "Layout",
-    "Link",
-    "List",
-    "Marks",
-    "Paragraph",
-    "Quote",
-    "Rendered",
-    "Rule",
-    "Span",
-    "Style",
-    "Styled",
-    "Table",
-    "Text",
-    "is_web_link",
-    "parse_markdown",
-    "text_of",
-    "to_html",
-    "to_marks",
-    "to_spans",
-]
+__all__ = ["Layout", "Marks", "Rendered", "Span", "Style", "is_web_link", "to_html", "to_marks", "to_spans"]

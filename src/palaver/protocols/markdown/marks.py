@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 from itertools import takewhile
 
 from palaver.model.value import value
-from palaver.protocols.markdown.spans import Kind, Layout, Open, Opens, Piece, to_pieces
+from palaver.protocols.markdown.spans import Layout, Open, Opens, Piece, to_pieces
+from palaver.protocols.markdown.tree import Style
 
 
 def _unchanged(text: str) -> str:
@@ -34,9 +35,9 @@ class Marks:
     layout: Layout = Layout()
 
     def around(self, span: Open) -> tuple[str, str]:
-        if span.kind is Kind.LINK:
+        if span.kind is Style.LINK:
             return self.link(span.detail)
-        mark = {Kind.BOLD: self.bold, Kind.ITALIC: self.italic, Kind.STRUCK: self.struck}.get(span.kind, "")
+        mark = {Style.BOLD: self.bold, Style.ITALIC: self.italic, Style.STRUCK: self.struck}.get(span.kind, "")
         return mark, mark
 
 
@@ -59,11 +60,11 @@ class _Writer:
 
     def add(self, piece: Piece) -> None:
         kind = piece.opens[-1].kind if piece.opens else None
-        if kind is Kind.CODE_BLOCK:
+        if kind is Style.CODE_BLOCK:
             self._put(self._code_block(piece), ())
-        elif kind is Kind.CODE and self._marks.code and self._marks.code not in piece.text:
+        elif kind is Style.CODE and self._marks.code and self._marks.code not in piece.text:
             self._put(f"{self._marks.code}{self._marks.escape_code(piece.text)}{self._marks.code}", ())
-        elif kind is Kind.CODE:
+        elif kind is Style.CODE:
             self._put(self._marks.escape(piece.text), ())
         else:
             self._put(self._marks.escape(piece.text) if piece.is_content else piece.text, piece.opens)

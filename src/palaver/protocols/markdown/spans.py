@@ -4,7 +4,6 @@ A platform shows the spans in its own way: as spans beside the text, or as marks
 """
 
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from itertools import count
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -14,45 +13,18 @@ from rich.cells import cell_len, set_cell_size
 from palaver.model.split import Unit
 from palaver.model.value import value
 from palaver.protocols.markdown import tree as markdown
+from palaver.protocols.markdown.tree import Style
 
-__all__ = [
-    "Kind",
-    "Layout",
-    "Open",
-    "Opens",
-    "Piece",
-    "Rendered",
-    "Span",
-    "is_web_link",
-    "to_pieces",
-    "to_spans",
-]
+__all__ = ["Layout", "Open", "Opens", "Piece", "Rendered", "Span", "is_web_link", "to_pieces", "to_spans"]
 
 _RULE = "———"
 _STEP = "   "
 
 
-class Kind(StrEnum):
-    BOLD = "bold"
-    ITALIC = "italic"
-    STRUCK = "strikethrough"
-    CODE = "code"
-    CODE_BLOCK = "pre"
-    QUOTE = "blockquote"
-    LINK = "text_link"
-
-
-_STYLES = {
-    markdown.Style.BOLD: Kind.BOLD,
-    markdown.Style.ITALIC: Kind.ITALIC,
-    markdown.Style.STRUCK: Kind.STRUCK,
-}
-
-
 class Span(NamedTuple):
     """A span of the text, in UTF-16 units."""
 
-    kind: Kind
+    kind: Style
     offset: int
     length: int
     detail: str = ""
@@ -100,7 +72,7 @@ class Open(NamedTuple):
     """An open span. The number keeps equal neighbours apart."""
 
     number: int
-    kind: Kind
+    kind: Style
     detail: str = ""
 
 
@@ -147,7 +119,7 @@ class _Page:
         if text:
             self.pieces.append(Piece(text, opens, is_content))
 
-    def _in(self, opens: Opens, kind: Kind, detail: str = "") -> Opens:
+    def _in(self, opens: Opens, kind: Style, detail: str = "") -> Opens:
         return (*opens, Open(next(self._numbers), kind, detail))
 
     # Blocks. `lead` goes before their first line, `indent` before the others.
@@ -165,7 +137,7 @@ class _Page:
             case markdown.Paragraph():
                 self._paragraph(block.inside, opens, lead, indent)
             case markdown.Heading():
-                self._paragraph(block.inside, self._in(opens, Kind.BOLD), lead, indent)
+                self._paragraph(block.inside, self._in(opens, Style.BOLD), lead, indent)
             case markdown.CodeBlock():
                 self._code(block.text, block.info, opens, lead)
             case markdown.Table():
@@ -184,14 +156,14 @@ class _Page:
     def _code(self, text: str, language: str, opens: Opens, lead: str) -> None:
         # Text before it on the line is not code.
         self._write(lead.rstrip(" ") and f"{lead.rstrip(' ')}\n", opens)
-        self._write(text or " ", self._in(opens, Kind.CODE_BLOCK, language), is_content=True)
+        self._write(text or " ", self._in(opens, Style.CODE_BLOCK, language), is_content=True)
 
     def _quote(self, quote: markdown.Quote, opens: Opens, lead: str, indent: str) -> None:
         if opens or not self._layout.has_quotes:
             self.blocks(quote.blocks, opens, f"{lead}> ", f"{indent}> ")
         else:
             self._write(lead, ())
-            self.blocks(quote.blocks, self._in((), Kind.QUOTE), "", indent)
+            self.blocks(quote.blocks, self._in((), Style.QUOTE), "", indent)
 
     def _listing(self, listing: markdown.List, opens: Opens, lead: str, indent: str) -> None:
         gap = "\n" if listing.tight else "\n\n"
@@ -211,7 +183,7 @@ class _Page:
                 case markdown.Code():
                     self._write(each.text, self._as_code(opens), is_content=True)
                 case markdown.Styled():
-                    self._inlines(each.inside, self._in(opens, _STYLES[each.style]), indent)
+                    self._inlines(each.inside, self._in(opens, each.style), indent)
                 case markdown.Link():
                     self._link(each, opens, indent)
 
@@ -223,18 +195,18 @@ class _Page:
 
     def _as_code(self, opens: Opens) -> Opens:
         """Code can be in a quote, but not in a link or a style."""
-        if any(each.kind is Kind.LINK for each in opens):
+        if any(each.kind is Style.LINK for each in opens):
             return opens
-        return self._in(_quotes(opens), Kind.CODE)
+        return self._in(_quotes(opens), Style.CODE)
 
     def _link(self, link: markdown.Link, opens: Opens, indent: str) -> None:
-        is_marked = self._layout.is_linked(link) and not any(each.kind is Kind.LINK for each in opens)
-        self._inlines(link.inside, self._in(opens, Kind.LINK, link.url) if is_marked else opens, indent)
+        is_marked = self._layout.is_linked(link) and not any(each.kind is Style.LINK for each in opens)
+        self._inlines(link.inside, self._in(opens, Style.LINK, link.url) if is_marked else opens, indent)
         self._write(_beside(link, is_shown=is_marked), opens, is_content=True)
 
 
 def _quotes(opens: Opens) -> Opens:
-    return tuple(each for each in opens if each.kind is Kind.QUOTE)
+    return tuple(each for each in opens if each.kind is Style.QUOTE)
 
 
 def _beside(link: markdown.Link, *, is_shown: bool) -> str:

@@ -5,7 +5,7 @@ The tree is never deep, so renderers can recurse.
 
 import re
 from collections.abc import Iterable, Sequence
-from enum import Enum
+from enum import StrEnum
 from typing import TypeAlias
 
 from markdown_it import MarkdownIt
@@ -14,11 +14,34 @@ from markdown_it.tree import SyntaxTreeNode
 
 from palaver.model.value import value
 
+__all__ = [
+    "MAX_LENGTH",
+    "Code",
+    "CodeBlock",
+    "Heading",
+    "Link",
+    "List",
+    "Paragraph",
+    "Quote",
+    "Rule",
+    "Style",
+    "Styled",
+    "Table",
+    "Text",
+    "parse_markdown",
+    "text_of",
+]
 
-class Style(Enum):
+
+class Style(StrEnum):
     BOLD = "bold"
     ITALIC = "italic"
-    STRUCK = "struck"
+    STRUCK = "strikethrough"
+    # Only in what is rendered: here these are nodes of their own.
+    CODE = "code"
+    CODE_BLOCK = "pre"
+    QUOTE = "blockquote"
+    LINK = "text_link"
 
 
 @value
