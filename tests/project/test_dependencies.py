@@ -17,6 +17,7 @@ EXTRAS = {
     "agents/model": ("models",),
     "db/postgres.py": ("postgres",),
     "gateway/prometheus.py": ("metrics",),
+    "protocols/rest.py": ("http",),
     "protocols/markdown": ("matrix", "matrix-encryption", "telegram"),
     "platforms/matrix/verification.py": ("matrix-encryption",),
     "platforms/matrix": ("matrix", "matrix-encryption"),

@@ -45,7 +45,7 @@ def parse_or_skip(platform: str, parse: Callable[[], T]) -> T | None:
     """Parse a payload; log and skip it if it is unreadable: it would come again and again and block all behind it."""
     try:
         return parse()
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError) as error:
         # Only the type: the text can quote the payload.
         extra = {"action": f"{platform}.unreadable"}
         log.warning("skipped an unreadable update: %s", type(error).__name__, extra=extra)

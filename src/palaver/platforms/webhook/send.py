@@ -9,12 +9,19 @@ from http import HTTPStatus
 import httpx2
 
 from palaver.platforms.webhook.signature import sign
-from palaver.protocols import PlatformBusy, PlatformDown, PlatformRefused, SendRefused, SendUnclear, TargetGone
+from palaver.protocols import (
+    PlatformBusy,
+    PlatformDown,
+    PlatformRefused,
+    SendRefused,
+    SendUnclear,
+    TargetGone,
+    parse_retry_after,
+)
 
 _TIMEOUT = httpx2.Timeout(15.0, connect=5.0)
 _INVALID_REQUEST = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL)
 _NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
-_MAX_RETRY_AFTER_SECONDS = 3600.0
 _GONE = "The endpoint answered 410 Gone. Events are dropped until it accepts a message again."
 
 # A URL can contain a secret.
@@ -85,8 +92,8 @@ class Poster:
             self._raise_if_gone()  # Notify the owner once, even if several posts were in flight.
             self._is_gone = True
             raise TargetGone(_GONE)
-        if retry_after.isascii() and retry_after.isdecimal():
-            raise PlatformBusy(min(float(retry_after[:8]), _MAX_RETRY_AFTER_SECONDS))
+        if (after := parse_retry_after(retry_after)) is not None:
+            raise PlatformBusy(after)
         if status == HTTPStatus.TOO_MANY_REQUESTS:
             raise PlatformBusy(1.0)
         raise PlatformDown(f"The endpoint answered {status}.")

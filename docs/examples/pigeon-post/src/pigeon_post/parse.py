@@ -6,22 +6,11 @@ from typing import Any
 
 from palaver.protocols import Inbound, Label, Labels, Source
 
-__all__ = ["Unreadable", "parse"]
-
-
-class Unreadable(Exception):
-    """The letter makes no message. Never quote it."""
+__all__ = ["parse"]
 
 
 def parse(letter: Mapping[str, Any], account: str) -> Inbound:
     """Put ids into the source and names into the labels: nothing is ever decided by a name."""
-    try:
-        return _parse(letter, account)
-    except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:
-        raise Unreadable(type(error).__name__) from error
-
-
-def _parse(letter: Mapping[str, Any], account: str) -> Inbound:
     source = Source(
         platform="pigeon",
         account=account,

@@ -1,0 +1,109 @@
+"""Requests to a platform's HTTP API, against a server on this machine."""
+
+from collections.abc import AsyncGenerator
+
+import httpx2
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from palaver.protocols import (
+    PlatformBusy,
+    PlatformDown,
+    PlatformError,
+    PlatformRefused,
+    SendRefused,
+    SendUnclear,
+    TargetGone,
+)
+from palaver.protocols.rest import RestApi
+
+_FILE = bytes(range(256)) * 1000
+
+
+async def _answer(request: web.Request) -> web.StreamResponse:
+    match request.path.removeprefix("/api/"):
+        case "echo":
+            who = request.headers["authorization"]
+            return web.json_response({"who": who, "key": request.query["key"], "said": await request.json()})
+        case "file":
+            return web.Response(body=_FILE)
+        case "empty":
+            return web.Response()
+        case "page":
+            return web.Response(text="<html>")
+        case "cut":
+            assert request.transport
+            request.transport.close()
+            return web.Response()
+        case status:
+            headers = {"retry-after": "7"} if status == "429" else {}
+            return web.json_response({"code": status}, status=int(status), headers=headers)
+
+
+def _explain(response: httpx2.Response) -> PlatformError | None:
+    return SendRefused("too old") if response.json()["code"] == "422" else None
+
+
+@pytest.fixture
+async def server() -> AsyncGenerator[TestServer]:
+    app = web.Application()
+    app.router.add_route("*", "/api/{name}", _answer)
+    server = TestServer(app)
+    async with server:
+        yield server
+
+
+def _api(server: TestServer) -> RestApi:
+    return RestApi(
+        "Pigeon",
+        str(server.make_url("/api")),
+        headers={"authorization": "Bearer x"},
+        params={"key": "k"},
+        fix="Get another ring.",
+        gone=(404,),
+        explain=_explain,
+    )
+
+
+async def test_json_goes_out_and_comes_back_inside_and_outside_a_connection(server: TestServer) -> None:
+    api = _api(server)
+    answer = {"who": "Bearer x", "key": "k", "said": {"text": "hi"}}
+    assert await api.call("POST", "/echo", json={"text": "hi"}) == answer
+    async with api.opened() as client:
+        assert await api.call("POST", "/echo", json={"text": "hi"}) == answer
+        assert not client.is_closed
+    assert client.is_closed
+    assert await api.call("POST", "/empty") is None
+
+
+async def test_a_file_comes_in_chunks(server: TestServer) -> None:
+    chunks = [chunk async for chunk in _api(server).download("/file")]
+    assert b"".join(chunks) == _FILE
+    assert len(chunks) > 1
+    with pytest.raises(SendRefused):
+        _ = [chunk async for chunk in _api(server).download("/404")]
+
+
+async def test_an_error_says_whether_a_message_may_have_arrived(server: TestServer) -> None:
+    api = _api(server)
+    for path, of_request, of_send in (
+        ("/429", PlatformBusy, PlatformBusy),
+        ("/401", PlatformRefused, PlatformRefused),
+        ("/404", TargetGone, TargetGone),
+        ("/422", SendRefused, SendRefused),
+        ("/301", PlatformDown, SendUnclear),
+        ("/502", PlatformDown, SendUnclear),
+        ("/page", PlatformDown, SendUnclear),
+        ("/cut", PlatformDown, SendUnclear),
+    ):
+        for sending, meant in ((False, of_request), (True, of_send)):
+            with pytest.raises(PlatformError) as raised:
+                await api.call("POST", path, sending=sending)
+            assert type(raised.value) is meant, path
+            assert getattr(raised.value, "after", 7) == 7
+    with pytest.raises(SendRefused, match="too old"):
+        await api.call("POST", "/422")
+    await server.close()
+    with pytest.raises(PlatformDown):
+        await api.call("POST", "/echo", sending=True)
