@@ -1,10 +1,10 @@
 """What third parties implement: adapters, agents, tools and hooks. An adapter needs no other import than this one."""
 
-from palaver.model.attachment import Attachment, NewFile, format_size
+from palaver.model.attachment import UNKNOWN_TYPE, Attachment, NewFile, format_size
 from palaver.model.errors import BadArgument, InvalidInput, MalformedSource, StoreUnavailable
 from palaver.model.label import Label
 from palaver.model.platform import Platform
-from palaver.model.source import CHANNEL, DM, GROUP, AddresseeKind, Labels, Source, Trust
+from palaver.model.source import CHANNEL, DM, GROUP, AddresseeKind, Labels, Source, Trust, identity_of
 from palaver.model.split import Unit
 from palaver.model.target import Place
 from palaver.model.text import one_line
@@ -57,6 +57,7 @@ __all__ = [
     "CHANNEL",
     "DM",
     "GROUP",
+    "UNKNOWN_TYPE",
     "Adapter",
     "AddresseeKind",
     "AnswerStatus",
@@ -122,6 +123,7 @@ __all__ = [
     "file_to_send",
     "fit_menu",
     "format_size",
+    "identity_of",
     "is_secret",
     "is_signed",
     "one_line",

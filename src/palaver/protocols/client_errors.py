@@ -22,10 +22,6 @@ _DEFAULT_WAIT_SECONDS = 5.0
 _MAX_WAIT_SECONDS = 3600.0
 
 
-def _unexplained(error: Exception, *, sending: bool) -> PlatformError | None:  # noqa: ARG001
-    return None
-
-
 @value
 class ClientErrors:
     """What a client library raises, and what it means: `with errors.sends(): await client.send(…)`."""
@@ -36,7 +32,7 @@ class ClientErrors:
     """Everything that the library raises about the platform: error answers, lost connections, timeouts."""
     unsent: tuple[type[Exception], ...] = ()
     """Those before which nothing was sent. They can also be the cause of another error."""
-    explain: Callable[..., PlatformError | None] = _unexplained
+    explain: Callable[..., PlatformError | None] = lambda *_, **__: None
     """Return what an error answer means, usually with `answer_error`; None if there was no answer.
 
     Called as `explain(error, sending=…)`.

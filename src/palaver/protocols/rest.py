@@ -29,10 +29,6 @@ for _library in ("httpx2", "httpcore2"):
     logging.getLogger(_library).setLevel(logging.WARNING)
 
 
-def _unexplained(response: httpx2.Response) -> PlatformError | None:  # noqa: ARG001
-    return None
-
-
 class RestApi:
     """Requests raise the errors of an adapter. `options` of a request are those of httpx2: json, params, files …"""
 
@@ -45,7 +41,7 @@ class RestApi:
         params: Mapping[str, str] | None = None,
         fix: str = "",
         gone: Collection[int] = (),
-        explain: Callable[[httpx2.Response], PlatformError | None] = _unexplained,
+        explain: Callable[[httpx2.Response], PlatformError | None] = lambda _: None,
     ) -> None:
         """Take `fix` and `gone` of `answer_error`. `explain` reads an answer whose status does not say enough."""
         self.errors = ClientErrors(title=title, raised=(httpx2.HTTPError,), unsent=_UNSENT, explain=self._explain)

@@ -8,9 +8,20 @@ from urllib.parse import unquote
 
 import msgspec
 
-from palaver.model.attachment import UNKNOWN_TYPE
 from palaver.platforms.matrix.events import Content, Event, is_valid_id
-from palaver.protocols import DM, Attachment, Inbound, Label, Labels, Revision, Source, Trust, after_name, value
+from palaver.protocols import (
+    DM,
+    UNKNOWN_TYPE,
+    Attachment,
+    Inbound,
+    Label,
+    Labels,
+    Revision,
+    Source,
+    Trust,
+    after_name,
+    value,
+)
 
 _FILES = frozenset({"m.image", "m.file", "m.audio", "m.video"})
 _MAX_TIMESTAMP_MS = 253_402_300_799_000

@@ -7,7 +7,6 @@ from functools import partial
 import aiohttp
 from nio.exceptions import EncryptionError, LocalProtocolError
 
-from palaver.model.source import identity_of
 from palaver.platforms.matrix.client import Client, Invitation, Invitations, decode_position, encode_position
 from palaver.platforms.matrix.events import Event, is_valid_id
 from palaver.platforms.matrix.keys import UndecryptableNotices, maintain_keys
@@ -16,7 +15,7 @@ from palaver.platforms.matrix.parse import parse, text_of, trust_of
 from palaver.platforms.matrix.rooms import DirectChats, answer_invitation, predecessor_of
 from palaver.platforms.matrix.send import MessageSender, RoomSender
 from palaver.platforms.matrix.sync import Batch, RoomEvent, SyncReader, Undecrypted
-from palaver.protocols import BackgroundTasks, Inbound, Quote, Receiver, SystemClock, account_text
+from palaver.protocols import BackgroundTasks, Inbound, Quote, Receiver, SystemClock, account_text, identity_of
 
 JOIN_TIMEOUT_SECONDS = 10.0
 """How long a sync waits for joins; after that they continue in the background."""

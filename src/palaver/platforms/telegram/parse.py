@@ -8,9 +8,8 @@ from typing import NamedTuple, TypeAlias
 
 from telegram import CallbackQuery, Chat, Message, MessageEntity, Update, User
 
-from palaver.model.source import identity_of
 from palaver.platforms.telegram.files import attachments_of, describe_content
-from palaver.protocols import CHANNEL, DM, GROUP, Inbound, Label, Labels, Quote, Revision, Source, Trust
+from palaver.protocols import CHANNEL, DM, GROUP, Inbound, Label, Labels, Quote, Revision, Source, Trust, identity_of
 
 PLATFORM = "telegram"
 _KINDS = {"private": DM, "group": GROUP, "supergroup": GROUP, "channel": CHANNEL}

@@ -8,14 +8,6 @@ from palaver.protocols.markdown.spans import Layout, Open, Opens, Piece, to_piec
 from palaver.protocols.markdown.tree import Style
 
 
-def _unchanged(text: str) -> str:
-    return text
-
-
-def _no_marks(url: str) -> tuple[str, str]:  # noqa: ARG001
-    return "", ""
-
-
 @value
 class Marks:
     """The marks before and after a text; empty for a style that the platform does not have."""
@@ -27,11 +19,11 @@ class Marks:
     code_block: str = ""
     has_languages: bool = False
     """A code block can name its language."""
-    link: Callable[[str], tuple[str, str]] = _no_marks
+    link: Callable[[str], tuple[str, str]] = lambda _: ("", "")
     """Return what stands before and after the text of a link to this URL."""
-    escape: Callable[[str], str] = _unchanged
+    escape: Callable[[str], str] = str
     """Escape text that is not code."""
-    escape_code: Callable[[str], str] = _unchanged
+    escape_code: Callable[[str], str] = str
     layout: Layout = Layout()
 
     def around(self, span: Open) -> tuple[str, str]:

@@ -36,10 +36,6 @@ class Rendered(NamedTuple):
     spans: tuple[Span, ...] = ()
 
 
-def _no_link(link: markdown.Link) -> bool:  # noqa: ARG001
-    return False
-
-
 def is_web_link(link: markdown.Link) -> bool:
     """Return whether it is a web address with a full host name, around some text."""
     try:
@@ -54,7 +50,7 @@ def is_web_link(link: markdown.Link) -> bool:
 class Layout:
     """What a platform can show. It writes the rest as text."""
 
-    is_linked: Callable[[markdown.Link], bool] = _no_link
+    is_linked: Callable[[markdown.Link], bool] = lambda _: False
     """Whether the platform shows a link. The URL of any other is written behind its text."""
     has_quotes: bool = False
     """It shows a quote, but none within another. Otherwise > is written before each line."""
