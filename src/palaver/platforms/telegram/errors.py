@@ -12,6 +12,7 @@ from palaver.platforms.telegram.files import TOO_LARGE_TO_FETCH
 from palaver.protocols import (
     ChatMoved,
     ClientErrors,
+    PlatformBusy,
     PlatformDown,
     PlatformError,
     PlatformRefused,
@@ -71,6 +72,8 @@ def _explain(error: TelegramError, *, sending: bool) -> PlatformError | None:
     if error.moved_to:
         return ChatMoved(error.moved_to)
     match error.code:
+        case HTTPStatus.TOO_MANY_REQUESTS:
+            return PlatformBusy(error.after or 1.0)
         case HTTPStatus.NOT_FOUND:
             return PlatformRefused(_WRONG_ADDRESS)
         case HTTPStatus.CONFLICT:
@@ -84,7 +87,6 @@ def _explain(error: TelegramError, *, sending: bool) -> PlatformError | None:
                 code,
                 sending=sending,
                 words=error.words,
-                after=error.after,
                 fix=_WRONG_TOKEN,
                 gone=(code,) if is_gone else (),
             )
