@@ -113,6 +113,8 @@ def run_statements(db: sqlite3.Connection, steps: Statements[T], notified: set[s
             statement = steps.send(rows)
     except StopIteration as finished:
         return finished.value
+    finally:
+        cursor.close()  # A statement that failed while it was read would hold this connection to what it saw.
 
 
 def _accept_any_text(db: sqlite3.Connection, error: sqlite3.Error) -> bool:
