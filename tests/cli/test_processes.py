@@ -57,7 +57,7 @@ def test_processes_are_listed_read_and_killed_without_a_gateway(place: Place) ->
 
     following = place.start("processes", "log", "p1", "--follow")
     assert place.run("processes", "kill", "p1", "p2").stdout == "Killed p1.\n"
-    assert following.communicate(timeout=20)[0] == "one\ntwo\n"
+    assert following.communicate(timeout=60)[0] == "one\ntwo\n"
     # No gateway has seen that, and yet it is known.
     assert json.loads(place.run("processes", "list", "--live", "--json").stdout)["processes"] == []
     assert place.run("processes", "kill", "--all").stdout == "No process was running here.\n"

@@ -204,7 +204,7 @@ async def test_an_adapter_that_does_not_stop_holds_up_no_stop(
 ) -> None:
     monkeypatch.setattr("palaver.engine.accounts.CLOSE_TIMEOUT_SECONDS", 0.05)
     adapter = Clinging(FakePlatform())
-    async with asyncio.timeout(10), running(tmp_path / "p.db", adapters=[adapter]) as here:
+    async with asyncio.timeout(60), running(tmp_path / "p.db", adapters=[adapter]) as here:
         await until(lambda: adapter.is_running)
         here.serving.cancel()
         await asyncio.wait({here.serving})

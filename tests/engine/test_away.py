@@ -44,7 +44,7 @@ async def test_what_is_owed_waits_and_goes_at_once_when_somebody_is_back(tmp_pat
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "hello")
-        await asyncio.wait_for(adapter.tried.wait(), 5)
+        await asyncio.wait_for(adapter.tried.wait(), 60)
         assert not chat.shown
         await adapter.return_to(chat.id)
         await chat.hears("You said: hello")

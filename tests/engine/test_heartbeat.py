@@ -45,7 +45,7 @@ async def test_a_turn_that_begins_during_the_heartbeat_is_not_taken_for_lost(
         people = [here.world.person(name) for name in ("alice", "bob")]
         first, second = map(here.world.dm, people)
         await first.say(people[0], "one")
-        await asyncio.wait_for(asked.wait(), 10)
+        await asyncio.wait_for(asked.wait(), 60)
         await second.say(people[1], "two")
         await until(lambda: sum(each.kind is EventKind.TURN_STARTED for each in here.happened) == 2)
         go_on.set()

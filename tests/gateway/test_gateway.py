@@ -36,7 +36,7 @@ async def serving(config: Config) -> AsyncGenerator[Gateway]:
         yield gateway
     finally:
         gateway.stop()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await serving
 
 
@@ -90,7 +90,7 @@ async def test_whoever_waits_for_permission_does_not_wait_for_an_answer(config: 
     async with serving(config):
         alice = person(config)
         async with alice.present() as paper:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await alice.say("!approve this")
                 await alice.say("and then?")
             assert paper.texts == [
@@ -110,7 +110,7 @@ async def test_who_waits_while_nothing_can_be_written_is_told_so(
 
     monkeypatch.setattr("palaver.store.queue.turns.begin", full)
     monkeypatch.setattr("palaver.gateway.terminal.WRITE_REFUSAL_SECONDS", 0.1)
-    async with serving(config), asyncio.timeout(30):
+    async with serving(config), asyncio.timeout(60):
         alice = person(config)
         alice.say("hello")
         with pytest.raises(GatewayFailing) as given_up:

@@ -94,7 +94,7 @@ def test_it_is_served_on_this_machine_only_and_until_the_end() -> None:
     meter = PrometheusMeter()
     meter.count("reconnects", 3)
     with serve_metrics(meter, 0) as port:
-        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
             assert b"palaver_reconnects_total 3.0" in answer.read()
         with socket.socket() as other:
             other.settimeout(5)

@@ -34,7 +34,7 @@ def config_of(folder: Path, store: str, **more: object) -> Config:
 
 
 async def answers(folder: Path, count: int = 1) -> list[str]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(letters := list(folder.glob("*.out"))) < count:  # noqa: ASYNC110, ASYNC240 - nobody would set an event
             await asyncio.sleep(0.01)
     return sorted(letter.read_text() for letter in letters)

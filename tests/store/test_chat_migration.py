@@ -57,7 +57,7 @@ async def test_a_turn_at_work_is_told_and_hears_what_is_said_under_the_new_id(st
     assert begun
     with store.listen(key_topic(key_of(OLD))) as told:
         await move(store)
-        await asyncio.wait_for(told.wait(), 5)
+        await asyncio.wait_for(told.wait(), 60)
     number = await world.say("after", source=NEW)
     said = await store.read(turn_control.read_signals(begun.turn))
     assert (said.key, [each.number for each in said.waiting]) == (key_of(NEW), [number])

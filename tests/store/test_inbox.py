@@ -150,7 +150,7 @@ async def test_a_running_turn_hears_of_what_arrives_and_its_sender_is_told_once(
     await world.begin()
     with world.store.listen(key_topic(key_of(dm()))) as signal:
         await accept(world, "m2")
-        await asyncio.wait_for(signal.wait(), 5)
+        await asyncio.wait_for(signal.wait(), 60)
     await accept(world, "m3")
     owed = await world.store.transact(outbox.claim("w1", world.now, LEASE))
     assert [each.outbound.text for each in owed] == ["Still answering."]

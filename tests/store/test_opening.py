@@ -31,7 +31,7 @@ from tests.store.crash_child import Order, Victims
 from tests.store.world import NOON, World, dm, key_of
 
 DRIVER: Any = asyncpg  # it has no types of its own
-PATIENCE = 20
+PATIENCE = 60
 """Not a measure of speed: something that should come at all and does not, ends the test."""
 
 

@@ -71,7 +71,7 @@ async def test_what_was_changed_while_a_gateway_was_cut_off_ends_its_work(url: s
         await connection.execute(_CUT)
         await connection.close()
         with pytest.raises(NewerSchema, match="schema 99"):
-            await asyncio.wait_for(_reads_on(store), 10)
+            await asyncio.wait_for(_reads_on(store), 60)
 
 
 async def _reads_on(store: Store) -> None:
@@ -97,7 +97,7 @@ async def test_a_gateway_that_was_cut_off_and_finds_a_newer_schema_ends_and_says
         await connection.execute("UPDATE meta SET value = '99' WHERE name = 'schema'")
         await connection.execute(_CUT)
         with pytest.raises(NewerSchema, match="schema 99"):
-            await asyncio.wait_for(serving, 20)
+            await asyncio.wait_for(serving, 60)
     finally:
         serving.cancel()
         await connection.close()
@@ -118,7 +118,7 @@ async def test_who_is_cut_off_does_nothing_while_somebody_changes_the_schema(
         await cuts.execute(_CUT)
         await alone
         with pytest.raises(StoreUnavailable, match="holds the schema"):
-            await asyncio.wait_for(_reads_on(store), 10)
+            await asyncio.wait_for(_reads_on(store), 60)
         await changes.close()
         monkeypatch.undo()
         assert await store.read(_schema()) == [(str(NEWEST),)]

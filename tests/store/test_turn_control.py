@@ -42,7 +42,7 @@ async def test_a_stop_reaches_the_turn_that_runs(world: World) -> None:
     assert not (await world.store.read(turn_control.read_signals(turn))).stop
     with world.store.listen(key_topic(KEY)) as signal:
         assert await stop(world)
-        await asyncio.wait_for(signal.wait(), 5)
+        await asyncio.wait_for(signal.wait(), 60)
     assert (await world.store.read(turn_control.read_signals(turn))).stop
 
 
@@ -171,7 +171,7 @@ async def test_a_turn_that_is_just_beginning_hears_of_a_message(postgres_server:
                     busy_notices=BusyNotices(place=ReplyPlace(source=spoken), running="still at work"),
                 )
             )
-            await asyncio.wait_for(signal.wait(), 30)
+            await asyncio.wait_for(signal.wait(), 60)
         await begins
         assert await store.read(outbox.count_due()) == 1
 

@@ -53,7 +53,7 @@ class LineServer:
 
     async def say(self, text: str, *, name: str = "alice", thread_id: str | None = None) -> Source:
         del name, thread_id
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.is_read.wait()
         for connection in self.connections:
             connection.put_nowait(text)

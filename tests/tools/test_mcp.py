@@ -76,7 +76,7 @@ async def test_a_server_of_the_official_library_over_http() -> None:
         sys.executable, str(HERE / "good_server.py"), str(port), stderr=asyncio.subprocess.DEVNULL
     )
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     (await asyncio.open_connection("127.0.0.1", port))[1].close()

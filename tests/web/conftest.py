@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from palaver.config.model import Config
 from palaver.config.web import WebConfig
@@ -27,6 +27,8 @@ from tests.store.conftest import store
 from tests.store.ready import store_url_on_each
 
 __all__ = ["Opened", "free_port", "opened", "store", "store_url_on_each"]
+
+expect.set_options(timeout=60_000)
 
 CHROMIUM = Path("/usr/bin/chromium")
 ARGS = (
@@ -69,7 +71,7 @@ class Opened:
     @asynccontextmanager
     async def visit(self, identity: str | None = None) -> AsyncGenerator[httpx.AsyncClient]:
         """A client that is logged in, and sends what our pages do."""
-        async with httpx.AsyncClient(base_url=self.url, headers={"accept": "text/html"}) as client:
+        async with httpx.AsyncClient(timeout=60, base_url=self.url, headers={"accept": "text/html"}) as client:
             code = (await self.link(identity)).partition("#")[2]
             answer = await client.post("/login", data={"code": code})
             assert answer.status_code == 303, answer.text
@@ -87,7 +89,7 @@ async def opened(config: Config, meter: Meter | None = None) -> AsyncGenerator[O
     gateway = Gateway(config, meter=meter, show_login=links.append)
     serving = asyncio.create_task(gateway.serve())
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not links:
                 assert not serving.done() or serving.exception() is None, serving
                 await asyncio.sleep(0.01)
@@ -95,7 +97,7 @@ async def opened(config: Config, meter: Meter | None = None) -> AsyncGenerator[O
             yield Opened(gateway=gateway, config=config, store=store, links=links)
     finally:
         gateway.stop()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await serving
 
 
@@ -134,7 +136,7 @@ async def tab(window: Opened, browser: Browser) -> AsyncIterator[Page]:
     complaints: list[str] = []
     context = await browser.new_context()
     page = await context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(60_000)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     await page.goto(await window.link())

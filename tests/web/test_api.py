@@ -42,7 +42,7 @@ async def token(window: Opened, identity: str | None = None, *rights: Right) -> 
 @asynccontextmanager
 async def program(window: Opened, identity: str | None = None, *rights: Right) -> AsyncGenerator[httpx.AsyncClient]:
     headers = {"authorization": f"Bearer {await token(window, identity, *rights)}"}
-    async with httpx.AsyncClient(base_url=f"{window.url}/api/v1", headers=headers, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=f"{window.url}/api/v1", headers=headers, timeout=60) as client:
         yield client
 
 
@@ -162,7 +162,7 @@ async def test_commands_approvals_and_stops(owner: httpx.AsyncClient) -> None:
     left = (await owner.get(f"/sessions/{told['session']}/entries")).json()["entries"]
     assert left == []
     hangs = (await owner.post("/messages", json={"text": "!hang", "conversation": "b"})).json()
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while not (flying := (await owner.get("/turns")).json()["turns"]):  # noqa: ASYNC110 - as programs do
             await asyncio.sleep(0.02)
     assert (await owner.post(f"/turns/{flying[0]['id']}/stop")).json() == {"done": True}
@@ -242,7 +242,7 @@ async def test_scopes_are_kept(window: Opened) -> None:
         told = await say(talker, "hello")
         assert (await talker.get("/sessions")).status_code == 403
         assert (await reader.patch(f"/sessions/{told['session']}", json={"title": "x"})).status_code == 403
-    async with httpx.AsyncClient(base_url=f"{window.url}/api/v1") as nobody:
+    async with httpx.AsyncClient(timeout=60, base_url=f"{window.url}/api/v1") as nobody:
         unknown = await nobody.get("/sessions", headers={"authorization": "Bearer pal_wrong"})
         assert (unknown.status_code, unknown.headers["content-type"]) == (401, "application/problem+json")
     async with program(window, "telegram:7") as elsewhere, program(window, "api:mallory") as stranger:
@@ -416,7 +416,7 @@ async def test_events_go_on_where_they_were_cut_off(owner: httpx.AsyncClient) ->
                     return last
         raise AssertionError("the stream ended")
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         begun = await until("ready")
         await say(owner, "while nobody looked")
         seen = await until("entries", **{"last-event-id": begun})

@@ -89,7 +89,7 @@ async def test_streams_tell_nothing_of_hers(window: Opened) -> None:
                     heard.append(line)  # noqa: PERF401 - it is read while it grows
 
         listening = asyncio.create_task(listen())
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while not heard:  # noqa: ASYNC110 - until it listens
                 await asyncio.sleep(0.01)
             hers = await tell(alice)

@@ -19,7 +19,7 @@ AWAY = Address(host="127.0.0.1", port=8787, url="https://palaver.example.org")
 
 async def test_a_link_logs_in_once(window: Opened) -> None:
     code = window.links[0].partition("#")[2].split()[0]
-    async with httpx.AsyncClient(base_url=window.url) as client:
+    async with httpx.AsyncClient(timeout=60, base_url=window.url) as client:
         first = await client.post("/login", data={"code": code, "next": "/"})
         assert (first.status_code, first.headers["location"]) == (303, "/")
         cookie = first.headers["set-cookie"]
@@ -28,7 +28,7 @@ async def test_a_link_logs_in_once(window: Opened) -> None:
         assert (await client.get("/")).status_code == 200
         again = await client.post("/login", data={"code": code, "next": "/chat"})
         assert (again.status_code, again.headers["location"]) == (303, "/chat"), "they are in already"
-    async with httpx.AsyncClient(base_url=window.url) as other:
+    async with httpx.AsyncClient(timeout=60, base_url=window.url) as other:
         assert (await other.post("/login", data={"code": code})).status_code == 401
         other.cookies.set(next(iter(client.cookies)), "made up")
         assert (await other.post("/login", data={"code": code})).status_code == 401
@@ -36,12 +36,12 @@ async def test_a_link_logs_in_once(window: Opened) -> None:
 
 
 async def test_a_browser_is_sent_to_the_login_and_back_but_nowhere_else(window: Opened) -> None:
-    async with httpx.AsyncClient(base_url=window.url, headers={"accept": "text/html"}) as client:
+    async with httpx.AsyncClient(timeout=60, base_url=window.url, headers={"accept": "text/html"}) as client:
         answer = await client.get("/?x=1")
         assert answer.headers["location"] == "/login?next=%2F%3Fx%3D1"
     for place in ("//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/a\nb"):
         code = (await window.link()).partition("#")[2]
-        async with httpx.AsyncClient(base_url=window.url) as client:
+        async with httpx.AsyncClient(timeout=60, base_url=window.url) as client:
             answer = await client.post("/login", data={"code": code, "next": place})
             assert answer.headers["location"] == "/"
 
@@ -49,7 +49,7 @@ async def test_a_browser_is_sent_to_the_login_and_back_but_nowhere_else(window: 
 async def test_logging_out_takes_the_login_back(window: Opened, client: httpx.AsyncClient) -> None:
     cookies = dict(client.cookies)
     assert (await client.post("/logout")).status_code == 303
-    async with httpx.AsyncClient(base_url=window.url, cookies=cookies) as again:
+    async with httpx.AsyncClient(timeout=60, base_url=window.url, cookies=cookies) as again:
         assert (await again.get("/")).status_code == 401
 
 
@@ -69,7 +69,7 @@ async def test_a_name_that_is_not_ours_is_not_answered(client: httpx.AsyncClient
 
 
 async def test_probes_are_answered_under_any_name(window: Opened) -> None:
-    async with httpx.AsyncClient(base_url=window.url, headers={"host": "palaver-1:8787"}) as client:
+    async with httpx.AsyncClient(timeout=60, base_url=window.url, headers={"host": "palaver-1:8787"}) as client:
         assert [(await client.get(path)).status_code for path in ("/health", "/ready")] == [200, 200]
         assert (await client.get("/login")).status_code == 421
 
@@ -86,7 +86,7 @@ async def test_a_token_does_what_its_scopes_allow(window: Opened) -> None:
     now = SystemClock().now()
     reads, _ = await issue_token(window.store, now, name="reads", rights={Right.READ})
     chats, key = await issue_token(window.store, now, name="chats", rights={Right.CHAT})
-    async with httpx.AsyncClient(base_url=window.url) as client:
+    async with httpx.AsyncClient(timeout=60, base_url=window.url) as client:
         assert (await client.get("/", headers={"authorization": f"Bearer {reads}"})).status_code == 200
         assert (await client.get("/", headers={"authorization": f"Bearer {chats}"})).status_code == 403
         assert (await client.get("/", headers={"authorization": "Bearer pal_wrong"})).status_code == 401
@@ -95,7 +95,7 @@ async def test_a_token_does_what_its_scopes_allow(window: Opened) -> None:
 
 
 async def test_who_guesses_is_told_to_wait_and_locks_nobody_out(window: Opened) -> None:
-    async with httpx.AsyncClient(base_url=window.url) as client:
+    async with httpx.AsyncClient(timeout=60, base_url=window.url) as client:
         for _ in range(5):
             assert (await client.post("/login", data={"code": "wrong"})).status_code == 401
         answer = await client.post("/login", data={"code": "wrong"})
@@ -134,7 +134,7 @@ async def test_whatever_breaks_is_answered_and_logged_without_its_words(
 
 
 async def test_nothing_but_the_entry_is_open(window: Opened) -> None:
-    async with httpx.AsyncClient(base_url=window.url) as client:
+    async with httpx.AsyncClient(timeout=60, base_url=window.url) as client:
         for path in ("/login", "/health", "/static/x/y"):
             assert (await client.get(path)).status_code != 401
         for path in ("/loginx", "/health/", "/ready/x", "/login/x", "/static"):
@@ -148,7 +148,7 @@ async def test_there_are_no_sockets_of_the_web_to_upgrade_to(client: httpx.Async
 
 
 async def test_nobody_can_fill_the_memory_from_outside(window: Opened) -> None:
-    async with httpx.AsyncClient(base_url=window.url) as client:
+    async with httpx.AsyncClient(timeout=60, base_url=window.url) as client:
         assert (await client.post("/login", data={"code": "x" * 20_000})).status_code == 413
 
 
@@ -176,7 +176,7 @@ def test_failures_are_forgotten_after_a_while_and_count_for_all_together() -> No
 
 @pytest.mark.parametrize("path", ["/", "/nothing", "/login", "/health", "/static/x/y"])
 async def test_every_answer_carries_the_policy(window: Opened, path: str) -> None:
-    async with httpx.AsyncClient(base_url=window.url) as client:
+    async with httpx.AsyncClient(timeout=60, base_url=window.url) as client:
         headers = (await client.get(path)).headers
     assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
     assert headers["x-content-type-options"] == "nosniff"

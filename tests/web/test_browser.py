@@ -89,7 +89,7 @@ async def tab(owner: BrowserContext) -> AsyncIterator[Page]:
     """Whatever the page complains about fails the test."""
     complaints: list[str] = []
     page = await owner.new_page()
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(60_000)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     await page.set_viewport_size(LARGE)

@@ -34,7 +34,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
 
 @pytest.fixture
 async def stranger(window: Opened) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=window.url, headers=PUBLIC) as client:
+    async with httpx.AsyncClient(timeout=60, base_url=window.url, headers=PUBLIC) as client:
         yield client
 
 
@@ -105,7 +105,7 @@ async def test_a_body_is_as_large_as_it_may_be_and_comes_in_time(
     monkeypatch.setattr(bodies, "_WINDOW_SECONDS", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", window.config.web.port)
     writer.write(b"POST /in/caller/main HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nx")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert b" 408 " in await reader.readline()
     writer.close()
     assert not CallerAdapter.heard

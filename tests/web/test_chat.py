@@ -22,7 +22,7 @@ def lines(page: str) -> list[tuple[bool, str]]:
 
 
 async def until_said(client: httpx.AsyncClient, count: int, name: str = "main") -> list[tuple[bool, str]]:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while len(found := lines((await client.get(f"/chat/{name}")).text)) < count:  # noqa: ASYNC110 - as people do
             await asyncio.sleep(0.02)
     return found

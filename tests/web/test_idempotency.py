@@ -50,7 +50,7 @@ async def ai(window: Opened) -> AsyncIterator[openai.AsyncOpenAI]:
 
 async def call(window: Opened, key: str, text: str, topic: str = "plans") -> httpx.Response:
     headers = {"authorization": f"Bearer {SECRET}", "idempotency-key": key}
-    async with httpx.AsyncClient(base_url=window.url, headers=headers, timeout=30) as program:
+    async with httpx.AsyncClient(base_url=window.url, headers=headers, timeout=60) as program:
         return await program.post("/in/webhook/ci", json={"text": text, "topic": topic})
 
 

@@ -18,7 +18,7 @@ async def test_the_api_makes_runs_and_changes_jobs(window: Opened) -> None:
     token, _ = await issue_token(window.store, now, name="t", rights=frozenset(Right))
     other, _ = await issue_token(window.store, now, name="o", rights=frozenset(Right), identity="telegram:7")
     asked = {"when": "every 2h", "prompt": "What is new?", "to": "local"}
-    async with httpx.AsyncClient(base_url=f"{window.url}/api/v1") as client:
+    async with httpx.AsyncClient(timeout=60, base_url=f"{window.url}/api/v1") as client:
         client.headers["authorization"] = f"Bearer {token}"
         tried = await client.post("/jobs", json=asked | {"dry_run": True})
         assert (tried.status_code, len(tried.json()["next"])) == (201, 5)

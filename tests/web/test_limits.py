@@ -95,7 +95,7 @@ async def test_half_sent_bodies_of_strangers_leave_room_for_the_others(config: C
             assert await next(asyncio.as_completed(map(status, many))) == 503
             file = {"name": "x", "content": base64.b64encode(bytes(900_000)).decode()}
             assert (await say(bob, "look", files=[file]))["answer"]
-            async with httpx.AsyncClient(base_url=window.url) as caller:
+            async with httpx.AsyncClient(timeout=60, base_url=window.url) as caller:
                 right = {"authorization": f"Bearer {SECRET}"}
                 answer = await caller.post("/in/webhook/ci", json={"build": 7}, headers=right)
                 assert answer.status_code == 403, "a short call always has room; it has no grant"

@@ -36,7 +36,7 @@ async def over_http(
 ) -> AsyncGenerator[Client]:
     headers = {"authorization": f"Bearer {await token(window, identity, *rights)}"}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=30) as http,
+        httpx2.AsyncClient(headers=headers, timeout=60) as http,
         Client(streamable_http_client(f"{window.url}/mcp", http_client=http), mode=mode) as client,
     ):
         yield client
@@ -142,6 +142,6 @@ async def test_what_cannot_be_told_is_an_error_and_not_nothing(window: Opened, u
 
 
 async def test_nobody_is_served_without_a_key(window: Opened) -> None:
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=60) as http:
         answer = await http.post(f"{window.url}/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
         assert answer.status_code == 401

@@ -493,7 +493,7 @@ async def test_words_have_an_end(window: Opened) -> None:
         ([*[user("w" * 50), assistant("w" * 50)] * 30_000, user("x")], {}),
     ]
     headers = {"authorization": f"Bearer {await token(window, None, Right.CHAT)}"}
-    async with httpx.AsyncClient(base_url=window.url, headers=headers, timeout=30) as web:
+    async with httpx.AsyncClient(base_url=window.url, headers=headers, timeout=60) as web:
         for messages, more in wrong:
             answer = await web.post("/v1/chat/completions", json={"model": "palaver", "messages": messages, **more})
             assert (answer.status_code, answer.json()["error"]["type"]) == (413, "invalid_request_error"), answer.text
@@ -503,7 +503,7 @@ async def test_words_have_an_end(window: Opened) -> None:
 
 async def test_a_request_that_is_none_is_refused(window: Opened) -> None:
     headers = {"authorization": f"Bearer {await token(window)}"}
-    async with httpx.AsyncClient(base_url=window.url, headers=headers) as web:
+    async with httpx.AsyncClient(timeout=60, base_url=window.url, headers=headers) as web:
         for body in (b"", b"{", b'{"model": 7}', b"\xff", b'{"model":"palaver","messages":[{"role":"\\ud800"}]}'):
             answer = await web.post("/v1/chat/completions", content=body)
             assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")

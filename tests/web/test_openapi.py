@@ -46,7 +46,7 @@ async def test_every_answer_is_as_the_document_says(window: Opened, tmp_path: Pa
 
 
 async def test_the_document_has_every_scope_and_shape(window: Opened) -> None:
-    async with httpx.AsyncClient(headers={"authorization": f"Bearer {await token(window)}"}) as client:
+    async with httpx.AsyncClient(timeout=60, headers={"authorization": f"Bearer {await token(window)}"}) as client:
         document = (await client.get(f"{window.url}/api/v1/openapi.json")).json()
     assert document["openapi"] == "3.1.0"
     sending = document["paths"]["/api/v1/messages"]["post"]

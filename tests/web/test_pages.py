@@ -55,7 +55,7 @@ async def session_of(window: Opened) -> str:
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await holds():  # noqa: ASYNC110 - nobody would set an event
             await asyncio.sleep(0.02)
 
@@ -350,7 +350,9 @@ async def test_a_key_that_may_only_read_changes_nothing(window: Opened) -> None:
     await say(window, "hello")
     session = await session_of(window)
     token, _ = await issue_token(window.store, SystemClock().now(), name="reads", rights={Right.READ})
-    async with httpx.AsyncClient(base_url=window.url, headers={"authorization": f"Bearer {token}"}) as client:
+    async with httpx.AsyncClient(
+        timeout=60, base_url=window.url, headers={"authorization": f"Bearer {token}"}
+    ) as client:
         assert 'value="/undo"' not in (await client.get(f"/sessions/{session}")).text
         for path in (
             f"/sessions/{session}/command",

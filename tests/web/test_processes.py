@@ -42,7 +42,7 @@ async def test_the_api_lists_reads_and_kills(window: Opened) -> None:
     now = SystemClock().now()
     token, _ = await issue_token(window.store, now, name="t", rights=frozenset(Right))
     other, _ = await issue_token(window.store, now, name="o", rights=frozenset(Right), identity="telegram:7")
-    async with httpx.AsyncClient(base_url=f"{window.url}/api/v1") as client:
+    async with httpx.AsyncClient(timeout=60, base_url=f"{window.url}/api/v1") as client:
         client.headers["authorization"] = f"Bearer {token}"
         answer = await client.get("/processes", params={"live": "true"})
         assert answer.status_code == 200, answer.text
@@ -79,7 +79,7 @@ async def test_the_api_refuses_people_whom_the_chat_refuses(window: Opened) -> N
     await store.transact(join(1, dm("7")))
     await store.transact(store.grants.add(Grant(platform="telegram", role=AccessRole.MEMBER), now, by="test"))
     token, _ = await issue_token(store, now, name="m", rights=frozenset(Right), identity="telegram:7")
-    async with httpx.AsyncClient(base_url=f"{window.url}/api/v1") as client:
+    async with httpx.AsyncClient(timeout=60, base_url=f"{window.url}/api/v1") as client:
         client.headers["authorization"] = f"Bearer {token}"
         (session,) = (await client.get("/sessions")).json()["sessions"]
         for path in ("/processes/p1", "/processes/p1/output", f"/processes?session={session['id']}"):

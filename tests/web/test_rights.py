@@ -71,7 +71,7 @@ async def test_a_key_that_may_only_talk_commands_nothing(window: Opened, text: s
         headers = {"authorization": talker.headers["authorization"]}
         said = await talker.post(beside(talker, "/chat/main"), headers=headers, files={"text": (None, text)})
         assert said.status_code == 200, said.text
-    async with program(window) as owner, asyncio.timeout(20):
+    async with program(window) as owner, asyncio.timeout(60):
         while not (chats := (await owner.get("/sessions", params={"platform": "web"})).json()["sessions"]):  # noqa: ASYNC110 - as programs do
             await asyncio.sleep(0.02)
         entries = (await owner.get(f"/sessions/{chats[0]['id']}/entries")).json()["entries"]
@@ -134,7 +134,7 @@ async def test_a_token_of_a_profile_sends_and_reads_there(config: Config) -> Non
             url, headers = str(home.base_url), {"authorization": f"Bearer {made}", "Idempotency-Key": "k"}
             home.headers["Idempotency-Key"] = "k"
             there = await say(home, "hello", conversation="plans")
-            async with httpx.AsyncClient(base_url=url, headers=headers, timeout=30) as work:
+            async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as work:
                 here = await say(work, "hello", conversation="plans")
                 assert (await work.get("/me")).json()["profile"] == "work"
                 listed = (await work.get("/sessions")).json()["sessions"]
@@ -198,7 +198,7 @@ async def test_a_session_is_deleted_by_the_owner_or_by_who_was_alone_in_it(windo
 
 
 async def test_a_place_that_leads_elsewhere_takes_the_right_to_read(window: Opened) -> None:
-    async with program(window) as owner, program(window, None, Right.CHAT) as talker, asyncio.timeout(20):
+    async with program(window) as owner, program(window, None, Right.CHAT) as talker, asyncio.timeout(60):
         await owner.post(beside(owner, "/chat/one"), files={"text": (None, "hello")})
         while not (found := (await owner.get("/sessions", params={"platform": "web"})).json()["sessions"]):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -217,7 +217,7 @@ async def test_who_is_blocked_where_a_conversation_is_at_home_does_not_speak_in_
     async with (
         program(window, "web:zoe") as web,
         program(window, "api:gus", Right.READ, Right.CHAT) as gus,
-        asyncio.timeout(20),
+        asyncio.timeout(60),
     ):
         await say(gus, "hello", conversation="mine")
         await web.post(beside(web, "/chat/main"), files={"text": (None, "hello")})
@@ -234,7 +234,7 @@ async def test_who_is_blocked_where_a_conversation_is_at_home_does_not_speak_in_
 
 async def test_clients_of_openais_say_words_and_no_commands(window: Opened) -> None:
     headers = {"authorization": f"Bearer {await token(window)}"}
-    async with httpx.AsyncClient(base_url=window.url, headers=headers, timeout=30) as client:
+    async with httpx.AsyncClient(base_url=window.url, headers=headers, timeout=60) as client:
         asked = {"model": "palaver", "messages": [{"role": "user", "content": "/sessions --all"}]}
         told = (await client.post("/v1/chat/completions", json=asked)).json()
     assert told["choices"][0]["message"]["content"] == "You said: /sessions --all"
@@ -295,11 +295,11 @@ async def test_a_key_that_was_taken_back_hears_nothing_more(window: Opened, monk
         ("/v1/chat/completions", body),
         ("/v1/chat/completions", {**body, "stream": True}),
     ]
-    async with program(window) as owner, asyncio.timeout(20):
+    async with program(window) as owner, asyncio.timeout(60):
         for path, words in waits:
             made, key = await issue_token(store, now, name="test", identity="api:alice")
             headers = {"authorization": f"Bearer {made}"}
-            async with httpx.AsyncClient(base_url=window.url, headers=headers) as client:
+            async with httpx.AsyncClient(timeout=60, base_url=window.url, headers=headers) as client:
                 waiting = asyncio.create_task(client.post(path, json=words))
                 while not (flights := (await owner.get("/turns")).json()["turns"]):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)

@@ -28,9 +28,9 @@ from tests.web.conftest import Opened, free_port, opened
 
 
 async def test_anybody_may_ask_whether_it_is_alive_and_ready_and_learns_nothing_else(window: Opened) -> None:
-    async with httpx.AsyncClient(base_url=window.url) as client:
+    async with httpx.AsyncClient(timeout=60, base_url=window.url) as client:
         assert ((await client.get("/health")).status_code, (await client.get("/health")).text) == (200, "ok\n")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (await client.get("/ready")).status_code != 200:  # noqa: ASYNC110 - a probe asks again
                 await asyncio.sleep(0.02)
 
@@ -39,7 +39,7 @@ async def test_an_account_that_nobody_wants_any_more_keeps_nobody_waiting(window
     long_ago = SystemClock().now() - timedelta(days=100)
     hold = window.store.accounts.acquire("telegram", "gone", "w0", long_ago, timedelta(seconds=30))
     await window.store.transact(hold)
-    async with httpx.AsyncClient(base_url=window.url) as client, asyncio.timeout(10):
+    async with httpx.AsyncClient(base_url=window.url) as client, asyncio.timeout(60):
         while (await client.get("/ready")).status_code != 200:  # noqa: ASYNC110 - a probe asks again
             await asyncio.sleep(0.02)
 
@@ -58,7 +58,7 @@ async def test_a_disk_on_which_nothing_can_be_written_is_said_at_once(
 
     monkeypatch.setattr(SqliteDatabase, "transact", transact)
     async with opened(config) as window, window.visit() as client:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (await client.get("/ready")).status_code != 200:  # noqa: ASYNC110 - a probe asks again
                 await asyncio.sleep(0.02)
         is_full = True
@@ -81,7 +81,7 @@ async def test_a_gateway_whose_clock_is_wrong_says_so(
     monkeypatch.setattr("palaver.gateway.gateway.SystemClock", Wrong)
     shared = config.model_copy(update={"store": await fresh_store(postgres_server)})
     problem = "this machine's clock is 600 seconds behind the database's"
-    async with opened(shared) as window, window.visit() as client, asyncio.timeout(30):
+    async with opened(shared) as window, window.visit() as client, asyncio.timeout(60):
         while (ready := await client.get("/ready")).text != f"{problem}\n":  # noqa: ASYNC110 - a probe asks again
             await asyncio.sleep(0.02)
         assert ready.status_code == 503
@@ -163,7 +163,7 @@ async def test_a_log_is_told_a_link_only_where_nobody_has_come_yet(tmp_path: Pat
     for count in (1, 2):
         gateway = Gateway(config, show_login=told.append, is_logged=True)
         serving = asyncio.create_task(gateway.serve())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(told) < count:  # noqa: ASYNC110 - it opens
                 await asyncio.sleep(0.01)
         gateway.stop()
@@ -208,7 +208,7 @@ async def test_figures_are_for_whoever_may_read(config: Config) -> None:
             figures = await client.get("/metrics")
             assert "palaver_step_seconds" in figures.text
             assert figures.headers["content-type"].startswith("text/plain")
-            async with httpx.AsyncClient(base_url=window.url) as nobody:
+            async with httpx.AsyncClient(timeout=60, base_url=window.url) as nobody:
                 assert (await nobody.get("/metrics")).status_code == 401
 
 
@@ -237,7 +237,7 @@ def test_up_says_its_link_on_standard_output_and_not_in_the_log(tmp_path: Path) 
         assert process.stdout
         assert process.stdout.readline().startswith("Open http://127.0.0.1:")
         process.terminate()
-        _, log = process.communicate(timeout=30)
+        _, log = process.communicate(timeout=60)
     finally:
         place.close()
     assert "/login#" not in log

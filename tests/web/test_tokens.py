@@ -147,7 +147,7 @@ async def test_over_tls_the_cookie_is_bound_to_the_host(config: Config, proxies:
     async with opened(config.model_copy(update={"web": behind})) as window:
         here = f"http://127.0.0.1:{window.config.web.port}"
         told = {"x-forwarded-proto": "https", "host": "palaver.example.org", "x-forwarded-for": "203.0.113.7"}
-        async with httpx.AsyncClient(base_url=here, headers=told) as client:
+        async with httpx.AsyncClient(timeout=60, base_url=here, headers=told) as client:
             code = (await window.link()).partition("#")[2]
             answer = await client.post("/login", data={"code": code}, headers={"origin": "https://palaver.example.org"})
             cookie = answer.headers["set-cookie"]

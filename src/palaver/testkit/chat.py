@@ -116,7 +116,7 @@ class Chat:
         await asyncio.sleep(0)
         return self.id
 
-    async def hears(self, text: str, *, times: int = 1, within: float = 30.0) -> Message:
+    async def hears(self, text: str, *, times: int = 1, within: float = 60.0) -> Message:
         """Wait until messages with this text in them were shown that many times; return the last of them."""
         try:
             async with asyncio.timeout(within):

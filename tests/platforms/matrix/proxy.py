@@ -35,7 +35,7 @@ class Proxy:
         self._loses, self._lost = shown, None
 
     async def answered(self, path: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not any(path in asked for asked in self.asked):
                 self._changed.clear()
                 await self._changed.wait()

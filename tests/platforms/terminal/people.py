@@ -10,7 +10,7 @@ from palaver.platforms.terminal.client import Client
 from palaver.platforms.terminal.socket import Streams, connect
 from palaver.platforms.terminal.wire import MenuEntry, RecapLine, Settled, Welcome
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 class Paper:

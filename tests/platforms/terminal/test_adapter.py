@@ -40,7 +40,7 @@ class Open:
 
     @asynccontextmanager
     async def __call__(self) -> AsyncGenerator[TerminalAdapter]:
-        async with running(self.adapter, self.recorder), asyncio.timeout(10):
+        async with running(self.adapter, self.recorder), asyncio.timeout(60):
             async with Person(self._path, "somewhere").present():
                 pass
             yield self.adapter
@@ -136,7 +136,7 @@ async def test_one_that_is_alone_gets_its_own_answers_and_what_nobody_else_waits
 async def test_a_socket_that_was_taken_away_is_missed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("palaver.platforms.terminal.socket._CHECK_SECONDS", 0.01)
     serving = asyncio.create_task(Open(path).adapter.run(Recorder()))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async with Person(path).present():
             take_away(path)
             with pytest.raises(PlatformDown, match="Somebody removed"):
@@ -158,7 +158,7 @@ async def test_a_gateway_that_fails_again_and_again_is_given_up(
     monkeypatch.setattr(*failing, fail)
     monkeypatch.setattr("palaver.platforms.terminal.client._FIRST_RETRY_SECONDS", 0.001)
     person = Person(path)
-    async with running(Open(path).adapter, Recorder()), asyncio.timeout(10):
+    async with running(Open(path).adapter, Recorder()), asyncio.timeout(60):
         person.say("hello")
         with pytest.raises(GatewayFailing, match=str(error)) as given_up:
             await person.run()

@@ -35,7 +35,7 @@ async def test_a_signed_call_is_answered_and_an_unsigned_one_is_not(tmp_path: Pa
     headers = sign(decode_secret(Scheme.STANDARD, SECRET), "msg_1", datetime.now(UTC), BODY)
     async with (
         opened(config) as window,
-        httpx.AsyncClient(base_url=window.url, headers={"host": "hooks.example.org"}) as program,
+        httpx.AsyncClient(timeout=60, base_url=window.url, headers={"host": "hooks.example.org"}) as program,
     ):
         answers = [await program.post("/in/webhook/ci", content=BODY, headers=headers) for _ in range(2)]
         assert [answer.status_code for answer in answers] == [200, 200]
