@@ -20,14 +20,16 @@ def test_silent_answers_in_the_forms_that_models_give() -> None:
 def test_a_prompt_that_begins_like_a_schedule_is_refused_unless_quotes_say_so() -> None:
     zone, now = ZoneInfo("UTC"), datetime(2026, 3, 1, 12, tzinfo=UTC)
     for text in (
-        "every day at 25:00 tea",
         "every day at 9 tea",
+        "30m at 18:00 tea",
         "0 9 * * MON in Asia/Tokio tea",
         "2027-03-28T02:30 in Europe/Berlin gap",
         "daily in Asia/Tokyo tea",
     ):
         with pytest.raises(BadArgument, match="neither a time nor a zone"):
             split_schedule(text, zone, now)
+    with pytest.raises(BadArgument, match="The hour of '25:00' is not from 0 to 23"):
+        split_schedule("every day at 25:00 tea", zone, now)
     assert split_schedule('"every day" at 9 I want tea', zone, now) == ("every day", "at 9 I want tea")
     assert split_schedule("every day at 09:00 in Asia/Tokyo tea", zone, now).prompt == "tea"
     assert split_schedule("30m in two words", zone, now).prompt == "in two words"

@@ -263,16 +263,16 @@ async def test_what_is_wrong_is_said_with_what_would_be_right(owner: httpx.Async
     for path, params, found, allowed in (
         ("/sessions", {"limit": 999_999}, "999999", "1 to 500"),
         ("/sessions", {"limit": "many"}, "many", "1 to 500"),
-        ("/sessions", {"since": "today"}, "today", "RFC3339 encoded datetime"),
+        ("/sessions", {"since": "today"}, "today", "a time such as 2026-03-29T09:30:00+02:00"),
         ("/usage", {"by": "zzz"}, "zzz", "day, person, model"),
-        ("/traces", {"name": ""}, "", "str of length >= 1"),
+        ("/traces", {"name": ""}, "", "text no shorter than 1"),
         ("/search", {}, "q", None),
     ):
         told = (await owner.get(path, params=params)).json()
         assert (told["status"], told["found"]) == (400, found), told
         assert allowed is None or sorted(told["allowed"].split(", ")) == sorted(allowed.split(", ")), told
     wrong = await owner.post("/messages", json={"text": 7})
-    assert (wrong.json()["found"], wrong.json()["allowed"]) == ("7", "str")
+    assert (wrong.json()["found"], wrong.json()["allowed"]) == ("7", "text")
     unknown = (await owner.get("/sessions", params={"limt": 5})).json()
     assert unknown["detail"] == "Unknown field 'limt'. Did you mean limit?"
     assert (await owner.get("/sessions?limit=1&limit=2")).status_code == 400

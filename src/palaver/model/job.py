@@ -12,7 +12,7 @@ from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.key import SessionKey, job_key
 from palaver.model.label import marker
 from palaver.model.local_time import format_instant
-from palaver.model.schedule import Schedule, parse_schedule
+from palaver.model.schedule import Schedule, parse_schedule, parse_time_of_day
 from palaver.model.session import ModelOverride
 from palaver.model.source import Source
 from palaver.model.text import one_line
@@ -27,7 +27,7 @@ _SILENT_FORMS = (SILENT, marker("SILENT"))
 """Small models copy the brackets of the note that tells them."""
 _SCHEDULE_WORDS = 12
 """The longest schedule that can stand before a prompt without quotes, in words."""
-_LIKE_SCHEDULE = re.compile(r"at\s+\d\S*|in\s+(?:UTC\b|[A-Za-z_]+/\S+)", re.IGNORECASE)
+_LIKE_SCHEDULE = re.compile(r"at\s+(?=\d)(?P<time>\d+:\d+(?!\S))?\S*|in\s+(?:UTC\b|[A-Za-z_]+/\S+)", re.IGNORECASE)
 _QUOTED = re.compile(r"\s*[\"“„](?P<schedule>[^\"“”]*)[\"“”]\s+(?P<prompt>\S.*)", re.DOTALL)
 
 
@@ -232,6 +232,8 @@ def _longest_schedule(text: str, zone: ZoneInfo, now: datetime) -> ScheduledText
 def _certain(found: ScheduledText) -> ScheduledText:
     """Refuse a prompt that begins like the rest of a schedule: it would run at another time than was meant."""
     if rest := _LIKE_SCHEDULE.match(found.prompt):
+        if rest["time"]:
+            parse_time_of_day(rest["time"])  # It says which part is wrong.
         raise BadArgument(
             "This is neither a time nor a zone:",
             found=rest[0],

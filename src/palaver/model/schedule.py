@@ -26,13 +26,13 @@ _RATES = {"hourly": "every hour", "daily": "every day", "weekly": "every week"}
 _IN = r"(?: in (?P<zone>\S+))?"
 _EVERY = re.compile(rf"every (?P<length>.+?)(?: from (?P<anchor>.+?))?{_IN}", re.IGNORECASE)
 _DAY_NAME = "(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:days?)?"
-_TIME = r"(?P<hour>[01]?[0-9]|2[0-3]):(?P<minute>[0-5][0-9])"
+_TIME = re.compile("(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})")
 _DAYS_AT = re.compile(
     rf"(?:daily|every (?:day|(?P<workdays>weekdays?)|(?P<days>{_DAY_NAME}(?:(?:, ?| and ){_DAY_NAME})*+)))"
-    rf" at {_TIME}{_IN}",
+    rf" at (?P<time>\S+){_IN}",
     re.IGNORECASE,
 )
-_NEXT_TIME = re.compile(rf"(?:at )?{_TIME}{_IN}", re.IGNORECASE)
+_NEXT_TIME = re.compile(rf"(?:at )?(?P<time>[0-9]+:[0-9]+){_IN}", re.IGNORECASE)
 _FIVE_FIELDS = re.compile(r"\S+(?: \S+){4}")
 _CRON = re.compile(rf"(?P<expression>{_FIVE_FIELDS.pattern}){_IN}", re.IGNORECASE)
 _DATED = re.compile(r"[0-9]{4}-.*")
@@ -40,7 +40,7 @@ _MAX_TEXT_LENGTH = 500
 _FORMS = "30m or 18:00 (once), every 2h, every day at 18:00, five cron fields, or an ISO date and time"
 _SECOND, _MINUTE, _DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(days=1)
 _TEN_YEARS, _WEEK_DAYS = timedelta(days=3650), 7
-_HOURS_OF_A_DAY = 24
+_HOURS_OF_A_DAY, _MINUTES_OF_AN_HOUR = 24, 60
 _BOTH = " and on "  # how cronsim joins the day of the month and the day of the week
 _NEVER = "No day ever matches {found}"
 _END_OF_CALENDAR = "The calendar ends before {found}"
@@ -272,7 +272,25 @@ def _at_time_of_day(found: re.Match[str], zone: ZoneInfo) -> Cron:
     names = re.findall(_DAY_NAME, found["days"] or "", re.IGNORECASE)
     days = ",".join(dict.fromkeys(name[:3].upper() for name in names))
     days = "MON-FRI" if found["workdays"] else days or "*"
-    return Cron(expression=f"{int(found['minute'])} {int(found['hour'])} * * {days}", zone=zone)
+    hour, minute = parse_time_of_day(found["time"])
+    return Cron(expression=f"{minute} {hour} * * {days}", zone=zone)
+
+
+def parse_time_of_day(text: str) -> tuple[int, int]:
+    """Return the hour and the minute of `18:00`."""
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise _bad_time("{found} is not a time of day", text)
+    hour, minute = int(found["hour"]), int(found["minute"])
+    if hour >= _HOURS_OF_A_DAY:
+        raise _bad_time("The hour of {found} is not from 0 to 23", text)
+    if minute >= _MINUTES_OF_AN_HOUR:
+        raise _bad_time("The minute of {found} is not from 00 to 59", text)
+    return hour, minute
+
+
+def _bad_time(problem: str, found: str) -> BadArgument:
+    return BadArgument(problem, found=found, allowed="hours and minutes", example="18:00")
 
 
 def _repeated(found: re.Match[str], zone: ZoneInfo, start: datetime) -> Every | Days:
@@ -291,9 +309,10 @@ def _repeated(found: re.Match[str], zone: ZoneInfo, start: datetime) -> Every | 
 
 def _next_time(found: re.Match[str], zone: ZoneInfo, start: datetime) -> datetime:
     """Return when the clock of a zone shows this time next."""
+    hour, minute = parse_time_of_day(found["time"])
     try:
         local = local_time.to_local(start, zone)
-        today = local.replace(hour=int(found["hour"]), minute=int(found["minute"]), second=0)
+        today = local.replace(hour=hour, minute=minute, second=0)
         times = (local_time.first_instant(today + n * _DAY, zone) for n in count())
         return next(instant for instant in times if instant > start)
     except (OverflowError, MalformedTime) as error:

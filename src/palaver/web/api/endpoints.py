@@ -180,6 +180,23 @@ def convert(schema: type[Schema], given: Mapping[str, Any], example: str, *, str
 
 _FIELD_PATH = re.compile(r" - at `\$\.([^`]+)`$")
 _AROUND_TYPE = re.compile(r"^(?:Expected|Invalid) |,? got .*$| - at .*$", re.DOTALL)
+_EXPECTED = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "datetime": "a time",
+    "RFC3339 encoded datetime": "a time such as 2026-03-29T09:30:00+02:00",
+    "|": "or",
+    "of length <=": "no longer than",
+    "of length >=": "no shorter than",
+    "<=": "of at most",
+    ">=": "of at least",
+}
+"""What msgspec says of types, and what people say."""
+_EXPECTED_TERM = re.compile("|".join(rf"(?<!\S){re.escape(term)}(?!\S)" for term in _EXPECTED))
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
@@ -200,6 +217,7 @@ def _explain(schema: type[Schema], error: Exception, example: str, given: Mappin
     name = at[1]
     quoted = one_line(str(given[name]), _MAX_QUOTED) if name in given else name
     expected = one_line(_AROUND_TYPE.sub("", text).replace("`", ""), _MAX_QUOTED)
+    expected = _EXPECTED_TERM.sub(lambda found: _EXPECTED[found[0]], expected)
     return BadArgument(
         f"{name} cannot be", found=quoted, allowed=_allowed_values(schema, name) or expected, example=example
     )
