@@ -30,7 +30,7 @@ def test_a_job_is_tried_added_shown_and_changed(palaver: Palaver) -> None:
     assert json.loads(palaver("list", "--json")) == {"jobs": []}
 
     added = palaver("add", "every 2h", "What is new?", "--repeat", "3", "--name", "news \x1b[31m<b>")
-    assert added.startswith("Added job 1, which runs every 2 hours, 3 times:\n")
+    assert added.startswith("Job 1 “news [31m<b>” runs every 2 hours, 3 times:\n")
     listed = palaver("list")
     assert "news [31m<b>" in listed
     assert "every 2 hours, 3 times" in listed
@@ -48,7 +48,7 @@ def test_a_job_is_tried_added_shown_and_changed(palaver: Palaver) -> None:
 
 def test_mistakes_are_told(palaver: Palaver) -> None:
     palaver("add", "1h", "x", "--name", "twice")
-    palaver("add", "1h", "x", "--name", "twice")
+    assert "“twice 2” runs once" in palaver("add", "1h", "x", "--name", "twice")
     add = ("add", "1h", "x")
     for args, told, code in (
         (("add", "", "x"), "'' is not a schedule", 2),
@@ -62,7 +62,6 @@ def test_mistakes_are_told(palaver: Palaver) -> None:
         ((*add, "--model", "nobody"), "no model called 'nobody'", 2),
         ((*add, "--script", "../x"), "Jobs cannot run scripts here", 2),
         (("show", "99999999999999999999"), "There is no job", 1),
-        (("pause", "twice"), "Several jobs are called 'twice'", 2),
     ):
         assert told in palaver(*args, code=code)
     assert len(json.loads(palaver("list", "--json"))["jobs"]) == 2

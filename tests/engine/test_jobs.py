@@ -18,6 +18,8 @@ from palaver.model.platform import Platform
 from palaver.model.quotas import Quota, QuotaKind, QuotaRules
 from palaver.model.reset import ResetMode, ResetPolicy
 from palaver.model.session import Principal
+from palaver.model.source import Source
+from palaver.model.turn import outbound_to
 from palaver.platforms.local.adapter import LocalAdapter
 from palaver.protocols.agent import Event, Failure, FailureKind, Final, Request
 from palaver.store.queue.welcome import FIRST_CONTACT_NOTE
@@ -53,10 +55,10 @@ class Talk:
     async def later(self, **span: float) -> None:
         """Time passes, and what is due is done."""
         self.clock.later(**span)
-        await until(self._nothing_is_due)
+        await until(self.nothing_is_due)
         await self.here.settled()
 
-    async def _nothing_is_due(self) -> bool:
+    async def nothing_is_due(self) -> bool:
         return not await self.here.store.read(self.here.store.firings.list_due(self.clock.now(), 1))
 
     def texts(self) -> list[str]:
@@ -75,12 +77,11 @@ async def talking(
         FakeAdapter(other, platform=Platform(name="other", title="Other")),
         LocalAdapter(path / "output"),
     ]
-    chosen: dict[str, object] = {"grants": OWNER, "poll": SOON, **changed}
+    chosen: dict[str, object] = {"grants": OWNER, "poll": SOON, "adapters": adapters, **changed}
     alice = before.alice if before else world.person("alice")
     async with running(
         path / "palaver.db",
         world,
-        adapters=adapters,
         clock=clock,
         worker=uuid4().hex,
         scripts=scripts,
@@ -177,6 +178,21 @@ async def test_where_nothing_can_be_sent_is_refused_when_the_job_is_made(tmp_pat
         assert await talk.here.rows("SELECT no FROM schedules") == []
 
 
+async def test_jobs_of_the_same_name_are_numbered_and_a_run_that_waits_is_mentioned(tmp_path: Path) -> None:
+    async with talking(tmp_path, agent=(agent := Slow())) as talk:
+        assert (await talk.ask("/jobs add every 2h x --name news")).startswith("Job 1 “news” runs")
+        assert (await talk.ask("/jobs add every 2h y --name news")).startswith("Job 2 “news 2” runs")
+        assert (await talk.ask("/jobs show news 2")).startswith("2 “news 2”")
+        assert await talk.ask("/jobs run news") == "Job 1 “news” runs now."
+        await until(lambda: bool(agent.requests))
+        talk.clock.later(hours=2, minutes=1)
+        await until(talk.nothing_is_due)
+        assert "already has a run that waits to begin" in await talk.ask("/jobs run news")
+        assert "Did you mean /jobs remove?" in await talk.ask("/jobs delete 1")
+        assert "Did you mean /jobs resume?" in await talk.ask("/jobs resum 1")
+        agent.go.set()
+
+
 async def test_a_dry_run_shows_the_next_times_and_makes_nothing(tmp_path: Path) -> None:
     async with talking(tmp_path) as talk:
         shown = (await talk.ask("/jobs add 0 9 * * MON-FRI report --dry-run --repeat 3")).splitlines()
@@ -216,8 +232,9 @@ async def test_a_job_runs_with_what_its_owner_can_do_when_it_fires(tmp_path: Pat
         assert len([*(tmp_path / "output").rglob("*.md")]) == 1
     async with talking(tmp_path, before=talk, grants=MEMBER) as talk:  # no admin any more
         await talk.later(hours=2)
-        assert (
-            "cannot send everywhere. A job that sends to another chat or to a file needs the admin" in talk.texts()[1]
+        assert talk.texts()[1] == (
+            "The job “news” did not run: it cannot send to local (needs the admin role)."
+            " /jobs show 1 shows where it sends."
         )
         assert len([*(tmp_path / "output").rglob("*.md")]) == 1
     async with talking(tmp_path, before=talk, grants=()) as talk:  # no access at all
@@ -236,8 +253,9 @@ async def test_an_answer_goes_only_where_the_owner_of_the_job_can_send_when_it_i
         await until(lambda: bool(agent.requests))
         await store.transact(store.grants.remove(number, talk.clock.now(), by="test", force=True))
         agent.go.set()
-        await talk.chat.hears("", times=2)
+        await talk.chat.hears("cannot reach every target: local (needs the admin role).")
         await talk.here.settled()
+        assert len(talk.texts()) == 3, "the answer came too"
         assert [*(tmp_path / "output").rglob("*.md")] == []
 
 
@@ -295,11 +313,34 @@ async def test_a_target_that_is_gone_is_reported_and_the_rest_is_sent(tmp_path: 
         there = talk.other.dm(bob)
         await there.say(bob, "/sethome")
         await there.hears("home channel")
-        await talk.ask("/jobs add every 2h news --to other,local")
+        gone = talk.other.group("gone")
+        talk.clock.later(minutes=60 - talk.clock.now().minute)  # all within one hour of the clock
+        await talk.ask(f"/jobs add every 20m news --to other,local,other:{gone.id}")
         await talk.here.store.transact(_forget_homes())
+        store, lost = talk.here.store, Source(platform="other", account="bot", chat_kind="group", chat_id=gone.id)
+        await store.transact(store.accounts.mark_chat_gone(outbound_to(lost, ""), talk.clock.now(), "kicked"))
+        for _ in range(2):
+            await talk.later(minutes=20, seconds=5)
+        assert len([*(tmp_path / "output").rglob("*.md")]) == 2
+        assert talk.texts()[1:] == [
+            (
+                "The job “news” cannot reach every target: other (there is no home channel), "
+                f"other:{gone.id} (the chat is gone or the bot was removed from it). /jobs show 1 shows where it sends."
+            )
+        ]
+
+
+async def test_a_home_channel_at_an_account_that_is_gone_is_reported(tmp_path: Path) -> None:
+    async with talking(tmp_path) as talk:
+        for world in (talk.here.world, talk.other):
+            there = world.dm(person := world.person("carol"))
+            await there.say(person, "/sethome")
+            await there.hears("home channel")
+        await talk.ask("/jobs add every 2h news --to all")
+    only = [FakeAdapter(talk.here.world)]
+    async with talking(tmp_path, before=talk, adapters=only) as talk:
         await talk.later(hours=2, minutes=1)
-        assert len([*(tmp_path / "output").rglob("*.md")]) == 1
-        assert "Nothing can be sent to 'other'" in talk.texts()[-1]
+        assert "cannot reach every target: all (this gateway no longer has the account other:bot)." in talk.texts()[-1]
 
 
 @transaction

@@ -182,6 +182,10 @@ async def test_a_run_besides_the_schedule_changes_nothing_of_it(store: Store) ->
     assert (after.requested, after.next_due, after.repeats, after.state) == (None, NOON + 2 * HOUR, 1, "paused")
     assert [firing.at for firing in await store.read(store.firings.list_firings("1", ANN))] == [NOON + HOUR]
     soon = NOON + HOUR + timedelta(seconds=59)
+    merged = await store.transact(store.jobs.request_run("1", ANN, soon))
+    assert merged.requested == NOON + HOUR, "the run that waits is the one"
+    assert await store.read(store.firings.list_due(soon, 10)) == []
+    await _answer(store)
     with pytest.raises(BadArgument, match="ran less than a minute ago"):
         await store.transact(store.jobs.request_run("1", ANN, soon))
     await store.transact(store.jobs.request_run("1", ANN, soon + timedelta(seconds=1)))

@@ -14,7 +14,15 @@ from palaver.config.loader import load
 from palaver.config.model import Config
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.jobs.creation import JobMaker, JobRules, check_job, create_job, offered_models
-from palaver.engine.jobs.describe import change_text, firing_text, local_text, next_text, next_times, schedule_text
+from palaver.engine.jobs.describe import (
+    change_text,
+    firing_text,
+    local_text,
+    named,
+    next_text,
+    next_times,
+    schedule_text,
+)
 from palaver.engine.jobs.scripts import Scripts
 from palaver.model.access import AccessRole
 from palaver.model.job import Firing, Job, JobAction, JobRequest
@@ -114,7 +122,7 @@ def add_job(
     if json:
         print_json({"job": _fields(job), "next": next_times(job, now)})
         return
-    print_line(f"{'It would run' if dry_run else f'Added job {job.number}, which runs'} {schedule_text(job)}:")
+    print_line(f"{'It would run' if dry_run else f'{named(job)} runs'} {schedule_text(job)}:")
     for each in times:
         print_line(each)
 
@@ -171,7 +179,7 @@ def show_job(which: _Which, *, store: StoreOption = None, json: Json = False) ->
 def _change(which: str, action: JobAction, store: str | None, *, as_json: bool) -> None:
     now = shared_options.now()
     job = ask(store, lambda opened: opened.transact(opened.jobs.change(which, action, OPERATOR, now)))
-    later = ", or when a gateway starts" if action is JobAction.RUN else ""
+    later = ", or when a gateway starts" if action is JobAction.RUN and job.requested is None else ""
     print_result({"job": _fields(job)}, f"{change_text(job, action)}{later}.", as_json=as_json)
 
 

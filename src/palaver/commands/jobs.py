@@ -30,6 +30,13 @@ _MAX_LISTED = 30
 _SHOWN_FIRINGS = 5
 _MAX_PROMPT = 500
 _NONE = "You have no jobs. /jobs add 30m Call Ann makes one."
+_SYNONYMS = (
+    *((word, JobAction.REMOVE.value) for word in ("delete", "del", "rm", "cancel", "drop")),
+    *((word, JobAction.PAUSE.value) for word in ("stop", "disable", "off")),
+    *((word, JobAction.RESUME.value) for word in ("start", "continue", "enable", "on")),
+    *((word, "add") for word in ("new", "create", "make", "every", "schedule")),
+    *((word, "list") for word in ("ls", "all")),
+)
 _OPTIONS = (
     *(Arg(name=name, kind=ArgKind.OPTION) for name in ("to", "name", "model", "script")),
     Arg(name="dir", kind=ArgKind.OPTION, hint="folder"),
@@ -42,7 +49,7 @@ _OPTIONS = (
     "jobs",
     "List your scheduled jobs, or add, show, pause, resume, run or remove one",
     "/jobs add every day at 18:00 What is the weather tomorrow?",
-    Arg(name="action", choices=("list", "add", "show", *JobAction)),
+    Arg(name="action", choices=("list", "add", "show", *JobAction), synonyms=_SYNONYMS),
     Arg(name="what", kind=ArgKind.REST, hint="schedule and prompt, or number"),
     *_OPTIONS,
     urgent=True,

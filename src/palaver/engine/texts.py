@@ -1,5 +1,6 @@
 """Every sentence that the gateway says in a chat or to the agent."""
 
+from collections.abc import Mapping
 from zoneinfo import ZoneInfo
 
 from palaver.model.access import AccessRole
@@ -116,7 +117,7 @@ def file_left(file: Attachment) -> str:
 
 
 def gone_notice(place: str) -> str:
-    return f"Messages to {place} can no longer be delivered: the chat is gone or the bot was removed from it."
+    return f"Messages to {place} can no longer be delivered: {CHAT_GONE}."
 
 
 def unclear_notice(message: str) -> str:
@@ -134,10 +135,20 @@ def job_over_limit(name: str, reached: QuotaReached) -> str:
     return f"The job “{name}” did not run because of {_MEASURES[reached.measure]}."
 
 
-def job_not_sent(name: str, number: int, why: str) -> str:
-    return (
-        f"The job “{name}” cannot send everywhere. {why.removesuffix('.')}. /jobs show {number} shows where it sends."
-    )
+NEEDS_ADMIN = "needs the admin role"
+CHAT_GONE = "the chat is gone or the bot was removed from it"
+UNKNOWN_TARGET = "this gateway no longer has the platform"
+
+
+def unreachable_targets(problems: Mapping[str, str]) -> str:
+    """Return the targets that nothing can be sent to, each with the reason."""
+    return ", ".join(f"{target} ({why})" for target, why in problems.items())
+
+
+def job_not_sent(name: str, number: int, unreachable: str, *, runs: bool) -> str:
+    """Report targets that the answer of a job does not reach. Without any other it does not run."""
+    happened = "cannot reach every target:" if runs else "did not run: it cannot send to"
+    return f"The job “{name}” {happened} {unreachable}. /jobs show {number} shows where it sends."
 
 
 def job_missed(name: str, prompt: str) -> str:

@@ -32,6 +32,8 @@ class Arg:
     choices: tuple[str, ...] = ()
     hint: str = ""
     """Shown in the usage instead of the name."""
+    synonyms: tuple[tuple[str, str], ...] = ()
+    """Words that people try, each with the choice that they mean."""
 
     @property
     def usage(self) -> str:
@@ -283,14 +285,19 @@ def _check(command: Command, arg: Arg, value: str) -> None:
         raise _bad(command, f"needs a whole number for {arg.name}, not", value)
     elif arg.choices and value not in arg.choices:
         option = f" after --{arg.name}" if arg.kind is ArgKind.OPTION else ""
-        raise _bad(command, f"does not take {{found}}{option}", value)
+        meant = dict(arg.synonyms).get(value) or next(
+            iter(difflib.get_close_matches(value[:_LONGEST_GUESS], arg.choices)), ""
+        )
+        dashes = f"--{arg.name} " if option else ""
+        fix = f"Did you mean /{command.name} {dashes}{meant}?" if meant else None
+        raise _bad(command, f"does not take {{found}}{option}", value, fix=fix)
 
 
-def _bad(command: Command, problem: str, found: str) -> BadArgument:
+def _bad(command: Command, problem: str, found: str, *, fix: str | None = None) -> BadArgument:
     return BadArgument(
         f"/{command.name} {problem}",
         found=found,
         allowed=command.usage,
         example=command.example,
-        fix=None if command.args else "",
+        fix=fix if command.args else "",
     )

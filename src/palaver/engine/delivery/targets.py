@@ -59,6 +59,25 @@ class TargetRules:
             case Local():
                 return [self.file.place] if self.file and self._can_write_files else []
 
+    def problem(self, target: Target) -> str | None:
+        """Say why nothing can be sent to a target, or to one of the home channels it stands for."""
+        match target:
+            case Origin():
+                wanted = [self.origin] if self.origin else []
+            case Home(platform=platform):
+                wanted = [home for home in self.homes if home.platform == platform]
+            case All():
+                wanted = self.homes
+            case Place(platform=platform):
+                return None if self.places(target) else f"this gateway has no such account on {platform}"
+            case Local():
+                return None if self.places(target) else "this gateway writes no files"
+        if not wanted:
+            return "there is no home channel"
+        accounts = (account_text(place.platform, place.account) for place in wanted)
+        away = sorted({account for account in accounts if account not in self.accounts})
+        return f"this gateway no longer has the account {', '.join(away)}" if away else None
+
     @property
     def _can_write_files(self) -> bool:
         return any(platform.name == Local.text for platform in self.accounts.values())

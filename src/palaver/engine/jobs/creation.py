@@ -88,7 +88,8 @@ def create_job(request: JobRequest, maker: JobMaker, rules: JobRules) -> Stateme
             fix="Remove one first.",
         )
     yield from jobs.trim_ended(owners)
-    number = yield from jobs.add(job)
+    name = yield from jobs.free_name(job.name, owners)
+    number = yield from jobs.add(replace(job, name=name))
     stored = yield from jobs.get(number)
     return stored or job
 

@@ -42,6 +42,8 @@ def change_text(job: Job, action: JobAction) -> str:
     """Say what was done to a job."""
     if action is JobAction.RESUME and job.next_due is None:
         return f"{named(job)} has ended: its time came while it was paused"
+    if action is JobAction.RUN and job.requested is not None:
+        return f"{named(job)} already has a run that waits to begin, so no other is added"
     return f"{named(job)} {_DONE[action]}"
 
 

@@ -1,10 +1,12 @@
 """Tell the owner of a job what became of it."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.delivery.outcomes import Reporting, notify_owner
+from palaver.model.job import FiredJob, Job
 from palaver.model.source import Source
 from palaver.model.turn import Inbound, outbound_to
 from palaver.store.queue import outbox
@@ -27,6 +29,18 @@ def notify_job_owner(
 
 
 @transaction
+def report_unreachable(
+    job: FiredJob | Job, origin: Source, unreachable: str, reporting: Reporting, now: datetime, *, runs: bool = True
+) -> Statements[None]:
+    """Tell the owner of a job which of its targets it cannot send to, at most once an hour."""
+    notice, cause = (
+        texts.job_not_sent(job.name, job.number, unreachable, runs=runs),
+        job_cause(job.number, f"targets {now:%Y-%m-%dT%H}"),
+    )
+    yield from notify_job_owner(origin, notice, cause, reporting, now)
+
+
+@transaction
 def settle_and_report(
     settle: Transaction[object], inbound: Inbound, why: str, reporting: Reporting, now: datetime
 ) -> Statements[None]:
@@ -35,3 +49,14 @@ def settle_and_report(
     if job := inbound.job:
         notice, cause = texts.job_failed(job.name, job.number, why), job_cause(job.number, f"{now:%Y-%m-%dT%H}")
         yield from notify_job_owner(inbound.origin, notice, cause, reporting, now)
+
+
+@transaction
+def settle_and_report_dropped(
+    settle: Transaction[object], inbound: Inbound, dropped: Iterable[Source], reporting: Reporting, now: datetime
+) -> Statements[None]:
+    """Settle the turn of a job whose owner lost the role that some of its targets need, and tell them which."""
+    yield from settle
+    if job := inbound.job:
+        problems = dict.fromkeys((place.platform for place in dropped), texts.NEEDS_ADMIN)
+        yield from report_unreachable(job, inbound.origin, texts.unreachable_targets(problems), reporting, now)

@@ -1,6 +1,7 @@
 """The scheduler: find the jobs that are due, and put each firing into the inbox as a message of its owner."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -8,20 +9,22 @@ from palaver.db.transaction import JOBS, Statements, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.outcomes import Reporting
-from palaver.engine.delivery.targets import reachable_places
+from palaver.engine.delivery.targets import TargetRules, reachable_places
 from palaver.engine.intake.admission import CurrentRights
 from palaver.engine.intake.receiver import Intake
 from palaver.engine.jobs.creation import check_rights, target_rules
-from palaver.engine.jobs.notices import job_cause, notify_job_owner
+from palaver.engine.jobs.notices import job_cause, notify_job_owner, report_unreachable
 from palaver.engine.retry import log_error, retry_outage, wait_any
+from palaver.model.access import AccessRole
 from palaver.model.errors import InvalidInput, NotAllowed, PalaverError, StoreUnavailable
 from palaver.model.job import Job, firing_id
 from palaver.model.key import SessionKey
+from palaver.model.platform import Platform
 from palaver.model.schedule import Once, due_occurrence
 from palaver.model.session import Principal
 from palaver.model.source import STANDARD_KINDS, Source
 from palaver.model.target import parse_targets
-from palaver.model.turn import BusyMode, Cause, Destination, Inbound, InboxState, Received
+from palaver.model.turn import BusyMode, Cause, Destination, Inbound, InboxState, Received, outbound_to
 from palaver.store.jobs.firings import Fired, Occurrence, fire
 from palaver.store.store import Store
 
@@ -111,15 +114,18 @@ class Scheduler:
         )
         key = await self.intake.place_of(origin) if job.attached else job.key
         if not skipped:
-            destinations, problem = await self._destinations(job, inbound, now)
+            destinations, problems = await self._destinations(job, inbound, now)
             inbound = replace(inbound, destinations=tuple(destinations))
-            skipped = None if destinations else problem
+            problem = texts.unreachable_targets(problems) or None
+            skipped = None if destinations else f"it cannot send to {problem}"
         # A missed occurrence is recorded under the time at which it was due.
         at = at or job.next_due or now
         return Occurrence(at=at, following=following, key=key, inbound=inbound, skipped=skipped, problem=problem)
 
-    async def _destinations(self, job: Job, inbound: Inbound, now: datetime) -> tuple[list[Destination], str | None]:
-        """Return where the answer goes now, and why it does not go to one of its targets."""
+    async def _destinations(
+        self, job: Job, inbound: Inbound, now: datetime
+    ) -> tuple[list[Destination], dict[str, str]]:
+        """Return where the answer goes now, and of each target that it does not reach why."""
         store, origin = self.ctx.store, replace(inbound.source, message_id=None)
         received = Received(
             number=0,
@@ -133,16 +139,15 @@ class Scheduler:
         kept, _ = await store.read(self.rights.split([received]))
         homes = await store.read(store.accounts.list_homes(origin.profile, self.rights.rules()))
         rules = target_rules(origin, homes, self.ctx.replies.senders, job.name, inbound.at)
-        places, problem = dict[object, Source](), None
+        places, problems = dict[object, Source](), dict[str, str]()
         for word in job.targets.split(","):
-            try:
-                targets = parse_targets(word, self.ctx.replies.platforms)
-                if kept:  # Somebody without access is refused when the turn begins.
-                    check_rights(targets, kept[0].role)
-                places |= {place.address: place for place in reachable_places(targets, rules)}
-            except (InvalidInput, NotAllowed) as error:
-                problem = texts.refusal(error)
-        return [Destination(place=each, mirror=await self._mirror(job, each)) for each in places.values()], problem
+            # Somebody without access is refused when the turn begins.
+            found, problem = _reach(word, rules, self.ctx.replies.platforms, kept[0].role if kept else job.role)
+            places |= {place.address: place for place in found}
+            gone = [each for each in found if await store.read(store.accounts.is_chat_gone(outbound_to(each, "")))]
+            problem = problem or (texts.CHAT_GONE if gone else None)  # It is tried all the same: it may be back.
+            problems |= {word: problem} if problem else {}
+        return [Destination(place=each, mirror=await self._mirror(job, each)) for each in places.values()], problems
 
     async def _mirror(self, job: Job, place: Source) -> str | None:
         """Return the key of the conversation in a chat, if the job is to be mirrored and one is open there."""
@@ -158,6 +163,24 @@ class Scheduler:
         return None
 
 
+def _reach(
+    word: str, rules: TargetRules, platforms: Mapping[str, Platform], role: AccessRole | None
+) -> tuple[list[Source], str | None]:
+    """Return the places that a target leads to, and why it does not lead to all."""
+    try:
+        targets = parse_targets(word, platforms)
+        check_rights(targets, role)
+    except NotAllowed:
+        return [], texts.NEEDS_ADMIN
+    except InvalidInput:
+        return [], texts.UNKNOWN_TARGET
+    problem = next((why for target in targets if (why := rules.problem(target))), None)
+    try:
+        return reachable_places(targets, rules), problem
+    except InvalidInput as error:
+        return [], problem or texts.refusal(error)
+
+
 @transaction
 def _open_conversation(store: Store, place: SessionKey) -> Statements[bool]:
     key = yield from store.attach.conversation_of(place)
@@ -171,8 +194,8 @@ def _fire_and_tell(job: Job, occurrence: Occurrence, now: datetime, reporting: R
     if fired is None:
         return None
     if occurrence.problem:
-        notice = texts.job_not_sent(job.name, job.number, occurrence.problem)
-        yield from notify_job_owner(job.origin, notice, job_cause(job.number, f"{now:%Y-%m-%dT%H}"), reporting, now)
+        runs = occurrence.skipped is None
+        yield from report_unreachable(job, job.origin, occurrence.problem, reporting, now, runs=runs)
     elif occurrence.skipped and isinstance(job.schedule, Once):
         notice = texts.job_missed(job.name, job.prompt)
         yield from notify_job_owner(job.origin, notice, job_cause(job.number, "missed"), reporting, now)

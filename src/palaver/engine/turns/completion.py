@@ -11,7 +11,7 @@ from palaver.engine.attachments import Attachments
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.outcomes import Reporting
 from palaver.engine.delivery.replies import LONGEST_ANSWER
-from palaver.engine.jobs.notices import settle_and_report
+from palaver.engine.jobs.notices import settle_and_report, settle_and_report_dropped
 from palaver.engine.retry import log_error, off_loop, retry_outage, retry_until_stored
 from palaver.engine.turns.agent import Outcome
 from palaver.engine.turns.running import RunningTurn, StopReason
@@ -230,6 +230,8 @@ class TurnCompletion:
         if failure and running.job:
             why = _JOB_FAILURES.get(failure.kind, texts.JOB_BROKE)
             settle = settle_and_report(settle, running.messages[-1].inbound, why, self._reporting, now)
+        elif dropped := running.dropped:
+            settle = settle_and_report_dropped(settle, running.messages[-1].inbound, dropped, self._reporting, now)
         with self.ctx.meter.step("settle"):
             step = with_events(settle, self.ctx.subscriptions, events) if self.ctx.subscriptions else settle
             await self.end(turn, step, TurnState.FAILED if failure else TurnState.DONE)

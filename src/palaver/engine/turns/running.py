@@ -163,6 +163,13 @@ class RunningTurn:
         return [to for to in named if has_access and to.place.address == self.source.address]
 
     @property
+    def dropped(self) -> Sequence[Source]:
+        """Return where the answer of a job does not go, because its owner lost the role that it needs."""
+        kept = {to.place.address for to in self.destinations}
+        named = self.messages[-1].inbound.destinations if self.job and self.messages[-1].role else ()
+        return [to.place for to in named if to.place.address not in kept]
+
+    @property
     def offered(self) -> Mapping[str, ClientTool]:
         """Return the tools that the sender runs for the agent, by name."""
         return {tool.name: tool for tool in self.messages[-1].inbound.client_tools}

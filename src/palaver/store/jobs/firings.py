@@ -9,7 +9,7 @@ from palaver.model.key import SessionKey
 from palaver.model.session import Principal
 from palaver.model.turn import Inbound
 from palaver.model.value import value
-from palaver.store.jobs.jobs import find
+from palaver.store.jobs.jobs import find, first_waiting
 from palaver.store.queue import inbox
 from palaver.store.records import REPLIES, instant, instant_or_none, micros
 
@@ -70,7 +70,7 @@ def fire(job: Job, occurrence: Occurrence, now: datetime) -> Statements[Fired | 
     if not (yield from _take(job, occurrence)):
         return None
     yield Notify(JOBS)
-    skipped = occurrence.skipped or (_STILL_WAITS if (yield from _has_waiting(job.number)) else None)
+    skipped = occurrence.skipped or (_STILL_WAITS if (yield from first_waiting(job.number)) else None)
     rows = yield (
         "INSERT INTO firings (schedule_no, at, reason) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING at",
         (job.number, micros(occurrence.at), skipped),
@@ -121,15 +121,6 @@ def _drop_old(job: int) -> Statements[None]:
         " AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.no = firings.inbox_no AND i.state = 'waiting')",
         (job, job, KEPT_FIRINGS),
     )
-
-
-def _has_waiting(job: int) -> Statements[bool]:
-    rows = yield (
-        "SELECT 1 FROM (SELECT inbox_no FROM firings WHERE schedule_no = ? AND inbox_no IS NOT NULL"
-        " ORDER BY at DESC LIMIT 2) f JOIN inbox i ON i.no = f.inbox_no AND i.state = 'waiting' LIMIT 1",
-        (job,),
-    )
-    return bool(rows)
 
 
 @transaction

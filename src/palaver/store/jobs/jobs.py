@@ -1,15 +1,17 @@
 """Jobs: made, listed, paused and removed on behalf of the person they belong to."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
+from itertools import count
 
 from palaver.db.transaction import JOBS, Notify, Row, Statements, transaction
 from palaver.model.access import AccessRole, Basis
 from palaver.model.errors import BadArgument, NotFound
-from palaver.model.job import Job, JobAction
+from palaver.model.job import NAME_LIMIT, Job, JobAction
 from palaver.model.schedule import read_schedule
 from palaver.model.session import ModelOverride, Principal
+from palaver.model.text import one_line
 from palaver.store.conversations.visibility import Filter
 from palaver.store.queue import inbox
 from palaver.store.records import (
@@ -133,6 +135,16 @@ def list_jobs(principal: Principal, *, ended: bool = False, after: int = 0, limi
 
 
 @transaction
+def free_name(name: str, owners: Iterable[str]) -> Statements[str]:
+    """Return the name, with a number if an active job of these identities has it."""
+    names = tuple(sorted(owners))
+    rows = yield f"SELECT name FROM schedules WHERE owner IN ({placeholders(names)}) AND next_due IS NOT NULL", names
+    taken = {row[0] for row in rows}
+    numbered = (f"{one_line(name, NAME_LIMIT - len(str(n)) - 1)} {n}" for n in count(2))
+    return name if name not in taken else next(each for each in numbered if each not in taken)
+
+
+@transaction
 def find(name: str, principal: Principal) -> Statements[Job]:
     """Find a job by its number, or by its name if only one is called so. Raises NotFound."""
     text, seen = name.strip().removeprefix("job:"), _visible_to(principal)
@@ -192,8 +204,15 @@ def resume(name: str, principal: Principal, now: datetime) -> Statements[Job]:
 
 @transaction
 def request_run(name: str, principal: Principal, now: datetime) -> Statements[Job]:
-    """Ask for a run now, besides the schedule, even of a job that is paused or has ended; once in a minute."""
+    """Ask for a run now, besides the schedule, even of a job that is paused or has ended; once in a minute.
+
+    Return the job as it was. If it has `requested`, a run waits to begin already, and no other is added.
+    """
     job = yield from find(name, principal)
+    if job.requested is None and (waiting := (yield from first_waiting(job.number))):
+        job = replace(job, requested=waiting)
+    if job.requested is not None:
+        return job
     rows = yield (
         "SELECT max(at) FROM firings WHERE schedule_no = ? AND inbox_no IS NOT NULL AND at <= ?",
         (job.number, micros(now)),
@@ -206,9 +225,19 @@ def request_run(name: str, principal: Principal, now: datetime) -> Statements[Jo
             example="",
             fix="Wait a minute, then run it again.",
         )
-    yield "UPDATE schedules SET requested = coalesce(requested, ?) WHERE no = ?", (micros(now), job.number)
+    yield "UPDATE schedules SET requested = ? WHERE no = ?", (micros(now), job.number)
     yield _CHANGED
     return job
+
+
+def first_waiting(number: int) -> Statements[datetime | None]:
+    """Return when a firing of the job was due that waits to begin. It is one of the last two."""
+    rows = yield (
+        "SELECT f.at FROM (SELECT at, inbox_no FROM firings WHERE schedule_no = ? AND inbox_no IS NOT NULL"
+        " ORDER BY at DESC LIMIT 2) f JOIN inbox i ON i.no = f.inbox_no AND i.state = 'waiting' LIMIT 1",
+        (number,),
+    )
+    return instant(rows[0][0]) if rows else None
 
 
 @transaction
