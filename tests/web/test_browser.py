@@ -282,6 +282,9 @@ async def test_no_page_has_a_serious_problem_of_access_or_is_wider_than_a_phone(
         await tab.set_viewport_size(LARGE if light else TINY)
         await tab.goto(f"{shared.url}{path}")
         found += [f"{path}: {problem}" for problem in await problems(tab)]
+        await tab.set_viewport_size(LARGE)
+        if await tab.evaluate("(nav => nav.scrollWidth > nav.clientWidth)(document.querySelector('.bar nav'))"):
+            found.append(f"{path}: links to pages are cut off")
         await tab.set_viewport_size(TINY)
         if await tab.evaluate("document.documentElement.scrollWidth > innerWidth"):
             found.append(f"{path}: wider than the screen")
