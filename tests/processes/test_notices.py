@@ -17,7 +17,7 @@ async def test_matching_output_is_reported_and_rate_limited(store_url: str, tmp_
         process = await shop.starts("while read line; do echo $line; done", watch="needle", notify=False)
         await shop.does("submit", process="p1", data="hay, then a needle.")
         told = await shop.chat.hears("has written what you watch for")
-        assert told.text.endswith("has written what you watch for:\nhay, then a needle.")
+        assert told.text.endswith("has written what you watch for:\n```\nhay, then a needle.\n```")
         for word in ("nee", "needle one", "needle two"):
             await shop.does("submit", process="p1", data=word)
         await shop.writes(process, b"needle two")
@@ -25,17 +25,31 @@ async def test_matching_output_is_reported_and_rate_limited(store_url: str, tmp_
         shop.clock.later(seconds=31)
         await shop.does("submit", process="p1", data="hay")
         told = await shop.chat.hears("and 1 more times since the last notice")
-        assert told.text.endswith(":\nneedle one")
+        assert told.text.endswith(":\n```\nneedle one\n```")
         await shop.here.settled()
         assert len(await notices(shop, "match")) == 2
         # What is left when it ends is not lost.
         await shop.does("submit", process="p1", data="last needle")
         await shop.does("close", process="p1")
-        await shop.chat.hears("has written what you watch for:\nlast needle")
+        await shop.chat.hears("has written what you watch for:\n```\nlast needle")
         await shop.ended(process)
         await shop.here.settled()
         assert len(await notices(shop, "match")) == 3
         assert await notices(shop, "exit") == []
+
+
+async def test_a_match_is_code_that_it_cannot_close(tmp_path: Path) -> None:
+    async with workshop(tmp_path / "p.db", tmp_path) as shop:
+        await shop.starts('while read -r line; do echo "$line"; done', watch="needle")
+        await shop.does("submit", process="p1", data="a ``` *needle* @all")
+        assert (await shop.chat.hears("watch for")).text.endswith("watch for:\n````\na ``` *needle* @all\n````")
+        await shop.chat.say(shop.alice, "/new")
+        await shop.chat.hears("Started a new conversation")
+        shop.clock.later(seconds=31)
+        await shop.manager.write(await shop.process("p1"), b"/new `needle`\n")
+        told = await shop.chat.hears("watch for: ")
+        assert told.text.startswith("Process p1 (`while read")
+        assert told.text.endswith("has written what you watch for: `/new 'needle'`")
 
 
 async def test_a_text_that_is_cut_by_two_reads_is_found(tmp_path: Path) -> None:
@@ -43,11 +57,11 @@ async def test_a_text_that_is_cut_by_two_reads_is_found(tmp_path: Path) -> None:
         await shop.starts("while read line; do printf %s $line; done", watch="needle")
         for part in ("nee", "dle;nee"):
             await shop.does("submit", process="p1", data=part)
-        await shop.chat.hears("has written what you watch for:\nneedle;nee")
+        await shop.chat.hears("has written what you watch for:\n```\nneedle;nee")
         # The second one had begun when the first one was reported.
         shop.clock.later(seconds=31)
         await shop.does("submit", process="p1", data="dle!")
-        await shop.chat.hears("has written what you watch for:\n;needle!")
+        await shop.chat.hears("has written what you watch for:\n```\n;needle!")
 
 
 async def test_a_process_that_matches_without_end_is_no_longer_reported(tmp_path: Path) -> None:
@@ -85,7 +99,7 @@ async def test_a_running_process_is_checked_at_an_interval(store_url: str, tmp_p
         shop.clock.later(minutes=1)
         await shop.does("submit", process="p1", data="x")
         told = await shop.chat.hears("still runs after 1 min")
-        assert "Its last output:\nworking" in told.text
+        assert "Its last output:\n```\nworking" in told.text
         # After a long pause it is reported once.
         shop.clock.later(minutes=10)
         await shop.does("submit", process="p1", data="y")

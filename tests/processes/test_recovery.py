@@ -40,7 +40,7 @@ async def test_a_process_that_ends_meanwhile_is_reported_once(store_url: str, tm
     (tmp_path / "work/go").touch()
     await until(lambda: not shop.manager.directory(process).is_supervised())
     async with workshop(store_url, tmp_path, again=shop, worker="w2") as shop:
-        await shop.chat.hears("exit code 5. Its last output:\nbegun\ndone")
+        await shop.chat.hears("exit code 5. Its last output:\n```\nbegun\ndone")
     async with workshop(store_url, tmp_path, again=shop, worker="w3") as shop:
         await shop.here.settled()
         assert (await shop.process("p1")).exit_code == 5
@@ -71,7 +71,7 @@ async def test_a_process_whose_supervisor_was_killed_is_lost_and_not_left_runnin
         await shop.writes(process, b"alive")
         assert process.pid
         os.kill(int(stat_fields(process.pid)[1]), signal.SIGKILL)
-        await shop.chat.hears("lost: its supervisor was killed, so it was killed too. Its last output:\nalive")
+        await shop.chat.hears("lost: its supervisor was killed, so it was killed too. Its last output:\n```\nalive")
         lost = await shop.process("p1")
         assert lost.state is ProcessState.LOST
         assert lost.exit_code is None
@@ -138,7 +138,7 @@ async def test_a_process_that_starts_while_the_gateway_stops_goes_on(
     async with workshop(tmp_path / "p.db", tmp_path, again=shop, worker="w2") as shop:
         await shop.chat.hears("interrupted: no result was recorded")
         (tmp_path / "work/go").touch()
-        await shop.chat.hears("exit code 5. Its last output:\nbegun\ndone")
+        await shop.chat.hears("exit code 5. Its last output:\n```\nbegun\ndone")
 
 
 def test_a_process_id_that_was_used_before_passes_for_nobody() -> None:
@@ -220,7 +220,7 @@ async def test_a_notice_for_a_conversation_that_is_over_goes_to_its_chat(store_u
         await shop.chat.hears("Started a new conversation")
         (tmp_path / "work/go").touch()
         told = await shop.chat.hears("has ended")
-        assert told.text.startswith("Process p1 (echo begun; ")
+        assert told.text.startswith("Process p1 (`echo begun; ")
         assert "Its last output" not in told.text
         await shop.here.settled()
         assert await shop.here.rows("SELECT no FROM inbox WHERE message_id LIKE 'process%'") == []

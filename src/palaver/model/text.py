@@ -49,7 +49,18 @@ _ACTIVE = re.compile(r"[\\`*_~|\[\]<>#&@/.:!$]")
 
 def inert(line: str) -> str:
     """Return a line that no chat turns into markup, links, mentions or commands: as code if it could be any of them."""
-    return "`" + line.replace("`", "'") + "`" if _ACTIVE.search(line) else line
+    return as_code(line) if _ACTIVE.search(line) else line
+
+
+def as_code(line: str) -> str:
+    """Return a line as Markdown code that it cannot close."""
+    return "`" + line.replace("`", "'") + "`"
+
+
+def as_code_block(text: str) -> str:
+    """Return a text as a Markdown block of code that it cannot close, unchanged."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}\n{text}\n{fence}"
 
 
 def _is_plain(text: str) -> bool:

@@ -3,12 +3,14 @@
 from datetime import datetime
 
 from palaver.model.process import Process, duration_text
+from palaver.model.text import as_code, as_code_block, one_line
 from palaver.processes.output import last_lines, readable
 from palaver.store.process_notices import Notice
 
 MAX_WATCH_NOTICES = 20
 """After so many matches, a process reports no more."""
 _OUTPUT_CHARACTERS = 2_000
+_SUMMARY_CHARACTERS = 200
 _TAIL_BYTES = 16_384
 _HEAD = "background process"
 """Every notice begins with this."""
@@ -17,24 +19,32 @@ _HEAD = "background process"
 def exit_notice(process: Process, tail: bytes) -> Notice:
     since = process.exited or process.ended
     took = f" after {duration_text(since - process.started)}" if since else ""
-    told = f"{process.name} ({process.line}) has ended{took}: {process.outcome}."
-    return Notice(name="exit", text=f"{_HEAD} {told}{_output(tail)}", summary=f"Process {told}")
+    happened = f"has ended{took}: {process.outcome}."
+    text = f"{_HEAD} {process.name} ({process.line}) {happened}{_output(tail)}"
+    return Notice(name="exit", text=text, summary=_summary(process, happened))
 
 
 def match_notice(process: Process, line: bytes, offset: int, more: int) -> Notice:
-    told = f"{process.name} ({process.line}) has written what you watch for"
+    happened, found = "has written what you watch for", readable(line)
     others = f", and {more} more times since the last notice" if more else ""
     last = ". This is the last notice of this kind" if process.watch_notices + 1 >= MAX_WATCH_NOTICES else ""
-    text = f"{_HEAD} {told}{others}{last}:\n{last_lines(readable(line), _OUTPUT_CHARACTERS)}"
-    return Notice(name=f"match:{offset}", text=text, summary=f"Process {told}.")
+    shown = as_code_block(last_lines(found, _OUTPUT_CHARACTERS))
+    text = f"{_HEAD} {process.name} ({process.line}) {happened}{others}{last}:\n{shown}"
+    summary = f"{_summary(process, happened)}: {as_code(one_line(found, _SUMMARY_CHARACTERS))}"
+    return Notice(name=f"match:{offset}", text=text, summary=summary)
 
 
 def check_notice(process: Process, tail: bytes, now: datetime) -> Notice:
-    told = f"{process.name} ({process.line}) still runs after {duration_text(now - process.started)}."
+    happened = f"still runs after {duration_text(now - process.started)}."
     at = int(process.check_at.timestamp()) if process.check_at else 0
-    return Notice(name=f"check:{at}", text=f"{_HEAD} {told}{_output(tail)}", summary=f"Process {told}")
+    text = f"{_HEAD} {process.name} ({process.line}) {happened}{_output(tail)}"
+    return Notice(name=f"check:{at}", text=text, summary=_summary(process, happened))
+
+
+def _summary(process: Process, happened: str) -> str:
+    return f"Process {process.name} ({as_code(process.line)}) {happened}"
 
 
 def _output(tail: bytes) -> str:
     text = last_lines(readable(tail[-_TAIL_BYTES:]).strip(), _OUTPUT_CHARACTERS)
-    return f" Its last output:\n{text}" if text else " It has written nothing."
+    return f" Its last output:\n{as_code_block(text)}" if text else " It has written nothing."
