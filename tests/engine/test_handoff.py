@@ -44,15 +44,17 @@ async def test_to_a_new_thread_of_the_home_and_back(store_url: str) -> None:
         await two.set_home(direct := two.other.dm(owner), owner)
         block = Grant(effect=Effect.BLOCK, platform="other", user_id=owner.id)
         number = await two.here.store.transact(grants.add(block, datetime.now(UTC), by="operator"))
-        assert "There is no home channel on" in await two.ask(chat, alice, "/handoff other")
+        assert "There is no home channel on" in await two.ask(chat, alice, "/handoff other --yes")
         assert [each.text for each in direct.shown if "continues here" in each.text] == []
         await two.here.store.transact(grants.remove(number, datetime.now(UTC), by="operator"))
         await two.set_home(home, owner)
         await two.ask(chat, alice, "/new Plans")
         await two.ask(chat, alice, "the plan is blue")
-        told = await two.ask(chat, alice, "/handoff other")
-        assert "Moving this conversation" in told
-        assert "Everybody who writes there can read all of it" in told
+        asked = "If you move this conversation to the home channel of other, everybody who writes there can read all"
+        assert asked in await two.ask(chat, alice, "/handoff other")
+        assert await two.here.rows("SELECT 1 FROM operations WHERE kind = 'handoff'") == []
+        told = await two.ask(chat, alice, "/handoff other --yes")
+        assert "home channel of other, where everybody who writes there can read all of it." in told
         opening = await home.hears("“Plans” continues here")
         await chat.hears("continues in the home channel of other")
         assert opening.thread == await thread_of(two)
@@ -74,7 +76,9 @@ async def test_sent_back_from_the_new_place(store_url: str) -> None:
         await two.set_home(home, owner)
         await two.ask(home, owner, "at home")
         await two.ask(chat, alice, "the plan is blue")
-        await two.ask(chat, alice, "/handoff other")
+        reader = f'other:{owner.id} ("owner") can read all of it'
+        assert reader in await two.ask(chat, alice, "/handoff other"), "the direct chat of another person"
+        assert reader in await two.ask(chat, alice, "/handoff other --yes")
         await home.hears("continues here")
         await chat.hears("continues in the home channel")
         assert "blue" in await two.ask(home, owner, "which colour")
@@ -94,7 +98,7 @@ async def test_from_an_attached_place_nothing_is_handed_off(tmp_path: Path) -> N
         await two.set_home(home, ally)
         await two.ask(chat, alice, "/new Plans")
         await two.ask(second, alice, "/attach Plans")
-        assert "only from its own chat" in await two.ask(second, alice, "/handoff other")
+        assert "only from its own chat" in await two.ask(second, alice, "/handoff other --yes")
         assert await two.here.rows("SELECT 1 FROM operations WHERE kind = 'handoff'") == []
 
 
@@ -103,7 +107,7 @@ async def test_a_missing_home_is_said_with_what_to_do(store_url: str) -> None:
         alice = two.fake.person("alice")
         chat = two.fake.dm(alice)
         await two.ask(chat, alice, "hello")
-        told = await two.ask(chat, alice, "/handoff other")
+        told = await two.ask(chat, alice, "/handoff other --yes")
         assert "no home channel" in told
         assert "/sethome" in told
         assert "You said: still here" in await two.ask(chat, alice, "still here")
@@ -117,7 +121,7 @@ async def test_a_member_hands_nothing_to_where_others_read(store_url: str) -> No
         chat, home = two.fake.dm(alice), two.other.group("Home", owner)
         await two.set_home(home, owner)
         await two.ask(chat, alice, "the canary")
-        assert "admin role" in await two.ask(chat, alice, "/handoff other")
+        assert "admin role" in await two.ask(chat, alice, "/handoff other --yes")
         assert len(home.shown) == 1
 
 
@@ -129,7 +133,7 @@ async def test_a_member_hands_their_own_to_their_own_chat(store_url: str) -> Non
         store = two.here.store
         await store.transact(store.accounts.set_home("main", address, LoopClock().now(), by="owner"))
         await two.ask(chat, alice, "mine")
-        await two.ask(chat, alice, "/handoff fake")
+        await two.ask(chat, alice, "/handoff fake --yes")
         await home.hears("continues here")
         await chat.hears("continues in the home channel")
         await two.ask(home, alice, "still mine")
@@ -144,7 +148,7 @@ async def test_called_back_before_it_arrived(store_url: str) -> None:
         await two.set_home(home, owner)
         await two.ask(chat, alice, "one")
         home.away = True
-        await two.ask(chat, alice, "/handoff other")
+        await two.ask(chat, alice, "/handoff other --yes")
         await two.ask(chat, alice, "/back")
         assert "two" in await two.ask(chat, alice, "two")
         home.away = False
@@ -161,7 +165,7 @@ async def test_what_cannot_be_handed_off_stays(store_url: str, mishap: SendFault
         await two.set_home(home, owner)
         await two.ask(chat, alice, "one")
         two.other.injector.script.append(mishap)
-        await chat.say(alice, "/handoff other")
+        await chat.say(alice, "/handoff other --yes")
         await chat.hears("could not be handed off to other. It continues here")
         await two.ask(chat, alice, "two")
         assert "two" in await two.here.texts(await two.session_of("one"))
@@ -175,7 +179,7 @@ async def test_a_chat_without_threads_gets_it_as_it_is(store_url: str) -> None:
         home.has_threads = False
         await two.set_home(home, owner)
         await two.ask(chat, alice, "one")
-        await two.ask(chat, alice, "/handoff other")
+        await two.ask(chat, alice, "/handoff other --yes")
         assert (await home.hears("continues here")).thread is None
         await chat.hears("continues in the home channel")
         await two.ask(home, owner, "two")
@@ -201,7 +205,7 @@ async def test_a_handoff_that_a_crash_cut_off_arrives_once(store_url: str, monke
         await two.set_home(home, owner)
         await two.ask(chat, alice, "one")
         monkeypatch.setattr(DeliveryWorker, "_arrival", never)
-        await two.ask(chat, alice, "/handoff other")
+        await two.ask(chat, alice, "/handoff other --yes")
         await stuck.wait()
     monkeypatch.setattr(DeliveryWorker, "_arrival", arrival)
     async with between(store_url, fake, other, grants=ADMINS, safe=True, worker="w2") as two:
@@ -218,7 +222,7 @@ async def test_handed_off_twice_it_goes_once(store_url: str) -> None:
         await two.set_home(home, owner)
         await two.ask(chat, alice, "one")
         for _ in range(2):
-            await chat.say(alice, "/handoff other")
+            await chat.say(alice, "/handoff other --yes")
         await chat.hears("no conversation to hand off")
         await chat.hears("continues in the home channel")
         await two.here.settled()
@@ -240,7 +244,7 @@ async def test_from_the_terminal_to_a_platform_and_back(tmp_path: Path) -> None:
         async with person.present() as paper:
             for said, heard_back in (
                 ("the plan is blue", "answer to: the plan is blue"),
-                ("/handoff fake", "continues in the home channel of fake"),
+                ("/handoff fake --yes", "continues in the home channel of fake"),
             ):
                 person.say(said)
                 await paper.until(lambda words=heard_back: words in "\n".join(paper.texts))

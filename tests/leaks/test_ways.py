@@ -77,7 +77,7 @@ async def test_what_was_taken_back_before_is_not_brought_back_after_a_handoff(st
         await two.ask(chat, alice, "hello")
         await two.ask(chat, alice, "a canary")
         await two.ask(chat, alice, "/undo")
-        await two.ask(chat, alice, "/handoff other")
+        await two.ask(chat, alice, "/handoff other --yes")
         opening = await home.hears("continues here")
         await chat.hears("continues in the home channel")
         await two.ask(home, eve, "what is there?", thread=opening.thread)

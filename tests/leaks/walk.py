@@ -272,7 +272,7 @@ class Walk:
             *("/new", f"/new Plan {self.plant()}", title, "/title", "/back", "/back"),
             *("/undo", "/undo 9", "/redo", "/retry", "/branch", "/branch --at 1", "/detach", "/compress"),
             *("/sessions", "/resume", "/status", "/usage", "/whoami", "/export", "/export jsonl", "/help", "/model"),
-            *(f"/handoff {platform}", "/sethome", "/stop", "/approve", "/link yes", "/search note"),
+            *(f"/handoff {platform} --yes", "/sethome", "/stop", "/approve", "/link yes", "/search note"),
         ]
         await self.ask(who, spot, self.chance.choice(commands), thread)
 

@@ -8,11 +8,13 @@ from palaver.commands.sessions import drop_pending_question
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.engine.commands import CommandContext
-from palaver.model.command import YES, Arg, ArgKind, Invocation
+from palaver.model.command import YES, Arg, ArgKind, Invocation, as_said
 from palaver.model.errors import BadArgument, NotAllowed
+from palaver.model.label import Label
 from palaver.model.session import Session
-from palaver.model.source import DM, Source, identity_of
+from palaver.model.source import DM, Source, identity_of, named_identity
 from palaver.model.turn import outbound_to
+from palaver.store.accounts import NamedHome
 from palaver.store.people import access_rules
 from palaver.store.store import Store
 
@@ -64,6 +66,7 @@ def detach(store: Store, _invocation: Invocation, context: CommandContext) -> St
     "Move this conversation to the home channel of another platform. /back brings it back",
     "/handoff telegram",
     Arg(name="platform", required=True),
+    YES,
 )
 @transaction
 def hand_off(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
@@ -76,24 +79,37 @@ def hand_off(store: Store, invocation: Invocation, context: CommandContext) -> S
             example="/detach",
             fix="Send /detach to leave it to the others.",
         )
-    home = yield from _home(store, invocation.words["platform"], context)
+    home, name = yield from _home(store, invocation.words["platform"], context)
     if home.address == source.address:
         return "The conversation is already in the home channel of that platform."
-    yield from drop_pending_question(store, context)
     session = yield from store.sessions.open_by_key(received.key)
     if session is None:
         return "There is no conversation to hand off. Send a message to start one."
     yield from _require_own_conversation(store, session, home, context)
+    readers = _readers(home, name, context)
+    if readers and YES.name not in invocation.flags:
+        return texts.handoff_question(home.platform, readers)
+    yield from drop_pending_question(store, context)
     opening = context.routes.notice(home, texts.handoff_opening(session_phrase(session), source.platform))
     opening = replace(opening, opens=None if home.thread_id else session.title or "Conversation")
     yield from store.handoff.start(session, source, home, opening, context.now, by=context.principal.name)
-    return texts.handing_off(home.platform, reads_along=home.chat_kind != DM)
+    return texts.handing_off(home.platform, readers)
 
 
-def _home(store: Store, platform: str, context: CommandContext) -> Statements[Source]:
+def _readers(home: Source, name: Label | None, context: CommandContext) -> str:
+    """Return who can read a conversation in a home channel besides the sender; nothing if that is their own chat."""
+    if home.chat_kind != DM:
+        return texts.EVERYBODY_THERE
+    identity = identity_of(home)
+    if identity in context.principal.identities:
+        return ""
+    return as_said(named_identity(identity, name)) if identity else texts.EVERYBODY_THERE
+
+
+def _home(store: Store, platform: str, context: CommandContext) -> Statements[NamedHome]:
     rules = access_rules.load(context.grants)
-    homes = yield from store.accounts.list_homes(context.received.key.profile, rules)
-    known = {home.platform: home for home in homes}
+    homes = yield from store.accounts.list_named_homes(context.received.key.profile, rules)
+    known = {home.place.platform: home for home in homes}
     if home := known.get(platform.lower()):
         return home
     served = {each.platform for each in (yield from store.accounts.list_health(context.now)) if each.worker}
@@ -115,6 +131,5 @@ def _require_own_conversation(
         return
     yield from store.sessions.get_visible(session.id, context.principal)
     has_others = yield from store.attach.has_other_speakers(session, context.principal)
-    is_own = home.chat_kind == DM and identity_of(home) in context.principal.identities
-    if has_others or not is_own:
+    if has_others or _readers(home, None, context):
         raise NotAllowed("Handing off what others said, or handing off to a chat that others read,", "admin")

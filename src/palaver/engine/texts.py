@@ -254,10 +254,21 @@ def attached(name: str, *, reads_along: bool, has_others: bool, place_is_shared:
     return f"This chat now continues {name}.{others}{readers} /detach leaves it."
 
 
-def handing_off(platform: str, *, reads_along: bool) -> str:
-    readers = " Everybody who writes there can read all of it." if reads_along else ""
-    start = f"Moving this conversation to the home channel of {platform}."
-    return f"{start}{readers} You start fresh here; /back brings it back."
+EVERYBODY_THERE = "everybody who writes there"
+
+
+def handoff_question(platform: str, readers: str) -> str:
+    """Ask before a conversation is moved to where others read it."""
+    return (
+        f"If you move this conversation to the home channel of {platform}, {readers} can read all of it. "
+        "Nothing has changed yet. To confirm, add --yes."
+    )
+
+
+def handing_off(platform: str, readers: str) -> str:
+    reading = f", where {readers} can read all of it" if readers else ""
+    start = f"Moving this conversation to the home channel of {platform}{reading}."
+    return f"{start} You start fresh here; /back brings it back."
 
 
 def handoff_opening(name: str, platform: str) -> str:
