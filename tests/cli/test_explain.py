@@ -247,7 +247,11 @@ def test_the_rules_of_the_configuration_choose_the_profile(
         (["--account", "office", "--profile", "own"], "own"),
     ):
         assert main([*asked, *more]) == 0
-        assert capsys.readouterr().out.startswith(f"agent:{profile}:telegram")
+        out = capsys.readouterr().out
+        assert out.startswith(f"agent:{profile}:telegram")
+        assert ("the sender asked for it, which wins over the configuration" in out) == (profile == "own")
+        overruled = [line for line in out.splitlines() if line.startswith("overruled profile")]
+        assert [("work" in line, "palaver.yaml" in line) for line in overruled] == [(True, True)] * (profile == "own")
 
 
 CONFIGURATION = """

@@ -18,6 +18,7 @@ from palaver.model.key import (
     choose_profile_rule,
     explain_job_key,
     explain_key,
+    overruled_profile_rule,
 )
 from palaver.model.people import Reception
 from palaver.model.platform import Platform
@@ -129,12 +130,16 @@ class _NamedRules:
 
     def profile(self, asked: Source) -> Iterator[AppliedRule]:
         plain = canonical_source(asked, self.rules.directory.aliases_of(asked))
-        rule = choose_profile_rule(plain, self.rules.options.profiles)
+        profiles = self.rules.options.profiles
+        rule, overruled = choose_profile_rule(plain, profiles), overruled_profile_rule(plain, profiles)
         if rule is not None:
             yield self._at("profile", rule.profile, rule.origin)
         else:
             where = DEFAULT if plain.profile == MAIN else "the sender asked for it"
+            where += ", which wins over the configuration" if overruled else ""
             yield AppliedRule(name="profile", value=plain.profile, where=where)
+        if overruled is not None:
+            yield self._at("overruled profile", overruled.profile, overruled.origin)
 
     def key(self) -> Iterator[AppliedRule]:
         kind = self.source.chat_kind

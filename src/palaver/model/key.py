@@ -271,7 +271,16 @@ class ProfileRule:
 
 def choose_profile_rule(source: Source, rules: tuple[ProfileRule, ...]) -> ProfileRule | None:
     """Return the most specific matching rule; None if there is none or the source already asked for a profile."""
-    matching = [rule for rule in rules if rule.matches(source)] if source.profile == MAIN else []
+    return _most_specific(source, rules) if source.profile == MAIN else None
+
+
+def overruled_profile_rule(source: Source, rules: tuple[ProfileRule, ...]) -> ProfileRule | None:
+    """Return the rule that would apply if the source had not asked for a profile."""
+    return None if source.profile == MAIN else _most_specific(source, rules)
+
+
+def _most_specific(source: Source, rules: tuple[ProfileRule, ...]) -> ProfileRule | None:
+    matching = [rule for rule in rules if rule.matches(source)]
     return max(matching, key=lambda rule: rule.specificity(source)) if matching else None
 
 
