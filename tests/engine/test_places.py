@@ -11,6 +11,7 @@ from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
 from palaver.testkit.faults import SendFault
 from palaver.testkit.platform import FakePlatform
+from palaver.tools.toolsets import Toolsets
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, MovableClock, NoPauses, running
 from tests.store.world import cause
@@ -129,7 +130,8 @@ async def test_when_the_only_home_is_gone_the_owner_is_told_where_they_can_read_
 async def test_the_agent_knows_the_home_channel(tmp_path: Path) -> None:
     agent, clock = Slow(), MovableClock()
     agent.go.set()
-    async with running(tmp_path / "p.db", agent=agent, clock=clock) as here:
+    toolsets, owner = Toolsets({}).toolsets, (Grant(role=AccessRole.OWNER),)
+    async with running(tmp_path / "p.db", agent=agent, clock=clock, toolsets=toolsets, grants=owner) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
         await chat.say(alice, "hello")

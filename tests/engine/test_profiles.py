@@ -9,6 +9,7 @@ from palaver.model.source import Source
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
 from palaver.testkit.platform import FakePlatform
+from palaver.tools.toolsets import Toolsets
 from tests.engine.agents import Slow
 from tests.engine.gateway import Bench, options, running, until
 from tests.store.world import NOON
@@ -50,7 +51,14 @@ async def test_a_home_channel_belongs_to_its_profile(tmp_path: Path) -> None:
         await here.settled()
         return ["Home channel of" in agent.requests[-1].section for agent in (usual, other)]
 
-    async with running(tmp_path / "p.db", world, agent=Agents(usual, {"work": other}), profiles=(rule,)) as here:
+    async with running(
+        tmp_path / "p.db",
+        world,
+        agent=Agents(usual, {"work": other}),
+        profiles=(rule,),
+        toolsets=Toolsets({}).toolsets,
+        grants=(Grant(role=AccessRole.OWNER),),
+    ) as here:
         source = Source(platform="fake", account="bot", chat_id=work.id)
         await here.store.transact(here.store.accounts.set_home("work", source, NOON, by="bob"))
         assert await heard(here) == [False, True]

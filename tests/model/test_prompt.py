@@ -184,6 +184,15 @@ def test_it_names_what_is_connected_and_where_output_can_go() -> None:
         "or `platform[@server]:chat[:thread]`\n"
         "- Time zone: Europe/Berlin\n"
     ) in context_section(situation)
+    for tools, jobs_send_elsewhere, named in (
+        (set[str](), True, False),
+        ({"search"}, True, False),
+        ({"schedule_job"}, False, False),
+        ({"schedule_job"}, True, True),
+    ):
+        changed = replace(situation, tools=frozenset(tools), jobs_send_elsewhere=jobs_send_elsewhere)
+        section = context_section(changed)
+        assert ("Home channel" in section, "can send to" in section) == (named, named)
 
 
 def test_a_note_denies_no_tool_that_the_agent_has() -> None:

@@ -181,16 +181,15 @@ def _surroundings(situation: Situation, pseudonyms: Pseudonyms | None) -> Iterat
     connected = sorted(platform.name for platform in situation.connected)
     if connected:
         yield f"- Connected platforms: {', '.join(connected)}"
-    homes = sorted(situation.homes, key=lambda home: (home.platform.name, home.chat_id))
-    for home in homes:
-        naming = Naming(platform=home.platform, pseudonyms=pseudonyms)
-        yield f"- Home channel of {home.platform.name}: {naming.name_and_id('chat', home.chat_id, home.name)}"
-    if SEND_MESSAGE in situation.tools:
+    sending = (SEND_MESSAGE, SCHEDULE_JOB) if situation.jobs_send_elsewhere else (SEND_MESSAGE,)
+    if tools := " and ".join(f"`{name}`" for name in sending if name in situation.tools):
+        homes = sorted(situation.homes, key=lambda home: (home.platform.name, home.chat_id))
+        for home in homes:
+            naming = Naming(platform=home.platform, pseudonyms=pseudonyms)
+            yield f"- Home channel of {home.platform.name}: {naming.name_and_id('chat', home.chat_id, home.name)}"
         targets = ["`origin` (here)", *(f"`{home.platform.name}` (its home channel)" for home in homes)]
         targets += ["`all` (every home channel)"] if homes else []
         targets += ["`local` (a file)"] if situation.writes_files else []
-        sending = (SEND_MESSAGE, SCHEDULE_JOB) if situation.jobs_send_elsewhere else (SEND_MESSAGE,)
-        tools = " and ".join(f"`{name}`" for name in sending if name in situation.tools)
         server = "[@server]" if any(platform.has_servers for platform in situation.connected) else ""
         yield f"- {tools} can send to: {', '.join(targets)}, or `platform{server}:chat[:thread]`"
     if situation.zone:
