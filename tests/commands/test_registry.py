@@ -17,6 +17,7 @@ from palaver.model.errors import NotAllowed, UnknownCommand
 from palaver.model.key import Scope, derive_key
 from palaver.model.session import Principal
 from palaver.model.source import Source
+from palaver.model.text import without_invisible
 from palaver.model.turn import Inbound, InboxState, Received
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -94,7 +95,7 @@ def _forgetting() -> Registry:
 async def test_without_yes_a_command_says_what_it_would_do_and_how_to_have_it_done() -> None:
     told = await said(_forgetting(), "/forget all\u202e of it")
     assert told.startswith("This would forget 3 things.\nNothing has changed yet.")
-    assert told.endswith("/forget all of it --yes")
+    assert without_invisible(told).endswith("/forget all of it --yes")
 
 
 async def test_with_yes_it_is_done() -> None:

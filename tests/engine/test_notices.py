@@ -34,14 +34,14 @@ async def test_who_may_not_approve_is_told_who_can_and_the_owner_is_asked(tmp_pa
     async with running(tmp_path / "p.db", world, grants=grants):
         chat, home = world.dm(alice), world.dm(boss)
         await chat.say(alice, "!approve it")
-        question = await chat.hears("Only an admin can approve this: here with /approve")
+        question = await chat.hears("Only an admin can approve this. The owner can do it on the dashboard.")
         assert "Reply" not in question.text
         assert "You can deny" not in question.text
         assert not question.choices
         await home.say(boss, "/sethome")
         await home.hears("home channel")
         await chat.say(alice, "!approve that")
-        await chat.hears("I also asked in the home channel.")
+        await chat.hears("Only an admin can approve this. I asked in the home channel. The owner")
         asked = await home.hears("May I use the echo tool for: that")
         name = asked.text.partition("Reply /approve ")[2].partition(" ")[0]
         await home.say(boss, f"/approve {name}")
@@ -82,11 +82,11 @@ async def test_a_notice_names_commands_as_people_type_them_where_it_goes(tmp_pat
     alice, boss = world.person("alice"), world.person("boss")
     grants = (Grant(role=AccessRole.GUEST), Grant(platform="plain", user_id=boss.id, role=AccessRole.OWNER))
     async with running(tmp_path / "p.db", world, adapters=adapters, agent=Scripted(ask), grants=grants):
-        chat, home = world.dm(alice, account="k"), world.dm(boss, account="p")
+        chat, home = world.group("team", alice, accounts=["k"]), world.dm(boss, account="p")
         await home.say(boss, "/sethome")
         await home.hears("home channel")
         await chat.say(alice, "go on")
-        shown = await chat.hears("Only an admin can approve this: here with !approve ")
+        shown = await chat.hears("Only an admin can approve this, here with !approve ")
         assert "path: /new\n" in shown.text
         await home.hears("Reply /approve ")
         await chat.say(alice, "!sethome")
@@ -102,7 +102,7 @@ async def test_words_of_people_stay_as_they_are_in_an_answer_with_commands(tmp_p
     async with running(
         tmp_path / "p.db", world, adapters=adapters, agent=Scripted(answer), grants=(Grant(role=AccessRole.OWNER),)
     ) as here:
-        alice = world.person("alice")
+        alice = replace(world.person("alice"), name="alice /new")
         chat = world.dm(alice)
         await chat.say(alice, said)
         await chat.hears("ok")
@@ -113,6 +113,11 @@ async def test_words_of_people_stay_as_they_are_in_an_answer_with_commands(tmp_p
             ("!status", "see /new ("),
             ("!search stop", "It has /new and (/stop)."),
             ("!sessions", "see /new ("),
+            ("!jobs add 2h look at /new", "“look at /new” runs once"),
+            ("!jobs", "“look at /new”: once"),
+            ("!resume about /new now", "There is no conversation 'about /new now'. !sessions lists yours."),
+            ("!jobs pause the /new one", "There is no job 'the /new one' that you can see."),
+            ("!whoami", 'You are fake:p1 (`"alice /new"`) here'),
             ("!undo", "!redo brings it back. To edit and send again:\n\n" + said),
         ):
             await chat.say(alice, command)
@@ -121,6 +126,26 @@ async def test_words_of_people_stay_as_they_are_in_an_answer_with_commands(tmp_p
         (row,) = await here.rows("SELECT id FROM sessions")
         outside = await here.engine.run_command("/title", row[0], Principal.operator())
         assert outside.startswith("This conversation is called “see /new”. /title")
+
+
+async def test_an_answer_names_only_commands_that_its_reader_can_use(tmp_path: Path) -> None:
+    roles = {"back": AccessRole.ADMIN, "sessions": AccessRole.ADMIN}
+    async with running(tmp_path / "p.db", grants=(Grant(role=AccessRole.MEMBER),), command_roles=roles) as here:
+        alice = here.world.person("alice")
+        chat = here.world.dm(alice)
+        for text, answer in (
+            ("/new Read /back. Then go", "Started a new conversation. Its title is “Read /back. Then go”."),
+            ("/resume nothing", "There is no conversation 'nothing'."),
+            ("/branch Other", "This is “Other”, a branch of “Read /back. Then go”; from now on they are separate."),
+            ("/sessions", "/sessions needs the admin role. Ask the owner of this gateway for it."),
+        ):
+            before = len(chat.shown)
+            await chat.say(alice, text)
+            assert (await chat.hears("", times=before + 1)).text == answer
+        await chat.say(alice, "/help")
+        listed = (await chat.hears("Send /help and a command name for details.")).text
+        assert "/new, /reset: Start a new conversation.\n" in listed
+        assert "/back" not in listed
 
 
 @pytest.mark.parametrize("first_word", ["half an", ""])

@@ -3,7 +3,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palaver.model.access import AccessRole
-from palaver.model.command import YES, Arg, ArgKind, Command, Invocation, command_table, name_usable, parse_command
+from palaver.model.command import (
+    YES,
+    Arg,
+    ArgKind,
+    Command,
+    Invocation,
+    as_said,
+    command_table,
+    name_usable,
+    parse_command,
+)
 from palaver.model.errors import BadArgument, InvalidInput, UnknownCommand
 from palaver.model.turn import BusyMode
 from tests.strategies import THOROUGH, texts
@@ -338,3 +348,5 @@ def test_a_notice_names_only_commands_that_its_reader_can_use() -> None:
     for_guests = name_usable(notice, AccessRole.GUEST, {"back": AccessRole.GUEST})
     assert for_guests == "It is fresh. /back returns to the old one."
     assert name_usable("They stay; /back undoes it.", None, {}) == "They stay."
+    said = as_said("read /back. Or\nnot")
+    assert name_usable(f"It is {said}. /back returns.\n/back returns.\n\nend", None, {}) == f"It is {said}.\n\nend"

@@ -94,7 +94,7 @@ def _list(store: Store, invocation: Invocation, context: CommandContext) -> Stat
     if not shown:
         return _NONE
     last = yield from store.firings.last_firings(shown[:_MAX_LISTED], principal)
-    lines = [job_line(job, last.get(job.number), context.now, context.zone) for job in shown[:_MAX_LISTED]]
+    lines = [as_said(job_line(job, last.get(job.number), context.now, context.zone)) for job in shown[:_MAX_LISTED]]
     return "\n".join([*lines, *([f"And {len(shown) - _MAX_LISTED} more."] if len(shown) > _MAX_LISTED else [])])
 
 
@@ -133,14 +133,14 @@ def _add(what: str, invocation: Invocation, context: CommandContext) -> Statemen
 
 
 def _show(job: Job, firings: Sequence[Firing], context: CommandContext) -> str:
-    zone = context.zone
+    zone, with_model = context.zone, "" if job.uses_model else " and no model"
     facts = {
         "runs in the conversation of its chat": job.attached,
         "notes what it sends in the conversation there": job.mirrors,
         "always sends its answer": not job.skips_silent,
         f"answered by {job.model.model if job.model else ''}": job.model is not None,
-        f"runs the script {job.script}{'' if job.uses_model else ' and no model'}": job.script is not None,
-        f"works in {job.workdir}": job.workdir is not None,
+        f"runs the script {as_said(job.script or '')}{with_model}": job.script is not None,
+        f"works in {as_said(job.workdir or '')}": job.workdir is not None,
     }
     return "\n".join(
         [

@@ -6,7 +6,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
-from palaver.model.command import Arg, Invocation
+from palaver.model.command import Arg, Invocation, as_said
 from palaver.model.errors import BadArgument, NotAllowed
 from palaver.model.people import parse_code_or_identity
 from palaver.model.source import named_identity, readable_identity
@@ -50,14 +50,17 @@ def pair(store: Store, invocation: Invocation, context: CommandContext) -> State
     else:
         answer = yield from _deny(store, name, context)
     # An answer, not an error: a wrong code is counted only if the transaction is committed.
-    return answer or f"Nobody is asking for access as {quoted(who)}. Send /pair in a direct chat to list who is."
+    return (
+        answer or f"Nobody is asking for access as {as_said(quoted(who))}. Send /pair in a direct chat to list who is."
+    )
 
 
 def _list(waiting: list[Stranger], context: CommandContext) -> str:
     if not waiting:
         return "Nobody is asking for access."
     lines = [
-        f"{named_identity(each.identity, each.name)} at {account_name(each.source.platform, each.source.account)},"
+        f"{as_said(named_identity(each.identity, each.name))}"
+        f" at {account_name(each.source.platform, each.source.account)},"
         f" asked {ago(each.asked, context.now)}, {counted(each.kept, 'message')} waiting"
         for each in waiting[:_MAX_LISTED]
     ]
@@ -80,7 +83,7 @@ def _approve(store: Store, name: str, role: AccessRole, context: CommandContext)
     )
     if stranger is None:
         return None
-    called = named_identity(stranger.identity, stranger.name)
+    called = as_said(named_identity(stranger.identity, stranger.name))
     return f"Approved {called} as {role.text}, with {counted(stranger.kept, 'message')} waiting."
 
 
@@ -89,5 +92,5 @@ def _deny(store: Store, name: str, context: CommandContext) -> Statements[str | 
     if stranger is None:
         return None
     block = f"palaver grants add {readable_identity(stranger.identity)} --block"
-    called = named_identity(stranger.identity, stranger.name)
+    called = as_said(named_identity(stranger.identity, stranger.name))
     return f"Denied {called}. They can ask again in ten minutes; on the gateway's machine, `{block}` keeps them out."

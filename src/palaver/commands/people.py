@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from palaver.commands.formatting import counted, listed, session_phrase
-from palaver.commands.registry import CommandGroup, direct_chat_only, for_reader
+from palaver.commands.registry import CommandGroup, direct_chat_only
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
-from palaver.model.command import YES, Arg, ArgKind, Invocation
+from palaver.model.command import YES, Arg, ArgKind, Invocation, as_said
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.key import DmScope
 from palaver.model.people import OFFER_LIFETIME, code_hash, make_code, parse_code
@@ -62,7 +62,7 @@ def whoami(store: Store, _invocation: Invocation, context: CommandContext) -> St
     seen = yield from store.turn_control.get_status(context.received.key, context.principal)
     lines = [_describe_caller(context)]
     if person and context.received.inbound.source.chat_kind == DM:
-        lines += _describe_person(person, context)
+        lines += _describe_person(person)
     if seen.session:
         lines.append(f"This is {session_phrase(seen.session)}.")
     return "\n".join(lines)
@@ -100,20 +100,18 @@ def require_direct_chat(invocation: Invocation, context: CommandContext) -> None
 
 def _describe_caller(context: CommandContext) -> str:
     role = (context.received.role or AccessRole.GUEST).text
-    called = named_identity(context.principal.name, context.received.inbound.labels.user)
+    called = as_said(named_identity(context.principal.name, context.received.inbound.labels.user))
     return f"You are {called} here, with the {role} role."
 
 
-def _describe_person(person: Person, context: CommandContext) -> list[str]:
+def _describe_person(person: Person) -> list[str]:
     is_linked = len(person.identities) > 1
-    accounts = (
-        f"Your accounts: {format_identities(person.identities)}." if is_linked else for_reader(_NOT_LINKED, context)
-    )
+    accounts = f"Your accounts: {format_identities(person.identities)}." if is_linked else _NOT_LINKED
     return [accounts, f"Your person id is {person.id}."]
 
 
 def format_identities(identities: Iterable[Identity]) -> str:
-    return ", ".join(named_identity(each.identity, each.name) for each in identities)
+    return ", ".join(as_said(named_identity(each.identity, each.name)) for each in identities)
 
 
 _SALT = "link"

@@ -9,7 +9,7 @@ from palaver.commands.registry import CommandHandler, is_owner
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
-from palaver.model.command import Arg, ArgKind, Command, Invocation
+from palaver.model.command import Arg, ArgKind, Command, Invocation, as_said
 from palaver.model.errors import BadArgument, NotAllowed
 from palaver.model.process import Process
 from palaver.model.session import Principal
@@ -72,7 +72,7 @@ def _list(store: Store, principal: Principal, context: CommandContext) -> Statem
 
 
 def _describe(process: Process, context: CommandContext) -> str:
-    return f"{process.outcome}, started {ago(process.started, context.now)}: {process.line}"
+    return f"{process.outcome}, started {ago(process.started, context.now)}: {as_said(process.line)}"
 
 
 def _mention(found: Sequence[Process], context: CommandContext) -> Statements[None]:
@@ -105,7 +105,7 @@ async def _log(
         text = f"The output is on {process.host}."
     else:
         page = await asyncio.to_thread(read_page, manager.directory(process), None, BUFFER_BYTES)
-        text = last_lines(page.text.strip(), _OUTPUT_CHARACTERS)
+        text = as_said(last_lines(page.text.strip(), _OUTPUT_CHARACTERS)) if page.text.strip() else ""
     return _told(process, f"{process.name}: {_describe(process, context)}\n{text or '(no output)'}", context)
 
 

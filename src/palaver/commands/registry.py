@@ -8,7 +8,17 @@ from palaver.commands.help import allowed, explain, list_commands
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.commands import CommandContext
 from palaver.model.access import AccessRole
-from palaver.model.command import YES, Arg, Command, Invocation, command_table, name_usable, parse_command, with_roles
+from palaver.model.command import (
+    YES,
+    Arg,
+    Command,
+    Invocation,
+    as_said,
+    command_table,
+    parse_command,
+    usable_answer,
+    with_roles,
+)
 from palaver.model.errors import BadArgument, NotAllowed
 from palaver.model.text import one_line
 from palaver.model.value import value
@@ -108,14 +118,20 @@ class Registry:
             raise NotAllowed(f"/{command.name}", needed.text)
         handler = self._by_name[command.name]
         if handler.preview is None or YES.name in invocation.flags:
-            return await _start(handler.handle, invocation, context)
-        return _with_confirmation(await _start(handler.preview, invocation, context), context)
+            work = await _start(handler.handle, invocation, context)
+        else:
+            work = _with_confirmation(await _start(handler.preview, invocation, context), context)
+        return work if command is _HELP else self._for_reader(work, context)
+
+    @transaction
+    def _for_reader(self, work: Transaction[str], context: CommandContext) -> Statements[str]:
+        return usable_answer((yield from work), _role(context), with_roles(self.table, context.roles))
 
     def _help(self, invocation: Invocation, context: CommandContext) -> Transaction[str]:
         name, table = invocation.words.get("command"), with_roles(self.table, context.roles)
         if name:
             return reply(explain(table, name, _role(context)))
-        return reply(list_commands(table, _role(context)))
+        return reply(usable_answer(list_commands(table, _role(context)), _role(context), table))
 
 
 @transaction
@@ -133,8 +149,8 @@ async def _start(handle: Handle, invocation: Invocation, context: CommandContext
 @transaction
 def _with_confirmation(preview: Transaction[str], context: CommandContext) -> Statements[str]:
     text = yield from preview
-    again = one_line(context.received.inbound.text, _MAX_ECHO_CHARS)
-    return f"{text}\nNothing has changed yet. To confirm, send: {again} --yes"
+    name, space, rest = one_line(context.received.inbound.text, _MAX_ECHO_CHARS).partition(" ")
+    return f"{text}\nNothing has changed yet. To confirm, send: {name}{space}{rest and as_said(rest)} --yes"
 
 
 def _role(context: CommandContext) -> AccessRole:
@@ -143,11 +159,6 @@ def _role(context: CommandContext) -> AccessRole:
 
 def is_owner(context: CommandContext) -> bool:
     return _role(context) is AccessRole.OWNER
-
-
-def for_reader(hint: str, context: CommandContext) -> str:
-    """Return the gateway's own words in an answer without what names commands that the reader cannot use."""
-    return name_usable(hint, _role(context), context.roles)
 
 
 def is_admin(context: CommandContext) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from palaver.commands.formatting import counted, format_time, in_quotes, session_name, session_phrase
-from palaver.commands.registry import CommandGroup, direct_chat_only, for_reader, is_owner
+from palaver.commands.registry import CommandGroup, direct_chat_only, is_owner
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.engine.commands import CommandContext
@@ -37,8 +37,7 @@ def new(store: Store, invocation: Invocation, context: CommandContext) -> Statem
         context.received.key, source, context.now, by=context.principal.name, title=title
     )
     title_note = f" Its title is {in_quotes(fresh.title)}." if fresh.title else ""
-    way_back = for_reader("/back returns to the previous one.", context)
-    return f"Started a new conversation.{title_note}{way_back and f' {way_back}'}{left}"
+    return f"Started a new conversation.{title_note} /back returns to the previous one.{left}"
 
 
 @commands.add("back", "Undo the last reset, switch, undo, branch or compaction", "/back", remote=True)

@@ -172,4 +172,4 @@ def _problem_lines(context: CommandContext) -> list[str]:
 def _line(tool: Tool) -> str:
     exception = f", unless {tool.asks_unless}" if tool.asks_unless else ""
     asks = f" (asks you first{exception})" if tool.needs_approval else ""
-    return f"{tool.name}{asks}: {one_line(tool.summary or tool.description, _MAX_CHARS)}"
+    return f"{tool.name}{asks}: {as_said(one_line(tool.summary or tool.description, _MAX_CHARS))}"

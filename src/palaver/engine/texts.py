@@ -5,7 +5,8 @@ from zoneinfo import ZoneInfo
 
 from palaver.model.access import AccessRole
 from palaver.model.attachment import Attachment, format_size
-from palaver.model.errors import NotFound, PalaverError
+from palaver.model.command import as_said
+from palaver.model.errors import InvalidInput, NotFound, PalaverError
 from palaver.model.quotas import QuotaKind, QuotaReached
 from palaver.model.text import one_line, quoted
 from palaver.model.turn import BusyMode, Choice
@@ -57,12 +58,13 @@ def how_to_approve(name: str = "") -> str:
     return f"Reply /approve{which} or /deny{which}."
 
 
-def who_approves(role: AccessRole, name: str, *, is_asked: bool, can_deny: bool) -> str:
-    """Say who can answer a question, to somebody who cannot approve it."""
+def who_approves(role: AccessRole, name: str, *, is_direct: bool, is_asked: bool, can_deny: bool) -> str:
+    """Say who can answer a question and where, to somebody who cannot approve it. Nobody else is in a direct chat."""
     who = "the owner" if role is AccessRole.OWNER else "an admin"
-    asked = " I also asked in the home channel." if is_asked else ""
+    here = "" if is_direct else f", here with /approve {name}"
+    asked = f" I {'' if is_direct else 'also '}asked in the home channel." if is_asked else ""
     deny = " You can deny it with /deny." if can_deny else ""
-    return f"Only {who} can approve this: here with /approve {name}, or in the web window.{asked}{deny}"
+    return f"Only {who} can approve this{here}.{asked} The owner can do it on the dashboard.{deny}"
 
 
 def approval_choices(question: str) -> tuple[Choice, ...]:
@@ -128,11 +130,11 @@ def unclear_notice(message: str) -> str:
 
 
 def job_failed(name: str, number: int, why: str) -> str:
-    return f"The job “{name}” failed: {why}. /jobs show {number} shows its last runs."
+    return f"The job “{as_said(name)}” failed: {why}. /jobs show {number} shows its last runs."
 
 
 def job_over_limit(name: str, reached: QuotaReached) -> str:
-    return f"The job “{name}” did not run because of {_MEASURES[reached.measure]}."
+    return f"The job “{as_said(name)}” did not run because of {_MEASURES[reached.measure]}."
 
 
 NEEDS_ADMIN = "needs the admin role"
@@ -148,13 +150,13 @@ def unreachable_targets(problems: Mapping[str, str]) -> str:
 def job_not_sent(name: str, number: int, unreachable: str, *, runs: bool) -> str:
     """Report targets that the answer of a job does not reach. Without any other it does not run."""
     happened = "cannot reach every target:" if runs else "did not run: it cannot send to"
-    return f"The job “{name}” {happened} {unreachable}. /jobs show {number} shows where it sends."
+    return f"The job “{as_said(name)}” {happened} {unreachable}. /jobs show {number} shows where it sends."
 
 
 def job_missed(name: str, prompt: str) -> str:
     """Report a missed reminder with its text, because it will not come any more."""
-    text = "" if one_line(prompt, len(prompt) + 1) == name else f"\n{prompt}"
-    return f"I was away when the job “{name}” was due, so it did not run.{text}"
+    text = "" if one_line(prompt, len(prompt) + 1) == name else f"\n{as_said(prompt)}"
+    return f"I was away when the job “{as_said(name)}” was due, so it did not run.{text}"
 
 
 _MEASURES = {
@@ -220,6 +222,12 @@ def access_asked(who: str, account: str, command: str) -> str:
 
 def more_access_asked(account: str) -> str:
     return f"More people ask {account} for access. /pair lists them."
+
+
+def refusal_answer(error: PalaverError) -> str:
+    """Return why a command was refused, with what the person typed marked as theirs."""
+    given = error.name if isinstance(error, NotFound) else error.found if isinstance(error, InvalidInput) else ""
+    return refusal(error).replace(quoted(given), as_said(quoted(given))) if given else refusal(error)
 
 
 def refusal(error: PalaverError) -> str:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import field, replace
 from enum import StrEnum
+from itertools import count
 
 from palaver.model.access import AccessRole
 from palaver.model.errors import BadArgument, UnknownCommand
@@ -99,6 +100,7 @@ _NAMED = re.compile(r"(?<![^\s(])/([a-z][a-z0-9_-]*)(?![\w/]|\.\w)")
 # Invisible characters that nothing people write keeps in an answer.
 _SAID, _END_OF_SAID = "\ufff9", "\ufffb"
 _MARKS = re.compile(f"[{_SAID}{_END_OF_SAID}]")
+_MARKED = re.compile(f"{_SAID}.*?{_END_OF_SAID}", re.DOTALL)
 _LARGEST_NUMBER, _MAX_DIGITS = 999_999_999, 10
 _LONGEST_GUESS = 64
 
@@ -119,15 +121,29 @@ def can_use(command: str, role: AccessRole | None, roles: Mapping[str, AccessRol
 
 
 def name_usable(text: str, role: AccessRole | None, roles: Mapping[str, AccessRole]) -> str:
-    """Leave out of a notice what names commands that its reader cannot use."""
+    """Leave out of a notice what names commands that its reader cannot use; words of people stay as they are."""
     if not roles and role and role >= AccessRole.MEMBER:
         return text
-    parts = _CLAUSE_END.split(text)
+    # Put a number for what people said: it can contain anything, and several lines.
+    said, numbers = _MARKED.findall(text), count()
+    lines = _MARKED.sub(lambda _: f"{_SAID}{next(numbers)}{_END_OF_SAID}", text).split("\n")
+    usable = [(line, _usable_clauses(line, role, roles)) for line in lines]
+    kept = "\n".join(rest for line, rest in usable if rest or not line)
+    return _MARKED.sub(lambda found: said[int(found[0][1:-1])], kept)
+
+
+def _usable_clauses(line: str, role: AccessRole | None, roles: Mapping[str, AccessRole]) -> str:
+    parts = _CLAUSE_END.split(line)
     kept = [part for part in parts if all(can_use(name, role, roles) for name in _NAMED.findall(part))]
     if len(kept) == len(parts):
-        return text
-    ended = [f"{part[:-1]}." if part.endswith(";") else part for part in kept]
-    return " ".join(ended)
+        return line
+    rest = " ".join(kept)
+    return f"{rest[:-1]}." if rest.endswith(";") else rest
+
+
+def usable_answer(answer: str, role: AccessRole | None, table: Mapping[str, Command]) -> str:
+    """Return an answer without what names commands that its reader cannot use, if that leaves something."""
+    return name_usable(answer, role, {name: command.role for name, command in table.items()}) or answer
 
 
 def with_roles(table: Mapping[str, Command], roles: Mapping[str, AccessRole]) -> Mapping[str, Command]:

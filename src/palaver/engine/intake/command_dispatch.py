@@ -21,7 +21,15 @@ from palaver.engine.jobs.creation import job_rules
 from palaver.engine.retry import contain_cancellation, log_error
 from palaver.engine.turns.tools import TurnTools
 from palaver.model.access import AccessRole, Grant
-from palaver.model.command import Command, Invocation, is_command, parse_command, with_slash
+from palaver.model.command import (
+    Command,
+    Invocation,
+    is_command,
+    parse_command,
+    usable_answer,
+    with_roles,
+    with_slash,
+)
 from palaver.model.errors import (
     BadArgument,
     InvalidInput,
@@ -30,6 +38,7 @@ from palaver.model.errors import (
     NotAllowed,
     NotFound,
     NothingToCompact,
+    PalaverError,
     SessionBusy,
     StoreUnavailable,
     UnknownCommand,
@@ -154,7 +163,7 @@ class CommandDispatcher:
         except AccessLost as lost:
             await self.refuse(lost)
         except ANSWERED_ERRORS as error:
-            refused = commands.mention(received, mentioned, commands.answer_only(texts.refusal(error)))
+            refused = commands.mention(received, mentioned, commands.answer_only(self._refusal(error, received)))
             await self._commit(received, refused, urgent=urgent, failed=_failure(error))
         except Exception as error:  # noqa: BLE001 - the conversation continues after any error of a command
             log_error(log, "a command failed", error, {"action": "command.error", "inbox": received.number})
@@ -162,6 +171,12 @@ class CommandDispatcher:
             await self._commit(received, sorry, urgent=urgent, failed="it broke")
         finally:
             self._parsed.pop(received.number, None)
+
+    def _refusal(self, error: PalaverError, received: Received) -> str:
+        told = texts.refusal_answer(error)
+        if isinstance(error, NotAllowed):
+            return told  # It names the command that they cannot use.
+        return usable_answer(told, received.role, with_roles(self.table, self._ctx.options.command_roles))
 
     async def _go_back(self, received: Received) -> None:
         try:

@@ -136,8 +136,9 @@ class TurnCompletion:
             routes, question = self.ctx.replies.routes, f"{texts.ASKED_AT_HOME}\n{needed.question}"
             asked = routes.notices(direct[0], texts.how_to_approve(name), question=question) if direct else []
             who = max(AccessRole.ADMIN, roles.get("approve", AccessRole.ADMIN))
-            hint = texts.who_approves(who, name, is_asked=bool(asked), can_deny=can_use("deny", role, roles))
-            choices = () if source.chat_kind == DM else texts.approval_choices(name)
+            is_direct, can_deny = source.chat_kind == DM, can_use("deny", role, roles)
+            hint = texts.who_approves(who, name, is_direct=is_direct, is_asked=bool(asked), can_deny=can_deny)
+            choices = () if is_direct else texts.approval_choices(name)
             return [*self.notices(running, hint, question=needed.question, choices=choices), *asked]
         # The question of a job is not asked in its own conversation.
         is_elsewhere = running.job is not None or self.ctx.replies.routes.is_forwarded(running.source)
