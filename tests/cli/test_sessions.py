@@ -398,7 +398,9 @@ def test_export_some(filled: Palaver, tmp_path: Path) -> None:
     assert page.read_text().startswith("<!doctype html>")
     assert text.read_text().startswith("# Holiday\n")
     assert "Mars" not in page.read_text() + text.read_text()
-    assert "Mars" in filled("export", "Holiday", "--format", "markdown", "--hidden")
+    shown = filled("export", "Holiday", "--format", "markdown", "--hidden")
+    assert "Mars" in shown
+    assert filled("export", "Holiday", "--format", "md", "--hidden") == shown
 
 
 def test_a_file_is_not_overwritten_unasked(filled: Palaver, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

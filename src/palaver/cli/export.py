@@ -47,6 +47,7 @@ _SUFFIXES = {
     ".html": ExportFormat.HTML,
     ".htm": ExportFormat.HTML,
 }
+_FORMATS = {**{form.value: form for form in ExportFormat}, "md": ExportFormat.MARKDOWN}
 
 
 def export_sessions(
@@ -60,8 +61,9 @@ def export_sessions(
     until: Until = "",
     output: Output = "",
     form: Annotated[
-        ExportFormat | None, typer.Option("--format", help="File format. Default: from the file name.")
-    ] = None,
+        str,
+        typer.Option("--format", metavar="|".join(_FORMATS), help="File format. Default: from the file name."),
+    ] = "",
     hidden: Annotated[
         bool, typer.Option("--hidden", help="Include hidden entries, marked. JSONL always has them.")
     ] = False,
@@ -77,7 +79,7 @@ def export_sessions(
         until=moment("--until", until, EXAMPLES["export"]),
     )
     _check_selection(names or [], wanted, everything=everything)
-    chosen = form or _form_of(output)
+    chosen = _form_named(form) if form else _form_of(output)
     contents = FileContents(blob_store())
     unreadable = Counter[str]()
 
@@ -124,6 +126,12 @@ def note_missing(contents: FileContents) -> None:
             f"{counted(len(contents.missing), 'file')} could not be exported: the content is not on this machine. "
             "palaver doctor lists such files."
         )
+
+
+def _form_named(name: str) -> ExportFormat:
+    if name.lower() not in _FORMATS:
+        raise BadArgument("--format cannot be", found=name, allowed=", ".join(_FORMATS), example=EXAMPLES["export"])
+    return _FORMATS[name.lower()]
 
 
 def _form_of(output: str) -> ExportFormat:

@@ -25,21 +25,45 @@ _OPTIONS = (
 )
 """Ask for no password, keep one connection for each command, and run nothing on this machine."""
 _KILL = """
-each() {
-  are_gone=0
-  for found in /proc/[0-9]*; do
-    if tr '\\0' '\\n' 2>/dev/null <"$found/environ" | grep -qx "PALAVER_PROCESS=$1"; then
-      kill "-$2" "${found#/proc/}"
-      are_gone=1
+found=" "
+field() {
+  while read -r name text _; do
+    [ "$name" = "$2:" ] && echo "$text" && return
+  done 2>/dev/null <"/proc/$1/status"
+}
+find_marked() {
+  for place in /proc/[0-9]*; do
+    if tr '\\0' '\\n' 2>/dev/null <"$place/environ" | grep -qx "PALAVER_PROCESS=$1"; then
+      found="$found${place#/proc/} "
     fi
   done
-  return $are_gone
 }
-each "$1" TERM
-for _ in 1 2 3; do each "$1" 0 && exit; sleep 1; done
-each "$1" KILL
+find_children() {
+  before=
+  while [ "$found" != "$before" ]; do
+    before=$found
+    for place in /proc/[0-9]*; do
+      pid=${place#/proc/}
+      case $found in *" $pid "*) continue ;; esac
+      case $found in *" $(field "$pid" PPid) "*) found="$found$pid " ;; esac
+    done
+  done
+}
+are_gone() {
+  for pid in $found; do
+    case $(field "$pid" State) in "" | Z) ;; *) return 1 ;; esac
+  done
+}
+find_marked "$1"
+find_children
+[ "$found" = " " ] && exit
+kill -TERM $found 2>/dev/null
+for _ in 1 2 3; do are_gone && exit; sleep 1; done
+find_marked "$1"
+find_children
+kill -KILL $found 2>/dev/null
 """
-"""Ends everything that has the variable of a process, even if it has left its session."""
+"""Ends everything that has the variable of a process or descends from what has it, even if it has left its session."""
 
 
 @value
