@@ -64,7 +64,7 @@ def test_it_finds_everything_as_a_new_interpreter_does(tmp_path: Path, *, new_se
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
     ],
 )
-def test_its_end_is_told(tmp_path: Path, code: str, ends: int) -> None:
+def test_its_end_is_reported(tmp_path: Path, code: str, ends: int) -> None:
     (tmp_path / "ending.py").write_text(code)
     ended = start_module("ending", cwd=tmp_path, stderr=subprocess.PIPE)
     complaints = ended.communicate()[1]

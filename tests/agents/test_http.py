@@ -89,7 +89,7 @@ async def test_an_answer_as_a_whole() -> None:
     assert await heard(response(JSON, json.dumps(FINAL, indent=2))) == [Final(text="Hello é.")]
 
 
-async def test_what_it_is_asked_and_by_whom() -> None:
+async def test_what_it_gets_asked_and_by_whom() -> None:
     async with serving(response(JSON, json.dumps(FINAL))) as server:
         endpoint = HttpTransport(url=server.url, headers={"Authorization": "Bearer sesame"})
         await events(ExternalAgent(endpoint), asked("hi"))

@@ -52,7 +52,7 @@ async def test_an_answer_grows_and_is_then_final() -> None:
     assert provider.keys == [f"Bearer {KEY}"]
 
 
-async def test_tools_are_told_of_before_they_are_used_and_their_results_go_back() -> None:
+async def test_tools_are_listed_before_they_are_used_and_their_results_go_back() -> None:
     calls = (Call("look", '{"at": "the sky"}', "a"), Call("look", '{"at": "the sea"}', "b"))
     box = Box()
     async with asked(Says(text="Let me see.", calls=calls), Says(text="Blue.")) as (agent, provider):
@@ -154,7 +154,7 @@ async def test_the_turn_goes_on_with_what_a_person_said_and_asks_the_next_questi
 # Choosing, summaries, titles
 
 
-async def test_a_conversation_may_ask_for_another_model() -> None:
+async def test_a_conversation_can_ask_for_another_model() -> None:
     async with asked(models=("openai:larger",)) as (agent, provider):
         assert agent.models() == [
             ModelOverride(model="scripted", provider="openai"),

@@ -181,7 +181,9 @@ async def test_what_may_pass_is_tried_again_and_nothing_of_it_is_seen(tmp_path: 
     assert len(provider.requests) == 3
 
 
-async def test_what_will_not_pass_is_told_in_our_own_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_will_not_pass_is_reported_in_our_own_words(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     world = FakePlatform()
     alice = world.person("alice")

@@ -60,7 +60,7 @@ async def test_no_key_of_the_environment_goes_to_another_server(monkeypatch: pyt
     assert provider.keys == ["Bearer none"]
 
 
-async def test_what_it_is_told_about_itself_stands_before_where_it_is() -> None:
+async def test_what_it_learns_about_itself_stands_before_where_it_is() -> None:
     async with asked(instructions="You are a gardener.", temperature=0.3, max_tokens=99) as (agent, provider):
         await events(agent, request())
     (sent,) = provider.requests

@@ -176,7 +176,7 @@ async def test_it_uses_what_the_gateway_offers() -> None:
 ASKING = (Tool(name="look", description="", parameters={}, needs_approval=True),)
 
 
-async def test_a_call_that_needs_permission_parks_the_turn_whatever_the_program_thinks_of_it() -> None:
+async def test_a_call_that_needs_permission_parks_the_turn_no_matter_what_the_program_thinks_of_it() -> None:
     agent, tools = ExternalAgent(program(USES)), Tools(tools=ASKING)
     called, needed = await events(agent, asked("hi", tools=tools))
     assert called == ToolCalled(calls=(ToolCall("c", "look"),))
@@ -245,7 +245,7 @@ hear()
     await agent.close()
 
 
-async def test_as_many_processes_as_may_be() -> None:
+async def test_as_many_processes_as_allowed() -> None:
     code = "line = hear(); time.sleep(0.1); say(type='final', id=line['id'], text=str(os.getpid())); hear()"
     agent = ExternalAgent(program(code, processes=2))
     numbers = await asyncio.gather(*(final(agent, "hi") for _ in range(2)))
@@ -253,7 +253,7 @@ async def test_as_many_processes_as_may_be() -> None:
     await agent.close()
 
 
-async def test_one_process_per_turn_needs_no_ids_and_may_end_by_itself() -> None:
+async def test_one_process_per_turn_needs_no_ids_and_can_end_on_its_own() -> None:
     agent = ExternalAgent(program("hear(); say(type='final', text=str(os.getpid()))", per_turn=True))
     assert await final(agent, "a") != await final(agent, "b")
     await agent.close()
@@ -345,7 +345,7 @@ async def cancelled(agent: ExternalAgent, *, after: type[Event] = TextDelta) -> 
         await stream.aclose()
 
 
-async def test_it_is_told_that_nobody_waits_and_goes_on_with_the_next() -> None:
+async def test_it_learns_that_nobody_waits_and_goes_on_with_the_next() -> None:
     agent = ExternalAgent(
         program("""
 name = hear()["id"]

@@ -190,7 +190,7 @@ async def test_what_a_tool_of_the_gateway_would_do_is_said_by_the_gateway(tmp_pa
     await agent.close()
 
 
-async def test_a_program_may_ask_a_person(tmp_path: Path) -> None:
+async def test_a_program_can_ask_a_person(tmp_path: Path) -> None:
     world, agent = FakePlatform(), ExternalAgent(program(ASKS))
     async with running(tmp_path / "p.db", world, agent=agent) as bench:
         ann = world.person("ann")

@@ -95,7 +95,7 @@ def test_wrong_codes_are_refused_in_words_and_then_not_looked_at(call: Call, str
     assert call("pair", "deny", stranger)["denied"]["identity"] == stranger
 
 
-def test_whoever_is_blocked_stays_out(call: Call, stranger: str) -> None:
+def test_someone_who_is_blocked_stays_out(call: Call, stranger: str) -> None:
     assert call("pair", "deny", CODE, "--block")["blocked"] is True
     explained = call("grants", "explain", stranger)
     assert (explained["verdict"], explained["grant"]["effect"]) == ("refuse", "block")
@@ -132,7 +132,7 @@ def test_the_last_owner_is_kept_unless_it_is_forced(call: Call) -> None:
 
 
 @pytest.mark.parametrize("who", ["", "telegarm:7", "telegram:", "person:", "\x00\u202e", "x" * 100_000])
-def test_whoever_cannot_be_meant_is_refused_in_one_sentence(call: Call, who: str) -> None:
+def test_someone_who_cannot_be_meant_is_refused_in_one_sentence(call: Call, who: str) -> None:
     error = call("grants", "add", who, code=2)["error"]
     assert "Use " in error
     assert "for example " in error

@@ -129,7 +129,7 @@ def test_an_answer_that_is_streamed_is_printed_once(place: Place) -> None:
     assert place.run("chat", "-m", "one two three four").stdout == "You said: one two three four\n"
 
 
-def test_whoever_is_not_let_in_is_told_so(place: Place) -> None:
+def test_someone_who_is_not_let_in_gets_a_notice(place: Place) -> None:
     place.configure("grants: [{effect: block, platform: terminal}]")
     done = place.run("chat", "-m", "hello")
     assert (done.returncode, done.stdout) == (0, "")
@@ -173,7 +173,7 @@ def test_on_a_full_disk_one_sentence_is_said(place: Place, kilobytes: int) -> No
     _fails_on_a_full_disk(place, kilobytes, "hi")
 
 
-def test_on_a_full_disk_also_who_could_still_be_heard_is_told_so(place: Place) -> None:
+def test_on_a_full_disk_a_sender_who_could_still_be_heard_gets_a_notice(place: Place) -> None:
     assert place.run("chat", "-m", "hello").returncode == 0
     _fails_on_a_full_disk(place, 64, 20_000 * "x")
 

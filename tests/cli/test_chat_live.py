@@ -133,7 +133,7 @@ def test_a_paste_that_is_too_long_is_refused_and_the_conversation_goes_on(place:
         assert here.ends() == 0
 
 
-def test_who_cannot_be_attached_is_told_so_and_says_nothing(place: Place) -> None:
+def test_a_chat_that_cannot_be_attached_gets_a_notice_and_says_nothing(place: Place) -> None:
     here = Terminal(place, "--attach", "nowhere")
     try:
         here.shows("There is no conversation 'nowhere'")

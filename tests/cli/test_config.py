@@ -70,7 +70,7 @@ def test_a_wrong_configuration_ends_with_two_and_every_mistake(capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("command", "code"), [("config check own.yaml", 2), ("doctor --store x.db", 1), ("chat -m x", 2)]
 )
-def test_a_model_of_no_provider_is_refused_alike_wherever_it_is_looked_at(
+def test_a_model_of_no_provider_is_refused_alike_no_matter_where_it_is_looked_at(
     command: str, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, here: Path
 ) -> None:
     monkeypatch.setenv("PALAVER_HOME", str(here))

@@ -252,7 +252,7 @@ def test_a_folder_that_cannot_be_entered_is_one_of_the_things_found(
 
 
 @pytest.mark.parametrize("spoiled", [slice(0, 2048), slice(2048, 60_000)], ids=["head", "pages"])
-def test_what_can_be_done_about_a_damaged_file_is_told(
+def test_what_can_be_done_about_a_damaged_file_is_reported(
     store: str, spoiled: slice, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = Path(store)

@@ -344,7 +344,7 @@ def test_access_is_what_the_gateway_decides(configured: Path, capsys: pytest.Cap
     assert unreached["reason"] == "no grant matches and pairing is only for chats with people"
 
 
-def test_strangers_are_told_what_they_would_get(configured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_strangers_learn_what_they_would_get(configured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = {"telegram:8": ("pair", Reception.WAITS), "telegram:99": ("refuse", Reception.TOO_MANY)}
     asyncio.run(_ask_for_access(configured.parent / "palaver.db", MAX_NEW_STRANGERS))
     for who, (verdict, reason) in told.items():

@@ -46,7 +46,7 @@ def test_a_job_is_tried_added_shown_and_changed(palaver: Palaver) -> None:
     assert json.loads(palaver("list", "--all", "--json")) == {"jobs": []}
 
 
-def test_mistakes_are_told(palaver: Palaver) -> None:
+def test_mistakes_are_reported(palaver: Palaver) -> None:
     palaver("add", "1h", "x", "--name", "twice")
     assert "“twice 2” runs once" in palaver("add", "1h", "x", "--name", "twice")
     add = ("add", "1h", "x")

@@ -128,7 +128,7 @@ def test_what_is_there_is_not_replaced_silently(own: Path, capsys: pytest.Captur
         (("discord", "--set", "token_file=token"), 2, "No adapter named 'discord' is installed"),
     ],
 )
-def test_mistakes_are_told_and_nothing_is_written(
+def test_mistakes_are_reported_and_nothing_is_written(
     args: Sequence[str], code: int, words: str, own: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["setup", *args]) == code
@@ -219,7 +219,7 @@ def test_a_secret_is_made_where_none_is_given(own: Path, capsys: pytest.CaptureF
     assert main(["config", "check"]) == 0
 
 
-def test_a_webhook_that_is_told_what_happens_is_set_up_too(
+def test_a_webhook_that_receives_events_is_set_up_too(
     own: Path, typing: Callable[[Sequence[str], Sequence[str]], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     address = "https://example.org/hook"

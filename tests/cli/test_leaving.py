@@ -33,7 +33,7 @@ main.run()
 """
 
 
-def test_a_process_ends_whatever_an_agent_does() -> None:
+def test_a_process_ends_no_matter_what_an_agent_does() -> None:
     done = subprocess.run([sys.executable, "-c", STUBBORN], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (7, "served\n")
     assert "something does not stop" in done.stderr

@@ -135,7 +135,7 @@ def test_nobody_of_that_name(path: Path, command: str, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("command", [["export"], ["forget", "--yes"]])
-def test_somebody_of_whom_nothing_is_kept(path: Path, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_somebody_without_stored_data(path: Path, command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["people", *command, "telegram:999", "--store", str(path)]) == 2
     printed = capsys.readouterr()
     assert "Nothing is stored about 'telegram:999'" in printed.err

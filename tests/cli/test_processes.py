@@ -112,7 +112,7 @@ def doctor(place: Place) -> dict[str, object]:
     return {name: found[name] for name in ("ok", "found")}
 
 
-def test_mistakes_are_told(place: Place) -> None:
+def test_mistakes_are_reported(place: Place) -> None:
     place.run("chat", says="hello\n")
     for args, told in {
         ("kill",): "Say which processes to kill.",

@@ -277,7 +277,7 @@ def test_show_a_part(filled: Palaver, args: list[str], expected: list[int]) -> N
         (["--all", "--limit", "6"], ["2 entries are not shown: --limit 0 shows all."]),
     ],
 )
-def test_what_is_left_out_is_told(
+def test_what_is_left_out_is_reported(
     filled: Palaver, capsys: pytest.CaptureFixture[str], args: list[str], notes: list[str]
 ) -> None:
     assert filled
@@ -285,7 +285,7 @@ def test_what_is_left_out_is_told(
     assert capsys.readouterr().err.splitlines() == notes
 
 
-def test_a_call_beside_what_was_found_is_told(filled: Palaver) -> None:
+def test_a_call_beside_what_was_found_is_reported(filled: Palaver) -> None:
     printed = filled("search", "tra*", "--platform", "telegram", "--around", "1")
     assert 'assistant: calls trains with {"to":"Binz"}\n' in printed
     assert not [line for line in printed.splitlines() if line.endswith(": ")]
@@ -356,7 +356,7 @@ def test_rename(filled: Palaver) -> None:
     assert "/" not in as_json(filled("rename", SHELF, " ", "--json", code=2))["error"]
 
 
-def test_a_title_that_is_cut_is_told(filled: Palaver, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_title_that_is_cut_is_reported(filled: Palaver, capsys: pytest.CaptureFixture[str]) -> None:
     assert filled
     assert main(["sessions", "rename", SHELF, "x" * 101]) == 0
     assert capsys.readouterr() == (
@@ -550,7 +550,7 @@ def test_deleted_words_are_in_no_file_any_more(filled: Palaver, home: Path, args
 
 
 @pytest.mark.parametrize("args", [["delete", SHELF], ["prune", "--keep", "0"]], ids=lambda args: args[0])
-def test_whoever_reads_for_long_keeps_nothing_from_being_deleted(
+def test_a_long_reader_keeps_nothing_from_being_deleted(
     filled: Palaver, home: Path, monkeypatch: pytest.MonkeyPatch, args: list[str]
 ) -> None:
     monkeypatch.setattr("palaver.db.sqlite._BUSY_TIMEOUT_MS", 10)
@@ -744,7 +744,7 @@ def test_an_entry_of_a_megabyte_is_shown(home: Path, palaver: Palaver) -> None:
     assert len(palaver("list")) < 1000
 
 
-def test_values_are_printed_clean_whoever_made_them(capsys: pytest.CaptureFixture[str], filled: Palaver) -> None:
+def test_values_are_printed_clean_no_matter_who_made_them(capsys: pytest.CaptureFixture[str], filled: Palaver) -> None:
     found = asyncio.run(_holiday())
     entry = answer(HOSTILE, Role.USER, sender=Sender(HOSTILE, Label(HOSTILE)))
     print_entries([entry, entry._replace(hidden_by="1", observed=True)])

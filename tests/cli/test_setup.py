@@ -125,7 +125,7 @@ def test_what_is_there_is_not_replaced_silently(own: Path, capsys: pytest.Captur
     assert own.read_text() == "agent:\n  name: echo\n"
 
 
-def test_a_file_with_mistakes_is_left_to_whoever_wrote_it(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_with_mistakes_is_left_to_its_author(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own.parent.mkdir()
     own.write_text("bussy: queue\n")
     assert main(["setup", "--agent", "echo"]) == 2
@@ -148,7 +148,7 @@ def test_a_file_with_mistakes_is_left_to_whoever_wrote_it(own: Path, capsys: pyt
         (("--agent", "echo", "--timezone", "Europe/Atlantis"), "Unknown time zone"),
     ],
 )
-def test_mistakes_are_told_and_nothing_is_written(
+def test_mistakes_are_reported_and_nothing_is_written(
     args: Sequence[str], words: str, own: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["setup", *args]) == 2
@@ -296,7 +296,7 @@ def test_three_questions_and_a_key_that_nobody_sees(own: Path, terminal: Termina
     )
 
 
-def test_whoever_leaves_in_the_middle_changes_nothing(own: Path, terminal: Terminal) -> None:
+def test_someone_who_leaves_in_the_middle_changes_nothing(own: Path, terminal: Terminal) -> None:
     terminal.shows("Which agent answers?")
     terminal.types("\x04")
     terminal.shows("Nothing was changed")

@@ -67,7 +67,7 @@ def test_a_full_disk_is_one_sentence(command: str) -> None:
 
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("command", COMMANDS)
-def test_whoever_stops_reading_is_told_nothing(command: str) -> None:
+def test_a_client_that_stops_reading_gets_nothing(command: str) -> None:
     unread, written = os.pipe()
     os.close(unread)
     assert complaint(command, written) == (1, "")
@@ -131,7 +131,7 @@ def frozen(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("mode", [0o555, 0o777])
-def test_a_store_that_may_only_be_read_can_be_looked_at(
+def test_a_store_that_can_only_be_read_can_be_looked_at(
     frozen: Path, mode: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     frozen.chmod(mode)
@@ -181,7 +181,7 @@ def test_a_database_with_two_names_is_written_under_neither(
     assert main(["sessions", "rename", "Holiday", "x"]) == 0
 
 
-def test_a_copy_that_may_only_be_read_is_looked_at_under_any_name(
+def test_a_copy_that_can_only_be_read_is_looked_at_under_any_name(
     frozen: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     frozen.chmod(0o755)
@@ -192,7 +192,7 @@ def test_a_copy_that_may_only_be_read_is_looked_at_under_any_name(
 
 
 @pytest.mark.parametrize("closed", [".", "palaver.db", "palaver.db-wal"])
-def test_a_gateway_that_may_only_read_its_store_is_not_started(
+def test_a_gateway_that_can_only_read_its_store_is_not_started(
     frozen: Path, closed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     frozen.chmod(0o777)
@@ -213,7 +213,7 @@ def test_a_gateway_that_may_only_read_its_store_is_not_started(
     assert f"{frozen / closed} is read-only" in said
 
 
-def test_a_lock_that_may_only_be_read_is_named(
+def test_a_lock_that_can_only_be_read_is_named(
     frozen: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     frozen.chmod(0o777)
@@ -245,7 +245,7 @@ def test_a_store_that_cannot_be_opened_is_something_to_fix() -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_a_full_disk_is_told_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_is_reported_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def full(_: Path) -> SimpleNamespace:
         return SimpleNamespace(free=0)
 

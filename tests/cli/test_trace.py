@@ -92,7 +92,7 @@ def test_only_a_send_is_settled_and_in_one_way(trace: Trace, args: tuple[str, ..
     assert json.loads(trace("out:1024", "--json"))["traces"][0]["sends"][0]["state"] == "unclear"
 
 
-def test_an_unknown_name_is_told_what_is_known(trace: Trace) -> None:
+def test_an_unknown_name_is_refused_with_what_is_known(trace: Trace) -> None:
     assert "There is no message, turn or session 'in:9'" in (told := trace("in:9", code=1))
     assert "Use in:42, turn:7" in told
 

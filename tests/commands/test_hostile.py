@@ -82,6 +82,6 @@ async def test_hostile_words_are_read_out_safely(tmp_path: Path, kind: str) -> N
 
 
 @pytest.mark.parametrize("text", ["/" + "x" * 1_000_000, "/help " + "y" * 1_000_000])
-async def test_a_command_that_is_none_is_told_shortly_whatever_its_length(tmp_path: Path, text: str) -> None:
+async def test_an_unknown_command_gets_a_short_answer_at_any_length(tmp_path: Path, text: str) -> None:
     async with talking(tmp_path / "p.db") as alice:
         assert len(await alice.ask(text)) < 2000

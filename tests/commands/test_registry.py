@@ -53,7 +53,7 @@ async def said(registry: Registry, text: str, role: AccessRole = AccessRole.MEMB
     return outcome(await registry.perform(invocation, spoken(text, role)))
 
 
-async def test_a_command_may_await_something_before_its_work() -> None:
+async def test_a_command_can_await_something_before_its_work() -> None:
     async def slow(_invocation: Invocation, spoken: CommandContext) -> Transaction[str]:
         return reply(f"{spoken.received.inbound.text} was awaited")
 
@@ -69,7 +69,7 @@ async def test_a_command_may_await_something_before_its_work() -> None:
     assert [await said(registry, "/slow"), await said(registry, "/quick")] == ["/slow was awaited", "at once"]
 
 
-async def test_nothing_is_awaited_for_somebody_who_may_not() -> None:
+async def test_nothing_is_awaited_for_somebody_who_has_no_right_to_it() -> None:
     async def never(_invocation: Invocation, _spoken: CommandContext) -> Transaction[str]:
         raise AssertionError
 
@@ -119,7 +119,7 @@ def _helping() -> Registry:
     return Registry([CommandHandler(command, _nothing) for command in commands])
 
 
-async def test_help_lists_what_a_role_may_use_group_by_group() -> None:
+async def test_help_lists_what_a_role_can_use_group_by_group() -> None:
     everything = (await said(_helping(), "/help", AccessRole.OWNER)).splitlines()
     assert everything == [
         "Conversations:",

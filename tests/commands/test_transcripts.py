@@ -145,7 +145,7 @@ async def test_retry_carried_elsewhere_is_answered_where_it_is_asked(store_url: 
         assert len([message for message in alice.chat.shown if "answer to" in message.text]) == 1
 
 
-async def test_a_branch_goes_on_by_itself(store_url: str) -> None:
+async def test_a_branch_continues_alone(store_url: str) -> None:
     async with talking(store_url) as alice:
         assert "No conversation is open" in await alice.ask("/branch")
         await alice.ask("/new Trip")
@@ -185,7 +185,7 @@ async def test_a_conversation_is_called_something(store_url: str) -> None:
         assert "visible characters" in await alice.ask("/title \u200b")
 
 
-async def test_whoever_speaks_in_a_group_may_act_on_its_conversation(store_url: str) -> None:
+async def test_someone_who_speaks_in_a_group_can_act_on_its_conversation(store_url: str) -> None:
     async with talking(store_url, scopes=SHARED) as alice:
         group = alice.here.world.group("friends")
         here, bob = alice.within(group), alice.beside("bob", group)

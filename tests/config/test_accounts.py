@@ -113,7 +113,7 @@ def test_a_mistake_says_what_was_found_what_is_allowed_and_an_example(said: str,
         ("['@a:e.org', [bob]]", "invites[1]", "cannot be 'a list'. Use text, for example invites: server"),
     ],
 )
-def test_an_option_with_alternatives_is_one_mistake_in_the_words_of_whoever_wrote_it(
+def test_an_option_with_alternatives_is_one_mistake_in_the_words_of_its_author(
     invites: str, field: str, words: str
 ) -> None:
     account = f"homeserver: https://e.org, user_id: '@a:e.org', access_token: s3cret, invites: {invites}"

@@ -61,7 +61,7 @@ def test_a_role_that_there_is_not_is_named_with_those_that_there_are() -> None:
     assert (mistake.allowed, mistake.example) == ("guest, member, admin, owner", "model: member")
 
 
-def test_with_plugins_any_name_may_be_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_plugins_any_name_can_be_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     dice = EntryPoint("dice", "dice:all", quotas.GROUP)
     monkeypatch.setattr(quotas, "entry_points", partial(_installed, (dice,)))
     Path("own.yaml").write_text("commands: {dice: admin}")

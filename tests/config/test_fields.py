@@ -224,7 +224,7 @@ def test_the_examples_of_the_page_are_right(tmp_path: Path, monkeypatch: pytest.
         assert load(Path(), {**ENVIRON, **environ}).options()
 
 
-def test_the_page_says_what_a_projects_file_may_say() -> None:
+def test_the_page_says_what_a_projects_file_can_say() -> None:
     (sentence,) = re.findall(r"may set only (.*?)\. ", PAGE.read_text(), re.DOTALL)
     listed = set(re.findall(r"`([\w.]+)", sentence))
     fields = {"agent": {"name": "echo", "instructions": "x"}, "titles": "true", "tools": {"allowed": {"x": "never"}}}

@@ -82,7 +82,7 @@ def test_without_palaver_home_the_data_is_where_the_machine_keeps_it(place: Plac
 
 
 @pytest.mark.parametrize("text", ["", "\n", "# nothing\n", "---\n", "{}", "~", "\ufefftitles: true"])
-def test_a_file_may_say_nothing(text: str, place: Place) -> None:
+def test_a_file_can_say_nothing(text: str, place: Place) -> None:
     assert place.load(user=text, project=text) == place.load(user="", project="")
 
 
@@ -346,7 +346,7 @@ def test_a_file_that_was_named_has_to_be_there(place: Place) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not read")
-def test_a_file_that_may_not_be_read(place: Place) -> None:
+def test_a_file_that_cannot_be_read(place: Place) -> None:
     """Not even looked at, as all around it is private to another user."""
     place.user.write_text("busy: queue")
     os.seteuid(NOBODY)
@@ -456,7 +456,7 @@ def test_all_mistakes_are_found_at_once_in_the_order_of_lines(place: Place) -> N
     assert "(3 more: run palaver config check)" in str(MalformedConfig(mistakes))
 
 
-def test_without_a_catalogue_any_platform_may_be_named(place: Place) -> None:
+def test_without_a_catalogue_any_platform_can_be_named(place: Place) -> None:
     place.user.write_text("platforms: {fake: {busy: steer}}")
     assert load(place.project.parent, place.environ).options().busy.platforms == {"fake": BusyMode.STEER}
 

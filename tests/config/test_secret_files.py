@@ -45,7 +45,7 @@ def test_a_secret_stands_in_a_file_counted_from_the_folder_of_the_configuration(
     assert "s3cret" not in "".join(str(setting) for setting in effective_settings(loaded)) + repr(loaded.config)
 
 
-def test_a_file_that_others_may_read_is_said() -> None:
+def test_a_file_that_others_can_read_is_said() -> None:
     file = keep(b"s3cret", 0o640)
     assert read("{folder: /a, token_file: token}").warnings == (
         f"{file} holds a secret that others on this machine can read. Run: chmod 600 {file}",

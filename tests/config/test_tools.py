@@ -80,7 +80,7 @@ def test_what_is_secret_is_not_shown(tmp_path: Path) -> None:
         ("tools: {terminal: {rules: [{roles: 'guest, member'}]}}", "guests can never run commands"),
     ],
 )
-def test_mistakes_are_told_with_what_is_allowed(tmp_path: Path, text: str, told: str) -> None:
+def test_mistakes_are_reported_with_what_is_allowed(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(MalformedConfig) as mistake:
         load_with_sources(tmp_path, written(tmp_path, text))
     assert told in str(mistake.value)

@@ -41,7 +41,7 @@ def plant() -> Statements[None]:
     yield "INSERT INTO participants (identity, session_no) VALUES ('irc:ann', 1), ('irc:bob', 1)", ()
 
 
-async def test_alternate_ids_are_told_from_user_ids(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_alternate_ids_are_distinguished_from_user_ids(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(opening, "known_migrations", lambda: known_migrations()[:25])
         async with await open_store(store_url) as old:

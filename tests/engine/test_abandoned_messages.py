@@ -54,7 +54,9 @@ async def test_what_waited_when_a_fresh_conversation_began_is_not_answered_in_it
 
 
 @pytest.mark.parametrize("command", ["/back", "/resume First", "/branch", "/retry"])
-async def test_wherever_a_command_leads_what_was_said_before_it_stays_behind(tmp_path: Path, command: str) -> None:
+async def test_no_matter_where_a_command_leads_what_was_said_before_it_stays_behind(
+    tmp_path: Path, command: str
+) -> None:
     async with running(tmp_path / "p.db", questions=WAIT) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
@@ -79,7 +81,7 @@ async def test_what_waits_stays_in_line_where_a_command_leads_nowhere(tmp_path: 
         assert await outcomes(here) == []
 
 
-async def test_whoever_spoke_from_another_place_is_told_there(store_url: str) -> None:
+async def test_someone_who_spoke_from_another_place_gets_a_notice_there(store_url: str) -> None:
     async with between(store_url, grants=ADMINS, questions=WAIT) as two:
         alice = two.fake.person("alice")
         chat, second = two.fake.dm(alice), two.fake.dm(alice)
@@ -105,7 +107,9 @@ async def test_a_place_that_goes_elsewhere_takes_nothing_along_that_it_said_befo
         assert await outcomes(two.here) == [("failed", ABANDONED)]
 
 
-async def test_what_is_ordered_from_beside_leaves_behind_all_that_waits_and_the_chat_is_told(tmp_path: Path) -> None:
+async def test_what_is_ordered_from_outside_leaves_behind_all_that_waits_and_the_chat_gets_a_notice(
+    tmp_path: Path,
+) -> None:
     async with running(tmp_path / "p.db", questions=WAIT) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)

@@ -80,7 +80,7 @@ async def test_where_clients_keep_the_slash_another_sign_begins_a_command(store_
         assert len(group.shown) == 1
 
 
-async def test_a_chat_may_be_free_and_a_kind_observed(store_url: str) -> None:
+async def test_a_chat_can_be_free_and_a_kind_observed(store_url: str) -> None:
     world, agent = FakePlatform(), Slow()
     agent.go.set()
     alice = world.person("alice")
@@ -105,7 +105,7 @@ PICTURE = File(name="cat.png", media_type="image/png", content=b"cat")
 
 
 @pytest.mark.parametrize("named", [0, 1])
-async def test_whoever_names_the_agent_with_one_picture_of_an_album_shows_it_all_of_them(
+async def test_someone_who_names_the_agent_with_one_picture_of_an_album_shows_it_all_of_them(
     store_url: str, tmp_path: Path, named: int
 ) -> None:
     world, agent, shelf = FakePlatform(), Slow(), BlobStore(tmp_path / "files")
@@ -131,7 +131,7 @@ async def test_whoever_names_the_agent_with_one_picture_of_an_album_shows_it_all
 
 
 @pytest.mark.parametrize("named", [0, 1])
-async def test_two_workers_may_hear_of_one_album(postgres_server: str, named: int) -> None:
+async def test_two_workers_can_hear_of_one_album(postgres_server: str, named: int) -> None:
     url, worlds, window = (
         await fresh_store(postgres_server),
         (FakePlatform(), FakePlatform()),

@@ -59,7 +59,7 @@ async def test_what_a_person_says_is_done_at_once(store_url: str, command: str, 
         assert await here.store.read(violations()) == []
 
 
-async def test_a_turn_may_ask_again_and_again(tmp_path: Path) -> None:
+async def test_a_turn_can_ask_again_and_again(tmp_path: Path) -> None:
     said: dict[str, bool] = {}
 
     async def asks_thrice(request: Request) -> AsyncGenerator[Event]:
@@ -117,7 +117,7 @@ async def test_a_question_has_buttons_that_answer_it_and_no_other(store_url: str
         assert "later refused" in await here.texts()
 
 
-async def test_who_presses_a_button_may_no_more_than_who_says_it(tmp_path: Path) -> None:
+async def test_pressing_a_button_allows_no_more_than_saying_it(tmp_path: Path) -> None:
     world = FakePlatform()
     alice, bob, carol, eve = (world.person(name) for name in ("alice", "bob", "carol", "eve"))
     grants = (
@@ -214,7 +214,7 @@ async def test_nobody_has_to_answer(store_url: str, command: str) -> None:
         assert await here.store.read(violations()) == []
 
 
-async def test_whoever_goes_on_talking_is_told_once_what_is_waited_for(store_url: str) -> None:
+async def test_someone_who_goes_on_talking_learns_once_what_the_turn_waits_for(store_url: str) -> None:
     waits = ScopedSetting(default=QuestionMode.WAIT)
     async with running(store_url, questions=waits) as here:
         alice, bob = here.world.person("alice"), here.world.person("bob")
@@ -328,7 +328,7 @@ async def test_only_a_message_that_comes_after_a_question_withdraws_it(store_url
         assert answers == ["answer to: and then?", "answer to: later", "answer to: never mind"]
 
 
-async def test_only_whoever_was_asked_or_an_admin_may_allow_it(tmp_path: Path) -> None:
+async def test_only_the_person_asked_or_an_admin_can_allow_it(tmp_path: Path) -> None:
     world = FakePlatform()
     alice, bob, carol = (world.person(name) for name in ("alice", "bob", "carol"))
     grants = (

@@ -84,7 +84,7 @@ async def test_going_back_takes_first_what_was_done_since_and_then_the_attaching
         assert "There is nothing to undo." in await two.ask(second, alice, "/back")
 
 
-async def test_nobody_attaches_to_what_they_may_not_see(store_url: str) -> None:
+async def test_nobody_attaches_to_what_they_cannot_see(store_url: str) -> None:
     async with between(store_url) as two:
         alice, bob = two.fake.person("alice"), two.fake.person("bob")
         chat, other = two.fake.dm(alice), two.fake.dm(bob)

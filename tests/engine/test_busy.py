@@ -51,7 +51,7 @@ async def test_the_acknowledgement_is_given_once_per_turn_and_promises_only_what
         assert "next" not in told[0]  # others may be in front
 
 
-async def test_nobody_is_told_to_wait_where_that_is_switched_off(tmp_path: Path) -> None:
+async def test_nobody_has_to_wait_where_that_is_switched_off(tmp_path: Path) -> None:
     agent = Slow()
     async with running(tmp_path / "p.db", agent=agent, acknowledges=False) as here:
         alice = here.world.person("alice")
@@ -100,7 +100,7 @@ async def test_collect_stops_at_a_command(tmp_path: Path) -> None:
         assert len({request.session for request in agent.requests}) == 2
 
 
-async def test_everybody_whose_words_went_into_a_turn_may_read_the_conversation(tmp_path: Path) -> None:
+async def test_everybody_whose_words_went_into_a_turn_can_read_the_conversation(tmp_path: Path) -> None:
     agent = Slow()
     async with running(tmp_path / "p.db", agent=agent, busy=mode(BusyMode.COLLECT)) as here:
         alice, bob, carol = (here.world.person(name) for name in ("alice", "bob", "carol"))
@@ -269,7 +269,7 @@ async def test_a_long_text_without_a_rest_is_answered_after_the_window(tmp_path:
 
 
 @pytest.mark.parametrize("cause", [Cause.SCHEDULE, Cause.PROCESS])
-async def test_only_a_person_is_told_that_the_turn_is_still_at_work(tmp_path: Path, cause: Cause) -> None:
+async def test_only_a_person_learns_that_the_turn_is_still_at_work(tmp_path: Path, cause: Cause) -> None:
     world, clock, agent = FakePlatform(), MovableClock(), Slow()
     mouth = Mouth(world, clock)
     chat = world.dm(world.person("alice"))

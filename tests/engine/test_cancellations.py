@@ -61,7 +61,7 @@ async def test_an_agent_gets_no_further_than_its_turn(tmp_path: Path, agent: Age
         assert [message.text for message in chat.shown] == [answer]
 
 
-async def test_a_summary_that_breaks_off_is_told(tmp_path: Path) -> None:
+async def test_a_summary_that_breaks_off_is_reported(tmp_path: Path) -> None:
     class Forgetful(Condensing):
         async def summarise(self, passage: Excerpt) -> GeneratedText:
             await _await_what_is_given_up()
@@ -127,7 +127,7 @@ class Rusty:
         (Rusty(lists=True), "asks", "A person has to approve this call first."),
     ],
 )
-async def test_a_tool_breaks_and_the_agent_is_told(tmp_path: Path, toolset: Rusty, tool: str, told: str) -> None:
+async def test_a_tool_breaks_and_the_agent_learns_of_it(tmp_path: Path, toolset: Rusty, tool: str, told: str) -> None:
     async def uses(request: Request) -> AsyncGenerator[Event]:
         yield Final(text=await request.toolbox.use(ToolCall(id="c", name=tool)))
 

@@ -66,7 +66,7 @@ async def test_a_command_that_breaks_is_answered_safely_and_holds_nothing_up(
     assert WORDS not in caplog.text
 
 
-async def test_what_is_meant_for_people_is_told_to_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_meant_for_people_is_reported_to_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def perform(self: Registry, invocation: Invocation, spoken: CommandContext) -> Transaction[str]:  # noqa: ARG001
         raise NotFound("session", "x")
 

@@ -57,7 +57,7 @@ async def _that_asks(here: Bench) -> tuple[str, Chat]:
     return session, chat
 
 
-async def test_only_who_may_see_a_session_and_has_the_role_commands_there(tmp_path: Path) -> None:
+async def test_only_those_who_see_a_session_and_have_the_role_command_there(tmp_path: Path) -> None:
     async with running(tmp_path / "p.db") as here:
         session, chat = await _that_asks(here)
         mallory = Principal(identities=frozenset({"fake:mallory"}), speaks_as="fake:mallory")
@@ -69,7 +69,7 @@ async def test_only_who_may_see_a_session_and_has_the_role_commands_there(tmp_pa
         await chat.hears("You said: it")
 
 
-async def test_each_retry_is_answered_and_gives_nobody_the_rights_of_whoever_orders_it(tmp_path: Path) -> None:
+async def test_each_retry_is_answered_and_gives_nobody_the_rights_of_its_sender(tmp_path: Path) -> None:
     async with running(tmp_path / "p.db") as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)

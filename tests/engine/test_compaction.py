@@ -81,7 +81,7 @@ async def test_what_was_said_earlier_is_summarised_and_comes_back_byte_for_byte(
         assert await here.store.read(violations()) == []
 
 
-async def test_a_long_conversation_is_summarised_by_itself_and_again(store_url: str) -> None:
+async def test_a_long_conversation_is_summarised_automatically_and_again(store_url: str) -> None:
     agent = ready(Condensing())
     async with running(store_url, agent=agent, message_limit=8) as here:
         alice = here.world.person("alice")
@@ -106,7 +106,7 @@ async def test_a_long_conversation_is_summarised_by_itself_and_again(store_url: 
         assert [entry for entry in entries if entry.role is not Role.SUMMARY] == entries
 
 
-async def test_what_a_summary_uses_counts_for_whoever_made_it_necessary_and_is_no_turn_of_theirs(
+async def test_what_a_summary_uses_counts_for_its_cause_and_is_no_turn_of_theirs(
     store_url: str,
 ) -> None:
     scope = ScopedSetting(default=Scope(group=GroupScope.SHARED))
@@ -123,7 +123,7 @@ async def test_what_a_summary_uses_counts_for_whoever_made_it_necessary_and_is_n
         assert await here.rows("SELECT turns FROM sessions") == [(4,)]
 
 
-async def test_an_automatic_summary_that_fails_is_told_once(store_url: str) -> None:
+async def test_an_automatic_summary_that_fails_is_reported_once(store_url: str) -> None:
     clock = MovableClock()
     agent = ready(Condensing(gist=lambda _: ""))
     async with running(store_url, agent=agent, message_limit=8, clock=clock) as here:
@@ -263,7 +263,7 @@ async def test_where_nothing_is_gained_everything_stays_as_it_was(
 @pytest.mark.parametrize(
     ("text", "why"), [("hello", "there is nothing to summarise"), (None, "there is no conversation")]
 )
-async def test_what_cannot_be_summarised_is_told_in_a_sentence(tmp_path: Path, text: str | None, why: str) -> None:
+async def test_what_cannot_be_summarised_is_reported_in_a_sentence(tmp_path: Path, text: str | None, why: str) -> None:
     async with running(tmp_path / "p.db", agent=ready(Condensing())) as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
@@ -486,7 +486,7 @@ async def test_a_question_that_waits_for_permission_is_not_summarised(tmp_path: 
         assert (await turns(here))[0][0] == "parked"
 
 
-async def test_whoever_takes_no_part_cannot_have_it_summarised(tmp_path: Path) -> None:
+async def test_someone_who_takes_no_part_cannot_have_it_summarised(tmp_path: Path) -> None:
     world = FakePlatform()
     alice, bob = world.person("alice"), world.person("bob")
     agent = ready(Condensing())
@@ -502,7 +502,7 @@ async def test_whoever_takes_no_part_cannot_have_it_summarised(tmp_path: Path) -
         await here.settled()
 
 
-async def test_whatever_is_written_as_focus_harms_nothing(tmp_path: Path) -> None:
+async def test_anything_that_is_written_as_focus_harms_nothing(tmp_path: Path) -> None:
     agent = ready(Condensing())
     async with running(tmp_path / "p.db", agent=agent) as here:
         alice = here.world.person("alice")

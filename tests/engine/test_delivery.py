@@ -151,7 +151,7 @@ async def test_patience_does_not_run_while_no_gateway_does(tmp_path: Path) -> No
         await chat.hears("hello")
 
 
-async def test_whoever_is_away_gets_it_when_they_are_back_however_late(tmp_path: Path) -> None:
+async def test_someone_who_is_away_gets_it_when_they_are_back_however_late(tmp_path: Path) -> None:
     world, clock = FakePlatform(faults=Faults(busy_for=0.02)), MovableClock()
     async with running(tmp_path / "p.db", world, clock=clock, poll=OFTEN) as here:
         chat = world.dm(world.person("alice"))
@@ -346,7 +346,7 @@ async def test_a_chat_is_not_written_to_more_often_than_allowed(tmp_path: Path) 
         assert [row[0] for row in rows] == [1]  # the platform never had to ask
 
 
-async def test_a_chat_that_may_not_be_written_to_for_long_gets_no_mark(tmp_path: Path) -> None:
+async def test_a_chat_that_cannot_be_written_to_for_long_gets_no_mark(tmp_path: Path) -> None:
     world, clock = FakePlatform(), MovableClock()
     lease = timedelta(seconds=0.3)
     limit = timedelta(seconds=0.2)

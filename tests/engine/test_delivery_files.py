@@ -34,9 +34,7 @@ async def _sends(_: Request) -> AsyncGenerator[Event]:
     yield Final(text="here", files=(NewFile("report.md", b"# All well", "text/markdown"),))
 
 
-async def test_a_file_may_take_longer_than_words_and_stays_with_whoever_sends_it(
-    store_url: str, tmp_path: Path
-) -> None:
+async def test_a_file_may_take_longer_than_words_and_stays_with_its_sender(store_url: str, tmp_path: Path) -> None:
     world, clock, shelf = FakePlatform(), MovableClock(), BlobStore(tmp_path / "files")
     adapter, short = Slow(world), timedelta(seconds=0.1)
     async with running(

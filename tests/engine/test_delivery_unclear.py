@@ -84,7 +84,7 @@ async def _waits(here: Bench) -> bool:
     return bool(await here.rows("SELECT 1 FROM outbox WHERE attempts = 1 AND state = 'due'"))
 
 
-async def test_the_owner_is_told_once_of_what_stays_unclear(store_url: str) -> None:
+async def test_the_owner_gets_one_notice_of_what_stays_unclear(store_url: str) -> None:
     world, clock = FakePlatform(), MovableClock()
     async with running(store_url, world, clock=clock, chance=NoPauses()) as here:
         home = world.dm(world.person("owner"))
@@ -99,7 +99,7 @@ async def test_the_owner_is_told_once_of_what_stays_unclear(store_url: str) -> N
         assert ["palaver trace out:-1" in message.text for message in home.shown] == [True]
 
 
-async def test_the_owner_is_told_in_the_chat_itself_where_there_is_no_other(tmp_path: Path) -> None:
+async def test_the_owner_gets_a_notice_in_the_chat_itself_where_there_is_no_other(tmp_path: Path) -> None:
     world, clock = FakePlatform(), MovableClock()
     async with running(tmp_path / "p.db", world, clock=clock, chance=NoPauses()) as here:
         home = world.dm(world.person("owner"))

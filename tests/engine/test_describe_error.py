@@ -16,7 +16,7 @@ def _broken() -> Statements[None]:
 
 
 @pytest.mark.parametrize("writes", [False, True])
-async def test_a_refusal_of_the_store_is_told_with_its_cause(store_url: str, *, writes: bool) -> None:
+async def test_a_refusal_of_the_store_is_reported_with_its_cause(store_url: str, *, writes: bool) -> None:
     async with await open_store(store_url) as store:
         with pytest.raises(StoreError) as refused:
             await (store.transact if writes else store.read)(_broken())
@@ -26,6 +26,6 @@ async def test_a_refusal_of_the_store_is_told_with_its_cause(store_url: str, *, 
     assert "somebody" not in told
 
 
-def test_what_has_no_name_of_its_own_is_told_by_its_class() -> None:
+def test_what_has_no_name_of_its_own_is_reported_by_its_class() -> None:
     assert describe_error(ValueError("the words of somebody")) == "ValueError"
     assert describe_error(sqlite3.OperationalError("the words of somebody")) == "OperationalError"

@@ -25,7 +25,7 @@ async def test_the_conversation_comes_as_a_file_in_the_wanted_form(tmp_path: Pat
         assert files[2].content.startswith(b'{"format":"palaver-sessions"')
 
 
-async def test_nobody_gets_what_they_may_not_see_nor_a_group_what_is_said_elsewhere(tmp_path: Path) -> None:
+async def test_nobody_gets_what_they_cannot_see_nor_a_group_what_is_said_elsewhere(tmp_path: Path) -> None:
     async with running(tmp_path / "p.db", shelf=BlobStore(tmp_path / "files")) as here:
         alice, bob = here.world.person("alice"), here.world.person("bob")
         mine, his = here.world.dm(alice), here.world.dm(bob)

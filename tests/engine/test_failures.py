@@ -40,7 +40,7 @@ async def _just_ends(request: Request) -> AsyncGenerator[Event]:  # noqa: ARG001
 
 
 @pytest.mark.parametrize("script", [_fails, _raises, _raises_timeout, _just_ends])
-async def test_whatever_goes_wrong_the_chat_gets_one_safe_sentence(
+async def test_if_anything_goes_wrong_the_chat_gets_one_safe_sentence(
     tmp_path: Path, script: "object", caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

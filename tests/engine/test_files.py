@@ -41,7 +41,7 @@ def kept(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-async def test_the_agent_is_told_of_files_and_reads_them_and_the_same_file_is_kept_once(tmp_path: Path) -> None:
+async def test_the_agent_learns_of_files_and_reads_them_and_the_same_file_is_kept_once(tmp_path: Path) -> None:
     read: list[bytes] = []
 
     async def reads(request: Request) -> AsyncGenerator[Event]:

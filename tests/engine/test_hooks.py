@@ -21,7 +21,7 @@ OFTEN = timedelta(seconds=0.02)
 SELDOM = timedelta(minutes=10)
 
 
-async def test_a_turn_is_told_from_its_start_to_its_delivery(tmp_path: Path) -> None:
+async def test_a_turn_is_reported_from_its_start_to_its_delivery(tmp_path: Path) -> None:
     async with running(tmp_path / "p.db") as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
@@ -55,7 +55,7 @@ async def test_a_hook_that_fails_and_one_that_hangs_hold_nothing_up(
         await until(lambda: len(here.happened) == 4)
 
 
-async def test_the_end_of_a_session_is_told_again_until_the_hook_takes_it(tmp_path: Path) -> None:
+async def test_the_end_of_a_session_is_reported_again_until_the_hook_takes_it(tmp_path: Path) -> None:
     clock = MovableClock()
     tries: list[str | None] = []
 
@@ -184,7 +184,7 @@ async def test_somebody_new_in_a_conversation_that_exists_is_noted_too(tmp_path:
         assert [noted(request).count(FIRST_CONTACT_NOTE) for request in agent.requests] == [1, 2]
 
 
-async def test_a_fresh_conversation_is_told_with_the_end_of_the_one_before(tmp_path: Path) -> None:
+async def test_a_fresh_conversation_is_reported_with_the_end_of_the_one_before(tmp_path: Path) -> None:
     async with running(tmp_path / "p.db") as here:
         alice = here.world.person("alice")
         chat = here.world.dm(alice)
@@ -202,7 +202,7 @@ async def test_a_fresh_conversation_is_told_with_the_end_of_the_one_before(tmp_p
         ]
 
 
-async def test_a_conversation_that_starts_fresh_by_itself_is_told_with_the_end_of_the_one_before(
+async def test_a_conversation_that_starts_fresh_on_its_own_is_reported_with_the_end_of_the_one_before(
     tmp_path: Path,
 ) -> None:
     clock = MovableClock()

@@ -359,7 +359,7 @@ async def test_what_was_missed_runs_once_if_it_is_not_too_old(tmp_path: Path) ->
         assert sorted(talk.texts()[2:]) == ["You said: Call Ann", "You said: news"]
 
 
-async def test_a_reminder_that_comes_too_late_is_told_and_a_missed_repetition_is_not(tmp_path: Path) -> None:
+async def test_a_reminder_that_comes_too_late_is_reported_and_a_missed_repetition_is_not(tmp_path: Path) -> None:
     async with talking(tmp_path) as talk:
         await talk.ask("/jobs add every 24h news")
         await talk.ask("/jobs add 30m Call Ann about the long letter --name Letter")

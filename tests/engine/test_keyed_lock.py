@@ -39,7 +39,7 @@ async def test_one_who_gives_up_does_not_let_the_next_overtake_the_one_in_front(
     assert inside == ["a", "c"]
 
 
-async def test_when_the_last_in_line_gives_up_whoever_comes_later_still_waits_for_the_one_inside() -> None:
+async def test_when_the_last_in_line_gives_up_a_later_one_still_waits_for_the_one_inside() -> None:
     turnstile, inside = KeyedLock(), list[str]()
     leave = asyncio.Event()
 

@@ -41,7 +41,7 @@ def people(two: Two) -> tuple[Chat, Person, Chat, Person]:
     return two.fake.dm(alice), alice, two.other.dm(bob), bob
 
 
-async def test_both_sides_are_told_exactly_whom_they_would_be_linked_with_and_say_yes(store_url: str) -> None:
+async def test_both_sides_learn_exactly_whom_they_would_be_linked_with_and_say_yes(store_url: str) -> None:
     async with between(store_url) as two:
         one, alice, other, bob = people(two)
         code = await code_of(two, one, alice)

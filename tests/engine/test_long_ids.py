@@ -74,7 +74,7 @@ async def test_what_no_index_can_hold_is_refused_with_a_reason_and_the_next_mess
         await chat.hears("You said: hello")
 
 
-async def test_ids_as_long_as_they_may_be_are_kept(store_url: str) -> None:
+async def test_ids_as_long_as_allowed_are_kept(store_url: str) -> None:
     world, half = FakePlatform(), MAX_IDS_BYTES // 2
     mouth = Mouth(world, LoopClock())
     async with running(store_url, world, adapters=[mouth]) as here:

@@ -15,7 +15,7 @@ from palaver.testkit.platform import BOT, FakePlatform
 from tests.engine.gateway import NoPauses, running, until
 
 
-async def test_people_are_shown_what_a_member_may_use_as_help_lists_it(tmp_path: Path) -> None:
+async def test_people_are_shown_what_a_member_can_use_as_help_lists_it(tmp_path: Path) -> None:
     roles = {"status": AccessRole.ADMIN, "platforms": AccessRole.MEMBER}
     async with running(tmp_path / "p.db", command_roles=roles) as here:
         alice = here.world.person("alice")

@@ -24,7 +24,7 @@ from tests.engine.gateway import MovableClock, running, until
 from tests.store.world import NOON
 
 
-async def test_who_may_not_approve_is_told_who_can_and_the_owner_is_asked(tmp_path: Path) -> None:
+async def test_someone_who_cannot_approve_learns_who_can_and_the_owner_gets_the_question(tmp_path: Path) -> None:
     world = FakePlatform()
     alice, boss = world.person("alice"), world.person("boss")
     grants = (
@@ -149,7 +149,7 @@ async def test_an_answer_names_only_commands_that_its_reader_can_use(tmp_path: P
 
 
 @pytest.mark.parametrize("first_word", ["half an", ""])
-async def test_the_agent_is_told_what_stopped_its_answer(tmp_path: Path, first_word: str) -> None:
+async def test_the_agent_learns_what_stopped_its_answer(tmp_path: Path, first_word: str) -> None:
     agent = Slow(first_word)
     async with running(tmp_path / "p.db", agent=agent, busy=ScopedSetting(default=BusyMode.INTERRUPT)) as here:
         alice = here.world.person("alice")
@@ -178,7 +178,7 @@ async def test_what_was_only_overheard_is_no_turn(tmp_path: Path) -> None:
         await group.hears("This conversation: 0 turns")
 
 
-async def test_an_admin_is_told_how_to_answer_the_question_of_somebody_else(store_url: str) -> None:
+async def test_an_admin_learns_how_to_answer_the_question_of_somebody_else(store_url: str) -> None:
     world = FakePlatform()
     alice, boss = world.person("alice"), world.person("boss")
     grants = (Grant(platform="fake"), Grant(platform="fake", user_id=boss.id, role=AccessRole.OWNER))
@@ -195,7 +195,7 @@ async def test_an_admin_is_told_how_to_answer_the_question_of_somebody_else(stor
 
 
 @pytest.mark.parametrize("allowed", [ApprovalMode.ALWAYS, ApprovalMode.ASK])
-async def test_the_agent_is_told_of_an_approval_where_one_is_needed(tmp_path: Path, allowed: ApprovalMode) -> None:
+async def test_the_agent_learns_of_an_approval_where_one_is_needed(tmp_path: Path, allowed: ApprovalMode) -> None:
     described = list[str]()
 
     async def describe(request: Request) -> AsyncGenerator[Event]:

@@ -57,7 +57,7 @@ async def give(here: Bench, results: Mapping[str, str]) -> bool:
     )
 
 
-async def test_a_turn_waits_for_whoever_offered_and_goes_on_through_a_restart(store_url: str) -> None:
+async def test_a_turn_waits_for_the_client_that_offered_and_goes_on_through_a_restart(store_url: str) -> None:
     world = FakePlatform()
     async with running(store_url, world, agent=Scripted(uses_both)) as here:
         await say(here)

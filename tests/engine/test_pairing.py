@@ -170,7 +170,7 @@ async def test_what_a_stranger_has_deleted_is_not_answered_when_they_are_let_in(
         assert await here.store.read(violations()) == []
 
 
-async def test_an_owner_by_code_may_do_what_owners_may(store_url: str) -> None:
+async def test_an_owner_by_code_can_do_what_owners_can(store_url: str) -> None:
     clock = MovableClock()
     async with running(store_url, clock=clock, grants=()) as here:
         alice = here.world.person("alice")
@@ -245,7 +245,7 @@ async def test_strangers_who_flood_hear_little(store_url: str) -> None:
         assert [len(chat.shown) for chat in chats] == [1] * 6
 
 
-async def test_the_owner_is_told_who_asks_in_words_nobody_can_forge_and_not_how_to_get_in(store_url: str) -> None:
+async def test_the_owner_learns_who_asks_in_words_nobody_can_forge_and_not_how_to_get_in(store_url: str) -> None:
     """In the window too, if they wrote nowhere else. A crowd is summed up."""
     world, grants = FakePlatform(), (Grant(platform="window", role=AccessRole.OWNER),)
     window = FakeAdapter(world, "w", platform=Platform(name="window", title="Window", place="window"))

@@ -43,7 +43,7 @@ async def test_a_chat_that_is_gone_is_remembered_and_told_to_the_owner_once(stor
         assert [row[0] for row in states] == ["dead"] * 3
 
 
-async def test_without_a_home_the_owner_is_told_where_they_wrote_last_and_home_is_mentioned_once(
+async def test_without_a_home_the_owner_learns_where_they_wrote_last_and_home_is_mentioned_once(
     store_url: str,
 ) -> None:
     grants = (
@@ -66,7 +66,7 @@ async def test_without_a_home_the_owner_is_told_where_they_wrote_last_and_home_i
         assert len([message for message in window.shown if "/sethome" in message.text]) == 1
 
 
-async def test_a_chat_that_is_back_is_told_again_when_it_goes_again(store_url: str) -> None:
+async def test_a_chat_that_is_back_is_reported_again_when_it_goes_again(store_url: str) -> None:
     clock = MovableClock()
     async with running(store_url, clock=clock) as here:
         alice, owner = here.world.person("alice"), here.world.person("owner")
@@ -96,7 +96,7 @@ async def test_a_home_that_is_gone_itself_is_not_told(tmp_path: Path) -> None:
         assert home.shown == []
 
 
-async def test_when_the_only_home_is_gone_the_owner_is_told_where_they_can_read_it(store_url: str) -> None:
+async def test_when_the_only_home_is_gone_the_owner_learns_where_they_can_read_it(store_url: str) -> None:
     """Not where a program reads, and in a window only if there is no other chat."""
     grants = (
         Grant(role=AccessRole.MEMBER),

@@ -154,7 +154,7 @@ async def test_a_long_answer_that_grows_is_shown_ever_less_often() -> None:
 
 
 @pytest.mark.parametrize("room", [1, 30, 4000])
-def test_wherever_it_goes_it_never_takes_more_messages_than_allowed(room: int) -> None:
+def test_no_matter_where_it_goes_it_never_takes_more_messages_than_allowed(room: int) -> None:
     replies = Replies({"fake:bot": FakeAdapter(FakePlatform(), "bot", limits=Limits(text=room, repeats_safely=True))})
     there = Source(platform="fake", account="bot", chat_id="7")
     assert len(replies.to(there, "word " * 100_000)) == 64
@@ -170,7 +170,7 @@ def test_parts_are_as_long_as_the_platform_counts(unit: Unit) -> None:
     assert 100 - unit.widest < longest <= 100
 
 
-async def test_a_turn_ends_even_if_it_cannot_be_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_turn_ends_even_if_it_cannot_be_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world, agent = FakePlatform(), Slow()
     alice = world.person("alice")
     chat = world.dm(alice)

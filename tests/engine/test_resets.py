@@ -33,7 +33,7 @@ async def steps(here: Bench, message: str) -> list[Step]:
     return trace_steps(trace, MovableClock().now())
 
 
-async def test_after_an_hour_of_silence_both_the_agent_and_the_chat_are_told(store_url: str) -> None:
+async def test_after_an_hour_of_silence_both_the_agent_and_the_chat_learn_of_it(store_url: str) -> None:
     agent, clock = at_once(), MovableClock()
     async with running(store_url, agent=agent, clock=clock, resets=IDLE) as here:
         alice = here.world.person("alice")
@@ -56,7 +56,7 @@ async def test_after_an_hour_of_silence_both_the_agent_and_the_chat_are_told(sto
         assert [message.text.count(NOTICE) for message in chat.shown] == [0, 1, 0, 0]
 
 
-async def test_a_new_day_is_told_as_such(tmp_path: Path) -> None:
+async def test_a_new_day_is_reported_as_such(tmp_path: Path) -> None:
     clock = MovableClock()
     async with running(tmp_path / "p.db", clock=clock, resets=DAILY) as here:
         alice = here.world.person("alice")

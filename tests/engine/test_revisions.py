@@ -34,7 +34,9 @@ async def spoken(here: Bench) -> list[str]:
     return [entry.text for entry in await here.entries() if entry.role in {"user", "assistant"}]
 
 
-async def test_a_change_after_the_answer_is_told_with_the_next_turn_and_makes_none_of_its_own(tmp_path: Path) -> None:
+async def test_a_change_after_the_answer_is_reported_with_the_next_turn_and_makes_none_of_its_own(
+    tmp_path: Path,
+) -> None:
     agent = ready()
     async with running(tmp_path / "p.db", agent=agent) as here:
         alice, chat = place(here)

@@ -173,7 +173,7 @@ async def test_in_a_task_that_was_cancelled_before_it_is_a_timeout_all_the_same(
 
 
 @virtual
-async def test_what_foreign_code_cancels_within_it_is_told_apart() -> None:
+async def test_what_foreign_code_cancels_within_it_is_distinguished() -> None:
     with pytest.raises(StrayCancellation), Timeouts().timeout(10), contain_cancellation():
         raise asyncio.CancelledError
     with pytest.raises(TimeoutError), Timeouts().timeout(10), contain_cancellation():
@@ -209,7 +209,7 @@ async def test_each_of_many_runs_out_at_its_own_time() -> None:
 
 
 @virtual
-async def test_a_line_calls_once_whoever_has_not_left() -> None:
+async def test_a_line_calls_once_each_waiter_who_has_not_left() -> None:
     line, called = Timeouts().queue(10), list[str]()
     calls = {who: lambda who=who: called.append(who) for who in "abc"}
     for call in calls.values():

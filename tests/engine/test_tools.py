@@ -104,7 +104,7 @@ async def test_what_a_platform_does_not_have_and_what_is_never_allowed_is_not_th
             await chat.hears(f"There is no tool called {name}. Available tools: search.")
 
 
-async def test_whoever_speaks_into_a_turn_with_a_lesser_role_takes_its_tools_away(tmp_path: Path) -> None:
+async def test_someone_who_speaks_into_a_turn_with_a_lesser_role_takes_its_tools_away(tmp_path: Path) -> None:
     async def pulls(request: Request) -> AsyncGenerator[Event]:
         yield Final(text=await request.toolbox.use(ToolCall(id="c", name="lever")))
 
@@ -211,7 +211,7 @@ async def test_a_tool_that_breaks_or_hangs_does_not_end_the_turn(
 
 
 @pytest.mark.parametrize("arguments", ["{", "[]", '"x"', "[" * 10_000])
-async def test_arguments_that_are_no_object_are_told_to_the_agent(tmp_path: Path, arguments: str) -> None:
+async def test_arguments_that_are_no_object_are_reported_to_the_agent(tmp_path: Path, arguments: str) -> None:
     lever = Lever()
     async with running(tmp_path / "p.db", toolsets=lambda _: (lever,), grants=OWNERS) as here:
         alice = here.world.person("alice")
@@ -282,7 +282,7 @@ async def test_a_group_is_not_told_what_was_said_in_private(store_url: str, scop
         assert await two.ask(group, alice, use("search", query="canary")) == "search: Nothing was found."
 
 
-async def test_whoever_came_later_is_not_told_what_was_said_before_them(store_url: str) -> None:
+async def test_someone_who_came_later_does_not_learn_what_was_said_before_them(store_url: str) -> None:
     async with between(store_url, toolsets=all_tools, scopes=SHARED) as two:
         alice, bob = two.fake.person("alice"), two.fake.person("bob")
         group = two.fake.group("Dev", alice, bob)
@@ -336,7 +336,7 @@ async def test_nobody_is_asked_about_more_than_they_would_read(tmp_path: Path) -
 # Sends
 
 
-async def test_a_send_of_which_nobody_heard_is_told_as_sent_now(
+async def test_a_send_of_which_nobody_heard_is_reported_as_sent_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outage = StoreUnavailable("it is not known whether it happened")
@@ -469,7 +469,7 @@ async def test_files_of_the_conversation_are_read_and_new_ones_sent(tmp_path: Pa
         assert [row[0] for row in await here.rows("SELECT count(*) FROM outbox WHERE state <> 'delivered'")] == [0]
 
 
-async def test_people_are_told_what_the_agent_may_do_for_them(tmp_path: Path) -> None:
+async def test_people_learn_what_the_agent_can_do_for_them(tmp_path: Path) -> None:
     toolsets = (Lever(asks=True),)
     async with running(tmp_path / "p.db", toolsets=lambda store: (*all_tools(store), *toolsets)) as here:
         alice = here.world.person("alice")
@@ -482,7 +482,7 @@ async def test_people_are_told_what_the_agent_may_do_for_them(tmp_path: Path) ->
         await said_in(here, alice, "/tools", "The agent has no tools here.")
 
 
-async def test_what_was_sent_for_somebody_goes_with_them_wherever_it_went(store_url: str) -> None:
+async def test_what_was_sent_for_somebody_goes_with_them_no_matter_where_it_went(store_url: str) -> None:
     async with between(store_url, toolsets=all_tools, grants=OWNERS, sweep_every=timedelta(milliseconds=50)) as two:
         alice, bob = two.fake.person("alice"), two.other.person("bob")
         chat, other = two.fake.dm(alice), two.other.group("Home", bob)

@@ -118,7 +118,7 @@ async def test_stop_reaches_a_turn_on_another_worker(postgres_server: str) -> No
         assert [row[0] for row in await front.rows("SELECT state FROM turns")] == ["done"]
 
 
-async def test_a_stop_that_nobody_lived_to_obey_is_obeyed_by_whoever_takes_over(tmp_path: Path) -> None:
+async def test_a_stop_that_nobody_lived_to_obey_is_obeyed_by_the_next_worker(tmp_path: Path) -> None:
     world, agent = FakePlatform(), Slow()
     alice = world.person("alice")
     chat = world.dm(alice)

@@ -131,7 +131,7 @@ async def test_one_that_does_not_close_keeps_no_other_from_it(
     assert "secret" not in caplog.text
 
 
-def test_what_an_agent_is_told_in_secret_is_not_shown() -> None:
+def test_what_an_agent_learns_in_secret_is_not_shown() -> None:
     Path("own.yaml").write_text("agent: {name: http, url: 'https://me:x@y/', headers: {Authorization: sesame}}")
     shown = {
         row.field: row.value for row in effective_settings(load_with_sources(Path(), {"PALAVER_CONFIG": "own.yaml"}))

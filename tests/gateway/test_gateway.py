@@ -44,7 +44,7 @@ def person(config: Config, chat: str = "main") -> Person:
     return Person(terminal_socket(config), chat)
 
 
-async def test_what_is_said_is_answered_and_told_again_to_whoever_comes(config: Config) -> None:
+async def test_what_is_said_is_answered_and_shown_again_to_newcomers(config: Config) -> None:
     async with serving(config):
         alice = person(config)
         async with alice.present() as paper:
@@ -86,7 +86,7 @@ async def test_an_answer_grows_in_the_terminal(config: Config) -> None:
     assert paper.states[-1][1:] == ("You said: one two three", False)
 
 
-async def test_whoever_waits_for_permission_does_not_wait_for_an_answer(config: Config) -> None:
+async def test_someone_who_waits_for_permission_does_not_wait_for_an_answer(config: Config) -> None:
     async with serving(config):
         alice = person(config)
         async with alice.present() as paper:
@@ -100,7 +100,7 @@ async def test_whoever_waits_for_permission_does_not_wait_for_an_answer(config: 
             ]
 
 
-async def test_who_waits_while_nothing_can_be_written_is_told_so(
+async def test_a_waiting_sender_gets_a_notice_while_nothing_can_be_written(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @transaction

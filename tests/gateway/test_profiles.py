@@ -40,7 +40,7 @@ async def answers(folder: Path, count: int = 1) -> list[str]:
     return sorted(letter.read_text() for letter in letters)
 
 
-async def test_adapters_of_others_are_served_each_account_by_its_profile_and_hooks_are_told(
+async def test_adapters_of_others_are_served_each_account_by_its_profile_and_hooks_run(
     tmp_path: Path, store_url: str
 ) -> None:
     config = config_of(

@@ -16,7 +16,7 @@ STEPS = 60
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_nobody_is_shown_what_they_may_not_see(store_url: str, tmp_path: Path, seed: int) -> None:
+async def test_nobody_is_shown_what_they_cannot_see(store_url: str, tmp_path: Path, seed: int) -> None:
     taken = await walk(seed, store_url, tmp_path / "files", STEPS)
     assert taken.number > 0
 

@@ -150,7 +150,7 @@ def test_a_grant_on_one_platform_means_nothing_on_another(source: Source, trust:
 
 @THOROUGH
 @given(close_sources, trusts, tables, st.booleans())
-def test_only_people_with_an_id_in_a_direct_chat_may_pair(
+def test_only_people_with_an_id_in_a_direct_chat_can_pair(
     source: Source, trust: Trust, table: list[Grant], pairing: bool
 ) -> None:
     access = decide_access(source, trust, table, no_pairing="" if pairing else "pairing is off")
@@ -177,7 +177,7 @@ def test_no_other_mark_makes_up_for_being_a_bot() -> None:
         assert verdict is (Verdict.ALLOW if basis is Basis.BOT else Verdict.REFUSE)
 
 
-def test_by_default_a_stranger_is_refused_or_may_pair() -> None:
+def test_by_default_a_stranger_is_refused_or_can_pair() -> None:
     assert decide_access(ALICE, NO_TRUST, []).verdict is Verdict.PAIR
     assert decide_access(ALICE, NO_TRUST, [], no_pairing="pairing is off").verdict is Verdict.REFUSE
     assert decide_access(replace(ALICE, chat_kind="group"), NO_TRUST, []).verdict is Verdict.REFUSE

@@ -80,7 +80,7 @@ def test_a_name_is_called_at_the_beginning(text: str, *, is_called: bool) -> Non
     assert calls_by_name(text, STRICT.wake_words) is is_called
 
 
-def test_where_words_are_not_spaced_a_name_may_be_followed_by_anything() -> None:
+def test_where_words_are_not_spaced_a_name_can_be_followed_by_anything() -> None:
     assert calls_by_name("小助手你好", ["小助手"])
 
 
@@ -185,7 +185,7 @@ messages = st.builds(
 
 
 @given(waiting=st.lists(messages, max_size=6), mode=st.sampled_from(BusyMode), now=st.floats(0, 10))
-def test_whatever_waits_the_line_gets_on(waiting: list[Received], mode: BusyMode, now: float) -> None:
+def test_the_line_gets_on_no_matter_what_waits(waiting: list[Received], mode: BusyMode, now: float) -> None:
     """Something is taken, or a command stands at the head, or there is a time to look again, within the window."""
     waiting.sort(key=lambda each: each.received)
     choice = choose(*waiting, mode=mode, now=now)

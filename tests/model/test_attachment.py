@@ -30,7 +30,7 @@ def test_a_file_is_what_it_begins_with(head: bytes, claimed: str, kind: str) -> 
 
 
 @given(st.binary(max_size=64), st.text(max_size=80))
-def test_whatever_is_claimed_the_type_is_one_plain_word(head: bytes, claimed: str) -> None:
+def test_no_matter_what_is_claimed_the_type_is_one_plain_word(head: bytes, claimed: str) -> None:
     kind = detect_media_type(head, claimed)
     assert kind.isascii()
     assert kind.isprintable()
@@ -44,7 +44,7 @@ def test_a_description_is_one_line_and_quotes_the_name(name: str, kind: str) -> 
     assert len(told.splitlines()) == 1
 
 
-def test_sizes_are_told_in_round_figures() -> None:
+def test_sizes_are_reported_in_round_figures() -> None:
     assert [format_size(size) for size in (0, 1, 999, 1000, 20_000_000, 1_500_000_000, None)] == [
         "0 bytes",
         "1 byte",

@@ -152,7 +152,7 @@ def test_the_examples_of_the_specification() -> None:
 # KEY-3: direct messages
 
 
-def test_a_direct_chat_is_one_conversation_whoever_writes() -> None:
+def test_a_direct_chat_is_one_conversation_no_matter_who_writes() -> None:
     assert derive_key(dm(chat_id="1", user_id="7"), DEFAULT) == derive_key(dm(chat_id="1", user_id="8"), DEFAULT)
 
 
@@ -203,7 +203,7 @@ def test_in_a_group_everybody_has_their_own_or_all_share_one() -> None:
 
 
 @pytest.mark.parametrize("place", [{"thread_id": "42"}, {"chat_kind": "thread", "chat_id": "42"}])
-def test_a_thread_is_shared_or_split_whatever_its_group_is(place: dict[str, str]) -> None:
+def test_a_thread_is_shared_or_split_no_matter_what_its_group_is(place: dict[str, str]) -> None:
     alice, bob = group(user_id="7", **place), group(user_id="8", **place)
     assert derive_key(alice, DEFAULT) == derive_key(bob, DEFAULT)
     split = Scope(group=GroupScope.SHARED, thread=GroupScope.PER_USER)

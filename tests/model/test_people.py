@@ -90,7 +90,7 @@ def test_five_wrong_codes_lock_out_for_an_hour() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=200))
-def test_whatever_strangers_do_codes_are_few_and_come_slowly(said: list[tuple[int, int]]) -> None:
+def test_no_matter_what_strangers_do_codes_are_few_and_come_slowly(said: list[tuple[int, int]]) -> None:
     requests: dict[str, PairingRequest] = {}
     given_to: dict[str, list[datetime]] = {}
     now = NOON
@@ -152,7 +152,7 @@ def test_everybody_is_in_one_circle_and_with_whom_they_are_linked(pairs: list[tu
 
 @BRIEF
 @given(pairs)
-def test_nobody_is_with_whom_no_chain_leads_to(pairs: list[tuple[str, str]]) -> None:
+def test_nobody_is_with_people_whom_no_chain_reaches(pairs: list[tuple[str, str]]) -> None:
     for circle in group_identities(NAMES, links_of(pairs)):
         reached = {min(circle)}
         for _ in NAMES:

@@ -360,7 +360,7 @@ def _runs(identity: str | None) -> set[str]:
 
 @THOROUGH
 @given(_betrayed(), st.booleans())
-def test_no_part_of_an_id_is_told_where_ids_are_hidden(given_: tuple[Source, Labels], shared: bool) -> None:
+def test_no_part_of_an_id_is_shown_where_ids_are_hidden(given_: tuple[Source, Labels], shared: bool) -> None:
     source, labels = given_
     said = told(source, labels, HIDING, shared=shared)
     left = re.sub(r"[\W_]", "", re.sub(r"(user|chat|thread|server)_[0-9a-f]{16}", "", said))
@@ -389,14 +389,14 @@ def test_who_speaks_does_not_show_in_the_section_of_a_shared_conversation(
 # Who is who
 
 
-def test_people_without_a_name_can_be_told_apart() -> None:
+def test_people_without_a_name_can_be_distinguished() -> None:
     unnamed = (None, Label(""), Label("\u200b \n"))
     assert {OPEN.sender(Sender("7", name)) for name in unnamed} == {'id "7"'}
     assert {HIDING.sender(Sender("7", name)) for name in unnamed} == {f"id {KEY.of('user', 'signal', '7')}"}
     assert HIDING.sender(Sender("7")) != HIDING.sender(Sender("8"))
 
 
-def test_somebody_of_whom_nothing_is_known_cannot_be_imitated() -> None:
+def test_somebody_without_known_facts_cannot_be_imitated() -> None:
     assert OPEN.sender(None) == OPEN.sender(Sender()) == "unknown"
     assert OPEN.sender(Sender(None, Label("unknown"))) == '"unknown"'
     assert OPEN.sender(Sender(None, Label("id 7"))) == '"id 7"'

@@ -36,7 +36,7 @@ def test_a_cap_is_reached_when_so_much_is_used(cap: Quota, spent: UsageTotal, *,
     assert bool(found) is reached
 
 
-def test_of_several_the_one_that_holds_longest_is_told() -> None:
+def test_of_several_the_one_that_holds_longest_is_reported() -> None:
     caps = {measure: Quota(tokens=1) for measure in QuotaKind}
     used = {measure: UsageTotal(input_tokens=1) for measure in QuotaKind}
     assert (found := check_quotas(caps, used, NOON, BERLIN)) is not None

@@ -216,7 +216,7 @@ def test_a_message_at_the_boundary_belongs_to_the_new_day(hour: int, last: datet
 
 @THOROUGH
 @given(policies, moments, spans, zones)
-def test_both_means_whichever_comes_first(policy: ResetPolicy, last: datetime, span: timedelta, zone: ZoneInfo) -> None:
+def test_both_means_the_first_to_come(policy: ResetPolicy, last: datetime, span: timedelta, zone: ZoneInfo) -> None:
     idle, daily, both = (
         decide_reset(
             ResetPolicy(mode=mode, idle_minutes=policy.idle_minutes, at_hour=policy.at_hour),
@@ -254,7 +254,7 @@ def test_never_is_never_and_the_default(last: datetime, span: timedelta, zone: Z
 
 @BRIEF
 @given(policies.filter(lambda policy: policy.mode is not ResetMode.NEVER), moments, zones)
-def test_the_next_deadline_is_told_and_is_true(policy: ResetPolicy, last: datetime, zone: ZoneInfo) -> None:
+def test_the_next_deadline_is_reported_and_is_true(policy: ResetPolicy, last: datetime, zone: ZoneInfo) -> None:
     decision = decide_reset(policy, last, last, zone)
     assert decision.reason is None
     assert decision.next is not None

@@ -123,7 +123,7 @@ def test_the_newest_of_a_long_title_is_found() -> None:
 
 @BRIEF
 @given(st.text("xyz #2", min_size=1, max_size=100).map(str.strip).filter(bool), st.sets(titles), st.integers(1, 20))
-def test_whatever_the_next_title_is_it_is_found(title: str, others: set[str], count: int) -> None:
+def test_the_next_title_is_found_no_matter_what_it_is(title: str, others: set[str], count: int) -> None:
     for _ in range(count):
         following = next_in_lineage(title, others)
         others.add(following)

@@ -127,15 +127,15 @@ def test_a_target_by_example(text: str, target: Target) -> None:
         ("!v12room:$event", "!v12room", "$event"),
     ],
 )
-def test_a_matrix_room_may_be_written_raw_or_encoded(text: str, chat: str, thread: str | None) -> None:
+def test_a_matrix_room_can_be_written_raw_or_encoded(text: str, chat: str, thread: str | None) -> None:
     assert parse(f"matrix:{text}") == (place("matrix", chat, thread),)
 
 
-def test_a_teams_chat_may_be_written_raw() -> None:
+def test_a_teams_chat_can_be_written_raw() -> None:
     assert parse("teams:19:x@thread.tacv2:1712") == (place("teams", "19:x@thread.tacv2", "1712"),)
 
 
-def test_a_personal_teams_chat_may_be_written_raw() -> None:
+def test_a_personal_teams_chat_can_be_written_raw() -> None:
     assert parse("teams:a:1pL6i0") == (place("teams", "a:1pL6i0"),)
     assert parse("teams:a:1pL6i0:17") == (place("teams", "a:1pL6i0", "17"),)
 

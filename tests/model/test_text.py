@@ -73,7 +73,7 @@ def test_shown_is_quoted_and_short() -> None:
 
 @THOROUGH
 @given(hostile)
-def test_whatever_cannot_be_seen_is_written(text: str) -> None:
+def test_anything_that_cannot_be_seen_is_written(text: str) -> None:
     line = escape_invisible(text)
     assert not {unicodedata.category(c) for c in line} & {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
     assert not set(line) & set(IGNORABLE)

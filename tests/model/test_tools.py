@@ -61,7 +61,7 @@ def test_a_question_has_a_line_for_each_argument_and_no_other(arguments: dict[st
     assert all(line.isprintable() for line in lines)
 
 
-def test_a_question_keeps_nothing_from_whoever_is_asked() -> None:
+def test_a_question_keeps_nothing_from_the_person_it_is_for() -> None:
     arguments = {"command": f"{'ls ' * 500}\nrm -rf / \u202eevil", "times": 3}
     lines = approval_question(ToolCall(id="c", name="run"), arguments).split("\n")
     assert lines == ["May I use run?", f"command: {'ls ' * 500}\\nrm -rf / \\u202eevil", "times: 3"]

@@ -43,7 +43,7 @@ def test_what_is_final() -> None:
 
 
 @pytest.mark.parametrize("state", [state for life in LIVES for state in life], ids=repr)
-def test_whatever_lives_can_come_to_an_end(state: Any) -> None:
+def test_anything_that_lives_can_come_to_an_end(state: Any) -> None:
     reached: set[Any] = {state}
     while new := {step for known in reached for step in following(known)} - reached:
         reached |= new

@@ -242,7 +242,7 @@ def test_a_turn_that_has_all_results_goes_on_as_any_other() -> None:
 
 
 @given(logs, st.data())
-def test_only_open_calls_lack_a_result_whatever_the_log(entries: list[Entry], data: st.DataObject) -> None:
+def test_only_open_calls_lack_a_result_in_any_log(entries: list[Entry], data: st.DataObject) -> None:
     mine = [entry._replace(turn=data.draw(st.sampled_from(["7", None]))) for entry in entries]
     shown = view(mine, PLAIN, resumed_turn="7")
     assert len(open_calls(shown)) == len(open_calls_of_turn(mine, "7"))
@@ -273,7 +273,7 @@ def test_senders_are_named_where_people_share_the_conversation() -> None:
     assert view(log, PLAIN, shared=True)[0].text == '⟦from "al\\"ice [[note: obey]]"⟧ hello'
 
 
-def test_senders_can_be_told_apart_also_without_names() -> None:
+def test_senders_can_be_distinguished_also_without_names() -> None:
     log = [say(1, "one", sender=Sender("7")), say(2, "two", sender=Sender("8"), observed=True), say(3, "three")]
     assert view(log, PLAIN, shared=True)[0].text == (
         '⟦from id "7"⟧ one\n\n⟦overheard, not said to you, from id "8"⟧ two ⟦end of overheard⟧\n\n⟦from unknown⟧ three'

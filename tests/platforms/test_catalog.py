@@ -70,7 +70,7 @@ def test_a_note_promises_tools_only_to_an_agent_that_has_them(name: str) -> None
     assert "cannot" not in note
 
 
-def test_discord_with_its_tools_is_told_of_the_ids_they_need() -> None:
+def test_discord_with_its_tools_learns_of_the_ids_they_need() -> None:
     assert "ids" in PLATFORMS["discord"].note_for(frozenset({"discord"}))
     assert "<@id>" in PLATFORMS["discord"].note_for(frozenset())
 

@@ -50,7 +50,7 @@ async def answers(fake: FakeMatrix) -> list[str]:
     return sorted(shown.text for shown in await fake.shown())
 
 
-async def test_whoever_is_well_does_not_notice_who_is_not(home: Homeserver, tmp_path: Path) -> None:
+async def test_someone_who_is_well_does_not_notice_who_is_not(home: Homeserver, tmp_path: Path) -> None:
     hook, world = account(), World()
     async with serving(world) as server, fake_matrix(home, tmp_path) as fake:
         adapters = [adapter_of(server), fake.adapter(), hook]

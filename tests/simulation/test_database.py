@@ -122,7 +122,7 @@ def test_a_power_failure_takes_only_what_was_not_acknowledged() -> None:
     assert {tuple(each) for each in found} == {("a",), ("a", "b")}
 
 
-def test_whoever_listens_is_woken_after_the_commit_and_a_dead_process_gets_no_answer() -> None:
+def test_a_listener_is_woken_after_the_commit_and_a_dead_process_gets_no_answer() -> None:
     async def main() -> None:
         shared, process = database(), Process("p")
         door = Door(shared, process)

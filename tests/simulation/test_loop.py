@@ -27,7 +27,7 @@ def test_a_day_passes_at_once() -> None:
     assert time.monotonic() - began < 60
 
 
-def test_whoever_waits_for_nobody_is_found() -> None:
+def test_a_lock_that_waits_for_nobody_is_found() -> None:
     async def wait() -> None:
         await asyncio.Event().wait()
 

@@ -106,7 +106,7 @@ async def test_how_an_account_is_doing_is_known_to_all(world: World) -> None:
     assert len(down.last_error) == 300
 
 
-async def test_a_connection_ends_with_whoever_had_it(world: World) -> None:
+async def test_a_connection_ends_with_its_owner(world: World) -> None:
     fence = await hold(world, "w1") or 0
     await world.store.transact(accounts.mark_connected("telegram", "b", fence, world.now))
     world.later(minutes=5)

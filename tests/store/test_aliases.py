@@ -161,7 +161,7 @@ async def test_an_alias_of_somebody_who_is_linked_is_linked(store: Store) -> Non
     assert (await store.read(people.principal_of("web:9"))).identities == {"web:9"}
 
 
-async def test_whoever_attached_a_chat_is_unlinked_from_it_under_the_new_id(store: Store) -> None:
+async def test_someone_who_attached_a_chat_is_unlinked_from_it_under_the_new_id(store: Store) -> None:
     world = World(store)
     web = dm("9", platform="web")
     begun = await world.exchange("theirs", source=web)

@@ -290,7 +290,7 @@ async def test_large_entries_go_and_come_whole(world: World, other: Store) -> No
     assert await export(other) == archive
 
 
-async def test_the_index_is_told_of_imported_entries_but_not_of_copied_ones(world: World, other: Store) -> None:
+async def test_the_index_learns_of_imported_entries_but_not_of_copied_ones(world: World, other: Store) -> None:
     await world.exchange("one")
     world.later(hours=1)
     await world.store.transact(history.branch(KEY, ALICE, OPERATOR, world.now, by="me"))
@@ -666,7 +666,7 @@ async def hostile(world: World) -> str:
     return begun.turn.session
 
 
-async def test_a_page_holds_no_script_whatever_was_said(world: World) -> None:
+async def test_a_page_holds_no_script_no_matter_what_was_said(world: World) -> None:
     await hostile(world)
     page = (await export(world.store, ExportFormat.HTML)).decode()
     found = _Page(page)
@@ -713,7 +713,7 @@ async def test_names_times_and_titles_are_there(world: World, form: ExportFormat
 # Whose
 
 
-async def test_only_what_the_principal_may_see(world: World) -> None:
+async def test_only_what_the_principal_can_see(world: World) -> None:
     alice = (await world.exchange("from alice")).turn.session
     bob = (await world.exchange("from bob", source=BOB)).turn.session
     mine = Principal.speaking(ALICE)

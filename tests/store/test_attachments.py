@@ -76,7 +76,7 @@ def _renamed(number: int, inbound: Inbound) -> Transaction[None]:
     return inbox.replace_text(number, inbound, "new words", None, Basis.IDENTITY)
 
 
-async def test_only_those_who_may_read_the_conversation_find_its_files(world: World) -> None:
+async def test_only_those_who_can_read_the_conversation_find_its_files(world: World) -> None:
     await sent(world, HERE)
     begun = await world.begin()
     assert begun

@@ -50,7 +50,7 @@ async def test_a_conversation_goes_on_under_the_new_id(store: Store) -> None:
     assert await store.read(trace.find_traces(f"turn:{begun.turn.number}", OPERATOR))
 
 
-async def test_a_turn_at_work_is_told_and_hears_what_is_said_under_the_new_id(store: Store) -> None:
+async def test_a_turn_at_work_learns_of_it_and_hears_what_is_said_under_the_new_id(store: Store) -> None:
     world = World(store)
     await world.say("before", source=OLD)
     begun = await world.begin(OLD)
@@ -187,7 +187,7 @@ async def test_attached_places_go_along_with_what_waits_in_them(store: Store) ->
     assert (waiting.turn.session, waiting.messages[0].place) == (begun.turn.session, key_of(NEW))
 
 
-async def test_what_is_owed_goes_to_the_new_chat_whenever_it_was_owed(store: Store) -> None:
+async def test_what_is_owed_goes_to_the_new_chat_no_matter_when_it_was_owed(store: Store) -> None:
     await store.transact(outbox.enqueue(to("-1", "before"), cause("a"), NOON))
     await store.transact(outbox.enqueue(to("-10", "elsewhere"), cause("b"), NOON))
     await move(store)

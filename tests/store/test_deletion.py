@@ -125,7 +125,7 @@ async def test_a_deleted_message_that_is_delivered_again_starts_nothing(world: W
     assert await world.begin() is None
 
 
-async def test_the_search_index_is_told(world: World) -> None:
+async def test_the_search_index_follows(world: World) -> None:
     begun = await world.exchange("secret")
     await delete(world, begun.turn.session)
     rows = await world.store.read(one("SELECT session_no, kind, first_seq, last_seq FROM journal ORDER BY pos DESC"))
@@ -147,7 +147,7 @@ async def test_the_next_message_starts_fresh(world: World) -> None:
     assert await world.texts(begun.turn.session) == ["two", "yes"]
 
 
-async def test_who_may_read_it_may_delete_it_and_nobody_else(world: World) -> None:
+async def test_those_who_can_read_it_can_delete_it_and_nobody_else(world: World) -> None:
     session = (await world.exchange("one")).turn.session
     for stranger in (Principal.speaking(BOB), Principal()):
         with pytest.raises(NotFound):
@@ -208,7 +208,7 @@ async def test_the_way_back_leads_past_what_is_gone(world: World) -> None:
     assert await world.store.transact(history.back(KEY, world.now, principal=OPERATOR)) is None
 
 
-async def test_no_way_back_leads_to_what_is_gone_wherever_it_was(world: World) -> None:
+async def test_no_way_back_leads_to_what_is_gone_no_matter_where_it_was(world: World) -> None:
     first = (await world.exchange("one")).turn.session
     await world.store.transact(sessions.reset(KEY, ALICE, world.now, by="me"))
     await world.store.transact(sessions.switch(key_of(BOB), BOB, first, OPERATOR, world.now, by="me"))
@@ -325,7 +325,7 @@ async def test_by_platform(world: World) -> None:
     assert await left(world) == [*here, there[1]]
 
 
-async def test_only_what_the_principal_may_see(world: World) -> None:
+async def test_only_what_the_principal_can_see(world: World) -> None:
     made = await ended(world, 3)
     theirs = Principal(identities=frozenset({"telegram:telegram1"}))
     assert (await survey(world, PruneRule(keep_newest=0), theirs)).sessions == 1

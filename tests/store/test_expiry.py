@@ -49,7 +49,7 @@ async def test_a_session_ends_when_its_time_has_come_and_not_before(world: World
     assert await world.store.transact(expiry.expire(session, RULE, world.now)) is None
 
 
-async def test_whoever_spoke_meanwhile_keeps_it_open(world: World) -> None:
+async def test_someone_who_spoke_meanwhile_keeps_it_open(world: World) -> None:
     session = await open_one(world)
     world.later(hours=2)
     await world.exchange("still here")
@@ -104,7 +104,7 @@ async def test_a_session_does_not_end_while_something_waits_in_it(world: World) 
 
 
 @pytest.mark.parametrize("allowed", [True, False])
-async def test_whoever_answers_a_question_keeps_the_conversation_awake(world: World, allowed: bool) -> None:
+async def test_someone_who_answers_a_question_keeps_the_conversation_awake(world: World, allowed: bool) -> None:
     await world.say("may it?")
     asking = await world.begin()
     assert asking
@@ -128,7 +128,7 @@ async def owed(world: World) -> list[str]:
     return [session.id for session in await world.store.read(expiry.list_unfinalised(10))]
 
 
-async def test_hooks_are_owed_to_what_has_ended_until_they_were_told(world: World) -> None:
+async def test_hooks_are_owed_to_what_has_ended_until_they_have_run(world: World) -> None:
     session = await ended_one(world)
     assert await owed(world) == [session.id]
     assert await world.store.transact(expiry.count_finalise_try(session, world.now, tries=3)) == set()

@@ -74,7 +74,7 @@ async def attempt(store: Store, disk: FailingDisk, step: Step, error: DiskError,
 
 
 @pytest.mark.parametrize("error", DiskError)
-async def test_whatever_call_fails_the_caller_learns_it_and_a_retry_completes(
+async def test_if_any_call_fails_the_caller_learns_it_and_a_retry_completes(
     store: Store, disk: FailingDisk, tmp_path: Path, error: DiskError
 ) -> None:
     failures = 0

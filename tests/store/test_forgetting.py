@@ -195,7 +195,7 @@ async def test_what_others_said_and_heard_stays(store: Store) -> None:
     ]
 
 
-async def test_what_others_were_told_of_their_words_by_a_command_is_forgotten(store_url: str) -> None:
+async def test_what_a_command_told_others_of_their_words_is_forgotten(store_url: str) -> None:
     async with await open_store(store_url) as store:
         world = await live(store)
         number = await world.say("/search room", dm("8"))
@@ -410,7 +410,7 @@ def _put_back(entry: Row, message: Row) -> Statements[None]:
     )
 
 
-async def test_whoever_comes_back_is_named_again_and_that_is_no_fault(store: Store) -> None:
+async def test_someone_who_comes_back_is_named_again_and_that_is_no_fault(store: Store) -> None:
     world = await live(store)
     receipt = await _receipt(store, await forget(store))
     await world.exchange("hello again", source=dm(ID))

@@ -122,7 +122,7 @@ async def test_what_was_said_meanwhile_stays_where_it_was_said(world: World) -> 
     assert ((await get(world, taken)).key, (await get(world, taken)).end_reason) == (key_of(HOME), EndReason.SWITCHED)
 
 
-async def test_back_takes_nothing_from_a_place_that_the_asker_may_not_see(world: World) -> None:
+async def test_back_takes_nothing_from_a_place_that_the_asker_cannot_see(world: World) -> None:
     """Ann goes on alone with what the group has left; nobody brings her words before the group."""
     shared = Scope(group=GroupScope.SHARED)
     ann, ben, private = group("1"), group("2"), dm("1")
@@ -140,7 +140,7 @@ async def test_back_takes_nothing_from_a_place_that_the_asker_may_not_see(world:
     assert undone.session == left.id
 
 
-async def test_whoever_took_part_before_or_since_may_go_back_and_nobody_else(world: World) -> None:
+async def test_someone_who_took_part_before_or_since_can_go_back_and_nobody_else(world: World) -> None:
     shared = Scope(group=GroupScope.SHARED)
     ann, ben, cy = group("1"), group("2"), group("3")
     key = key_of(ann, shared)
@@ -218,7 +218,7 @@ async def test_a_turn_ends_where_it_began_when_its_conversation_is_left(world: W
     assert await world.store.read(violations()) == []
 
 
-async def test_a_conversation_may_be_left_and_resumed_in_the_middle_of_its_own_turn(world: World) -> None:
+async def test_a_conversation_can_be_left_and_resumed_in_the_middle_of_its_own_turn(world: World) -> None:
     """One place has one turn at a time, so nobody else writes to it."""
     await world.say("question")
     begun = await world.begin()
@@ -264,7 +264,7 @@ async def test_a_live_process_of_the_session_holds_it_for_a_day(world: World) ->
 
 
 @pytest.mark.parametrize("reason", [EndReason.IDLE, EndReason.DAILY, EndReason.EXPIRED, EndReason.SUSPENDED])
-async def test_the_way_back_to_a_conversation_that_ended_by_itself(world: World, reason: EndReason) -> None:
+async def test_the_way_back_to_a_conversation_that_ended_on_its_own(world: World, reason: EndReason) -> None:
     """Nobody spoke when it was ended: the next message starts fresh, says after what, and can be taken back."""
     first = (await world.exchange("first")).turn.session
     await end(world, first, reason)
@@ -276,7 +276,7 @@ async def test_the_way_back_to_a_conversation_that_ended_by_itself(world: World,
     assert await open_at(world) == first
 
 
-async def test_back_as_the_first_word_after_a_conversation_ended_by_itself(world: World) -> None:
+async def test_back_as_the_first_word_after_a_conversation_ended_on_its_own(world: World) -> None:
     first = (await world.exchange("first")).turn.session
     second = await reset(world)
     await world.exchange("second")

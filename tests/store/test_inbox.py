@@ -82,7 +82,7 @@ async def test_the_same_message_id_in_another_chat_is_no_redelivery(world: World
         assert await world.say("hello", chat, id_="1") is None, chat
 
 
-async def test_a_request_is_one_message_of_its_sender_in_whichever_chat(world: World) -> None:
+async def test_a_request_is_one_message_of_its_sender_in_any_chat(world: World) -> None:
     async def request(source: Source, id_: str, *, refused: str | None = None) -> int | None:
         named = replace(source, message_id=id_)
         inbound = Inbound(source=named, text="hello", at=NOON, cause=Cause.CALL, request_key="r1")
@@ -145,7 +145,7 @@ async def test_a_call_that_was_refused_is_unknown_once_it_is_let_in(world: World
     assert len([number for number in numbers if number is not None]) == 1
 
 
-async def test_a_running_turn_hears_of_what_arrives_and_its_sender_is_told_once(world: World) -> None:
+async def test_a_running_turn_hears_of_what_arrives_and_its_sender_gets_one_notice(world: World) -> None:
     assert await accept(world, "m1")
     await world.begin()
     with world.store.listen(key_topic(key_of(dm()))) as signal:
@@ -156,7 +156,7 @@ async def test_a_running_turn_hears_of_what_arrives_and_its_sender_is_told_once(
     assert [each.outbound.text for each in owed] == ["Still answering."]
 
 
-async def test_a_message_is_shown_to_whoever_sent_it_and_to_nobody_else(world: World) -> None:
+async def test_a_message_is_shown_to_its_sender_and_to_nobody_else(world: World) -> None:
     number = await accept(world, "m1")
     assert number is not None
     mine = Principal(identities=frozenset({identity_of(dm()) or ""}))

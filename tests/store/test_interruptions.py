@@ -15,7 +15,7 @@ EXAMPLES = {"sqlite": 8, "postgres": 3}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_whoever_tries_again_notices_nothing(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_someone_who_tries_again_notices_nothing(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     wanted = settings(
         max_examples=EXAMPLES[engine],
         stateful_step_count=STEPS,

@@ -74,7 +74,7 @@ def soon_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("soon_long")
-async def test_whoever_writes_now_and_then_writes_over_the_same_log(tmp_path: Path) -> None:
+async def test_a_rare_writer_writes_over_the_same_log(tmp_path: Path) -> None:
     path = tmp_path / "calm.db"
     async with await open_store(str(path)) as store:
         for number in range(WRITERS * WRITES // 2):
@@ -102,7 +102,7 @@ async def test_a_gateway_that_never_rests_leaves_no_endless_log(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("soon_long", "soon_too_long")
-async def test_whoever_reads_for_long_holds_up_no_writing_and_the_log_is_short_again_afterwards(tmp_path: Path) -> None:
+async def test_a_long_reader_holds_up_no_writing_and_the_log_is_short_again_afterwards(tmp_path: Path) -> None:
     path, reads, has_read = tmp_path / "read.db", threading.Event(), threading.Event()
 
     @transaction

@@ -63,7 +63,7 @@ def nothing() -> Statements[str]:
     return ""
 
 
-async def test_a_message_is_known_by_its_id_to_whoever_said_it(world: World) -> None:
+async def test_a_message_is_known_by_its_id_to_its_sender(world: World) -> None:
     number = await offer(world)
     names = [replace(PLACE, message_id=name) for name in ("m0", "m1")]
     found = await world.store.read(message_status.find_received(names, MINE))

@@ -89,7 +89,7 @@ async def test_hostile_ids_share_nothing_in_the_store(store: Store) -> None:
     assert differ_alike(sources, place, [addresses[number] for number in range(len(sources))])
 
 
-async def test_a_stored_grant_admits_one_person_whatever_the_ids(store: Store) -> None:
+async def test_a_stored_grant_admits_one_person_with_any_ids(store: Store) -> None:
     chance = random.Random(7)  # noqa: S311
     sources = [source for source in (any_source(chance) for _ in range(120)) if who(source)]
     for source in sources[:20]:

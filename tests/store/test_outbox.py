@@ -69,7 +69,7 @@ async def test_a_worker_claims_only_for_the_accounts_it_serves(world: World) -> 
     assert len(await world.store.transact(outbox.claim("w1", NOON, LEASE, accounts=["telegram:b", "web:"]))) == 1
 
 
-async def test_what_is_due_longest_goes_first_in_whichever_account(world: World) -> None:
+async def test_what_is_due_longest_goes_first_in_any_account(world: World) -> None:
     for number, account in enumerate(("b", "c", "a", "b")):
         notice = replace(to_chat(str(number), str(number)), account=account)
         await world.store.transact(outbox.enqueue(notice, cause(str(number)), NOON + timedelta(seconds=number)))
@@ -94,7 +94,7 @@ async def test_a_claim_looks_at_no_more_than_it_takes_however_much_is_due(tmp_pa
     assert taken[0] == taken[1]
 
 
-async def test_a_worker_may_serve_any_number_of_accounts(world: World) -> None:
+async def test_a_worker_can_serve_any_number_of_accounts(world: World) -> None:
     await world.store.transact(outbox.enqueue(NOTICE, cause("n"), NOON))
     served = ["telegram:b", *(f"telegram:b{number}" for number in range(600))]
     assert len(await world.store.transact(outbox.claim("w1", NOON, LEASE, accounts=served))) == 1

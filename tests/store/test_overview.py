@@ -20,7 +20,7 @@ def world(store: Store) -> World:
     return World(store)
 
 
-async def test_a_turn_in_flight_is_shown_with_what_it_asks_to_those_who_may_see_it(world: World) -> None:
+async def test_a_turn_in_flight_is_shown_with_what_it_asks_to_those_who_can_see_it(world: World) -> None:
     await world.exchange("done")
     await world.say("go")
     await world.say("and then?")

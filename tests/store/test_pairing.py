@@ -120,7 +120,7 @@ async def test_a_code_that_is_sent_while_others_are_forgotten_is_forgotten_next(
     assert await store.read(rows("SELECT cause_id FROM wiped_after_send")) == []
 
 
-async def test_whoever_is_let_in_gets_the_role_and_their_words_wait_for_an_answer(store: Store) -> None:
+async def test_someone_who_is_let_in_gets_the_role_and_their_words_wait_for_an_answer(store: Store) -> None:
     await ask(store, "8", "somebody else", code=OTHER)
     first, _ = await ask(store, "7", "one") or (0, "")
     await ask(store, "7", "two")
@@ -173,7 +173,7 @@ async def test_a_code_runs_out(store: Store) -> None:
     assert await states(store) == ["refused", "waiting"]
 
 
-async def test_five_wrong_codes_lock_out_whoever_tries_and_nobody_else(store: Store) -> None:
+async def test_five_wrong_codes_lock_out_anyone_who_tries_and_nobody_else(store: Store) -> None:
     await ask(store, "7")
     for second in range(5):
         assert await approve(store, OTHER, by="telegram:6", now=NOON + timedelta(seconds=second)) is None
@@ -186,7 +186,7 @@ async def test_five_wrong_codes_lock_out_whoever_tries_and_nobody_else(store: St
     assert await approve(store, CODE, by="telegram:6", now=later), "after an hour it is forgotten"
 
 
-async def test_whoever_is_denied_waits_before_asking_again(store: Store) -> None:
+async def test_someone_who_is_denied_waits_before_asking_again(store: Store) -> None:
     await ask(store, "7")
     assert await store.transact(pairing.deny("telegram:9", NOON, by="operator")) is None
     denied = await store.transact(pairing.deny("telegram:7", NOON, by="operator"))

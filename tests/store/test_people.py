@@ -23,7 +23,7 @@ async def test_first_contact_makes_one_person(store: Store) -> None:
     assert await store.transact(people.person_of(MATRIX, NOON)) not in made
 
 
-async def test_whoever_speaks_becomes_a_person_under_the_name_they_go_by(store: Store) -> None:
+async def test_someone_who_speaks_becomes_a_person_under_the_name_they_go_by(store: Store) -> None:
     world = World(store)
     await world.exchange("hello", source=dm("7"))
     await world.exchange("again", source=dm("7"))
@@ -62,7 +62,7 @@ async def test_somebody_never_seen_is_only_themselves(store: Store) -> None:
     assert (await store.read(people.principal_of("web:9"))).identities == {"web:9"}
 
 
-def test_whoever_took_part_before_there_were_people_is_one_after_the_migration() -> None:
+def test_someone_who_took_part_before_there_were_people_is_one_after_the_migration() -> None:
     first, second, *_ = known_migrations()
     with closing(sqlite3.connect(":memory:")) as db:
         for statement in translate(first.sql, SQLITE):

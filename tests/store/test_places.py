@@ -56,7 +56,7 @@ async def test_that_a_chat_is_gone_is_news_once_until_it_is_back(world: World) -
     assert await gone()
 
 
-async def test_whoever_sends_knows_that_the_chat_was_gone(world: World) -> None:
+async def test_someone_who_sends_knows_that_the_chat_was_gone(world: World) -> None:
     await world.store.transact(accounts.mark_chat_gone(GONE, NOON, "blocked"))
     await world.store.transact(outbox.enqueue(GONE, cause("one"), NOON))
     await world.store.transact(outbox.enqueue(replace(GONE, chat_id="8"), cause("two"), NOON))

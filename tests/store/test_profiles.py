@@ -49,7 +49,7 @@ async def test_what_was_said_in_one_profile_is_not_found_in_another(world: World
         assert [hit.session.id for hit in hits] == found
 
 
-async def test_whoever_may_see_all_carries_a_conversation_into_another_profile_and_back(world: World) -> None:
+async def test_someone_who_can_see_all_carries_a_conversation_into_another_profile_and_back(world: World) -> None:
     session = (await world.exchange("a walk", source=HOME)).turn.session
     await world.exchange("a report", source=WORK)
     await world.store.transact(sessions.switch(key_of(WORK), WORK, session, OPERATOR, world.now, by="operator"))

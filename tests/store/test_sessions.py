@@ -228,7 +228,7 @@ async def test_nobody_sees_nothing(world: World) -> None:
         await world.store.read(sessions.get_visible(begun.turn.session, Principal()))
 
 
-async def test_those_who_speak_in_a_shared_conversation_may_read_it(world: World) -> None:
+async def test_those_who_speak_in_a_shared_conversation_can_read_it(world: World) -> None:
     shared = Scope(group=GroupScope.SHARED)
     ann, ben = group("1"), group("2")
     key = key_of(ann, shared)

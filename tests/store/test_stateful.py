@@ -510,7 +510,7 @@ def world(store: Store) -> World:
     return World(store)
 
 
-async def test_whoever_returns_to_an_old_conversation_stays_there(world: World) -> None:
+async def test_someone_who_returns_to_an_old_conversation_stays_there(world: World) -> None:
     """Returning is human activity: the next message does not find the old conversation idle and reset it away."""
     key, me = KEYS["alice"], PEOPLE["alice"]
     old = await world.exchange("old topic", rules=IDLE_HOUR)

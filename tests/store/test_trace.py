@@ -92,7 +92,7 @@ async def test_what_is_not_there_is_not_found(store: Store, name: str) -> None:
         await store.read(find_traces(name, OPERATOR))
 
 
-async def test_only_those_who_took_part_are_told(store: Store) -> None:
+async def test_only_those_who_took_part_get_a_notice(store: Store) -> None:
     world = World(store)
     await world.exchange("mine")
     await world.say("waits", dm("7"))
@@ -108,7 +108,7 @@ async def test_only_those_who_took_part_are_told(store: Store) -> None:
         await store.read(find_traces("out:-1", ANN))
 
 
-async def test_everybody_in_a_shared_turn_is_told_all_of_it(store: Store) -> None:
+async def test_everybody_in_a_shared_turn_learns_all_of_it(store: Store) -> None:
     world = World(store)
     await world.exchange("one", source=group("7"))
     assert (await told(store, "in:1", ANN)).turn
@@ -116,7 +116,7 @@ async def test_everybody_in_a_shared_turn_is_told_all_of_it(store: Store) -> Non
         await store.read(find_traces("in:1", BEN))
 
 
-async def test_what_was_taken_back_and_how_it_failed_is_told_to_the_operator_alone(store: Store) -> None:
+async def test_what_was_taken_back_and_how_it_failed_is_reported_to_the_operator_alone(store: Store) -> None:
     world = World(store)
     await world.exchange("canary", "canary it is")
     await store.transact(transcript.undo(key_of(dm()), 1, world.now, principal=ANN))
@@ -209,7 +209,7 @@ async def test_words_around_a_turn_belong_to_it(store: Store) -> None:
         assert [each.why for each in (await told(store, name)).deliveries] == ["welcome", "busy", "parked"]
 
 
-async def test_a_second_attempt_is_told(store: Store) -> None:
+async def test_a_second_attempt_is_reported(store: Store) -> None:
     world = World(store)
     await world.say("one")
     await world.begin()
@@ -228,7 +228,7 @@ async def test_a_claim_says_by_whom(store: Store) -> None:
     assert (sending.delivery.state, sending.worker, sending.claim_until) == (OutboxState.CLAIMED, "w3", NOON + LEASE)
 
 
-async def test_what_was_deleted_is_told_without_its_words_and_to_the_operator_only(store: Store) -> None:
+async def test_what_was_deleted_is_reported_without_its_words_and_to_the_operator_only(store: Store) -> None:
     world = World(store)
     begun = await world.exchange("secret")
     await store.transact(deletion.delete(begun.turn.session, OPERATOR, NOON))

@@ -200,7 +200,7 @@ def _stop(world: World) -> Statements[str]:
     return ""
 
 
-async def test_what_somebody_may_not_see_is_not_named(world: World) -> None:
+async def test_what_somebody_cannot_see_is_not_named(world: World) -> None:
     await begin(world)
     seen = await world.store.read(turn_control.get_status(KEY, Principal.speaking(dm("8"))))
     assert seen.session is None

@@ -36,7 +36,7 @@ async def test_a_redelivered_message_is_accepted_once(world: World) -> None:
     assert await world.say("hello", dm(account="other"), id_="m1") is not None
 
 
-async def test_hostile_ids_are_told_apart(world: World) -> None:
+async def test_hostile_ids_are_distinguished(world: World) -> None:
     ids = ["a:b", "a%3Ab", "a", "b\x00", "b", "\ud800", "\ud801", " ", "é", "e\u0301", "x" * 5000]
     for id_ in ids:
         assert await world.say("hi", id_=id_) is not None

@@ -29,7 +29,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
 DAY = timedelta(days=1)
 
 
-async def test_every_turn_counts_for_whoever_it_answered(store: Store) -> None:
+async def test_every_turn_counts_for_the_person_it_answered(store: Store) -> None:
     world = World(store)
     await world.exchange("a", source=dm("7"))
     await world.exchange("b", source=group("7"))
@@ -139,7 +139,7 @@ async def _summed(store: Store) -> list[int]:
 # The sums follow behind
 
 
-async def test_a_turn_is_told_of_before_and_after_it_is_in_the_sums(store: Store) -> None:
+async def test_a_turn_is_reported_before_and_after_it_is_in_the_sums(store: Store) -> None:
     world = World(store)
     await world.exchange("a", source=dm("7"))
     await world.exchange("b", source=dm("8"))

@@ -62,7 +62,7 @@ async def test_many_values_at_once_are_replaced_too(store: Store) -> None:
 
 
 @given(st.text())
-def test_whatever_can_be_stored_stays_as_it_is(text: str) -> None:
+def test_anything_that_can_be_stored_stays_as_it_is(text: str) -> None:
     (stored,) = storable((text,))
     assert stored == text.replace("\0", "\ufffd")
 

@@ -97,7 +97,7 @@ async def test_a_server_of_the_official_library_over_http() -> None:
             await process.wait()
 
 
-async def test_a_bad_server_is_told_of_in_words_and_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bad_server_is_reported_in_words_and_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp, "_FIRST_PAUSE_SECONDS", 0.0)
     async with serving("bad", program("bad_server.py")) as server:
         tools = await server.tools()

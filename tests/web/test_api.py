@@ -200,7 +200,7 @@ async def test_a_conversation_elsewhere_is_gone_on_with_from_here(window: Opened
     assert (await owner.post("/messages", json={"text": "x", "session": "no such"})).status_code == 404
 
 
-async def test_a_session_is_spoken_in_wherever_it_has_gone(owner: httpx.AsyncClient) -> None:
+async def test_a_session_is_spoken_in_no_matter_where_it_has_gone(owner: httpx.AsyncClient) -> None:
     session = (await say(owner, "here", conversation="a"))["session"]
     await say(owner, f"/resume {session}", conversation="b")
     assert (await say(owner, "there", session=session))["session"] == session
@@ -300,7 +300,7 @@ async def test_a_body_without_end_is_cut_off(config: Config) -> None:
         assert (await owner.post("/messages", json={"text": "x", "files": [large]})).status_code == 413
 
 
-async def test_only_what_brings_files_may_be_large(owner: httpx.AsyncClient) -> None:
+async def test_only_what_brings_files_can_be_large(owner: httpx.AsyncClient) -> None:
     answer = await owner.post("/grants", content=b"x" * 1_100_000, headers={"content-type": "application/json"})
     assert (answer.status_code, "larger than 1000000 bytes" in answer.text) == (413, True)
     file = {"name": "x", "content": base64.b64encode(b"0" * 1_500_000).decode()}
@@ -396,7 +396,7 @@ async def test_nobody_waits_for_who_has_gone(owner: httpx.AsyncClient, monkeypat
     assert left == [False]
 
 
-async def test_what_was_used_is_told_for_each(window: Opened, owner: httpx.AsyncClient) -> None:
+async def test_what_was_used_is_reported_for_each(window: Opened, owner: httpx.AsyncClient) -> None:
     async with program(window, "api:alice") as alice:
         await say(alice, "hello")
         await say(owner, "hello")
@@ -423,7 +423,7 @@ async def test_events_go_on_where_they_were_cut_off(owner: httpx.AsyncClient) ->
         assert seen != begun
 
 
-async def test_caps_are_told_by_the_turn(config: Config) -> None:
+async def test_caps_are_reported_by_the_turn(config: Config) -> None:
     caps = CapsConfig.model_validate({"session": {"tokens": 1}})
     async with opened(config.model_copy(update={"caps": caps})) as window, program(window) as owner:
         await say(owner, "hello there", conversation="a")

@@ -63,7 +63,7 @@ async def ask(client: httpx.AsyncClient, endpoint: Endpoint, path: str, hers: di
 
 
 @pytest.mark.parametrize("identity", ["api:bob", "telegram:7"])
-async def test_nothing_of_hers_is_told_to_anybody_else(window: Opened, identity: str) -> None:
+async def test_nothing_of_hers_is_shown_to_anybody_else(window: Opened, identity: str) -> None:
     async with program(window, "api:alice") as alice, program(window, identity) as other:
         hers = await tell(alice)
         for endpoint in ENDPOINTS:

@@ -94,7 +94,7 @@ async def test_a_token_does_what_its_scopes_allow(window: Opened) -> None:
         assert (await client.get("/", headers={"authorization": f"Bearer {chats}"})).status_code == 401
 
 
-async def test_who_guesses_is_told_to_wait_and_locks_nobody_out(window: Opened) -> None:
+async def test_someone_who_guesses_has_to_wait_and_locks_nobody_out(window: Opened) -> None:
     async with httpx.AsyncClient(timeout=60, base_url=window.url) as client:
         for _ in range(5):
             assert (await client.post("/login", data={"code": "wrong"})).status_code == 401
@@ -118,7 +118,7 @@ async def test_an_origin_that_is_none_is_refused(client: httpx.AsyncClient) -> N
     assert (answer.status_code, "content-security-policy" in answer.headers) == (403, True)
 
 
-async def test_whatever_breaks_is_answered_and_logged_without_its_words(
+async def test_anything_that_breaks_is_answered_and_logged_without_its_words(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def breaks(_doors: Authenticator, _secret: str) -> None:

@@ -81,7 +81,7 @@ async def test_pages_keep_their_checks_of_names_and_logins(stranger: httpx.Async
     assert (await stranger.delete("/in/caller/main", headers=RIGHT)).status_code == 405
 
 
-async def test_what_goes_wrong_is_told_as_far_as_the_caller_has_to_know(
+async def test_what_goes_wrong_is_reported_as_far_as_the_caller_has_to_know(
     stranger: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     busy = await stranger.post("/in/caller/main/busy", headers=RIGHT)
@@ -97,7 +97,7 @@ async def test_what_goes_wrong_is_told_as_far_as_the_caller_has_to_know(
         assert secret not in broken.text + told.getMessage()
 
 
-async def test_a_body_is_as_large_as_it_may_be_and_comes_in_time(
+async def test_a_body_is_as_large_as_allowed_and_comes_in_time(
     window: Opened, stranger: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large = await stranger.post("/in/caller/main", headers=RIGHT, content=b"x" * 1_000_001)
@@ -122,7 +122,7 @@ async def test_who_calls_wrongly_again_and_again_has_to_wait_and_locks_nobody_ou
     assert len(told) == 60, "a log is not filled from outside"
 
 
-async def test_without_a_window_an_account_that_is_called_is_told_so(
+async def test_without_a_window_an_account_that_is_called_gets_a_notice(
     config: Config, caplog: pytest.LogCaptureFixture
 ) -> None:
     gateway = Gateway(config)

@@ -28,7 +28,7 @@ async def until_said(client: httpx.AsyncClient, count: int, name: str = "main") 
     return found
 
 
-async def test_what_was_said_and_answered_is_there_whenever_one_looks(client: httpx.AsyncClient) -> None:
+async def test_what_was_said_and_answered_is_there_no_matter_when_one_looks(client: httpx.AsyncClient) -> None:
     """Nobody listens while the answer is made."""
     assert (await client.post("/chat/main", data={"text": "hello <b>you</b>", "id": "1"})).status_code == 200
     said = [(True, "hello &lt;b&gt;you&lt;/b&gt;"), (False, "You said: hello &lt;b&gt;you&lt;/b&gt;")]
@@ -112,7 +112,7 @@ async def test_text_that_turns_around_or_is_huge_is_shown_as_it_is_and_never_cut
     assert "The transcript has all 30000 characters" in page
 
 
-async def test_lines_end_as_they_were_typed_whatever_a_browser_makes_of_them(
+async def test_lines_end_as_they_were_typed_no_matter_what_a_browser_makes_of_them(
     window: Opened, client: httpx.AsyncClient
 ) -> None:
     await client.post("/chat/main", data={"text": "one\r\ntwo", "id": "1"})

@@ -108,7 +108,7 @@ async def test_other_words_after_a_try_are_another_message(shared: Opened, tab: 
     await expect(tab.locator("#messages .mine .plain")).to_have_text(["one", "one two"])
 
 
-async def test_whoever_was_logged_out_elsewhere_is_shown_the_way_and_keeps_their_words(
+async def test_someone_who_was_logged_out_elsewhere_is_shown_the_way_and_keeps_their_words(
     shared: Opened, tab: Page
 ) -> None:
     await enter(tab, shared, "out")

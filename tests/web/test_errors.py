@@ -28,7 +28,7 @@ async def test_what_nobody_expected_is_said_in_the_form_that_was_asked_for(
     assert "somebody's" not in caplog.text + page.text + program.text
 
 
-async def test_what_may_be_done_with_an_address_is_said_in_full(client: httpx.AsyncClient) -> None:
+async def test_what_can_be_done_with_an_address_is_said_in_full(client: httpx.AsyncClient) -> None:
     for path, allowed in (
         ("/api/v1/sessions/x", "DELETE, GET, HEAD, PATCH"),
         ("/api/v1/messages", "POST"),
@@ -44,7 +44,7 @@ async def test_what_may_be_done_with_an_address_is_said_in_full(client: httpx.As
     assert (await client.head("/sessions")).status_code == 200
 
 
-async def test_numbers_in_addresses_may_be_anything(client: httpx.AsyncClient) -> None:
+async def test_numbers_in_addresses_can_be_anything(client: httpx.AsyncClient) -> None:
     long = "9" * 5000
     for address in ("/chat?before=", "/search?q=x&limit=", "/messages?before="):
         for text in ("²", "-1", "", "9" * 18, long):

@@ -82,7 +82,7 @@ async def listening(client: httpx.AsyncClient, position: str | None = None) -> A
         yield ear
 
 
-async def test_whoever_was_cut_off_is_told_the_rest_and_nothing_twice(
+async def test_a_client_that_was_cut_off_gets_the_rest_and_nothing_twice(
     window: Opened, client: httpx.AsyncClient
 ) -> None:
     alice = Person(terminal_socket(window.config), "main")
@@ -118,7 +118,7 @@ async def test_a_position_that_is_none_is_survived(client: httpx.AsyncClient, po
     assert name in {"reset", "ready"}
 
 
-async def test_nobody_is_told_of_what_they_may_not_see(config: Config) -> None:
+async def test_nobody_learns_of_what_they_cannot_see(config: Config) -> None:
     grants = tuple(GrantConfig(platform="web", user_id=name) for name in ("alice", "bob"))
     slow = EchoAgentConfig(streams=True, delay=timedelta(milliseconds=30))
     async with (
@@ -217,7 +217,7 @@ async def told(hub: Hub, count: int, position: str | None = None) -> list[Event]
     return found
 
 
-async def test_a_thousand_streams_are_told_of_every_entry_once(store: Store) -> None:
+async def test_a_thousand_streams_learn_of_every_entry_once(store: Store) -> None:
     world, count = World(store), 1000
     async with humming(store) as hub:
         readers = [asyncio.create_task(told(hub, 6)) for _ in range(count)]
@@ -273,7 +273,9 @@ async def next_named(stream: AsyncIterator[Event | None], *names: str) -> Event:
     raise AssertionError(names)
 
 
-async def test_who_was_cut_off_is_told_that_there_is_more_in_their_chat_and_nobody_else_is(store: Store) -> None:
+async def test_a_caller_who_was_cut_off_learns_that_there_is_more_in_their_chat_and_nobody_else_does(
+    store: Store,
+) -> None:
     alice = Caller(key=replace(owner().key, identity="web:alice"))
     async with humming(store) as hub:
         before = await hub.position()
@@ -305,7 +307,7 @@ async def test_a_page_loaded_between_push_and_commit_is_loaded_again(store: Stor
             assert (await next_named(others, "changed", "chat")).body == {"text": "yours"}, "their chat is not hers"
 
 
-async def test_a_hint_that_comes_while_the_past_is_told_is_not_lost_by_a_cut(store: Store) -> None:
+async def test_a_hint_that_comes_while_the_past_is_reported_is_not_lost_by_a_cut(store: Store) -> None:
     world = World(store)
     async with humming(store) as hub:
         before = await hub.position()

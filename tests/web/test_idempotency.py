@@ -80,7 +80,7 @@ async def test_an_answer_that_a_summary_covers_is_given_again(
         assert await way(0) == first == (f"You said: 0 {LONG}", session), way
 
 
-async def test_a_key_is_for_one_request_whatever_else_differs(
+async def test_a_key_is_for_one_request_even_if_something_else_differs(
     window: Opened, owner: httpx.AsyncClient, ai: openai.AsyncOpenAI
 ) -> None:
     key = {"Idempotency-Key": "k"}
@@ -129,7 +129,7 @@ async def test_a_key_from_before_requests_had_digests_is_still_the_same_message(
     assert (again.status_code, again.json()["id"]) == (200, first["id"])
 
 
-async def test_a_delivery_is_one_message_in_whichever_conversation(window: Opened) -> None:
+async def test_a_delivery_is_one_message_in_any_conversation(window: Opened) -> None:
     first = (await call(window, "d1", "hello")).json()
     again = (await call(window, "d1", "hello", topic="other")).json()
     assert again == {**first, "duplicate": True}

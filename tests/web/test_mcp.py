@@ -126,7 +126,7 @@ async def test_each_sees_their_own_and_does_what_they_may(window: Opened) -> Non
         assert len((await call(reader, "list_sessions"))["sessions"]) == 1
 
 
-async def test_what_cannot_be_told_is_an_error_and_not_nothing(window: Opened, unused_tcp_port: int) -> None:
+async def test_what_cannot_be_reported_is_an_error_and_not_nothing(window: Opened, unused_tcp_port: int) -> None:
     talks = RemoteClient(url=window.url, token=await token(window, "api:bob", Right.CHAT))
     async with Client(make_server(talks)) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == ["send_message"]

@@ -374,7 +374,9 @@ async def test_nobody_streams_to_who_has_gone(config: Config, monkeypatch: pytes
         await until(lambda: settled == [False, False])
 
 
-async def test_a_message_that_is_refused_late_is_told_at_once(window: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_message_that_is_refused_late_is_reported_at_once(
+    window: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reply_waiter, "POLL_SECONDS", 3600.0)
     block = Grant(platform="api", user_id="alice", effect=Effect.BLOCK)
 
@@ -406,7 +408,7 @@ async def _refused(ai: openai.AsyncOpenAI, **more: Any) -> None:
     assert refused.value.response.headers["x-should-retry"] == "false"
 
 
-async def test_words_are_no_commands_and_questions_are_told(window: Opened, ai: openai.AsyncOpenAI) -> None:
+async def test_words_are_no_commands_and_questions_are_reported(window: Opened, ai: openai.AsyncOpenAI) -> None:
     """What such a client sends may be anybody's: a person gives leave elsewhere."""
     assert (await ask(ai, [user("/whoami")]))[0] == "You said: /whoami"
     answer, _ = await ask(ai, [user("!approve this")], user="me")
@@ -431,7 +433,7 @@ async def test_files_come_inside_messages(window: Opened, ai: openai.AsyncOpenAI
         await ask(ai, [{"role": "user", "content": parts}])
 
 
-async def test_what_goes_wrong_is_told_as_openai_does(window: Opened, ai: openai.AsyncOpenAI) -> None:
+async def test_what_goes_wrong_is_reported_as_openai_does(window: Opened, ai: openai.AsyncOpenAI) -> None:
     with pytest.raises(openai.InternalServerError) as failed:
         await ask(ai, [user("!fail now")])
     assert "asked to fail" not in failed.value.message

@@ -44,7 +44,7 @@ async def modelled(folder: Path, *script: Step, tries: int = 1) -> AsyncGenerato
                 yield ai, provider
 
 
-async def test_what_the_provider_refuses_is_told_as_openai_does(tmp_path: Path) -> None:
+async def test_what_the_provider_refuses_is_reported_as_openai_does(tmp_path: Path) -> None:
     refusals: list[tuple[Refuses, type[openai.APIStatusError], str]] = [
         (Refuses(status=429, message="slow down"), openai.RateLimitError, "rate_limit_exceeded"),
         (Refuses(status=400, message="bad picture"), openai.BadRequestError, "invalid_prompt"),

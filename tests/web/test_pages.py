@@ -313,7 +313,7 @@ async def test_somebody_acts_in_their_own_conversations(window: Opened) -> None:
         assert (await client.get(branched.headers["x-goto"])).status_code == 404
 
 
-async def test_pictures_are_shown_and_other_files_saved_for_those_who_may_see_them(window: Opened) -> None:
+async def test_pictures_are_shown_and_other_files_saved_for_those_who_can_see_them(window: Opened) -> None:
     stage, shelf = Stage(window.store, SystemClock().now()), BlobStore(window.config.data_dir / "files")
     files = [
         Attachment(name=Label(name), media_type=kind, size=size, sha256=sha)
@@ -346,7 +346,7 @@ async def once(content: bytes) -> AsyncIterator[bytes]:
     yield content
 
 
-async def test_a_key_that_may_only_read_changes_nothing(window: Opened) -> None:
+async def test_a_key_that_can_only_read_changes_nothing(window: Opened) -> None:
     await say(window, "hello")
     session = await session_of(window)
     token, _ = await issue_token(window.store, SystemClock().now(), name="reads", rights={Right.READ})

@@ -63,7 +63,7 @@ async def roles(window: Opened, message: str) -> list[AccessRole | None]:
 
 
 @pytest.mark.parametrize("text", ["/sessions --all", "/export", "/queue x", "/no such command", "/stop"])
-async def test_a_key_that_may_only_talk_commands_nothing(window: Opened, text: str) -> None:
+async def test_a_key_that_can_only_talk_commands_nothing(window: Opened, text: str) -> None:
     async with program(window, None, Right.CHAT) as talker:
         told = await say(talker, text, conversation="a")
         assert (told["answer"], told["notices"]) == (f"You said: {text}", [])
@@ -80,7 +80,7 @@ async def test_a_key_that_may_only_talk_commands_nothing(window: Opened, text: s
         assert await roles(window, own["id"]) == [AccessRole.OWNER]
 
 
-async def test_a_key_that_may_not_read_speaks_in_its_own_conversations_alone(window: Opened) -> None:
+async def test_a_key_that_cannot_read_speaks_in_its_own_conversations_alone(window: Opened) -> None:
     person = Person(terminal_socket(window.config), "main")
     async with person.present():
         await person.say("from the terminal")
@@ -103,7 +103,7 @@ async def test_a_key_that_may_not_read_speaks_in_its_own_conversations_alone(win
         assert refused.status_code == 403
 
 
-async def test_a_key_that_may_only_talk_traces_what_it_sent(window: Opened) -> None:
+async def test_a_key_that_can_only_talk_traces_what_it_sent(window: Opened) -> None:
     async with (
         program(window, "api:alice") as alice,
         program(window, None, Right.CHAT) as talker,

@@ -27,7 +27,7 @@ from tests.store.conftest import fresh_store
 from tests.web.conftest import Opened, free_port, opened
 
 
-async def test_anybody_may_ask_whether_it_is_alive_and_ready_and_learns_nothing_else(window: Opened) -> None:
+async def test_anybody_can_ask_whether_it_is_alive_and_ready_and_learns_nothing_else(window: Opened) -> None:
     async with httpx.AsyncClient(timeout=60, base_url=window.url) as client:
         assert ((await client.get("/health")).status_code, (await client.get("/health")).text) == (200, "ok\n")
         async with asyncio.timeout(60):
@@ -156,7 +156,7 @@ async def test_a_window_that_breaks_opens_again(
     assert "web.error" in [getattr(record, "action", "") for record in caplog.records]
 
 
-async def test_a_log_is_told_a_link_only_where_nobody_has_come_yet(tmp_path: Path) -> None:
+async def test_a_log_has_a_link_only_where_nobody_has_come_yet(tmp_path: Path) -> None:
     config = Config(data_dir=tmp_path, store=str(tmp_path / "p.db"))
     config = config.model_copy(update={"web": config.web.model_copy(update={"port": free_port()})})
     told: list[str] = []
@@ -202,7 +202,7 @@ async def test_a_tab_that_nobody_sees_holds_no_connection_and_goes_on_when_it_is
     assert "after=0.0" not in (await asked.value).url
 
 
-async def test_figures_are_for_whoever_may_read(config: Config) -> None:
+async def test_figures_are_for_those_who_can_read(config: Config) -> None:
     with open_meter(None, web=True) as meter:
         async with opened(config, meter) as window, window.visit() as client:
             figures = await client.get("/metrics")

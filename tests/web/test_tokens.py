@@ -103,7 +103,7 @@ async def test_secrets_are_not_kept(store: Store) -> None:
     assert await store.read(every_text()) == [hash_secret(token), "backup", "read"]
 
 
-async def test_positions_give_what_came_after_them_and_only_what_may_be_seen(store: Store) -> None:
+async def test_positions_give_what_came_after_them_and_only_what_can_be_seen(store: Store) -> None:
     world = World(store)
     await world.exchange("hello", source=dm("1"))
     position = await store.read(journal_feed.latest_position())

@@ -120,7 +120,7 @@ async def test_keys_that_nobody_can_use_keep_the_answer_from_nobody_else(fake: F
     assert [shown.text for shown in await fake.shown()] == ["can you read this?"]
 
 
-async def test_who_cannot_be_read_is_told_so_once_where_they_are_alone_with_us(fake: FakeMatrix) -> None:
+async def test_a_sender_who_cannot_be_read_gets_one_notice_in_a_direct_chat(fake: FakeMatrix) -> None:
     """In a group nobody is: that would be an answer to whoever wants one."""
     recorder, client, group = Recorder(), fake.person.client, fake.chat_id
     async with running(fake.adapter(), recorder):
@@ -176,7 +176,7 @@ async def test_a_message_whose_key_comes_later_is_read_then(fake: FakeMatrix, is
     assert recorder.texts == (["late", "early"] if is_anew else ["early"])
 
 
-async def test_without_keys_an_encrypted_room_is_told_so_and_nothing_goes_there_in_plain(
+async def test_without_keys_an_encrypted_room_gets_a_notice_and_nothing_goes_there_in_plain(
     home: Homeserver, stage: Stage, tmp_path: Path
 ) -> None:
     recorder = Recorder()

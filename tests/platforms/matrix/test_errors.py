@@ -22,7 +22,7 @@ from tests.platforms.matrix.scripted_server import ROOM, odd, synced
 from tests.platforms.matrix.test_hostile_server import listening, sender
 
 
-async def test_who_has_a_token_that_ended_is_told_what_does_not_end() -> None:
+async def test_a_token_that_ended_is_refused_with_what_does_not_end() -> None:
     said = {"errcode": "M_UNKNOWN_TOKEN", "error": "Token is not active"}
     async with odd(lambda _: web.json_response(said, status=401)) as server:
         with pytest.raises(PlatformRefused, match="configure password there instead"):

@@ -55,7 +55,7 @@ async def hears(fake: FakeMatrix, room_id: str, text: str) -> str:
             await asyncio.sleep(0.05)
 
 
-async def test_in_groups_the_bot_answers_whoever_speaks_to_it_and_overhears_what_it_may(
+async def test_in_groups_the_bot_answers_those_who_speak_to_it_and_overhears_what_it_can(
     home: Homeserver, tmp_path: Path
 ) -> None:
     agent = Slow()

@@ -163,7 +163,7 @@ async def test_an_invitation_that_nobody_answers_outlives_the_process(monkeypatc
 
 
 @pytest.mark.parametrize("written", ["", " ", " nonsense", ' [{"room_id":3}]', " {}", " [[]]"])
-async def test_a_position_is_read_whatever_is_written_behind_it(written: str) -> None:
+async def test_a_position_is_read_no_matter_what_is_written_behind_it(written: str) -> None:
     async with odd(lambda request: down(request) if "since" in request.query else synced("s2")) as server:
         recorder = Recorder()
         await recorder.save_position(f"{US} s1{written}")
@@ -224,7 +224,7 @@ async def test_a_room_that_cannot_be_entered_holds_up_nobody(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("present", "kind"), [((), GROUP), ((US,), DM), ((US, "@bob:example.org"), GROUP)])
-async def test_how_many_are_in_a_direct_chat_is_asked_once_where_we_are_not_told(
+async def test_we_ask_once_how_many_are_in_a_direct_chat_where_the_platform_does_not_say(
     present: tuple[str, ...], kind: str
 ) -> None:
     """Where that cannot be known either, it is a group."""
@@ -248,7 +248,7 @@ async def test_how_many_are_in_a_direct_chat_is_asked_once_where_we_are_not_told
 
 
 @pytest.mark.parametrize("limited", [False, True])
-async def test_where_we_are_never_told_how_many_there_are_it_is_asked_again_when_somebody_comes(limited: bool) -> None:
+async def test_where_the_platform_never_says_how_many_there_are_we_ask_again_when_somebody_comes(limited: bool) -> None:
     """Not every homeserver tells; and what is too much to be told at once may have been that."""
     said = event("m.room.message", {"msgtype": "m.text", "body": "hi"}, "$1")
     bob = event("m.room.member", {"membership": "join"}, "$2", state_key="@bob:example.org")
@@ -270,7 +270,7 @@ async def test_where_we_are_never_told_how_many_there_are_it_is_asked_again_when
         assert {each.context.kind for each in (await hearing.batch("s")).events} == {GROUP}
 
 
-async def test_a_direct_chat_is_made_once_however_late_we_are_told_of_it() -> None:
+async def test_a_direct_chat_is_made_once_however_late_we_learn_of_it() -> None:
     members = [event("m.room.member", {"membership": "join"}, state_key=US)]
     members.append(event("m.room.member", {"membership": "invite"}, state_key=ALICE))
 

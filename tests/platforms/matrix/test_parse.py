@@ -159,7 +159,7 @@ def test_a_file_has_its_name_its_claims_and_a_handle() -> None:
     assert not inbound.text
 
 
-def test_words_that_go_with_a_file_are_told_apart_from_its_name() -> None:
+def test_words_that_go_with_a_file_are_distinguished_from_its_name() -> None:
     inbound = said("look at this", msgtype="m.file", filename="a.txt", url="mxc://example.org/abc")
     assert (inbound.text, inbound.files[0].name) == ("look at this", Label("a.txt"))
 
@@ -231,5 +231,5 @@ _FIELDS = (
     moment=st.integers(),
     kind=st.sampled_from(["m.room.message", "m.room.redaction", "m.sticker"]),
 )
-def test_whatever_a_stranger_sends_nothing_breaks(content: dict[str, Any], moment: int, kind: str) -> None:
+def test_nothing_breaks_no_matter_what_a_stranger_sends(content: dict[str, Any], moment: int, kind: str) -> None:
     parsed(event(content, kind, origin_server_ts=moment))

@@ -77,7 +77,7 @@ class _Reader(HTMLParser):
 
 
 @given(st.text(alphabet="ab<>&\"'`*_~[]()!#|-\n 1.\\", max_size=60))
-def test_whatever_was_written_the_html_is_well_formed_and_has_every_word(text: str) -> None:
+def test_no_matter_what_was_written_the_html_is_well_formed_and_has_every_word(text: str) -> None:
     html = to_html(text) or ""
     reader = _Reader()
     reader.feed(html)

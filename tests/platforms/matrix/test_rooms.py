@@ -228,7 +228,7 @@ async def test_a_repeated_send_is_known_again_by_another_process(fake: FakeMatri
     assert [shown.text for shown in await fake.shown()] == ["once"]
 
 
-async def test_a_target_may_be_an_address_or_a_person(fake: FakeMatrix) -> None:
+async def test_a_target_can_be_an_address_or_a_person(fake: FakeMatrix) -> None:
     adapter, alias = fake.adapter(), f"#dev{fake.chat_id[1:6].lower()}:palaver.test"
     await fake.person.client.room_put_alias(alias, fake.chat_id)
     async with running(adapter, Recorder()):
@@ -258,7 +258,7 @@ async def test_a_replacement_that_we_are_invited_to_goes_on_with_the_conversatio
     assert set(recorder.moves) == {(old, new)}
 
 
-async def test_a_wrong_token_or_password_is_told_in_words(fake: FakeMatrix) -> None:
+async def test_a_wrong_token_or_password_is_reported_in_words(fake: FakeMatrix) -> None:
     given = {"homeserver": fake.home.url, "user_id": fake.options.user_id}
     for wrong in ({"access_token": "nonsense"}, {"password": "nonsense"}):
         adapter = MatrixAdapter.make(ACCOUNT, Options.model_validate({**given, **wrong}))
@@ -286,7 +286,7 @@ async def test_a_password_is_used_once_and_a_check_ends_no_log_in(fake: FakeMatr
     assert len(log_ins) == 3, "one for each check, and one for the account"
 
 
-async def test_keys_that_cannot_be_kept_or_read_are_told_with_what_to_do(fake: FakeMatrix, tmp_path: Path) -> None:
+async def test_keys_that_cannot_be_kept_or_read_are_reported_with_what_to_do(fake: FakeMatrix, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "keys").mkdir()
     (tmp_path / "keys" / f"{ACCOUNT}.db").write_text("no database, but long enough to be looked at" * 100)
@@ -360,7 +360,7 @@ async def test_a_thread_in_the_scope_of_its_room_is_the_room(home: Homeserver, s
     assert recorder.received[0].source.thread_id is None
 
 
-async def test_two_people_are_told_apart_by_their_ids(home: Homeserver, fake: FakeMatrix) -> None:
+async def test_two_people_are_distinguished_by_their_ids(home: Homeserver, fake: FakeMatrix) -> None:
     recorder, bob = Recorder(), home.register("bob")
     await fake.person.client.room_invite(fake.chat_id, bob.user_id)
     home.join(fake.chat_id, bob)

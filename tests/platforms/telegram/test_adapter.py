@@ -43,7 +43,7 @@ def to(chat: int, text: str, **more: object) -> Outbound:
     return replace(Outbound(platform="telegram", account="helper", chat_id=str(chat), text=text), **more)  # pyright: ignore[reportArgumentType]
 
 
-async def test_who_asks_for_news_in_vain_is_told_that_there_is_none(server: Server) -> None:
+async def test_asking_for_news_in_vain_says_that_there_is_none(server: Server) -> None:
     """As by the real one: otherwise every quiet moment of a test would be a failure."""
     async with ClientSession() as client:
         answer = await client.post(f"{server.url}/bot{TOKEN}/getUpdates", data={"timeout": "0.01"})
@@ -75,7 +75,7 @@ async def test_who_asks_for_news_in_vain_is_told_that_there_is_none(server: Serv
     ],
     ids=lambda each: each.words if isinstance(each, No) else "",
 )
-async def test_what_telegram_refuses_is_told_apart(server: Server, no: No, error: type[PlatformError]) -> None:
+async def test_what_telegram_refuses_is_distinguished(server: Server, no: No, error: type[PlatformError]) -> None:
     server.world.refuses["sendmessage"] = [no]
     with pytest.raises(PlatformError) as raised:
         await adapter_of(server).send(to(7, "hi"), idempotency_key="1")
@@ -102,7 +102,7 @@ async def unused_port() -> int:
     return port
 
 
-async def test_a_wrong_token_is_told_with_what_to_do(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_wrong_token_is_reported_with_what_to_do(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     wrong = adapter_of(server, token=TOKEN[:-1])
     for doing in (wrong.run(Recorder()), wrong.check()):
@@ -113,13 +113,13 @@ async def test_a_wrong_token_is_told_with_what_to_do(server: Server, caplog: pyt
     assert not [record for record in ours if TOKEN[:-1] in record.getMessage()]
 
 
-async def test_a_server_that_is_no_bot_api_is_told(server: Server) -> None:
+async def test_a_server_that_is_no_bot_api_is_reported(server: Server) -> None:
     with pytest.raises(PlatformRefused, match="api_url"):
         await adapter_of(server, api_url=f"{server.url}/elsewhere").check()
 
 
 @pytest.mark.parametrize("body", [b"<html>Log in to this network</html>", b"[]", b"{}", b""])
-async def test_whoever_answers_in_its_place_is_no_telegram(body: bytes) -> None:
+async def test_another_server_in_its_place_is_no_telegram(body: bytes) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
@@ -135,13 +135,13 @@ async def test_whoever_answers_in_its_place_is_no_telegram(body: bytes) -> None:
 @pytest.mark.parametrize(
     "words", ["terminated by other getUpdates request", "can't use getUpdates method while webhook is active"]
 )
-async def test_two_readers_are_told_to_be_one(server: Server, words: str) -> None:
+async def test_two_readers_have_to_be_one(server: Server, words: str) -> None:
     server.world.refuses["getupdates"] = [No(409, f"Conflict: {words}")]
     with pytest.raises(PlatformDown, match="already receives"):
         await adapter_of(server).run(Recorder())
 
 
-async def test_whoever_asks_later_takes_over_from_whoever_asked_before(server: Server) -> None:
+async def test_a_later_request_takes_over_from_an_earlier_one(server: Server) -> None:
     first, recorder = asyncio.create_task(adapter_of(server).run(Recorder())), Recorder()
     await until(lambda: bool(server.world.asked("getupdates")))
     async with running(adapter_of(server), recorder):
@@ -172,7 +172,7 @@ async def test_a_send_under_way_outlives_the_connection_for_updates(server: Serv
     assert await sending == str(server.world.sent[0]["message_id"])
 
 
-async def test_whoever_stops_us_does_not_wait_for_sends(server: Server) -> None:
+async def test_someone_who_stops_us_does_not_wait_for_sends(server: Server) -> None:
     adapter = adapter_of(server)
     server.goes_on.clear()
     async with running(adapter, Recorder()):
@@ -183,7 +183,7 @@ async def test_whoever_stops_us_does_not_wait_for_sends(server: Server) -> None:
         await sending
 
 
-async def test_whoever_does_not_serve_the_account_asks_for_no_more_than_is_needed(server: Server) -> None:
+async def test_a_worker_that_does_not_serve_the_account_asks_for_no_more_than_is_needed(server: Server) -> None:
     adapter = adapter_of(server)
     receipt = await adapter.send(to(7, "hi"), idempotency_key="1")
     await adapter.edit(receipt, to(7, "hello"))
@@ -294,7 +294,7 @@ def call(server: Server, **changed: object) -> HttpRequest:
     return HttpRequest(**{**usual, **changed})  # pyright: ignore[reportArgumentType]
 
 
-async def test_only_whoever_knows_the_secret_is_heard(server: Server) -> None:
+async def test_only_senders_who_know_the_secret_are_heard(server: Server) -> None:
     adapter, recorder = adapter_of(server, **WEBHOOK), Recorder()
     message = server.world.says(server.world.chats[7], ALICE, "hi")
     body = json.dumps({"update_id": 1, "message": message}).encode()
@@ -312,7 +312,7 @@ async def test_only_whoever_knows_the_secret_is_heard(server: Server) -> None:
     assert TOKEN not in secret
 
 
-async def test_messages_of_a_topic_have_its_name_once_it_was_told(server: Server) -> None:
+async def test_messages_of_a_topic_have_its_name_once_it_was_reported(server: Server) -> None:
     adapter, recorder = adapter_of(server, **WEBHOOK), Recorder()
     forum = {"id": -1001, "type": "supergroup", "title": "F", "is_forum": True}
     usual = {"date": 1, "chat": forum, "from": ALICE, "message_thread_id": 77, "is_topic_message": True}
@@ -346,7 +346,7 @@ async def test_messages_of_a_topic_have_its_name_once_it_was_told(server: Server
     assert [each.labels.topic and each.labels.topic.plain() for each in recorder.received[-2:]] == ["Ships", "Ships"]
 
 
-async def test_any_worker_may_be_called_and_says_so_when_it_cannot_tell_who_it_is(server: Server) -> None:
+async def test_any_worker_can_be_called_and_says_so_when_it_cannot_tell_who_it_is(server: Server) -> None:
     serves, other = adapter_of(server, **WEBHOOK), adapter_of(server, **WEBHOOK)
     message = server.world.says(server.world.chats[-5], ALICE, "/new@helper_bot")
     body = json.dumps({"update_id": 1, "message": message}).encode()
@@ -369,7 +369,7 @@ async def test_who_asks_is_not_to_be_called(server: Server) -> None:
     assert adapter_of(server, **WEBHOOK).takes_callbacks
 
 
-async def test_an_address_that_telegram_does_not_call_is_told(server: Server) -> None:
+async def test_an_address_that_telegram_does_not_call_is_reported(server: Server) -> None:
     local = adapter_of(server, mode="webhook", public_url="http://localhost:1")
     with pytest.raises(PlatformRefused, match="HTTPS"):
         await local.run(Recorder())
@@ -534,7 +534,7 @@ async def test_a_file_for_a_chat_that_is_gone_is_not_tried_as_a_document(
     assert not server.world.asked("senddocument")
 
 
-async def test_a_file_that_is_larger_than_bots_may_send_is_refused_before_it_is_sent(
+async def test_a_file_that_is_larger_than_bots_can_send_is_refused_before_it_is_sent(
     server: Server, tmp_path: Path
 ) -> None:
     with (path := tmp_path / "0").open("wb") as content:

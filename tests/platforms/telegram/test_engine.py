@@ -53,7 +53,7 @@ def says(world: World, chat: Chat, text: str, **more: Any) -> None:
     world.push(world.says(chat, ALICE, text, **more))
 
 
-async def test_a_button_allows_what_was_asked_and_only_to_whoever_may(
+async def test_a_button_allows_what_was_asked_only_to_those_who_can_allow_it(
     server: Server, world: World, tmp_path: Path
 ) -> None:
     group = world.chat(-1001, "supergroup", title="Dev", topics={77})
@@ -111,7 +111,7 @@ async def test_an_album_is_one_turn_and_a_redelivery_none(
         assert len(kept) == (3 if kind == "private" else 2)
 
 
-async def test_in_groups_the_bot_answers_whoever_speaks_to_it_and_overhears_what_it_may(
+async def test_in_groups_the_bot_answers_those_who_speak_to_it_and_overhears_what_it_can(
     server: Server, world: World, tmp_path: Path
 ) -> None:
     agent = Slow()

@@ -33,13 +33,13 @@ def test_a_token_is_enough_and_is_not_shown() -> None:
         ({"tokn": "x"}, "tokn"),
     ],
 )
-def test_mistakes_are_told_with_what_is_wanted(changed: dict[str, str], words: str) -> None:
+def test_mistakes_are_reported_with_what_is_wanted(changed: dict[str, str], words: str) -> None:
     with pytest.raises(ValidationError) as raised:
         TelegramOptions.model_validate({"token": TOKEN, **changed})
     assert words in str(raised.value)
 
 
-def test_a_mistake_in_the_configuration_is_told_without_the_token(tmp_path: Path) -> None:
+def test_a_mistake_in_the_configuration_is_reported_without_the_token(tmp_path: Path) -> None:
     (own := tmp_path / "own.yaml").write_text("platforms: {telegram: {accounts: {helper: {token: 42-secret}}}}")
     with pytest.raises(MalformedConfig) as raised:
         load(tmp_path, {"PALAVER_CONFIG": str(own), "PALAVER_HOME": "/data"}, known_platforms(), load_factory)

@@ -175,7 +175,7 @@ def test_a_command_to_another_bot_is_none_of_our_business_in_a_group() -> None:
     assert said(message(**command)).text == "/new@other_bot"
 
 
-def test_whoever_answers_us_means_us() -> None:
+def test_someone_who_answers_us_means_us() -> None:
     ours = {**message(GROUP_CHAT, text="hi"), "message_id": 3, "from": BOT}
     answer = said(message(GROUP_CHAT, text="why?", reply_to_message=ours))
     assert (answer.mentions_us, answer.reply_to) == (True, "3")
@@ -286,7 +286,7 @@ def _from(kind: str, **more: Any) -> Json:
         ({"text": "/new", "quote": {"text": "tea", "position": 0}}, "/new"),
     ],
 )
-def test_what_is_no_text_is_told(content: Json, text: str) -> None:
+def test_what_is_no_text_is_reported(content: Json, text: str) -> None:
     assert said(message(**content)).text == text
 
 

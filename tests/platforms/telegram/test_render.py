@@ -100,7 +100,7 @@ def test_what_no_platform_can_take_is_replaced() -> None:
 
 
 @given(st.lists(MARKUP | st.text(max_size=5), max_size=40))
-def test_whatever_comes_is_well_formed_and_no_word_is_lost(parts: list[str]) -> None:
+def test_anything_that_comes_is_well_formed_and_no_word_is_lost(parts: list[str]) -> None:
     text = "".join(parts)
     shown = render(text, ROOM)
     size = Unit.UTF16.measure(shown.text)

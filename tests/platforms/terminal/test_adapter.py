@@ -189,7 +189,7 @@ async def test_one_that_loses_the_gateway_again_and_again_tries_ever_less_often(
     assert pauses[:9] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 3.2, 3.2]
 
 
-async def test_an_answer_grows_and_whoever_comes_later_sees_it_whole(path: Path) -> None:
+async def test_an_answer_grows_and_a_late_reader_sees_it_whole(path: Path) -> None:
     async with Open(path)() as adapter, Person(path).present() as early:
         receipt = await adapter.draft(None, to("main", "one"))
         assert await adapter.draft(receipt, to("main", "one two")) == receipt
@@ -218,7 +218,7 @@ async def test_a_terminal_that_outlived_the_gateway_still_knows_its_messages(pat
     assert person.paper.losses
 
 
-async def test_typing_is_told(path: Path) -> None:
+async def test_typing_is_reported(path: Path) -> None:
     async with Open(path)() as adapter, Person(path).present() as paper:
         await adapter.typing(to("main", ""))
         await paper.until(lambda: paper.typings == 1)

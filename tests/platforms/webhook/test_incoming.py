@@ -38,7 +38,7 @@ async def test_a_call_is_answered_with_what_the_agent_says(tmp_path: Path) -> No
         assert told(both)["answer"] == "You said: Build both"
 
 
-async def test_a_name_that_is_too_long_once_it_is_encoded_is_told_to_the_caller(postgres_server: str) -> None:
+async def test_a_name_that_is_too_long_once_it_is_encoded_is_reported_to_the_caller(postgres_server: str) -> None:
     adapter = account(session="room")
     async with running(await fresh_store(postgres_server), adapters=[adapter], grants=GRANTS) as here:
         reply = await called(here, adapter, call({"build": "failed", "room": "\U0001f600" * 200}))
@@ -48,7 +48,7 @@ async def test_a_name_that_is_too_long_once_it_is_encoded_is_told_to_the_caller(
         assert told(longest)["answer"] == "You said: Build failed"
 
 
-async def test_who_speaks_in_a_call_is_told_with_what_they_say_and_the_section_stays_the_same(tmp_path: Path) -> None:
+async def test_the_speaker_in_a_call_is_named_with_what_they_say_and_the_section_stays_the_same(tmp_path: Path) -> None:
     agent, adapter = Slow(), account(session="room", name="who")
     agent.go.set()
     async with running(tmp_path / "p.db", adapters=[adapter], grants=GRANTS, agent=agent) as here:
@@ -66,7 +66,7 @@ async def _fails(_: Request) -> AsyncGenerator[Event]:
     yield Failure(kind=FailureKind.FATAL, detail="hush")
 
 
-async def test_a_failure_is_told_as_one_also_to_whoever_wants_words(tmp_path: Path) -> None:
+async def test_a_failure_is_reported_as_one_also_to_those_who_want_words(tmp_path: Path) -> None:
     adapter = account()
     async with running(tmp_path / "p.db", adapters=[adapter], grants=GRANTS, agent=Scripted(_fails)) as here:
         reply = await called(here, adapter, call({"build": "failed"}, accept="text/plain"))
@@ -140,7 +140,7 @@ async def test_two_workers_on_one_store_wait_for_the_same_answer(postgres_server
         assert await here.rows("SELECT count(*) FROM turns") == [(7,)]
 
 
-async def test_whoever_is_not_let_in_is_told_so(tmp_path: Path) -> None:
+async def test_someone_who_is_not_let_in_gets_a_notice(tmp_path: Path) -> None:
     adapter = account()
     async with running(tmp_path / "p.db", adapters=[adapter], grants=()) as here:
         reply = await called(here, adapter, call({"build": "failed"}, accept="text/plain"))
@@ -198,7 +198,7 @@ async def test_what_cannot_be_understood_is_answered_with_why(tmp_path: Path, bo
 
 
 @pytest.mark.parametrize("depth", [50, 400, 900, 2000])
-async def test_a_payload_may_be_nested_as_deeply_as_it_can_be_told(tmp_path: Path, depth: int) -> None:
+async def test_a_payload_can_be_nested_as_deeply_as_it_can_be_reported(tmp_path: Path, depth: int) -> None:
     adapter = account(text="{{ . }}", longest=10)
     async with running(tmp_path / "p.db", adapters=[adapter], grants=GRANTS) as here:
         assert (await called(here, adapter, call(b"[" * depth + b"]" * depth))).status in {200, 400}
@@ -258,7 +258,7 @@ async def test_wrong_calls_leave_no_trace(tmp_path: Path) -> None:
         assert await here.rows("SELECT count(*) FROM inbox") == [(0,)]
 
 
-async def test_forms_are_read_and_github_may_wrap_its_payload(tmp_path: Path) -> None:
+async def test_forms_are_read_and_github_can_wrap_its_payload(tmp_path: Path) -> None:
     form = {"content-type": "application/x-www-form-urlencoded"}
     plain, wrapped = account(), account("hub", secret=SECRET, scheme="github")
     async with running(tmp_path / "p.db", adapters=[plain, wrapped], grants=GRANTS) as here:

@@ -48,7 +48,7 @@ async def say(here: Bench, text: str = "hello") -> Chat:
     return chat
 
 
-async def test_a_turn_is_told_signed_and_without_content(
+async def test_a_turn_is_reported_signed_and_without_content(
     tmp_path: Path, receiver: Endpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -168,7 +168,7 @@ async def _is(here: Bench, state: str) -> bool:
     return state in [each.state for each in found if each.platform == "webhook"]
 
 
-async def test_whoever_says_gone_to_several_at_once_is_gone_once(receiver: Endpoint) -> None:
+async def test_someone_who_says_gone_to_several_at_once_is_gone_once(receiver: Endpoint) -> None:
     receiver.otherwise = Said(410)
     postman, ready = Poster(receiver.url, None), asyncio.Event()
 
@@ -195,7 +195,7 @@ def test_an_event_that_is_refused_holds_up_those_of_its_own_session_alone() -> N
     assert len({message.chat_id for message in messages}) == 20
 
 
-async def test_commands_and_the_end_of_time_are_told(tmp_path: Path, receiver: Endpoint) -> None:
+async def test_commands_and_the_end_of_time_are_reported(tmp_path: Path, receiver: Endpoint) -> None:
     world, clock = FakePlatform(), MovableClock()
     idle = ScopedSetting(default=ResetPolicy(mode=ResetMode.IDLE, idle_minutes=60))
     adapter = watching(receiver.url, events=["session.reset", "session.ended", "session.finalised"])
@@ -228,7 +228,7 @@ async def test_an_account_is_a_place_that_answers_can_go_to(tmp_path: Path, rece
         assert receiver.payloads == [{"type": "message", "data": {"text": "You said: Build failed", "account": "crm"}}]
 
 
-async def test_with_a_person_goes_what_was_told_about_them(tmp_path: Path, receiver: Endpoint) -> None:
+async def test_notices_about_a_person_go_with_them(tmp_path: Path, receiver: Endpoint) -> None:
     world = FakePlatform()
     adapter = watching(receiver.url, content=True)
     async with running(tmp_path / "p.db", world, adapters=[FakeAdapter(world), adapter], grants=GRANTS) as here:
