@@ -1,4 +1,4 @@
-"""Every test runs without the configuration of whoever runs it, and takes the time that it takes."""
+"""Every test runs without the configuration of the person who runs it, and takes the time that it takes."""
 
 import logging
 import os

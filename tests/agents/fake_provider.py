@@ -98,7 +98,7 @@ class Provider:
         writer.close()
 
     def end(self) -> None:
-        """Whoever is still connected, or waits for an answer, is let go."""
+        """Anyone who is still connected, or waits for an answer, is let go."""
         self._over.set()
         for writer in self._open:
             writer.close()

@@ -1,4 +1,4 @@
-"""Agents over HTTP: what they may answer, and whatever goes wrong on the way."""
+"""Agents over HTTP: what they may answer, and anything that goes wrong on the way."""
 
 import asyncio
 import json

@@ -1,7 +1,7 @@
 """A model agent whose work outlives its turn: a reminder that comes, and a build that fails and is reported.
 
 The provider follows a script and speaks the real wire format; the client library, the tools, the scheduler and the
-supervisor are real. What the model is told is read from what arrived at the provider.
+supervisor are real. What the model learns is read from what arrived at the provider.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Programs as agents: what they may do, and whatever they do wrong."""
+"""Programs as agents: what they may do, and anything that they do wrong."""
 
 import asyncio
 import json

@@ -29,7 +29,7 @@ class Talk:
     who: Person
 
     async def ask(self, text: str) -> str:
-        """Whatever is shown next: for commands, which are answered once."""
+        """Anything that is shown next: for commands, which are answered once."""
         before = len(self.chat.shown)
         await self.chat.say(self.who, text)
         return (await self.chat.hears("", times=before + 1)).text

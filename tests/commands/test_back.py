@@ -1,4 +1,4 @@
-"""Whatever was done to a conversation, `/back` gives the same view, byte for byte; twice done, twice taken back."""
+"""`/back` gives the same view, byte for byte, no matter what was done to a conversation; twice done, twice undone."""
 
 from collections.abc import Awaitable, Callable
 from itertools import product

@@ -46,7 +46,7 @@ def ways(part: type[BaseModel] = Config, outer: tuple[str | int, ...] = ()) -> I
     """The way to every field, in sections with free names to those of one item."""
     for name, field in part.model_fields.items():
         if outer and name == "name" and outer[-1] != "echo":
-            continue  # whichever name is none of those there are is refused as that of the first
+            continue  # a name that is none of those there are is refused as that of the first
         yield (*outer, name)
         place = locate_field((*outer, name))
         assert place is not None

@@ -62,7 +62,7 @@ class Fuse:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """Said by work that was done, to whoever drives it."""
+    """Said by work that was done, to the process that drives it."""
 
     name: str
 

@@ -114,7 +114,7 @@ async def _open(order: Order) -> Store:
 
 
 async def _serve(order: Order) -> None:
-    asyncio.get_running_loop().add_reader(0, os._exit, 1)  # whoever gave the order is gone
+    asyncio.get_running_loop().add_reader(0, os._exit, 1)  # the process that gave the order is gone
     fuse = Fuse(order.step, order.length, order.signal)
     async with await _open(order) as store:
         fused, adapter = FusedStore(store, fuse), _adapter(order)

@@ -1,4 +1,4 @@
-"""The square on Matrix: rooms on a real Synapse, which tells again whatever comes after the position we have kept."""
+"""The square on Matrix: rooms on a real Synapse, which repeats everything after the position that we kept."""
 
 import asyncio
 import random
@@ -48,7 +48,7 @@ class MatrixSquare:
             self._rooms.append((room_id, [person for _, person in among]))
 
     async def is_heard(self, store: Store) -> bool:
-        """Whoever has never listened hears what is said from then on."""
+        """Anyone who has never listened hears what is said from then on."""
         return await store.read(store.accounts.read_position(self.platform, ACCOUNT)) is not None
 
     async def speak(self, chance: random.Random, number: int, order: str) -> str:

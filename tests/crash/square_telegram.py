@@ -69,7 +69,7 @@ class TelegramSquare:
         return len(self.server.world.updates)
 
     async def look(self) -> Sequence[View]:
-        """A chat numbers everything in it, whoever says it."""
+        """A chat numbers everything in it, no matter who says it."""
         sent = defaultdict[int, list[Json]](list)
         for message in self.server.world.sent:
             sent[message["chat"]["id"]].append(message)

@@ -61,7 +61,7 @@ def _pairs(value: str) -> Iterator[tuple[str, str]]:
 
 
 def _grants(people: Mapping[str, str]) -> tuple[Grant, ...]:
-    """Everybody has their role on both platforms; whoever is alone has it at the terminal, too."""
+    """Everybody has their role on both platforms; anyone who is alone has it at the terminal, too."""
     roles = {name: AccessRole.parse(role) for name, role in people.items() if role != "stranger"}
     grants = [
         Grant(platform=platform, user_id=name, role=role)

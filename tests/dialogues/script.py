@@ -25,7 +25,7 @@ Without `people` it is alice alone, a member. `in Kitchen` is a group, `elsewher
 everything else a direct chat. Each line of Palaver is one message, in the chat of the line above it or in the one that
 it names; more indented lines go on with it. `…` stands for anything, `{code}` for a word that is remembered when it is
 heard, and is the same from then on. What else can happen stands in play.py, which options there are in rules.py.
-Whatever is heard beyond what stands there is a failure.
+Anything that is heard beyond what stands there is a failure.
 """
 
 import re

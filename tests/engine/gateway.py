@@ -55,7 +55,7 @@ class MovableClock:
 
 
 class NoPauses(random.Random):
-    """Whatever is tried again is tried again at once."""
+    """Anything that is tried again is tried again at once."""
 
     def uniform(self, a: float, b: float) -> float:  # noqa: ARG002
         return 0.0

@@ -42,7 +42,7 @@ class Mouth(FakeAdapter):
         return receiver
 
     def speak_through(self, receiver: Receiver) -> None:
-        """As one that is called, whoever serves the account."""
+        """As one that is called, no matter who serves the account."""
         self._inlets.put_nowait(receiver)
 
     async def say(

@@ -33,7 +33,7 @@ class Two:
         await chat.hears("home channel")
 
     async def ask(self, chat: Chat, person: Person, text: str, *, thread: str | None = None) -> str:
-        """What is answered to it, besides what an admin is told at first contact."""
+        """What is answered to it, besides what an admin learns at first contact."""
         said = await chat.say(person, text, thread=thread)
 
         def answers() -> list[str]:

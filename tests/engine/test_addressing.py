@@ -1,4 +1,4 @@
-"""In a group the agent answers whoever speaks to it, overhears what it may, and keeps nothing else."""
+"""In a group the agent answers anyone who speaks to it, overhears what it may, and keeps nothing else."""
 
 import re
 from datetime import UTC, datetime, timedelta

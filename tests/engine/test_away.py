@@ -1,4 +1,4 @@
-"""Whoever is away gets everything when they come back."""
+"""Anyone who is away gets everything when they come back."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What broke is told in the log with what caused it, and without a word of anybody."""
+"""What broke is reported in the log with what caused it, and without a word of anybody."""
 
 import sqlite3
 

@@ -1,4 +1,4 @@
-"""A person is forgotten in what others were told about them, even after their conversations were deleted."""
+"""A person is forgotten in what others learned about them, even after their conversations were deleted."""
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta

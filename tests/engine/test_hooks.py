@@ -1,4 +1,4 @@
-"""Hooks are told what happens; a bad one hurts nobody."""
+"""Hooks learn what happens; a bad one hurts nobody."""
 
 import asyncio
 from datetime import timedelta
@@ -153,7 +153,7 @@ async def test_many_gateways_tell_the_end_of_a_session_once(postgres_server: str
         running(url, worker="w2", adapters=[], **sweeping),  # pyright: ignore[reportArgumentType]
         running(url, worker="w3", adapters=[], **sweeping),  # pyright: ignore[reportArgumentType]
     ):
-        # Longer than one lease of whoever sweeps.
+        # Longer than one lease of the worker that sweeps.
         await until(lambda: len(set(told)) == len(chats))
         await asyncio.sleep(0.5)
     assert len(told) == len(chats)

@@ -1,4 +1,4 @@
-"""Three gateways on one PostgreSQL: each firing runs once and is delivered once, whichever of them dies."""
+"""Three gateways on one PostgreSQL: each firing runs once and is delivered once, no matter which of them dies."""
 
 import asyncio
 from contextlib import AsyncExitStack

@@ -1,4 +1,4 @@
-"""Platforms that show commands are told of them after each connection; what goes wrong with that does no harm."""
+"""Platforms that show commands learn of them after each connection; what goes wrong with that does no harm."""
 
 import asyncio
 import logging

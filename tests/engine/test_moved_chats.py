@@ -1,4 +1,4 @@
-"""A chat that gets another id goes on there, whatever is under way in it."""
+"""A chat that gets another id goes on there, no matter what is under way in it."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""However long an answer is, a chat gets a bounded number of messages, and is told where the rest is."""
+"""However long an answer is, a chat gets a bounded number of messages, and learns where the rest is."""
 
 import threading
 from collections.abc import AsyncGenerator

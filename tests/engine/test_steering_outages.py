@@ -1,4 +1,4 @@
-"""What is said into a running turn while the store is away for a moment reaches it once, with whoever said it."""
+"""What is said into a running turn while the store is away for a moment reaches it once, with its sender."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence

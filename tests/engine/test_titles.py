@@ -1,4 +1,4 @@
-"""A new conversation is named by its agent, beside the answers; whoever names it by hand is right."""
+"""A new conversation is named by its agent, beside the answers; anyone who names it by hand is right."""
 
 import asyncio
 from datetime import UTC, datetime

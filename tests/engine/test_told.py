@@ -1,4 +1,4 @@
-"""What the agent is told: the date, what it can do in this turn, and nobody else's words as the gateway's."""
+"""What the agent learns: the date, what it can do in this turn, and nobody else's words as the gateway's."""
 
 import asyncio
 import json

@@ -462,7 +462,7 @@ async def test_files_of_the_conversation_are_read_and_new_ones_sent(tmp_path: Pa
         await here.settled()
         (file,) = [file for message in chat.shown for file in message.files]
         assert file.content == b"a,b"
-        # Sent or not, it is kept with what came of the call: whoever sees the conversation can fetch it.
+        # Sent or not, it is kept with what came of the call: anyone who sees the conversation can fetch it.
         (kept,) = [file for entry in await here.entries() if entry.role is Role.TOOL for file in entry.files]
         found = await here.store.read(here.store.attachments.find(str(kept.sha256), OPERATOR))
         assert found.sha256 == kept.sha256

@@ -1,4 +1,4 @@
-"""Nothing that is said gets into the log, at any level, whatever goes wrong and whoever quotes it."""
+"""Nothing that is said gets into the log, at any level, no matter what goes wrong and who quotes it."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""`python -m tests.leaks --seeds 100`: walks from many seeds; each that leaks is told with how to repeat it."""
+"""`python -m tests.leaks --seeds 100`: walks from many seeds; each that leaks is reported with how to repeat it."""
 
 import argparse
 import asyncio
@@ -35,7 +35,7 @@ def _walk(seed: int, steps: int, *, aloud: bool) -> str | None:
     with tempfile.TemporaryDirectory() as folder:
         try:
             asyncio.run(walk(seed, f"sqlite:///{folder}/p.db", Path(folder) / "files", steps, aloud=aloud))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the seed is told
+        except Exception as error:  # noqa: BLE001 - any error is reported with its seed
             return f"seed={seed} {type(error).__name__}: {error}"
     return None
 

@@ -134,7 +134,7 @@ class Oracle:
             self.answered[identity, spot.profile] |= set(words)
 
     def _take_part(self, spoke: Spoke) -> Iterable[str]:
-        """Whoever speaks where others do takes part; what is said in an attached place is said at the other end."""
+        """Anyone who speaks where others do takes part; what is said in an attached place is said at the other end."""
         identity, place, there = spoke.identity, spoke.place, _place_of(spoke.key)
         if not self._direct(place):
             self.took[identity].add(spoke.session)
@@ -187,7 +187,7 @@ class Oracle:
         self.opened[opening.to] |= words
         self.took[opening.by].add(opening.session)
         spot = self.town.spot(home.chat) if home else None
-        if spot and spot.is_direct:  # whoever is at home there sees what comes in through the other door
+        if spot and spot.is_direct:  # anyone who is at home there sees what comes in through the other door
             self.took[spot.people[0].identity].add(opening.session)
 
     # What may be seen

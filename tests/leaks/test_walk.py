@@ -22,7 +22,7 @@ async def test_nobody_is_shown_what_they_cannot_see(store_url: str, tmp_path: Pa
 
 
 async def test_the_oracle_sees_a_leak(tmp_path: Path) -> None:
-    """Whoever takes part behind the back of everybody is found out by their first look."""
+    """Anyone who takes part behind the back of everybody is found out by their first look."""
     taken = Walk(1, f"sqlite:///{tmp_path}/p.db", tmp_path / "files")
     await taken.start()
     try:

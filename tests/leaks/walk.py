@@ -98,7 +98,7 @@ class Walk:
     def _tell(self, line: str) -> None:
         self.trail.append(line)
         if self.aloud:
-            print(f"{len(self.trail):4} {line}", flush=True)  # noqa: T201 - for whoever replays a seed
+            print(f"{len(self.trail):4} {line}", flush=True)  # noqa: T201 - for people who replay a seed
 
     async def say(self, who: Somebody, spot: Spot, text: str, thread: str | None = None) -> Message:
         place = self.town.place(spot, who, thread)
@@ -201,7 +201,7 @@ class Walk:
         return problems
 
     def _allowed(self, spot: Spot, message: Message, answered: Message | None) -> frozenset[str]:
-        """By whoever it answers; what answers nobody is for everybody there."""
+        """By the person it answers; what answers nobody is for everybody there."""
         speakers = [each for each in spot.people if not answered or each.person.id == answered.author]
         threads = (message.thread, answered.thread) if answered else (message.thread,)
         places = {self.town.place(spot, each, thread) for each in speakers for thread in threads}
@@ -266,7 +266,7 @@ class Walk:
     async def _command(self) -> None:
         who, spot, thread = self._somewhere()
         platform = self.chance.choice(list(self.town.worlds))
-        # A title stays with whoever began the conversation, also one that somebody linked with them has given.
+        # A title stays with the person who began the conversation, also one that somebody linked with them has given.
         title = f"/title Plan {self.plant()}" if len(self.oracle.circle(who.identity)) == 1 else "/title Plan"
         commands = [
             *("/new", f"/new Plan {self.plant()}", title, "/title", "/back", "/back"),

@@ -1,4 +1,4 @@
-"""What is believed about a file, and what the agent is told of it."""
+"""What is believed about a file, and what the agent learns of it."""
 
 import pytest
 from hypothesis import given

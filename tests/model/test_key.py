@@ -124,7 +124,7 @@ def test_hostile_ids_share_a_key_exactly_when_they_must(
 @THOROUGH
 @given(sources, st.permutations(ID_FIELDS), scopes)
 def test_ids_that_change_places_are_other_ids(one: Source, places: list[str], scope: Scope) -> None:
-    """User 42 is not thread 42, whatever 42 is."""
+    """User 42 is not thread 42, no matter what 42 is."""
     other = replace(one, **{name: getattr(one, place) for name, place in zip(ID_FIELDS, places, strict=True)})
     same = derive_key(one, scope).text == derive_key(other, scope).text
     assert same == must_share(one, UNKNOWN_SPEAKER, other, UNKNOWN_SPEAKER, scope)

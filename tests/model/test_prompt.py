@@ -234,7 +234,7 @@ def test_several_people_are_never_named_as_one() -> None:
     assert "several people" in context_section(situation)
 
 
-# Names and ids are told to the model in one way everywhere, and where ids are hidden no name gives one away.
+# Names and ids are shown to the model in one way everywhere, and where ids are hidden no name gives one away.
 
 
 KEY = Pseudonyms(b"key")

@@ -1,4 +1,4 @@
-"""Rules and words of tools, whatever names, arguments and results there are."""
+"""Rules and words of tools, with any names, arguments and results."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Markdown is read into a tree, and whatever is not Markdown stays text."""
+"""Markdown is read into a tree, and anything that is not Markdown stays text."""
 
 import re
 

@@ -33,7 +33,7 @@ async def test_a_command_runs_in_a_container_and_not_on_this_machine(tmp_path: P
             assert names == {"CI", "PALAVER_PROCESS", "PALAVER_SESSION"}
             assert docker.containers == {}
 
-            # Whatever it is, it does not touch this machine.
+            # No matter what it is, it does not touch this machine.
             for command in (f"touch {tmp_path}/a", f"'; touch {tmp_path}/a; '", f"$(touch {tmp_path}/a)", "\n touch a"):
                 process = await shop.starts(command)
                 await shop.manager.kill([process], by="test", grace=0.1)

@@ -1,4 +1,4 @@
-"""`python -m tests.simulation --seeds 1000`: plays many seeds; each that fails is told with how to repeat it."""
+"""`python -m tests.simulation --seeds 1000`: plays many seeds; each that fails is reported with how to repeat it."""
 
 import argparse
 import hashlib

@@ -77,7 +77,7 @@ class SharedDatabase:
         return self.disk.db
 
     def look(self, work: Transaction[T]) -> T:
-        """At once, for whoever judges."""
+        """At once, for the judge."""
         return run_statements(self.db, iter(work), set())
 
     def submit(self, job: _Job[Any]) -> None:
@@ -97,7 +97,7 @@ class SharedDatabase:
     @contextmanager
     def hear(self, topic: str, call: Callable[[], None]) -> Generator[None]:
         listeners = self._listeners.setdefault(topic, [])
-        # Whoever wakes it, what it begins belongs to the gateway that listens.
+        # No matter who wakes it, what it begins belongs to the gateway that listens.
         hears = partial(copy_context().run, call)
         listeners.append(hears)
         try:
@@ -108,7 +108,7 @@ class SharedDatabase:
                 self._listeners.pop(topic, None)
 
     def come_back(self) -> None:
-        """Whoever listened may have missed something: everybody looks again."""
+        """Anyone who listened may have missed something: everybody looks again."""
         self.down = False
         for topic in sorted(self._listeners):
             self._wake(topic)

@@ -42,7 +42,7 @@ class SkewedClock:
 
 
 class Wire:
-    """The platform as one gateway reaches it. What was sent off arrives, whatever becomes of the sender."""
+    """The platform as one gateway reaches it. What was sent off arrives, no matter what becomes of the sender."""
 
     def __init__(
         self, world: FakePlatform, process: Process, meet: Callable[[Process, str], None], trace: Trace
@@ -196,7 +196,7 @@ class Gateway:
         return broken + left
 
     async def bury(self) -> None:
-        """Take down whatever tasks there are; what they still ask for is not done."""
+        """Take down all tasks there are; what they still ask for is not done."""
         self.process.dead = True
         self._loop.let_go(self.process)
         for _ in range(_ROUNDS):

@@ -1,4 +1,4 @@
-"""Watches that nobody takes a turn from another worker before its lease has run out, whatever their clocks say."""
+"""Watches that nobody takes a turn from another worker before its lease has run out, with any clocks."""
 
 import math
 import sqlite3

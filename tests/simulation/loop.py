@@ -22,7 +22,7 @@ class Stuck(AssertionError):
 
 
 class Process:
-    """What runs together, stands still together and dies together: whatever its tasks start belongs to it."""
+    """What runs together, stands still together and dies together: anything that its tasks start belongs to it."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -254,13 +254,13 @@ class Play:
             if loop.time() > PATIENCE:
                 raise AssertionError(f"it does not come to rest: {self._changing or books.undone()}")
             await asyncio.sleep(5)
-        # Whatever comes late comes now.
+        # Anything that comes late comes now.
         await asyncio.sleep(40)
         if undone := books.undone(is_paused=self._is_paused):
             raise AssertionError(f"it does not stay at rest: {undone}")
 
     async def _answer(self, asked: Sequence[Received]) -> None:
-        """Whoever was asked for permission says something to that at last."""
+        """Anyone who was asked for permission says something to that at last."""
         for source in (each.inbound.source for each in asked):
             chat = self._scenery.world.chats[source.chat_id or ""]
             person = next(person for person in chat.people if person.id == source.user_id)
@@ -283,7 +283,7 @@ def perform(seed: int, *, aloud: bool = False, skew: float = MAX_CLOCK_SKEW_SECO
     engine_log.propagate = False
     try:
         run(Play(ending, skew).act(), loop)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the seed is told
+    except Exception as error:  # noqa: BLE001 - any error is reported with its seed
         ending.problems.append(f"{type(error).__name__}: {error}")
     finally:
         engine_log.removeHandler(ear)

@@ -205,7 +205,7 @@ class Books:
             said[received.key.text] |= set(_TOKEN.findall(received.inbound.text))
         for number, state, stop, error in self._rows("SELECT no, state, stopped_by, error FROM turns ORDER BY no"):
             messages = self._by_turn.get(number, [])
-            if not messages:  # then the conversation was to be summarised, and only a failure is told
+            if not messages:  # then the conversation was to be summarised, and only a failure is reported
                 told = replies[number]
                 yield from (f"turn {number} says {told}" for _ in told[:1] if not told.startswith(_NOT_SUMMARISED))
                 continue

@@ -1,4 +1,4 @@
-"""How much SQLite has to do for a piece of work, whatever the machine does meanwhile."""
+"""How much SQLite has to do for a piece of work, no matter what the machine does meanwhile."""
 
 from contextlib import closing
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Statements that fail now and then, below the store's own suite: whoever tries again notices nothing.
+"""Statements that fail now and then, below the store's own suite: anyone who tries again notices nothing.
 
 `PALAVER_INTERRUPT=1 make test ARGS=tests/store` runs the suite like that.
 """

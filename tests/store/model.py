@@ -328,7 +328,7 @@ class Model:
             raise SessionBusy(talk.id)
 
     def _go_on(self, talk: Talk, key: SessionKey) -> None:
-        """Whoever asks to go on in a session is a person, and speaks."""
+        """Anyone who asks to go on in a session is a person, and speaks."""
         talk.key, talk.reason, talk.last_human = key, None, self.now
         self.routes[key] = talk.id
 

@@ -132,7 +132,7 @@ async def _ask_to_erase(store: Store) -> None:
 
 
 async def _erase(store: Store) -> None:
-    """In many transactions, and the log is emptied at the end; whoever repeats it continues."""
+    """In many transactions, and the log is emptied at the end; anyone who repeats it continues."""
     try:
         number = await store.transact(erasure.request("telegram:7", LATER, by="test"))
     except NotFound:

@@ -24,7 +24,7 @@ NEWER = Migration(TODAY[-1].number + 1, "newer", "ALTER TABLE inbox ADD COLUMN m
 
 @pytest.fixture
 def upgrade(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From here on, whatever is opened is opened by a newer Palaver."""
+    """From here on, everything is opened by a newer Palaver."""
     return lambda: monkeypatch.setattr(opening, "known_migrations", lambda: [*TODAY, NEWER])
 
 

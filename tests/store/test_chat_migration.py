@@ -1,4 +1,4 @@
-"""A chat that has another id: its conversations go on there, and whatever is owed goes there."""
+"""A chat that has another id: its conversations go on there, and anything that is owed goes there."""
 
 import asyncio
 from dataclasses import replace

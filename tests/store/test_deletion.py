@@ -78,7 +78,7 @@ async def test_everything_of_a_session_goes_and_nothing_else(world: World) -> No
 
 
 async def test_what_was_sent_because_of_its_turns_goes_with_its_files(world: World) -> None:
-    """Whatever else the outbox has stays, and the last number given is given to nobody else."""
+    """Anything else that the outbox has stays, and the last number given is given to nobody else."""
     begun = await world.exchange("one")
     turn = begun.turn.number
     file = Attachment(name=Label("secret.txt"), sha256="a" * 64, size=1)

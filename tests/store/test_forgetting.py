@@ -41,7 +41,7 @@ from tests.store.jobs import add_job, fire_due
 from tests.store.world import NOON, OPERATOR, World, answer, cause, dm, key_of
 
 SECRET = "xylographer"  # noqa: S105 - a word that stands nowhere else
-"""Said by whoever is forgotten, and to them."""
+"""Said by the person who is forgotten, and to them."""
 OTHERS = "marzipan"
 ID, NAME = "70071", "Annabel Lee"
 ANN, BOB = f"telegram:{ID}", "telegram:8"

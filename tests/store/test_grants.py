@@ -1,4 +1,4 @@
-"""Grants are kept, take each other's place, and leave a row for whatever changed them."""
+"""Grants are kept, take each other's place, and leave a row for anything that changed them."""
 
 import asyncio
 

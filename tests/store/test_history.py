@@ -1,4 +1,4 @@
-"""The way back: whatever moved or hid a conversation, everything is as it was before, here and where it came from."""
+"""The way back: no matter what moved or hid a conversation, all is as it was before, here and where it came from."""
 
 import asyncio
 
@@ -355,7 +355,7 @@ async def test_a_branch_goes_on_with_the_same_model(world: World) -> None:
 
 
 async def test_a_session_that_is_deleted_meanwhile_is_not_found(world: World) -> None:
-    """Whoever has found it, and waits for the conversation, finds out."""
+    """Anyone who has found it, and waits for the conversation, finds out."""
     first = (await world.exchange("first")).turn.session
     number = (await get(world, first)).number
 

@@ -72,7 +72,7 @@ CHATS = [
     Source(platform="fake", chat_kind=GROUP, chat_id="a", account="a", scope_id="b:b", user_id="u"),
     Source(platform="web", chat_kind=GROUP, chat_id="general", user_id="u"),
 ]
-"""Chats that are told apart by their platform, account, server, id, alternate id or person."""
+"""Chats that are distinguished by their platform, account, server, id, alternate id or person."""
 
 
 async def test_the_same_message_id_in_another_chat_is_no_redelivery(world: World) -> None:

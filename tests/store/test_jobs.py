@@ -257,7 +257,7 @@ async def test_the_conversation_of_a_job_is_its_own_and_not_listed(store: Store)
     assert [preview.session.number for preview in listed] == [1]
     assert len((await store.read(store.session_list.list_sessions(ANN))).previews) == 2
     assert await store.read(_rows("SELECT last_human FROM sessions WHERE no = 1")) == before
-    # Whoever goes on with it elsewhere makes it a conversation like any other.
+    # Anyone who goes on with it elsewhere makes it a conversation like any other.
     session = await store.read(store.sessions.open_by_key((await store.read(store.jobs.find("1", ANN))).key))
     assert session
     here = dm("7", thread_id="t")

@@ -1,4 +1,4 @@
-"""What programs that wait are told: how far a message is, what came of it, and nothing of anybody else's."""
+"""What programs that wait learn: how far a message is, what came of it, and nothing of anybody else's."""
 
 from dataclasses import replace
 

@@ -396,7 +396,7 @@ async def test_a_slower_opener_does_not_overwrite_the_backup(
         back_up(path, version)
 
     monkeypatch.setattr(opening, "back_up", back_up_late)
-    # Each in a loop of its own: whoever is late holds its loop up.
+    # Each in a loop of its own: one that is late holds its loop up.
     await asyncio.gather(*(asyncio.to_thread(lambda: asyncio.run(open_and_close(url))) for _ in range(2)))
     assert look_into(tmp_path / f"palaver.db.schema-{NEWEST}") == (str(NEWEST), ["kept"])
 
@@ -626,7 +626,7 @@ async def test_a_work_that_is_cancelled_while_it_waits_is_never_begun(tmp_path: 
 
 
 async def test_a_full_disk_leaves_nobody_waiting_and_nothing_halfway(tmp_path: Path) -> None:
-    """SQLite takes back the whole transaction by itself: whoever was in it is told, and the next one gets through."""
+    """SQLite rolls back the whole transaction: everybody in it learns of it, and the next one gets through."""
 
     @transaction
     def fill() -> Statements[None]:

@@ -1,4 +1,4 @@
-"""The line: whatever waits is in it, also when it is brought to a conversation that is just leaving it."""
+"""The line: anything that waits is in it, also when it is brought to a conversation that is just leaving it."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The search index: never behind what is committed, and whatever happens to it, it heals by itself."""
+"""The search index: never behind what is committed, and no matter what happens to it, it heals."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Whatever is done in whatever order, the store shows what the model shows, and no invariant breaks."""
+"""No matter what is done in which order, the store shows what the model shows, and no invariant breaks."""
 
 import asyncio
 import os

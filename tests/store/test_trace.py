@@ -1,4 +1,4 @@
-"""What became of a message is told from any of its names, whole, and only to those whom it concerns."""
+"""What became of a message is reported from any of its names, whole, and only to those whom it concerns."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What was used is told as soon as a turn is settled, summed up later, found without going through the history."""
+"""What was used is reported as soon as a turn is settled, summed up later, found without going through the history."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A worker that does whatever comes to its mind to a few conversations, and keeps a diary of what it was told.
+"""A worker that does anything that comes to its mind to a few conversations, and keeps a diary of what it was told.
 
 In tests of SQLite several of them are tasks of one process; with PostgreSQL each is a process of its own:
 `python -m tests.store.worker_child URL NAMES SEED STEPS`, whose output is the diaries.

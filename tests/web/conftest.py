@@ -132,7 +132,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest.fixture
 async def tab(window: Opened, browser: Browser) -> AsyncIterator[Page]:
-    """A tab in which the owner has just logged in; whatever the page complains about fails the test."""
+    """A tab in which the owner has just logged in; anything the page complains about fails the test."""
     complaints: list[str] = []
     context = await browser.new_context()
     page = await context.new_page()

@@ -86,7 +86,7 @@ async def owner(shared: Opened, chromium: Browser) -> AsyncIterator[BrowserConte
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def tab(owner: BrowserContext) -> AsyncIterator[Page]:
-    """Whatever the page complains about fails the test."""
+    """Anything the page complains about fails the test."""
     complaints: list[str] = []
     page = await owner.new_page()
     page.set_default_timeout(60_000)

@@ -1,4 +1,4 @@
-"""Whatever goes wrong is said in the form that whoever asked reads, and in words of nobody."""
+"""Anything that goes wrong is said in the form that the caller reads, and in words of nobody."""
 
 import httpx
 import pytest

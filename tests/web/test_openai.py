@@ -480,7 +480,7 @@ async def test_caps_say_when_there_is_room_again(config: Config) -> None:
 
 
 async def test_words_have_an_end(window: Opened) -> None:
-    """Files may be large; whatever is hashed, compared, split and kept as words may not."""
+    """Files may be large; anything that is hashed, compared, split and kept as words may not."""
     long, half = "w" * 200_001, "w" * 100_001
     tool = {"type": "function", "function": {"name": "weather", "description": long}}
     called = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function"}]}

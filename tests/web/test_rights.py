@@ -1,4 +1,4 @@
-"""Rights: what a key may do is what its scopes say, and no more than whoever it is for may do in a chat."""
+"""Rights: what a key may do is what its scopes say, and no more than the person it is for may do in a chat."""
 
 import asyncio
 import sqlite3

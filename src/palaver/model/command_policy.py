@@ -95,7 +95,7 @@ def is_destructive(line: str) -> bool:
 
 
 def plain_commands(line: str) -> list[str] | None:
-    """Return the commands of a line as they are written; None if they cannot be told surely."""
+    """Return the commands of a line as they are written; None if that is not certain."""
     if _UNSURE.search(line):
         return None
     commands: list[list[str]] = [[]]

@@ -59,7 +59,7 @@ MAX_NEW_STRANGERS = 30
 Those who ask again do not count. So a number of throwaway accounts holds up others once and not for good.
 """
 MAX_ANNOUNCED_STRANGERS = 5
-"""New strangers at one account within `REQUEST_INTERVAL` of whom the owner is told one by one."""
+"""New strangers at one account within `REQUEST_INTERVAL` of whom the owner learns one by one."""
 MAX_KEPT_MESSAGES = 10
 """Messages of one stranger that are kept until they are approved."""
 MAX_FAILURES = 5

@@ -1,4 +1,4 @@
-"""What the model is told about people and places: their names and ids, and the context section of the system prompt.
+"""What the model learns about people and places: their names and ids, and the context section of the system prompt.
 
 The section has the same bytes as long as the facts stay the same. Ids are hidden where redaction is on.
 """

@@ -71,7 +71,7 @@ _ALTERNATE, _PLAIN_ID = "alt:", "id:"
 def participant_text(user_id: str | None, alternate: str | None = None) -> str | None:
     """Return who somebody is: `7` for a user id, `alt:7` for an alternate id, which wins.
 
-    Both are strangers' text, so the two name spaces are told apart by a prefix that no user id can have: one that
+    Both are strangers' text, so the two name spaces are distinguished by a prefix that no user id can have: one that
     begins with such a prefix gets `id:` in front.
     """
     if alternate:

@@ -25,7 +25,7 @@ _CHUNK = 500
 class ProcessHome:
     path: Path
     token: str
-    """Identifies this directory, on whatever machine it is."""
+    """Identifies this directory, no matter on which machine it is."""
 
     def directory(self, id_: str) -> ProcessDirectory:
         return ProcessDirectory(self.path / id_)

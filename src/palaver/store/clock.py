@@ -32,7 +32,7 @@ def describe_skew(ahead: timedelta) -> str:
 
 
 class StoreClock:
-    """Keeps the database server's time by counting on from when it was read, whatever happens to our own clock.
+    """Keeps the database server's time by counting on from when it was read, no matter what happens to our own clock.
 
     With SQLite it is this machine's clock. Leases are compared between gateways, so all of them need one time.
     """

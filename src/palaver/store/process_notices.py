@@ -28,7 +28,7 @@ class Notice:
 
 @transaction
 def report_exit(number: int, notice: Notice, now: datetime) -> Statements[bool]:
-    """Tell the conversation that a process has ended, unless it was told or its agent has seen it."""
+    """Tell the conversation that a process has ended, unless it knows or its agent has seen it."""
     rows = yield (
         "UPDATE processes SET exit_notice = 'done' WHERE no = ? AND exit_notice = 'due' RETURNING no",
         (number,),

@@ -524,7 +524,7 @@ _outbound_form = msgspec.json.Decoder(Outbound, dec_hook=_label_in)
 
 
 def outbound_of(body: bytes) -> Outbound:
-    """Return a message as it was written, whatever its chat is called now."""
+    """Return a message as it was written, no matter what its chat is called now."""
     return _read(body, _outbound_form)
 
 

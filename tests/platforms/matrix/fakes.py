@@ -93,7 +93,7 @@ class Person:
         assert isinstance(await self.client.room_redact(room_id, event_id), RoomRedactResponse)
 
     async def looks(self) -> None:
-        """As a client does all the time: whatever is new, keys among it."""
+        """As a client does all the time: anything that is new, keys among it."""
         synced = await self.client.sync(0, full_state=not self.client.next_batch)
         assert isinstance(synced, SyncResponse), synced
         if self.client.should_upload_keys:
@@ -219,7 +219,7 @@ class FakeMatrix:
         await self.person.client.room_kick(self.chat_id, self.options.user_id)
 
     async def tidy(self) -> None:
-        """As it was for whoever comes next."""
+        """As it was for anyone who comes next."""
         if self._is_limited:
             self.home.unlimit(self.options.user_id)
         if self._is_closed:

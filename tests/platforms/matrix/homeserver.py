@@ -64,7 +64,7 @@ class Homeserver:
         return Account(user_id=made["user_id"], device_id=made["device_id"], token=made["access_token"])
 
     def limit(self, user_id: str) -> None:
-        """Whatever this user sends from now on is too much."""
+        """Anything this user sends from now on is too much."""
         self._limits(user_id, "POST", {"messages_per_second": 1, "burst_count": 0})
 
     def unlimit(self, user_id: str) -> None:
@@ -99,7 +99,7 @@ class Homeserver:
 
 @contextmanager
 def shared(folder: Path) -> Generator[Homeserver]:
-    """The server of this folder, started by whoever comes first."""
+    """The server of this folder, started by the first one to come."""
     folder.mkdir(exist_ok=True)
     with (folder / "guests").open("a") as guests, (folder / "door").open("a") as door:
         fcntl.flock(door, fcntl.LOCK_EX)
@@ -115,7 +115,7 @@ def _start(folder: Path) -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     _configure(folder, port)
-    # It outlives whoever has started it, so nobody keeps it.
+    # It outlives the process that has started it, so nobody keeps it.
     output = (os.POSIX_SPAWN_OPEN, 1, str(folder / "output"), os.O_WRONLY | os.O_CREAT, 0o600)
     actions = [output, (os.POSIX_SPAWN_DUP2, 1, 2)]
     os.posix_spawn(sys.executable, [sys.executable, __file__, str(folder)], os.environ, file_actions=actions)

@@ -31,7 +31,7 @@ class Proxy:
             line.transport.abort()
 
     def lose_send(self, *, shown: bool) -> None:
-        """The next message gets through, or not; its answer does not. That holds for whoever repeats it by itself."""
+        """The next message gets through, or not; its answer does not. That holds for clients that repeat it."""
         self._loses, self._lost = shown, None
 
     async def answered(self, path: str) -> None:

@@ -107,7 +107,7 @@ async def test_what_is_said_waits_until_everybody_has_its_key(fake: FakeMatrix, 
 
 
 async def test_keys_that_nobody_can_use_keep_the_answer_from_nobody_else(fake: FakeMatrix, tmp_path: Path) -> None:
-    """Whoever is in the room may give out what is none, and sign it."""
+    """Anyone who is in the room may give out what is none, and sign it."""
     eve, adapter = fake.home.register("eve"), fake.adapter()
     async with present(fake.home, eve, tmp_path / "eve") as other:
         await other.gives_out_broken_keys()
@@ -121,7 +121,7 @@ async def test_keys_that_nobody_can_use_keep_the_answer_from_nobody_else(fake: F
 
 
 async def test_a_sender_who_cannot_be_read_gets_one_notice_in_a_direct_chat(fake: FakeMatrix) -> None:
-    """In a group nobody is: that would be an answer to whoever wants one."""
+    """In a group nobody is: that would be an answer to anyone who wants one."""
     recorder, client, group = Recorder(), fake.person.client, fake.chat_id
     async with running(fake.adapter(), recorder):
         await fake.is_heard()

@@ -1,4 +1,4 @@
-"""What a homeserver, or whoever stands before it, says no with: for ever, or for now."""
+"""What a homeserver, or anyone who stands before it, says no with: for ever, or for now."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ async def test_a_token_that_ended_is_refused_with_what_does_not_end() -> None:
     [(429, PlatformBusy), (408, SendUnclear), (502, SendUnclear), (400, SendRefused), (413, SendRefused)],
 )
 async def test_passing_trouble_is_no_refusal_of_a_message(status: int, error: type[PlatformError]) -> None:
-    """Whoever stands before a homeserver answers without its codes."""
+    """Anyone who stands before a homeserver answers without its codes."""
 
     def reply(request: web.Request) -> dict[str, Any] | web.Response:
         return {**synced("s1")} if request.path.endswith("/sync") else web.Response(status=status, text="no")

@@ -200,7 +200,7 @@ async def test_what_cannot_be_an_id_is_not_asked_for(name: str) -> None:
 
 
 async def test_a_room_that_cannot_be_entered_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever closes a room may name any other as the one that replaces it, also one on a server that is dead."""
+    """Anyone who closes a room may name any other as the one that replaces it, also one on a server that is dead."""
     monkeypatch.setattr(visiting, "JOIN_TIMEOUT_SECONDS", 0.0)
     closed = event("m.room.tombstone", {"replacement_room": "!new:dead.org"}, state_key="")
     said = event("m.room.message", {"msgtype": "m.text", "body": "hi"}, "$2")

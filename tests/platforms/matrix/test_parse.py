@@ -1,4 +1,4 @@
-"""Events become messages and changes of messages; whatever else they are, nothing breaks."""
+"""Events become messages and changes of messages; no matter what else they are, nothing breaks."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

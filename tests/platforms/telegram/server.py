@@ -120,7 +120,7 @@ class Server:
         headers = {"x-telegram-bot-api-secret-token": hook["secret"], "content-type": "application/json"}
         try:
             reply = await self._call(HttpRequest(method="POST", headers=headers, body=json.dumps(update).encode()))
-        except Exception:  # noqa: BLE001 - whatever is wrong there, it is called again
+        except Exception:  # noqa: BLE001 - no matter what is wrong there, it is called again
             hook |= {"last_error_date": int(time.time()), "last_error_message": "Connection\nrefused"}
             return False
         if reply.status == 200 and update in self.world.updates:
@@ -134,7 +134,7 @@ class Server:
 
 
 async def _lost(transport: asyncio.Transport) -> None:
-    """Whoever answers on a connection that is gone is cancelled."""
+    """Anyone who answers on a connection that is gone is cancelled."""
     transport.abort()
     await asyncio.Event().wait()
 
@@ -149,7 +149,7 @@ async def _either(*events: asyncio.Event) -> None:
 
 
 async def _parameters(request: web.Request) -> dict[str, Any]:
-    """Form fields; whatever is no text is JSON in them."""
+    """Form fields; anything that is no text is JSON in them."""
     if not request.content_type.startswith("multipart/"):
         return {name: _value(name, str(value)) for name, value in (await request.post()).items()}
     found: dict[str, Any] = {"uploads": {}}

@@ -1,4 +1,4 @@
-"""What may be configured for a bot, and what is told where it is wrong."""
+"""What may be configured for a bot, and what is reported where it is wrong."""
 
 import subprocess
 import sys

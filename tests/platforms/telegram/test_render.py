@@ -1,4 +1,4 @@
-"""Our Markdown as Telegram shows it: well-formed whatever comes, and no word lost."""
+"""Our Markdown as Telegram shows it: well-formed no matter what comes, and no word lost."""
 
 import re
 

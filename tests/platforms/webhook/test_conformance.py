@@ -119,7 +119,7 @@ class Program:
         ]
 
     async def cut(self) -> None:
-        """Whoever calls makes a connection for each call."""
+        """Anyone who calls makes a connection for each call."""
 
     async def limit_rate(self) -> None:
         self._receiver.plans.append(Said(429, headers={"retry-after": "1"}))

@@ -1,4 +1,4 @@
-"""What follows from a send: a handoff takes place or is undone, and the owner is told at home."""
+"""What follows from a send: a handoff takes place or is undone, and the owner gets a notice at home."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -55,7 +55,7 @@ def _cancel_handoff(announced: Outbound, routes: ReplyRoutes, now: datetime) -> 
 
 @value(kw_only=False)
 class Reporting:
-    """What decides where the owner is told something."""
+    """What decides where the owner gets a notice."""
 
     routes: ReplyRoutes
     grants: Sequence[Grant]

@@ -43,7 +43,7 @@ _JOB_FAILURES = {
     FailureKind.OVERFLOW: texts.JOB_OVERFLOW,
     FailureKind.RATE_LIMITED: texts.JOB_RATE_LIMITED,
 }
-"""What its owner is told instead about the turn of a job."""
+"""What its owner learns instead about the turn of a job."""
 
 
 @value(kw_only=False)

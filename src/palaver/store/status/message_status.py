@@ -136,7 +136,7 @@ def load_reply(number: int, principal: Principal) -> Statements[Reply]:
 
 
 def _failure_notice(received: Received) -> tuple[str, ...]:
-    """Return what the chat was told, for callers that read no chat."""
+    """Return what the chat was sent, for callers that read no chat."""
     return (f"This message will not be answered: {received.reason}.",) if received.state is InboxState.FAILED else ()
 
 
