@@ -26,7 +26,7 @@ def test_a_prompt_that_begins_like_a_schedule_is_refused_unless_quotes_say_so() 
         "2027-03-28T02:30 in Europe/Berlin gap",
         "daily in Asia/Tokyo tea",
     ):
-        with pytest.raises(BadArgument, match="neither a time nor a zone"):
+        with pytest.raises(BadArgument, match="begins like a part of a schedule"):
             split_schedule(text, zone, now)
     with pytest.raises(BadArgument, match="The hour of '25:00' is not from 0 to 23"):
         split_schedule("every day at 25:00 tea", zone, now)

@@ -235,7 +235,7 @@ def _certain(found: ScheduledText) -> ScheduledText:
         if rest["time"]:
             parse_time_of_day(rest["time"])  # It says which part is wrong.
         raise BadArgument(
-            "This is neither a time nor a zone:",
+            "The prompt begins like a part of a schedule:",
             found=rest[0],
             allowed="18:00 or Europe/Berlin, or put the schedule in quotes if the prompt begins so",
             example='"every day" at nine I want tea',
