@@ -222,6 +222,13 @@ SESSIONS = (
         store=5,
     ),
     Kind(
+        "a request with results is of no message",
+        ["INSERT INTO result_requests (identity, request_key, digest, inbox_no) VALUES ('api:owner', '/k', 'd', 999)"],
+        "every request with results belongs to a message that exists",
+        aside("result_requests", "api:owner /k"),
+        store=5,
+    ),
+    Kind(
         "a chat is attached to an attached chat",
         [
             (

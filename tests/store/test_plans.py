@@ -42,6 +42,7 @@ ASKED = {
     "charge": usage.charge_to_previous(1),
     "called": inbox.accept(CALLED, key_of(dm()), NOON),
     "requested": message_status.find_request(dm(), "r1", OPERATOR),
+    "given results": message_status.find_result_request(dm(), "r1", OPERATOR),
     "by title": sessions.find("Plans", Principal.speaking(dm("8"))),
 }
 SHORT = (

@@ -238,3 +238,34 @@ async def test_results_go_to_the_conversation_that_called_however_calls_are_name
             seen = [message["content"] for message in provider.requests[-1]["messages"]]
             assert seen[-1] == f"sun {question}"
             assert question in str(seen[-3])
+
+
+async def test_results_under_one_key_are_given_once_and_other_results_get_409(tmp_path: Path) -> None:
+    async with modelled(tmp_path) as (ai, provider):
+        create = cast("Any", ai.chat.completions.create)
+        provider.then(Says(calls=(Call("weather", id="call_0"),)))
+        told = (await create(model="palaver", messages=HELLO, tools=[WEATHER])).choices[0].message
+        called = {"id": told.tool_calls[0].id, "type": "function"}
+
+        async def give(key: str, result: str) -> str:
+            result_message = {"role": "tool", "tool_call_id": called["id"], "content": result}
+            messages = [*HELLO, {"role": "assistant", "tool_calls": [called]}, result_message]
+            answer = await create(
+                model="palaver", messages=messages, tools=[WEATHER], extra_headers={"Idempotency-Key": key}
+            )
+            return answer.choices[0].message.content
+
+        provider.then(Says(text="Sunny."))
+        assert await asyncio.gather(*(give("r1", "sun") for _ in range(3))) == ["Sunny."] * 3
+        with pytest.raises(openai.ConflictError):
+            await give("r1", "rain")
+        with pytest.raises(openai.ConflictError):
+            await create(model="palaver", messages=HELLO, extra_headers={"Idempotency-Key": "r1"})
+        assert await give("r2", "sun") == "Sunny.", "given again under another key"
+        with pytest.raises(openai.ConflictError):
+            await give("r2", "rain")
+        # What was said since changes nothing about the request.
+        provider.then(Says(text="Bye."))
+        await create(model="palaver", messages=[*HELLO, {"role": "assistant", "content": "Sunny."}, *HELLO])
+        assert await give("r1", "sun") == "Sunny."
+        assert len(provider.requests) == 3

@@ -177,14 +177,29 @@ class MessageService:
         return _check_refused(await self.request.read(lambda principal: find([source], principal)))
 
     async def find_request(self, request: ProgramRequest | None) -> Received | None:
-        """Return the message that was sent under this key. Raises 409 if it was another request."""
+        """Return the message that was sent, or whose turn got results, under this key. Raises 409 if that differs."""
         if request is None:
             return None
-        find, source = self.request.store.message_status.find_request, self.source("")
-        received = await self.request.read(lambda principal: find(source, self._key_in_profile(request), principal))
-        if received and received.inbound.request_digest != request.digest:
+        return _check_refused(await self.request.read(lambda principal: self.same_request(request, principal)))
+
+    @transaction
+    def same_request(self, request: ProgramRequest, principal: Principal) -> Statements[Received | None]:
+        """Return the message of the request that has this key. Raises 409 if it was another request."""
+        store, source, key = self.request.store, self.source(""), self._key_in_profile(request)
+        received = yield from store.message_status.find_request(source, key, principal)
+        digest = received and received.inbound.request_digest
+        if received is None:
+            given = yield from store.message_status.find_result_request(source, key, principal)
+            received, digest = given or (None, None)
+        if received and digest != request.digest:
             raise HTTPException(409, "This Idempotency-Key was used for another request. Use a new one.")
-        return _check_refused(received)
+        return received
+
+    @transaction
+    def record_results(self, request: ProgramRequest, message: int) -> Statements[None]:
+        """Store the key of a request that gave results to the turn of a message."""
+        source, key = self.source(""), self._key_in_profile(request)
+        yield from self.request.store.message_status.record_result_request(source, key, request.digest, message)
 
     async def reply(self, number: int, seconds: float = 0.0, receive: Receive | None = None) -> Reply:
         """Return what has come of a message; wait for it until the client disconnects or its key is revoked."""

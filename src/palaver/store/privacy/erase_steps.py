@@ -143,7 +143,8 @@ def erase_messages(
             (*values, number),
         )
         gone += [row[0] for row in rows]
-    yield "DELETE FROM mentions WHERE inbox_no = ?", [(number,) for number in gone]
+    for table in ("mentions", "result_requests"):
+        yield f"DELETE FROM {table} WHERE inbox_no = ?", [(number,) for number in gone]
     yield from _drop_files(erasure, "in", gone, digests)
     return len(gone)
 

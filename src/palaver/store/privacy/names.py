@@ -34,6 +34,7 @@ _DELETED_ROWS = (
     ("link_offers", "identity"),
     ("link_offers", "guest"),
     ("wrong_codes", "identity"),
+    ("result_requests", "identity"),
     ("schedules", "owner"),
 )
 """Rows about them alone."""

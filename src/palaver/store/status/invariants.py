@@ -37,6 +37,7 @@ RELATIONS = (
     ("other linked account", "an identity that exists", ("links", "no", "other"), ("identities", "identity")),
     ("mention", "a message that exists", ("mentions", "inbox_no", "inbox_no"), ("inbox", "no")),
     ("mentioned session", "a session that exists", ("mentions", "session_no", "session_no"), ("sessions", "no")),
+    ("request with results", "a message that exists", ("result_requests", "inbox_no", "inbox_no"), ("inbox", "no")),
     ("request for access", "a message that exists", ("pairings", "identity", "inbox_no"), ("inbox", "no")),
     ("operation", "a session that exists", ("operations", "no", "session_no"), ("sessions", "no")),
     ("process", "a session that exists", ("processes", "no", "session_no"), ("sessions", "no")),

@@ -89,6 +89,27 @@ def find_request(source: Source, key: str, principal: Principal) -> Statements[R
     return (yield from _newest_visible(where, principal))
 
 
+@transaction
+def find_result_request(source: Source, key: str, principal: Principal) -> Statements[tuple[Received, str] | None]:
+    """Return the message whose turn got tool results under this request key, and the digest of that request."""
+    rows = yield (
+        "SELECT digest, inbox_no FROM result_requests WHERE identity = ? AND request_key = ?",
+        (identity_of(source), key),
+    )
+    received = (yield from _newest_visible(Filter("i.no = ?", (rows[0][1],)), principal)) if rows else None
+    return (received, rows[0][0]) if received else None
+
+
+@transaction
+def record_result_request(source: Source, key: str, digest: str, message: int) -> Statements[None]:
+    """Remember the key of a request. The first request keeps it."""
+    yield (
+        "INSERT INTO result_requests (identity, request_key, digest, inbox_no) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT DO NOTHING",
+        (identity_of(source), key, digest, message),
+    )
+
+
 def _newest_visible(where: Filter, principal: Principal) -> Statements[Received | None]:
     seen = messages_visible_to(principal)
     rows = yield (

@@ -157,7 +157,8 @@ async def _send_to(finder: ConversationFinder, files: Sequence[Attachment], to: 
 
 async def _submit_results(finder: ConversationFinder) -> Received:
     """Continue the turn that made the tool calls. The same results again change nothing."""
-    await finder.service.find_request(finder.asked)  # raises 409 if its key was used for a message
+    if found := await finder.service.find_request(finder.asked):
+        return found
     given: Received | None = None
     for session in await finder.sessions():
         received, is_taken = await finder.request.write(partial(_give_results, finder, session))
@@ -165,7 +166,7 @@ async def _submit_results(finder: ConversationFinder) -> Received:
         if received and is_taken:
             return received
     if given is not None:
-        return given
+        return await finder.request.write(partial(_name_request, finder, given))
     call = next(iter(finder.chat.results))
     raise BadArgument(
         "Nothing is waiting for a result of the call", found=call, allowed="the last calls", fix="", example=""
@@ -182,7 +183,22 @@ def _give_results(
     if turn is None:
         return None, False
     is_taken = yield from store.message_status.submit_tool_results(turn, results, now, principal)
-    return (yield from store.message_status.last_message_of_turn(turn, principal)), is_taken
+    received = yield from store.message_status.last_message_of_turn(turn, principal)
+    if received and is_taken:
+        received = yield from _name_request(finder, received, principal)
+    return received, is_taken
+
+
+@transaction
+def _name_request(finder: ConversationFinder, received: Received, principal: Principal) -> Statements[Received]:
+    """Store under its key that a request gave results to the turn of a message; return the message.
+
+    Raises 409, so that nothing is given, if another request took the key at the same time.
+    """
+    if finder.asked is None:
+        return received
+    yield from finder.service.record_results(finder.asked, received.number)
+    return (yield from finder.service.same_request(finder.asked, principal)) or received
 
 
 @value
