@@ -1,5 +1,7 @@
 """Every kind of damage to rows and tables is seen, named, and mended or set aside, and others notice nothing of it."""
 
+import asyncio
+import gc
 import shutil
 from collections.abc import Iterable, Sequence
 from itertools import count
@@ -115,6 +117,21 @@ async def test_what_can_happen_to_postgres_is_seen_and_mended(postgres_server: s
     name = url.partition("?")[0].rpartition("/")[2]
     for kinds in together([kind for kind in KINDS if kind.postgres]):
         await try_kinds(kinds, await fresh_database(postgres_server, name), tmp_path / "files")
+
+
+async def test_text_that_is_not_utf8_keeps_no_reader_in_the_past(folder: Path) -> None:
+    gc.disable()  # what failed halfway is not collected meanwhile
+    try:
+        async with await open_store(str(folder / "palaver.db")) as store:
+            await store.transact(run("UPDATE sessions SET title = CAST(x'ff41' AS TEXT) WHERE no = 1"))
+            for title in ("one", "two"):
+                await asyncio.gather(*(store.read(run("SELECT title FROM sessions")) for _ in range(20)))
+                await store.transact(run(("UPDATE sessions SET title = ? WHERE no = 2", (title,))))
+                query = run("SELECT title FROM sessions WHERE no = 2")
+                found = await asyncio.gather(*(store.read(query) for _ in range(20)))
+                assert [rows[0][0] for rows in found] == [title] * 20
+    finally:
+        gc.enable()
 
 
 def test_there_are_enough_kinds() -> None:

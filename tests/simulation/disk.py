@@ -64,6 +64,9 @@ class _FailingCursor:
         self._count()
         return self._db.executemany(sql, values)
 
+    def close(self) -> None:
+        """Each statement has a cursor of its own."""
+
     def _count(self) -> None:
         self._left -= 1
         if self._left < 0:

@@ -207,6 +207,9 @@ class _Rows:
     def fetchone(self) -> Row | None:
         return next(self._rows, None)
 
+    def close(self) -> None:
+        self._rows = iter(())
+
 
 class _Connection:
     """As much of `sqlite3.Connection` as the store uses."""

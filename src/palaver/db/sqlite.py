@@ -114,7 +114,7 @@ def run_statements(db: sqlite3.Connection, steps: Statements[T], notified: set[s
     except StopIteration as finished:
         return finished.value
     finally:
-        cursor.close()  # A statement that failed while it was read would hold this connection to what it saw.
+        cursor.close()  # A statement that failed halfway would keep its connection at the snapshot it reads.
 
 
 def _accept_any_text(db: sqlite3.Connection, error: sqlite3.Error) -> bool:
