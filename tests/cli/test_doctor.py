@@ -87,6 +87,21 @@ def test_damage_is_repaired_after_a_copy_was_made(store: str, capsys: pytest.Cap
     assert json.loads(capsys.readouterr().out)["ok"], "there is nothing to repair any more, and nothing to ask"
 
 
+def test_what_was_set_aside_is_warned_of_until_it_is_dismissed(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(sqlite3.connect(store)) as db:
+        columns = "at, from_table, row_name, reason, content"
+        db.execute(f"INSERT INTO set_aside ({columns}) VALUES (1, 'entries', '7', 'cannot be read', '{{}}')")  # noqa: S608
+        db.commit()
+    assert main(["doctor", "--no-test", "--store", store]) == 0
+    printed = capsys.readouterr().out
+    assert "entries 7 (cannot be read). Once you have read this, palaver doctor --dismiss ends the warning" in printed
+    assert "Everything works. Read the warnings above." in printed
+    assert main(["doctor", "--no-test", "--dismiss", "--store", store]) == 0
+    assert "Everything is fine." in capsys.readouterr().out
+    with closing(sqlite3.connect(store)) as db:
+        assert db.execute("SELECT count(*) FROM set_aside").fetchone() == (1,), "nothing is deleted"
+
+
 def test_without_room_for_a_copy_nothing_is_repaired(
     store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

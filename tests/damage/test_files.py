@@ -21,10 +21,11 @@ from palaver.store.damage.corruption import recovery_steps
 from palaver.store.damage.leftovers import copy_database, describe_leftovers
 from palaver.store.damage.repair import find_damage, repair
 from palaver.store.opening import open_store
+from palaver.store.status.health import check_all
 from palaver.store.store import Store
 from tests.damage.conftest import failing
 from tests.damage.kinds import NO_JSON, entry, run
-from tests.damage.template import ANN, BEN, PICTURE, deliver_all, exchange
+from tests.damage.template import ANN, BEN, PICTURE, ZOE, deliver_all, exchange
 from tests.store.world import OPERATOR, World
 
 KEPT = "palaver.db"
@@ -82,6 +83,8 @@ async def test_a_lost_log_is_noticed_and_no_number_given_twice(
     async with await open_store(str(left / KEPT), exclusive=True, repairs=True) as store:
         await repair(store, World(store).now)
         assert await failing(store, older / "files") == {}
+        reasons = await store.read(run("SELECT reason FROM set_aside UNION SELECT reason FROM inbox"))
+        assert not any("log" in str(row[0]) for row in reasons), "nobody knows why they are missing"
         world = World(store)
         world.later(days=2)
         assert await world.say("next", ANN) == reached.messages + 1
@@ -386,3 +389,28 @@ async def test_lock_and_mark_are_their_owners_alone(folder: Path) -> None:
     async with await open_store(str(folder / KEPT), exclusive=True):
         for ending in (".lock", ".mark"):
             assert (folder / f"{KEPT}{ending}").stat().st_mode & 0o077 == 0
+
+
+async def test_with_a_bad_page_everything_else_is_still_checked(folder: Path) -> None:
+    content = bytearray((folder / KEPT).read_bytes())
+    size = int.from_bytes(content[16:18], "big")
+    place = content.find(b'"sweet figs"')
+    while place >= 0:
+        first = place // size * size
+        content[first : first + size] = b"\xff" * size
+        place = content.find(b'"sweet figs"')
+    (folder / KEPT).write_bytes(content)
+    async with await open_store(str(folder / KEPT)) as store:
+        checks = {check.name: check async for check in check_all(store, World(store).now, BlobStore(folder / "files"))}
+        assert "entries or one of its indexes cannot be read" in checks["integrity"].found
+        assert "sqlite3 palaver.db .recover" in checks["integrity"].fix
+        rows = checks["entries: every row can be read and is as it was written"]
+        assert not rows.ok
+        assert int(rows.found.partition(" rows can be read, and the others cannot")[0]) > 10
+        assert checks["sessions: every row can be read and is as it was written"].ok
+        assert checks["gateways"].ok
+        refused = [check for check in checks.values() if check.found.startswith("it cannot be checked")]
+        assert 0 < len(refused) < len(checks) / 2
+        world = World(store)
+        world.later(days=1)
+        await exchange(world, ZOE, "hello", "good day")

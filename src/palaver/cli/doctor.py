@@ -23,6 +23,7 @@ from palaver.processes.health import check_processes
 from palaver.store.damage.corruption import is_corrupt, recovery_steps
 from palaver.store.damage.health_check import HealthCheck
 from palaver.store.damage.leftovers import describe_leftovers
+from palaver.store.damage.set_aside import dismiss_set_aside
 from palaver.store.damage.version import check_version
 from palaver.store.opening import sqlite_path
 from palaver.store.status.health import check_all, check_data_directory, unreadable_folder
@@ -44,6 +45,9 @@ Rebuild = Annotated[bool, typer.Option("--rebuild-search", help="Rebuild the sea
 Repairs = Annotated[
     bool, typer.Option("--repair", help="Repair what is damaged, after making a copy. Stop the gateway first.")
 ]
+Dismisses = Annotated[
+    bool, typer.Option("--dismiss", help="No longer warn of what repairs set aside so far. Nothing is deleted.")
+]
 
 
 @app.command(
@@ -55,10 +59,13 @@ def doctor(
     store: StoreOption = None,
     rebuild_search: Rebuild = False,
     repair: Repairs = False,
+    dismiss: Dismisses = False,
     yes: Yes = False,
     no_test: NoTest = False,
     json: Json = False,
 ) -> None:
+    if dismiss:
+        ask(store, lambda opened: opened.transact(dismiss_set_aside(local_now())), absent=0)
     checks = _checked(store, rebuild=rebuild_search, asks=not no_test and not repair)
     report = repair_store(store, checks, yes=yes, lists=not json, example=EXAMPLES["doctor"]) if repair else None
     if report:

@@ -118,9 +118,9 @@ async def _open_sqlite(path: Path, *, exclusive: bool, repairs: bool) -> Store:
 def _lost_rows(path: Path, lost: str) -> StoreError:
     """A gateway does not serve such a database: it would give numbers again that were given before."""
     return StoreError(
-        f"the database {path} lacks what was stored last ({lost}): its log {path.name}-wal was removed, or an older"
-        " copy was put in its place. Put the log or the newer file back; to go on without them, run palaver doctor"
-        " --repair"
+        f"the database {path} lacks what was stored last ({lost}). If its log {path.name}-wal was removed or"
+        " an older copy was put in its place, put the log or the newer file back; to go on without it, run palaver"
+        " doctor --repair"
     )
 
 

@@ -7,3 +7,6 @@ CREATE TABLE result_requests (
   PRIMARY KEY (identity, request_key)
 ) @strict @clustered;
 CREATE INDEX result_requests_by_message ON result_requests (inbox_no);
+
+-- When somebody read what a repair set aside: doctor no longer warns of it.
+ALTER TABLE set_aside ADD COLUMN dismissed @int;

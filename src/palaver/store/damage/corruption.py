@@ -2,12 +2,14 @@
 
 import re
 import sqlite3
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from glob import escape
 from pathlib import Path
 
 from palaver.db.high_water import mark_path
-from palaver.db.transaction import Database, Statements, transaction
+from palaver.db.transaction import Database, Row, Statements, transaction
+from palaver.model.errors import StoreError
 from palaver.store.damage.health_check import HealthCheck, in_transaction, listed, repair_step
 
 _BACKUP = re.compile(r"\.schema-[0-9]+")
@@ -15,7 +17,11 @@ _INDEX_ONLY = re.compile(r"row \d+ missing from index|wrong # of entries in inde
 
 
 async def check_integrity(database: Database, path: Path) -> HealthCheck:
-    found = await database.read(_integrity())
+    try:
+        found = await database.read(_integrity())
+    except StoreError as error:  # SQLite does not even get to the end
+        found = [f"{table} or one of its indexes cannot be read" async for table in _unreadable_tables(database)]
+        found = [str(error), *found]
     is_ok = found == ["ok"]
     indexes_only = not is_ok and all(_INDEX_ONLY.match(line) for line in found)
     return HealthCheck(
@@ -30,6 +36,19 @@ async def check_integrity(database: Database, path: Path) -> HealthCheck:
 @transaction
 def _integrity() -> Statements[list[str]]:
     return [str(row[0]) for row in (yield "PRAGMA integrity_check(20)", ())]
+
+
+async def _unreadable_tables(database: Database) -> AsyncIterator[str]:
+    for (name,) in await database.read(_query("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY 1")):
+        try:
+            await database.read(_query(f'PRAGMA integrity_check("{name}")'))
+        except StoreError:
+            yield name
+
+
+@transaction
+def _query(sql: str) -> Statements[list[Row]]:
+    return (yield sql, ())
 
 
 @transaction

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from palaver.db.transaction import Transaction
+from palaver.model.errors import StoreError
 
 Transact = Callable[[Transaction[None]], Awaitable[None]]
 Mend = Callable[[Transact, datetime], Awaitable[None]]
@@ -30,6 +31,15 @@ class HealthCheck:
     """The database refused the check itself."""
     mends: tuple[Mend, ...] = field(default=(), compare=False)
     """What a repair does about it, each in a transaction of its own; nothing if a person has to."""
+
+
+async def or_problem(name: str, check: Awaitable[HealthCheck]) -> HealthCheck:
+    """Report a check that the database refuses, so that the others are still made."""
+    try:
+        return await check
+    except StoreError as error:
+        fix = "fix the cause and run palaver doctor again"
+        return HealthCheck(name=name, ok=False, found=f"it cannot be checked: {error}", fix=fix, is_refused=True)
 
 
 def repair_step(deed: str) -> str:

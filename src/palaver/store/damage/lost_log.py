@@ -60,7 +60,7 @@ async def check_mark(database: SqliteDatabase) -> HealthCheck:
         if lost
         else f"everything that was stored is there{kept}",
         is_warning=bool(kept and not lost),
-        fix=f"if you have the log {database.path.name}-wal, or a newer copy of the database, put it back; else "
+        fix=f"if you have the log {database.path.name}-wal or a newer copy of the database, put it back; else "
         + repair_step("goes on without them and gives no number twice"),
         mends=(in_transaction(partial(_skip_numbers, mark)),),
     )
@@ -73,12 +73,12 @@ def _skip_numbers(mark: HighWater, now: datetime) -> Statements[None]:
     lost = mark.beyond(reached)
     for name, count in lost.items():
         numbers = f"{getattr(reached, name) + 1} to {getattr(mark, name)}"
-        yield from record_loss("database", f"{name} {numbers}", f"{count} were lost with the log", now)
+        yield from record_loss("database", f"{name} {numbers}", f"{count} were stored and are missing", now)
     if "messages" in lost:
         key = SessionKey(MAIN, person=NOBODY).text
         yield (
             "INSERT INTO inbox (no, key, state, received, reason, body) VALUES (?, ?, 'failed', ?, ?, ?)",
-            (mark.messages, key, micros(now), "it was lost with the log of the database", b""),
+            (mark.messages, key, micros(now), "it was stored and is missing: a repair took its number", b""),
         )
     if "changes" in lost:
         sql = "INSERT INTO journal (pos, session_no, kind, first_seq, last_seq) VALUES (?, 0, 'settle', 1, 0)"

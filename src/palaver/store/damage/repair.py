@@ -1,6 +1,6 @@
 """Find damage in a store, and repair what can be repaired."""
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from datetime import datetime
 
 from palaver.db.schema import refuse_running_gateways
@@ -12,7 +12,7 @@ from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.damage.contents import ENTRIES, INBOX, OUTBOX
 from palaver.store.damage.corruption import check_integrity
 from palaver.store.damage.files import check_contents, check_references
-from palaver.store.damage.health_check import HealthCheck, Transact, counted, listed, repair_step
+from palaver.store.damage.health_check import HealthCheck, Transact, counted, listed, or_problem, repair_step
 from palaver.store.damage.journal import check_journal
 from palaver.store.damage.lost_log import check_mark
 from palaver.store.damage.mend_queue import QUEUE_MENDS
@@ -42,27 +42,18 @@ async def find_damage(store: Store, blobs: BlobStore | None = None) -> AsyncIter
 async def _check_rest(store: Store, blobs: BlobStore | None) -> AsyncIterator[HealthCheck]:
     database = store.database
     if isinstance(database, SqliteDatabase):
-        yield await _or_problem("newest rows", check_mark(database))
+        yield await or_problem("newest rows", check_mark(database))
         yield await check_integrity(database, database.path)
-        yield await _or_problem("text", check_text(database))
+        yield await or_problem("text", check_text(database))
     for table in (ENTRIES, INBOX, OUTBOX, *TABLES):
-        yield await _or_problem(table.table, _check_rows(database, table))
-    yield await _or_problem("transcripts", check_journal(database))
+        yield await or_problem(table.table, _check_rows(database, table))
+    yield await or_problem("transcripts", check_journal(database))
     for invariant in INVARIANTS:
-        yield await _or_problem(rule_name(invariant), _check_rule(database, invariant))
+        yield await or_problem(rule_name(invariant), _check_rule(database, invariant))
     if blobs:
-        yield await _or_problem("attachments", check_contents(database, blobs))
-    yield await _or_problem("attachments of entries", check_references(database))
-    yield await _or_problem("set aside", _check_set_aside(database))
-
-
-async def _or_problem(name: str, check: Awaitable[HealthCheck]) -> HealthCheck:
-    """Report a check that the database refuses, so that the others are still made."""
-    try:
-        return await check
-    except StoreError as error:
-        fix = "fix the cause and run palaver doctor again"
-        return HealthCheck(name=name, ok=False, found=f"it cannot be checked: {error}", fix=fix, is_refused=True)
+        yield await or_problem("attachments", check_contents(database, blobs))
+    yield await or_problem("attachments of entries", check_references(database))
+    yield await or_problem("set aside", _check_set_aside(database))
 
 
 async def _check_rows(database: Database, table: TableCheck) -> HealthCheck:
@@ -95,7 +86,10 @@ async def _check_set_aside(database: Database) -> HealthCheck:
     """Nothing reads these rows, but somebody may miss them."""
     rows = await database.read(list_set_aside())
     named = listed(f"{row.table} {row.row} ({row.reason})" for row in rows)
-    found = f"{counted(len(rows), 'row was', 'rows were')} set aside or changed by a repair: {named}"
+    found = (
+        f"{counted(len(rows), 'row was', 'rows were')} set aside, changed or missed by a repair: {named}. Once you have"
+        " read this, palaver doctor --dismiss ends the warning and deletes nothing"
+    )
     return HealthCheck(name="set aside", ok=True, is_warning=bool(rows), found=found if rows else "nothing")
 
 

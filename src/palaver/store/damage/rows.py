@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from palaver.db.transaction import Database, Row, Statements, Transaction, Value, transaction
+from palaver.model.errors import StoreError
 from palaver.model.key import SessionKey
 from palaver.model.source import Source
 from palaver.model.turn import account_text
@@ -61,21 +62,33 @@ class TableCheck:
     first: Value = -(1 << 62)
     """Before the first value of the order column."""
 
+    @property
+    def last(self) -> Value:
+        """After the last value of the order column."""
+        return chr(0x10FFFF) if self.first == "" else 1 << 62
+
 
 async def check_table(database: Database, check: TableCheck, known: Known) -> HealthCheck:
     bad: list[BadRow] = []
     count = 0
-    async for page in _pages(database, check):
-        count += len(page)
-        bad += [BadRow(row, check.name(row), found) for row in page if (found := _problem(check, row, known))]
+    gap = ""
+    # Where a part of the file cannot be read, the rows on both sides of it still can.
+    for backwards in (False, True):
+        try:
+            async for page in _pages(database, check, backwards=backwards):
+                count += len(page)
+                bad += [BadRow(row, check.name(row), found) for row in page if (found := _problem(check, row, known))]
+            break
+        except StoreError as error:
+            gap = f"{counted(count, 'row', 'rows')} can be read, and the others cannot: {error}"
     named = listed(f"{each.name} {each.problem.value}" for each in bad)
+    damaged = [f"{counted(len(bad), 'row is', 'rows are')} damaged: {named}"] if bad else []
     return HealthCheck(
         name=f"{check.table}: every row can be read and is as it was written",
-        ok=not bad,
-        found=f"{counted(len(bad), 'row is', 'rows are')} damaged: {named}"
-        if bad
-        else f"{counted(count, 'row', 'rows')}, all intact",
-        fix=repair_step(check.deed),
+        ok=not bad and not gap,
+        found="; ".join([*damaged, *([gap] if gap else [])]) or f"{counted(count, 'row', 'rows')}, all intact",
+        fix=repair_step(check.deed) if bad else "do what the check of the integrity says",
+        is_refused=bool(gap),
         mends=tuple(in_transaction(partial(_mend_one, check.mend, each)) for each in bad),
     )
 
@@ -87,19 +100,29 @@ def _problem(check: TableCheck, row: Row, known: Known) -> Problem | None:
         return Problem.UNREADABLE
 
 
-async def _pages(database: Database, check: TableCheck) -> AsyncIterator[list[Row]]:
-    after = check.first
-    while page := await database.read(_page(check, after)):
-        if page[-1][0] == after:
+async def _pages(database: Database, check: TableCheck, *, backwards: bool) -> AsyncIterator[list[Row]]:
+    """Yield the rows from the first or from the last, up to one that cannot be read."""
+    after = check.last if backwards else check.first
+    limit = _PAGE_ROWS
+    while True:
+        try:
+            page = await database.read(_page(check, after, limit, backwards=backwards))
+        except StoreError:
+            if limit == 1:
+                raise
+            limit //= 10
+            continue
+        if not page or page[-1][0] == after:
             return  # text that is not UTF-8 comes after every text that it can be read as
         after = page[-1][0]
         yield page
 
 
 @transaction
-def _page(check: TableCheck, after: Value) -> Statements[list[Row]]:
+def _page(check: TableCheck, after: Value, limit: int, *, backwards: bool) -> Statements[list[Row]]:
     joined = "AND" if " WHERE " in check.select else "WHERE"
-    sql = f"{check.select} {joined} {check.order} > ? ORDER BY {check.order} LIMIT {_PAGE_ROWS}"
+    beyond, order = ("<", "DESC") if backwards else (">", "ASC")
+    sql = f"{check.select} {joined} {check.order} {beyond} ? ORDER BY {check.order} {order} LIMIT {limit}"
     return (yield sql, (after,))
 
 

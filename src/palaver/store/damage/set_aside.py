@@ -112,8 +112,16 @@ def _session_of(table: str, columns: Mapping[str, Any]) -> Statements[int | None
 
 @transaction
 def list_set_aside() -> Statements[list[SetAside]]:
-    rows = yield "SELECT no, from_table, row_name, reason FROM set_aside ORDER BY no", ()
+    """Return what nobody dismissed yet."""
+    rows = yield "SELECT no, from_table, row_name, reason FROM set_aside WHERE dismissed IS NULL ORDER BY no", ()
     return [SetAside(*row) for row in rows]
+
+
+@transaction
+def dismiss_set_aside(now: datetime) -> Statements[int]:
+    """Warn no longer of what is set aside now; return how many rows that are. They stay."""
+    rows = yield "UPDATE set_aside SET dismissed = ? WHERE dismissed IS NULL RETURNING no", (micros(now),)
+    return len(rows)
 
 
 @transaction

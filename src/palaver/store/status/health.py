@@ -12,11 +12,11 @@ from palaver.db.transaction import Statements, transaction
 from palaver.store import accounts
 from palaver.store.clock import describe_skew, store_time
 from palaver.store.conversations.blob_store import BlobStore
-from palaver.store.damage.health_check import MAX_LISTED, HealthCheck, counted
-from palaver.store.damage.repair import find_damage, rule_check
+from palaver.store.damage.health_check import MAX_LISTED, HealthCheck, counted, or_problem
+from palaver.store.damage.repair import find_damage, rule_check, rule_name
 from palaver.store.queue import inbox, outbox
 from palaver.store.records import instant, micros
-from palaver.store.status.invariants import DEADLINES, overdue_work
+from palaver.store.status.invariants import DEADLINES, Invariant, find_broken
 from palaver.store.store import Store
 
 _MIN_FREE_BYTES = 200 * 1024 * 1024
@@ -42,13 +42,13 @@ async def check_store(
     """Yield one check at a time, so that a person sees progress. Files are read if `blobs` has them."""
     async for check in find_damage(store, blobs):
         yield check
-    for check in await _deadlines(store, now):
-        yield check
-    yield await _gateways(store, now)
-    yield await _accounts(store, now)
-    yield await _gone_chats(store)
-    yield await _clock(store, now, skew)
-    yield await _search(store)
+    for each in DEADLINES:
+        yield await or_problem(rule_name(each), _deadline(store, each, now))
+    yield await or_problem("gateways", _gateways(store, now))
+    yield await or_problem("accounts", _accounts(store, now))
+    yield await or_problem("gone chats", _gone_chats(store))
+    yield await or_problem("clock", _clock(store, now, skew))
+    yield await or_problem("search index", _search(store))
 
 
 @transaction
@@ -100,9 +100,8 @@ def _bad_directory(problem: str) -> HealthCheck:
     )
 
 
-async def _deadlines(store: Store, now: datetime) -> list[HealthCheck]:
-    found = await store.read(overdue_work(now))
-    return [rule_check(each, [broken for broken in found if broken.invariant == each]) for each in DEADLINES]
+async def _deadline(store: Store, deadline: Invariant, now: datetime) -> HealthCheck:
+    return rule_check(deadline, await store.read(find_broken((deadline,), micros(now))))
 
 
 async def _gateways(store: Store, now: datetime) -> HealthCheck:
