@@ -87,6 +87,17 @@ def test_damage_is_repaired_after_a_copy_was_made(store: str, capsys: pytest.Cap
     assert json.loads(capsys.readouterr().out)["ok"], "there is nothing to repair any more, and nothing to ask"
 
 
+def test_a_report_says_what_was_made_again_and_what_is_not_known(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(store, "DELETE FROM sessions", "DELETE FROM routes")
+    assert main(["doctor", "--no-test", "--repair", "--yes", "--store", store]) == 0
+    printed = capsys.readouterr().out
+    assert "its row was lost" in printed
+    assert "are not known" in printed
+    assert "Everything works. Read the warnings above." in printed
+
+
 def test_what_was_set_aside_is_warned_of_until_it_is_dismissed(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     with closing(sqlite3.connect(store)) as db:
         columns = "at, from_table, row_name, reason, content"

@@ -208,6 +208,39 @@ SESSIONS = (
         store=5,
     ),
     Kind(
+        "the operation that attached a chat is missing",
+        ["DELETE FROM operations WHERE kind = 'attach'"],
+        "every attached chat was attached by an operation that exists",
+        "SELECT kind FROM operations o JOIN attached_chats a ON a.operation = o.no",
+        "attach",
+        postgres=True,
+        store=3,
+    ),
+    Kind(
+        "a notice is about an operation that is missing",
+        [
+            (
+                "INSERT INTO outbox (id, cause_kind, cause_id, cause_detail, part, account, chat, state, due, created,"
+                " body, checksum) SELECT -7, 'handed-off', '99', '', 0, account, chat, 'delivered', due, created, body,"
+                " checksum FROM outbox WHERE id = -1"
+            )
+        ],
+        "every notice about an operation belongs to one that exists",
+        aside("operations", "99"),
+        postgres=True,
+        store=3,
+    ),
+    Kind(
+        "all sessions and routes are deleted",
+        ["DELETE FROM sessions", "DELETE FROM routes"],
+        "session 1",
+        "SELECT s.no, s.title, r.session_no FROM sessions s LEFT JOIN routes r ON r.key = s.key AND s.ended IS NULL"
+        " ORDER BY s.no",
+        [(1, "apples", 1), (2, "boats", 2), (3, "seeds", None), (4, "seeds #2", 4), (5, "in the room", 5)],
+        postgres=True,
+        usable=False,
+    ),
+    Kind(
         "a mention is of no message",
         ["INSERT INTO mentions (inbox_no, session_no) VALUES (999, 1)"],
         "every mention belongs to a message that exists",

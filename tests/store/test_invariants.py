@@ -41,6 +41,12 @@ BREAKS = {
     "every received message has a known state": "UPDATE inbox SET state = 'lost' WHERE no = 1",
     "every message in a turn points to a turn of its conversation": "UPDATE inbox SET turn_no = 99 WHERE no = 1",
     "a conversation is in the ready queue exactly while messages wait in it": "DELETE FROM ready_queue",
+    "every request with results belongs to a message that exists": "INSERT INTO result_requests"
+    " (identity, request_key, digest, inbox_no) VALUES ('api:owner', 'k', 'd', 99)",
+    "every attached chat was attached by an operation that exists": "INSERT INTO attached_chats"
+    " (place, key, since, operation, actor) VALUES ('a', 'b', 0, 99, 'operator')",
+    "every notice about an operation belongs to one that exists": "UPDATE outbox SET cause_kind = 'handoff',"
+    " cause_id = '99', cause_detail = '', part = id",
     "every waiting message has content": "UPDATE inbox SET body = substr(body, 1, 0) WHERE state = 'waiting'",
     "every turn has a known state": "UPDATE turns SET state = 'lost' WHERE no = 1",
     "the usage of every turn that ended is counted or waits to be": "DELETE FROM meta WHERE name = 'summed'",

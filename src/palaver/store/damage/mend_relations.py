@@ -7,8 +7,8 @@ from palaver.model.session import next_in_lineage
 from palaver.store.conversations.sessions import new_id
 from palaver.store.damage.restore_session import restore_session
 from palaver.store.damage.rule_mend import by_setting_aside, by_statements, one_by_one
-from palaver.store.damage.set_aside import set_aside
-from palaver.store.records import SEQS, instant
+from palaver.store.damage.set_aside import record_loss, set_aside
+from palaver.store.records import SEQS, instant, micros
 from palaver.store.results import OperationKind
 
 _FIRST_SHOWN = (
@@ -64,10 +64,51 @@ def _find_session_of_route(key: str, now: datetime) -> Statements[None]:
         yield "UPDATE routes SET session_no = ? WHERE key = ?", (rows[0][0], key)
 
 
+def _point_route(key: str, now: datetime) -> Statements[None]:
+    found = yield f"UPDATE routes SET session_no = {_OPEN.format('routes')} WHERE key = ? RETURNING session_no", (key,)
+    if found:
+        return
+    rows = yield (
+        "INSERT INTO routes (key, session_no, address) SELECT key, no, origin FROM sessions"
+        " WHERE key = ? AND ended IS NULL RETURNING session_no",
+        (key,),
+    )
+    lost = "its row was lost: made again from its open session; the settings of the conversation are not known"
+    yield from record_loss("routes", key, lost, now, session=rows[0][0])
+
+
 # Operations
 
 
-def _find_operation(entry: int, _: datetime) -> Statements[None]:
+def _replace_attach_operation(place: str, now: datetime) -> Statements[None]:
+    """Put an operation that is over in the place of the one that attached a chat."""
+    rows = yield (
+        f"SELECT operation, since, actor, {_LATEST.format('attached_chats')} FROM attached_chats WHERE place = ?",
+        (place,),
+    )
+    number, since, actor, session = rows[0]
+    if session is None:
+        yield from set_aside("attached_chats", "place = ?", (place,), "its conversation has no session", now)
+        return
+    columns = "no, key, session_no, kind, at, actor, undone_at"
+    values = (number, place, session, OperationKind.ATTACH.value, since, actor, micros(now))
+    yield f"INSERT INTO operations ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", values
+    yield from record_loss("operations", str(number), f"{_LOST_OPERATION} /back does not undo it", now, session=session)
+
+
+def _forget_cause(id_: int, now: datetime) -> Statements[None]:
+    rows = yield "SELECT cause_id FROM outbox WHERE id = ?", (id_,)
+    yield from record_loss("operations", rows[0][0], f"{_LOST_OPERATION} its notice is out:{id_}", now)
+    yield (
+        "UPDATE outbox SET cause_kind = NULL, cause_id = NULL, cause_detail = NULL, part = NULL WHERE id = ?",
+        (id_,),
+    )
+
+
+_LOST_OPERATION = "its row was lost, and what it did is not known:"
+
+
+def _find_operation(entry: int, now: datetime) -> Statements[None]:
     """Let an entry be hidden by an operation on its session, so that /back can show it again."""
     session = entry // SEQS
     rows = yield (
@@ -82,6 +123,9 @@ def _find_operation(entry: int, _: datetime) -> Statements[None]:
         values = (key, session, OperationKind.UNDO.value, started, "repair")
         if found_in is None:
             yield f"INSERT INTO operations (no, {columns}) VALUES (?, ?, ?, ?, ?, ?)", (number, *values)
+            yield from record_loss(
+                "operations", str(number), f"{_LOST_OPERATION} /back undoes it", now, session=session
+            )
             continue
         shared = yield (
             "SELECT 1 FROM entries WHERE hidden_by = ? AND id >= ? AND id < ?",
@@ -228,12 +272,15 @@ RELATION_MENDS = (
         "points it to the latest session of its conversation, and else sets it aside",
         _find_session_of_route,
     ),
-    by_statements(
-        "the route of a conversation points to its open session",
-        "points it there",
-        f"UPDATE routes SET session_no = {_OPEN.format('routes')} WHERE EXISTS"
-        " (SELECT 1 FROM sessions s WHERE s.key = routes.key AND s.ended IS NULL AND s.no <> routes.session_no)",
-        "INSERT INTO routes (key, session_no, address) SELECT s.key, s.no, s.origin FROM sessions s"
-        " WHERE s.ended IS NULL AND NOT EXISTS (SELECT 1 FROM routes r WHERE r.key = s.key)",
+    one_by_one("the route of a conversation points to its open session", "points it there", _point_route),
+    one_by_one(
+        "every attached chat was attached by an operation that exists",
+        "records the loss: /detach still works, /back does not undo it",
+        _replace_attach_operation,
+    ),
+    one_by_one(
+        "every notice about an operation belongs to one that exists",
+        "records the loss, and keeps the notice without its cause",
+        _forget_cause,
     ),
 )

@@ -3,11 +3,13 @@
 from datetime import datetime
 
 from palaver.db.transaction import Statements, transaction
+from palaver.model.key import SessionKey
 from palaver.model.session import EndReason, owner_of
 from palaver.model.transcript import Role
 from palaver.model.turn import TurnState
-from palaver.store.conversations.sessions import new_id
+from palaver.store.conversations.sessions import new_id, suggest_title
 from palaver.store.damage.mend_structure import key_of_session, origin_of_key, origin_of_session
+from palaver.store.damage.set_aside import record_loss
 from palaver.store.records import REPLIES, SEQS, entries_of, instant, micros, source_text
 
 LOST_ROW = "the row of this turn was lost"
@@ -15,31 +17,78 @@ LOST_ROW = "the row of this turn was lost"
 
 @transaction
 def restore_session(number: int, now: datetime) -> Statements[bool]:
-    """Insert a session that its entries, turns or routes still name. Its id and title are lost: it gets a new id."""
+    """Insert a session that its entries, turns or routes still name, and record what nothing tells any more.
+
+    It gets a new id and its first words as its title. It is open if the conversation leads to it.
+    """
     key = yield from key_of_session(number)
     if key is None:
         return False
     origin = (yield from origin_of_session(number)) or origin_of_key(key)
     first, last, next_seq = yield from _span(number, now)
-    is_taken = yield "SELECT 1 FROM sessions WHERE key = ? AND ended IS NULL", (key.text,)
-    leads_here = yield "SELECT 1 FROM routes WHERE key = ? AND session_no = ?", (key.text, number)
-    is_open = bool(leads_here) and not is_taken
+    is_open = yield from _leads_to(key, number, last)
     sums = yield _SUMS, (number,)
+    id_ = new_id(instant(first))
     yield (
         "INSERT INTO sessions (no, id, key, profile, platform, owner, origin, started, ended, end_reason, last_human,"
         " last_active, next_seq, turns, input_tokens, output_tokens, cached_tokens, cost_micros, unpriced_tokens)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            *(number, new_id(instant(first)), key.text, key.profile, origin.platform),
+            *(number, id_, key.text, key.profile, origin.platform),
             *(owner_of(key, origin), source_text(origin), first),
             *((None, None) if is_open else (last, EndReason.SWITCHED.value)),
             *(last, last, next_seq),
             *map(int, sums[0]),
         ),
     )
+    yield _BRANCH, (number,)
+    title = yield from suggest_title(id_, (yield from _first_words(number)))
+    named = f"titled {title!r} after its first words" if title else "without a title"
+    found = f"its row was lost: made again from what belongs to it, {'open' if is_open else 'ended'} and {named}"
+    unknown = "its id, title, model and other settings are not known"
+    yield from record_loss("sessions", id_, f"{found}; {unknown}", now, session=number)
     return True
 
 
+_COPIED = (
+    f"entries e JOIN turns t ON t.no = e.turn_no WHERE e.id >= sessions.no * {SEQS}"
+    f" AND e.id < (sessions.no + 1) * {SEQS} AND t.session_no <> sessions.no"
+)
+_BRANCH = (
+    f"UPDATE sessions SET parent_seq = (SELECT max(e.id) % {SEQS} FROM {_COPIED}),"
+    f" parent = (SELECT p.id FROM sessions p WHERE p.no = (SELECT t.session_no FROM {_COPIED} ORDER BY e.id DESC"
+    f" LIMIT 1)) WHERE no = ? AND EXISTS (SELECT 1 FROM {_COPIED})"
+)
+"""A session with entries of another one's turns is a branch of it."""
+
+
+def _leads_to(key: SessionKey, number: int, last: int) -> Statements[bool]:
+    """Return whether a conversation leads to a session: its route says so, or else its newest activity."""
+    if (yield "SELECT 1 FROM sessions WHERE key = ? AND ended IS NULL", (key.text,)):
+        return False
+    route = yield "SELECT session_no FROM routes WHERE key = ?", (key.text,)
+    # What was opened after the last turn, and else the session of that turn.
+    later = yield (
+        "SELECT session_no FROM operations WHERE key = ? AND kind IN ('reset', 'switch', 'branch')"
+        " AND undone_at IS NULL AND at > ? ORDER BY at DESC, no DESC LIMIT 1",
+        (key.text, last),
+    )
+    newest = yield "SELECT session_no FROM turns WHERE key = ? ORDER BY no DESC LIMIT 1", (key.text,)
+    leads = route or later or newest
+    return bool(leads) and leads[0][0] == number
+
+
+def _first_words(number: int) -> Statements[str]:
+    """Return how the first thing begins that somebody said in a session; nothing if nobody did."""
+    rows = yield (
+        "SELECT id, body FROM entries WHERE id >= ? AND id < ? AND role = 'user' AND observed = 0 ORDER BY id LIMIT 5",
+        (number * SEQS, (number + 1) * SEQS),
+    )
+    said = next((entry.text for entry in entries_of(rows) if entry.text.strip()), "")
+    return " ".join(said.split()[:_TITLE_WORDS])
+
+
+_TITLE_WORDS = 6
 _SUMS = (
     "SELECT count(*), coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0), coalesce(sum(cached_tokens), 0),"
     " coalesce(sum(cost_micros), 0), coalesce(sum(unpriced_tokens), 0) FROM turns WHERE session_no = ?"
@@ -84,4 +133,6 @@ def restore_turn(number: int, now: datetime) -> Statements[bool]:
             *(micros(now), min(moments), max(moments), None if is_done else LOST_ROW),
         ),
     )
+    lost = "its row was lost: made again from its entries; its sender, model and usage are not known"
+    yield from record_loss("turns", str(number), lost, now, session=own[0][0] // SEQS)
     return True

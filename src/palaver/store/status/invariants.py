@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from palaver.db.transaction import Statements, transaction
 from palaver.store.conversations.transcript import SEQS
-from palaver.store.queue.cause import CAUSE_COLUMNS
+from palaver.store.queue.cause import CAUSE_COLUMNS, OF_OPERATION
 from palaver.store.queue.inbox import ADDRESS_COLUMNS, OPEN_TURN
 from palaver.store.records import REPLIES, USAGE_COLUMNS, micros
 
@@ -46,6 +46,7 @@ RELATIONS = (
 """What refers to what, where neither the schema nor another rule says it: table, name and column; table and key."""
 _ADDRESS = f"{ADDRESS_COLUMNS}, version, retried_in"
 _TURN_SUMS = ", ".join(f"sum({name}) AS {name}" for name in USAGE_COLUMNS)
+_OF_OPERATION = ", ".join(f"'{kind.value}'" for kind in sorted(OF_OPERATION))
 _RULES = {
     "P1": {
         "every received message has a known state": (
@@ -163,6 +164,16 @@ _RULES = {
         "every hidden entry was hidden by an operation on its session": (
             "SELECT e.id FROM entries e LEFT JOIN operations o ON o.no = e.hidden_by"
             f" WHERE e.hidden_by IS NOT NULL AND (o.no IS NULL OR o.session_no <> e.id / {SEQS})"
+        ),
+        # A session that was deleted took its operations along, and the journal tells no more than that.
+        "every attached chat was attached by an operation that exists": (
+            "SELECT place FROM attached_chats a WHERE NOT EXISTS (SELECT 1 FROM operations o WHERE o.no = a.operation)"
+            " AND NOT EXISTS (SELECT 1 FROM journal d LEFT JOIN sessions s ON s.no = d.session_no"
+            " WHERE d.kind = 'delete' AND s.no IS NULL)"
+        ),
+        "every notice about an operation belongs to one that exists": (
+            f"SELECT id FROM outbox WHERE cause_kind IN ({_OF_OPERATION})"
+            " AND cause_id NOT IN (SELECT CAST(no AS TEXT) FROM operations)"
         ),
         "no visible entry comes before the point where reading its session starts": (
             f"SELECT e.id FROM entries e JOIN sessions s ON s.no = e.id / {SEQS}"
