@@ -6,6 +6,28 @@ STATE_OF_WAITING = "SELECT state FROM inbox WHERE message_id = 'm%20waits'"
 
 MESSAGES = (
     Kind(
+        "a message in the middle is deleted",
+        ["DELETE FROM inbox WHERE no = 2"],
+        "the message of entry 3 in turn:2",
+        aside("inbox", "the message of entry 3 in turn:2"),
+        postgres=True,
+        store=6,
+    ),
+    Kind(
+        "a command in the middle is deleted",
+        ["UPDATE outbox SET cause_id = '9999' WHERE id = -1"],
+        "in:9999, of which out:-1 tells",
+        aside("inbox", "in:9999, of which out:-1 tells"),
+        store=6,
+    ),
+    Kind(
+        "the message of a job is deleted",
+        ["UPDATE firings SET inbox_no = 9998 WHERE schedule_no = 2"],
+        "in:9998, of which job:2 tells",
+        aside("inbox", "in:9998, of which job:2 tells"),
+        store=6,
+    ),
+    Kind(
         "a message that was answered is no JSON",
         [("UPDATE inbox SET body = ? WHERE no = 1", (NO_JSON,))],
         "in:1 cannot be read",

@@ -16,6 +16,7 @@ from palaver.store.archive.exporter import ExportFormat, write_archive
 from palaver.store.archive.importer import ImportOutcome, import_sessions
 from palaver.store.archive.reader import LineLimits, Problem, read_archive
 from palaver.store.conversations import transcript, visibility
+from palaver.store.damage.messages import find_missing_messages
 from palaver.store.damage.repair import repair
 from palaver.store.opening import open_store
 from palaver.store.privacy.person_export import check_export, export_person
@@ -179,6 +180,23 @@ async def test_what_was_undone_or_summarised_stays_hidden_when_it_is_restored(fo
         ids = (entry(8), entry(9), entry(1, 2), entry(4, 2))
         rows = await store.read(run(("SELECT hidden_by FROM entries WHERE id IN (?, ?, ?, ?) ORDER BY id", ids)))
         assert [row[0] for row in rows] == [1, 1, 2, 2]
+
+
+async def test_a_message_that_is_not_missing_is_not_named(folder: Path) -> None:
+    async with await open_store(str(folder / "palaver.db")) as store:
+        await store.transact(run("DELETE FROM inbox WHERE no = 3"))
+        (missing,) = await store.read(find_missing_messages())
+        assert missing.name == "the message of entry 5 in turn:3"
+        await store.transact(run("UPDATE inbox SET turn_no = NULL, state = 'done' WHERE no = 2"))
+        assert await store.read(find_missing_messages()) == [missing], "it is there, in no turn"
+        await store.transact(run("UPDATE sqlite_sequence SET seq = seq + 5 WHERE name = 'inbox'"))
+        await exchange(World(store), ANN, "after a gap", "yes")
+        assert await store.read(find_missing_messages()) == [missing]
+        number = await store.transact(store.erasures.request("telegram:8", World(store).now, by="operator"))
+        world = World(store)
+        world.later(days=1)
+        assert (await store.erasures.run(number, world.now)).done
+        assert await store.read(find_missing_messages()) == [], "an erasure deletes messages"
 
 
 async def test_a_message_of_an_unknown_conversation_is_moved_to_no_other(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from palaver.model.turn import Received
+from palaver.store.damage.messages import find_missing_messages
 from palaver.store.status.invariants import violations
 from palaver.testkit.faults import Faults
 from tests.simulation.database import SharedDatabase, nobody
@@ -109,6 +110,7 @@ class Play:
         self._ending.problems += self._database.leases.stolen
         for broken in self._database.look(violations()):
             self._ending.problems.append(f"{broken.invariant.sentence}: {broken.examples}")
+        self._ending.problems += [f"doctor misses {each.name}" for each in self._database.look(find_missing_messages())]
         await self._end()
 
     def _fork(self) -> random.Random:

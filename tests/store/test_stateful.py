@@ -22,6 +22,7 @@ from palaver.model.source import Source
 from palaver.model.transcript import Role
 from palaver.model.turn import Cause, Delivery, Inbound, Outbound, OutboxState, Turn, TurnState, Usage
 from palaver.store.conversations import history, sessions, transcript
+from palaver.store.damage.messages import find_missing_messages
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, turns
 from palaver.store.records import (
@@ -94,7 +95,10 @@ Seen = dict[str, object]
 
 @transaction
 def look() -> Statements[Seen]:
-    seen: Seen = {"claimable": set((yield from inbox.list_ready(10))), "broken": (yield from violations())}
+    seen: Seen = {
+        "claimable": set((yield from inbox.list_ready(10))),
+        "broken": (yield from violations()) + (yield from find_missing_messages()),
+    }
     sessions_ = yield f"SELECT {SESSION_COLUMNS} FROM sessions s ORDER BY s.no", ()  # noqa: S608
     entries = yield "SELECT id, body, hidden_by FROM entries ORDER BY id", ()
     for session in map(session_of, sessions_):

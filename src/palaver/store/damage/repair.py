@@ -17,6 +17,7 @@ from palaver.store.damage.journal import check_journal
 from palaver.store.damage.lost_log import check_mark
 from palaver.store.damage.mend_queue import QUEUE_MENDS
 from palaver.store.damage.mend_relations import RELATION_MENDS
+from palaver.store.damage.messages import check_messages
 from palaver.store.damage.rows import TableCheck, check_table, load_known
 from palaver.store.damage.schema import check_schema
 from palaver.store.damage.set_aside import list_set_aside
@@ -48,6 +49,7 @@ async def _check_rest(store: Store, blobs: BlobStore | None) -> AsyncIterator[He
     for table in (ENTRIES, INBOX, OUTBOX, *TABLES):
         yield await or_problem(table.table, _check_rows(database, table))
     yield await or_problem("transcripts", check_journal(database))
+    yield await or_problem("messages", check_messages(database))
     for invariant in INVARIANTS:
         yield await or_problem(rule_name(invariant), _check_rule(database, invariant))
     if blobs:
