@@ -36,6 +36,7 @@ class Mark(NamedTuple):
 
 
 NOTHING = Mark()
+_LOG_HEADER_BYTES, _FRAME_HEADER_BYTES, _PAGE_BYTES = 32, 24, 2048
 
 
 def _storage_error(fault: _Fault) -> sqlite3.OperationalError:
@@ -128,25 +129,29 @@ class Disk:
         self.mark = self._safe = Mark(self.mark.commits)
 
     def lose_power(self, chance: random.Random) -> str:
-        """Start again with what is found: the log up to some byte after what has to be there, and maybe rubbish."""
+        """Start again with what is found: the log up to some byte after what has to be there, and maybe rubbish.
+
+        A write that is cut off in the middle of its page is torn.
+        """
         file, log = self._path.read_bytes(), self._log.read_bytes()
         kept = chance.choice((self._safe.bytes, chance.randint(self._safe.bytes, len(log)), len(log)))
         lost = len(log) - kept
+        is_torn = (kept - _LOG_HEADER_BYTES) % (_FRAME_HEADER_BYTES + _PAGE_BYTES) > 0
         rest = chance.choice((b"", bytes(lost), chance.randbytes(lost)))
         self.db.close()
         self._path.write_bytes(file)
         self._log.write_bytes(log[:kept] + rest)
         self.db = self._open()
-        return self._recovered(lost)
+        return self._recovered(lost, "torn" if is_torn else "whole")
 
-    def _recovered(self, lost: int) -> str:
+    def _recovered(self, lost: int, last: str) -> str:
         found = self.db.execute("PRAGMA integrity_check").fetchone()[0]
         (commits,) = self.db.execute("PRAGMA user_version").fetchone()
         if found != "ok" or not self._safe.commits <= commits <= self.mark.commits:
             raise AssertionError(f"recovered {commits} commits of {self._safe.commits} to {self.mark.commits}: {found}")
         dropped, self.mark = self.mark.commits - commits, Mark(commits)
         self.checkpoint()
-        return f"loses {lost} bytes and {dropped} commits"
+        return f"loses {lost} bytes and {dropped} commits; the last write is {last}"
 
     def _open(self) -> sqlite3.Connection:
         db = connect(self._path)

@@ -100,9 +100,9 @@ def test_on_a_slow_disk_one_waits_for_the_other() -> None:
     play(main())
 
 
-async def lose_power_in_a_commit(seed: int) -> list[str]:
+async def lose_power_in_a_commit(seed: int, trace: Trace | None = None) -> list[str]:
     """One write was acknowledged, another is on its way."""
-    shared = database(seed)
+    shared = SharedDatabase(random.Random(seed), trace or Trace())  # noqa: S311 - a simulation
     door, committed = Door(shared, Process("p")), asyncio.Event()
     await door.transact(write("a"))
     shared.meet = lambda _, where: committed.set() if where == "committed write" else None
@@ -120,6 +120,18 @@ async def lose_power_in_a_commit(seed: int) -> list[str]:
 def test_a_power_failure_takes_only_what_was_not_acknowledged() -> None:
     found = [run(lose_power_in_a_commit(seed), VirtualLoop()) for seed in range(20)]
     assert {tuple(each) for each in found} == {("a",), ("a", "b")}
+
+
+def test_a_torn_write_is_as_if_it_had_not_been() -> None:
+    """Only the first part of it reached the file before the power failed."""
+    torn = 0
+    for seed in range(40):
+        trace = Trace()
+        found = run(lose_power_in_a_commit(seed, trace), VirtualLoop())
+        if any("the last write is torn" in line for line in trace.lines):
+            torn += 1
+            assert found == ["a"], seed
+    assert torn > 5
 
 
 def test_a_listener_is_woken_after_the_commit_and_a_dead_process_gets_no_answer() -> None:

@@ -22,6 +22,10 @@ def test_nothing_is_lost_doubled_or_out_of_order(part: int) -> None:
     assert sum(ending.said for ending in endings) > 0
 
 
+def test_writes_are_torn_in_some_runs() -> None:
+    assert any("the last write is torn" in line for seed in range(SEEDS) for line in perform(seed).trace.lines)
+
+
 def test_the_same_seed_gives_the_same_run_in_every_process() -> None:
     told = {_run(["--from", "7", "--seeds", "2"], hash_seed) for hash_seed in ("1", "2")}
     assert len(told) == 1, told
