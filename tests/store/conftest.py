@@ -11,6 +11,7 @@ import pytest
 
 from palaver.store.opening import open_store
 from palaver.store.store import Store
+from tests.store.failing_disk import failing_every
 from tests.store.interruptions import interrupted
 
 ENGINES = ("sqlite", "postgres")
@@ -66,6 +67,17 @@ def _interruptions() -> Generator[None]:
         yield
         return
     with interrupted(int(seed)):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _failing_disk(request: pytest.FixtureRequest) -> Generator[None]:
+    """With `PALAVER_FAIL_DISK=n` each n-th write or flush of a log fails under every store of the suite."""
+    n = os.environ.get("PALAVER_FAIL_DISK")
+    if n is None or "failing_disk" in request.node.nodeid:
+        yield
+        return
+    with failing_every(int(n)):
         yield
 
 

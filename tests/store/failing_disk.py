@@ -15,9 +15,12 @@ from typing import Any, TypeVar
 import apsw
 import pytest
 
+from palaver.db.high_water import HighWater
+from palaver.db.sqlite import MarkFile, SqliteDatabase
 from palaver.db.transaction import Row
+from tests.store.interruptions import try_again
 
-__all__ = ["DiskError", "FailingDisk", "installed"]
+__all__ = ["DiskError", "FailingDisk", "failing_every", "installed"]
 
 T = TypeVar("T")
 
@@ -98,6 +101,11 @@ class FailingDisk(apsw.VFS):
         self.on_call: Callable[[], None] = lambda: None
         """Called before each of them."""
         self._plan: _Plan | None = None
+        self._every = self._gap = self._passed = 0
+        self.opened_logs: set[str] = set()
+        """Logs of stores that were opened, whose calls `fail_every` counts."""
+        self.failures = 0
+        """How many calls failed of those that `fail_every` counts."""
         self._contents: dict[str, _Content] = {}
         self.name = f"failing-{id(self)}"
         super().__init__(self.name, "")
@@ -105,6 +113,13 @@ class FailingDisk(apsw.VFS):
     def fail(self, error: DiskError, after: int, *, for_good: bool = False) -> None:
         """Let so many calls of its kind pass, and fail the next; `for_good`, all that follow."""
         self._plan = _Plan(error, after, for_good)
+
+    def fail_every(self, n: int) -> None:
+        """Fail each n-th write or flush of the log of a store, once it is open.
+
+        After a failure twice as many pass, until something is committed. So a large commit completes, too.
+        """
+        self._every = self._gap = n
 
     def heal(self) -> bool:
         """Nothing fails any more; gives whether something has."""
@@ -122,11 +137,23 @@ class FailingDisk(apsw.VFS):
             self._contents[name] = _Content(path.read_bytes() if path.exists() else b"")
         return self._contents[name]
 
-    def count(self, call: str) -> None:
+    def count(self, call: str, name: str) -> None:
         self.calls.append(call)
         self.on_call()
+        if self._every and name in self.opened_logs:
+            self._fail_nth(call)
         if self._plan and self._plan.fails(call):
             raise self._plan.error.error()
+
+    def _fail_nth(self, call: str) -> None:
+        self._passed += 1
+        if self._passed >= self._gap:
+            self._passed, self._gap = 0, self._gap * 2
+            self.failures += 1
+            raise (DiskError.FLUSH if call == "flush" else DiskError.WRITE).error()
+
+    def note_commit(self) -> None:
+        self._gap = self._every
 
     # What SQLite calls
 
@@ -142,21 +169,22 @@ class _File(apsw.VFSFile):
     def __init__(self, disk: FailingDisk, name: "str | apsw.URIFilename | None", flags: list[int]) -> None:
         self._disk = disk
         path = name.filename() if isinstance(name, apsw.URIFilename) else name
+        self._name = path or ""
         self._content = disk.content(path) if path else _Content()
         super().__init__("", name, flags)
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
-        self._disk.count("write")
+        self._disk.count("write", self._name)
         super().xWrite(data, offset)  # pyright: ignore[reportUnknownMemberType]
         self._content.pending.append((offset, bytes(data)))
 
     def xTruncate(self, newsize: int) -> None:  # noqa: N802
-        self._disk.count("write")
+        self._disk.count("write", self._name)
         super().xTruncate(newsize)
         self._content.pending.append((newsize, None))
 
     def xSync(self, flags: int) -> None:  # noqa: N802
-        self._disk.count("flush")
+        self._disk.count("flush", self._name)
         super().xSync(flags)
         self._content.flush()
 
@@ -214,6 +242,8 @@ class _Rows:
 class _Connection:
     """As much of `sqlite3.Connection` as the store uses."""
 
+    text_factory: Any = str
+
     def __init__(self, name: str, disk: FailingDisk) -> None:
         with _as_sqlite3():
             self.inner: Any = apsw.Connection(name, flags=_URI_FLAGS, vfs=disk.name)
@@ -238,6 +268,14 @@ class _Connection:
     def executescript(self, sql: str) -> None:
         self.execute(sql)
 
+    def commit(self) -> None:
+        """Each statement commits itself, unless it is in a transaction."""
+        if self.in_transaction:
+            self.execute("COMMIT")
+
+    def set_progress_handler(self, handler: Callable[[], bool] | None, steps: int) -> None:
+        self.inner.set_progress_handler(handler, steps)
+
     def backup(self, target: "_Connection") -> None:
         with _as_sqlite3(), target.inner.backup("main", self.inner, "main") as backup:
             backup.step()
@@ -245,6 +283,30 @@ class _Connection:
     def close(self) -> None:
         with suppress(apsw.IOError, apsw.FullError):  # the checkpoint of the last one to close, which SQLite forgives
             self.inner.close()
+
+
+@contextmanager
+def failing_every(n: int) -> Generator[FailingDisk]:
+    """Each n-th write or flush of a log fails below a test, and every transaction is tried again.
+
+    `PALAVER_FAIL_DISK=50 make test ARGS=tests/store` runs the suite like that.
+    """
+    with installed() as disk, pytest.MonkeyPatch.context() as patch:
+        keep_mark, write = SqliteDatabase.keep_mark, MarkFile.write
+
+        def keep_mark_and_count(database: SqliteDatabase, reached: HighWater) -> None:
+            keep_mark(database, reached)
+            disk.opened_logs.add(f"{database.path}-wal")
+
+        def write_and_note(mark: MarkFile, reached: HighWater) -> None:
+            write(mark, reached)
+            disk.note_commit()
+
+        patch.setattr(SqliteDatabase, "keep_mark", keep_mark_and_count)
+        patch.setattr(MarkFile, "write", write_and_note)  # it is written after each commit
+        disk.fail_every(n)
+        try_again(patch)
+        yield disk
 
 
 @contextmanager

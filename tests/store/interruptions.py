@@ -5,6 +5,7 @@
 
 import asyncio
 import random
+import re
 import sqlite3
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from palaver.db.sqlite import SqliteDatabase
 from palaver.db.transaction import Row, Statement, Transaction
 from palaver.model.errors import StoreUnavailable
 
-__all__ = ["Interruptions", "interrupted"]
+__all__ = ["Interruptions", "interrupted", "try_again"]
 
 T = TypeVar("T")
 
@@ -80,8 +81,16 @@ def _interrupt_sqlite(patch: pytest.MonkeyPatch, chance: Interruptions) -> None:
         return sqlite3.connect(name, factory=Connection, **more)
 
     patch.setattr(sqlite, "sqlite3", SimpleNamespace(**{**vars(sqlite3), "connect": connect}))
+    try_again(patch)
+
+
+def try_again(patch: pytest.MonkeyPatch) -> None:
+    """Try each transaction again that met an error of the disk."""
     for name in ("transact", "read"):
         patch.setattr(SqliteDatabase, name, _trying_again(getattr(SqliteDatabase, name)))
+
+
+_DISK_ERROR = re.compile("disk I/O error|made to fail")
 
 
 def _trying_again(method: Callable[..., Any]) -> Callable[..., "asyncio.Future[Any]"]:
@@ -91,7 +100,7 @@ def _trying_again(method: Callable[..., Any]) -> Callable[..., "asyncio.Future[A
             try:
                 return await attempt
             except StoreUnavailable as error:
-                if "disk I/O error" not in str(error):
+                if not _DISK_ERROR.search(str(error)):
                     raise
             attempt = asyncio.ensure_future(method(database, work))
         raise AssertionError(f"{work.func.__name__} failed {_ATTEMPTS} times")

@@ -23,7 +23,7 @@ from palaver.store.records import placeholders
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from tests.store.empty import write_empty_store
-from tests.store.failing_disk import DiskError, FailingDisk, installed
+from tests.store.failing_disk import DiskError, FailingDisk, failing_every, installed
 from tests.store.scenario import SCENARIO, Picture, Step, take_picture
 
 CONNECT = sqlite3.connect
@@ -201,3 +201,17 @@ async def test_power_lost_at_any_write_leaves_all_that_was_acknowledged_and_noth
         if step.name not in IN_PARTS:
             assert all(each in (before, after) for each in found), step.name
         before = after
+
+
+async def test_a_disk_that_fails_again_and_again_is_noticed_by_nobody_who_tries_again(tmp_path: Path) -> None:
+    """A sample of what `PALAVER_FAIL_DISK` does to the whole suite of the store."""
+    for n in (2, 3, 7):
+        path = tmp_path / str(n) / "palaver.db"
+        path.parent.mkdir()
+        write_empty_store(path)
+        with failing_every(n) as disk:
+            async with await open_store(str(path)) as store:
+                for step in SCENARIO:
+                    await step.run(store)
+                    assert await store.read(violations()) == [], step.name
+            assert disk.failures > 20
