@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import apsw
 import pytest
@@ -247,6 +247,12 @@ class _Connection:
     def __init__(self, name: str, disk: FailingDisk) -> None:
         with _as_sqlite3():
             self.inner: Any = apsw.Connection(name, flags=_URI_FLAGS, vfs=disk.name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.commit()
 
     @property
     def in_transaction(self) -> bool:
