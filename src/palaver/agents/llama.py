@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TextIO
@@ -17,10 +18,12 @@ from typing import Any, TextIO
 import msgspec
 import xllamacpp
 
+from palaver.agents.llama_tools import FIRED_JOBS, Call, choose_call, is_fired_job, without_markers
 from palaver.agents.local import OPTIONS_VARIABLE, LocalModel, context_length
 
 _LLAMA: Any = xllamacpp  # the types are not ours
 _SUMMARY_TOKENS = 200
+_CALL_TOKENS = 80
 _SUMMARISE = "Summarise this part of a conversation in a few sentences. Keep names, facts and decisions."
 _CHARACTERS_PER_TOKEN = 3
 
@@ -35,6 +38,8 @@ class _Model:
         params.model.path = options.file
         params.n_ctx = self.window
         params.n_parallel = 1
+        # Leave a core to the gateway: the threads wait for each other, and all of them for a busy core.
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = max(1, (os.cpu_count() or 1) - 1)
         params.verbosity = -1
         params.warmup = False
         params.ui = False
@@ -64,6 +69,26 @@ class _Model:
         self._server.handle_chat_completions(request, take)
         return outcome
 
+    def complete(self, prompt: str, grammar: str, is_cancelled: Callable[[], bool]) -> dict[str, Any]:
+        """Continue the prompt with the likeliest text that the grammar allows."""
+        outcome: dict[str, Any] = {"text": ""}
+
+        def take(chunk: Mapping[str, Any]) -> bool:
+            outcome.update({name: chunk[name] for name in ("error", "usage") if chunk.get(name)})
+            outcome["text"] += "".join(choice["text"] for choice in chunk.get("choices", ()))
+            return is_cancelled()
+
+        request = {
+            "prompt": prompt,
+            "grammar": grammar,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "max_tokens": _CALL_TOKENS,
+            "temperature": 0,
+        }
+        self._server.handle_completions(request, take)
+        return outcome
+
 
 class _RequestLoop:
     """Answers one request at a time, while another thread reads lines, so that a request can be cancelled."""
@@ -73,6 +98,8 @@ class _RequestLoop:
         self._options = options
         self._out = out
         self._requests: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._replies: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        """Results of tools, and what ends the wait for one: a cancel, or None at the end of the input."""
         self._cancelled: set[str] = set()
 
     def read_lines(self, lines: Iterable[str]) -> None:
@@ -80,8 +107,11 @@ class _RequestLoop:
             message = json.loads(line)
             if message["type"] == "cancel":
                 self._cancelled.add(message["id"])
+            if message["type"] in {"cancel", "result"}:
+                self._replies.put(message)
             else:
                 self._requests.put(message)
+        self._replies.put(None)
         self._requests.put(None)
 
     def run(self) -> None:
@@ -93,10 +123,29 @@ class _RequestLoop:
 
     def _answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         prompt = "\n\n".join(filter(None, (self._options.instructions, request.get("section", "").strip())))
-        messages = [{"role": "system", "content": prompt}] if prompt else []
-        return self._generate(
-            request["id"], [*messages, *_chat_messages(request["messages"])], self._options.max_tokens
-        )
+        system = [{"role": "system", "content": prompt}] if prompt else []
+        said = request["messages"]
+        if call := choose_call(request, partial(self._complete, request["id"])):
+            said = [*said, {"role": "tool", "text": self._use(request["id"], call)}]
+        if said and said[-1]["role"] == "tool":
+            # In the tool's own words: the model would get them wrong.
+            return {"type": "final", "text": said[-1]["text"]}
+        messages = _chat_messages(said)
+        if is_fired_job(said):
+            messages = [*FIRED_JOBS, {"role": "user", "content": without_markers(said[-1]["text"])}]
+        return self._generate(request["id"], [*system, *messages], self._options.max_tokens)
+
+    def _complete(self, name: str, prompt: str, grammar: str) -> str:
+        outcome = self._model.complete(prompt, grammar, lambda: name in self._cancelled)
+        self._report_usage(name, outcome)
+        return outcome["text"]
+
+    def _use(self, name: str, call: Call) -> str:
+        """Run a tool of the gateway and return its result; nothing if the turn is cancelled while it waits."""
+        self._write(type="use", id=name, call={"id": f"call_{name}", "name": call.name, "arguments": call.arguments})
+        while (reply := self._replies.get()) and reply["id"] != name:
+            pass
+        return reply.get("text", "") if reply else ""
 
     def _summarise(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Summarise in pieces of half the context window."""
@@ -131,11 +180,14 @@ class _RequestLoop:
         if error := outcome.get("error"):
             kind = "overflow" if error.get("type") == "exceed_context_size_error" else "fatal"
             return {"type": "failure", "kind": kind, "detail": f"llama.cpp refused with code {error.get('code')}"}
+        self._report_usage(name, outcome)
+        return {"type": "final", "text": "".join(pieces).strip()}
+
+    def _report_usage(self, name: str, outcome: Mapping[str, Any]) -> None:
         usage = outcome.get("usage", {})
         counts = {"input_tokens": usage.get("prompt_tokens", 0), "output_tokens": usage.get("completion_tokens", 0)}
         costs = {"cost_micros": 0, "prompt_tokens": sum(counts.values())}
         self._write(type="usage", id=name, model=Path(self._options.file).stem, **counts, **costs)
-        return {"type": "final", "text": "".join(pieces).strip()}
 
     def _write(self, **line: object) -> None:
         print(json.dumps(line), file=self._out, flush=True)
