@@ -24,6 +24,7 @@ from palaver.agents.local import OPTIONS_VARIABLE, LocalModel, context_length
 _LLAMA: Any = xllamacpp  # the types are not ours
 _SUMMARY_TOKENS = 200
 _CALL_TOKENS = 80
+_CONVERSATION_SLOT, _EXAMPLES_SLOT = range(2)
 _SUMMARISE = "Summarise this part of a conversation in a few sentences. Keep names, facts and decisions."
 _CHARACTERS_PER_TOKEN = 3
 
@@ -36,8 +37,9 @@ class _Model:
         self._options = options
         params = _LLAMA.CommonParams()
         params.model.path = options.file
-        params.n_ctx = self.window
-        params.n_parallel = 1
+        # Two slots share it equally: one remembers the conversation, the other the examples that choose a tool.
+        params.n_ctx = self.window * 2
+        params.n_parallel = 2
         # Leave a core to the gateway: the threads wait for each other, and all of them for a busy core.
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = max(1, (os.cpu_count() or 1) - 1)
         params.verbosity = -1
@@ -65,6 +67,7 @@ class _Model:
             "stream_options": {"include_usage": True},
             "max_tokens": max_tokens,
             "temperature": self._options.temperature,
+            "id_slot": _CONVERSATION_SLOT,
         }
         self._server.handle_chat_completions(request, take)
         return outcome
@@ -85,6 +88,7 @@ class _Model:
             "stream_options": {"include_usage": True},
             "max_tokens": _CALL_TOKENS,
             "temperature": 0,
+            "id_slot": _EXAMPLES_SLOT,
         }
         self._server.handle_completions(request, take)
         return outcome
