@@ -115,7 +115,7 @@ def test_a_profile_is_asked_for_or_chosen_by_a_rule_as_explained(place: Place) -
             found = json.loads(place.run("explain", "key", *subject, "--json").stdout)
             assert found["key"] == keys[0]
             (rule,) = (each for each in found["rules"] if each["name"] == "profile")
-            assert (rule["where"] == "the sender asked for it") == ("home" in asked)
+            assert rule["where"].startswith("the sender asked for it") == ("home" in asked)
     assert len(keys) == 2, "what a rule chooses anyway is the same conversation"
 
 

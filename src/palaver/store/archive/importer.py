@@ -33,7 +33,7 @@ from palaver.store.people.usage import add as add_usage
 from palaver.store.queue.turns import insert_title_usage
 from palaver.store.records import USAGE_COLUMNS, entries_of, file_digests, json_text, micros, placeholders, prepare
 
-_WORKER = "import"
+IMPORTER = "import"
 _OTHER_CONTENT = "a session with this id but different content exists here; use --as-copy to import it as a copy"
 
 
@@ -199,7 +199,7 @@ def _link(number: int, session: ArchivedSession, *, is_open: bool) -> Statements
 def _insert_turns(number: int, session: ArchivedSession) -> Statements[list[int]]:
     def values(turn: ArchivedTurn) -> tuple[Value, ...]:
         started = micros(turn.started)
-        state = (turn.state, turn.attempt, _WORKER, started, started, micros(turn.ended), turn.error)
+        state = (turn.state, turn.attempt, IMPORTER, started, started, micros(turn.ended), turn.error)
         return (session.key, number, *state, *(getattr(turn, name) for name in TURN_USAGE))
 
     columns = f"key, session_no, state, attempt, worker, lease_until, started, ended, error, {', '.join(TURN_USAGE)}"

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from palaver.db.transaction import Database, Statements, transaction
 from palaver.model.source import encode_id
+from palaver.store.archive.importer import IMPORTER
 from palaver.store.damage.health_check import HealthCheck, counted, in_transaction, listed, repair_step
 from palaver.store.damage.set_aside import record_loss
 from palaver.store.records import SEQS, entries_of, placeholders
@@ -26,7 +27,7 @@ class MissingMessage(NamedTuple):
 _AFTER_ERASURES = f"> coalesce((SELECT max(coalesce(ended, {1 << 62})) FROM erasures), -1)"
 _OWN_ENTRIES = (
     f"entries e JOIN turns t ON t.no = e.turn_no AND t.session_no = e.id / {SEQS}"
-    " WHERE e.role = 'user' AND e.observed = 0"
+    f" WHERE e.role = 'user' AND e.observed = 0 AND t.worker <> '{IMPORTER}'"
 )
 # Turns with more entries of people than messages: an edited message can have several.
 _SUSPECTS = (
