@@ -103,6 +103,7 @@ async def test_platforms_are_for_admins_who_see_what_is_connected(tmp_path: Path
         alice, bob = here.world.person("alice"), here.world.person("bob")
         mine, other = here.world.dm(alice), here.world.dm(bob)
         await mine.say(alice, "/sethome")
+        await mine.hears("is now the home channel")
         await mine.say(alice, "/platforms")
         await mine.hears(f" UTC\nHome channel: fake:{mine.id}")
         await other.say(bob, "/platforms")

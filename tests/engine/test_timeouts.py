@@ -98,12 +98,12 @@ async def test_whether_the_outer_runs_out_first_or_both_at_once_it_is_one_error(
 async def test_one_within_a_timeout_of_asyncio_and_around_one() -> None:
     limits = Timeouts()
     with pytest.raises(TimeoutError), limits.timeout(10) as outer:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(20):
             await asyncio.sleep(LONG)
     assert outer.expired
     inner = limits.timeout(20)
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(10):
             await _hang(inner)
     assert (inner.expired, cancelling()) == (False, 0)
 
