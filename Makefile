@@ -13,7 +13,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 SCRATCH ?= $(shell df -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 {print "/dev/shm"}')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check crash soak bench fmt clean
+.PHONY: help run test check crash signal soak bench fmt clean
 
 help: ## show what can be done
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -29,10 +29,13 @@ check: $(VENV)/.dev ## format, lint, types, imports, docs
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest tests/project
+	$(BIN)/python -m pytest -p no:cacheprovider tests/project
 
 crash: $(VENV)/.dev ## kill gateways on each platform and engine; ARGS="--kills 100 telegram sqlite" for less
 	@$(BIN)/python -m tests.crash $(ARGS)
+
+signal: $(VENV)/.dev ## the Signal adapter on a real signal-cli; SIGNAL_CLI=/path/to/signal-cli
+	@$(BIN)/python -m pytest tests/platforms/signal/real_signal_cli.py
 
 soak: $(VENV)/.dev ## an hour of whole gateways with all trouble at once; ARGS="--minutes 5 sqlite" for less
 	@$(BIN)/python -m tests.soak $(ARGS)

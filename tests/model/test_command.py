@@ -13,6 +13,7 @@ from palaver.model.command import (
     command_table,
     name_usable,
     parse_command,
+    usable_answer,
 )
 from palaver.model.errors import BadArgument, InvalidInput, UnknownCommand
 from palaver.model.turn import BusyMode
@@ -348,5 +349,8 @@ def test_a_notice_names_only_commands_that_its_reader_can_use() -> None:
     for_guests = name_usable(notice, AccessRole.GUEST, {"back": AccessRole.GUEST})
     assert for_guests == "It is fresh. /back returns to the old one."
     assert name_usable("They stay; /back undoes it.", None, {}) == "They stay."
+    assert name_usable("They stay; /back undoes it. One waits.", None, {}) == "They stay. One waits."
+    table = command_table(Command(name="back", help="", example=""))
+    assert usable_answer("Saved to /srv now. /back undoes it.", None, table) == "Saved to /srv now."
     said = as_said("read /back. Or\nnot")
     assert name_usable(f"It is {said}. /back returns.\n/back returns.\n\nend", None, {}) == f"It is {said}.\n\nend"

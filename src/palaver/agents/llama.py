@@ -133,10 +133,11 @@ class _RequestLoop:
             said = [*said, {"role": "tool", "text": self._use(request["id"], call)}]
         if said and said[-1]["role"] == "tool":
             # In the tool's own words: the model would get them wrong.
-            return {"type": "final", "text": said[-1]["text"]}
+            return {"type": "final", "text": said[-1].get("text", "")}
         messages = _chat_messages(said)
         if is_fired_job(said):
-            messages = [*FIRED_JOBS, {"role": "user", "content": without_markers(said[-1]["text"])}]
+            wanted = {"role": "user", "content": without_markers(said[-1]["text"])}
+            messages = [*_chat_messages(said[:-1]), *FIRED_JOBS, wanted]
         return self._generate(request["id"], [*system, *messages], self._options.max_tokens)
 
     def _complete(self, name: str, prompt: str, grammar: str) -> str:

@@ -78,7 +78,8 @@ def choose_call(request: Mapping[str, Any], complete: Callable[[str, str], str])
         return None
     if complete(_choice_prompt(text), _CHOICE_GRAMMAR).strip() != _REMIND:
         return None
-    match complete(_reminder_prompt(text), _REMINDER_GRAMMAR).strip().split("\n"):
+    chosen = complete(_reminder_prompt(text), _REMINDER_GRAMMAR)
+    match chosen.strip().split("\n") if chosen.endswith("\n") else ():  # else it was cut off
         case [_, when, prompt]:
             arguments = {"when": when.removeprefix("when: "), "prompt": prompt.removeprefix("prompt: ")}
             return Call(SCHEDULE_JOB, json.dumps(arguments))
@@ -87,19 +88,19 @@ def choose_call(request: Mapping[str, Any], complete: Callable[[str, str], str])
 
 
 def is_fired_job(messages: Sequence[Mapping[str, Any]]) -> bool:
-    return bool(messages and _FIRED.search(messages[-1]["text"]))
+    return bool(messages and _FIRED.search(messages[-1].get("text", "")))
 
 
 def without_markers(text: str) -> str:
-    return " ".join(_MARKERS.sub(" ", text).split())
+    return _MARKERS.sub("", text).strip()
 
 
 def _said(messages: Sequence[Mapping[str, Any]]) -> str:
     """Return what a person just said; nothing if a tool, a job or the output of a program spoke last."""
     last = messages[-1] if messages else {"role": ""}
-    if last["role"] != "user" or OUTPUT_END in last["text"] or is_fired_job(messages):
+    if last["role"] != "user" or OUTPUT_END in last.get("text", "") or is_fired_job(messages):
         return ""
-    text = without_markers(messages[-1]["text"])
+    text = " ".join(without_markers(last.get("text", "")).split())
     return text if len(text) <= _MAX_MESSAGE_LENGTH else ""
 
 

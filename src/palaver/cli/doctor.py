@@ -21,7 +21,7 @@ from palaver.model.errors import InvalidInput, StoreError
 from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.processes.health import check_processes
 from palaver.store.damage.corruption import is_corrupt, recovery_steps
-from palaver.store.damage.health_check import HealthCheck
+from palaver.store.damage.health_check import FIX_THE_CAUSE, HealthCheck
 from palaver.store.damage.leftovers import describe_leftovers
 from palaver.store.damage.set_aside import dismiss_set_aside
 from palaver.store.damage.version import check_version
@@ -64,9 +64,7 @@ def doctor(
     no_test: NoTest = False,
     json: Json = False,
 ) -> None:
-    if dismiss:
-        ask(store, lambda opened: opened.transact(dismiss_set_aside(local_now())), absent=0)
-    checks = _checked(store, rebuild=rebuild_search, asks=not no_test and not repair)
+    checks = _checked(store, rebuild=rebuild_search, dismiss=dismiss, asks=not no_test and not repair)
     report = repair_store(store, checks, yes=yes, lists=not json, example=EXAMPLES["doctor"]) if repair else None
     if report:
         checks = _checked(store, rebuild=False, asks=not no_test)
@@ -87,7 +85,7 @@ def doctor(
         raise typer.Exit(FAILED)
 
 
-def _checked(store: str | None, *, rebuild: bool, asks: bool) -> list[HealthCheck]:
+def _checked(store: str | None, *, rebuild: bool, asks: bool, dismiss: bool = False) -> list[HealthCheck]:
     """Run all checks; a store that cannot be opened is reported as one."""
     file = sqlite_path(store_url(store))
     checks = check_data_directory(file.resolve()) if file else []
@@ -97,6 +95,9 @@ def _checked(store: str | None, *, rebuild: bool, asks: bool) -> list[HealthChec
         if rebuild:
             count = await opened.search.rebuild()
             checks.append(HealthCheck(name="search index", ok=True, found=f"rebuilt from {counted(count, 'entry')}"))
+        if dismiss:
+            count = await opened.transact(dismiss_set_aside(local_now()))
+            checks.append(HealthCheck(name="dismissed", ok=True, found=counted(count, "warning")))
         async for check in check_all(opened, local_now(), blob_store()):
             checks.append(check)
         if kept := await check_processes(opened, load(Path(), os.environ).data_dir, local_now()):
@@ -120,7 +121,7 @@ def _explain_failed_opening(
     if file and (version := check_version(file)):
         yield version
     elif not any(check.mends and not check.ok for check in checks):  # else the rest can be checked once that is mended
-        fix = recovery_steps(file) if file and is_corrupt(file, error) else "fix the cause and run palaver doctor again"
+        fix = recovery_steps(file) if file and is_corrupt(file, error) else FIX_THE_CAUSE
         yield HealthCheck(name="database", ok=False, found=str(error), fix=fix)
 
 

@@ -55,7 +55,7 @@ def _facts(command: Command, role: AccessRole) -> list[str]:
     facts = {
         f"Also: {_with_slashes(*command.aliases)}": bool(command.aliases),
         "Acts at once, even during an answer.": command.urgent,
-        "Shows what it would do. Add --yes to do it.": command.confirms,
+        "May ask first. Add --yes to confirm.": command.confirms,
         f"Needs the {command.role.name.lower()} role.": command.role > min(role, AccessRole.MEMBER),
     }
     return [fact for fact, holds in facts.items() if holds]

@@ -134,16 +134,19 @@ def name_usable(text: str, role: AccessRole | None, roles: Mapping[str, AccessRo
 
 def _usable_clauses(line: str, role: AccessRole | None, roles: Mapping[str, AccessRole]) -> str:
     parts = _CLAUSE_END.split(line)
-    kept = [part for part in parts if all(can_use(name, role, roles) for name in _NAMED.findall(part))]
-    if len(kept) == len(parts):
-        return line
-    rest = " ".join(kept)
-    return f"{rest[:-1]}." if rest.endswith(";") else rest
+    kept: list[str] = []
+    is_last = False
+    for part in reversed(parts):
+        if is_usable := all(can_use(name, role, roles) for name in _NAMED.findall(part)):
+            kept.append(f"{part[:-1]}." if is_last and part.endswith(";") else part)
+        is_last = not is_usable
+    return " ".join(reversed(kept))
 
 
 def usable_answer(answer: str, role: AccessRole | None, table: Mapping[str, Command]) -> str:
     """Return an answer without what names commands that its reader cannot use, if that leaves something."""
-    return name_usable(answer, role, {name: command.role for name, command in table.items()}) or answer
+    others = dict.fromkeys(_NAMED.findall(answer), AccessRole.GUEST)  # such as the folder /srv
+    return name_usable(answer, role, others | {name: command.role for name, command in table.items()}) or answer
 
 
 def with_roles(table: Mapping[str, Command], roles: Mapping[str, AccessRole]) -> Mapping[str, Command]:

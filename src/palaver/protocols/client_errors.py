@@ -91,8 +91,8 @@ def answer_error(
     """
     if status == HTTPStatus.TOO_MANY_REQUESTS or (status == HTTPStatus.SERVICE_UNAVAILABLE and after is not None):
         return PlatformBusy(after or _DEFAULT_WAIT_SECONDS)
-    if status == HTTPStatus.UNAUTHORIZED and fix:
-        return PlatformRefused(fix)
+    if status == HTTPStatus.UNAUTHORIZED:
+        return PlatformRefused(fix or f"{title} does not accept the credentials.")
     if status not in _CLIENT_ERRORS or status == HTTPStatus.REQUEST_TIMEOUT:
         return (SendUnclear if sending else PlatformDown)(f"{title} answered {status}.")
     return (TargetGone if status in gone else SendRefused)(f"{title} rejects it: {words[:_MAX_WORDS] or status}")

@@ -16,13 +16,14 @@ T = TypeVar("T")
 
 
 def is_secret(given: str, secret: str) -> bool:
-    """Compare in constant time."""
-    return hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode())
+    """Compare in constant time. Nothing is an empty secret."""
+    return bool(secret) and hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode())
 
 
 def is_signed(body: bytes, secret: str, signature: str) -> bool:
     """Return whether the signature is the hexadecimal HMAC-SHA256 of the body; it can begin with `sha256=`."""
-    return is_secret(signature.removeprefix("sha256="), hmac.new(secret.encode(), body, hashlib.sha256).hexdigest())
+    expected = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+    return bool(secret) and is_secret(signature.removeprefix("sha256="), expected)
 
 
 async def take_json(

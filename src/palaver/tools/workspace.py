@@ -127,9 +127,12 @@ class WorkspaceTools:
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            # Before the wait, which would not end while more output waits to be read than there is room for.
-            process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no other way
+            transport = cast("Any", process)._transport  # noqa: SLF001 - there is no other way
+            # The wait would not end while more output waits to be read than there is room for.
+            for stream in (0, 1):
+                transport.get_pipe_transport(stream).close()
             await process.wait()
+            transport.close()
         return _result(answer)
 
 

@@ -69,11 +69,13 @@ class TargetRules:
             case All():
                 wanted = self.homes
             case Place(platform=platform):
-                return None if self.places(target) else f"this gateway has no such account on {platform}"
+                wanted = self.places(target)
+                if not wanted:
+                    return f"this gateway has no such account on {platform}"
             case Local():
                 return None if self.places(target) else "this gateway writes no files"
         if not wanted:
-            return "there is no home channel"
+            return "there is no such chat" if isinstance(target, Origin) else "there is no home channel"
         accounts = (account_text(place.platform, place.account) for place in wanted)
         away = sorted({account for account in accounts if account not in self.accounts})
         return f"this gateway no longer has the account {', '.join(away)}" if away else None

@@ -10,6 +10,7 @@ from palaver.model.errors import StoreError
 Transact = Callable[[Transaction[None]], Awaitable[None]]
 Mend = Callable[[Transact, datetime], Awaitable[None]]
 MAX_LISTED = 5
+FIX_THE_CAUSE = "fix the cause and run palaver doctor again"
 
 
 def in_transaction(describe: Callable[[datetime], Transaction[None]]) -> Mend:
@@ -38,8 +39,8 @@ async def or_problem(name: str, check: Awaitable[HealthCheck]) -> HealthCheck:
     try:
         return await check
     except StoreError as error:
-        fix = "fix the cause and run palaver doctor again"
-        return HealthCheck(name=name, ok=False, found=f"it cannot be checked: {error}", fix=fix, is_refused=True)
+        found = f"it cannot be checked: {error}"
+        return HealthCheck(name=name, ok=False, found=found, fix=FIX_THE_CAUSE, is_refused=True)
 
 
 def repair_step(deed: str) -> str:

@@ -35,9 +35,9 @@ _SUSPECTS = (
     " HAVING count(*) > (SELECT count(*) FROM inbox i WHERE i.turn_no = t.no) ORDER BY t.no"
 )
 _OTHERS = (
-    "SELECT 'in:' || cause_id || ', of which out:' || min(id) || ' tells' FROM outbox"
+    "SELECT 'in:' || cause_id || ', of which out:' || min(id) || ' tells' FROM outbox o"
     f" WHERE cause_kind IN ('command', 'revision') AND created {_AFTER_ERASURES}"
-    " AND cause_id NOT IN (SELECT CAST(no AS TEXT) FROM inbox) GROUP BY cause_id"
+    " AND NOT EXISTS (SELECT 1 FROM inbox i WHERE CAST(i.no AS TEXT) = o.cause_id) GROUP BY cause_id"
     " UNION ALL SELECT 'in:' || inbox_no || ', of which job:' || schedule_no || ' tells' FROM firings f"
     f" WHERE at {_AFTER_ERASURES} AND inbox_no IS NOT NULL"
     " AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.no = f.inbox_no) ORDER BY 1"

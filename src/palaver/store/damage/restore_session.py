@@ -43,7 +43,7 @@ def restore_session(number: int, now: datetime) -> Statements[bool]:
     )
     yield _BRANCH, (number,)
     title = yield from suggest_title(id_, (yield from _first_words(number)))
-    named = f"titled {title!r} after its first words" if title else "without a title"
+    named = "titled after its first words" if title else "without a title"
     found = f"its row was lost: made again from what belongs to it, {'open' if is_open else 'ended'} and {named}"
     unknown = "its id, title, model and other settings are not known"
     yield from record_loss("sessions", id_, f"{found}; {unknown}", now, session=number)

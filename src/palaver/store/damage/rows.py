@@ -13,7 +13,7 @@ from palaver.model.source import Source
 from palaver.model.turn import account_text
 from palaver.model.value import value
 from palaver.store.conversations.chat_migration import moved
-from palaver.store.damage.health_check import HealthCheck, counted, in_transaction, listed, repair_step
+from palaver.store.damage.health_check import FIX_THE_CAUSE, HealthCheck, counted, in_transaction, listed, repair_step
 from palaver.store.people.aliases import load_all as load_all_aliases
 from palaver.store.records import UNREADABLE
 
@@ -69,7 +69,7 @@ class TableCheck:
 
 
 async def check_table(database: Database, check: TableCheck, known: Known) -> HealthCheck:
-    bad: list[BadRow] = []
+    bad: dict[Value, BadRow] = {}
     count = 0
     gap = ""
     # Where a part of the file cannot be read, the rows on both sides of it still can.
@@ -77,19 +77,19 @@ async def check_table(database: Database, check: TableCheck, known: Known) -> He
         try:
             async for page in _pages(database, check, backwards=backwards):
                 count += len(page)
-                bad += [BadRow(row, check.name(row), found) for row in page if (found := _problem(check, row, known))]
+                bad |= {row[0]: BadRow(row, check.name(row), it) for row in page if (it := _problem(check, row, known))}
             break
         except StoreError as error:
             gap = f"{counted(count, 'row', 'rows')} can be read, and the others cannot: {error}"
-    named = listed(f"{each.name} {each.problem.value}" for each in bad)
+    named = listed(f"{each.name} {each.problem.value}" for each in bad.values())
     damaged = [f"{counted(len(bad), 'row is', 'rows are')} damaged: {named}"] if bad else []
     return HealthCheck(
         name=f"{check.table}: every row can be read and is as it was written",
         ok=not bad and not gap,
         found="; ".join([*damaged, *([gap] if gap else [])]) or f"{counted(count, 'row', 'rows')}, all intact",
-        fix=repair_step(check.deed) if bad else "do what the check of the integrity says",
+        fix=repair_step(check.deed) if bad else FIX_THE_CAUSE,
         is_refused=bool(gap),
-        mends=tuple(in_transaction(partial(_mend_one, check.mend, each)) for each in bad),
+        mends=tuple(in_transaction(partial(_mend_one, check.mend, each)) for each in bad.values()),
     )
 
 

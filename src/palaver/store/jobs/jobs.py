@@ -230,6 +230,7 @@ def request_run(name: str, principal: Principal, now: datetime) -> Statements[Jo
     return job
 
 
+@transaction
 def first_waiting(number: int) -> Statements[datetime | None]:
     """Return when a firing of the job was due that waits to begin. It is one of the last two."""
     rows = yield (

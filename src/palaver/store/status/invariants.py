@@ -172,8 +172,8 @@ _RULES = {
             " WHERE d.kind = 'delete' AND s.no IS NULL)"
         ),
         "every notice about an operation belongs to one that exists": (
-            f"SELECT id FROM outbox WHERE cause_kind IN ({_OF_OPERATION})"
-            " AND cause_id NOT IN (SELECT CAST(no AS TEXT) FROM operations)"
+            f"SELECT id FROM outbox c WHERE cause_kind IN ({_OF_OPERATION})"
+            " AND NOT EXISTS (SELECT 1 FROM operations o WHERE CAST(o.no AS TEXT) = c.cause_id)"
         ),
         "no visible entry comes before the point where reading its session starts": (
             f"SELECT e.id FROM entries e JOIN sessions s ON s.no = e.id / {SEQS}"
