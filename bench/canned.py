@@ -9,7 +9,7 @@ from contextlib import contextmanager
 __all__ = ["Answers", "serving"]
 
 Answers = Callable[[str], tuple[int, object] | None]
-"""Given the path of a request: status and JSON, or None to say nothing."""
+"""Given the path of a request, with `#METHOD` behind it for JSON-RPC: status and JSON, or None to say nothing."""
 
 
 @contextmanager
@@ -48,8 +48,8 @@ async def _talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answ
         while True:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
             sizes = [line.partition(":")[2] for line in head if line.lower().startswith("content-length:")]
-            await reader.readexactly(int(sizes[0]) if sizes else 0)
-            said = answers(head[0].split(" ")[1])
+            content = await reader.readexactly(int(sizes[0]) if sizes else 0)
+            said = answers(head[0].split(" ")[1] + _method(content))
             if said is None:
                 await asyncio.Event().wait()
                 return
@@ -60,3 +60,7 @@ async def _talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answ
         pass  # nobody waits for this task
     finally:
         writer.close()
+
+
+def _method(content: bytes) -> str:
+    return f"#{json.loads(content)['method']}" if b'"jsonrpc"' in content else ""

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.crash.siege import Siege, town_of
 from tests.crash.square import Square, fake_square
 from tests.crash.square_matrix import matrix_square
-from tests.crash.square_telegram import telegram_square
+from tests.crash.squares import LOOPBACK
 from tests.crash.verdict import Verdict, line
 from tests.platforms.matrix.homeserver import shared
 from tests.store.conftest import fresh_store
@@ -35,6 +35,11 @@ class _Usual:
 _PLATFORMS = {
     "fake": _Usual(kills=1000, chats=300, lease=0.6, longest_life=0.8),
     "telegram": _Usual(kills=500, chats=150, lease=0.8, longest_life=1.2),
+    "discord": _Usual(kills=300, chats=100, lease=0.8, longest_life=2.0),
+    "slack": _Usual(kills=300, chats=150, lease=0.8, longest_life=1.5),
+    "whatsapp": _Usual(kills=500, chats=150, lease=0.8, longest_life=1.2),
+    "imessage": _Usual(kills=500, chats=150, lease=0.8, longest_life=1.2),
+    "email": _Usual(kills=300, chats=50, lease=1.0, longest_life=3.0),
     "matrix": _Usual(kills=300, chats=15, lease=1.0, longest_life=3.0),
 }
 _KILLS_PER_REPEAT, _REPEATS = 50, 5
@@ -53,8 +58,8 @@ async def _square(platform: str, folder: str, seed: int) -> AsyncGenerator[Squar
     if platform == "fake":
         async with fake_square(seed) as square:
             yield square
-    elif platform == "telegram":
-        async with telegram_square() as square:
+    elif platform in LOOPBACK:
+        async with LOOPBACK[platform]() as square:
             yield square
     else:
         with shared(Path(folder) / "synapse") as home:

@@ -1,4 +1,4 @@
-"""Gateways die on Telegram and on Matrix as they do on the fake platform, and nothing is lost or doubled.
+"""Gateways die on each platform as they do on the fake one, and nothing is lost or doubled.
 
 `make crash` is the long one.
 """
@@ -11,17 +11,19 @@ import pytest
 from tests.crash.siege import Town, town_of
 from tests.crash.square import Square
 from tests.crash.square_matrix import matrix_square
-from tests.crash.square_telegram import telegram_square
+from tests.crash.squares import LOOPBACK
 from tests.crash.verdict import Verdict
 from tests.store.conftest import fresh_store
 
 CHATS = 3
+KNOWING = {"matrix", "whatsapp"}
+"""They know a message that is sent again."""
 
 
-@pytest.fixture(params=["telegram", "matrix"])
+@pytest.fixture(params=[*LOOPBACK, "matrix"])
 async def square(request: pytest.FixtureRequest) -> AsyncGenerator[Square]:
-    opens = telegram_square() if request.param == "telegram" else matrix_square(request.getfixturevalue("home"))
-    async with opens as opened:
+    opens = LOOPBACK.get(request.param)
+    async with opens() if opens else matrix_square(request.getfixturevalue("home")) as opened:
         yield opened
 
 
@@ -49,10 +51,10 @@ async def test_a_gateway_that_dies_at_one_step_after_the_other(square: Square, t
             assert await dying.dies(within=60)
         await town.start()
         verdict = await concluded(town, 3 * len(steps))
-    # Telegram does not know a message again.
-    assert bool(verdict.unclear) is (square.platform == "telegram")
+    assert bool(verdict.unclear) is (square.platform not in KNOWING)
 
 
+@pytest.mark.parametrize("square", ["telegram", "matrix"], indirect=True)
 async def test_an_account_whose_worker_has_died_is_taken_over(square: Square, postgres_server: str) -> None:
     url = await fresh_store(postgres_server)
     async with town_of(url, square, workers=2, chats=CHATS, seed=2) as town:

@@ -50,7 +50,7 @@ def test_ids_are_hidden_where_the_agent_needs_none() -> None:
 
 
 def test_people_are_mentioned_by_id_where_ids_are_not_hidden() -> None:
-    assert {name for name, platform in PLATFORMS.items() if platform.mentions_by_id} == {"discord"}
+    assert {name for name, platform in PLATFORMS.items() if platform.mentions_by_id} == {"discord", "slack"}
     assert not any(platform.mentions_by_id and platform.hides_ids for platform in PLATFORMS.values())
 
 
@@ -72,7 +72,8 @@ def test_a_note_promises_tools_only_to_an_agent_that_has_them(name: str) -> None
 
 def test_discord_with_its_tools_learns_of_the_ids_they_need() -> None:
     assert "ids" in PLATFORMS["discord"].note_for(frozenset({"discord"}))
-    assert "<@id>" in PLATFORMS["discord"].note_for(frozenset())
+    for name in ("discord", "slack"):
+        assert "<@id>" in PLATFORMS[name].note_for(frozenset())
 
 
 def test_the_other_notes() -> None:

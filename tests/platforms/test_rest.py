@@ -107,3 +107,11 @@ async def test_an_error_says_whether_a_message_may_have_arrived(server: TestServ
     await server.close()
     with pytest.raises(PlatformDown):
         await api.call("POST", "/echo", sending=True)
+
+
+async def test_certificates_are_loaded_once_for_all_requests(
+    server: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _api(server).call("GET", "/empty")
+    monkeypatch.setattr(httpx2, "create_ssl_context", lambda: pytest.fail("loaded again"))
+    await _api(server).call("GET", "/empty")

@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from enum import Enum
 
@@ -73,6 +73,14 @@ def split(text: str, limit: int, unit: Unit = Unit.CODE_POINTS) -> tuple[Piece, 
 
 
 _FRAME = re.compile(r"```|~~~|\|")  # Every fence or table contains one of these.
+
+
+def paragraphs(text: str) -> list[str]:
+    """Split at blank lines, except within code fences and tables."""
+    markup = Markup(text, lambda _: True)
+    breaks = [found.span() for found in _PARAGRAPH.finditer(text) if not markup.block_around(found.end())]
+    starts, ends = [0, *(end for _, end in breaks)], [*(start for start, _ in breaks), len(text)]
+    return [part for start, end in zip(starts, ends, strict=True) if (part := text[start:end].strip("\n")).strip()]
 
 
 class _Splitter:
@@ -249,6 +257,8 @@ class ReplyPlace:
     room: int = DEFAULT_LIMIT
     one_line: bool = False
     """Each line is a message of its own."""
+    one_paragraph: bool = False
+    """Each paragraph is a message of its own."""
     bang_commands: Collection[str] = ()
     """The names of commands, where people type `!new` for `/new`."""
 
@@ -275,12 +285,21 @@ class ReplyPlace:
     def _pieces(self, text: str) -> list[str]:
         # The rest is in none of the kept pieces: no piece holds more than `room` characters.
         beginning = text[: (MAX_PARTS + 1) * self.room]
-        lines = filter(str.strip, beginning.splitlines()) if self.one_line else (beginning,)
-        pieces = [piece.text for line in lines for piece in split(line, self.room, self.unit)]
+        pieces = self._cut(self._parts(beginning))
+        if self.one_paragraph and len(pieces) > MAX_PARTS:
+            pieces = self._cut((beginning,))
         if len(pieces) <= MAX_PARTS and beginning == text:
             return pieces
         end = [piece.text for piece in split(CUT, self.room, self.unit)][:MAX_PARTS]
         return [*pieces[: MAX_PARTS - len(end)], *end]
+
+    def _parts(self, text: str) -> Iterable[str]:
+        if self.one_line:
+            return filter(str.strip, text.splitlines())
+        return paragraphs(text) if self.one_paragraph else (text,)
+
+    def _cut(self, parts: Iterable[str]) -> list[str]:
+        return [piece.text for part in parts for piece in split(part, self.room, self.unit)]
 
 
 @value
@@ -293,6 +312,7 @@ class ReplyAccount:
     room: int = DEFAULT_LIMIT
     """The longest message to which a mark can still be added if it has to be sent twice."""
     one_line: bool = False
+    one_paragraph: bool = False
     for_people: bool = True
     has_places: bool = True
     """People have more than one place on this platform."""
@@ -302,7 +322,12 @@ class ReplyAccount:
     def place(self, source: Source) -> ReplyPlace:
         """Return a place at this account."""
         return ReplyPlace(
-            source=source, unit=self.unit, room=self.room, one_line=self.one_line, bang_commands=self.bang_commands
+            source=source,
+            unit=self.unit,
+            room=self.room,
+            one_line=self.one_line,
+            one_paragraph=self.one_paragraph,
+            bang_commands=self.bang_commands,
         )
 
 

@@ -92,6 +92,8 @@ class Limits:
     """The same in groups and channels; None for no difference."""
     one_line: bool = False
     """A message is one line, as on IRC: the gateway sends each line of an answer as a message of its own."""
+    one_paragraph: bool = False
+    """A message is one thought, as in iMessage: the gateway sends each paragraph as a message of its own."""
     repeats_safely: bool = False
     """Sending twice under one idempotency key shows one message."""
     accepts_messages: bool = True

@@ -1,8 +1,10 @@
 """Call the HTTP API of a platform that has no client library. It needs httpx2, from an extra."""
 
 import logging
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 import httpx2
@@ -29,6 +31,12 @@ for _library in ("httpx2", "httpcore2"):
     logging.getLogger(_library).setLevel(logging.WARNING)
 
 
+@cache
+def _tls() -> ssl.SSLContext:
+    """Cached: loading the certificates takes longer than a request."""
+    return httpx2.create_ssl_context()
+
+
 class RestApi:
     """Requests raise the errors of an adapter. `options` of a request are those of httpx2: json, params, files …"""
 
@@ -53,7 +61,7 @@ class RestApi:
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[httpx2.AsyncClient]:
         """Keep connections open, for example while `run` runs. A request outside it opens one of its own."""
-        client = self._client = self._client or httpx2.AsyncClient(**self._settings)
+        client = self._client = self._client or httpx2.AsyncClient(verify=_tls(), **self._settings)
         self._users += 1
         try:
             yield client

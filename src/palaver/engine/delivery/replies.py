@@ -54,6 +54,7 @@ class Replies:
             limit=limits.text,
             room=_room(limits),
             one_line=limits.one_line,
+            one_paragraph=limits.one_paragraph,
             for_people=platform.for_people,
             has_places=platform.place is None,
             bang_commands=self._commands if platform.keeps_slash else (),

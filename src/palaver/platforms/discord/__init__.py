@@ -1,0 +1,1 @@
+"""Discord, through its gateway and HTTP API."""

@@ -1,0 +1,61 @@
+"""The options of a Discord bot."""
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+from palaver.protocols import SetupGuide, SetupQuestion, check_url
+
+GUIDE = SetupGuide(
+    before=(
+        "Open discord.com/developers/applications and choose New Application. On its page Bot, press Reset Token and "
+        "copy the token; below, turn on Message Content Intent. On its page OAuth2, choose the scopes bot and "
+        "applications.commands and the permissions View Channels, Send Messages, Send Messages in Threads, Create "
+        "Public Threads, Attach Files and Read Message History. Open the URL shown there to add the bot to a server."
+    ),
+    questions=[
+        SetupQuestion(
+            option="token", prompt="Token (hidden while you type), or the environment variable that holds it:"
+        ),
+    ],
+    after="To write to the bot alone, open its profile in your server and choose Message.",
+    owner_prompt="Your own Discord user id (Settings, Advanced, Developer Mode; then your profile, Copy User ID)?",
+    owner_pattern=r"[1-9][0-9]{0,19}",
+    owner_example="80351110224678912",
+)
+
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,100}(\.[A-Za-z0-9_-]{1,100}){2}")
+_ROLE = re.compile(r"[1-9][0-9]{0,19}")
+
+
+class DiscordOptions(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    token: SecretStr = Field(description="The token from the page Bot of your application.")
+    roles: tuple[str, ...] = Field(
+        default=(),
+        description="Ids of server roles. People with one of them meet grants with the basis `platform-role`.",
+    )
+    auto_thread: bool = Field(
+        default=False, description="Answer each mention in a channel in a new thread at that message."
+    )
+    api_url: Annotated[str, AfterValidator(check_url("a URL, like https://discord.com/api/v10"))] = Field(
+        default="https://discord.com/api/v10", description="URL of the API."
+    )
+
+    @field_validator("token")
+    @classmethod
+    def _check_token(cls, token: SecretStr) -> SecretStr:
+        if not _TOKEN.fullmatch(token.get_secret_value()):
+            raise ValueError("the bot's token: three parts with dots between them, from the page Bot")
+        return token
+
+    @field_validator("roles", mode="before")
+    @classmethod
+    def _check_roles(cls, roles: object) -> object:
+        """YAML reads an id as a number."""
+        found = [str(role) for role in roles] if isinstance(roles, list | tuple) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        if not isinstance(roles, list | tuple) or not all(_ROLE.fullmatch(role) for role in found):
+            raise ValueError('a list of role ids, like ["41771983423143936"]')
+        return found

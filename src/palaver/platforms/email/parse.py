@@ -1,0 +1,180 @@
+"""Parse a mail into a message. A thread is the first mail of its References; a chat is everybody but us."""
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from email import message_from_bytes
+from email.header import decode_header
+from email.message import Message
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple, cast
+
+from imap_tools.message import MailAttachment
+from imap_tools.utils import EmailAddress, decode_value, parse_email_addresses
+
+from palaver.platforms.email.body import Words, html_to_text, split_history, unflow
+from palaver.platforms.email.mailbox import RawMail
+from palaver.platforms.email.options import ADDRESS, EmailOptions, Unverified
+from palaver.platforms.email.verify import automatic_reason, is_verified
+from palaver.protocols import (
+    DM,
+    GROUP,
+    Attachment,
+    Inbound,
+    Label,
+    Labels,
+    Quote,
+    Source,
+    format_size,
+    value,
+)
+
+PLATFORM = "email"
+UNVERIFIED = "unverified:"
+"""In front of the ids of a sender whom nobody vouches for: they share nothing with the real one."""
+_IDS = re.compile(r"<([^<>\s]+)>")
+_OWN_ID = re.compile(r"palaver\.[0-9a-f]{40}@.+")
+_MAX_FILES = 100
+_MAX_TEXT = 200_000
+_FORWARD = re.compile(r"\s*(?:fwd?|wg|tr|rv|enc|vs)\s*:", re.IGNORECASE)
+_REPLY = re.compile(r"^(?:(?:re|aw|antw|sv|r)\s*(?:\[\d+\])?\s*:\s*)+", re.IGNORECASE)
+
+
+@value
+class NewMail:
+    inbound: Inbound
+    subject: str
+
+
+class Skipped(NamedTuple):
+    """A mail that is not handed over."""
+
+    reason: str
+
+
+def parse(raw: RawMail, options: EmailOptions, account: str, handle: str, now: datetime) -> NewMail | Skipped:
+    """Parse a mail; `handle` identifies it to `fetch`."""
+    mail = message_from_bytes(raw.content)
+    sender = _sender(mail)
+    address = sender.email.lower()
+    if address in options.own:
+        return Skipped("our own")
+    if reason := automatic_reason(mail, address):
+        return Skipped(reason)
+    prefix = "" if is_verified(mail, address, options.auth_server) else UNVERIFIED
+    if prefix and options.unverified is Unverified.REFUSE:
+        return Skipped("from an unverified sender")
+    others = sorted({address, *_recipients(mail, "To"), *_recipients(mail, "Cc")} - options.own)
+    references = message_ids(mail, "References") or message_ids(mail, "In-Reply-To")
+    message_id = next(iter(message_ids(mail, "Message-ID")), None) or hashlib.sha256(raw.content).hexdigest()
+    replied = (message_ids(mail, "In-Reply-To") or references)[-1:]
+    is_reply_to_us = any(_OWN_ID.fullmatch(each) for each in replied)
+    subject = subject_of(mail)
+    words = _words(mail) if raw.is_whole else Words(f"[mail of {format_size(raw.size)}, too large to read]")
+    inbound = Inbound(
+        source=Source(
+            platform=PLATFORM,
+            account=account,
+            chat_kind=DM if len(others) == 1 else GROUP,
+            chat_id=prefix + ",".join(others),
+            thread_id=references[0] if references else message_id,
+            user_id=prefix + address,
+            message_id=message_id,
+        ),
+        text=words.new or subject,
+        at=_date(mail, now),
+        labels=Labels(user=Label(sender.name) if sender.name else None, topic=Label(subject) if subject else None),
+        mentions_us=is_reply_to_us or bool(options.own.intersection(_recipients(mail, "To"))),
+        reply_to=replied[0] if replied else None,
+        quote=Quote(text=words.history, is_ours=is_reply_to_us) if words.history else None,
+        files=tuple(
+            Attachment(Label(_name(file)), file.content_type, file.size, handle=f"{handle}.{number}")
+            for number, file in enumerate(files_of(mail))
+        ),
+    )
+    return NewMail(inbound=inbound, subject=subject)
+
+
+def _sender(mail: Message) -> EmailAddress:
+    """Return the only sender. Two could be taken for one another."""
+    found = [each for header in mail.get_all("From", []) for each in parse_email_addresses(header)]
+    if len(found) != 1 or not ADDRESS.fullmatch(found[0].email.lower()):
+        raise ValueError("not one readable sender")
+    return found[0]
+
+
+def _recipients(mail: Message, name: str) -> set[str]:
+    found = [each.email.lower() for header in mail.get_all(name, []) for each in parse_email_addresses(header)]
+    return {address for address in found if ADDRESS.fullmatch(address)}
+
+
+def message_ids(mail: Message, name: str) -> Sequence[str]:
+    return _IDS.findall(str(mail.get(name, "")))
+
+
+def subject_of(mail: Message) -> str:
+    """Return the subject without `Re:`."""
+    decoded = "".join(decode_value(*part) for part in decode_header(mail.get("Subject", "")))
+    return _REPLY.sub("", " ".join(decoded.split()))
+
+
+def _date(mail: Message, now: datetime) -> datetime:
+    """Return when it was sent; a date that is unreadable or in the future counts as now."""
+    try:
+        found = parsedate_to_datetime(str(mail.get("Date", "")))
+    except ValueError:
+        return now
+    found = found if found.tzinfo else found.replace(tzinfo=UTC)
+    return min(found, now)
+
+
+def _leaves(mail: Message) -> Iterator[Message]:
+    """Yield the parts that hold something. An attached mail is one: its text is not the sender's."""
+    if mail.is_multipart() and mail.get_content_maintype() == "multipart":
+        for part in cast("list[Message]", mail.get_payload()):
+            yield from _leaves(part)
+    else:
+        yield mail
+
+
+def _is_text(part: Message) -> bool:
+    is_body = part.get_content_type() in {"text/plain", "text/html"} and not part.get_filename()
+    return is_body and part.get_content_disposition() != "attachment"
+
+
+def files_of(mail: Message) -> Sequence[MailAttachment]:
+    return [MailAttachment(part) for part in _leaves(mail) if not _is_text(part)][:_MAX_FILES]
+
+
+def _name(file: MailAttachment) -> str:
+    return file.filename or ("mail.eml" if file.content_type == "message/rfc822" else "file")
+
+
+def _words(mail: Message) -> Words:
+    """Return what is new in it. What somebody forwards is new, too."""
+    text = _text(mail)
+    if len(text) > _MAX_TEXT:
+        text = f"{text[:_MAX_TEXT]}\n[the mail goes on for {len(text) - _MAX_TEXT} more characters]"
+    return Words(text.strip()) if _FORWARD.match(str(mail.get("Subject", ""))) else split_history(text)
+
+
+def _text(mail: Message) -> str:
+    """Return the plain text, or the HTML as text if there is none."""
+    parts = [part for part in _leaves(mail) if _is_text(part)]
+    plain = [_plain_text(part) for part in parts if part.get_content_type() == "text/plain"]
+    if any(text.strip() for text in plain):
+        return "\n".join(plain)
+    return "\n".join(html_to_text(_content(part)) for part in parts if part.get_content_type() == "text/html")
+
+
+def _plain_text(part: Message) -> str:
+    is_flowed = str(part.get_param("format", "")).lower() == "flowed"
+    joins_words = str(part.get_param("delsp", "")).lower() == "yes"
+    return unflow(_content(part), joins_words=joins_words) if is_flowed else _content(part)
+
+
+def _content(part: Message) -> str:
+    payload = part.get_payload(decode=True)
+    text = decode_value(payload, part.get_content_charset()) if isinstance(payload, bytes) else ""
+    return text.replace("\r\n", "\n").replace("\r", "\n")

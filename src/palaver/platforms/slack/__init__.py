@@ -1,0 +1,1 @@
+"""Slack, through Socket Mode and the Web API."""

@@ -1,0 +1,219 @@
+"""The Slack adapter. An envelope is acknowledged once its message is stored; Slack repeats the others."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.slack.client import WebClient, new_session, web_client
+from palaver.platforms.slack.errors import API, CONNECTING
+from palaver.platforms.slack.names import Names
+from palaver.platforms.slack.options import GUIDE, SlackOptions
+from palaver.platforms.slack.parse import ButtonPress, ChatRenumbered, Event, NewMessage, OwnApp, Renamed, parse
+from palaver.platforms.slack.render import message, render
+from palaver.platforms.slack.socket import Payload, serve
+from palaver.protocols import (
+    DM,
+    Attachment,
+    BackgroundTasks,
+    Clock,
+    Limits,
+    Outbound,
+    Receiver,
+    SendRefused,
+    SystemClock,
+    Trust,
+    answer_error,
+    file_to_send,
+    parse_or_skip,
+)
+
+_MAX_TEXT = 3500
+"""The rest of Slack's 4000 characters is for escapes, marks and what the gateway adds."""
+_DRAFT_INTERVAL = 3.0
+"""Slack takes 50 edits a minute in the whole workspace."""
+_MAX_FILE_BYTES = 1_000_000_000
+_CHUNK_BYTES = 1 << 16
+_MESSAGE_ID = re.compile(r"[0-9]{1,20}\.[0-9]{1,10}")
+_STATUS = "is typing…"
+
+
+class SlackAdapter:
+    platform = PLATFORMS["slack"]
+    options = SlackOptions
+    guide = GUIDE
+    limits = Limits(text=_MAX_TEXT, interval=1.0, draft_interval=_DRAFT_INTERVAL)
+
+    def __init__(self, options: SlackOptions, account: str, clock: Clock | None = None) -> None:
+        self.account = account
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._session: aiohttp.ClientSession | None = None
+        """While it runs."""
+        self._background = BackgroundTasks(*API.raised)
+
+    @classmethod
+    def make(cls, account: str, options: SlackOptions) -> "SlackAdapter":
+        return cls(options, account)
+
+    async def check(self) -> str:
+        async with self._web() as web:
+            with API.requests():
+                found = await web.auth_test()
+            if self._session is None:  # Slack rarely lets us ask this, and a running adapter has just done so.
+                with CONNECTING.requests():
+                    await web.apps_connections_open(app_token=self._options.app_token.get_secret_value())
+            return f"@{found['user']} in {found['team']}"
+
+    # Incoming
+
+    async def run(self, receiver: Receiver) -> None:
+        async with new_session() as session:
+            web = web_client(self._options, session)
+            with API.requests():
+                found = await web.auth_test()
+            us = OwnApp(
+                account=self.account,
+                team=str(found["team_id"]),
+                user=str(found["user_id"]),
+                bot=str(found["bot_id"]),
+                reply_in_thread=self._options.reply_in_thread,
+            )
+            names = Names(web)
+
+            async def take(payload: Payload) -> None:
+                event = parse_or_skip(self.platform.name, lambda: parse(payload, us, self._clock.now()))
+                await self._process(event, us, names, receiver)
+
+            self._session = session
+            try:
+                while True:
+                    await serve(web, self._options.app_token.get_secret_value(), take, receiver.connected)
+            finally:
+                self._session = None
+                await self._background.end()
+
+    async def _process(self, event: Event | None, us: OwnApp, names: Names, receiver: Receiver) -> None:
+        """Store the event, or ignore it."""
+        match event:
+            case NewMessage(inbound, trust):
+                await receiver.receive(await names.add_to(inbound), trust)
+            case ButtonPress(inbound) as press:
+                await receiver.receive(await names.add_to(inbound), Trust())
+                # In a channel the buttons stay: somebody else may have to press.
+                if inbound.source.chat_kind == DM:
+                    self._background.run(self._remove_buttons(press))
+            case ChatRenumbered(old, new):
+                await receiver.chat_moved(old, new, server=us.team)
+            case Renamed(id_, name):
+                names.rename(id_, name)
+            case None:
+                pass
+
+    async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
+        async with self._web() as web:
+            with API.requests():
+                found = (await web.files_info(file=file.handle or ""))["file"]
+                url = str(found.get("url_private_download") or found.get("url_private") or "")
+                async with self._download(url) as response:
+                    async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+                        yield chunk
+
+    @asynccontextmanager
+    async def _download(self, url: str) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """Only Slack gets our token, and a login page instead of the file means that it does not suffice."""
+        api, place = urlsplit(self._options.api_url), urlsplit(url)
+        if place.scheme != api.scheme or not f".{place.hostname}".endswith(f".{api.hostname}"):
+            raise SendRefused("The file is not at Slack.")
+        headers = {"Authorization": f"Bearer {self._options.bot_token.get_secret_value()}"}
+        async with (
+            new_session() as session,
+            session.get(url, headers=headers, allow_redirects=False) as response,
+        ):
+            if response.status != HTTPStatus.OK:
+                is_login = response.status in range(300, 400)
+                words = "The Slack app needs the scope files:read." if is_login else ""
+                status = HTTPStatus.FORBIDDEN if is_login else response.status
+                raise answer_error("Slack", status, sending=False, words=words)
+            yield response
+
+    # Outgoing
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        """Slack has no idempotency keys."""
+        del idempotency_key
+        async with self._web() as web:
+            with API.sends():
+                # No previews: Slack would fetch the URL, and a crafted one could leak what the agent writes into it.
+                sent = await web.chat_postMessage(
+                    channel=outbound.chat_id,
+                    thread_ts=outbound.thread_id,
+                    unfurl_links=False,
+                    unfurl_media=False,
+                    **message(outbound),
+                )
+                return str(sent["ts"])
+
+    async def edit(self, receipt: str, outbound: Outbound) -> None:
+        if not _MESSAGE_ID.fullmatch(receipt):
+            raise SendRefused("The receipt is not a message id.")
+        async with self._web() as web:
+            with API.sends():
+                await web.chat_update(channel=outbound.chat_id, ts=receipt, **message(outbound))
+
+    async def open_thread(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        """Threads have no names; the message begins one."""
+        return await self.send(outbound, idempotency_key=idempotency_key)
+
+    async def typing(self, outbound: Outbound) -> None:
+        """Show a status, which Slack does only in a thread."""
+        if outbound.thread_id is None:
+            return
+        async with self._web() as web:
+            with API.requests():
+                await web.assistant_threads_setStatus(
+                    channel_id=outbound.chat_id, thread_ts=outbound.thread_id, status=_STATUS
+                )
+
+    async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
+        """Upload the file, then show it. The receipt is the file's id: Slack does not tell the message's."""
+        del idempotency_key
+        file = file_to_send(outbound, content, _MAX_FILE_BYTES)
+        name = file.name.plain() or "file"
+        body = await asyncio.to_thread(content.read_bytes)
+        async with self._web() as web:
+            with API.requests():  # Nothing is shown yet.
+                place = await web.files_getUploadURLExternal(filename=name, length=len(body))
+                async with new_session() as session, session.post(place["upload_url"], data=body) as uploaded:
+                    if uploaded.status != HTTPStatus.OK:
+                        raise answer_error("Slack", uploaded.status, sending=False)
+            with API.sends():
+                await web.files_completeUploadExternal(
+                    files=[{"id": place["file_id"], "title": name}],
+                    channel_id=outbound.chat_id,
+                    thread_ts=outbound.thread_id,
+                    initial_comment=render(outbound.text) if outbound.text else None,
+                )
+        return str(place["file_id"])
+
+    async def _remove_buttons(self, press: ButtonPress) -> None:
+        blocks: Sequence[Payload] = press.message.get("blocks") or ()
+        kept = [block for block in blocks if block.get("type") != "actions"]
+        channel, text = press.inbound.source.chat_id, press.message.get("text") or ""
+        async with self._web() as web:
+            await web.chat_update(channel=channel, ts=press.message["ts"], text=text, blocks=kept)
+
+    @asynccontextmanager
+    async def _web(self) -> AsyncGenerator[WebClient]:
+        """Use the open connection, or a temporary one."""
+        if self._session is not None:
+            yield web_client(self._options, self._session)
+            return
+        async with new_session() as session:
+            yield web_client(self._options, session)

@@ -1,0 +1,69 @@
+"""Look up the names of people and channels once per connection; events report later changes."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
+
+from palaver.platforms.slack.client import WebClient
+from palaver.platforms.slack.errors import API
+from palaver.platforms.slack.parse import Json, user_name
+from palaver.protocols import CHANNEL, DM, GROUP, Inbound, Label, Labels, PlatformError, PlatformRefused, SendRefused
+
+_MAX_NAMES = 10_000
+T = TypeVar("T")
+
+
+class _Chat(NamedTuple):
+    kind: str
+    name: str
+
+
+class Names:
+    def __init__(self, web: WebClient) -> None:
+        self._web = web
+        self._people: dict[str, str | None] = {}
+        self._chats: dict[str, _Chat | None] = {}
+
+    def rename(self, id_: str, name: str) -> None:
+        """Learn the new name of a person, or of a channel that we know."""
+        chat = self._chats.get(id_)
+        if chat:
+            self._chats[id_] = chat._replace(name=name)
+        elif id_.startswith(("U", "W")):
+            _remember(self._people, id_, name)
+
+    async def add_to(self, inbound: Inbound) -> Inbound:
+        """Return the message with names, as far as Slack tells them, and with the kind of its chat."""
+        source, user = inbound.source, inbound.labels.user
+        chat = None if source.chat_kind == DM else await _look_up(self._chats, source.chat_id, self._fetch_chat)
+        name = None if user else await _look_up(self._people, source.user_id, self._fetch_person)
+        labels = Labels(chat=Label(chat.name) if chat else None, user=user or (Label(name) if name else None))
+        return replace(inbound, source=replace(source, chat_kind=chat.kind) if chat else source, labels=labels)
+
+    async def _fetch_person(self, user: str) -> str:
+        return str(user_name((await self._web.users_info(user=user))["user"]))
+
+    async def _fetch_chat(self, chat: str) -> _Chat:
+        found: Json = (await self._web.conversations_info(channel=chat))["channel"]
+        return _Chat(GROUP if found.get("is_mpim") else CHANNEL, str(found["name"]))
+
+
+async def _look_up(known: dict[str, T | None], id_: str | None, fetch: Callable[[str], Awaitable[T]]) -> T | None:
+    """Return what is known, or ask Slack. A message without a name is better than none."""
+    if id_ is None or id_ in known:
+        return known.get(id_ or "")
+    try:
+        with API.requests():
+            found = await fetch(id_)
+    except (PlatformRefused, SendRefused):
+        found = None  # It would not tell us next time.
+    except (PlatformError, AttributeError, LookupError, TypeError):
+        return None
+    _remember(known, id_, found)
+    return found
+
+
+def _remember(names: dict[str, T], id_: str, name: T) -> None:
+    if len(names) >= _MAX_NAMES:
+        names.clear()
+    names[id_] = name

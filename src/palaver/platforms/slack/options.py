@@ -1,0 +1,60 @@
+"""The options of a Slack app."""
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+from palaver.protocols import SetupGuide, SetupQuestion, check_url
+
+GUIDE = SetupGuide(
+    before=(
+        "Open api.slack.com/apps, choose Create New App, From a manifest, pick your workspace and paste the manifest "
+        "from docs/slack.md. Then choose Install App, which shows the bot token (xoxb-…), and under Basic Information, "
+        "App-Level Tokens, generate a token with the scope connections:write (xapp-…)."
+    ),
+    questions=[
+        SetupQuestion(
+            option="bot_token",
+            prompt="Bot token, xoxb-… (hidden while you type), or the environment variable that holds it:",
+        ),
+        SetupQuestion(
+            option="app_token",
+            prompt="App-level token, xapp-… (hidden while you type), or the environment variable that holds it:",
+        ),
+    ],
+    after="Invite the app to a channel by mentioning it there, or write to it under Apps.",
+    owner_prompt="Your own Slack member ID (in your profile: More, Copy member ID)?",
+    owner_pattern=r"[UW][A-Z0-9]{5,30}",
+    owner_example="U024BE7LH",
+)
+
+_BOT_TOKEN = re.compile(r"xoxb-[A-Za-z0-9-]{1,250}")
+_APP_TOKEN = re.compile(r"xapp-[A-Za-z0-9-]{1,250}")
+Url = Annotated[str, AfterValidator(check_url("a URL, like https://slack.com/api"))]
+
+
+class SlackOptions(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    bot_token: SecretStr = Field(description="The bot token, `xoxb-…`, from *Install App*.")
+    app_token: SecretStr = Field(description="The app-level token, `xapp-…`, with the scope `connections:write`.")
+    reply_in_thread: bool = Field(
+        default=False,
+        description="Answer a message in a channel in a thread of its own, which is a conversation.",
+    )
+    api_url: Url = Field(default="https://slack.com/api", description="URL of the Web API.")
+
+    @field_validator("bot_token")
+    @classmethod
+    def _check_bot_token(cls, token: SecretStr) -> SecretStr:
+        if not _BOT_TOKEN.fullmatch(token.get_secret_value()):
+            raise ValueError("a bot token that begins with xoxb-, from Install App at api.slack.com/apps")
+        return token
+
+    @field_validator("app_token")
+    @classmethod
+    def _check_app_token(cls, token: SecretStr) -> SecretStr:
+        if not _APP_TOKEN.fullmatch(token.get_secret_value()):
+            raise ValueError("an app-level token that begins with xapp-, from Basic Information at api.slack.com/apps")
+        return token

@@ -1,0 +1,16 @@
+"""WhatsApp for one number: through the Cloud API of Meta, or through a bridge to a personal number."""
+
+from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.whatsapp.bridge import BridgeAdapter
+from palaver.platforms.whatsapp.cloud import CloudAdapter
+from palaver.platforms.whatsapp.options import GUIDE, WhatsAppOptions
+
+
+class WhatsAppAdapter:
+    platform = PLATFORMS["whatsapp"]
+    options = WhatsAppOptions
+    guide = GUIDE
+
+    @staticmethod
+    def make(account: str, options: WhatsAppOptions) -> BridgeAdapter | CloudAdapter:
+        return BridgeAdapter(options, account) if options.bridge_url else CloudAdapter(options, account)
