@@ -1,13 +1,19 @@
-"""Three platforms in one gateway: one asks us to wait, one loses its line again and again, one is well."""
+"""Several platforms in one gateway: some ask us to wait, some lose their line again and again, one is dead."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+import random
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from palaver.model.access import AccessRole, Grant
+from palaver.platforms.plugins import make_adapter
 from palaver.protocols.clock import SystemClock
 from palaver.store.status.invariants import violations
+from tests.crash.gateway import ACCOUNT
+from tests.crash.square import Square
+from tests.crash.squares import LOOPBACK
 from tests.engine.gateway import NoPauses, running, until
 from tests.platforms.matrix.conftest import home
 from tests.platforms.matrix.fakes import FakeMatrix, fake_matrix
@@ -88,3 +94,36 @@ async def test_someone_who_is_well_does_not_notice_who_is_not(home: Homeserver, 
 
 async def _is(fake: FakeMatrix, wanted: list[str]) -> bool:
     return await answers(fake) == wanted
+
+
+async def _has_answered(square: Square, words: Sequence[str]) -> bool:
+    messages = [message for room in await square.look() for message in room.messages]
+    answers = " ".join(message.text for message in messages if message.key is not None)
+    return all(word in answers for word in words)
+
+
+async def test_every_platform_answers_beside_one_that_is_dead(tmp_path: Path) -> None:
+    """Each loses connections and asks to wait now and then."""
+    chance = random.Random(1)  # noqa: S311 - a simulation
+    grants = tuple(Grant(platform=name, role=AccessRole.MEMBER) for name in LOOPBACK)
+    async with AsyncExitStack() as stack:
+        squares = [await stack.enter_async_context(opens()) for opens in LOOPBACK.values()]
+        adapters = [make_adapter(square.platform, ACCOUNT, square.where) for square in squares]
+        dead = make_adapter("telegram", "dead", {"token": "1:a", "api_url": "http://127.0.0.1:1"})
+        for square in squares:
+            await square.settle(_CHATS)
+        async with running(
+            tmp_path / "p.db", adapters=[*adapters, dead], grants=grants, clock=SystemClock(), chance=chance
+        ) as here:
+            for square in squares:
+                await until(partial(square.is_heard, here.store))
+            said: dict[str, list[str]] = {square.platform: [] for square in squares}
+            for number in range(_MENTIONS):
+                for square in squares:
+                    said[square.platform].append(await square.speak(chance, number, ""))
+            async with asyncio.timeout(120):
+                for square in squares:
+                    while not await _has_answered(square, said[square.platform]):  # noqa: ASYNC110 - it is elsewhere
+                        await asyncio.sleep(0.2)
+            await here.settled()
+            assert await here.store.read(violations()) == []
