@@ -82,6 +82,8 @@ class Supervisor:
         """Lines of the status for which there was no room."""
         self._cleaner, self._cleanup_until = 0, 0.0
         self._cleans_again = False
+        self._exited = ""
+        """The line that the command has ended, if it is written with the end of everything."""
 
     def start(self) -> None:
         for end in (self._woken, self._waking):
@@ -115,7 +117,7 @@ class Supervisor:
             self._look()
             self._kill_when_due()
         self._command.read(DRAIN_BYTES)
-        self._write_status(f"ended {now_micros()}")
+        self._write_status(f"{self._exited}ended {now_micros()}")
         try:
             os.unlink("control")
         except OSError:
@@ -171,7 +173,11 @@ class Supervisor:
                 self._cleans_again = self._kill_at is not None
                 self._command.read(DRAIN_BYTES)
                 code = os.waitstatus_to_exitcode(status)
-                self._write_status(f"exited {now_micros()} {code}")
+                line = f"exited {now_micros()} {code}"
+                if self._cleans_again or self._is_anything_left():
+                    self._write_status(line)
+                else:  # At once with the end, so that nobody sees leftovers that there are not.
+                    self._exited = f"{line}\n"
 
     def _write_status(self, line: str) -> None:
         self._unwritten += f"{line}\n".encode() if line else b""
