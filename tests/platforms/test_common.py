@@ -1,5 +1,6 @@
 """What all adapters use: errors of a client library, callbacks, options, files and the menu."""
 
+import hmac
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ from palaver.protocols import (
     check_url,
     file_to_send,
     fit_menu,
+    is_secret,
     is_signed,
     parse_or_skip,
     parse_retry_after,
@@ -87,6 +89,7 @@ def test_a_platform_says_how_long_to_wait() -> None:
         busy = answer_error("Pigeon", status, sending=True, after=parse_retry_after("7"))
         assert isinstance(busy, PlatformBusy)
         assert busy.after == 7
+    assert isinstance(answer_error("Pigeon", 401, sending=True), PlatformRefused), "not a refusal of one message"
     assert parse_retry_after("9" * 30) == 3600
     assert [parse_retry_after(header) for header in ("", "-1", "Tue, 1 Jan 2030 00:00:00 GMT", "٣")] == [None] * 4
 
@@ -116,6 +119,8 @@ def test_a_signature_fits_its_body_and_its_secret() -> None:
     assert not is_signed(b"Hello, World?", "It's a Secret to Everybody", known)
     assert not is_signed(b"Hello, World!", "It's a secret to everybody", known)
     assert not is_signed(b"Hello, World!", "It's a Secret to Everybody", "grün \ud800")
+    assert not is_secret("", "")
+    assert not is_signed(b"x", "", hmac.new(b"", b"x", "sha256").hexdigest())
 
 
 def test_what_is_unreadable_is_skipped_and_not_quoted(caplog: pytest.LogCaptureFixture) -> None:

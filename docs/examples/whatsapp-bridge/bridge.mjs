@@ -19,7 +19,7 @@ if (!secret) {
 mkdirSync(join(folder, 'files'), { recursive: true })
 chmodSync(folder, 0o700)
 
-// The queue: frames that the gateway has not acknowledged, in order. It is written before anybody is told of a frame.
+// The queue: frames that the gateway has not acknowledged, in order. Each is on disk before it is sent.
 
 const queueFile = join(folder, 'queue.json')
 const queue = existsSync(queueFile) ? JSON.parse(readFileSync(queueFile, 'utf8')) : { next: 1, frames: [] }

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def is_secret(given: str, secret: str) -> bool:
-    """Compare in constant time. Nothing is an empty secret."""
+    """Compare in constant time. An empty secret matches nothing."""
     return bool(secret) and hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode())
 
 

@@ -83,7 +83,7 @@ class Listener:
         self._clock = clock
         self._position = Position()
         self._since = 0
-        """Up to here nothing is missing, whatever was received since."""
+        """The id of a message up to which nothing is missing."""
         self._awaited: set[str] = set()
         """Servers whose channels we have not seen in this session; `""` stands for direct chats."""
         self._channels: dict[str, Payload] = {}
