@@ -26,6 +26,7 @@ EXTRAS = {
     "platforms/imessage": ("imessage",),
     "platforms/matrix/verification.py": ("matrix-encryption",),
     "platforms/matrix": ("matrix", "matrix-encryption"),
+    "platforms/relayed": ("relay",),
     "platforms/signal": ("signal",),
     "platforms/slack": ("slack",),
     "platforms/telegram": ("telegram",),
@@ -35,6 +36,7 @@ EXTRAS = {
     "testkit": ("testkit",),
     "tools/mcp.py": ("mcp",),
     "web/mcp": ("web", "mcp"),
+    "web/relay.py": ("relay",),
     "web": ("web",),
 }
 """Which extras install what a file or folder imports: each of them alone, except for web/mcp, which needs both."""

@@ -51,6 +51,7 @@ _GROUPS = {
     "pair": LazyGroup("pair", "palaver.cli.pair", "Approve or deny strangers who ask for access."),
     "grants": LazyGroup("grants", "palaver.cli.grants", "List and change who has access."),
     "platforms": LazyGroup("platforms", "palaver.cli.platforms", "Show which accounts are connected."),
+    "relay": LazyGroup("relay", "palaver.cli.relay", "Serve other gateways, or be served by a connector."),
     "processes": LazyGroup("processes", "palaver.cli.processes", "List, read and kill background processes."),
     "trace": LazyGroup("trace", "palaver.cli.trace", "Trace what happened to a message."),
     "file": LazyGroup("file", "palaver.cli.files", "Save a file from a message or an answer."),

@@ -19,6 +19,7 @@ from palaver.model.errors import InvalidInput
 from palaver.model.platform import Platform
 from palaver.model.target import Place
 from palaver.model.value import FieldPath
+from palaver.protocols.relay import RELAY_OPTION
 
 
 class AdapterInfo(Protocol):
@@ -48,8 +49,14 @@ class Receives(Protocol):
     def takes_messages(self) -> bool: ...
 
 
-DescribeAdapter = Callable[[str], AdapterInfo]
-"""Take a platform name; raise InvalidInput if no adapter is installed for it."""
+class DescribeAdapter(Protocol):
+    def __call__(self, name: str, *, relayed: bool = False) -> AdapterInfo:
+        """Describe the adapter of a platform, or of its accounts that a connector holds.
+
+        Raise InvalidInput if no adapter is installed for it.
+        """
+        ...
+
 
 AgentOptions = Callable[[str], type[BaseModel]]
 """Take the name of an installed agent and return its options; raise InvalidInput if it cannot be loaded."""
@@ -66,9 +73,9 @@ def platforms_with_accounts(sources: Node, describe_adapter: DescribeAdapter | N
     """The platforms on which there are accounts, as their adapters describe them."""
     found: dict[str, Platform] = {}
     if describe_adapter:
-        for path, _ in _accounts(sources):
+        for path, node in _accounts(sources):
             with suppress(InvalidInput):
-                found[str(path[1])] = describe_adapter(str(path[1])).platform
+                found[str(path[1])] = _described(describe_adapter, path, node).platform
     return found
 
 
@@ -79,7 +86,7 @@ def read_secret_files(sources: Node, describe_adapter: DescribeAdapter | None) -
     mistakes, warnings = list[Mistake](), list[str]()
     for path, node in _accounts(sources):
         with suppress(InvalidInput):
-            done = fill_secrets(node, path, describe_adapter(str(path[1])).options)
+            done = fill_secrets(node, path, _described(describe_adapter, path, node).options)
             sources = _replaced(sources, path, done.node)
             mistakes += done.mistakes
             warnings += done.warnings
@@ -108,13 +115,17 @@ def find_plugin_mistakes(
 def _check_accounts(sources: Node, describe_adapter: DescribeAdapter) -> Iterator[Mistake]:
     for path, node in _accounts(sources):
         try:
-            described = describe_adapter(str(path[1]))
+            described = _described(describe_adapter, path, node)
         except InvalidInput as refusal:
             yield refused_at(node, path, refusal)
         else:
             yield from list(_option_mistakes(node, path, described.options)) or _unreachable_targets(
                 sources, path, described.options, describe_adapter
             )
+
+
+def _described(describe_adapter: DescribeAdapter, path: FieldPath, node: Node) -> AdapterInfo:
+    return describe_adapter(str(path[1]), relayed=RELAY_OPTION in _names(node))
 
 
 def _unreachable_targets(

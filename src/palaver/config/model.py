@@ -23,6 +23,7 @@ from palaver.config.quotas import (
     GrantConfig,
     RouteConfig,
 )
+from palaver.config.relay import RelayConfig
 from palaver.config.tools import ToolNames, ToolsConfig
 from palaver.config.types import Duration, Folder, Port, Section, Syntax, Url, WakeWords, Zone
 from palaver.config.web import WebConfig
@@ -160,6 +161,7 @@ class Config(ChatConfig):
     metrics: MetricsConfig = Field(default=MetricsConfig(), description="Metrics for Prometheus.")
     privacy: PrivacyConfig = Field(default=PrivacyConfig(), description="What the agent learns about people.")
     web: WebConfig = Field(default=WebConfig(), description="The web server: dashboard, web chat and API.")
+    relay: RelayConfig = Field(default=RelayConfig(), description="Hold accounts for gateways that nobody can reach.")
     acknowledges: bool = Field(default=True, description="Whether to tell people that the agent is still answering.")
     titles: bool = Field(default=True, description="Whether agents title conversations that have no title.")
     platforms: Mapping[str, PlatformConfig] = Field(default={}, description="Settings by platform.")
@@ -196,6 +198,7 @@ class Config(ChatConfig):
             attention=self._layers("attention", lambda place: replace(self._attention(), **_chosen(place.attention))),
             pairing=self._layers("pairing", lambda place: place.pairing),
             profiles=tuple(rules),
+            tenants=self.relay.rules(),
             grants=(TERMINAL_OWNER, WEB_OWNER, API_OWNER, *grants),
             command_roles=self.commands,
             caps=self.caps.rules(),

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 from palaver.config.types import Duration, Section, Syntax, as_pydantic_error, words_text
 from palaver.model.errors import BadArgument
 
-_LOOPBACK = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 _OFF = "off"
 _PUBLIC = "https://palaver.example.org"
 
@@ -18,7 +18,7 @@ _PUBLIC = "https://palaver.example.org"
 def _host(value: object) -> object:
     if not isinstance(value, str):
         return value
-    return _LOOPBACK if value == "localhost" else str(ipaddress.ip_address(value.strip("[]")))
+    return LOOPBACK if value == "localhost" else str(ipaddress.ip_address(value.strip("[]")))
 
 
 def _public_url(value: object) -> object:
@@ -56,7 +56,7 @@ def _proxies(value: object) -> object:
 
 
 Host = Annotated[
-    str, BeforeValidator(_host), Syntax("an address of this machine: 127.0.0.1, ::1, 0.0.0.0, …", _LOOPBACK)
+    str, BeforeValidator(_host), Syntax("an address of this machine: 127.0.0.1, ::1, 0.0.0.0, …", LOOPBACK)
 ]
 PublicUrl = Annotated[
     str | None,
@@ -82,7 +82,7 @@ Origins = Annotated[
 
 class WebConfig(Section):
     enabled: bool = Field(default=True, description="Whether `palaver up` starts the web server.")
-    host: Host = Field(default=_LOOPBACK, description="Listen on this address.")
+    host: Host = Field(default=LOOPBACK, description="Listen on this address.")
     port: int = Field(default=8787, ge=1, le=65535, description="Listen on this port.")
     public_url: PublicUrl = Field(default=None, description="The address that browsers use if there is a proxy.")
     trusted_proxies: Proxies = Field(

@@ -11,6 +11,7 @@ from functools import partial
 from palaver.db.transaction import Statements, transaction
 from palaver.engine.context import EngineContext
 from palaver.engine.intake.receiver import Intake
+from palaver.engine.relay import Relay
 from palaver.engine.retry import (
     backoff,
     close_all,
@@ -58,11 +59,21 @@ class AccountReceiver:
     async def receive(self, inbound: Inbound, trust: Trust) -> None:
         try:
             with self.ctx.meter.step("accept"):
-                await self.intake.receive(inbound, trust)
+                await self._take(inbound, trust)
         except MalformedSource as error:
             reason = f"{error.problem[:1].lower()}{error.problem[1:].removesuffix('.')}"
             if (number := await self.intake.refuse(inbound, reason)) is not None:
                 self._skip(error, number)
+
+    async def _take(self, inbound: Inbound, trust: Trust) -> None:
+        if self.ctx.options.tenants and (tenant := self.relay.tenant_of(inbound.source)):
+            await self.relay.accept(inbound, tenant, is_bot=trust.is_bot)
+        else:
+            await self.intake.receive(inbound, trust)
+
+    @property
+    def relay(self) -> Relay:
+        return Relay(ctx=self.ctx, intake=self.intake)
 
     def _skip(self, error: MalformedSource, number: int | None = None) -> None:
         """Report what can never be stored as it is. It must not block what comes after it."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from palaver.engine.delivery.replies import Replies
-from palaver.engine.delivery.sender import SendBudget
+from palaver.engine.delivery.sender import EndedSends, SendBudget
 from palaver.engine.hooks import Hooks, Meter, NoMeter
 from palaver.engine.jobs.scripts import Scripts
 from palaver.engine.options import Agents, ChatMoves, Options, follow_move, follow_moves
@@ -44,6 +44,7 @@ class EngineContext:
     hooks: Hooks = field(default_factory=Hooks)
     meter: Meter = field(default_factory=NoMeter)
     budget: SendBudget = field(default_factory=SendBudget)
+    ended_sends: EndedSends = field(default_factory=EndedSends)
     timeouts: Timeouts = field(default_factory=Timeouts)
     rng: random.Random = field(default_factory=random.Random)
     """Spreads retries in time."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
@@ -22,6 +22,7 @@ from palaver.engine.jobs.scheduler import Scheduler
 from palaver.engine.jobs.scripts import Scripts
 from palaver.engine.maintenance import Maintenance
 from palaver.engine.options import Agents, Options
+from palaver.engine.relay import Relay
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import retry_outage, run_forever
 from palaver.engine.turns.agent import RequestBuilder
@@ -208,6 +209,18 @@ class Engine:
             commands=self._commands.table,
         )
         return await self._ctx.store.read(explained)
+
+    # Relay
+
+    @property
+    def account_names(self) -> Collection[str]:
+        """Return platform and name of every account of ours: `telegram:helper`."""
+        return self._ctx.replies.adapters.keys()
+
+    @property
+    def relay(self) -> Relay:
+        """What this gateway does as a connector for others."""
+        return Relay(ctx=self._ctx, intake=self._intake)
 
     # Receive
 

@@ -25,6 +25,8 @@ class Options(ConversationRules):
     pairing: ScopedSetting[bool] = field(default_factory=lambda: ScopedSetting(default=True))
     """Whether strangers in direct chats get a code with which the owner can approve them."""
     profiles: tuple[ProfileRule, ...] = ()
+    tenants: tuple[ProfileRule, ...] = ()
+    """Which messages this connector hands to which gateway. `profile` names the tenant."""
     grants: tuple[Grant, ...] = ()
     """Grants from the configuration, in addition to those in the store."""
     caps: QuotaRules = field(default_factory=QuotaRules)
@@ -125,8 +127,12 @@ def follow_moves(options: Options, chat_moves: ChatMoves) -> Options:
         for name, value in vars(options).items()
         if isinstance(value, ScopedSetting)
     }
-    profiles, grants = _moved_rules(options.profiles, moves), _moved_rules(options.grants, moves)
-    return replace(options, profiles=profiles, grants=grants, **layers)
+    rules = {
+        "profiles": _moved_rules(options.profiles, moves),
+        "tenants": _moved_rules(options.tenants, moves),
+        "grants": _moved_rules(options.grants, moves),
+    }
+    return replace(options, **rules, **layers)
 
 
 def follow_move(source: Source, moves: ChatMoves) -> Source:

@@ -9,6 +9,7 @@ import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from operator import attrgetter
 from typing import cast
 
 from palaver.agents.process import safe_environment
@@ -60,7 +61,7 @@ GC_THRESHOLD = 10_000
 """Collect reference cycles less often: that saves 4 % of a turn."""
 CLOSE_TIMEOUT_SECONDS = 15.0
 """Longer than agents, tools and adapters are waited for."""
-FIXED_SETTINGS = ("data_dir", "store", "hooks", "jobs", "log", "metrics", "web")
+FIXED_SETTINGS = ("data_dir", "store", "hooks", "jobs", "log", "metrics", "web", "relay.host", "relay.port")
 """Settings that a running gateway cannot change."""
 
 
@@ -118,7 +119,7 @@ class Gateway:
             serving = asyncio.create_task(_serve_engine(engine))
             log.info("the gateway is up", extra={"action": "gateway.started"})
             try:
-                async with self._web(services):
+                async with self._web(services), self._relay(services, pseudonyms):
                     await _wait_first(serving, self._drain_asked.wait())
                     await _wait_first(serving, engine.drain(), self._stop_asked.wait())
                     if self._config.tools.terminal.on_stop is StopMode.END:
@@ -139,7 +140,7 @@ class Gateway:
 
     def reload(self, config: Config) -> None:
         """Use another configuration as far as a running gateway can."""
-        deferred = [name for name in FIXED_SETTINGS if getattr(config, name) != getattr(self._config, name)]
+        deferred = [name for name in FIXED_SETTINGS if attrgetter(name)(config) != attrgetter(name)(self._config)]
         if _accounts(config) != _accounts(self._config):
             deferred.append("accounts")
         if config.tools.server_facts() != self._config.tools.server_facts():
@@ -251,6 +252,21 @@ class Gateway:
             yield
             return
         async with serve_web(services, self._show_login, is_logged=self._is_logged):
+            yield
+
+    @asynccontextmanager
+    async def _relay(self, services: Services, pseudonyms: Pseudonyms) -> AsyncGenerator[None]:
+        """Serve the gateways behind this connector meanwhile, if there are any."""
+        relay = self._config.relay
+        if relay.port is None:
+            yield
+            return
+        from palaver.web.relay import RelayServer  # noqa: PLC0415 - an extra
+
+        server = RelayServer(
+            store=services.store, engine=services.engine, clock=services.clock, file_key=pseudonyms.key.hex()
+        )
+        async with server.serve(relay.host, relay.port):
             yield
 
     def _warn_unreachable(self) -> None:

@@ -284,6 +284,12 @@ def _most_specific(source: Source, rules: tuple[ProfileRule, ...]) -> ProfileRul
     return max(matching, key=lambda rule: rule.specificity(source)) if matching else None
 
 
+def choose_tenant(source: Source, rules: tuple[ProfileRule, ...]) -> str | None:
+    """Return the tenant whose gateway gets the messages of a source; None if this gateway answers them."""
+    rule = _most_specific(source, rules)
+    return rule and rule.profile
+
+
 def choose_profile(source: Source, rules: tuple[ProfileRule, ...]) -> str:
     rule = choose_profile_rule(source, rules)
     return rule.profile if rule else source.profile

@@ -23,10 +23,12 @@ class InboxState(Enum):
     DONE = "done"
     REFUSED = "refused"
     FAILED = "failed"
+    RELAY = "relay"
+    """It waits for the gateway that a connector hands it to."""
 
     @property
     def is_open(self) -> bool:
-        return self in {InboxState.WAITING, InboxState.IN_TURN}
+        return self in {InboxState.WAITING, InboxState.IN_TURN, InboxState.RELAY}
 
 
 class TurnState(Enum):
@@ -162,7 +164,7 @@ class Inbound:
     cause: Cause = Cause.HUMAN
     observed: bool = False
     mentions_us: bool = False
-    """It mentions our account or replies to one of our messages. Used on arrival and not stored."""
+    """It mentions our account or replies to one of our messages. Used on arrival; stored only to be relayed."""
     reply_to: str | None = None
     """The id of the message in the same chat that it replies to."""
     quote: Quote | None = None

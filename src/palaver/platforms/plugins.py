@@ -9,8 +9,10 @@ from pydantic import BaseModel
 
 from palaver.model.errors import BadArgument, PalaverError
 from palaver.model.platform import Platform
+from palaver.model.value import value
 from palaver.platforms.catalog import PLATFORMS
 from palaver.protocols.adapter import Adapter
+from palaver.protocols.relay import RELAY_OPTION
 
 ENTRY_POINT_GROUP = "palaver.platforms"
 """A distribution adds `name = "module:Adapter"` to the entry points of this group."""
@@ -52,8 +54,28 @@ def _installed() -> dict[str, Platform]:
     return found
 
 
-def load_factory(name: str) -> AdapterFactory:
+@value
+class RelayedFactory:
+    """Makes adapters for accounts that a connector holds. The platform's own package is not needed."""
+
+    platform: Platform
+
+    @property
+    def options(self) -> type[BaseModel]:
+        from palaver.platforms.relayed.adapter import RelayedOptions  # noqa: PLC0415 - an extra
+
+        return RelayedOptions
+
+    def make(self, account: str, options: Any) -> Adapter:  # noqa: ANN401 - an instance of its own model
+        from palaver.platforms.relayed.adapter import make_relayed  # noqa: PLC0415 - an extra
+
+        return make_relayed(self.platform, account, options)
+
+
+def load_factory(name: str, *, relayed: bool = False) -> AdapterFactory:
     """Import the adapter factory of a platform."""
+    if relayed and name not in BUILT_IN:
+        return RelayedFactory(platform=PLATFORMS[name] if name in PLATFORMS else load_factory(name).platform)
     found: Any = _load(name)
     platform, options = getattr(found, "platform", None), getattr(found, "options", None)
     if not (
@@ -102,7 +124,7 @@ def _install_hint(entry: EntryPoint) -> str:
 
 def make_adapter(name: str, account: str, options: Mapping[str, object]) -> Adapter:
     """Make the adapter of an account. The options were checked with the configuration."""
-    found = load_factory(name)
+    found = load_factory(name, relayed=RELAY_OPTION in options)
     try:
         adapter = found.make(account, found.options.model_validate(options))
         made = adapter.platform.name, adapter.account

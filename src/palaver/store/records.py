@@ -339,8 +339,16 @@ INBOX_COLUMNS = "i.no, i.key, i.state, i.received, i.turn_no, i.reason, i.body, 
 SELECT_RECEIVED = f"SELECT {INBOX_COLUMNS} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no"
 
 
-def inbound_body(inbound: Inbound, role: AccessRole | None = None, basis: Basis | None = Basis.IDENTITY) -> bytes:
+def inbound_body(
+    inbound: Inbound,
+    role: AccessRole | None = None,
+    basis: Basis | None = Basis.IDENTITY,
+    *,
+    is_relayed: bool = False,
+) -> bytes:
+    """Encode a message. One that is relayed keeps what is otherwise used on arrival only."""
     rare = {
+        "mentions_us": is_relayed and inbound.mentions_us,
         "basis": basis,
         "reply_to": inbound.reply_to,
         "quote": inbound.quote and quote_json(inbound.quote),
@@ -399,6 +407,7 @@ class _Written(msgspec.Struct, frozen=True):
     job: FiredJob | None = None
     destinations: tuple[Destination, ...] = ()
     request_digest: str | None = None
+    mentions_us: bool = False
 
     @property
     def inbound(self) -> Inbound:
@@ -422,6 +431,7 @@ class _Written(msgspec.Struct, frozen=True):
             job=self.job,
             destinations=self.destinations,
             request_digest=self.request_digest,
+            mentions_us=self.mentions_us,
         )
 
 

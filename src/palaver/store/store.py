@@ -18,7 +18,7 @@ from palaver.store.conversations import (
 from palaver.store.jobs import firings, jobs
 from palaver.store.people import aliases, api_tokens, grants, links, pairing, people, usage
 from palaver.store.privacy.erasure import Erasures
-from palaver.store.queue import commands, inbox, outbox, revisions, turn_control, turns
+from palaver.store.queue import commands, inbox, outbox, relayed, revisions, turn_control, turns
 from palaver.store.scrub import scrub
 from palaver.store.search.search import Search
 from palaver.store.status import journal_feed, message_status, overview, session_list, trace, webchat_log
@@ -50,6 +50,7 @@ class Store(DatabaseClient):
     pairing = pairing
     people = people
     processes = processes
+    relayed = relayed
     revisions = revisions
     session_list = session_list
     sessions = sessions

@@ -10,7 +10,7 @@ from palaver.model.errors import BadArgument
 from palaver.model.text import one_line
 from palaver.model.value import value
 from palaver.protocols.clock import Clock
-from palaver.store.people.api_tokens import ALL_RIGHTS, Credential, CredentialKind, Right
+from palaver.store.people.api_tokens import ALL_RIGHTS, OF_THE_WEB, Credential, CredentialKind, Right
 from palaver.store.store import Store
 from palaver.web.caller import Caller
 
@@ -44,7 +44,7 @@ async def issue_link(store: Store, url: str, now: datetime, *, identity: str | N
 
 
 async def has_any_key(store: Store, now: datetime) -> bool:
-    return any([await store.read(store.api_tokens.list_valid(kind, now)) for kind in CredentialKind])
+    return any([await store.read(store.api_tokens.list_valid(kind, now)) for kind in OF_THE_WEB])
 
 
 async def issue_token(

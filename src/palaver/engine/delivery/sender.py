@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Hashable
+from collections.abc import Generator, Hashable
+from contextlib import contextmanager
 from dataclasses import replace
 
 from palaver.engine import texts
@@ -83,6 +84,28 @@ async def _check_reachable(adapter: Checking, seconds: float) -> None:
             await adapter.check()
     except TimeoutError as error:
         raise PlatformDown("no answer in time") from error
+
+
+class EndedSends:
+    """Tells those who wait for a send that this worker has tried it."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, set[asyncio.Event]] = {}
+
+    @contextmanager
+    def waiting(self, number: int) -> Generator[asyncio.Event]:
+        event = asyncio.Event()
+        self._waiting.setdefault(number, set()).add(event)
+        try:
+            yield event
+        finally:
+            self._waiting[number].discard(event)
+            if not self._waiting[number]:
+                del self._waiting[number]
+
+    def tell(self, number: int) -> None:
+        for event in self._waiting.get(number, ()):
+            event.set()
 
 
 class SendBudget:

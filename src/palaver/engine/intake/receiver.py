@@ -135,12 +135,17 @@ class Intake:
         account = account_text(source.platform, source.account)
         try:
             # An adapter may hand over several messages at once. Accept those of one chat in the order they came.
-            accepted = await self._chats.run(f"{account} {source.addressee}", lambda: self._accept(inbound, trust))
+            accepted = await self.in_order(source, lambda: self._accept(inbound, trust))
         except StoreError as error:
             log_error(log, "a message could not be stored", error, {"action": "message.not_stored", "account": account})
             raise
         if accepted is not None:
             await self._run_urgent(*accepted)
+
+    def in_order(self, source: Source, step: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+        """Run a step once all earlier steps for the same chat have ended."""
+        account = account_text(source.platform, source.account)
+        return self._chats.run(f"{account} {source.addressee}", step)
 
     def read(self, inbound: Inbound) -> tuple[Inbound, ParsedMessage]:
         platform = self.accounts.get(account_text(inbound.source.platform, inbound.source.account))
@@ -275,6 +280,17 @@ class Intake:
         """Return a source under canonical ids and the current id of its chat."""
         rules = self._admission.rules(await self._directory())
         return follow_move(rules.canonical(source), rules.directory.moves)
+
+    async def other_ids(self, source: Source) -> tuple[list[tuple[str, str]], list[str]]:
+        """Return the aliases of a sender, each with the canonical id, and the earlier ids of the chat."""
+        directory = await self._directory()
+        aliases = directory.aliases.get(source.platform, {})
+        canonical = aliases.get(source.user_id or "", source.user_id)
+        moved = directory.moves.get((account_text(source.platform, source.account), source.scope_id), {})
+        return (
+            [(alias, target) for alias, target in aliases.items() if target == canonical],
+            [old for old, new in moved.items() if new == source.chat],
+        )
 
     async def is_owner(self, source: Source) -> bool:
         """Return whether the identity of a source alone makes its sender an owner now."""

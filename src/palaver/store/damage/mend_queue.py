@@ -27,7 +27,7 @@ from palaver.store.records import (
     received_of,
 )
 
-_UNKNOWN_MESSAGE = "state NOT IN ('waiting', 'in-turn', 'done', 'refused', 'failed')"
+_UNKNOWN_MESSAGE = "state NOT IN ('waiting', 'in-turn', 'done', 'refused', 'failed', 'relay')"
 _UNKNOWN_TURN = "state NOT IN ('running', 'parked', 'interrupted', 'done', 'failed')"
 _UNKNOWN_SEND = "state NOT IN ('due', 'claimed', 'delivered', 'dead', 'unclear')"
 _ANOTHER_IS_OPEN = (

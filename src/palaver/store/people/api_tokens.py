@@ -1,4 +1,4 @@
-"""Credentials of the web interface: login links, logins and API tokens, stored as digests."""
+"""Credentials: login links, logins and API tokens of the web interface, keys of the relay. Stored as digests."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -27,6 +27,13 @@ class CredentialKind(StrEnum):
     """A browser session."""
     TOKEN = "token"  # noqa: S105 - a kind, no secret
     """A program."""
+    RELAY_CODE = "relay-code"
+    """Enrols a gateway with this connector, once. The profile is its tenant."""
+    RELAY = "relay"
+    """A gateway that this connector serves. The profile is its tenant."""
+
+
+OF_THE_WEB = (CredentialKind.LINK, CredentialKind.LOGIN, CredentialKind.TOKEN)
 
 
 @value
@@ -119,6 +126,52 @@ def list_valid(kind: CredentialKind, now: datetime) -> Statements[list[Credentia
 def revoke(number: int) -> Statements[Credential | None]:
     rows = yield f"DELETE FROM api_tokens WHERE no = ? RETURNING {CREDENTIAL_COLUMNS}", (number,)
     return credential_of(rows[0]) if rows else None
+
+
+@transaction
+def enrol(code: str, key: str, now: datetime) -> Statements[str | None]:
+    """Exchange a code for a key, and return the tenant; None if the code is wrong, expired or used."""
+    rows = yield (
+        f"DELETE FROM api_tokens WHERE digest = ? AND kind = 'relay-code' AND {_VALID} RETURNING profile",
+        (code, micros(now)),
+    )
+    for (tenant,) in rows:
+        yield from replace_relay_keys(tenant, key)
+        yield from add_relay_key(tenant, key, now)
+        return tenant
+    return None
+
+
+@transaction
+def add_relay_key(tenant: str, digest: str, now: datetime) -> Statements[None]:
+    """Add a key. A tenant has at most two: the one it uses and the one that it changes to."""
+    yield "DELETE FROM api_tokens WHERE digest = ? AND kind = 'relay'", (digest,)
+    yield from add(digest, CredentialKind.RELAY, now, name=tenant, rights=(), profile=tenant)
+    yield (
+        "DELETE FROM api_tokens WHERE kind = 'relay' AND profile = ? AND no NOT IN"
+        " (SELECT no FROM api_tokens WHERE kind = 'relay' AND profile = ? ORDER BY no DESC LIMIT 2)",
+        (tenant, tenant),
+    )
+
+
+@transaction
+def relay_keys(tenant: str) -> Statements[list[str]]:
+    """Return the digests of a tenant's keys: two while it changes them."""
+    rows = yield "SELECT digest FROM api_tokens WHERE kind = 'relay' AND profile = ? ORDER BY no DESC", (tenant,)
+    return [row[0] for row in rows]
+
+
+@transaction
+def replace_relay_keys(tenant: str, digest: str) -> Statements[None]:
+    """Revoke all other keys of a tenant."""
+    yield "DELETE FROM api_tokens WHERE kind = 'relay' AND profile = ? AND digest <> ?", (tenant, digest)
+
+
+@transaction
+def revoke_relay(tenant: str) -> Statements[int]:
+    """Revoke the keys and codes of a tenant. Return how many there were."""
+    rows = yield "DELETE FROM api_tokens WHERE kind IN ('relay', 'relay-code') AND profile = ? RETURNING no", (tenant,)
+    return len(rows)
 
 
 def credential_of(row: Row) -> Credential:

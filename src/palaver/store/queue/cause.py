@@ -40,6 +40,8 @@ class CauseKind(StrEnum):
     UNCLEAR = "unclear"
     """Nobody knows whether a message was delivered. The id is the hour: one notice is enough for all of them."""
 
+    RELAY = "relay"
+    """A gateway behind this connector sends something. The id is the tenant, the detail its idempotency key."""
     JOB = "job"
     """A job could not run, or failed. The detail is the hour: one notice is enough for all of it."""
 

@@ -1,0 +1,1 @@
+"""Accounts that a connector holds for this gateway."""
