@@ -104,7 +104,7 @@ class RelayedAdapter:
     async def check(self) -> str:
         """Ask the platform through the connector; a second connection would take the first one's place."""
         if self._line is not None:
-            return str((await self._call("check", {})) or self._name)
+            return str((await self.call("check", {})) or self._name)
         line, _ = await open_line(read_enrolment(self._file), "")
         await line.close()
         return f"{self._name} through {read_enrolment(self._file).url}"
@@ -163,7 +163,7 @@ class RelayedAdapter:
         async with self._sending:  # seal and send in one order
             await line.send(channel.seal(frame))
 
-    async def _call(self, name: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
         """Ask the connector and return its answer. If the connection is lost before, nobody knows what it did."""
         ref, result = next(self._refs), asyncio.get_running_loop().create_future()
         self._results[ref] = result
@@ -183,23 +183,23 @@ class RelayedAdapter:
         return frame.get("value")
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
-        found = await self._call("send", {"outbound": write_outbound(outbound), "key": idempotency_key})
+        found = await self.call("send", {"outbound": write_outbound(outbound), "key": idempotency_key})
         return str(found)
 
 
 class TypingPart(RelayedAdapter):
     async def typing(self, outbound: Outbound) -> None:
-        await self._call("typing", {"outbound": write_outbound(outbound)})
+        await self.call("typing", {"outbound": write_outbound(outbound)})
 
 
 class EditingPart(RelayedAdapter):
     async def edit(self, receipt: str, outbound: Outbound) -> None:
-        await self._call("edit", {"receipt": receipt, "outbound": write_outbound(outbound)})
+        await self.call("edit", {"receipt": receipt, "outbound": write_outbound(outbound)})
 
 
 class DraftingPart(RelayedAdapter):
     async def draft(self, receipt: str | None, outbound: Outbound) -> str:
-        return str(await self._call("draft", {"receipt": receipt, "outbound": write_outbound(outbound)}))
+        return str(await self.call("draft", {"receipt": receipt, "outbound": write_outbound(outbound)}))
 
 
 class ThreadingPart(RelayedAdapter):
@@ -216,7 +216,7 @@ class DownloadingPart(RelayedAdapter):
 
     async def _fetching(self, name: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON
         try:
-            return await self._call(name, arguments)
+            return await self.call(name, arguments)
         except SendUnclear as error:  # A download can be tried again.
             raise PlatformDown(str(error)) from error
 
@@ -225,14 +225,14 @@ class UploadingPart(RelayedAdapter):
     async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
         """Upload the file in parts, then send it. An upload without a send shows nobody anything."""
         file = file_to_send(outbound, content)
-        number = await self._call("upload", {})
+        number = await self.call("upload", {})
         with content.open("rb") as stream:
             while chunk := await asyncio.to_thread(stream.read, CHUNK_BYTES):
-                await self._call("write", {"file": number, "data": write_bytes(chunk)})
-        sha256 = await self._call("uploaded", {"file": number})
+                await self.call("write", {"file": number, "data": write_bytes(chunk)})
+        sha256 = await self.call("uploaded", {"file": number})
         sent = write_outbound(outbound)
         sent["file"] = [file.name.stored(), file.media_type, file.size, str(sha256), None, ""]
-        return str(await self._call("send", {"outbound": sent, "key": idempotency_key}))
+        return str(await self.call("send", {"outbound": sent, "key": idempotency_key}))
 
 
 _PARTS: Mapping[str, type[RelayedAdapter]] = {

@@ -1,0 +1,1 @@
+"""The relay: a connector, gateways behind it, and those who try to be one."""

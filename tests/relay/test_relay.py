@@ -1,0 +1,143 @@
+"""Messages and answers cross the relay once each, even if one side stops in between."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+from palaver.model.attachment import NewFile
+from palaver.model.key import ProfileRule
+from palaver.protocols.agent import Event, Final, Request
+from palaver.testkit.faults import SendFault
+from palaver.testkit.platform import BOT, FakePlatform
+from palaver.testkit.updates import File
+from tests.engine.agents import Scripted, noted
+from tests.engine.gateway import Bench, until
+from tests.relay.world import Connector, connector, gateway
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(600_000)
+
+
+async def handed_over(there: Connector, tenant: str = "acme") -> None:
+    async def is_done() -> bool:
+        return await there.waiting(tenant) == 0
+
+    await until(is_done)
+
+
+async def test_the_gateway_answers_and_the_connector_keeps_no_content(tmp_path: Path) -> None:
+    async with connector(tmp_path) as there, gateway(tmp_path, await there.adapter("acme")) as here:
+        alice = there.world.person("alice")
+        chat = there.world.dm(alice)
+        await chat.say(alice, "hello")
+        await chat.hears("You said: hello")
+        await handed_over(there)
+        found = await there.here.rows("SELECT state, reason, length(body) FROM inbox")
+        assert found == [("done", "relayed to acme", 0)]
+        assert await there.here.rows("SELECT count(*) FROM sessions") == [(0,)]
+        assert (await here.texts())[-2:] == ["hello", "You said: hello"]
+
+
+async def test_what_comes_while_the_gateway_is_away_waits_and_keeps_its_order(tmp_path: Path) -> None:
+    async with connector(tmp_path) as there:
+        adapter = await there.adapter("acme")
+        alice = there.world.person("alice")
+        chat = there.world.dm(alice)
+        for number in range(5):
+            await chat.say(alice, f"message {number}")
+        await until(lambda: not there.world.unacknowledged())
+        assert await there.waiting("acme") == 5
+        async with gateway(tmp_path, adapter) as here:
+            await chat.hears("You said: message 4")
+            said = [text for text in await here.texts() if text.startswith("message")]
+            assert said == [f"message {number}" for number in range(5)]
+
+
+async def test_nothing_is_lost_or_doubled_while_both_sides_are_dropped_in_turn(tmp_path: Path) -> None:
+    world, count = FakePlatform(repeats_safely=True), 24
+    alice = world.person("alice")
+    chat = world.dm(alice)
+    async with connector(tmp_path, world=world) as there:
+        enrolment, port = await there.enrol("acme"), there.port
+    for round_ in range(6):
+        async with connector(tmp_path, world=world, port=port) as there:
+            for number in range(4):
+                await chat.say(alice, f"{round_ * 4 + number}")
+            async with gateway(tmp_path, there.make(enrolment), crash_limit=100, acknowledges=False):
+                await until(lambda done=round_: len(chat.shown) > 2 * done)
+    async with (
+        connector(tmp_path, world=world, port=port) as there,
+        gateway(tmp_path, there.make(enrolment), crash_limit=100, acknowledges=False) as here,
+    ):
+        await until(lambda: len(chat.shown) >= count)
+        await here.settled()
+        await there.here.settled()
+    assert [message.text for message in chat.shown] == [f"You said: {number}" for number in range(count)]
+
+
+async def test_files_cross_in_both_directions(tmp_path: Path) -> None:
+    async def copies(request: Request) -> AsyncGenerator[Event]:
+        name = noted(request).rpartition("file ")[2].partition(":")[0]
+        content = await request.read_file(name)
+        yield Final(text="here it is", files=(NewFile("copy.png", content, "image/png"),))
+
+    async with (
+        connector(tmp_path) as there,
+        gateway(tmp_path, await there.adapter("acme"), agent=Scripted(copies)) as here,
+    ):
+        alice = there.world.person("alice")
+        chat = there.world.dm(alice)
+        await chat.say(alice, "look", files=(File(name="cat.png", media_type="image/png", content=PNG),))
+        await chat.hears("here it is")
+        await here.settled()
+        await there.here.settled()
+        assert [file.content for message in chat.shown for file in message.files] == [PNG]
+
+
+async def test_edits_deletions_moves_and_groups_cross(tmp_path: Path) -> None:
+    async with connector(tmp_path) as there, gateway(tmp_path, await there.adapter("acme")) as here:
+        alice, bob = there.world.person("alice"), there.world.person("bob")
+        group = there.world.group("Dev", alice, bob)
+        said = await group.say(alice, "one", mentions=(BOT,))
+        await group.hears("You said: one")
+        await group.edit(alice, said, "one more")
+        await until(lambda: _edited(here))
+        await group.move()
+        await group.say(bob, "two", mentions=(BOT,))
+        await group.hears("You said: two")
+        (first,), _ = await here.rows("SELECT key FROM sessions ORDER BY no")
+        assert f":{group.id}:" in first
+
+
+async def _edited(here: Bench) -> bool:
+    return bool(await here.rows("SELECT 1 FROM inbox WHERE version <> ''"))
+
+
+async def test_a_bot_is_not_relayed(tmp_path: Path) -> None:
+    async with connector(tmp_path) as there, gateway(tmp_path, await there.adapter("acme")) as here:
+        robot = there.world.person("robot", is_bot=True)
+        await there.world.dm(robot).say(robot, "hello, fellow robot")
+        await until(lambda: not there.world.unacknowledged())
+        states = await there.here.rows("SELECT state, reason FROM inbox")
+        assert states == [("refused", "it is from a bot, and trust marks are not relayed")]
+        assert await here.rows("SELECT 1 FROM inbox") == []
+
+
+async def test_the_connector_answers_what_no_tenant_gets(tmp_path: Path) -> None:
+    async with connector(tmp_path, ProfileRule(profile="acme", platform="fake", chat_id="elsewhere")) as there:
+        alice = there.world.person("alice")
+        chat = there.world.dm(alice)
+        await chat.say(alice, "hi")
+        await chat.hears("You said: hi")
+        assert await there.waiting("acme") == 0
+
+
+async def test_a_refused_send_fails_at_the_gateway(tmp_path: Path) -> None:
+    async with connector(tmp_path) as there, gateway(tmp_path, await there.adapter("acme")) as here:
+        alice = there.world.person("alice")
+        chat = there.world.dm(alice)
+        there.world.injector.script.append(SendFault.REFUSED)
+        await chat.say(alice, "hi")
+        await until(lambda: _dead(here))
+
+
+async def _dead(here: Bench) -> bool:
+    return await here.rows("SELECT state FROM outbox") == [("dead",)]
