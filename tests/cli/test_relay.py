@@ -1,0 +1,88 @@
+"""`palaver relay`: a code, a gateway that joins with it, another key, and a tenant that is locked out."""
+
+import asyncio
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from palaver.cli.main import main
+from palaver.platforms.plugins import make_adapter
+from palaver.platforms.relayed.adapter import RelayedAdapter, open_line
+from palaver.protocols.adapter import PlatformRefused
+from palaver.protocols.relay import read_enrolment
+from palaver.testkit.platform import BOT
+from tests.relay.world import connector
+
+CONNECTOR = """\
+relay:
+  port: 8788
+  tenants:
+    acme:
+      serves:
+        - {platform: telegram, account: bot}
+"""
+
+
+@pytest.fixture
+def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PALAVER_HOME", str(tmp_path / "home"))
+    (tmp_path / "connector.yaml").write_text(CONNECTOR)
+    (tmp_path / "gateway.yaml").write_text("# mine\nbusy: queue\n")
+    return tmp_path
+
+
+async def test_a_gateway_joins_changes_its_key_and_is_locked_out(
+    homes: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = f"sqlite:///{homes / 'connector.db'}"
+
+    async def run(side: str, *words: str) -> tuple[int, str, str]:
+        monkeypatch.setenv("PALAVER_CONFIG", str(homes / f"{side}.yaml"))
+        code = await asyncio.to_thread(main, ["relay", *words])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    async with connector(homes) as there:
+        code, _, err = await run("connector", "invite", "globex", "--store", store)
+        assert code == 2
+        assert "There is no tenant 'globex'" in err
+        _, out, _ = await run("connector", "invite", "acme", "--store", store, "--json")
+        code, _, err = await run("gateway", "join", "ws://192.0.2.7", "x")
+        assert code == 2
+        assert "wss://" in err
+        code, out, err = await run("gateway", "join", there.url, json.loads(out)["code"])
+        assert (code, err) == (0, "")
+        kept = homes / "relay-acme.json"
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+        assert f"Added fake:{BOT} to" in out
+        assert (homes / "gateway.yaml").read_text().startswith("# mine\nbusy: queue\n")
+
+        before = read_enrolment(kept)
+        code, out, _ = await run("gateway", "rotate")
+        assert code == 0
+        assert read_enrolment(kept).keys != before.keys
+        with pytest.raises(PlatformRefused):
+            await open_line(before, "")
+        line, _ = await open_line(read_enrolment(kept), "")
+        await line.close()
+
+        _, out, _ = await run("connector", "tenants", "--store", store, "--json")
+        assert json.loads(out)["tenants"][0]["waiting"] == 0
+        code, out, _ = await run("connector", "revoke", "acme", "--store", store)
+        assert code == 0
+        with pytest.raises(PlatformRefused):
+            await open_line(read_enrolment(kept), "")
+        code, _, err = await run("gateway", "rotate")
+        assert code != 0
+        assert "palaver relay join" in err
+
+
+def test_an_account_of_a_connector_needs_no_package_of_its_platform(homes: Path) -> None:
+    kept = homes / "relay-acme.json"
+    kept.write_text('{"url": "ws://127.0.0.1:1", "tenant": "acme", "keys": ["k"], "accounts": {}}')
+    adapter = make_adapter("telegram", "helper", {"relay_file": str(kept)})
+    assert isinstance(adapter, RelayedAdapter)
+    assert adapter.platform.name == "telegram"
