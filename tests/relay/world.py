@@ -10,6 +10,7 @@ from pathlib import Path
 from palaver.model.access import AccessRole, Basis, Grant
 from palaver.model.key import ProfileRule
 from palaver.platforms.relayed.adapter import RelayedAdapter, RelayedOptions, join, make_relayed
+from palaver.protocols.adapter import Limits
 from palaver.protocols.relay import Enrolment, digest, new_secret
 from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.people.api_tokens import CredentialKind
@@ -60,7 +61,7 @@ class Connector:
 
 @asynccontextmanager
 async def connector(
-    folder: Path, *rules: ProfileRule, world: FakePlatform | None = None, port: int = 0
+    folder: Path, *rules: ProfileRule, world: FakePlatform | None = None, port: int = 0, limits: Limits | None = None
 ) -> AsyncGenerator[Connector]:
     """A connector that hands everything on the fake platform to `acme`, unless rules say otherwise."""
     world = world or FakePlatform()
@@ -71,6 +72,7 @@ async def connector(
         worker=f"connector {next(_STARTS)}",
         shelf=BlobStore(folder / "connector-files"),
         chance=NoPauses(1),
+        limits=limits,
         tenants=given,
     ) as here:
         server = RelayServer(store=here.store, engine=here.engine, clock=LoopClock(), file_key="a key of this store")

@@ -13,7 +13,7 @@ from palaver.model.key import choose_tenant
 from palaver.model.source import Source
 from palaver.model.turn import Delivery, Inbound, Outbound, OutboxState
 from palaver.model.value import value
-from palaver.protocols.adapter import Adapter, PlatformBusy, SendRefused, SendUnclear
+from palaver.protocols.adapter import Adapter, PlatformBusy, SendRefused, SendUnclear, TargetGone
 from palaver.protocols.capabilities import (
     Checking,
     Downloading,
@@ -136,7 +136,8 @@ class RelayLink:
                         await ended.wait()
                         ended.clear()
                         delivery = await store.read(store.outbox.get_delivery(delivery.number)) or delivery
-        return _receipt_of(delivery)
+        is_gone = await store.read(store.relayed.is_gone(delivery.number))
+        return _receipt_of(delivery, is_gone=is_gone)
 
     async def edit(self, receipt: str, outbound: Outbound) -> None:
         await self._check(outbound)
@@ -197,12 +198,13 @@ class RelayLink:
         return self.adapter.platform.name, self.adapter.account
 
 
-def _receipt_of(delivery: Delivery) -> str:
+def _receipt_of(delivery: Delivery, *, is_gone: bool) -> str:
     match delivery.state:
         case OutboxState.DELIVERED:
             return delivery.receipt or ""
         case OutboxState.DEAD:
-            raise SendRefused(delivery.error or "The connector gave up.")
+            error = delivery.error or "The connector gave up."
+            raise TargetGone(error) if is_gone else SendRefused(error)
         case OutboxState.UNCLEAR:
             raise SendUnclear(delivery.error or "The connector does not know whether it arrived.")
         case _:

@@ -105,12 +105,12 @@ class RelayServer:
                 await self._enrol(line, asked)
                 return
             tenant, key = await self._authenticate(asked, ours)
+        # The first key that is used revokes the others: a change of keys is complete.
+        await self.store.transact(self.store.api_tokens.replace_relay_keys(tenant, key))
         nonces = ours, str(asked.get("nonce"))
         channel = Channel(key, nonces, is_connector=True)
         welcome = {"type": "welcome", "proof": proof(key, "connector", *nonces), "accounts": self._accounts(tenant)}
         await line.send(json.dumps(welcome))
-        # The first key that is used revokes the others: a change of keys is complete.
-        await self.store.transact(self.store.api_tokens.replace_relay_keys(tenant, key))
         name = str(asked.get("account") or "")
         platform, _, account = name.partition(":")
         link = self.engine.relay.link(tenant, platform, account) if name else None

@@ -115,6 +115,17 @@ def has_come_from(tenant: str, outbound: Outbound) -> Statements[bool]:
 
 
 @transaction
+def is_gone(number: int) -> Statements[bool]:
+    """Return whether a send goes to a chat that is known to be gone."""
+    rows = yield (
+        "SELECT 1 FROM outbox o JOIN gone_chats g ON g.account = o.account AND g.server = o.server AND g.chat = o.chat"
+        " WHERE o.id = ?",
+        (number,),
+    )
+    return bool(rows)
+
+
+@transaction
 def enqueue(tenant: str, outbound: Outbound, key: str, now: datetime) -> Statements[Delivery | None]:
     """Send a message for a tenant, once for each of its keys. Return how far it is."""
     cause = SendCause(CauseKind.RELAY, tenant, key)
