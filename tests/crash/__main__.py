@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.crash.siege import Siege, town_of
 from tests.crash.square import Square, fake_square
 from tests.crash.square_matrix import matrix_square
+from tests.crash.square_relay import relay_square
 from tests.crash.squares import LOOPBACK
 from tests.crash.verdict import Verdict, line
 from tests.platforms.matrix.homeserver import shared
@@ -34,6 +35,7 @@ class _Usual:
 
 _PLATFORMS = {
     "fake": _Usual(kills=1000, chats=300, lease=0.6, longest_life=0.8),
+    "relay": _Usual(kills=300, chats=60, lease=3.0, longest_life=6.0),
     "telegram": _Usual(kills=500, chats=150, lease=0.8, longest_life=1.2),
     "discord": _Usual(kills=300, chats=100, lease=0.8, longest_life=2.0),
     "slack": _Usual(kills=300, chats=150, lease=0.8, longest_life=1.5),
@@ -57,6 +59,9 @@ def _print(text: str) -> None:
 async def _square(platform: str, folder: str, seed: int) -> AsyncGenerator[Square]:
     if platform == "fake":
         async with fake_square(seed) as square:
+            yield square
+    elif platform == "relay":
+        async with relay_square(seed) as square:
             yield square
     elif platform in LOOPBACK:
         async with LOOPBACK[platform]() as square:

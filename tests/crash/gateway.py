@@ -28,6 +28,7 @@ from palaver.model.access import AccessRole, Grant
 from palaver.model.command_policy import CommandPolicy
 from palaver.model.errors import StoreInUse
 from palaver.platforms.plugins import load_factory, make_adapter
+from palaver.platforms.relayed.adapter import RelayedOptions, make_relayed
 from palaver.processes.backends.base import LocalBackend
 from palaver.processes.manager import ProcessManager
 from palaver.protocols.adapter import Adapter
@@ -36,7 +37,8 @@ from palaver.store.clock import StoreClock
 from palaver.store.opening import open_store
 from palaver.store.processes import Keeper
 from palaver.store.store import Store
-from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.adapter import FAKE, FakeAdapter
+from palaver.testkit.platform import BOT
 from palaver.testkit.socket import SocketClient
 from palaver.tools.terminal import TerminalTools
 from tests.crash.background import make_home
@@ -84,6 +86,8 @@ def _options(order: Order) -> Options:
 
 def _adapter(order: Order) -> Adapter:
     """Without the pace that real chats ask for."""
+    if "relay_file" in order.where:
+        return make_relayed(FAKE, BOT, RelayedOptions.model_validate(order.where))
     if order.platform == "fake":
         return FakeAdapter(SocketClient(**order.where))
     adapter: Any = make_adapter(order.platform, ACCOUNT, order.where)

@@ -18,9 +18,9 @@ from palaver.testkit.socket import serve
 from palaver.testkit.updates import Message, Person
 from tests.crash.verdict import Room, token
 
-__all__ = ["FakeSquare", "Square", "View", "fake_square", "is_group"]
+__all__ = ["FAULTS", "FakeSquare", "Square", "View", "fake_square", "is_group"]
 
-_FAULTS = Faults(duplicate=0.1, reorder=0.2, busy=0.01, busy_for=0.05, lost_before=0.002, lost_after=0.002)
+FAULTS = Faults(duplicate=0.1, reorder=0.2, busy=0.01, busy_for=0.05, lost_before=0.002, lost_after=0.002)
 
 
 class Square(Protocol):
@@ -111,7 +111,7 @@ class FakeSquare:
 
 @asynccontextmanager
 async def fake_square(seed: int) -> AsyncGenerator[FakeSquare]:
-    world = FakePlatform(faults=_FAULTS, seed=seed, clock=SystemClock())
+    world = FakePlatform(faults=FAULTS, seed=seed, clock=SystemClock())
     with tempfile.TemporaryDirectory(prefix="palaver-world-") as folder:
         async with serve(world, Path(folder) / "world"):
             yield FakeSquare(world=world, where={"path": f"{folder}/world"})
