@@ -156,6 +156,7 @@ def test_every_option_of_the_engine_can_be_configured() -> None:
         "attention",
         "pairing",
         "profiles",
+        "tenants",
         "grants",
         "caps",
         "command_roles",

@@ -56,6 +56,7 @@ WITHOUT_CONTENT = [
     "inbox.request_key",
     "inbox.server",
     "inbox.state",
+    "inbox.tenant",
     "inbox.version",
     "journal.kind",
     "link_offers.code_hash",

@@ -38,6 +38,37 @@ from palaver.protocols.adapter import (
     TargetGone,
 )
 
+__all__ = [
+    "CHUNK_BYTES",
+    "KEY_PREFIX",
+    "MAX_FRAME_BYTES",
+    "RELAY_OPTION",
+    "UNKNOWN_LIMITS",
+    "VERSION",
+    "Channel",
+    "Enrolment",
+    "Forged",
+    "Frame",
+    "RelayedAccount",
+    "check_relay_url",
+    "digest",
+    "is_proof",
+    "new_nonce",
+    "new_secret",
+    "proof",
+    "read_bytes",
+    "read_enrolment",
+    "read_error",
+    "read_frame",
+    "read_inbound",
+    "read_outbound",
+    "write_bytes",
+    "write_error",
+    "write_inbound",
+    "write_limits",
+    "write_outbound",
+]
+
 VERSION = 1
 MAX_FRAME_BYTES = 4 << 20
 CHUNK_BYTES = 1 << 18
