@@ -37,6 +37,12 @@ _EMAIL = PlatformNote(
         "Everybody in To and Cc gets your answer."
     )
 )
+_FEISHU = PlatformNote(
+    text=(
+        "Your messages are cards that show Markdown. You cannot look up people, documents or earlier messages here: "
+        "you see only what is sent to you."
+    )
+)
 _YUANBAO = PlatformNote(
     text=(
         "Private messages reach one person; in a group everybody can read them. "
@@ -120,7 +126,14 @@ _ALL = (
         example_chat="iMessage;-;+15551234567",
         notes=(_IMESSAGE,),
     ),
-    Platform(name="feishu", title="Feishu", has_mentions=True, has_threads=True),
+    Platform(
+        name="feishu",
+        title="Feishu",
+        has_mentions=True,
+        has_threads=True,
+        example_chat="oc_5ad11d72b830411d72b836c20",
+        notes=(_FEISHU,),
+    ),
     Platform(name="wechat", title="WeChat"),
     Platform(name="wecom", title="WeCom", has_mentions=True),
     Platform(name="yuanbao", title="Yuanbao", has_mentions=True, notes=(_YUANBAO,)),

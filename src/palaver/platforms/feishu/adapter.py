@@ -1,0 +1,209 @@
+"""The adapter for Feishu and Lark. Feishu calls for each event, up to four times more until it is answered with 200."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.feishu.crypto import is_signed, read_event, token_of
+from palaver.platforms.feishu.options import GUIDE, FeishuOptions
+from palaver.platforms.feishu.parse import Event, Json, parse
+from palaver.platforms.feishu.render import MAX_FILE_BYTES, MAX_IMAGE_BYTES, file_kind, render
+from palaver.protocols import (
+    DM,
+    GROUP,
+    Attachment,
+    HttpRequest,
+    HttpResponse,
+    Labels,
+    Limits,
+    Outbound,
+    PlatformBusy,
+    PlatformError,
+    PlatformRefused,
+    Receiver,
+    SendUnclear,
+    TargetGone,
+    file_to_send,
+    is_secret,
+    one_line,
+    parse_or_skip,
+)
+from palaver.protocols.recent import Names
+from palaver.protocols.tokens import ApiCodes, TokenApi, in_header
+
+_WRONG_SECRET = "Feishu rejects the App ID or App Secret. Copy both from Credentials & Basic Info of the app."  # noqa: S105
+_NO_BOT = "The app has no bot, or its version with the bot is not published. Add the bot capability and publish it."
+_NO_PERMISSION = (
+    "The app lacks a permission. Add im:message, im:message:send_as_bot and im:resource, and publish a version."
+)
+_OUT = "The bot is not in this chat, or cannot write there."
+_CODES = ApiCodes(
+    code="code",
+    words="msg",
+    expired=frozenset({99991661, 99991663, 99991664, 99991668, 99991671}),
+    errors={
+        **dict.fromkeys((10003, 10014), partial(PlatformRefused, _WRONG_SECRET)),
+        **dict.fromkeys((11205, 230006), partial(PlatformRefused, _NO_BOT)),
+        **dict.fromkeys((99991672, 99991679, 230027), partial(PlatformRefused, _NO_PERMISSION)),
+        **dict.fromkeys((99991400, 11232, 11233, 11247, 230020), partial(PlatformBusy, 2.0)),
+        **dict.fromkeys((230002, 230013, 230018, 230035, 232009), partial(TargetGone, _OUT)),
+        230049: partial(SendUnclear, "Feishu is still sending this message."),
+    },
+    fix=_WRONG_SECRET,
+)
+_ID_TYPES = {"ou_": "open_id", "on_": "union_id"}
+
+
+class FeishuAdapter:
+    platform = PLATFORMS["feishu"]
+    options = FeishuOptions
+    guide = GUIDE
+    # Five messages a second for one chat. A card has 30 KB: at most 7 bytes for each character.
+    limits = Limits(text=4000, interval=0.2, repeats_safely=True)
+    takes_callbacks = True
+
+    def __init__(self, account: str, options: FeishuOptions) -> None:
+        self.account = account
+        self._options = options
+        self._key = options.encrypt_key.get_secret_value()
+        self._api = TokenApi(
+            "Feishu",
+            f"{options.api_url}/open-apis",
+            fetch=self._fetch_token,
+            place=in_header("authorization", "Bearer "),
+            codes=_CODES,
+        )
+        self._us = ""
+        """Our open id, once it is known."""
+        self._people = Names(self._fetch_name)
+        self._chats = Names(self._fetch_chat_kind)
+        self._ours = Names(self._fetch_author)
+
+    @classmethod
+    def make(cls, account: str, options: FeishuOptions) -> "FeishuAdapter":
+        return cls(account, options)
+
+    async def _fetch_token(self) -> tuple[str, float]:
+        secret = {"app_id": self._options.app_id, "app_secret": self._options.app_secret.get_secret_value()}
+        found = await self._api.ask("POST", "/auth/v3/tenant_access_token/internal", json=secret)
+        return str(found["tenant_access_token"]), float(found["expire"])
+
+    async def check(self) -> str:
+        bot = (await self._api.call("GET", "/bot/v3/info"))["bot"]
+        self._us = str(bot["open_id"])
+        return one_line(str(bot.get("app_name") or self._us), 200)
+
+    async def run(self, receiver: Receiver) -> None:
+        await self._api.keep_checking(self.check, receiver)
+
+    # Incoming
+
+    async def handle_callback(self, request: HttpRequest, receiver: Receiver) -> HttpResponse:
+        try:
+            event = read_event(request.body, self._key)
+        except ValueError:
+            return HttpResponse(status=HTTPStatus.UNAUTHORIZED)
+        if not self._is_authentic(request, event):
+            return HttpResponse(status=HTTPStatus.UNAUTHORIZED)
+        if event.get("type") == "url_verification":
+            return _json_response({"challenge": str(event.get("challenge", ""))})
+        if not self._us:
+            await self.check()
+        found = parse_or_skip(self.platform.name, lambda: parse(event, self.account, self._us))
+        if found is not None:
+            await receiver.receive((await self._complete(found)).inbound, found.trust)
+        return _json_response({})
+
+    def _is_authentic(self, request: HttpRequest, event: Json) -> bool:
+        """Feishu does not sign the question that it asks when you enter the address; it encrypts it."""
+        is_question = event.get("type") == "url_verification" and b'"encrypt"' in request.body
+        token = self._options.verification_token
+        if token is not None and not is_secret(token_of(event), token.get_secret_value()):
+            return False
+        return is_question or is_signed(request.headers, request.body, self._key)
+
+    async def _complete(self, event: Event) -> Event:
+        """Look up what Feishu does not send along: the name, the kind of chat, and the author of what is quoted."""
+        inbound = event.inbound
+        source, mentions_us = inbound.source, inbound.mentions_us
+        if event.parent:
+            author = await self._ours.get(event.parent)
+            mentions_us = author is not None and author.plain() == self._options.app_id
+        if not event.kind_is_known:
+            kind = await self._chats.get(source.chat_id or "")
+            source = replace(source, chat_kind=DM if kind and kind.plain() == "p2p" else GROUP)
+        labels = Labels(user=await self._people.get(source.user_id)) if source.user_id else Labels()
+        return event._replace(inbound=replace(inbound, source=source, mentions_us=mentions_us, labels=labels))
+
+    async def _fetch_name(self, open_id: str) -> object:
+        found = await self._api.call("GET", f"/contact/v3/users/{quote(open_id, safe='')}")
+        return found["data"]["user"]["name"]
+
+    async def _fetch_chat_kind(self, chat: str) -> object:
+        return (await self._api.call("GET", f"/im/v1/chats/{quote(chat, safe='')}"))["data"]["chat_mode"]
+
+    async def _fetch_author(self, message: str) -> object:
+        found = await self._api.call("GET", f"/im/v1/messages/{quote(message, safe='')}")
+        return found["data"]["items"][0]["sender"]["id"]
+
+    def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
+        message, kind, key = (quote(part, safe="") for part in (file.handle or "//").split("/", 2))
+        return self._api.download(f"/im/v1/messages/{message}/resources/{key}", params={"type": kind})
+
+    # Outgoing
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        return await self._post(outbound, "interactive", render(outbound), idempotency_key)
+
+    async def open_thread(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        """Topics have no names; the message begins one."""
+        return await self.send(outbound, idempotency_key=idempotency_key)
+
+    async def edit(self, receipt: str, outbound: Outbound) -> None:
+        path = f"/im/v1/messages/{quote(receipt, safe='')}"
+        await self._api.call("PATCH", path, sending=True, json={"content": render(outbound)})
+
+    async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
+        file = file_to_send(outbound, content, MAX_FILE_BYTES)
+        name, body = file.name.plain() or "file", await asyncio.to_thread(content.read_bytes)
+        if file.media_type in {"image/png", "image/jpeg", "image/gif", "image/webp"} and len(body) <= MAX_IMAGE_BYTES:
+            kind, data, files = "image", {"image_type": "message"}, {"image": (name, body, file.media_type)}
+        else:
+            kind, data, files = "file", {"file_type": file_kind(file), "file_name": name}, {"file": (name, body)}
+        uploaded = await self._api.call("POST", f"/im/v1/{kind}s", data=data, files=files)
+        key = {f"{kind}_key": uploaded["data"][f"{kind}_key"]}
+        receipt = await self._post(outbound, kind, json.dumps(key), idempotency_key)
+        if outbound.text.strip():
+            try:
+                await self.send(outbound, idempotency_key=f"{idempotency_key}:text")
+            except PlatformError as error:
+                raise SendUnclear(f"The file was sent, but its text failed: {error}") from error
+        return receipt
+
+    async def _post(self, outbound: Outbound, kind: str, content: str, key: str) -> str:
+        """Send to a chat or person, or into a topic: as a reply to its first message. A key is known for an hour."""
+        uuid = hashlib.sha256(key.encode()).hexdigest()[:40]
+        message: dict[str, Any] = {"msg_type": kind, "content": content, "uuid": uuid}
+        if outbound.thread_id:
+            path = f"/im/v1/messages/{quote(outbound.thread_id, safe='')}/reply"
+            sent = await self._api.call("POST", path, sending=True, json={**message, "reply_in_thread": True})
+        else:
+            to = {"receive_id_type": _ID_TYPES.get(outbound.chat_id[:3], "chat_id")}
+            message["receive_id"] = outbound.chat_id
+            sent = await self._api.call("POST", "/im/v1/messages", sending=True, params=to, json=message)
+        try:
+            return str(sent["data"]["message_id"])
+        except (KeyError, TypeError) as error:
+            raise SendUnclear("Feishu did not say which message was sent.") from error
+
+
+def _json_response(found: Mapping[str, str]) -> HttpResponse:
+    return HttpResponse(body=json.dumps(found).encode(), media_type="application/json")

@@ -1,0 +1,49 @@
+"""Open Feishu's callbacks: encrypted with the Encrypt Key, and signed with it."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from palaver.protocols import is_secret
+from palaver.protocols.sealed import BadEnvelope, decode, decrypt
+
+_BLOCK = 16
+
+
+def open_event(encrypted: str, key: str) -> str:
+    """Decrypt with the hash of the key; the first block is the initialisation vector."""
+    sealed = decode(encrypted)
+    return decrypt(
+        hashlib.sha256(key.encode()).digest(), sealed[:_BLOCK].ljust(_BLOCK, b"\0"), sealed[_BLOCK:]
+    ).decode()
+
+
+def is_signed(headers: Mapping[str, str], body: bytes, key: str) -> bool:
+    stamp = f"{headers.get('x-lark-request-timestamp', '')}{headers.get('x-lark-request-nonce', '')}{key}"
+    expected = hashlib.sha256(stamp.encode("utf-8", "replace") + body).hexdigest()
+    return is_secret(headers.get("x-lark-signature", ""), expected)
+
+
+def read_event(body: bytes, key: str) -> Mapping[str, Any]:
+    """Return the event in a callback. Raise ValueError if there is none."""
+    found = _object(body)
+    return _object(open_event(str(found["encrypt"]), key)) if "encrypt" in found else found
+
+
+def token_of(event: Mapping[str, Any]) -> str:
+    """Return the verification token: at the top of a question, in the header of an event."""
+    header: object = event.get("header")
+    return str(
+        event.get("token") or (cast("Mapping[str, Any]", header).get("token") if isinstance(header, dict) else "")
+    )
+
+
+def _object(text: str | bytes) -> dict[str, Any]:
+    try:
+        found: object = json.loads(text)
+    except RecursionError as error:
+        raise BadEnvelope("too deep") from error
+    if not isinstance(found, dict):
+        raise BadEnvelope("not an object")
+    return cast("dict[str, Any]", found)

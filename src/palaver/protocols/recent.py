@@ -1,0 +1,73 @@
+"""What an adapter remembers for a while: names that it looked up, and messages that it can still reply to."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeVar
+
+from palaver.model.label import Label
+from palaver.protocols.adapter import PlatformError
+
+__all__ = ["Names", "ReplyWindows"]
+
+T = TypeVar("T")
+_MAX_KEPT = 10_000
+_NAME_SECONDS = 3600.0
+_LOOKUP_SECONDS = 1.5
+"""A callback has to be answered within few seconds."""
+
+
+class Names:
+    """Names that a platform does not send along, each looked up once an hour. Without an answer there is none."""
+
+    def __init__(self, fetch: Callable[[str], Awaitable[object]], seconds: float = _NAME_SECONDS) -> None:
+        self._fetch, self._seconds = fetch, seconds
+        self._known: dict[str, tuple[float, Label | None]] = {}
+
+    async def get(self, key: str) -> Label | None:
+        until, name = self._known.get(key, (0.0, None))
+        now = time.monotonic()
+        if now < until:
+            return name
+        try:
+            async with asyncio.timeout(_LOOKUP_SECONDS):
+                found = await self._fetch(key)
+        except (PlatformError, TimeoutError, LookupError, TypeError):
+            found = None
+        name = Label(found) if isinstance(found, str) and found else None
+        self._known[key] = now + self._seconds, name
+        _shrink(self._known)
+        return name
+
+
+class _Window(NamedTuple):
+    handle: str
+    until: float
+    uses: int
+
+
+class ReplyWindows:
+    """The last message of each chat, while a reply to it is possible or free: for some seconds, and some replies."""
+
+    def __init__(self, uses: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._uses, self._clock = uses, clock
+        self._open: dict[str, _Window] = {}
+
+    def open(self, chat: str, handle: str, seconds: float) -> None:
+        self._open.pop(chat, None)
+        self._open[chat] = _Window(handle, self._clock() + seconds, self._uses)
+        _shrink(self._open)
+
+    def take(self, chat: str) -> str | None:
+        """Use the window once; None if it is closed."""
+        window = self._open.pop(chat, None)
+        if window is None or self._clock() >= window.until:
+            return None
+        if window.uses > 1:
+            self._open[chat] = window._replace(uses=window.uses - 1)
+        return window.handle
+
+
+def _shrink(kept: dict[str, T]) -> None:
+    while len(kept) > _MAX_KEPT:
+        del kept[next(iter(kept))]

@@ -1,0 +1,187 @@
+"""Call an HTTP API whose access token expires, and whose answers have error codes. It needs httpx2, from an extra."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import field
+from typing import Any, cast
+
+import httpx2
+
+from palaver.model.value import value
+from palaver.protocols.adapter import PlatformError, PlatformRefused, Receiver, SendRefused
+from palaver.protocols.rest import RestApi
+
+__all__ = ["AccessToken", "ApiCodes", "TokenApi", "in_header", "in_query"]
+
+# ruff: noqa: ANN401 - options of httpx2, and JSON is anything
+
+_MARGIN_SECONDS = 300.0
+_CHECK_SECONDS = 300.0
+_MAX_WORDS = 200
+_CHUNK_BYTES = 65_536
+_MAX_ERROR_BYTES = 4096
+_SERVER_ERROR = 500
+Code = int | str
+Options = Mapping[str, Any]
+
+
+class AccessToken:
+    """A token that expires: fetched when it is needed, and again shortly before its end."""
+
+    def __init__(
+        self, fetch: Callable[[], Awaitable[tuple[str, float]]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`fetch` returns a new token, and for how many seconds it is valid."""
+        self._fetch, self._clock = fetch, clock
+        self._token, self._until = "", 0.0
+        self._lock = asyncio.Lock()
+
+    async def get(self) -> str:
+        async with self._lock:
+            if not self._token or self._clock() >= self._until:
+                self._token, seconds = await self._fetch()
+                self._until = self._clock() + max(seconds - _MARGIN_SECONDS, seconds / 2)
+            return self._token
+
+    def drop(self, token: str) -> None:
+        """Forget a token that the platform no longer accepts."""
+        if token == self._token:
+            self._token = ""
+
+
+@value
+class ApiCodes:
+    """What the error codes of a platform mean. Any other code refuses a send."""
+
+    code: str = "errcode"
+    words: str = "errmsg"
+    """The names of both in an answer."""
+    expired: frozenset[Code] = frozenset()
+    """The token is no longer valid: the request is repeated with a new one."""
+    errors: Mapping[Code, Callable[[], PlatformError]] = field(default_factory=dict[Code, Callable[[], PlatformError]])
+    """Makes the error: `partial(PlatformBusy, 5.0)`, `partial(TargetGone, "The chat is gone.")`."""
+    fix: str = ""
+    """What to do if a new token is not accepted either."""
+
+    def problem(self, title: str, answer: object) -> PlatformError | None:
+        """Return what an answer reports; None if it reports no error."""
+        if not isinstance(answer, dict):
+            return None
+        found = cast("dict[str, Any]", answer)
+        code = found.get(self.code)
+        if not code or not isinstance(code, Code):
+            return None
+        if code in self.expired:
+            return _TokenExpired(self.fix or f"{title} does not accept the credentials.")
+        if code in self.errors:
+            return self.errors[code]()
+        return SendRefused(f"{title} rejects it: {code} {str(found.get(self.words) or '')[:_MAX_WORDS]}".rstrip())
+
+
+class _TokenExpired(PlatformRefused):
+    pass
+
+
+def in_header(name: str, prefix: str = "") -> Callable[[str], Options]:
+    return lambda token: {"headers": {name: f"{prefix}{token}"}}
+
+
+def in_query(name: str = "access_token") -> Callable[[str], Options]:
+    return lambda token: {"params": {name: token}}
+
+
+class TokenApi:
+    """Like `RestApi`, with a token in each request."""
+
+    def __init__(
+        self,
+        title: str,
+        url: str,
+        *,
+        fetch: Callable[[], Awaitable[tuple[str, float]]],
+        place: Callable[[str], Options],
+        codes: ApiCodes,
+        gone: tuple[int, ...] = (),
+    ) -> None:
+        """`fetch` is that of `AccessToken`; it can use `ask`. `place` puts the token into a request."""
+        self._rest = RestApi(title, url, fix=codes.fix, gone=gone, explain=self._explain)
+        self._title, self._codes, self._place = title, codes, place
+        self.token = AccessToken(fetch)
+
+    def opened(self) -> AbstractAsyncContextManager[object]:
+        return self._rest.opened()
+
+    async def keep_checking(self, check: Callable[[], Awaitable[object]], receiver: Receiver) -> None:
+        """Serve an account that the platform calls: report the connection once `check` succeeds, and repeat it."""
+        async with self.opened():
+            await check()
+            await receiver.connected()
+            while True:
+                await asyncio.sleep(_CHECK_SECONDS)
+                await check()
+
+    async def ask(self, method: str, path: str, *, sending: bool = False, **options: Any) -> Any:
+        """Call without a token."""
+        answer = await self._rest.call(method, path, sending=sending, **options)
+        if problem := self._codes.problem(self._title, answer):
+            raise problem
+        return answer
+
+    async def call(self, method: str, path: str, *, sending: bool = False, **options: Any) -> Any:
+        """Return the JSON of the answer. An expired token is replaced once: the platform did nothing with it."""
+        token = await self.token.get()
+        try:
+            return await self.ask(method, path, sending=sending, **_joined(options, self._place(token)))
+        except _TokenExpired:
+            self.token.drop(token)
+        token = await self.token.get()
+        return await self.ask(method, path, sending=sending, **_joined(options, self._place(token)))
+
+    async def download(self, path: str, **options: Any) -> AsyncIterator[bytes]:
+        """Yield a file in chunks. Some platforms answer 200 and JSON if there is none."""
+        async with self._file(path, options) as response:
+            if "json" in response.headers.get("content-type", "") and _length(response) <= _MAX_ERROR_BYTES:
+                body = await response.aread()
+                if problem := self._codes.problem(self._title, _json(response)):
+                    raise problem
+                yield body
+                return
+            async for chunk in response.aiter_bytes(_CHUNK_BYTES):
+                yield chunk
+
+    @asynccontextmanager
+    async def _file(self, path: str, options: Options) -> AsyncGenerator[httpx2.Response]:
+        token = await self.token.get()
+        async with self._rest.stream("GET", path, **_joined(options, self._place(token))) as response:
+            yield response
+
+    def _explain(self, response: httpx2.Response) -> PlatformError | None:
+        problem = self._codes.problem(self._title, _json(response))
+        is_unknown = type(problem) is SendRefused
+        # An unknown code of a server error or of a status with a meaning of its own says less than the status.
+        return (
+            None
+            if is_unknown and (response.status_code >= _SERVER_ERROR or response.status_code in _TELLING)
+            else problem
+        )
+
+
+_TELLING = frozenset({401, 408, 429})
+
+
+def _json(response: httpx2.Response) -> object:
+    try:
+        return response.json()
+    except ValueError:
+        return None
+
+
+def _length(response: httpx2.Response) -> int:
+    text = response.headers.get("content-length", "")
+    return int(text) if text.isascii() and text.isdecimal() else 0
+
+
+def _joined(options: Options, more: Options) -> dict[str, Any]:
+    return {**options, **{name: {**(options.get(name) or {}), **values} for name, values in more.items()}}
