@@ -17,9 +17,9 @@ EXTRAS = {
     "agents/model": ("models",),
     "db/postgres.py": ("postgres",),
     "gateway/prometheus.py": ("metrics",),
-    "protocols/rest.py": ("http", "feishu", "imessage", "signal", "whatsapp"),
-    "protocols/sealed.py": ("feishu",),
-    "protocols/tokens.py": ("feishu",),
+    "protocols/rest.py": ("http", "feishu", "imessage", "signal", "wechat", "wecom", "whatsapp"),
+    "protocols/sealed.py": ("feishu", "wechat", "wecom"),
+    "protocols/tokens.py": ("feishu", "wechat", "wecom"),
     "protocols/markdown": (
         *(
             "discord",
@@ -45,6 +45,7 @@ EXTRAS = {
     "platforms/slack": ("slack",),
     "platforms/telegram": ("telegram",),
     "platforms/webhook/send.py": ("http",),
+    "platforms/wechat": ("wechat", "wecom"),
     "platforms/whatsapp": ("whatsapp",),
     "store/search/postgres_index.py": ("postgres",),
     "testkit": ("testkit",),

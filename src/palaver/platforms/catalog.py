@@ -43,6 +43,15 @@ _FEISHU = PlatformNote(
         "you see only what is sent to you."
     )
 )
+_WECHAT = PlatformNote(
+    text=(
+        "People read this in WeChat, which shows no formatting: write short plain text. You can answer people, but not "
+        "write to them first, and you cannot look them up."
+    )
+)
+_WECOM = PlatformNote(
+    text="WeCom shows bold text, links and code; no tables. You cannot look up members or earlier messages here."
+)
 _YUANBAO = PlatformNote(
     text=(
         "Private messages reach one person; in a group everybody can read them. "
@@ -134,8 +143,14 @@ _ALL = (
         example_chat="oc_5ad11d72b830411d72b836c20",
         notes=(_FEISHU,),
     ),
-    Platform(name="wechat", title="WeChat"),
-    Platform(name="wecom", title="WeCom", has_mentions=True),
+    Platform(
+        name="wechat",
+        title="WeChat",
+        has_names=False,
+        example_chat="oyORnuP8q7ou2gfYjqLzSIWZf0rs",
+        notes=(_WECHAT,),
+    ),
+    Platform(name="wecom", title="WeCom", example_chat="zhangsan", notes=(_WECOM,)),
     Platform(name="yuanbao", title="Yuanbao", has_mentions=True, notes=(_YUANBAO,)),
     Platform(
         name="email",

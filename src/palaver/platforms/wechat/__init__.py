@@ -1,0 +1,1 @@
+"""WeChat official accounts, and WeCom apps: their callbacks and messages are alike."""
