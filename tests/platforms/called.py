@@ -35,6 +35,7 @@ __all__ = [
     "Loopback",
     "No",
     "Sent",
+    "UntypedFiles",
     "forget_names",
     "reached",
     "read_form",
@@ -211,9 +212,10 @@ async def serve(server: T) -> AsyncGenerator[T]:
 
 def reached(adapter: Adapter, server: Loopback) -> Adapter:
     """Return the adapter reached at its address while it runs, without the pace that real chats ask for."""
-    run = adapter.run
-    assert isinstance(adapter, HttpCallbacks)
-    handle = adapter.handle_callback
+    setattr(adapter, "limits", replace(adapter.limits, interval=0.0))  # noqa: B010 - of this one
+    if not isinstance(adapter, HttpCallbacks):
+        return adapter
+    run, handle = adapter.run, adapter.handle_callback
 
     async def run_and_listen(receiver: Receiver) -> None:
         async def hear(call: HttpRequest) -> HttpResponse:
@@ -225,8 +227,7 @@ def reached(adapter: Adapter, server: Loopback) -> Adapter:
         finally:
             server.calls_us = None
 
-    setattr(adapter, "run", run_and_listen)  # noqa: B010 - of this one
-    setattr(adapter, "limits", replace(adapter.limits, interval=0.0))  # noqa: B010
+    setattr(adapter, "run", run_and_listen)  # noqa: B010
     return adapter
 
 
@@ -283,10 +284,8 @@ class CalledChat:
         self.server.gone.add(self.chat_id)
 
 
-class CalledConformance(AdapterConformance):
-    """The suite, for platforms that render Markdown and tell less about files."""
-
-    hostile = tuple(text for text in AdapterConformance.hostile if not text.startswith("*bold*") and "\r" not in text)
+class UntypedFiles(AdapterConformance):
+    """The suite, for platforms that tell less about files."""
 
     async def test_files_are_announced_with_their_message_and_fetched_later(self, fake: FakeServer) -> None:
         """These platforms do not tell the type of a file, and not always its name."""
@@ -300,6 +299,12 @@ class CalledConformance(AdapterConformance):
         assert recorder.received[0].source == source
         assert [text for text in recorder.texts if text] == ["look"], "the text comes once"
         assert contents == [file.content for file in _FILES]
+
+
+class CalledConformance(UntypedFiles):
+    """The suite, for platforms that call us and render Markdown."""
+
+    hostile = tuple(text for text in AdapterConformance.hostile if not text.startswith("*bold*") and "\r" not in text)
 
     async def test_a_forged_call_is_refused_and_a_replayed_one_has_the_same_id(self, fake: FakeServer) -> None:
         assert isinstance(fake, CalledChat)

@@ -50,7 +50,7 @@ def test_ids_are_hidden_where_the_agent_needs_none() -> None:
 
 
 def test_people_are_mentioned_by_id_where_ids_are_not_hidden() -> None:
-    assert {name for name, platform in PLATFORMS.items() if platform.mentions_by_id} == {"discord", "slack"}
+    assert {name for name, platform in PLATFORMS.items() if platform.mentions_by_id} == {"discord", "slack", "yuanbao"}
     assert not any(platform.mentions_by_id and platform.hides_ids for platform in PLATFORMS.values())
 
 
@@ -79,7 +79,10 @@ def test_discord_with_its_tools_learns_of_the_ids_they_need() -> None:
 def test_the_other_notes() -> None:
     assert "blank lines" in PLATFORMS["imessage"].note_for(frozenset())
     assert "this room" in PLATFORMS["matrix"].note_for(frozenset())
-    assert "Private messages" in PLATFORMS["yuanbao"].note_for(frozenset())
+    alone, with_tool = (PLATFORMS["yuanbao"].note_for(tools) for tools in (frozenset[str](), frozenset({"send_message"})))
+    assert "Private messages" in alone
+    assert "send_message" not in alone
+    assert "yuanbao:ID" in with_tool
     assert not PLATFORMS["telegram"].note_for(frozenset())
 
 

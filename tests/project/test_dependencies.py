@@ -17,9 +17,9 @@ EXTRAS = {
     "agents/model": ("models",),
     "db/postgres.py": ("postgres",),
     "gateway/prometheus.py": ("metrics",),
-    "protocols/rest.py": ("http", "feishu", "imessage", "signal", "wechat", "wecom", "whatsapp"),
+    "protocols/rest.py": ("http", "feishu", "imessage", "signal", "wechat", "wecom", "whatsapp", "yuanbao"),
     "protocols/sealed.py": ("feishu", "wechat", "wecom"),
-    "protocols/tokens.py": ("feishu", "wechat", "wecom"),
+    "protocols/tokens.py": ("feishu", "wechat", "wecom", "yuanbao"),
     "protocols/markdown": (
         *(
             "discord",
@@ -47,6 +47,7 @@ EXTRAS = {
     "platforms/webhook/send.py": ("http",),
     "platforms/wechat": ("wechat", "wecom"),
     "platforms/whatsapp": ("whatsapp",),
+    "platforms/yuanbao": ("yuanbao",),
     "store/search/postgres_index.py": ("postgres",),
     "testkit": ("testkit",),
     "tools/mcp.py": ("mcp",),

@@ -54,9 +54,14 @@ _WECOM = PlatformNote(
 )
 _YUANBAO = PlatformNote(
     text=(
-        "Private messages reach one person; in a group everybody can read them. "
+        "Private messages reach one person; in a group everybody can read what you write. To answer somebody "
+        "privately, use `send_message` with the target yuanbao:ID and their id."
+    ),
+    needs=frozenset({SEND_MESSAGE}),
+    otherwise=(
+        "Private messages reach one person; in a group everybody can read what you write. "
         "To answer somebody privately, ask them to write to you directly."
-    )
+    ),
 )
 _WEBHOOK = PlatformNote(
     text=(
@@ -151,7 +156,14 @@ _ALL = (
         notes=(_WECHAT,),
     ),
     Platform(name="wecom", title="WeCom", example_chat="zhangsan", notes=(_WECOM,)),
-    Platform(name="yuanbao", title="Yuanbao", has_mentions=True, notes=(_YUANBAO,)),
+    Platform(
+        name="yuanbao",
+        title="Yuanbao",
+        has_mentions=True,
+        mentions_by_id=True,
+        example_chat="group/123456",
+        notes=(_YUANBAO, _MENTIONS),
+    ),
     Platform(
         name="email",
         title="E-mail",

@@ -1,0 +1,1 @@
+"""Yuanbao: a bot of Tencent's assistant app, over its WebSocket."""

@@ -1,0 +1,292 @@
+"""The adapter for Yuanbao. It keeps a WebSocket open; what is pushed is acknowledged once it is stored."""
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta, timezone
+from itertools import count
+from urllib.parse import parse_qs, urlsplit
+from uuid import uuid4
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, WebSocketException
+
+from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.yuanbao.options import GUIDE, YuanbaoOptions
+from palaver.platforms.yuanbao.parse import parse
+from palaver.platforms.yuanbao.render import GROUP_PREFIX, receipt_of, render
+from palaver.platforms.yuanbao.wire import CONNECTION, MESSAGES, Frame, Kind, decode, encode, number_of, text_of
+from palaver.protocols import (
+    Attachment,
+    Limits,
+    Outbound,
+    PlatformBusy,
+    PlatformDown,
+    PlatformError,
+    PlatformRefused,
+    Receiver,
+    SendRefused,
+    SendUnclear,
+    TargetGone,
+    Trust,
+    parse_or_skip,
+    value,
+)
+from palaver.protocols.rest import RestApi
+from palaver.protocols.tokens import AccessToken, ApiCodes
+
+_WRONG_SECRET = "Yuanbao rejects the App ID or App Secret. Copy both from the bot's settings in the app."  # noqa: S105
+_BANNED = "Yuanbao has closed this bot: it is banned, deleted, or connected from somewhere else."
+_CODES = ApiCodes(code="code", words="msg", errors={10099: lambda: PlatformBusy(1.0)})
+_EXPIRED = frozenset({41103, 41104, 41108})
+_ALREADY_BOUND = 41101
+_OVERLOADED = 50503
+_UNKNOWN_USER = 20002
+_INTERNAL = frozenset({50400, 90001, 90003})
+_BANS = frozenset({4012, 4013, 4014, 4018, 4019, 4021})
+"""The codes with which the server closes a connection for good."""
+_BEIJING = timezone(timedelta(hours=8))
+_FIRST_BEAT_SECONDS = 5.0
+_RESULT_SECONDS = 30.0
+_MAX_FRAME_BYTES = 1 << 20
+_MAX_KNOWN = 10_000
+_FILE_HOSTS = (".tencent.com", ".myqcloud.com", ".qq.com")
+"""Files are fetched from Tencent only: a message could name any address."""
+
+
+@value
+class Signed:
+    """What the server says about our bot, with its token."""
+
+    bot: str
+    source: str
+
+
+class YuanbaoAdapter:
+    platform = PLATFORMS["yuanbao"]
+    options = YuanbaoOptions
+    guide = GUIDE
+    limits = Limits(text=3000, interval=0.5)
+
+    def __init__(self, account: str, options: YuanbaoOptions) -> None:
+        self.account = account
+        self._options = options
+        self._api = RestApi("Yuanbao", options.api_url, fix=_WRONG_SECRET)
+        self._token = AccessToken(self._sign)
+        self._signed = Signed(bot="", source="bot")
+        self._line: ClientConnection | None = None
+        self._results: dict[str, asyncio.Future[Frame]] = {}
+        self._numbers = count(1)
+        self._names: dict[str, str] = {}
+        """The names of people we have met, by id."""
+        self._met: dict[str, str] = {}
+        """The group in which we met somebody: a private message goes through it."""
+
+    @classmethod
+    def make(cls, account: str, options: YuanbaoOptions) -> "YuanbaoAdapter":
+        return cls(account, options)
+
+    async def _sign(self) -> tuple[str, float]:
+        key, secret = self._options.app_key, self._options.app_secret.get_secret_value()
+        nonce = secrets.token_hex(16)
+        stamp = datetime.now(UTC).astimezone(_BEIJING).isoformat(timespec="seconds")
+        plain = f"{nonce}{stamp}{key}{secret}"
+        signature = hmac.new(secret.encode(), plain.encode(), hashlib.sha256).hexdigest()
+        asked = {"app_key": key, "nonce": nonce, "signature": signature, "timestamp": stamp}
+        found = await self._api.call("POST", "/api/v5/robotLogic/sign-token", json=asked, headers=self._device())
+        if problem := _CODES.problem("Yuanbao", found):
+            raise PlatformRefused(f"{_WRONG_SECRET} ({problem})") if type(problem) is SendRefused else problem
+        data = found["data"]
+        self._signed = Signed(bot=str(data["bot_id"]), source=str(data.get("source") or "bot"))
+        return str(data["token"]), float(data.get("duration") or 0)
+
+    def _device(self) -> Mapping[str, str]:
+        return {"x-instance-id": self._options.terminal_type} if self._options.terminal_type else {}
+
+    async def check(self) -> str:
+        await self._sign()
+        return self._signed.bot
+
+    # Incoming
+
+    async def run(self, receiver: Receiver) -> None:
+        token = await self._token.get()
+        try:
+            async with connect(self._options.socket_url, max_size=_MAX_FRAME_BYTES, proxy=None) as line:
+                reading = asyncio.create_task(self._read(line, receiver))
+                try:
+                    await self._bind(line, token, reading)
+                    self._line = line
+                    await receiver.connected()
+                    beating = asyncio.create_task(self._beat(line))
+                    try:
+                        await reading
+                    finally:
+                        beating.cancel()
+                        await asyncio.wait({beating})
+                finally:
+                    self._line = None
+                    reading.cancel()
+                    await asyncio.wait({reading})
+                    self._fail_pending()
+        except ConnectionClosed as error:
+            code = error.rcvd.code if error.rcvd else 0
+            raise (PlatformRefused(_BANNED) if code in _BANS else PlatformDown("Yuanbao closed it.")) from error
+        except (OSError, WebSocketException, TimeoutError) as error:
+            raise PlatformDown(f"There is no connection to Yuanbao: {type(error).__name__}.") from error
+
+    async def _bind(self, line: ClientConnection, token: str, reading: "asyncio.Task[None]") -> None:
+        """Say who we are. A token that has expired is replaced with the next connection."""
+        identity = encode((1, self._signed.bot), (2, self._signed.source), (3, token))
+        device = encode((10, self._options.terminal_type))
+        asking = asyncio.create_task(
+            self._ask(line, "auth-bind", encode((1, "ybBot"), (2, identity), (3, device)), CONNECTION)
+        )
+        await asyncio.wait({asking, reading}, return_when=asyncio.FIRST_COMPLETED)
+        if not asking.done():
+            asking.cancel()
+            await reading
+        answer = await asking
+        code = answer.status or number_of(decode(answer.data), 1)
+        if code in _EXPIRED:
+            self._token.drop(token)
+            raise PlatformDown("The token has expired.")
+        if code and code != _ALREADY_BOUND:
+            raise (
+                PlatformDown(f"Yuanbao does not connect the bot: {code}.")
+                if code
+                in {
+                    *_INTERNAL,
+                    _OVERLOADED,
+                }
+                else PlatformRefused(f"{_WRONG_SECRET} ({code})")
+            )
+
+    async def _read(self, line: ClientConnection, receiver: Receiver) -> None:
+        async for raw in line:
+            frame = parse_or_skip(self.platform.name, lambda raw=raw: Frame.decode(_bytes(raw)))
+            if frame is None:
+                continue
+            if frame.kind is Kind.RESPONSE:
+                waiting = self._results.pop(frame.id, None)
+                if waiting and not waiting.done():
+                    waiting.set_result(frame)
+            elif frame.kind is Kind.PUSH:
+                await self._take(frame, line, receiver)
+        raise PlatformDown("Yuanbao closed the connection.")
+
+    async def _take(self, frame: Frame, line: ClientConnection, receiver: Receiver) -> None:
+        if frame.command == "kickout":
+            raise PlatformRefused(_BANNED)
+        push = parse_or_skip(self.platform.name, lambda: parse(frame.data, self.account, self._signed.bot))
+        if push is not None:
+            _remember(self._names, push.sender, push.name)
+            _remember(self._met, push.sender, push.group)
+            for inbound in push.inbounds:
+                await receiver.receive(inbound, Trust())
+        if frame.needs_ack:
+            ack = Frame(
+                kind=Kind.ACK, command=frame.command, id=frame.id, module=frame.module, number=next(self._numbers)
+            )
+            await line.send(ack.encode())
+
+    async def _beat(self, line: ClientConnection) -> None:
+        """Ping as often as the server asks. Without an answer, close the connection, so that it is made anew."""
+        pause = _FIRST_BEAT_SECONDS
+        with suppress(ConnectionClosed):
+            while True:
+                await asyncio.sleep(pause)
+                try:
+                    async with asyncio.timeout(2 * _FIRST_BEAT_SECONDS + pause):
+                        answer = await self._ask(line, "ping", b"", CONNECTION)
+                    pause = max(float(number_of(decode(answer.data), 1) - 1), 1.0)
+                except (TimeoutError, ValueError, PlatformError):
+                    await line.close()
+
+    async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
+        url = file.handle or ""
+        resource = parse_qs(urlsplit(url).query).get("resourceId")
+        if resource:
+            headers = {"x-id": self._signed.bot, "x-token": await self._token.get(), "x-source": self._signed.source}
+            found = await self._api.call(
+                "GET", "/api/resource/v1/download", params={"resourceId": resource[0]}, headers=headers
+            )
+            data = found.get("data") or found
+            url = str(data.get("url") or data.get("realUrl") or "")
+        address, own = urlsplit(url), urlsplit(self._options.api_url)
+        if address.netloc != own.netloc and not (
+            address.scheme == "https" and (address.hostname or "").endswith(_FILE_HOSTS)
+        ):
+            raise SendRefused("The file is not on a server of Tencent.")
+        async for chunk in self._api.download(url):
+            yield chunk
+
+    # Outgoing
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        us, met_in = self._signed.bot, self._met.get(outbound.chat_id, "")
+        command, data = render(outbound, us=us, key=idempotency_key, names=self._names, met_in=met_in)
+        answer = await self._request(command, data)
+        fields = parse_or_skip(self.platform.name, lambda: decode(answer.data)) or {}
+        code = answer.status or number_of(fields, 1)
+        if code:
+            raise _explain(code, text_of(fields, 2))
+        return receipt_of(idempotency_key)
+
+    async def typing(self, outbound: Outbound) -> None:
+        us, running, chat = self._signed.bot, 1, outbound.chat_id
+        if chat.startswith(GROUP_PREFIX):
+            group = chat.removeprefix(GROUP_PREFIX)
+            await self._request("send_group_heartbeat", encode((1, us), (3, group), (5, running)))
+        else:
+            await self._request("send_private_heartbeat", encode((1, us), (2, chat), (3, running)))
+
+    async def _request(self, command: str, data: bytes) -> Frame:
+        if self._line is None:
+            raise PlatformDown("There is no connection to Yuanbao.")
+        try:
+            async with asyncio.timeout(_RESULT_SECONDS):
+                return await self._ask(self._line, command, data, MESSAGES)
+        except (ConnectionClosed, TimeoutError) as error:
+            raise SendUnclear("The connection was lost while sending.") from error
+
+    async def _ask(self, line: ClientConnection, command: str, data: bytes, module: str) -> Frame:
+        request = Frame(
+            kind=Kind.REQUEST, command=command, id=uuid4().hex, module=module, number=next(self._numbers), data=data
+        )
+        waiting = self._results[request.id] = asyncio.get_running_loop().create_future()
+        try:
+            await line.send(request.encode())
+            return await waiting
+        finally:
+            self._results.pop(request.id, None)
+
+    def _fail_pending(self) -> None:
+        for waiting in self._results.values():
+            if not waiting.done():
+                waiting.set_exception(SendUnclear("The connection was lost while sending."))
+
+
+def _bytes(raw: str | bytes) -> bytes:
+    return raw if isinstance(raw, bytes) else raw.encode()
+
+
+def _remember(known: dict[str, str], key: str, text: str) -> None:
+    if key and text:
+        known.pop(key, None)
+        known[key] = text
+        if len(known) > _MAX_KNOWN:
+            del known[next(iter(known))]
+
+
+def _explain(code: int, words: str) -> PlatformError:
+    if code == _OVERLOADED:
+        return PlatformBusy(5.0)
+    if code == _UNKNOWN_USER:
+        return TargetGone("Yuanbao does not know this person or group.")
+    if code in _INTERNAL:
+        return SendUnclear(f"Yuanbao answered {code}.")
+    return SendRefused(f"Yuanbao rejects it: {code} {words[:200]}".rstrip())

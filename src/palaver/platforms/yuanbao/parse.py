@@ -1,0 +1,131 @@
+"""Parse what Yuanbao pushes: messages of people and groups, and recalled ones."""
+
+import json
+import mimetypes
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, cast
+
+from palaver.platforms.yuanbao.render import GROUP_PREFIX, MENTION
+from palaver.platforms.yuanbao.wire import Fields, decode, messages_of, number_of, text_of
+from palaver.protocols import (
+    DM,
+    GROUP,
+    UNKNOWN_TYPE,
+    Attachment,
+    Inbound,
+    Label,
+    Labels,
+    Quote,
+    Revision,
+    Source,
+)
+
+Json = Mapping[str, Any]
+_NOTHING: Json = {}
+_RECALLED = frozenset({"Group.CallbackAfterRecallMsg", "C2C.CallbackAfterMsgWithDraw"})
+_UNSHOWN = {"TIMFaceElem": "[sticker]", "TIMSoundElem": "[voice message]", "TIMVideoFileElem": "[video]"}
+
+
+class Push(NamedTuple):
+    inbounds: tuple[Inbound, ...]
+    sender: str
+    name: str
+    group: str
+    """The group where we met them, also if the message is private."""
+
+
+def parse(data: bytes, account: str, us: str) -> Push | None:
+    """Parse a pushed message for the bot `us`; None if nobody says anything to us."""
+    fields = _unwrapped(data)
+    sender, group, name = text_of(fields, 2), text_of(fields, 6), text_of(fields, 4)
+    if sender == us or not (sender or text_of(fields, 1)):
+        return None
+    source = Source(
+        platform="yuanbao",
+        account=account,
+        chat_kind=GROUP if group else DM,
+        chat_id=f"{GROUP_PREFIX}{group}" if group else sender,
+        user_id=sender,
+    )
+    at = datetime.fromtimestamp(number_of(fields, 10) or number_of(fields, 15), UTC)
+    if text_of(fields, 1) in _RECALLED:
+        found = tuple(_recalled(fields, source, at))
+    else:
+        labels = Labels(user=Label(name) if name else None, chat=Label(text_of(fields, 7)) if group else None)
+        found = (_message(fields, source, at, labels, us),)
+    return Push(found, sender, name, group or text_of(fields, 19))
+
+
+def _unwrapped(data: bytes) -> Fields:
+    """A message can come in an envelope of its own, whose fourth field is the message."""
+    fields = decode(data)
+    inner = fields.get(4, [b""])[-1]
+    is_wrapped = 13 not in fields and 17 not in fields and isinstance(inner, bytes) and inner  # noqa: PLR2004 - body, recalled
+    return decode(inner) if is_wrapped and isinstance(inner, bytes) else fields
+
+
+def _recalled(fields: Fields, source: Source, at: datetime) -> Iterable[Inbound]:
+    for each in messages_of(fields, 17):
+        message_id = text_of(each, 2) or str(number_of(each, 1))
+        ids = {**source.to_json(), "message_id": message_id}
+        yield Inbound(source=Source(**ids), text="", at=at, revision=Revision(version="recalled", deleted=True))
+
+
+def _message(fields: Fields, source: Source, at: datetime, labels: Labels, us: str) -> Inbound:
+    message_id = text_of(fields, 12) or text_of(fields, 11) or str(number_of(fields, 8))
+    texts: list[str] = []
+    files: list[Attachment] = []
+    mentions_us = False
+    for part in messages_of(fields, 13):
+        kind, content = text_of(part, 1), (messages_of(part, 2) or [{}])[0]
+        custom = _json(text_of(content, 4)) if kind == "TIMCustomElem" else _NOTHING
+        if custom.get("elem_type") == MENTION and custom.get("user_id") == us:
+            mentions_us = True
+            texts += [] if not "".join(texts).strip() else [str(custom.get("text", ""))]
+            continue
+        texts.append(_text(kind, content, custom))
+        files += _files(kind, content)
+    quoted = cast("Json", _json(text_of(fields, 14)).get("quote") or _NOTHING)
+    replies_to_us = bool(us) and quoted.get("sender_id") == us
+    return Inbound(
+        source=Source(**{**source.to_json(), "message_id": message_id}),
+        text="".join(texts).lstrip() if mentions_us else "".join(texts),
+        at=at,
+        labels=labels,
+        mentions_us=mentions_us or replies_to_us,
+        reply_to=str(quoted["id"]) if quoted.get("id") else None,
+        quote=_quote(quoted, is_ours=replies_to_us),
+        files=tuple(files),
+    )
+
+
+def _quote(quoted: Json, *, is_ours: bool) -> Quote | None:
+    name = quoted.get("sender_nickname")
+    text = str(quoted.get("desc") or "")
+    return Quote(text=text, name=Label(str(name)) if name else None, is_ours=is_ours) if text else None
+
+
+def _text(kind: str, content: Fields, custom: Json) -> str:
+    if kind == "TIMTextElem":
+        return text_of(content, 1)
+    if kind == "TIMCustomElem":
+        return str(custom.get("text") or "[content that cannot be shown here]")
+    return _UNSHOWN.get(kind, "")
+
+
+def _files(kind: str, content: Fields) -> Iterable[Attachment]:
+    if kind == "TIMImageElem":
+        pictures = [text_of(each, 5) for each in messages_of(content, 8)]
+        name = text_of(content, 2) or "image"
+        if pictures and pictures[0]:
+            yield Attachment(Label(name), mimetypes.guess_type(name)[0] or UNKNOWN_TYPE, handle=pictures[0])
+    if kind == "TIMFileElem" and text_of(content, 10):
+        name = text_of(content, 12) or "file"
+        size = number_of(content, 11) or None
+        yield Attachment(Label(name), mimetypes.guess_type(name)[0] or UNKNOWN_TYPE, size, handle=text_of(content, 10))
+
+
+def _json(text: str) -> Json:
+    found: object = json.loads(text) if text else None
+    return cast("Json", found) if isinstance(found, dict) else {}
