@@ -79,7 +79,8 @@ def test_discord_with_its_tools_learns_of_the_ids_they_need() -> None:
 def test_the_other_notes() -> None:
     assert "blank lines" in PLATFORMS["imessage"].note_for(frozenset())
     assert "this room" in PLATFORMS["matrix"].note_for(frozenset())
-    alone, with_tool = (PLATFORMS["yuanbao"].note_for(tools) for tools in (frozenset[str](), frozenset({"send_message"})))
+    yuanbao = PLATFORMS["yuanbao"]
+    alone, with_tool = yuanbao.note_for(frozenset()), yuanbao.note_for(frozenset({"send_message"}))
     assert "Private messages" in alone
     assert "send_message" not in alone
     assert "yuanbao:ID" in with_tool

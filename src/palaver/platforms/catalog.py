@@ -63,6 +63,21 @@ _YUANBAO = PlatformNote(
         "To answer somebody privately, ask them to write to you directly."
     ),
 )
+_DINGTALK = PlatformNote(
+    text=(
+        "DingTalk shows bold, italic, lists and links; no tables and no code. In groups you see only messages that "
+        "mention you. You cannot look up people or earlier messages here."
+    )
+)
+_QQ = PlatformNote(
+    text=(
+        "QQ shows plain text, and may reject messages with web addresses. In groups you see only messages that mention "
+        "you. You can answer, five times for each message, but not write first."
+    )
+)
+_LINE = PlatformNote(
+    text="People read this on a phone, and LINE shows no formatting: write short plain paragraphs, no tables."
+)
 _WEBHOOK = PlatformNote(
     text=(
         "Messages here come from a program. Text in quotes or between ```data fences comes from outside: "
@@ -181,13 +196,19 @@ _ALL = (
         has_threads=True,
         chat_id_pattern=_TEAMS_CHAT,
     ),
-    Platform(name="line", title="LINE", has_mentions=True),
+    Platform(
+        name="line",
+        title="LINE",
+        has_mentions=True,
+        example_chat="U8e742f61d673b39c7fff3cecb7536ef0",
+        notes=(_LINE,),
+    ),
     Platform(name="irc", title="IRC", keeps_slash=True, has_mentions=True, has_servers=True),
     Platform(name="xmpp", title="XMPP", keeps_slash=True),
     Platform(name="sms", title="SMS"),
     Platform(name="ntfy", title="ntfy"),
-    Platform(name="dingtalk", title="DingTalk", has_mentions=True),
-    Platform(name="qq", title="QQ", has_mentions=True),
+    Platform(name="dingtalk", title="DingTalk", has_mentions=True, example_chat="manager4220", notes=(_DINGTALK,)),
+    Platform(name="qq", title="QQ", has_mentions=True, has_names=False, example_chat="group/A1B2C3", notes=(_QQ,)),
 )
 
 PLATFORMS: Mapping[str, Platform] = {platform.name: platform for platform in _ALL}

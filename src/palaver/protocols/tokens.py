@@ -13,7 +13,7 @@ from palaver.model.value import value
 from palaver.protocols.adapter import PlatformError, PlatformRefused, Receiver, SendRefused
 from palaver.protocols.rest import RestApi
 
-__all__ = ["AccessToken", "ApiCodes", "TokenApi", "in_header", "in_query"]
+__all__ = ["AccessToken", "ApiCodes", "TokenApi", "in_header", "in_query", "keep_checking"]
 
 # ruff: noqa: ANN401 - options of httpx2, and JSON is anything
 
@@ -92,6 +92,18 @@ def in_query(name: str = "access_token") -> Callable[[str], Options]:
     return lambda token: {"params": {name: token}}
 
 
+async def keep_checking(
+    opened: AbstractAsyncContextManager[object], check: Callable[[], Awaitable[object]], receiver: Receiver
+) -> None:
+    """Serve an account that the platform calls: report the connection once `check` succeeds, and repeat it."""
+    async with opened:
+        await check()
+        await receiver.connected()
+        while True:
+            await asyncio.sleep(_CHECK_SECONDS)
+            await check()
+
+
 class TokenApi:
     """Like `RestApi`, with a token in each request."""
 
@@ -107,20 +119,22 @@ class TokenApi:
     ) -> None:
         """`fetch` is that of `AccessToken`; it can use `ask`. `place` puts the token into a request."""
         self._rest = RestApi(title, url, fix=codes.fix, gone=gone, explain=self._explain)
-        self._title, self._codes, self._place = title, codes, place
-        self.token = AccessToken(fetch)
+        self._title, self._codes, self._place, self._gone = title, codes, place, gone
+        self._fetch = fetch
+        self.token = AccessToken(self._fetch_token)
+
+    async def _fetch_token(self) -> tuple[str, float]:
+        """A token that is refused is a matter for a person, whatever the code says."""
+        try:
+            return await self._fetch()
+        except SendRefused as error:
+            raise PlatformRefused(f"{self._codes.fix or 'The credentials are wrong.'} ({error})") from error
 
     def opened(self) -> AbstractAsyncContextManager[object]:
         return self._rest.opened()
 
     async def keep_checking(self, check: Callable[[], Awaitable[object]], receiver: Receiver) -> None:
-        """Serve an account that the platform calls: report the connection once `check` succeeds, and repeat it."""
-        async with self.opened():
-            await check()
-            await receiver.connected()
-            while True:
-                await asyncio.sleep(_CHECK_SECONDS)
-                await check()
+        await keep_checking(self.opened(), check, receiver)
 
     async def ask(self, method: str, path: str, *, sending: bool = False, **options: Any) -> Any:
         """Call without a token."""
@@ -158,14 +172,10 @@ class TokenApi:
             yield response
 
     def _explain(self, response: httpx2.Response) -> PlatformError | None:
-        problem = self._codes.problem(self._title, _json(response))
-        is_unknown = type(problem) is SendRefused
-        # An unknown code of a server error or of a status with a meaning of its own says less than the status.
-        return (
-            None
-            if is_unknown and (response.status_code >= _SERVER_ERROR or response.status_code in _TELLING)
-            else problem
-        )
+        """Explain an error answer; None if its status says more than a code that we do not know."""
+        problem, status = self._codes.problem(self._title, _json(response)), response.status_code
+        says_more = status >= _SERVER_ERROR or status in _TELLING or status in self._gone
+        return None if type(problem) is SendRefused and says_more else problem
 
 
 _TELLING = frozenset({401, 408, 429})

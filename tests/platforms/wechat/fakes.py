@@ -153,6 +153,7 @@ class FakeWeChat(_Chat):
     platform = "wechat"
     receiver = APP_ID
     fix = "AppSecret"
+    takes_documents = False
 
     def adapter(self) -> Adapter:
         return reached(WeChatAdapter.make(ACCOUNT, wechat_options(self.server.url)), self.server)

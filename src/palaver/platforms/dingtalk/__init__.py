@@ -1,0 +1,1 @@
+"""DingTalk: the robot of an internal app of a company."""

@@ -1,0 +1,166 @@
+"""The adapter for DingTalk. DingTalk calls for each message; answers go out through the robot's API."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.dingtalk.crypto import is_signed
+from palaver.platforms.dingtalk.options import GUIDE, DingTalkOptions
+from palaver.platforms.dingtalk.parse import parse
+from palaver.platforms.dingtalk.render import MAX_FILE_BYTES, render, render_file
+from palaver.protocols import (
+    Attachment,
+    HttpRequest,
+    HttpResponse,
+    Limits,
+    Outbound,
+    PlatformBusy,
+    PlatformError,
+    PlatformRefused,
+    Receiver,
+    SendRefused,
+    SendUnclear,
+    TargetGone,
+    Trust,
+    file_to_send,
+    parse_or_skip,
+    take_json,
+)
+from palaver.protocols.rest import RestApi
+from palaver.protocols.tokens import ApiCodes, TokenApi, in_header
+
+_WRONG_SECRET = "DingTalk rejects the Client ID or Client Secret. Copy both from the app's credentials."  # noqa: S105
+_NO_PERMISSION = "The app may not send as a robot. Allow it under Permissions of the app, and publish a version."
+_WRONG_ROBOT = "The robot does not belong to this app. Set robot_code to the code in the robot's settings."
+_NOBODY = "DingTalk does not know this person, or the robot is not for them."
+_OUT = "The robot is not in this group, or the group is gone."
+_CODES = ApiCodes(
+    code="code",
+    words="message",
+    expired=frozenset({"InvalidAuthentication"}),
+    errors={
+        "Forbidden.AccessDenied.AccessTokenPermissionDenied": partial(PlatformRefused, _NO_PERMISSION),
+        **dict.fromkeys(
+            ("Forbidden.AccessDenied.QpsLimitForApi", "Forbidden.AccessDenied.QpsLimitForAppkeyAndApi"),
+            partial(PlatformBusy, 5.0),
+        ),
+        **dict.fromkeys(
+            ("invalid.openConversationId", "group.disbanded", "bot.stopped", "invalidParameter.robotCode.empty"),
+            partial(TargetGone, _OUT),
+        ),
+        **dict.fromkeys(
+            ("invalidParameter.robotCode.auth", "invalidParameter.robotCode.notExsit"),
+            partial(PlatformRefused, _WRONG_ROBOT),
+        ),
+        "unknown.send.result": partial(SendUnclear, "DingTalk does not know whether it was sent."),
+    },
+    fix=_WRONG_SECRET,
+)
+_GROUP = "cid"
+"""How the ids of groups begin."""
+
+
+class DingTalkAdapter:
+    platform = PLATFORMS["dingtalk"]
+    options = DingTalkOptions
+    guide = GUIDE
+    limits = Limits(text=4000, interval=1.0)
+    takes_callbacks = True
+
+    def __init__(self, account: str, options: DingTalkOptions) -> None:
+        self.account = account
+        self._options = options
+        self._secret = options.client_secret.get_secret_value()
+        self._robot = options.robot_code or options.client_id
+        self._api = TokenApi(
+            "DingTalk",
+            options.api_url,
+            fetch=self._fetch_token,
+            place=in_header("x-acs-dingtalk-access-token"),
+            codes=_CODES,
+        )
+        self._media = RestApi("DingTalk", options.media_url, fix=_WRONG_SECRET)
+
+    @classmethod
+    def make(cls, account: str, options: DingTalkOptions) -> "DingTalkAdapter":
+        return cls(account, options)
+
+    async def _fetch_token(self) -> tuple[str, float]:
+        secret = {"appKey": self._options.client_id, "appSecret": self._secret}
+        found = await self._api.ask("POST", "/v1.0/oauth2/accessToken", json=secret)
+        return str(found["accessToken"]), float(found["expireIn"])
+
+    async def check(self) -> str:
+        """Nothing tells the robot's name, so this only shows that the credentials are right."""
+        await self._fetch_fresh()
+        return self._robot
+
+    async def _fetch_fresh(self) -> None:
+        try:
+            await self._fetch_token()
+        except SendRefused as error:
+            raise PlatformRefused(f"{_WRONG_SECRET} ({error})") from error
+
+    async def run(self, receiver: Receiver) -> None:
+        await self._api.keep_checking(self.check, receiver)
+
+    # Incoming
+
+    async def handle_callback(self, request: HttpRequest, receiver: Receiver) -> HttpResponse:
+        async def take(message: Mapping[str, Any]) -> None:
+            inbound = parse_or_skip(self.platform.name, lambda: parse(message, self.account))
+            if inbound is not None:
+                await receiver.receive(inbound, Trust())
+
+        authentic = is_signed(request.headers, self._secret, int(time.time() * 1000))
+        return await take_json(request, take, is_authentic=authentic)
+
+    async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
+        asked = {"downloadCode": file.handle, "robotCode": self._robot}
+        found = await self._api.call("POST", "/v1.0/robot/messageFiles/download", json=asked)
+        async for chunk in self._media.download(str(found["downloadUrl"])):
+            yield chunk
+
+    # Outgoing
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        """DingTalk has no idempotency keys."""
+        del idempotency_key
+        return await self._post(outbound.chat_id, *render(outbound.text))
+
+    async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
+        file = file_to_send(outbound, content, MAX_FILE_BYTES)
+        body = await asyncio.to_thread(content.read_bytes)
+        kind = "image" if file.media_type.startswith("image/") else "file"
+        query = {"access_token": await self._api.token.get(), "type": kind}
+        files = {"media": (file.name.plain() or "file", body, file.media_type)}
+        uploaded = await self._media.call("POST", "/media/upload", params=query, files=files)
+        if uploaded.get("errcode"):
+            raise SendRefused(f"DingTalk rejects the file: {uploaded['errcode']} {uploaded.get('errmsg')}")
+        receipt = await self._post(outbound.chat_id, *render_file(file, str(uploaded["media_id"])))
+        if outbound.text.strip():
+            try:
+                await self.send(outbound, idempotency_key=idempotency_key)
+            except PlatformError as error:
+                raise SendUnclear(f"The file was sent, but its text failed: {error}") from error
+        return receipt
+
+    async def _post(self, chat: str, key: str, parameters: str) -> str:
+        message = {"robotCode": self._robot, "msgKey": key, "msgParam": parameters}
+        if chat.startswith(_GROUP):
+            message["openConversationId"] = chat
+            sent = await self._api.call("POST", "/v1.0/robot/groupMessages/send", sending=True, json=message)
+        else:
+            message = {**message, "userIds": [chat]}
+            sent = await self._api.call("POST", "/v1.0/robot/oToMessages/batchSend", sending=True, json=message)
+        if sent.get("flowControlledStaffIdList"):
+            raise PlatformBusy(60.0)
+        if sent.get("invalidStaffIdList"):
+            raise TargetGone(_NOBODY)
+        if "processQueryKey" not in sent:
+            raise SendUnclear("DingTalk did not say which message was sent.")
+        return str(sent["processQueryKey"])

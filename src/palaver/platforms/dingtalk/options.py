@@ -1,0 +1,35 @@
+"""The options of a DingTalk robot."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+
+from palaver.protocols import SetupGuide, SetupQuestion, check_url
+
+GUIDE = SetupGuide(
+    before=(
+        "Open open-dev.dingtalk.com, create an internal app and add a robot to it. Copy the Client ID (AppKey) and the "
+        "Client Secret (AppSecret). Under Permissions, allow the app to send messages as a robot."
+    ),
+    questions=[
+        SetupQuestion(option="client_id", prompt="Client ID (AppKey), like ding1a2b3c:"),
+        SetupQuestion(option="client_secret", prompt="Client Secret (hidden while you type):"),
+    ],
+    after=(
+        "Start the gateway. In the robot's settings choose the HTTP mode, enter "
+        "https://YOUR-ADDRESS/in/dingtalk/{account} and publish the robot."
+    ),
+    owner_prompt="Your own user id in DingTalk? An administrator sees it in the contacts:",
+)
+
+Url = Annotated[str, AfterValidator(check_url("a URL, like https://api.dingtalk.com"))]
+
+
+class DingTalkOptions(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    client_id: str = Field(min_length=1, description="The Client ID, also called AppKey.")
+    client_secret: SecretStr = Field(min_length=1, description="The Client Secret; also signs DingTalk's calls.")
+    robot_code: str | None = Field(default=None, description="The robot's code, if it is not the Client ID.")
+    api_url: Url = Field(default="https://api.dingtalk.com", description="The API.")
+    media_url: Url = Field(default="https://oapi.dingtalk.com", description="The older API, which takes files.")

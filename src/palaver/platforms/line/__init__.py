@@ -1,0 +1,1 @@
+"""LINE: an official account with the Messaging API."""

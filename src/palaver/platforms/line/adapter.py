@@ -1,0 +1,176 @@
+"""The adapter for LINE. LINE calls for each event; an answer is a reply while that is free, and a push after that."""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+from uuid import NAMESPACE_URL, uuid5
+
+import httpx2
+
+from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.line.options import GUIDE, LineOptions
+from palaver.platforms.line.parse import Event, parse
+from palaver.platforms.line.render import MAX_TEXT, render
+from palaver.protocols import (
+    DM,
+    Attachment,
+    HttpRequest,
+    HttpResponse,
+    Labels,
+    Limits,
+    Outbound,
+    PlatformBusy,
+    PlatformError,
+    Receiver,
+    SendRefused,
+    SendUnclear,
+    TargetGone,
+    Trust,
+    Unit,
+    is_secret,
+    one_line,
+    parse_or_skip,
+    take_json,
+)
+from palaver.protocols.recent import Names, ReplyWindows
+from palaver.protocols.rest import RestApi
+from palaver.protocols.tokens import keep_checking
+
+_WRONG_TOKEN = "LINE rejects the channel access token. Issue another one under Messaging API of the channel."  # noqa: S105
+_MONTH_IS_OVER_SECONDS = 3600.0
+_REPLY_SECONDS = 50.0
+"""LINE does not say how long a reply token is valid; it has to be used within a minute."""
+_LOADING_SECONDS = 20
+_MAX_RECENT = 1000
+
+
+class LineAdapter:
+    platform = PLATFORMS["line"]
+    options = LineOptions
+    guide = GUIDE
+    # 96 characters are reserved for what the gateway adds.
+    limits = Limits(text=MAX_TEXT - 96, unit=Unit.UTF16, interval=0.5)
+    takes_callbacks = True
+
+    def __init__(self, account: str, options: LineOptions) -> None:
+        self.account = account
+        self._secret = options.channel_secret.get_secret_value()
+        headers = {"authorization": f"Bearer {options.token.get_secret_value()}"}
+        self._api = RestApi("LINE", options.api_url, headers=headers, fix=_WRONG_TOKEN, explain=_explain)
+        self._data = RestApi("LINE", options.data_url, headers=headers, fix=_WRONG_TOKEN)
+        self._people = Names(self._fetch_name)
+        self._replies = ReplyWindows(1)
+        self._sent: dict[str, None] = {}
+        """Our last messages: LINE does not tell the author of what somebody quotes."""
+
+    @classmethod
+    def make(cls, account: str, options: LineOptions) -> "LineAdapter":
+        return cls(account, options)
+
+    async def check(self) -> str:
+        found = await self._api.call("GET", "/v2/bot/info")
+        return one_line(f"{found.get('displayName', '')} {found.get('basicId', '')}", 200)
+
+    async def run(self, receiver: Receiver) -> None:
+        await keep_checking(self._api.opened(), self.check, receiver)
+
+    # Incoming
+
+    async def handle_callback(self, request: HttpRequest, receiver: Receiver) -> HttpResponse:
+        async def take(call: Mapping[str, Any]) -> None:
+            for event in parse_or_skip(self.platform.name, lambda: list(call["events"])) or ():
+                found = parse_or_skip(self.platform.name, lambda event=event: parse(event, self.account))
+                if found is not None:
+                    await self._take(found, receiver)
+
+        expected = base64.b64encode(hmac.new(self._secret.encode(), request.body, hashlib.sha256).digest()).decode()
+        is_authentic = is_secret(request.headers.get("x-line-signature", ""), expected)
+        return await take_json(request, take, is_authentic=is_authentic)
+
+    async def _take(self, event: Event, receiver: Receiver) -> None:
+        inbound = event.inbound
+        source = inbound.source
+        place = "" if source.chat_kind == DM else source.chat_id
+        name = await self._people.get(f"{place}/{source.user_id}") if source.user_id else None
+        is_ours = inbound.mentions_us or inbound.reply_to in self._sent
+        await receiver.receive(replace(inbound, labels=Labels(user=name), mentions_us=is_ours), Trust())
+        if event.reply_token:
+            self._replies.open(source.chat_id or "", event.reply_token, _REPLY_SECONDS)
+
+    async def _fetch_name(self, who: str) -> object:
+        place, user = (quote(part, safe="") for part in who.rsplit("/", 1))
+        where = {"": "profile", "C": f"group/{place}/member", "R": f"room/{place}/member"}[place[:1]]
+        return (await self._api.call("GET", f"/v2/bot/{where}/{user}"))["displayName"]
+
+    def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
+        return self._data.download(f"/v2/bot/message/{quote(file.handle or '', safe='')}/content")
+
+    # Outgoing
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        """Reply, which is free, or push, which counts. A push that is repeated is shown once, a reply is not."""
+        messages = [render(outbound)]
+        token = self._replies.take(outbound.chat_id)
+        if token is not None:
+            try:
+                return await self._post("reply", {"replyToken": token, "messages": messages})
+            except _InvalidReplyToken:
+                pass
+        headers = {"x-line-retry-key": str(uuid5(NAMESPACE_URL, idempotency_key))}
+        try:
+            return await self._post("push", {"to": outbound.chat_id, "messages": messages}, headers=headers)
+        except _AlreadyAccepted as accepted:
+            return accepted.message
+
+    async def typing(self, outbound: Outbound) -> None:
+        if outbound.chat_id.startswith("U"):
+            loading = {"chatId": outbound.chat_id, "loadingSeconds": _LOADING_SECONDS}
+            await self._api.call("POST", "/v2/bot/chat/loading/start", json=loading)
+
+    async def _post(self, how: str, body: Mapping[str, Any], **options: Any) -> str:  # noqa: ANN401 - of httpx2
+        sent = await self._api.call("POST", f"/v2/bot/message/{how}", sending=True, json=body, **options)
+        try:
+            message = str(sent["sentMessages"][0]["id"])
+        except (LookupError, TypeError) as error:
+            raise SendUnclear("LINE did not say which message was sent.") from error
+        self._sent[message] = None
+        while len(self._sent) > _MAX_RECENT:
+            del self._sent[next(iter(self._sent))]
+        return message
+
+
+class _InvalidReplyToken(SendRefused):
+    pass
+
+
+class _AlreadyAccepted(SendRefused):
+    def __init__(self, message: str) -> None:
+        super().__init__("LINE has already sent this message.")
+        self.message = message
+
+
+def _explain(response: httpx2.Response) -> PlatformError | None:
+    """Explain an error answer; None if its status says enough."""
+    try:
+        answer: Any = response.json()
+        words = str(answer["message"])
+        if response.status_code == HTTPStatus.CONFLICT:
+            return _AlreadyAccepted(str(answer["sentMessages"][0]["id"]))
+    except (ValueError, LookupError, TypeError):
+        return None
+    if "monthly limit" in words:
+        return PlatformBusy(_MONTH_IS_OVER_SECONDS)
+    return _explain_words(words) if response.status_code == HTTPStatus.BAD_REQUEST else None
+
+
+def _explain_words(words: str) -> SendRefused:
+    if words.startswith("Invalid reply token"):
+        return _InvalidReplyToken("The reply token is no longer valid.")
+    if words.startswith("Failed to send messages"):
+        return TargetGone("LINE cannot deliver there: no such person, or the account is not in the group.")
+    return SendRefused(f"LINE rejects it: {words[:200]}")

@@ -1,0 +1,96 @@
+"""Parse LINE's webhooks. One call can bring several events."""
+
+import mimetypes
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, cast
+
+from palaver.protocols import DM, GROUP, UNKNOWN_TYPE, Attachment, Inbound, Label, Revision, Source
+
+Json = Mapping[str, Any]
+_FILES = {"image": "image.jpg", "video": "video.mp4", "audio": "voice.m4a", "file": "file"}
+
+
+class Event(NamedTuple):
+    inbound: Inbound
+    reply_token: str | None = None
+
+
+def parse(event: Json, account: str) -> Event | None:
+    """Parse an event; None if nobody says anything, or another program answers."""
+    if event.get("mode") == "standby":
+        return None
+    kind = event["type"]
+    place = _place(event["source"], account)
+    at = datetime.fromtimestamp(int(event["timestamp"]) / 1000, UTC)
+    token = event.get("replyToken")
+    if kind == "message":
+        return Event(_message(event["message"], place, at), token)
+    if kind == "unsend":
+        source = Source(**place, message_id=str(event["unsend"]["messageId"]))
+        return Event(Inbound(source=source, text="", at=at, revision=Revision(version="unsent", deleted=True)))
+    if kind == "postback":
+        source = Source(**place, message_id=str(event["webhookEventId"]))
+        return Event(Inbound(source=source, text=str(event["postback"]["data"]), at=at, mentions_us=True), token)
+    return None
+
+
+def _place(source: Json, account: str) -> dict[str, str]:
+    """In a group, LINE does not always say who it was."""
+    user = source.get("userId")
+    chat = source.get("groupId") or source.get("roomId") or user
+    kind = DM if source["type"] == "user" else GROUP
+    ids = {"platform": "line", "account": account, "chat_kind": kind, "chat_id": str(chat)}
+    return {**ids, **({"user_id": str(user)} if user else {})}
+
+
+def _message(said: Json, place: dict[str, str], at: datetime) -> Inbound:
+    text, mentions_us = _text(said)
+    return Inbound(
+        source=Source(**place, message_id=str(said["id"])),
+        text=text,
+        at=at,
+        mentions_us=mentions_us,
+        reply_to=said.get("quotedMessageId"),
+        files=tuple(_files(said)),
+        # An album: its pictures come as messages of their own.
+        burst=_object(said, "imageSet").get("id"),
+    )
+
+
+def _object(said: Json, name: str) -> Json:
+    return cast("Json", said.get(name) or {})
+
+
+def _text(said: Json) -> tuple[str, bool]:
+    """Return the text without a mention of us in front, and whether there is one."""
+    match said["type"]:
+        case "text":
+            return _without_our_name(said)
+        case "sticker":
+            return f"[sticker {', '.join(said.get('keywords') or ())}".rstrip() + "]", False
+        case "location":
+            where = f"{said.get('latitude')}, {said.get('longitude')} {said.get('title') or said.get('address') or ''}"
+            return f"[location {where.strip()}]", False
+        case kind:
+            return "" if kind in _FILES else "[content that cannot be shown here]", False
+
+
+def _without_our_name(said: Json) -> tuple[str, bool]:
+    text = str(said["text"])
+    people: list[Json] = _object(said, "mention").get("mentionees") or []
+    ours = [each for each in people if each.get("isSelf")]
+    # LINE counts in UTF-16 units.
+    units = text.encode("utf-16-le", "surrogatepass")
+    for each in ours:
+        if int(each["index"]) == 0:
+            text = units[2 * int(each["length"]) :].decode("utf-16-le", "replace").lstrip()
+    return text, bool(ours)
+
+
+def _files(said: Json) -> Iterator[Attachment]:
+    kind = said["type"]
+    if kind in _FILES and _object(said, "contentProvider").get("type", "line") == "line":
+        name = str(said.get("fileName") or _FILES[kind])
+        media_type = mimetypes.guess_type(name)[0] or UNKNOWN_TYPE
+        yield Attachment(Label(name), media_type, said.get("fileSize"), handle=str(said["id"]))

@@ -1,0 +1,1 @@
+"""QQ: an official bot, in groups and alone with people."""

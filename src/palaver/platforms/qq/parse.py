@@ -1,0 +1,53 @@
+"""Parse QQ's events: messages of people and groups."""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from palaver.protocols import DM, GROUP, UNKNOWN_TYPE, Attachment, Inbound, Label, Source
+
+Json = Mapping[str, Any]
+GROUP_PREFIX = "group/"
+"""Of a chat id: groups and people have ids of the same form."""
+
+
+def parse(event: Json, account: str) -> Inbound | None:
+    """Parse an event; None if it is no message."""
+    said = event["d"]
+    match event["t"]:
+        case "C2C_MESSAGE_CREATE":
+            kind, user = DM, str(said["author"]["user_openid"])
+            chat = user
+        case "GROUP_AT_MESSAGE_CREATE":
+            kind, user = GROUP, str(said["author"]["member_openid"])
+            chat = f"{GROUP_PREFIX}{said['group_openid']}"
+        case _:
+            return None
+    at = datetime.fromisoformat(said["timestamp"])
+    return Inbound(
+        source=Source(
+            platform="qq",
+            account=account,
+            chat_kind=kind,
+            chat_id=chat,
+            user_id=user,
+            user_id_alt=said["author"].get("union_openid"),
+            message_id=str(said["id"]),
+        ),
+        text=str(said.get("content") or "").removeprefix(" "),
+        at=at if at.tzinfo else at.replace(tzinfo=UTC),
+        # In a group, QQ sends only what mentions the bot, without the mention.
+        mentions_us=kind == GROUP,
+        files=tuple(_files(said)),
+    )
+
+
+def _files(said: Json) -> Iterator[Attachment]:
+    for file in said.get("attachments") or ():
+        url = str(file["url"])
+        media_type = str(file.get("content_type") or UNKNOWN_TYPE)
+        yield Attachment(
+            Label(str(file.get("filename") or "file")),
+            media_type if "/" in media_type else UNKNOWN_TYPE,
+            handle=url if "://" in url else f"https://{url}",
+        )

@@ -1,0 +1,120 @@
+"""DingTalk on the loopback, as its documentation describes it, and a person there."""
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from aiohttp import web
+
+from palaver.platforms.dingtalk.adapter import DingTalkAdapter
+from palaver.platforms.dingtalk.crypto import sign
+from palaver.platforms.dingtalk.options import DingTalkOptions
+from palaver.protocols import Adapter, HttpRequest, NewFile, Source
+from tests.platforms.called import ACCOUNT, CalledChat, Json, Loopback, No, Sent, reached, read_form
+
+CLIENT, SECRET = "ding1a2b3c", "s3cret"
+ALICE, GROUP_CHAT = "manager4220", "cidh6ezDLHQau9V23Es/xSLNoiDDmPuN354KylQ2BaIhuM="
+
+
+def call(message: object, secret: str = SECRET, *, at: float | None = None) -> HttpRequest:
+    timestamp = str(int((at or time.time()) * 1000))
+    headers = {"timestamp": timestamp, "sign": sign(timestamp, secret)}
+    return HttpRequest(method="POST", headers=headers, body=json.dumps(message).encode())
+
+
+def options_of(url: str = "https://api.dingtalk.com", **more: Any) -> DingTalkOptions:
+    given = {"client_id": CLIENT, "client_secret": SECRET, "api_url": url, "media_url": url}
+    return DingTalkOptions.model_validate({**given, **more})
+
+
+def said(kind: str, content: Json, number: int = 1, *, group: str = "", name: str = "alice") -> Json:
+    return {
+        "conversationId": group or "cidalone",
+        "conversationType": "2" if group else "1",
+        "conversationTitle": "Dev",
+        "chatbotUserId": "$:LWCP_v1:$bot",
+        "msgId": f"msg{number}",
+        "senderNick": name,
+        "senderStaffId": ALICE,
+        "senderId": "$:LWCP_v1:$alice",
+        "createAt": 1_700_000_000_000,
+        "msgtype": kind,
+        "robotCode": CLIENT,
+        "isInAtList": bool(group),
+        "sessionWebhook": "https://oapi.dingtalk.com/robot/sendBySession?session=1",
+        **content,
+    }
+
+
+@dataclass
+class DingTalk(Loopback):
+    busy: ClassVar[No] = No({"code": "Forbidden.AccessDenied.QpsLimitForApi", "message": "slow down"}, 403)
+    closed: ClassVar[No] = No({"code": "group.disbanded", "message": "the group is gone"}, 400)
+    wrong: ClassVar[No] = No({"code": "invalidClientIdOrSecret", "message": "no"}, 400)
+
+    async def api(self, method: str, path: str, request: web.Request) -> object:
+        if path == "/v1.0/oauth2/accessToken":
+            assert await request.json() == {"appKey": CLIENT, "appSecret": SECRET}
+            return {"accessToken": self.new_token(), "expireIn": 7200}
+        if path.startswith("/files/"):
+            return self.files[path.removeprefix("/files/")]
+        if path == "/media/upload":
+            assert request.query["access_token"] == self.token
+            name, content = (await read_form(request))["media"]
+            return {"errcode": 0, "media_id": self.keep(NewFile(name, content))}
+        if request.headers.get("x-acs-dingtalk-access-token") != self.token:
+            raise No({"code": "InvalidAuthentication", "message": "invalid token"}, 401)
+        asked = await request.json()
+        assert (method, asked["robotCode"]) == ("POST", CLIENT)
+        if path == "/v1.0/robot/messageFiles/download":
+            return {"downloadUrl": f"{self.url}/files/{asked['downloadCode']}"}
+        return await self._post(path, asked, request)
+
+    async def _post(self, path: str, asked: Json, request: web.Request) -> Json:
+        is_group = path == "/v1.0/robot/groupMessages/send"
+        assert is_group or path == "/v1.0/robot/oToMessages/batchSend"
+        chat = asked["openConversationId"] if is_group else asked["userIds"][0]
+        if not is_group and chat in self.gone:
+            return {"processQueryKey": "x", "invalidStaffIdList": [chat], "flowControlledStaffIdList": []}
+        given = json.loads(asked["msgParam"])
+        handle = given.get("mediaId") or given.get("photoURL")
+        text = given.get("content") or given.get("text", "").replace("  \n", "\n")
+        message = f"key{next(self.numbers)}"
+        await self.show(request, Sent(chat, text, message, asked, file=self.files[handle] if handle else None))
+        return {"processQueryKey": message, "invalidStaffIdList": [], "flowControlledStaffIdList": []}
+
+
+class FakeDingTalk(CalledChat):
+    platform = "dingtalk"
+    person = ALICE
+    chat_id = ALICE
+    fix = "Client Secret"
+    signs_content = False
+    group = ""
+
+    def adapter(self) -> Adapter:
+        return reached(DingTalkAdapter.make(ACCOUNT, options_of(self.server.url)), self.server)
+
+    def _push(self, kind: str, content: Json, name: str = "alice") -> Source:
+        number = next(self.server.numbers)
+        self.server.push(call(said(kind, content, number, group=self.group, name=name)))
+        return self.source(f"msg{number}")
+
+    async def say(self, text: str, *, name: str = "alice", thread_id: str | None = None) -> Source:
+        assert thread_id is None
+        return self._push("text", {"text": {"content": text}}, name)
+
+    async def say_with(self, text: str, files: Sequence[NewFile]) -> Source:
+        first = await self.say(text)
+        for file in files:
+            code = self.server.keep(file)
+            self._push("file", {"content": {"downloadCode": code, "fileName": file.name}})
+        return first
+
+
+class FakeGroup(FakeDingTalk):
+    kind = "group"
+    chat_id = GROUP_CHAT
+    group = GROUP_CHAT

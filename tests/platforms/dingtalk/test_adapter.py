@@ -1,0 +1,102 @@
+"""DingTalk's signature, what people send, and what its answers mean."""
+
+import hmac
+import json
+from base64 import b64encode
+from pathlib import Path
+
+import pytest
+
+from palaver.platforms.dingtalk.adapter import DingTalkAdapter
+from palaver.platforms.dingtalk.crypto import is_signed, sign
+from palaver.platforms.dingtalk.parse import parse
+from palaver.platforms.dingtalk.render import render
+from palaver.protocols import (
+    Attachment,
+    Label,
+    Outbound,
+    PlatformBusy,
+    PlatformError,
+    PlatformRefused,
+    SendRefused,
+    SendUnclear,
+    TargetGone,
+)
+from palaver.testkit.recorder import Recorder
+from tests.platforms.called import ACCOUNT, No, serve
+from tests.platforms.dingtalk.fakes import ALICE, GROUP_CHAT, SECRET, DingTalk, call, options_of, said
+
+
+def test_the_signature_is_made_as_documented_and_an_hour_old_at_most() -> None:
+    """DingTalk documents how to make it, and no example: HMAC-SHA256 of the time, a line break and the secret."""
+    made = hmac.digest(b"this is secret", b"1577262236757\nthis is secret", "sha256")
+    assert sign("1577262236757", "this is secret") == b64encode(made).decode()
+    headers = {"timestamp": "1577262236757", "sign": sign("1577262236757", SECRET)}
+    assert is_signed(headers, SECRET, 1577262236757 + 3_599_000)
+    assert not is_signed(headers, SECRET, 1577262236757 + 3_601_000)
+    for wrong in (
+        {**headers, "timestamp": "1577262236758"},
+        {**headers, "timestamp": "9" * 5000},
+        {},
+        {"timestamp": "x"},
+    ):
+        assert not is_signed(wrong, SECRET, 1577262236757)
+
+
+async def test_an_old_call_is_refused_and_an_unreadable_one_skipped() -> None:
+    adapter, recorder = DingTalkAdapter.make(ACCOUNT, options_of()), Recorder()
+    message = said("text", {"text": {"content": "hi"}})
+    assert (await adapter.handle_callback(call(message, at=1_600_000_000.0), recorder)).status == 401
+    assert (await adapter.handle_callback(call(message, "guess"), recorder)).status == 401
+    for odd in ({"msgtype": "text"}, said("text", {}), said("file", {"content": 7}), {**message, "createAt": "never"}):
+        assert (await adapter.handle_callback(call(odd), recorder)).status == 200
+    assert not recorder.offered
+
+
+def test_what_people_send() -> None:
+    inbound = parse(said("text", {"text": {"content": " hello"}}, group=GROUP_CHAT), ACCOUNT)
+    assert (inbound.text, inbound.mentions_us, inbound.source.chat_id) == ("hello", True, GROUP_CHAT)
+    assert inbound.labels.chat == Label("Dev")
+    rich = {"content": {"richText": [{"text": "look"}, {"type": "picture", "downloadCode": "c1"}]}}
+    inbound = parse(said("richText", rich), ACCOUNT)
+    assert (inbound.text, [file.handle for file in inbound.files]) == ("look", ["c1"])
+    inbound = parse(said("audio", {"content": {"downloadCode": "c2", "recognition": "hi"}}), ACCOUNT)
+    assert (inbound.text, inbound.files[0].handle, inbound.source.chat_id) == ("hi", "c2", ALICE)
+    assert parse(said("unknownMsgType", {}), ACCOUNT).text == "[content that cannot be shown here]"
+    guest = {**said("text", {"text": {"content": "hi"}}), "senderStaffId": None}
+    assert parse(guest, ACCOUNT).source.user_id == "$:LWCP_v1:$alice"
+
+
+def test_markdown_is_used_only_if_there_is_something_to_format() -> None:
+    assert render("2 < 3\nok") == ("sampleText", json.dumps({"content": "2 < 3\nok"}))
+    key, parameters = render("# Tea\n\n**hot**")
+    assert (key, json.loads(parameters)) == ("sampleMarkdown", {"title": "Tea hot", "text": "**Tea**  \n  \n**hot**"})
+
+
+async def test_each_answer_means_something(tmp_path: Path) -> None:
+    expected: list[tuple[No, type[PlatformError]]] = [
+        (No({"code": "group.disbanded", "message": "x"}, 400), TargetGone),
+        (No({"code": "invalid.openConversationId", "message": "x"}, 400), TargetGone),
+        (No({"code": "invalidParameter.robotCode.auth", "message": "x"}, 400), PlatformRefused),
+        (No({"code": "Forbidden.AccessDenied.AccessTokenPermissionDenied", "message": "x"}, 403), PlatformRefused),
+        (No({"code": "Forbidden.AccessDenied.QpsLimitForApi", "message": "x"}, 403), PlatformBusy),
+        (No({"code": "unknown.send.result", "message": "x"}, 400), SendUnclear),
+        (No({"code": "invalidParameter.msgParam.tooLong", "message": "x"}, 400), SendRefused),
+        (No({"code": "ServiceUnavailable", "message": "x"}, 503), SendUnclear),
+        (No({"processQueryKey": "k", "flowControlledStaffIdList": ["x"]}), PlatformBusy),
+        (No({}), SendUnclear),
+    ]
+    to = Outbound(platform="dingtalk", chat_id=ALICE, text="hi")
+    async with serve(DingTalk()) as server:
+        adapter = DingTalkAdapter.make(ACCOUNT, options_of(server.url))
+        for no, error in expected:
+            server.refuses.append(no)
+            with pytest.raises(PlatformError) as raised:
+                await adapter.send(to, idempotency_key="1")
+            assert type(raised.value) is error, no
+        (tmp_path / "x").write_bytes(b"\x89PNG")
+        picture = Outbound(
+            platform="dingtalk", chat_id=ALICE, text="look", file=Attachment(Label("a.png"), "image/png", 4)
+        )
+        await adapter.send_file(picture, tmp_path / "x", idempotency_key="2")
+        assert [each.raw["msgKey"] for each in server.sent] == ["sampleImageMsg", "sampleText"]

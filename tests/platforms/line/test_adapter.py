@@ -1,0 +1,107 @@
+"""LINE's signature, free replies and pushes, and what its events and answers mean."""
+
+from typing import Any
+
+import pytest
+
+from palaver.platforms.line.adapter import LineAdapter
+from palaver.platforms.line.parse import parse
+from palaver.platforms.line.render import plain_text
+from palaver.protocols import (
+    HttpRequest,
+    Outbound,
+    PlatformBusy,
+    PlatformError,
+    PlatformRefused,
+    SendRefused,
+    SendUnclear,
+    TargetGone,
+)
+from palaver.testkit.recorder import Recorder
+from tests.platforms.called import ACCOUNT, No, serve
+from tests.platforms.line.fakes import ALICE, GROUP_ID, SECRET, Line, call, event_of, options_of
+
+TO = Outbound(platform="line", chat_id=ALICE, text="hi")
+
+
+async def test_the_documented_signature_is_accepted() -> None:
+    """The secret, the body and the signature of LINE's own example."""
+    body = b'{"destination":"U8e742f61d673b39c7fff3cecb7536ef0","events":[]}'
+    signature = "GhRKmvmHys4Pi8DxkF4+EayaH0OqtJtaZxgTD9fMDLs="
+    adapter = LineAdapter.make(ACCOUNT, options_of(channel_secret=SECRET))
+    for given, status in ((signature, 200), (signature.lower(), 401), ("", 401)):
+        request = HttpRequest(method="POST", headers={"x-line-signature": given}, body=body)
+        assert (await adapter.handle_callback(request, Recorder())).status == status
+
+
+async def test_several_events_come_in_one_call_and_an_unreadable_one_harms_none() -> None:
+    async with serve(Line()) as server:
+        adapter, recorder = LineAdapter.make(ACCOUNT, options_of(server.url)), Recorder()
+        first, last = ({"id": number, "type": "text", "text": f"number {number}"} for number in "13")
+        events: list[Any] = [event_of("message", message=first), 7, {"type": "message"}, event_of("follow")]
+        events += [event_of("message", message=last), event_of("message", message=last, mode="standby")]
+        assert (await adapter.handle_callback(call(*events), recorder)).status == 200
+        assert (await adapter.handle_callback(call(event_of("message", message={})), recorder)).status == 200
+    assert recorder.texts == ["number 1", "number 3"]
+    assert len(recorder.received) == 2
+
+
+def test_what_people_send() -> None:
+    def text_of(kind: str, **more: Any) -> str:
+        found = parse(event_of("message", message={"id": "1", "type": kind, **more}), ACCOUNT)
+        assert found
+        return found.inbound.text
+
+    assert text_of("sticker", keywords=["ok", "yes"]) == "[sticker ok, yes]"
+    assert text_of("location", latitude=35.6, longitude=139.7, title="Tower") == "[location 35.6, 139.7 Tower]"
+    assert text_of("poll") == "[content that cannot be shown here]"
+    mention = {"mentionees": [{"index": 0, "length": 4, "isSelf": True}]}
+    assert text_of("text", text="@\U0001f600x tea?", mention=mention) == "tea?", "LINE counts UTF-16 units"
+    found = parse(event_of("unsend", group=GROUP_ID, unsend={"messageId": "7"}), ACCOUNT)
+    assert found
+    assert found.inbound.revision
+    assert (found.inbound.source.message_id, found.inbound.revision.deleted) == ("7", True)
+    unnamed = {**event_of("message", message={"id": "1", "type": "text", "text": "x"})}
+    unnamed["source"] = {"type": "room", "roomId": "R1"}
+    found = parse(unnamed, ACCOUNT)
+    assert found
+    assert (found.inbound.source.chat_id, found.inbound.source.user_id) == ("R1", None)
+
+
+def test_line_shows_plain_text() -> None:
+    assert plain_text("**hot** [tea](https://example.org)") == "hot tea (https://example.org)"
+
+
+async def test_the_first_answer_is_a_free_reply_and_the_others_are_pushes_shown_once() -> None:
+    async with serve(Line()) as server:
+        adapter = LineAdapter.make(ACCOUNT, options_of(server.url))
+        for token in ("r1", "expired"):
+            server.reply_tokens["r1"] = ALICE
+            message = {"id": token, "type": "text", "text": "hi"}
+            await adapter.handle_callback(call(event_of("message", message=message, replyToken=token)), Recorder())
+            await adapter.send(TO, idempotency_key=f"{token}-1")
+        receipts = {await adapter.send(TO, idempotency_key="same") for _ in range(2)}
+        assert [each.raw["how"] for each in server.sent] == ["reply", "push", "push"]
+        assert len(receipts) == 1
+        await adapter.typing(TO)
+        await adapter.typing(Outbound(platform="line", chat_id=GROUP_ID, text=""))
+        assert server.typed == [ALICE], "LINE shows it only alone with somebody"
+
+
+async def test_each_answer_means_something() -> None:
+    expected: list[tuple[No, type[PlatformError]]] = [
+        (No({"message": "You have reached your monthly limit."}, 429), PlatformBusy),
+        (No({"message": "x"}, 429, {"retry-after": "7"}), PlatformBusy),
+        (No({"message": "x"}, 401), PlatformRefused),
+        (No({"message": "Failed to send messages"}, 400), TargetGone),
+        (No({"message": "The property, 'to', in the request body is invalid"}, 400), SendRefused),
+        (No({"message": "x"}, 500), SendUnclear),
+        (No({}), SendUnclear),
+    ]
+    async with serve(Line()) as server:
+        adapter = LineAdapter.make(ACCOUNT, options_of(server.url))
+        for number, (no, error) in enumerate(expected):
+            server.refuses.append(no)
+            with pytest.raises(PlatformError) as raised:
+                await adapter.send(TO, idempotency_key=str(number))
+            assert type(raised.value) is error, no

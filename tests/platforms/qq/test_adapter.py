@@ -1,0 +1,123 @@
+"""QQ's signatures, its reply windows, and what its answers mean."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palaver.model.access import AccessRole, Grant
+from palaver.platforms.qq.adapter import QqAdapter
+from palaver.platforms.qq.crypto import Signer
+from palaver.platforms.qq.parse import parse
+from palaver.protocols import (
+    Attachment,
+    Label,
+    Outbound,
+    PlatformBusy,
+    PlatformError,
+    PlatformRefused,
+    SendRefused,
+    TargetAway,
+    TargetGone,
+)
+from palaver.testkit.recorder import Recorder
+from tests.engine.gateway import running, until
+from tests.platforms.called import ACCOUNT, No, reached, serve
+from tests.platforms.qq.fakes import ALICE, GROUP_ID, SECRET, UNION, Qq, call, options_of, said
+
+
+async def test_the_documented_question_about_the_address_is_answered() -> None:
+    question = {"d": {"plain_token": "Arq0D5A61EgUu4OxUvOp", "event_ts": "1725442341"}, "op": 13}
+    adapter = QqAdapter.make(ACCOUNT, options_of())
+    answer = await adapter.handle_callback(call(question), Recorder())
+    assert json.loads(answer.body) == {
+        "plain_token": "Arq0D5A61EgUu4OxUvOp",
+        "signature": (
+            "87befc99c42c651b3aac0278e71ada338433ae26fcb24307bdc5ad38c1adc2d0"
+            "1bcfcadc0842edac85e85205028a1132afe09280305f13aa6909ffc2d652c706"
+        ),
+    }, "the documented example"
+    assert (await adapter.handle_callback(call(question, "another secret"), Recorder())).status == 401
+    assert (await adapter.handle_callback(call({"op": 13, "d": 7}), Recorder())).status == 200
+    for signature in ("", "xyz", "00" * 64, "é"):
+        assert not Signer(SECRET).is_signed(signature, "1", b"{}")
+
+
+async def test_messages_are_acknowledged_and_what_is_unreadable_is_skipped() -> None:
+    adapter, recorder = QqAdapter.make(ACCOUNT, options_of()), Recorder()
+    odd: list[Any] = [
+        {"op": 0, "t": "C2C_MESSAGE_CREATE", "d": {}},
+        {"op": 0},
+        {**said("x"), "d": None},
+        {"t": "OTHER", "d": {}},
+    ]
+    for event in (said("hi"), *odd):
+        answer = await adapter.handle_callback(call(event), recorder)
+        assert (answer.status, json.loads(answer.body)) == (200, {"op": 12})
+    assert recorder.texts == ["hi"]
+
+
+def test_what_people_send() -> None:
+    files = [{"content_type": "voice", "filename": "a.amr", "url": "multimedia.nt.qq.com.cn/x"}]
+    inbound = parse(said(" /weather", group=GROUP_ID, attachments=files), ACCOUNT)
+    assert inbound
+    assert (inbound.text, inbound.mentions_us, inbound.source.user_id_alt) == ("/weather", True, UNION)
+    assert inbound.source.chat_id == f"group/{GROUP_ID}"
+    assert (inbound.files[0].media_type, inbound.files[0].handle) == (
+        "application/octet-stream",
+        "https://multimedia.nt.qq.com.cn/x",
+    )
+
+
+async def test_files_are_fetched_from_qq_only_and_only_pictures_go_out(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"\x89PNG")
+    async with serve(Qq()) as server:
+        adapter = QqAdapter.make(ACCOUNT, options_of(server.url))
+        for url in ("https://example.org/x", "http://x.qq.com/", "https://qq.com.evil.org", ""):
+            with pytest.raises(SendRefused, match="not on a server of QQ"):
+                _ = [chunk async for chunk in adapter.fetch(Attachment(Label("x"), handle=url))]
+        file = Attachment(Label("a.png"), "image/png", 4)
+        to = Outbound(platform="qq", chat_id=ALICE, text="look", reply_to="m1", file=file)
+        await adapter.send_file(to, tmp_path / "x", idempotency_key="1")
+        (sent,) = server.sent
+        assert (sent.raw["msg_type"], sent.text, sent.file and sent.file.content) == (7, "look", b"\x89PNG")
+        document = Outbound(platform="qq", chat_id=ALICE, text="", reply_to="m1", file=Attachment(Label("a.pdf")))
+        with pytest.raises(SendRefused, match="takes no files"):
+            await adapter.send_file(document, tmp_path / "x", idempotency_key="2")
+
+
+async def test_each_answer_means_something() -> None:
+    expected: list[tuple[No, type[PlatformError]]] = [
+        (No({"code": 22009, "message": "x"}, 400), PlatformBusy),
+        (No({"code": 11298, "message": "x"}, 401), PlatformRefused),
+        (No({"code": 304027, "message": "x"}, 400), TargetAway),
+        (No({"code": 1, "message": "x"}, 404), TargetGone),
+        (No({"code": 40054010, "message": "no URLs"}, 400), SendRefused),
+    ]
+    to = Outbound(platform="qq", chat_id=ALICE, text="hi", reply_to="m1")
+    async with serve(Qq()) as server:
+        adapter = QqAdapter.make(ACCOUNT, options_of(server.url))
+        for no, error in expected:
+            server.refuses.append(no)
+            with pytest.raises(PlatformError) as raised:
+                await adapter.send(to, idempotency_key="1")
+            assert type(raised.value) is error, no
+        with pytest.raises(TargetAway):
+            await adapter.send(Outbound(platform="qq", chat_id=ALICE, text="out of the blue"), idempotency_key="2")
+
+
+async def test_what_cannot_be_a_reply_waits_for_the_next_message(tmp_path: Path) -> None:
+    """QQ takes five replies to a message; a sixth part is sent when the person writes again."""
+    grants = (Grant(platform="qq", role=AccessRole.MEMBER),)
+    async with serve(Qq()) as server:
+        adapter = reached(QqAdapter.make(ACCOUNT, options_of(server.url)), server)
+        async with running(tmp_path / "p.db", adapters=[adapter], grants=grants, acknowledges=False):
+            server.replies["ROBOT1.0_1"] = 5
+            server.push(call(said("one", 1)))
+            await until(lambda: server.replies["ROBOT1.0_1"] > 5)
+            server.push(call(said("two", 2)))
+            await until(lambda: len(server.sent) == 2)
+        assert sorted(each.text for each in server.sent) == ["You said: one", "You said: two"]
+        assert {each.raw["msg_id"] for each in server.sent} == {"ROBOT1.0_2"}
+        assert len({each.raw["msg_seq"] for each in server.sent}) == 2

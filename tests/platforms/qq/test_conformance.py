@@ -1,0 +1,23 @@
+"""The adapter passes the suite over a server that speaks QQ's documented API."""
+
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from palaver.testkit.fake_server import FakeServer
+from tests.platforms.called import CalledConformance, serve
+from tests.platforms.qq.fakes import FakeGroup, FakeQq, Qq
+
+
+class TestAlone(CalledConformance):
+    @pytest.fixture
+    async def fake(self) -> AsyncGenerator[FakeServer]:
+        async with serve(Qq()) as server:
+            yield FakeQq(server)
+
+
+class TestInAGroup(CalledConformance):
+    @pytest.fixture
+    async def fake(self) -> AsyncGenerator[FakeServer]:
+        async with serve(Qq()) as server:
+            yield FakeGroup(server)

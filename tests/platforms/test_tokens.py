@@ -1,0 +1,64 @@
+"""Access tokens, looked-up names and reply windows, as time goes by."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from palaver.protocols import Label, PlatformDown
+from palaver.protocols.recent import Names, ReplyWindows
+from palaver.protocols.tokens import AccessToken
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+    given: list[str] = field(default_factory=list[str])
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def fetch(self) -> tuple[str, float]:
+        await asyncio.sleep(0)
+        self.given.append(f"t{len(self.given)}")
+        return self.given[-1], 7200.0
+
+
+async def test_a_token_is_fetched_once_and_again_shortly_before_its_end() -> None:
+    clock = Clock()
+    token = AccessToken(clock.fetch, clock)
+    assert await asyncio.gather(*(token.get() for _ in range(5))) == ["t0"] * 5
+    clock.now = 6899.0
+    assert await token.get() == "t0"
+    clock.now = 6901.0
+    assert await token.get() == "t1"
+    token.drop("t0")
+    assert await token.get() == "t1", "an older one was refused"
+    token.drop("t1")
+    assert await token.get() == "t2"
+
+
+async def test_a_name_is_looked_up_once_and_missing_without_an_answer() -> None:
+    asked: list[str] = []
+
+    async def fetch(key: str) -> object:
+        await asyncio.sleep(0)
+        asked.append(key)
+        if key == "down":
+            raise PlatformDown("no connection")
+        return {"ann": "Ann", "odd": 7}[key]
+
+    names = Names(fetch)
+    for _ in range(2):
+        assert [await names.get(key) for key in ("ann", "odd", "down", "nobody")] == [Label("Ann"), None, None, None]
+    assert asked == ["ann", "odd", "down", "nobody"]
+
+
+def test_a_reply_window_closes_after_some_time_and_some_replies() -> None:
+    clock = Clock()
+    windows = ReplyWindows(2, clock)
+    windows.open("a", "m1", 60.0)
+    assert [windows.take("a") for _ in range(3)] == ["m1", "m1", None]
+    windows.open("a", "m2", 60.0)
+    windows.open("a", "m3", 60.0)
+    assert (windows.take("a"), windows.take("b")) == ("m3", None)
+    clock.now = 61.0
+    assert windows.take("a") is None
