@@ -7,13 +7,21 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from palaver.db.transaction import Statements, transaction
 from palaver.store.store import Store
 from palaver.testkit.updates import Message
+from tests.crash.gateway import ACCOUNT
 from tests.crash.square import View, is_group
 from tests.platforms.slack.server import Server, serving
 from tests.platforms.slack.world import APP_TOKEN, BOT, BOT_TOKEN, BOT_USER, Json, No, World
 
 __all__ = ["SlackSquare", "slack_square"]
+
+
+@transaction
+def _taken_in() -> Statements[int]:
+    return (yield "SELECT count(*) FROM inbox", ())[0][0]
+
 
 _MISHAP = 0.02
 """How often something goes wrong with what is sent."""
@@ -23,8 +31,9 @@ _MISHAP = 0.02
 class SlackSquare:
     server: Server
     platform: str = "slack"
-    keeps_position: bool = False
+    keeps_position: bool = True
     _chats: list[tuple[str, tuple[str, ...]]] = field(default_factory=list[tuple[str, tuple[str, ...]]])
+    _said: int = 0
 
     @property
     def where(self) -> Mapping[str, Any]:
@@ -38,8 +47,8 @@ class SlackSquare:
             self._chats.append((chat, tuple(people)))
 
     async def is_heard(self, store: Store) -> bool:
-        del store
-        return True
+        """What was written before its first connection is not read."""
+        return bool(await store.read(store.accounts.read_position(self.platform, ACCOUNT)))
 
     async def speak(self, chance: random.Random, number: int, order: str) -> str:
         place = chance.randrange(len(self._chats))
@@ -47,6 +56,7 @@ class SlackSquare:
         word = f"c{place}-{number}"
         name = f"<@{BOT_USER}>" if chat.startswith("C") else ""
         self._go_wrong(chance)
+        self._said += 1
         self.server.world.says(chat, chance.choice(people), " ".join(f"{name} {order} {word}".split()))
         return word
 
@@ -58,10 +68,12 @@ class SlackSquare:
             self.server.world.refuses["chat.postMessage"] = [No("ratelimited", 429, retry_after=1)]
         if chance.random() < _MISHAP:
             self.server.cut()
+        if chance.random() < _MISHAP:  # It was away for long, so Slack has given these up.
+            self.server.world.envelopes.clear()
+            self.server.cut()
 
     async def waiting(self, store: Store) -> int:
-        del store
-        return len(self.server.world.envelopes)
+        return self._said - await store.read(_taken_in())
 
     async def look(self) -> Sequence[View]:
         world = self.server.world

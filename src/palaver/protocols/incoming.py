@@ -59,3 +59,8 @@ def after_name(text: str, names: Iterable[str], ends: str = ":, ") -> str | None
         if text.lower().startswith(name.lower()) and text[len(name) : len(name) + 1] in {*ends, "\n"}:
             return text[len(name) + 1 :].lstrip(" :,\n")
     return None
+
+
+def edit_version(at: str, text: str) -> str:
+    """Return the version of an edit: the time that the platform gives it, and a digest, as times can be rough."""
+    return f"{at} {hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:16]}"

@@ -42,7 +42,7 @@ class Recorder:
         self.writes = asyncio.Event()
         """While cleared, `receive` blocks before it stores."""
         self.writes.set()
-        self._position: str | None = None
+        self.position: str | None = None
         self._changed = asyncio.Event()
 
     @property
@@ -83,10 +83,10 @@ class Recorder:
         self._notify()
 
     async def load_position(self) -> str | None:
-        return self._position
+        return self.position
 
     async def save_position(self, position: str) -> None:
-        self._position = position
+        self.position = position
 
     async def chat_returned(self, chat_id: str) -> None: ...
 

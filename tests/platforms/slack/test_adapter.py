@@ -80,10 +80,111 @@ async def test_an_envelope_that_was_not_acknowledged_comes_again_as_the_same_mes
         world.says("C0DEV", ALICE, "keep me")
         await recorder.has(1)
         await until(lambda: not world.envelopes)
-    first, again = recorder.offered
-    assert first == again
+    first, *again = recorder.offered
+    assert again
+    assert all(each == first for each in again)
     (acknowledged,) = server.acknowledged
     assert acknowledged["envelope_id"]
+
+
+# What was missed
+
+
+async def test_what_was_written_while_nobody_was_connected_is_read_from_the_history(
+    server: Server, world: World
+) -> None:
+    """Slack gives an event up after some minutes, so it does not come again."""
+    root = world.messages["C0DEV"][0]["ts"]
+    world.channel("D0ALICE", "im")
+    world.channel("G0OPS", "group", "ops")
+    adapter, recorder = adapter_of(server), Recorder()
+    async with running(adapter, recorder):
+        await until(lambda: server.links == 1)
+        said = world.says("C0DEV", ALICE, "before")
+        await recorder.has(1)
+        await until(lambda: not world.envelopes)
+    for number in range(5):
+        world.says("C0DEV", ALICE, f"missed {number}")
+    thread = world.says("C0DEV", ALICE, f"<@{BOT_USER}> in a thread", thread=root)
+    world.says("D0ALICE", ALICE, "in private")
+    world.says("G0OPS", ALICE, "in a private channel")
+    world.edit("C0DEV", said, "before, edited")
+    world.envelopes.clear()
+    async with running(adapter, recorder):
+        await recorder.has(9)
+        await until(lambda: float(recorder.position or 0) > float(thread["ts"]))
+        world.says("C0DEV", ALICE, "after")
+        await recorder.has(10)
+        await until(lambda: not world.envelopes)
+    found = {each.text: each for each in recorder.received}
+    missed = [text for text in recorder.texts if text.startswith("missed")]
+    assert missed == [f"missed {number}" for number in range(5)]
+    assert recorder.texts[-1] == "after"
+    assert [each.text for each in recorder.changes] == ["before, edited"]
+    assert (found["in a thread"].source.thread_id, found["in a thread"].mentions_us) == (root, True)
+    assert found["in private"].source.chat_kind == "dm"
+    assert {each.source.scope_id for each in recorder.received} == {TEAM}
+    assert "plans" not in recorder.texts, "it was there before the app"
+
+
+async def test_a_new_message_comes_after_what_was_missed_in_its_chat(server: Server, world: World) -> None:
+    for number in range(20):
+        world.channel(f"C{number}")
+    adapter, recorder = adapter_of(server), Recorder()
+    async with running(adapter, recorder):
+        world.says("C0DEV", ALICE, "before")
+        await recorder.has(1)
+        await until(lambda: not world.envelopes)
+    world.says("C19", ALICE, "missed")
+    world.envelopes.clear()
+    async with running(adapter, recorder):
+        await until(lambda: bool(world.asked("users.conversations")))
+        world.says("C19", ALICE, "new")
+        await recorder.has(3)
+    assert recorder.texts == ["before", "missed", "new"]
+
+
+async def test_a_crash_while_the_history_is_read_leaves_no_gap(server: Server, world: World) -> None:
+    world.channel("D0ALICE", "im")
+    adapter, recorder = adapter_of(server), Recorder()
+    async with running(adapter, recorder):
+        world.says("C0DEV", ALICE, "before")
+        await recorder.has(1)
+        await until(lambda: not world.envelopes)
+    stored = recorder.position
+    world.says("C0DEV", ALICE, "missed")
+    world.says("D0ALICE", ALICE, "private")
+    world.envelopes.clear()
+    world.refuses["conversations.history"] += [No("ratelimited", 429, retry_after=3600)]
+    async with running(adapter, recorder):
+        await until(lambda: bool(world.asked("conversations.history")))
+        world.command("D0ALICE", ALICE, "status")
+        await recorder.has(2)
+    assert recorder.position == stored, "not everything was read"
+    async with running(adapter_of(server), recorder):
+        await recorder.has(4)
+
+
+async def test_an_app_that_cannot_read_a_history_hears_what_is_new(server: Server, world: World) -> None:
+    world.refuses["users.conversations"] += [No("missing_scope", needed="im:read")]
+    world.refuses["conversations.replies"] += [No("not_allowed_token_type")]
+    adapter, recorder = adapter_of(server), Recorder()
+    await recorder.save_position("1.000000")
+    async with running(adapter, recorder):
+        world.says("C0DEV", ALICE, "one", thread=world.messages["C0DEV"][0]["ts"])
+        await recorder.has(1)
+        await until(lambda: recorder.position != "1.000000")
+    async with running(adapter, recorder):
+        await until(lambda: bool(world.asked("conversations.replies")))
+        world.says("C0DEV", ALICE, "two")
+        await recorder.has(2)
+    world.refuses["users.conversations"] += [No("token_revoked")]
+    with pytest.raises(PlatformRefused, match="bot token"):
+        async with asyncio.timeout(10):
+            await adapter.run(recorder)
+
+
+# Refusals
 
 
 async def test_socket_mode_that_is_switched_off_needs_a_person(server: Server, world: World) -> None:

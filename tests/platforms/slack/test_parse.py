@@ -109,7 +109,11 @@ def test_an_edit_is_a_change_and_a_preview_is_none() -> None:
     found = read(**change, message=edited)
     assert found.revision
     assert (found.text, found.source.message_id) == ("Hello, world!", MESSAGE["ts"])
-    assert (found.revision.version, found.revision.deleted) == ("1358878755.000001", False)
+    assert (found.revision.version.split()[0], found.revision.deleted) == ("1358878755.000000", False)
+    change["previous_message"] = edited
+    again = read(**change, message={**edited, "text": "Hello!"})
+    assert again.revision, "another edit in the same second"
+    assert again.revision.version != found.revision.version
     assert found.at == datetime.fromtimestamp(1358878755.000001, UTC)
     with_preview = {**MESSAGE, "attachments": [{"title": "x"}]}
     assert parse(payload(**change, message=with_preview), US, NOW) is None

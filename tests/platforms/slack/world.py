@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from copy import deepcopy
@@ -15,6 +16,8 @@ __all__ = ["APP_TOKEN", "BOT", "BOT_TOKEN", "BOT_USER", "TEAM", "Json", "No", "W
 Json = dict[str, Any]
 BOT_TOKEN, APP_TOKEN = "xoxb-1-2-secret", "xapp-1-A1-secret"
 TEAM, BOT_USER, BOT, APP = "T0TEAM", "U0BOT", "B0BOT", "A0APP"
+_MAX_PAGE = 3
+"""Slack can return fewer than were asked for."""
 _MAX_TEXT, _MAX_SECTION, _MAX_LABEL, _MAX_VALUE = 4000, 3000, 75, 2000
 _MARKUP = re.compile(r"<(@[UW]\w+|#C\w+|!\w+|https?://[^<>|\s]+)(\|[^<>]*)?>")
 _BARE = re.compile(r"<|(?<!^)>|&(?!amp;|lt;|gt;)", re.MULTILINE)
@@ -57,6 +60,7 @@ class World:
     echoes: bool = True
     """Whether the app's own messages come back as events, as they do with the usual subscriptions."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    _latest: int = 0
 
     def channel(self, id_: str, kind: str = "channel", name: str = "dev") -> str:
         self.channels[id_] = {"id": id_, "name": name, "type": kind, "is_mpim": kind == "mpim", "is_im": kind == "im"}
@@ -72,7 +76,8 @@ class World:
         return id_
 
     def number(self) -> str:
-        return f"{1_777_000_000 + next(self._numbers)}.000100"
+        self._latest = max(self._latest + 1, time.time_ns() // 1000)
+        return f"{self._latest // 1_000_000}.{self._latest % 1_000_000:06d}"
 
     # Events
 
@@ -106,7 +111,7 @@ class World:
     def add(self, channel: str, message: Json, thread: str | None) -> None:
         root = next((each for each in self.messages[channel] if each["ts"] == thread), None)
         if root is not None:
-            root["thread_ts"] = root["ts"]
+            root |= {"thread_ts": root["ts"], "latest_reply": message["ts"]}
             message |= {"thread_ts": thread, "parent_user_id": root["user"]}
         self.messages[channel].append(message)
 
@@ -200,6 +205,32 @@ class World:
     def _conversations_info(self, asked: Json) -> Json:
         return {"channel": self._channel(asked["channel"])}
 
+    def _users_conversations(self, asked: Json) -> Json:
+        """It lists only some per page, and what archived ones contain can still be read."""
+        types = {"channel": "public_channel", "group": "private_channel"}
+        asked_for = asked.get("types", "public_channel").split(",")
+        found = [each for each in self.channels.values() if types.get(each["type"], each["type"]) in asked_for]
+        return _page([{**each, "is_private": each["type"] == "group"} for each in found], "channels", asked)
+
+    def _conversations_history(self, asked: Json) -> Json:
+        """The newest first, and of a thread only its first message."""
+        self._channel(asked["channel"])
+        said = self.messages[asked["channel"]]
+        shown = [each for each in said if each.get("thread_ts", each["ts"]) == each["ts"]]
+        return _page([_unasked(each) for each in reversed(shown)], "messages", asked)
+
+    def _conversations_replies(self, asked: Json) -> Json:
+        """The oldest first; the message that begins the thread is always there."""
+        self._channel(asked["channel"])
+        thread = [
+            each for each in self.messages[asked["channel"]] if asked["ts"] in {each["ts"], each.get("thread_ts")}
+        ]
+        if not thread:
+            raise No("thread_not_found")
+        oldest = float(asked.get("oldest", 0))
+        shown = [each for each in thread if float(each["ts"]) > oldest or each["ts"] == asked["ts"]]
+        return _page([_unasked(each) for each in shown], "messages", asked)
+
     def _channel(self, id_: str) -> Json:
         if id_ not in self.channels:
             raise No("channel_not_found")
@@ -256,6 +287,18 @@ class World:
         message |= {"text": asked.get("initial_comment") or "", "files": files}
         self.add(channel, message, asked.get("thread_ts"))
         return {"files": [{"id": file["id"], "title": file["title"]} for file in files]}
+
+
+def _page(found: list[Json], name: str, asked: Json) -> Json:
+    start, size = int(asked.get("cursor") or 0), min(int(asked.get("limit", 100)), _MAX_PAGE)
+    end = start + size
+    more = {"next_cursor": str(end) if end < len(found) else ""}
+    return {name: found[start:end], "has_more": end < len(found), "response_metadata": more}
+
+
+def _unasked(message: Json) -> Json:
+    """A message in a history does not say where it is."""
+    return {name: value for name, value in message.items() if name not in {"channel", "channel_type", "event_ts"}}
 
 
 def _content(asked: Json) -> Json:

@@ -1,6 +1,5 @@
 """Turn events of Discord into messages. Payloads are as Discord documents them; pure functions."""
 
-import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from palaver.protocols import (
     Revision,
     Source,
     after_name,
+    edit_version,
     identity_of,
 )
 
@@ -86,8 +86,7 @@ def parse_edit(data: Payload, place: Place, us: OwnBot, *, opens_threads: bool =
     if not data.get("edited_timestamp"):
         return None
     inbound, edited = parse_message(data, place, us, opens_threads=opens_threads), _time(data["edited_timestamp"])
-    text = hashlib.sha256(str(data["content"]).encode("utf-8", "replace")).hexdigest()[:16]
-    version = f"{edited.isoformat(timespec='milliseconds')} {text}"
+    version = edit_version(edited.isoformat(timespec="milliseconds"), str(data["content"]))
     return inbound and replace(inbound, at=edited, revision=Revision(version=version))
 
 

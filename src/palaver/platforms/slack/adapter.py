@@ -13,11 +13,12 @@ import aiohttp
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.slack.client import WebClient, new_session, web_client
 from palaver.platforms.slack.errors import API, CONNECTING
+from palaver.platforms.slack.history import History
 from palaver.platforms.slack.names import Names
 from palaver.platforms.slack.options import GUIDE, SlackOptions
-from palaver.platforms.slack.parse import ButtonPress, ChatRenumbered, Event, NewMessage, OwnApp, Renamed, parse
+from palaver.platforms.slack.parse import ButtonPress, ChatRenumbered, Event, Json, NewMessage, OwnApp, Renamed, parse
 from palaver.platforms.slack.render import message, render
-from palaver.platforms.slack.socket import Payload, serve
+from palaver.platforms.slack.socket import serve
 from palaver.protocols import (
     DM,
     Attachment,
@@ -87,14 +88,16 @@ class SlackAdapter:
             )
             names = Names(web)
 
-            async def take(payload: Payload) -> None:
+            async def take(payload: Json) -> None:
                 event = parse_or_skip(self.platform.name, lambda: parse(payload, us, self._clock.now()))
                 await self._process(event, us, names, receiver)
 
+            history = History(web, receiver, take, self._clock)
+            await history.begin()
             self._session = session
             try:
                 while True:
-                    await serve(web, self._options.app_token.get_secret_value(), take, receiver.connected)
+                    await serve(web, self._options.app_token.get_secret_value(), history, receiver.connected)
             finally:
                 self._session = None
                 await self._background.end()
@@ -203,7 +206,7 @@ class SlackAdapter:
         return str(place["file_id"])
 
     async def _remove_buttons(self, press: ButtonPress) -> None:
-        blocks: Sequence[Payload] = press.message.get("blocks") or ()
+        blocks: Sequence[Json] = press.message.get("blocks") or ()
         kept = [block for block in blocks if block.get("type") != "actions"]
         channel, text = press.inbound.source.chat_id, press.message.get("text") or ""
         async with self._web() as web:

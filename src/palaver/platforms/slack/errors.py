@@ -38,6 +38,7 @@ _TOKEN_ERRORS = frozenset(
         "token_revoked",
     }
 )
+_NOT_PERMITTED = frozenset({"missing_scope", "not_allowed_token_type"})
 _GONE = frozenset(
     {
         "cannot_dm_bot",
@@ -62,6 +63,11 @@ def error_code(error: Exception) -> str | None:
     """Return the code in Slack's answer, such as `channel_not_found`; None if there was none."""
     found = _answer(error).get("error")
     return found if isinstance(found, str) else None
+
+
+def lacks_permission(error: Exception) -> bool:
+    """Return whether this app cannot do just this; its token is valid."""
+    return isinstance(error.__cause__, Exception) and error_code(error.__cause__) in _NOT_PERMITTED
 
 
 def _response(error: Exception) -> object:

@@ -19,6 +19,7 @@ from palaver.protocols import (
     Source,
     Trust,
     after_name,
+    edit_version,
 )
 
 PLATFORM = "slack"
@@ -124,9 +125,11 @@ def _message_event(event: Json, us: OwnApp, team: str) -> NewMessage | None:
             before: Json = event.get("previous_message") or {}
             if message.get("subtype") == "tombstone":  # the deleted beginning of a thread
                 return _deletion(event, before or message, us, team)
-            if message.get("edited") in (None, before.get("edited")):  # Slack added a preview, for example
+            is_same = all(message.get(name) == before.get(name) for name in ("edited", "text"))
+            if is_same or not message.get("edited"):  # Slack added a preview, for example
                 return None
-            return _message(message, event, us, team, Revision(version=event["ts"]))
+            version = edit_version(message["edited"]["ts"], message.get("text") or "")
+            return _message(message, event, us, team, Revision(version=version))
         case "message_deleted":
             deleted: Json = event.get("previous_message") or {"ts": event["deleted_ts"]}
             return _deletion(event, deleted, us, team)
@@ -193,6 +196,12 @@ def _source(message: Json, event: Json, us: OwnApp, team: str, user: str | None)
 def kind_of(chat: str) -> str:
     """Return what the id of a chat says about it. Only Slack knows whether it is a group of direct messages."""
     return DM if chat.startswith("D") else CHANNEL
+
+
+def type_of(conversation: Json) -> str:
+    """Return what an event calls the type of this conversation."""
+    flags = {"is_im": "im", "is_mpim": "mpim", "is_private": "group"}
+    return next((name for flag, name in flags.items() if conversation.get(flag)), "channel")
 
 
 def _thread(thread: str | None, number: str, kind: str, us: OwnApp) -> str | None:

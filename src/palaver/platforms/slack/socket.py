@@ -3,7 +3,8 @@
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -17,6 +18,8 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 
 from palaver.platforms.slack.client import SILENT, WebClient
 from palaver.platforms.slack.errors import CONNECTING
+from palaver.platforms.slack.history import History, Take
+from palaver.platforms.slack.parse import Json
 from palaver.protocols import PlatformDown, PlatformRefused, parse_or_skip
 
 PING_SECONDS = 5.0
@@ -25,8 +28,6 @@ _CONNECT_SECONDS = 30.0
 _SWITCHED_OFF = "Socket Mode is switched off for this Slack app. Switch it on under Socket Mode at api.slack.com/apps."
 
 _REQUEST: Any = SocketModeRequest
-Payload = Mapping[str, Any]
-Take = Callable[[Payload], Awaitable[None]]
 
 
 class _Connection(SocketModeClient):
@@ -45,9 +46,9 @@ class _Connection(SocketModeClient):
         self.frames.put_nowait(None)
 
 
-async def serve(web: WebClient, app_token: str, take: Take, connected: Callable[[], Awaitable[None]]) -> None:
-    """Hand over payloads until Slack wants a new connection. An error, also one of `take`, ends it."""
-    app = _bolt(web, take)
+async def serve(web: WebClient, app_token: str, history: History, connected: Callable[[], Awaitable[None]]) -> None:
+    """Hand over payloads until Slack wants a new connection. An error, also one in handling them, ends it."""
+    app = _bolt(web, history.take)
     with CONNECTING.requests():
         url = (await web.apps_connections_open(app_token=app_token))["url"]
         connection = _Connection(app_token, web)
@@ -55,15 +56,26 @@ async def serve(web: WebClient, app_token: str, take: Take, connected: Callable[
             connection.wss_uri = str(url)
             async with asyncio.timeout(_CONNECT_SECONDS):
                 await connection.connect()
-            while await _handle(connection, app, connected):
+            while await _handle(await _next(connection, history), connection, app, connected):
                 pass
         finally:
             await connection.close()
 
 
-async def _handle(connection: _Connection, app: AsyncApp, connected: Callable[[], Awaitable[None]]) -> bool:
+async def _next(connection: _Connection, history: History) -> str | None:
+    """Wait for the next frame, and read the history meanwhile."""
+    while history.is_behind and connection.frames.empty():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(history.pause):
+                return await connection.frames.get()
+        await history.read_next()
+    return await connection.frames.get()
+
+
+async def _handle(
+    text: str | None, connection: _Connection, app: AsyncApp, connected: Callable[[], Awaitable[None]]
+) -> bool:
     """Handle a frame; return whether there are more on this connection."""
-    text = await connection.frames.get()
     if text is None:
         raise PlatformDown("The connection to Slack was lost.")
     frame = parse_or_skip("slack", lambda: _decode(text)) or {}
@@ -83,7 +95,7 @@ async def _handle(connection: _Connection, app: AsyncApp, connected: Callable[[]
     return True
 
 
-async def _take_envelope(connection: _Connection, app: AsyncApp, frame: Payload) -> None:
+async def _take_envelope(connection: _Connection, app: AsyncApp, frame: Json) -> None:
     read = parse_or_skip("slack", lambda: _read(frame))
     if read is None:
         await connection.send_socket_mode_response({"envelope_id": frame["envelope_id"]})
@@ -91,12 +103,12 @@ async def _take_envelope(connection: _Connection, app: AsyncApp, frame: Payload)
         await send_async_response(connection, read[0], await app.async_dispatch(read[1]), time.time())
 
 
-def _read(frame: Payload) -> tuple[SocketModeRequest, AsyncBoltRequest]:
+def _read(frame: Json) -> tuple[SocketModeRequest, AsyncBoltRequest]:
     request = _REQUEST.from_dict(dict(frame))
     return request, AsyncBoltRequest(mode="socket_mode", body=request.payload)
 
 
-def _decode(text: str) -> Payload:
+def _decode(text: str) -> Json:
     found: object = json.loads(text)
     if not isinstance(found, dict):
         raise TypeError
