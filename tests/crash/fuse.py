@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -167,6 +167,9 @@ class _FusedInlet:
 
     async def save_position(self, position: str) -> None:
         await self.receiver.save_position(position)
+
+    async def recent_chats(self, limit: int, *, server: str | None = None) -> Sequence[str]:
+        return await self.receiver.recent_chats(limit, server=server)
 
     async def link_alias(self, alias: str, canonical: str) -> None:
         await self.receiver.link_alias(alias, canonical)

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from palaver.model.errors import StaleFence
+from palaver.model.source import Source
 from palaver.store import accounts
 from palaver.store.accounts import GATEWAY
 from palaver.store.store import Store
@@ -121,3 +122,19 @@ async def test_a_connection_ends_with_its_owner(world: World) -> None:
     assert await hold(world, "w2") == taken
     (health,) = await world.store.read(accounts.list_health(world.now))
     assert health.state == "connected"
+
+
+async def test_the_latest_chats_of_an_account_are_known_by_its_messages(world: World) -> None:
+    def said(chat: str, **changed: str) -> Source:
+        return Source(**{"platform": "telegram", "account": "b", "chat_id": chat, "user_id": "7", **changed})
+
+    there = said("1"), said("a:b/2"), said("3", account="other"), said("4", scope_id="s"), said("1"), said("5")
+    for source in there:
+        await world.say("hi", source)
+
+    async def known(limit: int = 9, server: str | None = None) -> list[str]:
+        return await world.store.read(accounts.recent_chats("telegram", "b", limit, server=server))
+
+    assert await known() == ["5", "1", "a:b/2"]
+    assert await known(2) == ["5", "1"]
+    assert await known(server="s") == ["4"]

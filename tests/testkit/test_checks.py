@@ -49,6 +49,9 @@ class Changing:
     async def save_position(self, position: str) -> None:
         await self._receiver.save_position(position)
 
+    async def recent_chats(self, limit: int, *, server: str | None = None) -> Sequence[str]:
+        return await self._receiver.recent_chats(limit, server=server)
+
     async def link_alias(self, alias: str, canonical: str) -> None:
         await self._receiver.link_alias(alias, canonical)
 

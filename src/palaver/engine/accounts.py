@@ -88,6 +88,10 @@ class AccountReceiver:
     async def save_position(self, position: str) -> None:  # noqa: ARG002
         raise NotServed(account_text(self.platform, self.account))
 
+    async def recent_chats(self, limit: int, *, server: str | None = None) -> Sequence[str]:
+        accounts = self.ctx.store.accounts
+        return await self.ctx.store.read(accounts.recent_chats(self.platform, self.account, limit, server=server))
+
     async def link_alias(self, alias: str, canonical: str) -> None:
         try:
             check_ids("person", alias, canonical)

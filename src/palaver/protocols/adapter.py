@@ -135,6 +135,13 @@ class Receiver(Protocol):
 
     async def save_position(self, position: str) -> None: ...
 
+    async def recent_chats(self, limit: int, *, server: str | None = None) -> Sequence[str]:
+        """Return the chats that wrote to this account last, the newest first: those on a server, or those on none.
+
+        For a platform that does not list them. They come from stored messages, so what is erased is not among them.
+        """
+        ...
+
     async def chat_returned(self, chat_id: str) -> None:
         """Report that somebody is there again: messages held back by TargetAway are sent now."""
         ...

@@ -115,6 +115,17 @@ def save_position(platform: str, account: str | None, fence: int, text: str) -> 
 
 
 @transaction
+def recent_chats(platform: str, account: str | None, limit: int, *, server: str | None) -> Statements[list[str]]:
+    """Return the chats on this server, or on none, of the messages that came last. The newest is the first."""
+    rows: list[Row] = yield (
+        "SELECT chat FROM inbox WHERE platform = ? AND account = ? AND server = ? AND chat <> ''"
+        " GROUP BY chat ORDER BY max(no) DESC LIMIT ?",
+        (platform, encode_id(account or ""), encode_id(server or ""), limit),
+    )
+    return [decode_id(row[0]) for row in rows]
+
+
+@transaction
 def mark_connected(platform: str, account: str | None, fence: int, now: datetime) -> Statements[None]:
     yield (
         "UPDATE accounts SET connected_since = ? WHERE platform = ? AND account = ? AND fence = ?",

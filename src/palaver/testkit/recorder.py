@@ -1,7 +1,7 @@
 """Recorder: a receiver that records what an adapter hands over, and can be told to fail."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from palaver.protocols import (
@@ -87,6 +87,10 @@ class Recorder:
 
     async def save_position(self, position: str) -> None:
         self.position = position
+
+    async def recent_chats(self, limit: int, *, server: str | None = None) -> Sequence[str]:
+        there = [each.source.chat_id for each in reversed(self.received) if each.source.scope_id == server]
+        return list(dict.fromkeys(chat for chat in there if chat))[:limit]
 
     async def chat_returned(self, chat_id: str) -> None: ...
 

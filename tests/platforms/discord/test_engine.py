@@ -177,6 +177,8 @@ async def test_what_was_written_while_the_session_was_lost_is_answered_once(
         server.cut()
         await hears(world, "You said: meanwhile, in the channel")
         await here.settled()
+        ((position,),) = await here.rows("SELECT position FROM accounts WHERE platform = 'discord'")
+        assert "700" not in position, "a direct chat names its person"
     answers = [each["content"] for each in world.sent]
     assert sorted(answers) == ["You said: before", "You said: meanwhile", "You said: meanwhile, in the channel"]
 

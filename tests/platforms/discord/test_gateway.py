@@ -103,7 +103,8 @@ async def test_what_was_written_while_the_session_was_lost_is_read_from_the_hist
     for text in wanted:
         world.says(ROOM, ALICE, text)
     world.says(ROOM, BOT, "our own")
-    world.says(THREAD, ALICE, "in the thread")
+    edited = world.says(THREAD, ALICE, "in the thread")
+    world.edits(edited, "in the thread, edited")
     world.says("700", ALICE, "hello?")
     world.guild("600")
     world.channel("601", "600", name="secret", last_message_id=world.new_id())
@@ -115,7 +116,8 @@ async def test_what_was_written_while_the_session_was_lost_is_read_from_the_hist
         await until(lambda: "live" in recorder.texts)
     heard = recorder.texts[2:]
     assert [text for text in heard if text.startswith("message")] == wanted
-    assert sorted(set(heard) - set(wanted)) == ["hello?", "in the thread", "live"]
+    assert sorted(set(heard) - set(wanted)) == ["hello?", "in the thread, edited", "live"]
+    assert [each.text for each in recorder.changes] == ["in the thread, edited"]
     direct = next(each for each in recorder.received if each.text == "hello?")
     assert (direct.source.chat_kind, direct.source.scope_id) == ("dm", None)
 

@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, fields
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -57,19 +57,14 @@ class Position:
     """Of the last event that we handled."""
     newest: int = 0
     """The id of the newest message; ids grow with time."""
-    direct_chats: list[str] = field(default_factory=list[str])
-    """The latest ones: Discord does not list them."""
 
     @classmethod
     def decode(cls, text: str | None) -> "Position":
         try:
-            return cls(**json.loads(text or "{}"))
-        except (TypeError, ValueError):
+            known = {each.name for each in fields(cls)}
+            return cls(**{name: value for name, value in json.loads(text or "{}").items() if name in known})
+        except (AttributeError, TypeError, ValueError):
             return cls()  # not written by us
-
-    def remember_direct_chat(self, channel: str) -> None:
-        others = [each for each in self.direct_chats if each != channel]
-        self.direct_chats = [*others, channel][-_MAX_DIRECT_CHATS:]
 
 
 class Listener:
@@ -196,7 +191,8 @@ class Listener:
         self._awaited = {"", *(str(server["id"]) for server in ready["guilds"])}
         self._since = position.newest
         await self._receiver.connected()
-        for channel in list(position.direct_chats):
+        # Discord does not list them.
+        for channel in await self._receiver.recent_chats(_MAX_DIRECT_CHATS) if self._since else ():
             await self._catch_up(channel, {})
         self._awaited.discard("")
         self._finish()
@@ -231,6 +227,8 @@ class Listener:
             messages = cast("list[Payload]", found or [])
             for message in sorted(messages, key=lambda each: int(each["id"])):
                 await self._take("MESSAGE_CREATE", {**message, **where})
+                if message.get("edited_timestamp"):
+                    await self._take("MESSAGE_UPDATE", {**message, **where})
                 after = int(message["id"])
             is_full = len(messages) == _PAGE
 
@@ -247,8 +245,6 @@ class Listener:
         for inbound in found:
             await self._receiver.receive(inbound, trust)
         self._position.newest = max(self._position.newest, number)
-        if number and not data.get("guild_id"):
-            self._position.remember_direct_chat(str(data["channel_id"]))
         self._finish()
         if found and name == "INTERACTION_CREATE":
             self._tasks.run(self._confirm(data))
