@@ -38,7 +38,7 @@ _PLATFORMS = {
     "relay": _Usual(kills=300, chats=60, lease=3.0, longest_life=6.0),
     "telegram": _Usual(kills=500, chats=150, lease=0.8, longest_life=1.2),
     "discord": _Usual(kills=300, chats=100, lease=0.8, longest_life=2.0),
-    "slack": _Usual(kills=300, chats=150, lease=0.8, longest_life=1.5),
+    "slack": _Usual(kills=300, chats=60, lease=0.8, longest_life=2.0),
     "whatsapp": _Usual(kills=500, chats=150, lease=0.8, longest_life=1.2),
     "imessage": _Usual(kills=500, chats=150, lease=0.8, longest_life=1.2),
     "email": _Usual(kills=300, chats=50, lease=1.0, longest_life=3.0),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from palaver.platforms.discord import listen
-from palaver.protocols import PlatformDown, PlatformRefused, StoreUnavailable, Trust
+from palaver.protocols import PlatformBusy, PlatformDown, PlatformRefused, StoreUnavailable, Trust
 from palaver.testkit.recorder import Recorder, running
 from tests.engine.gateway import until
 from tests.platforms.discord.fakes import GUILD, ROOM, THREAD, FakeServerChannel, adapter_of
@@ -186,6 +186,14 @@ async def test_a_crash_while_the_history_is_read_leaves_no_gap(server: Server, w
     async with running(adapter_of(server), recorder):
         await recorder.has(4)
     assert sorted(recorder.texts[2:]) == ["in 501", "in 601"]
+
+
+async def test_a_bot_that_started_too_often_waits_before_discord_takes_its_token(server: Server, world: World) -> None:
+    world.starts = 20
+    with pytest.raises(PlatformBusy) as busy:
+        await adapter_of(server).run(Recorder())
+    assert busy.value.after == 14_400
+    assert IDENTIFY not in server.ops()
 
 
 async def test_a_heartbeat_says_what_came_last(server: Server, world: World) -> None:

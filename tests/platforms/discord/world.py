@@ -62,6 +62,8 @@ class World:
         self.calls: list[tuple[str, str]] = []
         self.gone: set[str] = set()
         self.refuses: list[tuple[str, No]] = []
+        self.starts = 999
+        """How many sessions the bot can start today. Discord resets the token of one that starts more."""
         """What the next calls whose `METHOD path` matches are answered with."""
         self.trouble: No | None = None
         self.sessions: dict[str, Session] = {}
@@ -229,7 +231,7 @@ class World:
         return {"id": "990", "name": "helper", "flags": self.flags}
 
     def _gateway(self, *_: Any) -> Json:
-        limit = {"total": 1000, "remaining": 999, "reset_after": 14_400_000, "max_concurrency": 1}
+        limit = {"total": 1000, "remaining": self.starts, "reset_after": 14_400_000, "max_concurrency": 1}
         return {"url": f"{self.url}/gateway", "shards": 1, "session_start_limit": limit}
 
     def _channel(self, _: Json, __: Json, ___: Any, channel: str) -> Json:

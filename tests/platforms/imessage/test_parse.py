@@ -56,8 +56,6 @@ def test_a_chat_with_one_person_names_the_sender_even_if_the_message_does_not(ma
     "fields",
     [
         {"isFromMe": True},
-        {"associatedMessageType": "love", "associatedMessageGuid": "p:0/1"},
-        {"associatedMessageType": "-laugh", "associatedMessageGuid": "p:0/1"},
         {"associatedMessageType": "2006", "associatedMessageGuid": "p:0/1"},
         {"associatedMessageType": "sticker", "associatedMessageGuid": "bp:1"},
         {"itemType": 2, "groupTitle": "Family"},
@@ -68,6 +66,22 @@ def test_a_chat_with_one_person_names_the_sender_even_if_the_message_does_not(ma
 )
 def test_what_is_not_said_to_us_is_ignored(mac: Mac, fields: Json) -> None:
     assert related(mac.add(GROUP_GUID, "x", **fields)) is None
+
+
+def test_a_tapback_on_our_message_is_overheard_and_others_are_ignored(mac: Mac) -> None:
+    ours, theirs = mac.add(DM_GUID, "Shall I?", isFromMe=True), mac.add(DM_GUID, "I wonder")
+    for kind, guid, said in (
+        ("like", f"p:0/{ours['guid']}", "[reacted with 👍]"),
+        ("-laugh", f"bp:{ours['guid']}", "[took back 😂]"),
+    ):
+        tapback = mac.add(DM_GUID, "Liked “Shall I?”", associatedMessageType=kind, associatedMessageGuid=guid)
+        assert related(tapback) == (ANN, ours["guid"])
+        (found,) = parse(tapback, Context("mac", replied=ours))
+        assert (found.text, found.observed, found.reply_to) == (said, True, ours["guid"])
+        assert found.quote
+        assert (found.quote.text, found.quote.is_ours) == ("Shall I?", True)
+        assert parse(tapback, Context("mac", replied=theirs)) == []
+        assert parse(tapback, Context("mac")) == [], "it was deleted"
 
 
 def test_what_to_look_up(mac: Mac) -> None:

@@ -33,7 +33,16 @@ from palaver.platforms.discord.parse import (
     parse_interaction,
     parse_message,
 )
-from palaver.protocols import BackgroundTasks, Clock, Inbound, PlatformDown, Receiver, Trust, parse_or_skip
+from palaver.protocols import (
+    BackgroundTasks,
+    Clock,
+    Inbound,
+    PlatformBusy,
+    PlatformDown,
+    Receiver,
+    Trust,
+    parse_or_skip,
+)
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +52,9 @@ _OVERLAP = 10_000 << 22
 _MAX_DIRECT_CHATS = 200
 _SHORT_SECONDS = 5.0
 """A connection that ends sooner is a failure: the gateway waits before the next one."""
+_KEPT_STARTS = 50
+"""How many of the 1000 session starts of a day are left for people."""
+_DAY_SECONDS = 86_400.0
 _EPHEMERAL = 1 << 6
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
@@ -130,7 +142,7 @@ class Listener:
             session = {"session": position.session, "sequence": position.number, "resume": True}
             url = position.url
         else:
-            session, url = {"initial": True}, (await self._client.call("GET", "/gateway/bot"))["url"]
+            session, url = {"initial": True}, _gateway_url(await self._client.call("GET", "/gateway/bot"))
         try:
             socket = await self._client.open_gateway(gateway=URL(url), **session)
         except (*API.raised, ReconnectWebSocket) as error:
@@ -315,6 +327,14 @@ class Listener:
         path, ids = "/interactions/{webhook_id}/{webhook_token}/callback", (str(data["id"]), str(data["token"]))
         with API.requests():
             await self._client.call("POST", path, {"json": answer}, webhook_id=ids[0], webhook_token=ids[1])
+
+
+def _gateway_url(gateway: Payload) -> str:
+    """Return where to start a session. Discord takes the token away from a bot that starts too many in a day."""
+    limit: Payload = gateway.get("session_start_limit") or {}
+    if limit.get("remaining", _KEPT_STARTS) < _KEPT_STARTS:
+        raise PlatformBusy(limit.get("reset_after", 0) / 1000 or _DAY_SECONDS)
+    return gateway["url"]
 
 
 def _log_skipped(error: Exception) -> None:

@@ -34,6 +34,9 @@ _CONVERTED = frozenset({"image/heic", "image/heif", "image/tiff", "audio/x-caf"}
 """BlueBubbles converts these for us, so their size is not known before."""
 
 
+_TAPBACKS = {"love": "❤️", "like": "👍", "dislike": "👎", "laugh": "😂", "emphasize": "‼️", "question": "❓"}
+
+
 class Context(NamedTuple):
     """What a message itself does not tell."""
 
@@ -54,15 +57,30 @@ class Related(NamedTuple):
 
 
 def related(message: Json) -> Related | None:
-    """Return what to look up; None for our own message, a tapback or sticker on another, or a change of the group."""
+    """Return what to look up; None for our own message, a sticker on another, or a change of the group."""
+    tapback = _tapback(message)
     is_ignored = (
         message["isFromMe"]
         or message.get("itemType")
-        or message.get("associatedMessageType")
+        or (message.get("associatedMessageType") and not tapback)
         or message.get("isSystemMessage")
         or message.get("isServiceMessage")
     )
-    return None if is_ignored else Related(_sender(message), message.get("threadOriginatorGuid") or None)
+    return None if is_ignored else Related(_sender(message), _replied_to(message))
+
+
+def _tapback(message: Json) -> str | None:
+    """Return what a tapback says. One that was taken back has a minus before its name."""
+    kind = str(message.get("associatedMessageType") or "")
+    emoji = _TAPBACKS.get(kind.removeprefix("-"))
+    return emoji and (f"[took back {emoji}]" if kind.startswith("-") else f"[reacted with {emoji}]")
+
+
+def _replied_to(message: Json) -> str | None:
+    """Return the message that it is about. A tapback names it as `p:0/ID`, with the number of a part, or `bp:ID`."""
+    if _tapback(message):
+        return str(message["associatedMessageGuid"]).rpartition("/")[2].removeprefix("bp:")
+    return message.get("threadOriginatorGuid") or None
 
 
 def is_complete(message: Json) -> bool:
@@ -79,6 +97,9 @@ def parse(message: Json, context: Context) -> list[Inbound]:
     """Return the message and its changes, the oldest first."""
     versions = _versions(message)
     said = _inbound(message, versions[0].text, context)
+    if tapback := _tapback(message):
+        # The agent sees it with its next turn: it says nothing that could be answered.
+        return [replace(said, text=tapback, observed=True)] if said.mentions_us else []
     is_known = bool(said.text or said.files)
     changes = [
         replace(said, text=each.text, files=(), at=_moment(each.at), revision=Revision(version=each.id))
@@ -112,7 +133,7 @@ def _inbound(message: Json, text: str, context: Context) -> Inbound:
         at=_moment(message["dateCreated"]),
         labels=Labels(chat=Label(title) if title else None, user=Label(context.name) if context.name else None),
         mentions_us=mention is not None or bool(context.replied and context.replied.get("isFromMe")),
-        reply_to=message.get("threadOriginatorGuid") or None,
+        reply_to=_replied_to(message),
         quote=_quote(context.replied, source) if context.replied else None,
         files=files,
     )

@@ -5,6 +5,7 @@ has been read, so that a crash before leaves no gap.
 """
 
 import logging
+import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from palaver.platforms.slack.client import WebClient
@@ -79,6 +80,7 @@ class History:
 
     async def _list(self) -> None:
         found = [each async for each in self._pages("users_conversations", "channels", types=_TYPES)]
+        random.shuffle(found)  # so that several short lives read all of them, too
         found.sort(key=lambda chat: not chat.get("is_im"))
         self._unread = {str(chat["id"]): type_of(chat) for chat in found}
         self._is_listed = True
