@@ -347,6 +347,24 @@ async def test_by_option_a_message_is_answered_in_its_own_thread(server: Server,
     assert (status["channel_id"], status["thread_ts"]) == ("C0DEV", said["ts"])
 
 
+async def test_by_option_people_go_on_in_a_thread_that_the_app_began(server: Server, world: World) -> None:
+    async with connected(server, reply_in_thread=True) as (_, recorder):
+        ours, other = world.says("C0DEV", ALICE, f"<@{BOT_USER}> hi"), world.messages["C0DEV"][0]["ts"]
+        for text in ("and", "so on"):
+            world.says("C0DEV", ALICE, text, thread=ours["ts"])
+        await recorder.has(3)
+        world.refuses["conversations.history"] += [No("missing_scope", needed="channels:history")]
+        world.says("C0DEV", ALICE, "unknown", thread=world.says("C0DEV", ALICE, f"<@{BOT_USER}> ho")["ts"])
+        world.says("C0DEV", ALICE, "not for you", thread=other)
+        await recorder.has(6)
+    assert [each.mentions_us for each in recorder.received] == [True, True, True, True, False, False]
+    assert len(world.asked("conversations.history")) == 3, "each thread is asked for once"
+    async with connected(server) as (_, recorder):
+        world.says("C0DEV", ALICE, "without the option", thread=ours["ts"])
+        await recorder.has(1)
+    assert not recorder.received[0].mentions_us
+
+
 # Sends
 
 

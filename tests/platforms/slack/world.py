@@ -216,7 +216,10 @@ class World:
         """The newest first, and of a thread only its first message."""
         self._channel(asked["channel"])
         said = self.messages[asked["channel"]]
-        shown = [each for each in said if each.get("thread_ts", each["ts"]) == each["ts"]]
+        latest = float(asked.get("latest", "inf"))
+        shown = [
+            each for each in said if each.get("thread_ts", each["ts"]) == each["ts"] and float(each["ts"]) <= latest
+        ]
         return _page([_unasked(each) for each in reversed(shown)], "messages", asked)
 
     def _conversations_replies(self, asked: Json) -> Json:

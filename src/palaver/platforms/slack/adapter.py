@@ -86,7 +86,7 @@ class SlackAdapter:
                 bot=str(found["bot_id"]),
                 reply_in_thread=self._options.reply_in_thread,
             )
-            names = Names(web)
+            names = Names(web, us)
 
             async def take(payload: Json) -> None:
                 event = parse_or_skip(self.platform.name, lambda: parse(payload, us, self._clock.now()))

@@ -1,4 +1,4 @@
-"""Look up the names of people and channels once per connection; events report later changes."""
+"""Look up names, and whose threads they are, once per connection; events report later changes of names."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -6,8 +6,19 @@ from typing import NamedTuple, TypeVar
 
 from palaver.platforms.slack.client import WebClient
 from palaver.platforms.slack.errors import API
-from palaver.platforms.slack.parse import Json, user_name
-from palaver.protocols import CHANNEL, DM, GROUP, Inbound, Label, Labels, PlatformError, PlatformRefused, SendRefused
+from palaver.platforms.slack.parse import Json, OwnApp, user_name
+from palaver.protocols import (
+    CHANNEL,
+    DM,
+    GROUP,
+    Inbound,
+    Label,
+    Labels,
+    PlatformError,
+    PlatformRefused,
+    SendRefused,
+    Source,
+)
 
 _MAX_NAMES = 10_000
 T = TypeVar("T")
@@ -19,10 +30,13 @@ class _Chat(NamedTuple):
 
 
 class Names:
-    def __init__(self, web: WebClient) -> None:
+    def __init__(self, web: WebClient, us: OwnApp) -> None:
         self._web = web
+        self._us = us
         self._people: dict[str, str | None] = {}
         self._chats: dict[str, _Chat | None] = {}
+        self._is_ours: dict[str, bool | None] = {}
+        """By chat and thread."""
 
     def rename(self, id_: str, name: str) -> None:
         """Learn the new name of a person, or of a channel that we know."""
@@ -38,7 +52,26 @@ class Names:
         chat = None if source.chat_kind == DM else await _look_up(self._chats, source.chat_id, self._fetch_chat)
         name = None if user else await _look_up(self._people, source.user_id, self._fetch_person)
         labels = Labels(chat=Label(chat.name) if chat else None, user=user or (Label(name) if name else None))
-        return replace(inbound, source=replace(source, chat_kind=chat.kind) if chat else source, labels=labels)
+        return replace(
+            inbound,
+            source=replace(source, chat_kind=chat.kind) if chat else source,
+            labels=labels,
+            mentions_us=inbound.mentions_us or await self._is_in_our_thread(source),
+        )
+
+    async def _is_in_our_thread(self, source: Source) -> bool:
+        """Return whether it is in a thread that we began, by answering a message for us there."""
+        is_reply = source.thread_id and source.thread_id != source.message_id and source.chat_kind != DM
+        if not (is_reply and self._us.reply_in_thread):
+            return False
+        place = f"{source.chat_id} {source.thread_id}"
+        return bool(await _look_up(self._is_ours, place, self._fetch_beginning))
+
+    async def _fetch_beginning(self, place: str) -> bool:
+        chat, _, thread = place.partition(" ")
+        found = await self._web.conversations_history(channel=chat, latest=thread, inclusive=True, limit=1)
+        first: Json = found["messages"][0]
+        return first["ts"] == thread and f"<@{self._us.user}" in first["text"]
 
     async def _fetch_person(self, user: str) -> str:
         return str(user_name((await self._web.users_info(user=user))["user"]))
