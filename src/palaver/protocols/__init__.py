@@ -51,7 +51,7 @@ from palaver.protocols.checks import check_url, file_to_send, fit_menu
 from palaver.protocols.client_errors import ClientErrors, answer_error, parse_retry_after
 from palaver.protocols.clock import Clock, SystemClock
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent, Hook, event_name
-from palaver.protocols.incoming import after_name, edit_version, is_secret, is_signed, parse_or_skip, take_json
+from palaver.protocols.incoming import after_name, checked, edit_version, is_secret, is_signed, parse_or_skip, take_json
 
 __all__ = [
     "CHANNEL",
@@ -119,6 +119,7 @@ __all__ = [
     "after_name",
     "answer_error",
     "check_url",
+    "checked",
     "edit_version",
     "event_name",
     "file_to_send",

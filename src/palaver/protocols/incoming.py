@@ -8,11 +8,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
 
+from palaver.model.turn import Inbound
 from palaver.protocols.capabilities import HttpRequest, HttpResponse
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_MAX_SIZE = 1 << 62
 
 
 def is_secret(given: str, secret: str) -> bool:
@@ -51,6 +54,28 @@ def parse_or_skip(platform: str, parse: Callable[[], T]) -> T | None:
         extra = {"action": f"{platform}.unreadable"}
         log.warning("skipped an unreadable update: %s", type(error).__name__, extra=extra)
         return None
+
+
+def checked(inbound: Inbound) -> Inbound:
+    """Return the message. Raise TypeError if a value in its payload was something else than text or a number.
+
+    Use it within `parse_or_skip`: such a message could not be stored, and would come again and again.
+    """
+    labels, files, quote = inbound.labels, inbound.files, inbound.quote
+    names = [
+        label.stored() for label in (labels.user, labels.chat, labels.topic, *(file.name for file in files)) if label
+    ]
+    quoted = [quote.text, quote.author, quote.name and quote.name.stored()] if quote else []
+    others = [inbound.reply_to, inbound.burst, inbound.revision and inbound.revision.version, *quoted]
+    texts = [inbound.text, *inbound.source.to_json().values(), *names, *(file.media_type for file in files)]
+    sizes = [file.size for file in files]
+    if not (
+        all(isinstance(text, str) for text in (*texts, *(text for text in others if text is not None)))
+        and all(isinstance(file.handle, str | None) for file in files)
+        and all(size is None or (isinstance(size, int) and 0 <= size < _MAX_SIZE) for size in sizes)
+    ):
+        raise TypeError
+    return inbound
 
 
 def after_name(text: str, names: Iterable[str], ends: str = ":, ") -> str | None:

@@ -5,28 +5,21 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from palaver.protocols import Outbound, SendRefused, Threading
-from palaver.testkit.conformance import AdapterConformance
 from palaver.testkit.fake_server import FakeServer
+from tests.platforms.conformance import RenderedConformance
 from tests.platforms.discord.fakes import FakeDirect, FakeServerChannel
 from tests.platforms.discord.server import serving
 from tests.platforms.discord.world import World
 
-# Markdown is rendered, so it is shown as something else, and Markdown has no carriage return.
-TEXTS = tuple(text for text in AdapterConformance.hostile if not text.startswith("*bold*") and "\r" not in text)
 
-
-class TestServerChannel(AdapterConformance):
-    hostile = TEXTS
-
+class TestServerChannel(RenderedConformance):
     @pytest.fixture
     async def fake(self) -> AsyncGenerator[FakeServer]:
         async with serving(World()) as server:
             yield FakeServerChannel(server)
 
 
-class TestDirectChat(AdapterConformance):
-    hostile = TEXTS
-
+class TestDirectChat(RenderedConformance):
     @pytest.fixture
     async def fake(self) -> AsyncGenerator[FakeServer]:
         async with serving(World()) as server:

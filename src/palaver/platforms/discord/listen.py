@@ -28,10 +28,7 @@ from palaver.platforms.discord.parse import (
     Payload,
     Place,
     has_role,
-    parse_deletion,
-    parse_edit,
-    parse_interaction,
-    parse_message,
+    parse_event,
 )
 from palaver.protocols import (
     BackgroundTasks,
@@ -165,7 +162,8 @@ class Listener:
         """Handle an event; return whether it says that we are connected."""
         if event["op"] != 0:
             return False
-        name, data, is_news = event["t"], event["d"], True
+        name, is_news = event["t"], True
+        data: Payload = cast("Payload", event["d"]) if isinstance(event["d"], dict) else {}
         match name:
             case "READY":
                 await self._begin(data)
@@ -177,7 +175,7 @@ class Listener:
                 is_news = False
                 parse_or_skip(PLATFORM, lambda: self._channels.update({str(data["id"]): dict(data)}))
             case "GUILD_DELETE" if not data.get("unavailable"):
-                self._awaited.discard(str(data["id"]))
+                self._awaited.discard(str(data.get("id")))
                 self._finish()
             case "MESSAGE_CREATE" | "MESSAGE_UPDATE" | "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK" | "INTERACTION_CREATE":
                 is_news = await self._take(name, data)
@@ -264,20 +262,8 @@ class Listener:
 
     async def _read(self, name: str, data: Payload) -> list[Inbound]:
         place = await self._place(str(data["channel_id"])) if data.get("guild_id") else Place({}, {})
-        return self._parse(name, data, place, OwnBot(self._account, self._client.own_id, await self._roles(data)))
-
-    def _parse(self, name: str, data: Payload, place: Place, us: OwnBot) -> list[Inbound]:
-        opens = self._options.auto_thread
-        match name:
-            case "MESSAGE_CREATE":
-                found = parse_message(data, place, us, opens_threads=opens)
-            case "MESSAGE_UPDATE":
-                found = parse_edit(data, place, us, opens_threads=opens)
-            case "INTERACTION_CREATE":
-                found = parse_interaction(data, place, us)
-            case _:
-                return parse_deletion(data, place, us, self._clock.now())
-        return [found] if found else []
+        us = OwnBot(self._account, self._client.own_id, await self._roles(data), self._options.auto_thread)
+        return parse_event(name, data, place, us, self._clock.now())
 
     async def _place(self, channel: str) -> Place:
         found = await self._channel(channel)

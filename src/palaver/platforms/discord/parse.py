@@ -17,6 +17,7 @@ from palaver.protocols import (
     Revision,
     Source,
     after_name,
+    checked,
     edit_version,
     identity_of,
 )
@@ -48,9 +49,24 @@ class OwnBot(NamedTuple):
     id: str
     roles: Collection[str] = ()
     """Roles that only this bot has. People mention them as if they were the bot."""
+    opens_threads: bool = False
 
 
-def parse_message(data: Payload, place: Place, us: OwnBot, *, opens_threads: bool = False) -> Inbound | None:
+def parse_event(name: str, data: Payload, place: Place, us: OwnBot, now: datetime) -> list[Inbound]:
+    """Parse an event by its name: a message, its edit or deletion, or an interaction."""
+    match name:
+        case "MESSAGE_CREATE":
+            found = [parse_message(data, place, us)]
+        case "MESSAGE_UPDATE":
+            found = [parse_edit(data, place, us)]
+        case "INTERACTION_CREATE":
+            found = [parse_interaction(data, place, us)]
+        case _:
+            found = parse_deletion(data, place, us, now)
+    return [checked(each) for each in found if each]
+
+
+def parse_message(data: Payload, place: Place, us: OwnBot) -> Inbound | None:
     """Parse a message or its edit; None for reports, our own messages, and updates that are not edits."""
     author: Payload = data["author"]
     if data.get("type", 0) not in _WRITTEN or author["id"] == us.id:
@@ -72,20 +88,20 @@ def parse_message(data: Payload, place: Place, us: OwnBot, *, opens_threads: boo
     )
     if not (inbound.text or inbound.files):
         return None
-    if opens_threads and inbound.mentions_us and source.scope_id and not source.thread_id:
+    if us.opens_threads and inbound.mentions_us and source.scope_id and not source.thread_id:
         # A thread at a message has its id. It is opened by the first answer, so that strangers open none.
         return replace(inbound, source=replace(source, thread_id=source.message_id))
     return inbound
 
 
-def parse_edit(data: Payload, place: Place, us: OwnBot, *, opens_threads: bool = False) -> Inbound | None:
+def parse_edit(data: Payload, place: Place, us: OwnBot) -> Inbound | None:
     """Discord also reports link previews and pins as updates; only an edit has a time.
 
     The preview of an edited message comes as its edit once more, with the time cut to milliseconds.
     """
     if not data.get("edited_timestamp"):
         return None
-    inbound, edited = parse_message(data, place, us, opens_threads=opens_threads), _time(data["edited_timestamp"])
+    inbound, edited = parse_message(data, place, us), _time(data["edited_timestamp"])
     version = edit_version(edited.isoformat(timespec="milliseconds"), str(data["content"]))
     return inbound and replace(inbound, at=edited, revision=Revision(version=version))
 

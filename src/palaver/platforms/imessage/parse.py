@@ -17,6 +17,7 @@ from palaver.protocols import (
     Revision,
     Source,
     after_name,
+    checked,
     identity_of,
 )
 
@@ -95,6 +96,10 @@ def _sender(message: Json) -> str | None:
 
 def parse(message: Json, context: Context) -> list[Inbound]:
     """Return the message and its changes, the oldest first."""
+    return [checked(each) for each in _parse(message, context)]
+
+
+def _parse(message: Json, context: Context) -> list[Inbound]:
     versions = _versions(message)
     said = _inbound(message, versions[0].text, context)
     if tapback := _tapback(message):

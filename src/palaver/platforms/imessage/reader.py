@@ -23,6 +23,8 @@ _EDITABLE_MS = 20 * 60 * 1000
 """How long before the newest message a message can still change: Apple permits edits for 15 minutes."""
 _LATE_MS = 24 * 3600 * 1000
 """How much older than the newest message one can be that the Mac gets only now."""
+_SAVE_EVERY = 20
+"""How many new messages are handed over again at most after a crash."""
 _HOLD_SECONDS = 30.0
 """How long to wait for the files of a message."""
 
@@ -63,7 +65,7 @@ class Reader:
     async def begin(self) -> None:
         stored = Position.decode(await self._receiver.load_position())
         latest = await self._query(sort="DESC", limit=_PAGE)
-        row = max((int(each["originalROWID"]) for each in latest), default=0)
+        row = max((_row(each) for each in latest), default=0)
         newest = max(map(self._time, latest), default=0)
         if stored is None:
             self._position = Position(row=row, at=newest, since=newest + 1)
@@ -77,11 +79,13 @@ class Reader:
         start, newest = self._position, self._position
         is_new = {"statement": "message.ROWID > :row", "args": {"row": start.row}}
         for ago, where in ((_LATE_MS, [is_new]), (_EDITABLE_MS, []))[: 2 if changes else 1]:
-            async for message in self._pages(after=max(start.at - ago, start.since), where=where):
+            found = [each async for each in self._pages(after=max(start.at - ago, start.since), where=where)]
+            for count, message in enumerate(sorted(found, key=_row), 1):
                 if not await self._hand_over(message):
                     return True
-                row = int(message["originalROWID"])
-                newest = replace(newest, row=max(newest.row, row), at=max(newest.at, self._time(message)))
+                newest = replace(newest, row=max(newest.row, _row(message)), at=max(newest.at, self._time(message)))
+                if where and not count % _SAVE_EVERY:
+                    await self._receiver.save_position(replace(start, row=_row(message)).encode())
         if newest != start:
             await self._receiver.save_position(newest.encode())
         self._position = newest
@@ -118,3 +122,7 @@ class Reader:
 
     async def _query(self, **query: object) -> list[Json]:
         return items_of(await self._api.call("POST", "/message/query", json={"with": PARTS, **query}))
+
+
+def _row(message: Json) -> int:
+    return int(message["originalROWID"])

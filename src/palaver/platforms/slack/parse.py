@@ -19,6 +19,7 @@ from palaver.protocols import (
     Source,
     Trust,
     after_name,
+    checked,
     edit_version,
 )
 
@@ -77,16 +78,10 @@ def parse(payload: Json, us: OwnApp, now: datetime) -> Event | None:
     """Parse a payload; None for our own messages and everything else that nobody says to us."""
     event = _parse(payload, us, now)
     if isinstance(event, NewMessage | ButtonPress):
-        ids = event.inbound.source.to_json().values()
-        _check_texts(*ids, event.inbound.text, *(file.handle for file in event.inbound.files))
-    elif event is not None:
-        _check_texts(*event)
-    return event
-
-
-def _check_texts(*values: object) -> None:
-    if not all(isinstance(value, str) for value in values):
+        checked(event.inbound)
+    elif event is not None and not all(isinstance(value, str) for value in event):
         raise TypeError
+    return event
 
 
 def _parse(payload: Json, us: OwnApp, now: datetime) -> Event | None:
