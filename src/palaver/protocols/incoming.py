@@ -62,16 +62,15 @@ def checked(inbound: Inbound) -> Inbound:
     Use it within `parse_or_skip`: such a message could not be stored, and would come again and again.
     """
     labels, files, quote = inbound.labels, inbound.files, inbound.quote
-    names = [
-        label.stored() for label in (labels.user, labels.chat, labels.topic, *(file.name for file in files)) if label
-    ]
-    quoted = [quote.text, quote.author, quote.name and quote.name.stored()] if quote else []
-    others = [inbound.reply_to, inbound.burst, inbound.revision and inbound.revision.version, *quoted]
-    texts = [inbound.text, *inbound.source.to_json().values(), *names, *(file.media_type for file in files)]
-    sizes = [file.size for file in files]
+    names = (labels.user, labels.chat, labels.topic, *(file.name for file in files), quote.name if quote else None)
+    optional: list[object] = [inbound.reply_to, inbound.burst, *(name and name.stored() for name in names)]
+    optional += [inbound.revision and inbound.revision.version, *((quote.text, quote.author) if quote else ())]
+    optional += [file.handle for file in files]
+    texts: list[object] = [inbound.text, *inbound.source.to_json().values(), *(file.media_type for file in files)]
+    sizes: list[object] = [file.size for file in files]
     if not (
-        all(isinstance(text, str) for text in (*texts, *(text for text in others if text is not None)))
-        and all(isinstance(file.handle, str | None) for file in files)
+        all(isinstance(text, str) for text in texts)
+        and all(isinstance(text, str | None) for text in optional)
         and all(size is None or (isinstance(size, int) and 0 <= size < _MAX_SIZE) for size in sizes)
     ):
         raise TypeError

@@ -18,6 +18,7 @@ from palaver.platforms.imessage.reader import Position
 from palaver.protocols import (
     Attachment,
     HttpRequest,
+    Inbound,
     Label,
     Outbound,
     PlatformDown,
@@ -25,7 +26,9 @@ from palaver.protocols import (
     PlatformRefused,
     SendRefused,
     SendUnclear,
+    StoreUnavailable,
     TargetGone,
+    Trust,
 )
 from palaver.testkit.recorder import Recorder, running
 from tests.engine.gateway import until
@@ -144,6 +147,35 @@ async def test_a_long_absence_is_read_page_by_page(mac: Mac, fake: FakeAsking, m
     async with running(fake.adapter(), recorder):
         await recorder.has(8)
     assert recorder.texts == [f"{number}" for number in range(8)]
+
+
+async def test_a_crash_during_a_long_read_does_not_begin_again(
+    mac: Mac, fake: FakeAsking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "_SAVE_EVERY", 3)
+    recorder = Recorder()
+    async with running(fake.adapter(), recorder):
+        await until(lambda: recorder.position is not None)
+        first = recorder.position
+        await fake.say("0")
+        await until(lambda: recorder.position != first)
+    for number in range(1, 8):
+        mac.add(DM_GUID, f"{number}")
+    store = recorder.receive
+
+    async def receive(inbound: Inbound, trust: Trust) -> None:
+        recorder.failures = int(inbound.text == "5")
+        await store(inbound, trust)
+
+    monkeypatch.setattr(recorder, "receive", receive)
+    with pytest.raises(StoreUnavailable):
+        await fake.adapter().run(recorder)
+    monkeypatch.undo()
+    before = len(recorder.offered)
+    async with running(fake.adapter(), recorder):
+        await recorder.has(8)
+    assert recorder.texts == [f"{number}" for number in range(8)]
+    assert [each.text for each in recorder.offered[before:]][:2] == ["4", "5"], "three of them were noted"
 
 
 async def test_a_new_mac_numbers_its_messages_anew(mac: Mac, fake: FakeAsking) -> None:
