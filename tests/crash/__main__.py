@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.crash.siege import Siege, town_of
-from tests.crash.square import Square, fake_square
+from tests.crash.square import Forgetful, Square, fake_square
 from tests.crash.square_matrix import matrix_square
 from tests.crash.square_relay import relay_square
 from tests.crash.squares import LOOPBACK
@@ -40,6 +40,7 @@ _PLATFORMS = {
     "discord": _Usual(kills=300, chats=100, lease=0.8, longest_life=2.0),
     "slack": _Usual(kills=300, chats=60, lease=0.8, longest_life=2.0),
     "whatsapp": _Usual(kills=500, chats=150, lease=0.8, longest_life=1.2),
+    "signal": _Usual(kills=500, chats=150, lease=0.8, longest_life=1.2),
     "imessage": _Usual(kills=500, chats=150, lease=0.8, longest_life=1.2),
     "email": _Usual(kills=300, chats=50, lease=1.0, longest_life=3.0),
     "matrix": _Usual(kills=300, chats=15, lease=1.0, longest_life=3.0),
@@ -94,6 +95,9 @@ async def _besiege(platform: str, engine: str, url: str, square: Square, wanted:
         missed = set(siege.steps) - set(siege.reached)
         complaints = [*verdict.complaints, *town.errors]
     tell(f"{line(verdict)} given_up={verdict.given_up} seconds={time.monotonic() - began:.0f}")
+    if isinstance(square, Forgetful):
+        ends = [len(end) for end in verdict.cut_off]
+        tell(f"cut_off={sum(ends)}, at most {max(ends, default=0)} on one of {len(square.connections)} connections")
     if work := town.background:
         tell(f"processes={len(work.processes)} unknown={work.unknown} jobs={len(work.jobs)} firings={work.firings}")
     tell(f"died at {len(siege.reached)} of {len(siege.steps)} steps; not at: {', '.join(sorted(missed)) or '-'}")

@@ -16,7 +16,7 @@ from palaver.store.store import Store
 from tests.crash.background import Background
 from tests.crash.fuse import BACKGROUND, STEPS
 from tests.crash.gateway import Gateway, Order, Slot, slots
-from tests.crash.square import FakeSquare, Square, fake_square
+from tests.crash.square import FakeSquare, Forgetful, Square, fake_square
 from tests.crash.verdict import Verdict, judge, quiet
 
 __all__ = ["Siege", "Town", "town_of"]
@@ -98,7 +98,8 @@ class Town:
                 await asyncio.sleep(0.05)
                 before, signs = signs, await store.read(_signs())
                 patience = _PATIENCE if signs != before else patience - 0.05
-            verdict = await judge(await self.square.look(), store)
+            connections = self.square.connections if isinstance(self.square, Forgetful) else ()
+            verdict = await judge(await self.square.look(), store, connections)
             more = await self.background.judge(store) if self.background else []
             return replace(verdict, broken=[*verdict.broken, *more])
 

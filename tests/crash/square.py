@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from palaver.protocols.clock import SystemClock
 from palaver.store.store import Store
@@ -19,6 +19,7 @@ from palaver.testkit.updates import Message, Person
 from tests.crash.verdict import Room, token
 
 __all__ = ["FAULTS", "FakeSquare", "Square", "View", "fake_square", "is_group"]
+__all__ = ["FakeSquare", "Forgetful", "Square", "View", "fake_square", "is_group"]
 
 FAULTS = Faults(duplicate=0.1, reorder=0.2, busy=0.01, busy_for=0.05, lost_before=0.002, lost_after=0.002)
 
@@ -53,6 +54,16 @@ class Square(Protocol):
         ...
 
     async def look(self) -> Sequence[Room]: ...
+
+
+@runtime_checkable
+class Forgetful(Protocol):
+    """A square without acknowledgements: what was written to a connection is forgotten."""
+
+    @property
+    def connections(self) -> Sequence[Sequence[str]]:
+        """The ids of what was written to each, in order; the last can still be open."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from tests.crash.square import Square
 from tests.crash.square_discord import discord_square
 from tests.crash.square_email import email_square
 from tests.crash.square_imessage import imessage_square
+from tests.crash.square_signal import signal_square
 from tests.crash.square_slack import slack_square
 from tests.crash.square_telegram import telegram_square
 from tests.crash.square_whatsapp import whatsapp_square
@@ -18,6 +19,7 @@ LOOPBACK: dict[str, Callable[[], AbstractAsyncContextManager[Square]]] = {
     "discord": discord_square,
     "slack": slack_square,
     "whatsapp": whatsapp_square,
+    "signal": signal_square,
     "imessage": imessage_square,
     "email": email_square,
 }

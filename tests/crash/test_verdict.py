@@ -52,6 +52,21 @@ async def test_what_was_not_heard_or_not_shown_is_lost(tmp_path: Path) -> None:
     assert "inbox []" in verdict.complaints[0]
 
 
+async def test_only_the_end_of_a_connection_that_died_is_not_our_loss(tmp_path: Path) -> None:
+    async with running(tmp_path / "p.db", acknowledges=False) as here:
+        one, other = await talk(here)
+    stored = [message.id for message in one.messages if message.key is None]
+    for number in range(7, 12):
+        await one.say(one.people[0], token(one, number))
+    seven, eight, nine, ten, eleven = [message.id for message in one.messages if message.key is None][2:]
+    connections = [[seven, stored[0], eight, nine], [stored[1], nine], [ten, nine], [eleven]]
+    async with running(tmp_path / "p.db", acknowledges=False) as here:
+        verdict = await judge([one, other], here.store, connections)
+    # Seven came before one that was stored, and the last connection is still open.
+    assert found(verdict) == {"lost": [token(one, 7), token(one, 11)]}
+    assert verdict.cut_off == [[eight, nine], [nine], [ten, nine]]
+
+
 def _to(chat: Chat, text: str) -> Outbound:
     return Outbound(platform="fake", chat_id=chat.id, text=text)
 

@@ -3,6 +3,7 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Protocol
@@ -55,6 +56,8 @@ class Verdict:
     given_up: int = 0
     failed: int = 0
     """Turns that failed with a notice."""
+    cut_off: Sequence[Sequence[str]] = ()
+    """Not lost by us: the end of what was written to a connection that died, where nothing is acknowledged."""
     unfinished: Sequence[str] = ()
     """Rows that still wait, run or are owed."""
     broken: Sequence[str] = ()
@@ -239,13 +242,31 @@ def _written_twice(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-async def judge(chats: Sequence[Room], store: Store) -> Verdict:
+def _cut_off(connections: Sequence[Sequence[str]], stored: AbstractSet[str]) -> list[list[str]]:
+    """Return what each connection but the last wrote after the last message that was stored from it.
+
+    What was written to several can have been stored from any of them. What was once written before a message that was
+    stored should have been stored, too.
+    """
+    times = Counter(chain.from_iterable(connections))
+    ends: list[list[str]] = []
+    due: set[str] = set()
+    for written in connections[:-1]:
+        last = max((place for place, each in enumerate(written) if each in stored and times[each] == 1), default=-1)
+        due.update(written[: last + 1])
+        ends.append([each for each in dict.fromkeys(written[last + 1 :]) if each not in stored])
+    return [end for each in ends if (end := [word for word in each if word not in due])]
+
+
+async def judge(chats: Sequence[Room], store: Store, connections: Sequence[Sequence[str]] = ()) -> Verdict:
     rows = await store.read(_rows())
     stories = _stories(chats, rows)
+    cut_off = _cut_off(connections, {each.said.id for each in stories if each.inbox})
+    missed = set(chain.from_iterable(cut_off))
     twice = {story.word for story in stories if story.is_shown_twice}
     return Verdict(
         messages=len(stories),
-        lost=[story.word for story in stories if story.is_unknown_position],
+        lost=[story.word for story in stories if story.is_unknown_position and story.said.id not in missed],
         duplicate_turns=[story.word for story in stories if story.heard > 1 or len(story.inbox) > 1],
         duplicate_sends=[*twice, *_shown_twice(chats)],
         unclear=sum(1 for row in rows["outbox"] if row[4] or row[1] == "unclear"),
@@ -253,6 +274,7 @@ async def judge(chats: Sequence[Room], store: Store) -> Verdict:
         leaked=_leaked(chats, stories),
         given_up=sum(story.is_given_up for story in stories),
         failed=sum(story.has_failed for story in stories),
+        cut_off=cut_off,
         unfinished=await store.read(_unfinished()),
         broken=[*_written_twice(rows["entries"]), *map(str, await store.read(violations()))],
         outcomes={story.word: story.outcome for story in stories},

@@ -56,6 +56,8 @@ class Server:
         """Groups that we are no member of, and people who have left Signal."""
         self.waiting: list[Json] = []
         """What Signal has for us."""
+        self.written: list[list[Json]] = []
+        """What was written to each connection, in order."""
         self.sent: list[Json] = []
         """Our messages as people see them, in order."""
         self.files: list[tuple[str, str, bytes]] = []
@@ -126,6 +128,10 @@ class Server:
             while self._listeners:
                 await self._changed.wait()
 
+    @property
+    def is_heard(self) -> bool:
+        return bool(self._listeners)
+
     async def heard(self) -> None:
         async with asyncio.timeout(10):
             while not self._listeners:
@@ -146,6 +152,7 @@ class Server:
         await response.prepare(request)
         number, news = next(self._numbers), asyncio.Event()
         self._listeners[number] = news
+        self.written.append([])
         self._remember(request)
         self._notify()
         try:
@@ -161,6 +168,7 @@ class Server:
             news.clear()
             while self.waiting and number in self._listeners:
                 event = self.waiting.pop(0)
+                self.written[number].append(event)
                 text = (
                     event
                     if isinstance(event, bytes)
