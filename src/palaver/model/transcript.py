@@ -31,7 +31,9 @@ class Sender(NamedTuple):
 
 
 QUOTE_LIMIT = 1000
-"""How many characters of a quoted message are kept."""
+"""How many characters of a quoted message the model sees."""
+KEPT_QUOTE_LIMIT = 100_000
+"""How many are kept: of a mail this is the whole history that it quotes."""
 
 
 @value

@@ -204,7 +204,9 @@ class _UserSideRenderer:
         """Return a marker with the message that this one replies to."""
         identity = quote.author and source_of_identity(quote.author).participant
         who = "you" if quote.is_ours else self._who(Sender(identity, quote.name))
-        return marker(f"in reply to {who}: {quote_text(quote.text, QUOTE_LIMIT)}")
+        # Much more can be kept. Blanks become one, so a little more than the limit is looked at.
+        shown = quote_text(quote.text[: 4 * QUOTE_LIMIT], QUOTE_LIMIT)
+        return marker(f"in reply to {who}: {shown}")
 
     def _facts(self, entry: Entry) -> str:
         """Return markers with the sender and the message id, where the model needs them."""

@@ -22,8 +22,7 @@ from palaver.model.label import Label
 from palaver.model.redact import redact
 from palaver.model.session import Counters, EndReason, ModelOverride, Session
 from palaver.model.source import AddresseeKind, Labels, Source, decode_id, encode_id
-from palaver.model.text import one_line
-from palaver.model.transcript import QUOTE_LIMIT, UNREADABLE_TEXT, Entry, Quote, Role, UnreadableEntry
+from palaver.model.transcript import KEPT_QUOTE_LIMIT, UNREADABLE_TEXT, Entry, Quote, Role, UnreadableEntry
 from palaver.model.turn import (
     ANY_FORM,
     AnswerForm,
@@ -379,7 +378,7 @@ def inbound_body(
 
 
 def quote_json(quote: Quote) -> dict[str, object]:
-    text = one_line(quote.text, QUOTE_LIMIT)
+    text = quote.text[:KEPT_QUOTE_LIMIT]
     return {"text": text, "author": quote.author, "name": quote.name and quote.name.stored(), "is_ours": quote.is_ours}
 
 

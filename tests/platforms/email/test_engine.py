@@ -5,6 +5,7 @@ from email.message import EmailMessage
 from pathlib import Path
 
 from palaver.model.access import AccessRole, Grant
+from palaver.store.records import entries_of
 from palaver.store.status.invariants import violations
 from tests.engine.agents import Slow, noted
 from tests.engine.gateway import Bench, running, until
@@ -55,6 +56,25 @@ async def test_a_thread_is_a_conversation_and_quoted_mail_is_kept_but_not_said_a
         assert "Black then.\n\nOn 1 May" not in told
         assert "in reply to you" in told
         assert await here.store.read(violations()) == []
+
+
+async def test_a_long_quoted_history_is_in_the_record_whole_and_before_the_agent_in_part(
+    office: PostOffice, tmp_path: Path
+) -> None:
+    agent = Slow()
+    agent.go.set()
+    history = "\n".join(f"line {number} of what was said before" for number in range(500))
+    quoted = history.replace("\n", "\n> ")
+    async with gateway(office, tmp_path, agent=agent) as here:
+        await office.post(office.compose(f"What now?\n\nOn 1 May 2026, Bob wrote:\n> {quoted}\n"))
+        await hears(office, "What now?")
+        await here.settled()
+        entries = entries_of(await here.rows("SELECT id, body FROM entries ORDER BY id"))
+        (kept,) = [entry.quote for entry in entries if entry.quote]
+        assert kept.text == f"On 1 May 2026, Bob wrote:\n{history}"
+    (told,) = map(noted, agent.requests)
+    assert "line 20 of" in told
+    assert "line 40 of" not in told
 
 
 async def test_a_redelivered_mail_and_an_automatic_one_get_no_answer(office: PostOffice, tmp_path: Path) -> None:
