@@ -81,9 +81,9 @@ class SignalSquare:
             self.server.push(self.server.waiting[-1])
 
     async def waiting(self, store: Store) -> int:
-        """Also what the open connection has not brought into the store yet."""
+        """Also what the open connection has not brought into the store yet, and until there is one, who knows."""
         if self.server.waiting or not self.server.is_heard:
-            return len(self.server.waiting)
+            return len(self.server.waiting) + 1
         return len(set(self.connections[-1]) - await store.read(_taken_in()))
 
     async def look(self) -> Sequence[View]:

@@ -57,7 +57,7 @@ class Server:
         self.waiting: list[Json] = []
         """What Signal has for us."""
         self.written: list[list[Json]] = []
-        """What was written to each connection, in order."""
+        """What was written to each connection, and with each answer to `receive`, in order."""
         self.sent: list[Json] = []
         """Our messages as people see them, in order."""
         self.files: list[tuple[str, str, bytes]] = []
@@ -84,6 +84,7 @@ class Server:
             "listContacts": lambda _: [{"number": NUMBER, "uuid": UUID, "name": ""}],
             "send": self._send,
             "sendTyping": self._place,
+            "receive": self._receive,
             "sendReceipt": lambda _: {"timestamp": next(self.clock), "results": []},
             "getAttachment": self._attachment,
         }
@@ -150,25 +151,25 @@ class Server:
             return web.Response(status=400)
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await response.prepare(request)
-        number, news = next(self._numbers), asyncio.Event()
+        number, news, written = next(self._numbers), asyncio.Event(), list[Json]()
         self._listeners[number] = news
-        self.written.append([])
+        self.written.append(written)
         self._remember(request)
         self._notify()
         try:
             await response.write(b":\n")
-            await self._tell(response, number, news)
+            await self._tell(response, number, news, written)
         finally:
             self._listeners.pop(number, None)
             self._notify()
         return response
 
-    async def _tell(self, response: web.StreamResponse, number: int, news: asyncio.Event) -> None:
+    async def _tell(self, response: web.StreamResponse, number: int, news: asyncio.Event, written: list[Json]) -> None:
         while number in self._listeners:
             news.clear()
             while self.waiting and number in self._listeners:
                 event = self.waiting.pop(0)
-                self.written[number].append(event)
+                written.append(event)
                 text = (
                     event
                     if isinstance(event, bytes)
@@ -215,6 +216,17 @@ class Server:
         if method == "send" and self.errors:
             raise self.errors.pop(0)
         return self.methods[method](params)
+
+    def _receive(self, params: Json) -> list[Json]:
+        """Without the time that it waits for more."""
+        if self.serves_one and "account" in params:
+            raise RpcError(-32600, 'Unrecognized field "account"')
+        if self._listeners:
+            raise RpcError(-1, "Receive command cannot be used if messages are already being received.")
+        found, self.waiting = self.waiting[: params["maxMessages"]], self.waiting[params["maxMessages"] :]
+        if found:
+            self.written.append(found)
+        return found
 
     def _list_accounts(self, _: Json) -> list[Json]:
         return [{"number": number} for number in self.accounts]

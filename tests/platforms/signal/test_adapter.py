@@ -25,6 +25,7 @@ from palaver.protocols.adapter import (
     TargetGone,
 )
 from palaver.testkit.recorder import Recorder, running
+from tests.engine.gateway import until
 from tests.platforms.signal.fakes import FakeDirect, FakeGroup, adapter_of
 from tests.platforms.signal.server import ALICE, GROUP_ID, NUMBER, RpcError, Server, failed, serving
 
@@ -197,6 +198,7 @@ async def test_what_cannot_be_read_is_skipped_without_a_word_of_it(
     recorder = Recorder()
     with caplog.at_level(logging.INFO, logger="palaver"):
         async with running(adapter_of(server), recorder):
+            await server.heard()
             for event in hostile:
                 server.push(event)
             await FakeDirect(server).say("after")
@@ -208,19 +210,50 @@ async def test_what_cannot_be_read_is_skipped_without_a_word_of_it(
     assert actions.count("signal.not_decrypted") == 1
 
 
-async def test_a_message_is_stored_although_the_adapter_is_being_stopped(server: Server) -> None:
-    """signal-cli forgets what it has sent."""
+async def test_what_was_read_is_stored_although_the_adapter_is_being_stopped(server: Server) -> None:
+    """signal-cli forgets what it has sent, on the stream or in a portion of what waited."""
+    for has_waited in (False, True):
+        recorder, fake = Recorder(), FakeDirect(server)
+        recorder.writes.clear()
+        if has_waited:
+            await fake.say("0")
+        task = asyncio.create_task(adapter_of(server).run(recorder))
+        await (recorder.was_offered(1) if has_waited else server.heard())
+        for number in range(has_waited, 5):
+            await fake.say(str(number))
+        await recorder.was_offered(1)
+        await until(lambda: not server.waiting)
+        task.cancel()
+        await asyncio.sleep(0)
+        recorder.writes.set()
+        await asyncio.wait({task})
+        assert task.cancelled()
+        assert recorder.texts == ["0", "1", "2", "3", "4"]
+
+
+async def test_what_has_waited_comes_in_portions_each_stored_before_the_next(server: Server) -> None:
+    """A gateway that crashes as it starts loses no more than one of them."""
+    for server.serves_one in (False, True):
+        recorder, fake = Recorder(), FakeDirect(server)
+        recorder.writes.clear()
+        for number in range(25):
+            await fake.say(str(number))
+        async with running(adapter_of(server), recorder):
+            await recorder.was_offered(1)
+            assert (len(server.waiting), server.is_heard) == (15, False)
+            recorder.writes.set()
+            await recorder.has(25)
+            await server.heard()
+        assert [len(each) for each in server.written] == [10, 10, 5, 0]
+        server.written.clear()
+
+
+async def test_a_daemon_that_receives_for_somebody_else_is_listened_to(server: Server) -> None:
+    server.methods["receive"] = _fails
     recorder = Recorder()
-    recorder.writes.clear()
-    task = asyncio.create_task(adapter_of(server).run(recorder))
-    await FakeDirect(server).say("keep me")
-    await recorder.was_offered(1)
-    task.cancel()
-    await asyncio.sleep(0)
-    recorder.writes.set()
-    await asyncio.wait({task})
-    assert task.cancelled()
-    assert recorder.texts == ["keep me"]
+    await FakeDirect(server).say("hi")
+    async with running(adapter_of(server), recorder):
+        await recorder.has(1)
 
 
 async def test_messages_wait_for_a_store_that_is_away(server: Server) -> None:

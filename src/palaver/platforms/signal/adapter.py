@@ -4,8 +4,7 @@ import asyncio
 import base64
 import json
 import logging
-from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -13,9 +12,10 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from palaver.platforms.catalog import PLATFORMS
-from palaver.platforms.signal.daemon import Daemon, MethodMissing
+from palaver.platforms.signal.daemon import Daemon
 from palaver.platforms.signal.options import GUIDE, SignalOptions
 from palaver.platforms.signal.parse import Known, OwnAccount, edit_key, parse, split_message_id, undecrypted
+from palaver.platforms.signal.reader import Event, Reader
 from palaver.platforms.signal.render import is_person, render, target
 from palaver.protocols import (
     Attachment,
@@ -49,7 +49,6 @@ _MAX_VERSIONS = 10
 """People can see each version of a message, and apps allow no more of them."""
 _MAX_KNOWN = 1_000
 _CHUNK_BYTES = 1 << 16
-_STORE_SECONDS = 5.0
 _FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.05, 10.0
 
 
@@ -84,14 +83,7 @@ class SignalAdapter:
         return cls(options, account)
 
     async def check(self) -> str:
-        """Return the number. A daemon for one account does not name it before the first message."""
-        try:
-            accounts = await self._daemon.call("listAccounts")
-        except MethodMissing:
-            await self._daemon.call("version")
-        else:
-            if self._daemon.number not in [each.get("number") for each in accounts]:
-                raise self._daemon.unknown_account()
+        await self._daemon.check()
         return self._daemon.number
 
     # Incoming
@@ -103,10 +95,8 @@ class SignalAdapter:
                 await self.check()
                 self._us = self._us._replace(uuid=await self._own_uuid())
                 self._edits = decode_edits(await receiver.load_position())
-                async with self._daemon.events() as events:
-                    await receiver.connected()
-                    async for event in events:
-                        await self._process(event, receiver, background)
+                reader = Reader(self._daemon, lambda event: self._process(event, receiver, background))
+                await reader.run(receiver.connected)
                 raise PlatformDown("signal-cli closed the connection.")
             finally:
                 await background.end()
@@ -123,10 +113,10 @@ class SignalAdapter:
         own = [each.get("uuid") for each in found or () if each.get("number") == self._daemon.number]
         return own[0] if own else None
 
-    async def _process(self, event: bytes, receiver: Receiver, background: BackgroundTasks) -> None:
+    async def _process(self, event: Event, receiver: Receiver, background: BackgroundTasks) -> None:
         inbound = parse_or_skip(self.platform.name, lambda: self._parse(event))
         if inbound is not None:
-            await _finish(self._store(inbound, receiver))
+            await self._store(inbound, receiver)
             if self._options.read_receipts and inbound.revision is None:
                 background.run(self._confirm(inbound))
 
@@ -141,8 +131,8 @@ class SignalAdapter:
                 await asyncio.sleep(min(_FIRST_RETRY_SECONDS * 2 ** min(attempt, 10), _MAX_RETRY_SECONDS))
         return None
 
-    def _parse(self, event: bytes) -> Inbound | None:
-        found: Mapping[str, Any] = json.loads(event)
+    def _parse(self, event: Event) -> Inbound | None:
+        found: Mapping[str, Any] = json.loads(event) if isinstance(event, bytes) else event
         if found.get("account") not in {None, self._daemon.number}:
             raise PlatformRefused(f"signal-cli serves another account than {self._daemon.number}. Change the number.")
         if why := undecrypted(found):
@@ -246,14 +236,3 @@ def _remember(known: dict[str, T], name: str, value: T) -> None:
     known[name] = value
     while len(known) > _MAX_KNOWN:
         del known[next(iter(known))]
-
-
-async def _finish(storing: Coroutine[None, None, None]) -> None:
-    """Finish even while the adapter is being stopped."""
-    task = asyncio.ensure_future(storing)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), _STORE_SECONDS)
-        raise

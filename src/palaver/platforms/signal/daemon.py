@@ -51,9 +51,27 @@ class Daemon:
     def __init__(self, url: str, number: str) -> None:
         self.number = number
         self._numbers = count(1)
+        self._has_one = False
+        """It was started for this account alone; then some methods do not take an account."""
         self._api = RestApi(_TITLE, url, explain=self._explain_status)
         self._api.errors = replace(self._api.errors, hint=_HINT)
         self.opened = self._api.opened
+
+    async def check(self) -> None:
+        """Raise if it does not have the account. A daemon for one account does not name it before the first message."""
+        try:
+            accounts = await self.call("listAccounts")
+        except MethodMissing:
+            self._has_one = True
+            await self.call("version")
+        else:
+            self._has_one = False
+            if self.number not in [each.get("number") for each in accounts]:
+                raise self.unknown_account()
+
+    @property
+    def _account(self) -> Mapping[str, object]:
+        return {} if self._has_one else {"account": self.number}
 
     async def call(self, method: str, params: Mapping[str, object] = _NONE, *, sending: bool = False) -> Any:  # noqa: ANN401 - JSON
         """Return the result. Errors of signal-cli are those of an adapter."""
@@ -63,7 +81,7 @@ class Daemon:
             "/api/v1/rpc",
             sending=sending,
             # As ASCII: a lone surrogate has no UTF-8.
-            content=json.dumps({**request, "params": {"account": self.number, **params}}).encode(),
+            content=json.dumps({**request, "params": {**self._account, **params}}).encode(),
             headers={"content-type": "application/json"},
             timeout=_REQUEST_TIMEOUT,
         )
