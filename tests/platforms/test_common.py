@@ -1,8 +1,9 @@
 """What all adapters use: errors of a client library, callbacks, options, files and the menu."""
 
+import asyncio
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from palaver.protocols import (
     is_signed,
     parse_or_skip,
     parse_retry_after,
+    read_ahead,
     take_json,
 )
 
@@ -166,3 +168,51 @@ def test_the_menu_has_what_the_platform_can_show() -> None:
     commands = [MenuCommand(name=name, help=words) for name, words in (("new", "start\nanew"), ("ü", "x"), ("b", ""))]
     shown = fit_menu([*commands, *commands], name="[a-z]{1,32}", max_help=6, max_commands=3)
     assert [(each.name, each.help) for each in shown] == [("new", "start…"), ("b", "b"), ("new", "start…")]
+
+
+async def test_what_is_read_ahead_is_taken_in_order_and_what_either_side_raises_is_raised() -> None:
+    taken: list[int] = []
+
+    async def numbers(end: Exception | None = None) -> AsyncIterator[int]:
+        for number in range(3):
+            yield number
+        if end:
+            raise end
+
+    async def take(number: int) -> None:
+        await asyncio.sleep(0)
+        taken.append(number)
+
+    async def fail(number: int) -> None:
+        raise PlatformRefused(str(number))
+
+    await read_ahead(numbers(), take, finish_within=5)
+    with pytest.raises(PlatformDown, match="cut"):
+        await read_ahead(numbers(PlatformDown("cut")), take, finish_within=5)
+    assert taken == [0, 1, 2, 0, 1, 2]
+    with pytest.raises(PlatformRefused, match="0"):
+        await read_ahead(numbers(), fail, finish_within=5)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_stopped_reader_takes_the_rest_only_if_it_would_not_come_again() -> None:
+    for seconds, wanted in ((0.0, [0]), (5.0, [0, 1, 2])):
+        taken, go = list[int](), asyncio.Event()
+
+        async def numbers() -> AsyncIterator[int]:
+            for number in range(3):
+                yield number
+            await asyncio.Event().wait()
+
+        async def take(number: int, taken: list[int] = taken, go: asyncio.Event = go) -> None:
+            taken.append(number)
+            await go.wait()
+
+        reading = asyncio.create_task(read_ahead(numbers(), take, finish_within=seconds))
+        while not taken:
+            await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.sleep(0)
+        go.set()
+        await asyncio.wait({reading})
+        assert (reading.cancelled(), taken) == (True, wanted)

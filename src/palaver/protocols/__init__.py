@@ -52,6 +52,8 @@ from palaver.protocols.client_errors import ClientErrors, answer_error, parse_re
 from palaver.protocols.clock import Clock, SystemClock
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent, Hook, event_name
 from palaver.protocols.incoming import after_name, checked, edit_version, is_secret, is_signed, parse_or_skip, take_json
+from palaver.protocols.incoming import after_name, is_secret, is_signed, parse_or_skip, take_json
+from palaver.protocols.read_ahead import finish, read_ahead
 
 __all__ = [
     "CHANNEL",
@@ -123,6 +125,7 @@ __all__ = [
     "edit_version",
     "event_name",
     "file_to_send",
+    "finish",
     "fit_menu",
     "format_size",
     "identity_of",
@@ -131,6 +134,7 @@ __all__ = [
     "one_line",
     "parse_or_skip",
     "parse_retry_after",
+    "read_ahead",
     "supports",
     "take_json",
     "value",

@@ -274,3 +274,17 @@ async def test_messages_are_read_once_stored_typing_is_shown_and_groups_get_quot
 def test_a_bridge_is_chosen_by_its_address() -> None:
     options = {"bridge_url": "http://127.0.0.1:8787", "bridge_secret": SECRET}
     assert isinstance(make_adapter("whatsapp", "mine", options), BridgeAdapter)
+
+
+async def test_a_send_is_settled_while_messages_before_its_result_are_being_stored(bridge: Bridge) -> None:
+    adapter, recorder = bridge_adapter(bridge), Connected()
+    async with running(adapter, recorder):
+        await until(lambda: recorder.is_connected)
+        recorder.writes.clear()
+        for number in range(5):
+            await bridge.say(said(str(number)))
+        await recorder.was_offered(1)
+        assert await adapter.send(to(), idempotency_key="k") == "3EB00"
+        recorder.writes.set()
+        await recorder.has(5)
+        await until(lambda: not bridge.unacked)

@@ -1,9 +1,13 @@
-"""The reference bridge in Node, with stand-ins for its libraries from npm, and our adapter at the other end."""
+"""The reference bridge in Node, on its libraries from npm, and our adapter at the other end.
+
+Baileys is the real one, without a network or without its connection to WhatsApp.
+"""
 
 import asyncio
 import json
 import os
 import shutil
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,7 +27,8 @@ from tests.platforms.whatsapp.bridge import SECRET, Bridge
 from tests.platforms.whatsapp.bridge_fakes import bridge_adapter
 
 EXAMPLE = Path(__file__).parents[3] / "docs/examples/whatsapp-bridge"
-STAND_INS = Path(__file__).parent / "node"
+SCRIPTS = Path(__file__).parent / "node"
+NODE_MODULES = Path(sys.prefix, "node", "node_modules")
 GROUP_ID = "120363043968066561@g.us"
 ANN, LID = "491701234567@s.whatsapp.net", "112233445566@lid"
 
@@ -49,22 +54,26 @@ class Running:
         await self.happens("messages.upsert", {"type": "append", "messages": [message]})
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("bridge")
+def install(folder: Path, **packages: str) -> Path:
+    """Put the bridge there, with packages of npm under these names."""
     for name in ("bridge.mjs", "whatsapp.mjs", "package.json"):
         shutil.copy(EXAMPLE / name, folder)
-    for name in ("ws", "baileys"):
-        _install(folder, name, (STAND_INS / f"{name}.mjs").read_text())
-    _install(folder, "qrcode-terminal", "export default { generate: () => {} }")
+    modules = folder / "node_modules"
+    modules.mkdir()
+    for name, package in {"ws": "ws", "qrcode-terminal": "qrcode-terminal", **packages}.items():
+        assert (NODE_MODULES / package).exists(), "run: make .venv/.dev"
+        (modules / name).symlink_to(NODE_MODULES / package)
     return folder
 
 
-def _install(folder: Path, name: str, text: str) -> None:
-    package = folder / "node_modules" / name
-    package.mkdir(parents=True)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = install(tmp_path_factory.mktemp("bridge"), **{"real-baileys": "baileys"})
+    package = folder / "node_modules" / "baileys"
+    package.mkdir()
     (package / "package.json").write_text(json.dumps({"type": "module", "exports": "./index.mjs"}))
-    (package / "index.mjs").write_text(text)
+    shutil.copy(SCRIPTS / "baileys.mjs", package / "index.mjs")
+    return folder
 
 
 @asynccontextmanager
@@ -75,6 +84,8 @@ async def started(folder: Path, data: Path) -> AsyncGenerator[Running]:
     environment = {**os.environ, "BRIDGE_SECRET": SECRET, "BRIDGE_PORT": "0", "BRIDGE_DATA": str(data)}
     process = await asyncio.create_subprocess_exec(
         str(Path(found.origin).parent / "bin/node"),
+        "--import",
+        str(SCRIPTS / "offline.mjs"),
         str(folder / "bridge.mjs"),
         env=environment,
         stdin=asyncio.subprocess.PIPE,
@@ -94,7 +105,8 @@ async def started(folder: Path, data: Path) -> AsyncGenerator[Running]:
 
 async def _read(stream: asyncio.StreamReader, bridge: Running) -> None:
     async for line in stream:
-        bridge.calls.append(json.loads(line))
+        if line.startswith(b"{"):  # not the code to scan
+            bridge.calls.append(json.loads(line))
 
 
 def at(bridge: Running, **options: Any) -> Any:
@@ -103,6 +115,15 @@ def at(bridge: Running, **options: Any) -> Any:
 
 def to(text: str = "hi", chat_id: str = "491701234567", **more: Any) -> Outbound:
     return Outbound(platform="whatsapp", account="mine", chat_id=chat_id, text=text, **more)
+
+
+async def test_the_bridge_starts_on_baileys_itself(tmp_path: Path) -> None:
+    folder = install(tmp_path, baileys="baileys")
+    async with started(folder, tmp_path / "data") as bridge:
+        await until(lambda: any("is not looked up here" in str(said) for said in bridge.calls))
+        for asking in (at(bridge).check(), at(bridge).run(Recorder())):
+            with pytest.raises(PlatformDown, match="no connection to WhatsApp"):
+                await asking
 
 
 async def test_what_people_write_comes_as_messages_and_changes(folder: Path, tmp_path: Path) -> None:

@@ -4,18 +4,18 @@ import asyncio
 import base64
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.signal.daemon import Daemon
 from palaver.platforms.signal.options import GUIDE, SignalOptions
 from palaver.platforms.signal.parse import Known, OwnAccount, edit_key, parse, split_message_id, undecrypted
-from palaver.platforms.signal.reader import Event, Reader
 from palaver.platforms.signal.render import is_person, render, target
 from palaver.protocols import (
     Attachment,
@@ -34,12 +34,16 @@ from palaver.protocols import (
     Trust,
     Unit,
     file_to_send,
+    finish,
     parse_or_skip,
+    read_ahead,
 )
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Event: TypeAlias = bytes | Mapping[str, Any]
+"""JSON, as text or decoded."""
 
 _MAX_TEXT = 2000
 """Apps show longer messages only in part, until somebody taps them."""
@@ -49,6 +53,10 @@ _MAX_VERSIONS = 10
 """People can see each version of a message, and apps allow no more of them."""
 _MAX_KNOWN = 1_000
 _CHUNK_BYTES = 1 << 16
+_PORTION, _MAX_PORTIONS = 10, 100
+_PORTION_SECONDS = 1.0
+"""How long signal-cli waits for another message before it answers with those that it has."""
+_END_SECONDS = 5.0
 _FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.05, 10.0
 
 
@@ -95,8 +103,11 @@ class SignalAdapter:
                 await self.check()
                 self._us = self._us._replace(uuid=await self._own_uuid())
                 self._edits = decode_edits(await receiver.load_position())
-                reader = Reader(self._daemon, lambda event: self._process(event, receiver, background))
-                await reader.run(receiver.connected)
+                process = partial(self._process, receiver=receiver, background=background)
+                await self._catch_up(process)
+                async with self._daemon.events() as events:
+                    await receiver.connected()
+                    await read_ahead(events, process, finish_within=_END_SECONDS)
                 raise PlatformDown("signal-cli closed the connection.")
             finally:
                 await background.end()
@@ -112,6 +123,24 @@ class SignalAdapter:
             return None
         own = [each.get("uuid") for each in found or () if each.get("number") == self._daemon.number]
         return own[0] if own else None
+
+    async def _catch_up(self, process: Callable[[Event], Awaitable[None]]) -> None:
+        """Take what came while nobody listened in portions, each stored before the next.
+
+        On the stream signal-cli would write all of it at once, and a gateway that crashes then would lose it.
+        """
+        for _ in range(_MAX_PORTIONS):
+            if await finish(self._take_portion(process), _END_SECONDS) < _PORTION:
+                return
+
+    async def _take_portion(self, process: Callable[[Event], Awaitable[None]]) -> int:
+        try:
+            found = await self._daemon.call("receive", {"maxMessages": _PORTION, "timeout": _PORTION_SECONDS}) or ()
+        except PlatformError:  # It can be receiving for somebody else; the stream works even so.
+            return 0
+        for event in found:
+            await process(event)
+        return len(found)
 
     async def _process(self, event: Event, receiver: Receiver, background: BackgroundTasks) -> None:
         inbound = parse_or_skip(self.platform.name, lambda: self._parse(event))

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from http import HTTPStatus
 from itertools import count
 from pathlib import Path
@@ -29,6 +30,7 @@ from palaver.protocols import (
     Unit,
     file_to_send,
     parse_or_skip,
+    read_ahead,
     rest,
 )
 
@@ -75,7 +77,7 @@ class BridgeAdapter:
                 self._api.opened(),
                 connect(url, additional_headers=self._headers, max_size=_MAX_FRAME_BYTES, proxy=None) as line,
             ):
-                await self._read(line, receiver)
+                await read_ahead(self._read(line), partial(self._take, line=line, receiver=receiver))
         except InvalidStatus as error:
             if error.response.status_code == HTTPStatus.UNAUTHORIZED:
                 raise PlatformRefused(_WRONG_SECRET) from error
@@ -88,20 +90,25 @@ class BridgeAdapter:
                 waiting.cancel()
         raise PlatformDown("The bridge closed the connection.")
 
-    async def _read(self, line: ClientConnection, receiver: Receiver) -> None:
+    async def _read(self, line: ClientConnection) -> AsyncIterator[Frame]:
+        """Yield frames, but settle results at once: a send does not wait until the messages before it are stored."""
         async for text in line:
-            frame = parse_or_skip(self.platform.name, lambda text=text: _decode(text))
-            match frame and frame.get("type"):
-                case "state":
-                    await self._change_state(frame or {}, line, receiver)
-                case "message" | "change":
-                    await self._receive(frame or {}, line, receiver)
-                case "alias":
-                    await self._link(frame or {}, receiver)
-                case "result":
-                    self._settle(frame or {})
-                case _:
-                    pass  # A newer bridge can say more than we know.
+            frame = parse_or_skip(self.platform.name, lambda text=text: _decode(text)) or {}
+            if frame.get("type") == "result":
+                self._settle(frame)
+            else:
+                yield frame
+
+    async def _take(self, frame: Frame, line: ClientConnection, receiver: Receiver) -> None:
+        match frame.get("type"):
+            case "state":
+                await self._change_state(frame, line, receiver)
+            case "message" | "change":
+                await self._receive(frame, line, receiver)
+            case "alias":
+                await self._link(frame, receiver)
+            case _:
+                pass  # A newer bridge can say more than we know.
 
     async def _change_state(self, frame: Frame, line: ClientConnection, receiver: Receiver) -> None:
         _check_state(frame)

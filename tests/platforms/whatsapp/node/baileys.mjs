@@ -1,9 +1,10 @@
-// A stand-in for Baileys: events come from standard input, calls go to standard output, one JSON object a line.
+// Baileys without its connection: events come from standard input, calls go to standard output, one JSON object a line.
 
 import { EventEmitter } from 'node:events'
 import { createInterface } from 'node:readline'
 
-export const DisconnectReason = { connectionClosed: 428, loggedOut: 401 }
+export { DisconnectReason, getContentType, normalizeMessageContent, useMultiFileAuthState } from 'real-baileys'
+
 const sockets = []
 const tell = (name, ...given) => console.log(JSON.stringify({ call: name, given }))
 
@@ -11,18 +12,6 @@ createInterface({ input: process.stdin }).on('line', (line) => {
   const { event, data } = JSON.parse(line)
   sockets.at(-1).ev.emit(event, data)
 })
-
-export async function useMultiFileAuthState() {
-  return { state: {}, saveCreds: () => {} }
-}
-
-export function getContentType(content) {
-  return Object.keys(content ?? {}).find((key) => key === 'conversation' || (key.includes('Message') && key !== 'senderKeyDistributionMessage'))
-}
-
-export function normalizeMessageContent(content) {
-  return content?.ephemeralMessage?.message ?? content?.editedMessage?.message ?? content ?? undefined
-}
 
 export async function downloadMediaMessage(message) {
   if (message.lost) throw new Error('gone')
