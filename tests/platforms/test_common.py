@@ -35,6 +35,7 @@ from palaver.protocols import (
     read_ahead,
     take_json,
 )
+from tests.engine.gateway import until
 
 
 class Answered(Exception):
@@ -209,10 +210,10 @@ async def test_a_stopped_reader_takes_the_rest_only_if_it_would_not_come_again()
             await go.wait()
 
         reading = asyncio.create_task(read_ahead(numbers(), take, finish_within=seconds))
-        while not taken:
-            await asyncio.sleep(0)
+        await until(lambda taken=taken: bool(taken))
         reading.cancel()
         await asyncio.sleep(0)
-        go.set()
+        if seconds:
+            go.set()
         await asyncio.wait({reading})
         assert (reading.cancelled(), taken) == (True, wanted)

@@ -100,7 +100,7 @@ async def test_what_goes_wrong_is_reported_as_far_as_the_caller_has_to_know(
 async def test_a_body_is_as_large_as_allowed_and_comes_in_time(
     window: Opened, stranger: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    large = await stranger.post("/in/caller/main", headers=RIGHT, content=b"x" * 1_000_001)
+    large = await stranger.post("/in/caller/main", headers=RIGHT, content=b"x" * 4_000_001)
     assert large.status_code == 413
     monkeypatch.setattr(bodies, "_WINDOW_SECONDS", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", window.config.web.port)

@@ -13,6 +13,8 @@ from palaver.model.errors import PalaverError
 
 MAX_PLAIN_BYTES = 1_000_000
 """Size limit of a body without files."""
+MAX_CALLBACK_BYTES = 4_000_000
+"""The same for what platforms send; WhatsApp's calls have up to 3 MB."""
 STRANGER_SECONDS = 30.0
 """How long a body can take to arrive if nobody has logged in to send it."""
 _SMALL_BYTES = 64_000
@@ -51,6 +53,8 @@ class BodyReader:
     per_caller: int = 1
     with_files: bool = True
     """Whether the largest body is one with files."""
+    plain_bytes: int = MAX_PLAIN_BYTES
+    """Size limit of a body without files."""
     _held: Counter[Hashable] = field(default_factory=Counter[Hashable])
 
     @property
@@ -62,7 +66,7 @@ class BodyReader:
         self, pieces: AsyncIterable[bytes], options: Options, caller: Hashable, *, with_files: bool
     ) -> AsyncGenerator[bytearray]:
         """Yield the whole body. It counts towards the limits until the block ends, so do not wait inside it."""
-        limit = max_body_bytes(options) if with_files else MAX_PLAIN_BYTES
+        limit = max_body_bytes(options) if with_files else self.plain_bytes
         content, held = bytearray(), 0
         try:
             async for piece in pieces:
@@ -85,7 +89,7 @@ class BodyReader:
     def _hold(self, caller: Hashable, more: int, options: Options) -> None:
         if not more:
             return
-        largest = max_body_bytes(options) if self.with_files else MAX_PLAIN_BYTES
+        largest = max_body_bytes(options) if self.with_files else self.plain_bytes
         self._held[caller] += more
         if self._held[caller] > self.per_caller * largest:
             raise ServerBusy("You are sending too much at once. Try again later.")

@@ -16,7 +16,7 @@ from palaver.store.conversations.blob_store import BlobStore
 from palaver.store.status.health import HealthCheck
 from palaver.store.store import Store
 from palaver.web.address import Address
-from palaver.web.bodies import BodyReader
+from palaver.web.bodies import MAX_CALLBACK_BYTES, BodyReader
 from palaver.web.event_hub import Hub
 from palaver.web.limits import RateLimiter, WebLimits
 from palaver.web.tokens import Authenticator
@@ -45,7 +45,9 @@ class Services:
     """Messages of programs, by login or token."""
     examining: asyncio.Lock = field(default_factory=asyncio.Lock)
     bodies: BodyReader = field(default_factory=BodyReader)
-    stranger_bodies: BodyReader = field(default_factory=lambda: BodyReader(total=64, per_caller=16, with_files=False))
+    stranger_bodies: BodyReader = field(
+        default_factory=lambda: BodyReader(total=16, per_caller=4, with_files=False, plain_bytes=MAX_CALLBACK_BYTES)
+    )
     """For bodies that have to be read before their sender is known."""
     login_failures: RateLimiter = field(default_factory=RateLimiter)
     callback_failures: RateLimiter = field(default_factory=lambda: RateLimiter(per_caller=60, total=None))

@@ -129,3 +129,13 @@ async def test_whatsapp_reaches_the_gateway_at_its_address(server: Server, tmp_p
         assert (await meta.post("/in/whatsapp/shop", content=body, headers=signed(body))).status_code == 200
         await hears(server, "You said: hello")
         await until(lambda: bool(server.reads))
+        # A call has up to 3 MB, most of it about messages of others.
+        server.push(said("text", {"body": "the last of many"}))
+        call = server.queue.pop()
+        statuses = [{"id": f"wamid.{number}", "status": "read"} for number in range(72_000)]
+        call["entry"][0]["changes"].insert(0, {"field": "messages", "value": {"metadata": {"phone_number_id": "7"}}})
+        call["entry"][0]["changes"][0]["value"]["statuses"] = statuses
+        body = json.dumps(call).encode()
+        assert 2_900_000 < len(body) < 3_000_000
+        assert (await meta.post("/in/whatsapp/shop", content=body, headers=signed(body))).status_code == 200
+        await hears(server, "You said: the last of many")
