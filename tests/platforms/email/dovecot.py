@@ -17,7 +17,7 @@ from imaplib import IMAP4, Time2Internaldate
 from itertools import count
 from pathlib import Path
 
-__all__ = ["PASSWORD", "Dovecot", "Inbox", "dovecot"]
+__all__ = ["PASSWORD", "Dovecot", "Inbox", "dovecot", "free_port"]
 
 PASSWORD = "a-password-of-everybody"  # noqa: S105
 _PATIENCE = 30.0
@@ -139,7 +139,7 @@ def dovecot(tls: tuple[Path, Path] | None = None) -> Generator[Dovecot]:
     folder = Path(tempfile.mkdtemp(prefix="palaver-dovecot-"))
     folder.chmod(0o755)
     try:
-        port, tls_port = _free_port(), _free_port()
+        port, tls_port = free_port(), free_port()
         for name, file in zip(("cert.pem", "key.pem"), tls or (), strict=False):
             shutil.copy(file, folder / name)
         owner = _configure(folder, port, tls_port, tls=tls is not None)
@@ -177,7 +177,7 @@ def _configure(folder: Path, port: int, tls_port: int, *, tls: bool) -> int:
     return user.pw_uid
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
