@@ -18,8 +18,7 @@ from palaver.testkit.socket import serve
 from palaver.testkit.updates import Message, Person
 from tests.crash.verdict import Room, token
 
-__all__ = ["FAULTS", "FakeSquare", "Square", "View", "fake_square", "is_group"]
-__all__ = ["FakeSquare", "Forgetful", "Square", "View", "fake_square", "is_group"]
+__all__ = ["FAULTS", "FakeSquare", "Forgetful", "Square", "View", "fake_square", "is_group"]
 
 FAULTS = Faults(duplicate=0.1, reorder=0.2, busy=0.01, busy_for=0.05, lost_before=0.002, lost_after=0.002)
 

@@ -52,7 +52,6 @@ from palaver.protocols.client_errors import ClientErrors, answer_error, parse_re
 from palaver.protocols.clock import Clock, SystemClock
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent, Hook, event_name
 from palaver.protocols.incoming import after_name, checked, edit_version, is_secret, is_signed, parse_or_skip, take_json
-from palaver.protocols.incoming import after_name, is_secret, is_signed, parse_or_skip, take_json
 from palaver.protocols.read_ahead import finish, read_ahead
 
 __all__ = [
