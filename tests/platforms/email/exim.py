@@ -172,7 +172,7 @@ def _connect(port: int) -> smtplib.SMTP:
     return smtplib.SMTP("127.0.0.1", port, "client.example.org", _PATIENCE)
 
 
-def _wait(folder: Path, port: int, server: "subprocess.Popen[bytes]") -> None:
+def _wait(folder: Path, port: int, server: "subprocess.Popen[Any]") -> None:
     until = time.monotonic() + _PATIENCE
     while time.monotonic() < until and server.poll() is None:
         with suppress(OSError, smtplib.SMTPException), _connect(port):
