@@ -155,7 +155,9 @@ def exim(dovecot: Dovecot) -> Generator[Exim]:
     for path in (folder, folder / "spool"):
         os.chown(path, owner.pw_uid, owner.pw_gid)
     command = [str(folder / "exim"), "-C", str(folder / "exim.conf"), "-bdf"]
-    as_owner: dict[str, Any] = {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []} if os.getuid() == 0 else {}
+    as_owner: dict[str, Any] = (
+        {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []} if os.getuid() == 0 else {}
+    )
     with (folder / "errlog").open("wb") as errors:
         server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=errors, **as_owner)
     try:
