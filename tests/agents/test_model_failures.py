@@ -20,9 +20,9 @@ from tests.agents.model_helpers import KEY, Box, asked, events, kinds, request
         (Refuses(status=500), FailureKind.TRANSIENT),
         (Refuses(status=503, message="overloaded"), FailureKind.TRANSIENT),
         (Refuses(status=429, code="rate_limit_exceeded"), FailureKind.RATE_LIMITED),
-        (Refuses(status=429, code="insufficient_quota"), FailureKind.FATAL),
-        (Refuses(status=401, code="invalid_api_key"), FailureKind.FATAL),
-        (Refuses(status=404, code="model_not_found"), FailureKind.FATAL),
+        (Refuses(status=429, code="insufficient_quota"), FailureKind.NO_CREDIT),
+        (Refuses(status=401, code="invalid_api_key"), FailureKind.UNAUTHORIZED),
+        (Refuses(status=404, code="model_not_found"), FailureKind.UNKNOWN_MODEL),
         (Refuses(status=400, message="what is this"), FailureKind.REJECTED),
         (Refuses(status=400, code="context_length_exceeded"), FailureKind.OVERFLOW),
         (Refuses(status=400, message="This model's maximum context length is 8192 tokens"), FailureKind.OVERFLOW),
@@ -59,7 +59,7 @@ async def test_a_provider_that_is_not_there_may_come_back() -> None:
         *_, last = await events(gone, request())
         await gone.close()
     assert isinstance(last, Failure)
-    assert last.kind is FailureKind.TRANSIENT
+    assert last.kind is FailureKind.UNREACHABLE
 
 
 async def test_how_long_to_wait_is_passed_on() -> None:

@@ -12,14 +12,18 @@ from palaver.cli.export import blob_store
 from palaver.cli.output import FAILED, counted, print_json, print_line, print_verdict
 from palaver.cli.probe import find_problem
 from palaver.cli.repair import repair_store
-from palaver.cli.shared_options import Json, StoreOption, Yes, ask, local_now, store_url
+from palaver.cli.shared_options import Json, StoreOption, Yes, ask, find_zone, local_now, store_url
+from palaver.commands.formatting import format_time
 from palaver.config.agents import AgentConfig
 from palaver.config.errors import MalformedConfig
 from palaver.config.loader import load
 from palaver.gateway.agents import build_agent, configured_agents, cost_warnings, find_unavailable_agents
 from palaver.model.errors import InvalidInput, StoreError
+from palaver.model.problem import ProblemArea, describe_agent_problem, is_agent_problem
+from palaver.model.source import MAIN
 from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.processes.health import check_processes
+from palaver.protocols.agent import FailureKind
 from palaver.store.damage.corruption import is_corrupt, recovery_steps
 from palaver.store.damage.health_check import FIX_THE_CAUSE, HealthCheck
 from palaver.store.damage.leftovers import describe_leftovers
@@ -38,7 +42,7 @@ _FIX = "fix it in the configuration; palaver config check shows the line"
 
 _PUT_BACK = "put the database back, then run palaver doctor again"
 
-_ASK_AGAIN = "fix what it reports, then run palaver doctor again; --no-test skips the agents"
+_ASK_AGAIN = "Then run palaver doctor again; --no-test skips the agents."
 
 NoTest = Annotated[bool, typer.Option("--no-test", help="Do not ask the agents a question.")]
 Rebuild = Annotated[bool, typer.Option("--rebuild-search", help="Rebuild the search index.")]
@@ -100,6 +104,7 @@ def _checked(store: str | None, *, rebuild: bool, asks: bool, dismiss: bool = Fa
             checks.append(HealthCheck(name="dismissed", ok=True, found=counted(count, "warning")))
         async for check in check_all(opened, local_now(), blob_store()):
             checks.append(check)
+        checks.extend([] if asks else await _known_problems(opened))
         if kept := await check_processes(opened, load(Path(), os.environ).data_dir, local_now()):
             checks.append(kept)
         return checks
@@ -148,8 +153,27 @@ def _agents(*, asks: bool) -> list[HealthCheck]:
 def _answer(name: str, choice: AgentConfig) -> HealthCheck:
     """Ask an agent one small question."""
     problem = find_problem(build_agent(choice), name, str(choice.facts().get("key") or ""))
-    found = f"it does not answer: {problem}" if problem else "it answers"
-    return HealthCheck(name=name, ok=not problem, found=found, fix=_ASK_AGAIN)
+    if problem is None:
+        return HealthCheck(name=name, ok=True, found="it answers")
+    fix = "Fix what it reports."
+    if is_agent_problem(problem.kind) and problem.kind is not FailureKind.FATAL:
+        _, fix = describe_agent_problem(problem.kind, None, MAIN)
+    return HealthCheck(name=name, ok=False, found=f"it does not answer: {problem.detail}", fix=f"{fix} {_ASK_AGAIN}")
+
+
+async def _known_problems(store: Store) -> list[HealthCheck]:
+    """Report the agents that failed last, if they are not asked now. `check_all` reports accounts."""
+    zone, found = find_zone(), await store.read(store.problems.list_problems(local_now()))
+    return [
+        HealthCheck(
+            name="agent",
+            ok=False,
+            found=f"{each.cause} Since {format_time(each.since, zone)}; palaver trace turn:{each.turn} shows it.",
+            fix=f"{each.fix} The problem ends when the agent answers.",
+        )
+        for each in found
+        if each.area is ProblemArea.AGENT
+    ]
 
 
 def _tool_servers() -> list[HealthCheck]:

@@ -5,6 +5,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import NamedTuple
 
 from rich.console import Console
@@ -19,7 +20,7 @@ from palaver.model.transcript import Role
 from palaver.model.view import Message
 from palaver.platforms.plugins import make_adapter
 from palaver.protocols.adapter import PlatformError
-from palaver.protocols.agent import Agent, Closable, Event, Failure, Final, Request
+from palaver.protocols.agent import Agent, Closable, Event, Failure, FailureKind, Final, Request
 from palaver.protocols.capabilities import Checking, HttpCallbacks
 
 _ANSWER_TIMEOUT_S = 90.0
@@ -36,35 +37,40 @@ class NotReached(PalaverError):
 def try_out(agent: Agent, name: str, secret: str) -> None:
     """Raise NotReached with the reason, without the secret."""
     if problem := find_problem(agent, name, secret):
-        raise NotReached(f"{name} does not answer: {problem}. Nothing was changed. Use --no-test to skip the test.")
+        raise NotReached(
+            f"{name} does not answer: {problem.detail}. Nothing was changed. Use --no-test to skip the test."
+        )
 
 
-def find_problem(agent: Agent, name: str, secret: str) -> str:
-    """Ask the agent one question; return why it does not answer, without the secret, or nothing."""
+def find_problem(agent: Agent, name: str, secret: str) -> Failure | None:
+    """Ask the agent one question; return why it does not answer, without the secret; None if it does."""
     waits = Console(stderr=True).status(f"Asking {name}") if sys.stderr.isatty() else nullcontext()
     with waits:
         problem = run(_problem(agent))
-    return one_line(redact(problem.replace(secret, SET) if secret else problem), _MAX_CHARS)
+    if problem is None:
+        return None
+    detail = problem.detail.replace(secret, SET) if secret else problem.detail
+    return replace(problem, detail=one_line(redact(detail), _MAX_CHARS))
 
 
-async def _problem(agent: Agent) -> str:
+async def _problem(agent: Agent) -> Failure | None:
     try:
         async with asyncio.timeout(_ANSWER_TIMEOUT_S):
             return await _first_outcome(agent.answer(_QUESTION))
     except TimeoutError:
-        return f"no answer in {_ANSWER_TIMEOUT_S:.0f} seconds"
+        return Failure(kind=FailureKind.STUCK, detail=f"no answer in {_ANSWER_TIMEOUT_S:.0f} seconds")
     finally:
         if isinstance(agent, Closable):
             await agent.close()
 
 
-async def _first_outcome(events: AsyncIterator[Event]) -> str:
+async def _first_outcome(events: AsyncIterator[Event]) -> Failure | None:
     async for event in events:
         if isinstance(event, Final):
-            return ""
+            return None
         if isinstance(event, Failure):
-            return event.detail
-    return "it ended without an answer"
+            return event
+    return Failure(kind=FailureKind.FATAL, detail="it ended without an answer")
 
 
 _CHECK_TIMEOUT_S = 20.0

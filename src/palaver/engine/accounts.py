@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from palaver.db.transaction import Statements, transaction
+from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.context import EngineContext
+from palaver.engine.delivery.outcomes import Reporting, notify_owner
 from palaver.engine.intake.receiver import Intake
 from palaver.engine.relay import Relay
 from palaver.engine.retry import (
@@ -22,13 +23,15 @@ from palaver.engine.retry import (
     run_forever,
 )
 from palaver.model.errors import MalformedSource, NotServed
+from palaver.model.problem import describe_account_problem
 from palaver.model.redact import redact
 from palaver.model.source import Source, Trust, check_ids
 from palaver.model.transcript import is_answer
-from palaver.model.turn import Inbound, InboxState, account_text
+from palaver.model.turn import Inbound, InboxState, Outbound, account_name, account_text
 from palaver.protocols.adapter import Adapter, AnswerStatus, PlatformBusy, PlatformDown, PlatformError, PlatformRefused
 from palaver.protocols.capabilities import CommandMenu, MenuCommand, supports
 from palaver.store.people import people
+from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.status import message_status
 from palaver.store.status.message_status import Reply
 
@@ -174,6 +177,18 @@ class ServedAccountReceiver(AccountReceiver):
         await self.ctx.store.transact(keep)
 
 
+@transaction
+def _report_down(
+    mark_down: Transaction[datetime], notice: Outbound, reporting: Reporting, now: datetime, *, refused: bool
+) -> Statements[None]:
+    """Record that an account is down. Tell the owner once, elsewhere, if the platform refuses it or stays away."""
+    since = yield from mark_down
+    if refused or now - since >= REPORT_DOWN_AFTER:
+        cause = SendCause(CauseKind.PROBLEM, account_text(notice.platform, notice.account), since.isoformat())
+        yield from notify_owner(notice, notice.text, cause, reporting, now, account_is_down=True)
+
+
+REPORT_DOWN_AFTER = timedelta(minutes=5)
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 60.0
 FIRST_REFUSAL_PAUSE_SECONDS = 300.0
@@ -330,9 +345,11 @@ class AccountRunner:
         else:
             log.warning("connection lost: %s", why, extra={"action": "account.down", "account": self._name(adapter)})
         name, account, now = adapter.platform.name, adapter.account, self.ctx.clock.now()
-        await retry_until_stored(
-            self.ctx.store, self.ctx.store.accounts.mark_down(name, account, fence, now, why, refused=refused)
-        )
+        down = self.ctx.store.accounts.mark_down(name, account, fence, now, why, refused=refused)
+        text = " ".join(describe_account_problem(account_name(name, account), why, is_refused=refused))
+        notice = Outbound(platform=name, account=account, chat_id="", text=text)
+        reporting = Reporting(self.ctx.replies.routes, self.ctx.options.grants)
+        await retry_until_stored(self.ctx.store, _report_down(down, notice, reporting, now, refused=refused))
 
     def _on_connected(self, adapter: Adapter) -> None:
         name = self._name(adapter)

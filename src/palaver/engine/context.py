@@ -1,7 +1,7 @@
 """What most parts of the engine share."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -53,6 +53,8 @@ class EngineContext:
     """Accounts that this worker serves or is about to, and that have not connected yet."""
     download_failing_since: dict[int, datetime] = field(default_factory=dict[int, datetime])
     """By inbox number: when the first download of its files failed."""
+    failing_profiles: Collection[str] = frozenset()
+    """Profiles whose agent failed last, as of the last heartbeat: its next answer ends the problem."""
     clock_problem: str = ""
     """Why this gateway takes on no work: its machine has another time than the database."""
 

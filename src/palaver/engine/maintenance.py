@@ -57,6 +57,7 @@ class Maintenance:
             await retry_outage(self.compare_clocks)
             await retry_outage(self.runner.heartbeat)
             await retry_outage(self._report_levels)
+            await retry_outage(self._find_failing)
             await asyncio.sleep(self._heartbeat_seconds)
 
     async def compare_clocks(self) -> None:
@@ -76,6 +77,10 @@ class Maintenance:
         meter.level("accounts", len(self.deliveries.accounts.served()))
         meter.level("inbox_waiting", await store.read(store.inbox.count_waiting()))
         meter.level("outbox_due", await store.read(store.outbox.count_due()))
+
+    async def _find_failing(self) -> None:
+        """Learn which agents failed, here or at another gateway, so that the next answer ends the problem."""
+        self.ctx.failing_profiles = await self.ctx.store.read(self.ctx.store.problems.failing_profiles())
 
     async def recover(self) -> None:
         """Recover turns and sends that have no living owner, at the start and whenever a worker dies."""

@@ -24,6 +24,7 @@ RATE_LIMITED = "The model is getting too many requests right now. Please try aga
 REJECTED = (
     "The model does not accept this message, so trying it again will not help. Change it, or leave out its files."
 )
+UNAVAILABLE = "The model is not available right now. Please try again later."
 GIVEN_UP = (
     "I could not answer your last message: the gateway restarted several times while I tried. "
     "Your next message starts a fresh conversation; /back returns to this one."
@@ -127,6 +128,15 @@ def unclear_notice(message: str) -> str:
         f"I do not know whether my message {message} arrived. On the gateway's machine, `palaver trace {message}` shows"
         " where it was going and settles it; `palaver doctor` lists others."
     )
+
+
+def agent_problem(problem: str, turn: int) -> str:
+    return f"{problem} palaver trace turn:{turn} shows what happened."
+
+
+def not_answered(problem: str, turn: int) -> str:
+    """Say to the owner why they got no answer."""
+    return f"I could not answer. {agent_problem(problem, turn)}"
 
 
 def job_failed(name: str, number: int, why: str) -> str:

@@ -142,6 +142,14 @@ class FailureKind(StrEnum):
     """The conversation is too long for the model."""
     STUCK = "stuck"
     """The agent said nothing for too long."""
+    UNREACHABLE = "unreachable"
+    """No connection to the provider; a retry can help."""
+    UNAUTHORIZED = "unauthorized"
+    """The provider rejects the key."""
+    NO_CREDIT = "no_credit"
+    """The account at the provider has no credit or quota left."""
+    UNKNOWN_MODEL = "unknown_model"
+    """The provider does not have the model."""
     FATAL = "fatal"
 
 

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from palaver.store.people.grants import GrantTable
 from palaver.store.records import (
     chat_columns,
     from_json,
+    instant,
     instant_or_none,
     json_text,
     micros,
@@ -49,6 +50,8 @@ class AccountHealth:
     failed_at: datetime | None = None
     is_refused: bool = False
     """The platform refuses us; the last error says what to do."""
+    down_since: datetime | None = None
+    """When the connection was lost or first refused; None while it is up, or was not tried yet."""
 
     @property
     def name(self) -> str:
@@ -78,7 +81,8 @@ def acquire(
         "INSERT INTO accounts (platform, account, worker, fence, lease_until) VALUES (?, ?, ?, 1, ?)"
         " ON CONFLICT (platform, account) DO UPDATE SET worker = excluded.worker, lease_until = excluded.lease_until,"
         " fence = CASE WHEN accounts.worker = excluded.worker THEN accounts.fence ELSE accounts.fence + 1 END,"
-        " connected_since = CASE WHEN accounts.worker = excluded.worker THEN accounts.connected_since END"
+        " connected_since = CASE WHEN accounts.worker = excluded.worker THEN accounts.connected_since END,"
+        " down_since = CASE WHEN accounts.worker = excluded.worker THEN accounts.down_since END"
         " WHERE accounts.worker = excluded.worker OR accounts.lease_until < ? OR ? = 1 RETURNING fence",
         (platform, encode_id(account or ""), worker, micros(now + lease), micros(now), int(alone)),
     )
@@ -128,7 +132,7 @@ def recent_chats(platform: str, account: str | None, limit: int, *, server: str 
 @transaction
 def mark_connected(platform: str, account: str | None, fence: int, now: datetime) -> Statements[None]:
     yield (
-        "UPDATE accounts SET connected_since = ? WHERE platform = ? AND account = ? AND fence = ?",
+        "UPDATE accounts SET connected_since = ?, down_since = NULL WHERE platform = ? AND account = ? AND fence = ?",
         (micros(now), platform, encode_id(account or ""), fence),
     )
     yield Notify(ACCOUNTS)
@@ -137,29 +141,33 @@ def mark_connected(platform: str, account: str | None, fence: int, now: datetime
 @transaction
 def mark_down(
     platform: str, account: str | None, fence: int, now: datetime, error: str, *, refused: bool = False
-) -> Statements[None]:
-    """Record that the connection was lost or refused, with one line of the error."""
-    yield (
-        "UPDATE accounts SET connected_since = NULL, last_error = ?, failed_at = ?, refused = ?"
-        " WHERE platform = ? AND account = ? AND fence = ?",
-        (one_line(error, _LONGEST_ERROR), micros(now), int(refused), platform, encode_id(account or ""), fence),
+) -> Statements[datetime]:
+    """Record that the connection was lost or refused, with one line of the error. Return since when it is down."""
+    rows = yield (
+        "UPDATE accounts SET connected_since = NULL, last_error = ?, failed_at = ?, refused = ?,"
+        " down_since = coalesce(down_since, ?) WHERE platform = ? AND account = ? AND fence = ? RETURNING down_since",
+        (
+            *(one_line(error, _LONGEST_ERROR), micros(now), int(refused), micros(now)),
+            *(platform, encode_id(account or ""), fence),
+        ),
     )
     yield Notify(ACCOUNTS)
+    return instant(rows[0][0]) if rows else now
 
 
 @transaction
 def list_health(now: datetime) -> Statements[list[AccountHealth]]:
     """Return the state of every account that was ever served, sorted by name."""
     rows = yield (
-        "SELECT platform, account, worker, lease_until, connected_since, last_error, failed_at, refused FROM accounts"
-        " WHERE platform <> ? ORDER BY platform, account",
+        "SELECT platform, account, worker, lease_until, connected_since, last_error, failed_at, refused, down_since"
+        " FROM accounts WHERE platform <> ? ORDER BY platform, account",
         (GATEWAY,),
     )
     return [_health(row, micros(now)) for row in rows]
 
 
 def _health(row: Row, now: int) -> AccountHealth:
-    platform, account, worker, lease_until, since, error, failed_at, refused = row
+    platform, account, worker, lease_until, since, error, failed_at, refused, down_since = row
     is_served = lease_until >= now and may_be_alive(worker)
     return AccountHealth(
         platform=platform,
@@ -169,6 +177,7 @@ def _health(row: Row, now: int) -> AccountHealth:
         last_error=error,
         failed_at=instant_or_none(failed_at),
         is_refused=bool(refused),
+        down_since=instant_or_none(down_since),
     )
 
 
@@ -278,11 +287,11 @@ _RECENT_CHATS = 500
 
 @transaction
 def last_owner_chat(
-    configured: Sequence[Grant], routes: ReplyRoutes, *, besides: Outbound
+    configured: Sequence[Grant], routes: ReplyRoutes, *, besides: Callable[[Source], bool]
 ) -> Statements[Source | None]:
     """Return the direct chat that an owner used last and can be reached in; a terminal or web window only if no other.
 
-    `configured` are the grants beside the stored ones. The target of the message `besides` is left out.
+    `configured` are the grants beside the stored ones. Chats for which `besides` is true are left out.
     """
     rules = yield from load_rules(configured)
     owners = [_identities_of(grant, rules.table) for grant in rules.grants if grant.role is AccessRole.OWNER]
@@ -294,7 +303,7 @@ def last_owner_chat(
         (*(value for each in owners for value in each.values), *platforms, _RECENT_CHATS),
     )
     chats = [source for source in readable(source_in, rows) if source.chat_kind == DM]
-    reached = [each for each in chats if routes.reaches_people(each) and each.address[:-1] != besides.chat]
+    reached = [each for each in chats if routes.reaches_people(each) and not besides(each)]
     for source in sorted(reached, key=lambda each: not routes.has_places(each)):
         is_owner = rules.role(source, Trust()) is AccessRole.OWNER
         if is_owner and not (yield from is_chat_gone(outbound_to(source, ""))):

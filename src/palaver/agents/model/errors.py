@@ -6,6 +6,7 @@ from dataclasses import field
 from hashlib import blake2b
 from http import HTTPStatus
 
+import httpx2
 from pydantic_ai.exceptions import (
     AgentRunError,
     ModelAPIError,
@@ -66,6 +67,11 @@ _TRANSIENT_ERRORS = (
     ModelRequestTimeout,
     UnexpectedModelBehavior,
 )
+_SETUP_ERRORS: dict[type[AgentRunError], FailureKind] = {
+    ModelQuotaExceededError: FailureKind.NO_CREDIT,
+    ModelAuthenticationError: FailureKind.UNAUTHORIZED,
+    ModelNotFoundError: FailureKind.UNKNOWN_MODEL,
+}
 _TRANSIENT_STATUSES = frozenset({408, 409, 425})
 _FIRST_SERVER_ERROR = 500
 _TOO_LONG = re.compile(r"context (?:length|size|window)|prompt is too long|too many (?:input )?tokens", re.IGNORECASE)
@@ -83,23 +89,36 @@ def to_failure(error: AgentRunError, secret: str | None) -> Failure:
 
 def is_about_content(error: ModelRequestRejectedError) -> bool:
     """Return whether the provider might accept less content. "Not found" can mean something the request refers to."""
-    kinds = {FailureKind.FATAL, FailureKind.REJECTED}
-    return not isinstance(error, ModelAuthenticationError) and _kind(error) in kinds
+    return _kind(error) in {FailureKind.FATAL, FailureKind.REJECTED, FailureKind.UNKNOWN_MODEL}
 
 
 def _kind(error: AgentRunError) -> FailureKind:
+    if setup := _setup_kind(error):
+        return setup
     is_rejected = isinstance(error, ModelRequestRejectedError)
     if isinstance(error, ModelContextWindowExceededError) or (is_rejected and _TOO_LONG.search(str(error))):
         return FailureKind.OVERFLOW
-    if isinstance(error, ModelQuotaExceededError):
-        return FailureKind.FATAL
     status = error.status_code if isinstance(error, ModelHTTPError) else 0
     if isinstance(error, ModelRateLimitError) or status == HTTPStatus.TOO_MANY_REQUESTS:
         return FailureKind.RATE_LIMITED
     if isinstance(error, _TRANSIENT_ERRORS) or type(error) is ModelAPIError:  # an unreadable answer
         return FailureKind.TRANSIENT
     if is_rejected:
-        is_setup = isinstance(error, ModelAuthenticationError | ModelNotFoundError)
-        return FailureKind.FATAL if is_setup else FailureKind.REJECTED
+        return FailureKind.REJECTED
     is_transient = status >= _FIRST_SERVER_ERROR or status in _TRANSIENT_STATUSES
     return FailureKind.TRANSIENT if is_transient else FailureKind.FATAL
+
+
+def _setup_kind(error: AgentRunError) -> FailureKind | None:
+    """Return the kind of an error that a person has to set right, for any message."""
+    if isinstance(error, ModelConnectionError) and _never_connected(error):
+        return FailureKind.UNREACHABLE
+    return next((kind for type_, kind in _SETUP_ERRORS.items() if isinstance(error, type_)), None)
+
+
+def _never_connected(error: BaseException) -> bool:
+    """Return whether a connection failed before anything was sent."""
+    cause = error.__cause__ or error.__context__
+    return isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout) or (
+        cause is not None and _never_connected(cause)
+    )

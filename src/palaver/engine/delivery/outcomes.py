@@ -116,27 +116,39 @@ def _follow_up(delivery: Delivery, state: OutboxState, reporting: Reporting, now
 
 @transaction
 def notify_owner(
-    outbound: Outbound, text: str, cause: SendCause, reporting: Reporting, now: datetime, *, never_there: bool = False
+    outbound: Outbound,
+    text: str,
+    cause: SendCause,
+    reporting: Reporting,
+    now: datetime,
+    *,
+    never_there: bool = False,
+    account_is_down: bool = False,
 ) -> Statements[None]:
     """Notify the owner in a home channel that is not gone, or where they wrote last; better not where the send failed.
 
-    With `never_there`, not in the chat of `outbound` even if there is no other. If there is no home channel, mention
-    once that there can be one.
+    With `never_there`, not in the chat of `outbound` even if there is no other. With `account_is_down`, in no chat of
+    its account. If there is no home channel, mention once that there can be one.
     """
-    routes, place = reporting.routes, None
+    routes, place, account = reporting.routes, None, (outbound.platform, outbound.account)
+
+    def is_there(home: Source) -> bool:
+        at_account = (home.platform, home.account) == account
+        return at_account if account_is_down else home.address[:-1] == outbound.chat
+
     known = yield from accounts.list_all_homes(access_rules.load(reporting.grants))
     homes = [home for home in known if routes.reaches_people(home)]
-    others = [home for home in homes if home.address[:-1] != outbound.chat]
+    others = [home for home in homes if not is_there(home)]
 
     def distance(home: Source) -> tuple[bool, ...]:
         """Rank the homes: one at the account in question first, a group of another one last."""
-        is_far = (home.platform, home.account) != (outbound.platform, outbound.account)
+        is_far = (home.platform, home.account) != account
         return home not in others, is_far and home.chat_kind != DM, is_far
 
-    for home in sorted(others if never_there else homes, key=distance):
+    for home in sorted(others if never_there or account_is_down else homes, key=distance):
         if place is None and not (yield from accounts.is_chat_gone(outbound_to(home, ""))):
             place = home
-    place = place or (yield from accounts.last_owner_chat(reporting.grants, routes, besides=outbound))
+    place = place or (yield from accounts.last_owner_chat(reporting.grants, routes, besides=is_there))
     if place is not None:
         hint = "" if homes or not (yield from accounts.take_home_hint()) else f" {texts.NO_HOME}"
         yield from outbox.enqueue_parts(routes.notices(place, f"{text}{hint}"), cause, now)

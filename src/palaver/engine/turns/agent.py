@@ -24,6 +24,7 @@ from palaver.model.view import Message, open_calls, open_calls_of_turn, render, 
 from palaver.protocols.agent import (
     Agent,
     ApprovalNeeded,
+    Choosing,
     Event,
     Excerpt,
     Failure,
@@ -102,7 +103,7 @@ class RequestBuilder:
             attempt=turn.attempt,
             section=self._section(snapshot, platform, tools, jobs_send_elsewhere=jobs_send_elsewhere),
             messages=messages,
-            override=_model(snapshot),
+            override=chosen_model(snapshot),
             approvals=_approvals(turn, snapshot, messages) if snapshot.resumes_calls else {},
             new_messages=new_messages,
             read_file=read_file,
@@ -183,7 +184,14 @@ class RequestBuilder:
         )
 
 
-def _model(snapshot: TurnSnapshot) -> ModelOverride | None:
+def model_name(agent: Agent, override: ModelOverride | None) -> str | None:
+    """Return the model that an agent answers with, if it has several or says which."""
+    models = agent.models() if isinstance(agent, Choosing) else ()
+    used = override if override in models else next(iter(models), None)
+    return used and ":".join(filter(None, (used.provider, used.model)))
+
+
+def chosen_model(snapshot: TurnSnapshot) -> ModelOverride | None:
     """Return the model of the job, or else the one that was chosen for the conversation."""
     job = snapshot.last.inbound.job
     return (job and job.model) or snapshot.session.override

@@ -5,29 +5,32 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from palaver.db.transaction import Transaction
+from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine import texts
 from palaver.engine.attachments import Attachments
 from palaver.engine.context import EngineContext
-from palaver.engine.delivery.outcomes import Reporting
+from palaver.engine.delivery.outcomes import Reporting, notify_owner
 from palaver.engine.delivery.replies import LONGEST_ANSWER
 from palaver.engine.jobs.notices import settle_and_report, settle_and_report_dropped
 from palaver.engine.retry import log_error, off_loop, retry_outage, retry_until_stored
-from palaver.engine.turns.agent import Outcome
+from palaver.engine.turns.agent import Outcome, chosen_model, model_name
 from palaver.engine.turns.running import RunningTurn, StopReason
 from palaver.model.access import AccessRole
 from palaver.model.attachment import Attachment
 from palaver.model.command import can_use
 from palaver.model.errors import PalaverError, StaleFence, StoreUnavailable
+from palaver.model.problem import describe_agent_problem, is_agent_problem
 from palaver.model.session import EndReason
 from palaver.model.source import DM
 from palaver.model.transcript import Entry, Role
-from palaver.model.turn import Choice, Destination, Outbound, Received, Turn, TurnState
+from palaver.model.turn import Choice, Destination, Outbound, Received, Turn, TurnState, outbound_to
 from palaver.model.value import value
 from palaver.protocols.agent import ApprovalNeeded, Failure, FailureKind, Final
 from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.store.people import access_rules
+from palaver.store.queue.cause import CauseKind, SendCause
 from palaver.store.queue.outbox import with_events
+from palaver.store.status import problems
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +39,10 @@ _FAILURES = {
     FailureKind.OVERFLOW: (texts.FAILED_NOTE, texts.OVERFLOW),
     FailureKind.RATE_LIMITED: (texts.FAILED_NOTE, texts.RATE_LIMITED),
     FailureKind.REJECTED: (texts.FAILED_NOTE, texts.REJECTED),
+    FailureKind.UNREACHABLE: (texts.FAILED_NOTE, texts.UNAVAILABLE),
+    FailureKind.UNAUTHORIZED: (texts.FAILED_NOTE, texts.UNAVAILABLE),
+    FailureKind.NO_CREDIT: (texts.FAILED_NOTE, texts.UNAVAILABLE),
+    FailureKind.UNKNOWN_MODEL: (texts.FAILED_NOTE, texts.UNAVAILABLE),
 }
 """The note to the agent and the notice to the chat, for kinds of failure that have their own."""
 _JOB_FAILURES = {
@@ -104,8 +111,26 @@ class TurnCompletion:
         if running.job:
             await self.settle(running, [self.note(texts.JOB_FAILED_NOTE)], [], failure=failure)
             return
+        problem = self._problem(running, failure)
+        if problem and self._owner_reads(running):
+            sorry = texts.not_answered(problem, running.turn.number)
         notice = self.ctx.options.for_reader(sorry, running.role)
         await self.settle(running, [self.note(note)], self.notices(running, notice), failure=failure)
+
+    def _problem(self, running: RunningTurn, failure: Failure) -> str | None:
+        """Return cause and fix of a failure for the owner; None if it says nothing about the agent itself."""
+        if not is_agent_problem(failure.kind):
+            return None
+        return " ".join(describe_agent_problem(failure.kind, self._model(running), running.turn.key.profile))
+
+    def _model(self, running: RunningTurn) -> str | None:
+        agent = self.ctx.agents.of(running.turn.key.profile)
+        return model_name(agent, chosen_model(running.shown) if running.shown else None)
+
+    @staticmethod
+    def _owner_reads(running: RunningTurn) -> bool:
+        """Return whether the owner, and nobody else, reads what the chat gets."""
+        return running.role is AccessRole.OWNER and running.source.chat_kind == DM and running.job is None
 
     async def _park(self, running: RunningTurn, needed: ApprovalNeeded) -> None:
         turns, turn, now = self.ctx.store.turns, running.turn, self.ctx.clock.now()
@@ -228,6 +253,12 @@ class TurnCompletion:
                 turn, entries, replies, now, usage=running.usage, error=error, failure=reason, retry_at=retry_at
             ),
         )
+        problem = self._problem(running, failure) if failure else None
+        has_recovered = self._has_recovered(running, entries)
+        if failure and problem:
+            settle = self._settle_problem(settle, running, failure, problem, now)
+        elif has_recovered:
+            settle = problems.settle_answered(settle, turn.key.profile)
         if failure and running.job:
             why = _JOB_FAILURES.get(failure.kind, texts.JOB_BROKE)
             settle = settle_and_report(settle, running.messages[-1].inbound, why, self._reporting, now)
@@ -239,7 +270,34 @@ class TurnCompletion:
         log.info("turn settled", extra={"action": "turn.finished", "turn": turn.number, "failed": failure is not None})
         if failure:
             self.ctx.meter.count("turns_failed")
+        self._note_problem(turn, problem, has_recovered=has_recovered)
         self.tell_hooks(lambda: events)
+
+    def _has_recovered(self, running: RunningTurn, entries: Sequence[Entry]) -> bool:
+        """Return whether an agent that failed before has said something."""
+        is_asked = running.shown is not None and any(entry.role is Role.ASSISTANT for entry in entries)
+        return is_asked and running.turn.key.profile in self.ctx.failing_profiles
+
+    @transaction
+    def _settle_problem(
+        self, settle: Transaction[int], running: RunningTurn, failure: Failure, problem: str, now: datetime
+    ) -> Statements[None]:
+        """Settle a turn and record what is wrong with the agent. Tell the owner once a day, if they do not see it."""
+        turn = running.turn
+        yield from problems.settle_failed(settle, turn, failure.kind, self._model(running), now)
+        if not self._owner_reads(running):
+            notice, place = texts.agent_problem(problem, turn.number), outbound_to(running.source, "")
+            cause = SendCause(CauseKind.PROBLEM, turn.key.profile, f"{failure.kind} {now:%Y-%m-%d}")
+            yield from notify_owner(place, notice, cause, self._reporting, now, never_there=True)
+
+    def _note_problem(self, turn: Turn, problem: str | None, *, has_recovered: bool) -> None:
+        profile = turn.key.profile
+        if problem:
+            self.ctx.failing_profiles = {*self.ctx.failing_profiles, profile}
+            log.error("%s", problem, extra={"action": "agent.problem", "turn": turn.number})
+        elif has_recovered:
+            self.ctx.failing_profiles = {*self.ctx.failing_profiles} - {profile}
+            log.info("the agent answers again", extra={"action": "agent.recovered", "turn": turn.number})
 
     async def end(self, turn: Turn, step: Transaction[object], state: TurnState) -> None:
         """Commit the last step of a turn. If the fence is stale but the state is right, an earlier commit succeeded."""

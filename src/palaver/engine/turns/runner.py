@@ -41,7 +41,7 @@ from palaver.store.results import Begun, Held, Opening
 
 log = logging.getLogger(__name__)
 
-_RETRIED = frozenset({FailureKind.TRANSIENT, FailureKind.RATE_LIMITED})
+_RETRIED = frozenset({FailureKind.TRANSIENT, FailureKind.UNREACHABLE, FailureKind.RATE_LIMITED})
 LONGEST_AGENT_PAUSE_SECONDS = 120.0
 """Do not ask an agent again in the same turn if it wants a longer pause."""
 

@@ -42,6 +42,8 @@ class CauseKind(StrEnum):
 
     RELAY = "relay"
     """A gateway behind this connector sends something. The id is the tenant, the detail its idempotency key."""
+    PROBLEM = "problem"
+    """The agent of a profile fails, or an account has no connection. The id names it; the detail says which time."""
     JOB = "job"
     """A job could not run, or failed. The detail is the hour: one notice is enough for all of it."""
 

@@ -4,6 +4,7 @@ from datetime import UTC, date, timedelta
 
 from starlette.responses import Response
 
+from palaver.model.problem import ProblemArea
 from palaver.store.people.api_tokens import Right
 from palaver.store.people.usage import GroupBy
 from palaver.web.api.endpoints import Schema, endpoint, fill
@@ -45,6 +46,31 @@ class AccountsSchema(Schema, frozen=True, kw_only=True):
 async def list_platforms(request: WebRequest) -> AccountsSchema:
     found = await request.store.read(request.store.accounts.list_health(request.now))
     return AccountsSchema(accounts=[fill(AccountSchema, account) for account in found])
+
+
+class ProblemSchema(Schema, frozen=True, kw_only=True):
+    area: ProblemArea
+    subject: str
+    """The profile whose agent fails, or the account without a connection."""
+    kind: str
+    cause: str
+    fix: str
+    since: Timestamp
+    last: Timestamp
+    turn: int | None
+    """The turn that failed last: trace it as `turn:7`."""
+    detail: str | None
+    """What the provider said."""
+
+
+class ProblemsSchema(Schema, frozen=True, kw_only=True):
+    problems: list[ProblemSchema]
+
+
+@endpoint("GET", "/problems", summary="List what does not work now, why, and how to fix it", owner_only=True)
+async def list_problems(request: WebRequest) -> ProblemsSchema:
+    found = await request.store.read(request.store.problems.list_problems(request.now))
+    return ProblemsSchema(problems=[fill(ProblemSchema, problem) for problem in found])
 
 
 class _UsageQuery(Schema, frozen=True, kw_only=True):
@@ -94,4 +120,4 @@ async def stream_events(request: WebRequest, query: _EventsQuery) -> Response:
     return event_stream(request.http, request.caller, request.services.hub, request.services.auth)
 
 
-ENDPOINTS = (get_me, list_platforms, get_usage, stream_events)
+ENDPOINTS = (get_me, list_platforms, list_problems, get_usage, stream_events)

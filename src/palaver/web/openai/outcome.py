@@ -23,6 +23,7 @@ _NO_RETRY = {"x-should-retry": "false"}
 """OpenAI's clients retry unless a response says otherwise."""
 _FAILURES = {
     FailureKind.TRANSIENT.value: (503, "provider_unavailable"),
+    FailureKind.UNREACHABLE.value: (503, "provider_unavailable"),
     FailureKind.RATE_LIMITED.value: (429, "rate_limit_exceeded"),
     FailureKind.REJECTED.value: (400, "invalid_prompt"),
     FailureKind.OVERFLOW.value: (400, "context_length_exceeded"),
