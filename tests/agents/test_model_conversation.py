@@ -191,7 +191,7 @@ async def test_what_will_not_pass_is_reported_in_our_own_words(
     refusal = Refuses(status=401, message=f"Incorrect API key provided: {KEY}. Pay me.")
     async with providing(refusal) as provider, gateway(tmp_path / "p.db", provider, world) as here:
         await chat.say(alice, "hello")
-        await chat.hears(texts.SORRY)
+        await chat.hears(texts.UNAVAILABLE)
         await here.settled()
         ((detail,),) = await here.rows("SELECT error FROM turns")
         assert "401" in str(detail)

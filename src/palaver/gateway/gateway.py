@@ -25,6 +25,7 @@ from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import close_all
 from palaver.gateway.agents import AgentPool
 from palaver.gateway.erasures import with_outside
+from palaver.gateway.owner import link_owner
 from palaver.gateway.processes import make_process_manager, make_terminal_tools
 from palaver.gateway.terminal import TerminalService, terminal_socket
 from palaver.model.errors import NewerSchema
@@ -109,6 +110,7 @@ class Gateway:
         async with await open_store(self._config.store, exclusive=True) as store:
             store.erasures = with_outside(store, self._config.data_dir)
             pseudonyms = await store.transact(load_pseudonyms())
+            await store.transact(link_owner(self._config, SystemClock().now()))
             clock = StoreClock(store.database, SystemClock())
             processes = await make_process_manager(self._config, store, clock, self._worker)
             toolsets = tools.toolsets(store, make_terminal_tools(self._config, processes))

@@ -178,6 +178,17 @@ def link(one: str, other: str, now: datetime, *, by: str) -> Statements[str]:
 
 
 @transaction
+def link_once(one: str, other: str, now: datetime, *, by: str) -> Statements[bool]:
+    """Link two identities, unless they were linked before: an unlink stays. Return whether it linked them."""
+    yield _LINKS
+    rows = yield "SELECT 1 FROM links WHERE one = ? AND other = ?", (one, other)
+    if rows or (yield from person_of(one, now)) == (yield from person_of(other, now)):
+        return False
+    yield from link(one, other, now, by=by)
+    return True
+
+
+@transaction
 def continue_last(identity: str, profile: str, now: datetime) -> Statements[Session | None]:
     """Make the conversation that a person used last the one that all their direct chats share; None without one."""
     person = yield from person_of(identity, now)
