@@ -20,8 +20,9 @@ from palaver.model.key import choose_profile_rule
 from palaver.model.source import MAIN
 from palaver.model.text import quoted
 from palaver.platforms.terminal.client import Client, GatewayFailing, Screen
+from palaver.platforms.terminal.history import history_file
 from palaver.platforms.terminal.pipe import PipeScreen, read_lines, say_all, say_one
-from palaver.platforms.terminal.screen import LiveScreen, history_file
+from palaver.platforms.terminal.screen import LiveScreen
 
 EXAMPLES = {"chat": 'palaver chat -m "What is on today?"'}
 _INTERRUPTED = 130
@@ -160,7 +161,7 @@ async def _say(client: Client, screen: LiveScreen, attach: str | None) -> None:
     try:
         await _attach(client, attach)
     finally:
-        await screen.rest()
+        screen.rest()
     async for line in screen.lines():
         try:
             client.say(line)

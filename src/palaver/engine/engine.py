@@ -25,7 +25,7 @@ from palaver.engine.options import Agents, Options
 from palaver.engine.relay import Relay
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import retry_outage, run_forever
-from palaver.engine.turns.agent import RequestBuilder
+from palaver.engine.turns.agent import RequestBuilder, model_name
 from palaver.engine.turns.dispatcher import Dispatcher
 from palaver.engine.turns.runner import TurnRunner
 from palaver.model.errors import StoreError
@@ -41,6 +41,7 @@ from palaver.protocols.clock import Clock
 from palaver.protocols.hooks import Hook
 from palaver.protocols.tools import Toolset
 from palaver.store.conversations.blob_store import BlobStore
+from palaver.store.conversations.sessions import open_by_key
 from palaver.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -185,6 +186,12 @@ class Engine:
     async def key_of(self, source: Source) -> SessionKey:
         """Return the key of the conversation that a message from this source goes to."""
         return await self._intake.key_of(source)
+
+    async def model_of(self, source: Source) -> str | None:
+        """Return the name of the model that answers this source; None if its agent has no names for models."""
+        key = await self.key_of(source)
+        session = await self._ctx.store.read(open_by_key(key))
+        return model_name(self._ctx.agents.of(key.profile), session.override if session else None)
 
     async def place_of(self, source: Source) -> SessionKey:
         """Return the key of the chat itself, even while it is attached to another conversation."""

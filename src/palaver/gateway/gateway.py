@@ -174,7 +174,7 @@ class Gateway:
         commands = with_plugins(builtin_commands(store, processes), store)
         blob_store, reply_waiter = BlobStore(config.data_dir / "files"), ReplyWaiter(store)
         hub = Hub(store, alone=alone)
-        terminals = TerminalService(store, commands, self._key_of)
+        terminals = TerminalService(store, commands, self._key_of, self._model_of)
         webchat = WebAdapter(clock, push=partial(_push_chat, hub), shelf=blob_store, receive=self._receive)
         web_adapters = [webchat, ApiAdapter(blob_store)] if self._show_login else []
         self._engine = engine = Engine(
@@ -231,6 +231,9 @@ class Gateway:
 
     async def _key_of(self, source: Source) -> SessionKey:
         return await cast("Engine", self._engine).key_of(source)
+
+    async def _model_of(self, source: Source) -> str | None:
+        return await cast("Engine", self._engine).model_of(source)
 
     async def _receive(self, inbound: Inbound, trust: Trust) -> None:
         await cast("Engine", self._engine).receive(inbound, trust)

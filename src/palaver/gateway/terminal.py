@@ -36,8 +36,15 @@ def terminal_socket(config: Config) -> Path:
 class TerminalService:
     """Answers the questions of terminals from the store."""
 
-    def __init__(self, store: Store, commands: Registry, key_of: Callable[[Source], Awaitable[SessionKey]]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        commands: Registry,
+        key_of: Callable[[Source], Awaitable[SessionKey]],
+        model_of: Callable[[Source], Awaitable[str | None]],
+    ) -> None:
         self._store = store
+        self._model_of = model_of
         self._commands = commands
         self._key_of = key_of
         self._changed = asyncio.Event()
@@ -59,6 +66,11 @@ class TerminalService:
                 RecapLine(by_person=entry.role is Role.USER, text=entry.text) for entry in entries if entry.text.strip()
             ]
         return []
+
+    async def model(self, source: Source) -> str | None:
+        with suppress(StoreUnavailable):
+            return await self._model_of(source)
+        return None
 
     async def answered(self, source: Source) -> Settled:
         """Wait for the final outcome of a message."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from palaver.model.source import Source
 from palaver.platforms.terminal.client import Client
 from palaver.platforms.terminal.socket import Streams, connect
-from palaver.platforms.terminal.wire import MenuEntry, RecapLine, Settled, Welcome
+from palaver.platforms.terminal.wire import File, MenuEntry, RecapLine, Settled, Welcome
 
 PATIENCE = 60.0
 
@@ -23,6 +23,10 @@ class Paper:
         self.welcomes: list[Welcome] = []
         self.losses = 0
         self.typings = 0
+        self.models: list[str | None] = []
+        self.files: list[File] = []
+        self.recaps: list[tuple[RecapLine, ...]] = []
+        self.is_idle = True
         self._changed = asyncio.Event()
 
     @property
@@ -46,9 +50,24 @@ class Paper:
         self.others.append(text)
         self._changed.set()
 
-    def typing(self) -> None:
+    def typing(self, model: str | None) -> None:
         self.typings += 1
+        self.models.append(model)
         self._changed.set()
+
+    def save(self, file: File) -> None:
+        self.files.append(file)
+        self._changed.set()
+
+    def recap(self, lines: Sequence[RecapLine]) -> None:
+        self.recaps.append(tuple(lines))
+        self._changed.set()
+
+    def asked(self) -> None:
+        self.is_idle = False
+
+    def idle(self) -> None:
+        self.is_idle = True
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE):
@@ -104,6 +123,10 @@ class PlainDesk:
     async def recap(self, source: Source) -> Sequence[RecapLine]:
         assert source.chat_id
         return self._recap
+
+    async def model(self, source: Source) -> str | None:
+        assert source.chat_id
+        return "openai:small"
 
     async def answered(self, source: Source) -> Settled:
         assert source.message_id

@@ -39,6 +39,8 @@ _AWAY_SECONDS = 3600.0
 
 _MAX_UNREAD_BYTES = 1 << 23
 _GONE = "The terminal disconnected."
+_CHANGES = ("/resume ", "/back", "/attach ", "/detach", "!resume ", "!back", "!attach ", "!detach")
+"""Commands that can continue another conversation."""
 
 
 class TerminalServices(Protocol):
@@ -48,6 +50,10 @@ class TerminalServices(Protocol):
 
     async def recap(self, source: Source) -> Sequence[wire.RecapLine]:
         """Return the last messages of the conversation, as far as they were shown."""
+        ...
+
+    async def model(self, source: Source) -> str | None:
+        """Return the name of the model that answers in the conversation, if it has one."""
         ...
 
     async def answered(self, source: Source) -> wire.Settled:
@@ -81,14 +87,14 @@ class TerminalConnection:
         if not self._writer.is_closing():
             self._writer.write(wire.encode(value))
 
-    async def show(self, message: str, text: str, *, growing: bool) -> None:
+    async def show(self, message: str, text: str, *, growing: bool, file: wire.File | None = None) -> None:
         """Show a message and wait for the confirmation. Raises SendUnclear if the terminal disconnects first."""
         if self._writer.is_closing():
             raise SendUnclear(_GONE)
         number = next(self._numbers)
         confirmed = self._unconfirmed[number] = asyncio.get_running_loop().create_future()
         self.known.add(message)
-        self.tell(wire.Show(number=number, id=message, text=text, growing=growing))
+        self.tell(wire.Show(number=number, id=message, text=text, growing=growing, file=file))
         try:
             await confirmed
         finally:
@@ -156,6 +162,14 @@ class TerminalAdapter:
         await self._show(self._present(outbound), idempotency_key, outbound.text)
         return idempotency_key
 
+    async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
+        """The terminal copies the content before it confirms."""
+        attached = outbound.file
+        name, id_ = (attached.name.plain(), attached.id or "") if attached else ("", "")
+        file = wire.File(name=name, path=str(content), id=id_)
+        await self._show(self._present(outbound), idempotency_key, outbound.text, file=file)
+        return idempotency_key
+
     async def draft(self, receipt: str | None, outbound: Outbound) -> str:
         receipt = receipt or uuid4().hex
         await self._show(self._present(outbound), receipt, outbound.text, growing=True)
@@ -168,8 +182,9 @@ class TerminalAdapter:
         await self._show(connections, receipt, outbound.text)
 
     async def typing(self, outbound: Outbound) -> None:
+        model = await self._services.model(self._source(outbound.chat_id, None))
         for connection in self._present(outbound):
-            connection.tell(wire.Typing())
+            connection.tell(wire.Typing(model=model))
 
     def _present(self, outbound: Outbound) -> list[TerminalConnection]:
         if not self._is_open:
@@ -181,10 +196,17 @@ class TerminalAdapter:
         return [connection for connection in here if not (asked and connection.alone) or connection in asked]
 
     async def _show(
-        self, connections: Collection[TerminalConnection], message: str, text: str, *, growing: bool = False
+        self,
+        connections: Collection[TerminalConnection],
+        message: str,
+        text: str,
+        *,
+        growing: bool = False,
+        file: wire.File | None = None,
     ) -> None:
         """Show it on every terminal; return once one has confirmed it."""
-        showing = {asyncio.create_task(connection.show(message, text, growing=growing)) for connection in connections}
+        shows = [connection.show(message, text, growing=growing, file=file) for connection in connections]
+        showing = {asyncio.create_task(show) for show in shows}
         try:
             while showing:
                 done, showing = await asyncio.wait(showing, return_when=asyncio.FIRST_COMPLETED)
@@ -233,8 +255,9 @@ class TerminalAdapter:
             if isinstance(said, wire.Shown):
                 connection.confirm(said.number)
             elif isinstance(said, wire.Say):
+                before = await self._recap(connection) if said.text.lower().startswith(_CHANGES) else None
                 source = await self._receive(receiver, connection, said)
-                connection.run_task(self._settle(connection, source))
+                connection.run_task(self._settle(connection, source, before))
 
     async def _receive(self, receiver: Receiver, connection: TerminalConnection, said: wire.Say) -> Source:
         source = self._source(connection.chat, said.id)
@@ -246,9 +269,18 @@ class TerminalAdapter:
                 other.tell(wire.OtherSaid(id=said.id, text=said.text))
         return source
 
-    async def _settle(self, connection: TerminalConnection, source: Source) -> None:
+    async def _recap(self, connection: TerminalConnection) -> tuple[wire.RecapLine, ...]:
+        return tuple(await self._services.recap(self._source(connection.chat, None)))
+
+    async def _settle(
+        self, connection: TerminalConnection, source: Source, before: tuple[wire.RecapLine, ...] | None
+    ) -> None:
+        """Report the outcome; after a command that went to another conversation, show its last messages."""
         try:
-            connection.tell(await self._services.answered(source))
+            settled = await self._services.answered(source)
+            if before is not None and (recap := await self._recap(connection)) != before and not connection.alone:
+                connection.tell(wire.Recap(lines=recap))
+            connection.tell(settled)
         except StoreUnavailable as error:
             connection.tell(wire.Failed(why=str(error), passes=True, lasts=True))
 

@@ -1,7 +1,7 @@
 """The terminal's end of the socket. It reconnects, and repeats each message until it is settled."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 from uuid import uuid4
 
@@ -35,8 +35,20 @@ class Screen(Protocol):
     def heard(self, text: str) -> None:
         """Show what somebody said at another terminal."""
 
-    def typing(self) -> None:
-        """The agent is at work."""
+    def save(self, file: wire.File) -> None:
+        """Save a file that came with the message shown last."""
+
+    def typing(self, model: str | None) -> None:
+        """The agent is at work, with this model if it has one."""
+
+    def recap(self, lines: Sequence[wire.RecapLine]) -> None:
+        """Another conversation continues here: show its last messages."""
+
+    def asked(self) -> None:
+        """A message was sent."""
+
+    def idle(self) -> None:
+        """Everything that was sent is answered."""
 
 
 class GatewayFailing(PalaverError):
@@ -93,6 +105,7 @@ class Client:
         said = wire.Say(id=uuid4().hex, text=text, name=self._name)
         settled: asyncio.Future[wire.Settled] = asyncio.get_running_loop().create_future()
         self._unsettled[said.id] = said, settled
+        self._screen.asked()
         self._tell(said)
         return settled
 
@@ -137,13 +150,17 @@ class Client:
             case wire.OtherSaid(id=said, text=text) if said not in self._seen:
                 self._remember(said, None)
                 self._screen.heard(text)
-            case wire.Typing():
-                self._screen.typing()
+            case wire.Typing(model=model):
+                self._screen.typing(model)
+            case wire.Recap(lines=lines):
+                self._screen.recap(lines)
             case wire.Settled(id=said) if said in self._unsettled:
                 self._failures = 0
                 _, settled = self._unsettled.pop(said)
                 if not settled.done():
                     settled.set_result(told)
+                if not self._unsettled:
+                    self._screen.idle()
             case _:
                 pass
 
@@ -155,7 +172,10 @@ class Client:
         before = self._seen.get(show.id)
         if not before or (before.text, before.growing) != (show.text, show.growing):
             self._remember(show.id, show)
-            self._screen.show(show.id, show.text, growing=show.growing)
+            if show.text or show.file is None:
+                self._screen.show(show.id, show.text, growing=show.growing)
+            if show.file is not None:
+                self._screen.save(show.file)
 
     def _remember(self, message: str, show: wire.Show | None) -> None:
         self._seen[message] = show

@@ -5,10 +5,13 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from pathlib import Path
 from typing import TextIO
 
+from palaver.platforms.terminal import wire
 from palaver.platforms.terminal.client import Client, Screen
-from palaver.platforms.terminal.screen import printable
+from palaver.platforms.terminal.files import save_file
+from palaver.platforms.terminal.printable import printable
 from palaver.platforms.terminal.wire import MAX_TEXT
 from palaver.protocols import BadArgument
 
@@ -23,8 +26,14 @@ class PipeScreen(Screen):
 
     def show(self, message: str, text: str, *, growing: bool) -> None:  # noqa: ARG002 - the same for every screen
         if not growing:
-            self._out.write(f"{printable(text)}\n")
-            self._out.flush()
+            self._print(text)
+
+    def save(self, file: wire.File) -> None:
+        self._print(save_file(file, Path()))
+
+    def _print(self, text: str) -> None:
+        self._out.write(f"{printable(text)}\n")
+        self._out.flush()
 
 
 async def say_all(client: Client, lines: AsyncIterable[str], errors: TextIO) -> bool:

@@ -2,59 +2,41 @@
 
 import asyncio
 import os
-import re
-import shutil
+import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from prompt_toolkit import PromptSession, print_formatted_text
-from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import emacs_insert_mode
-from prompt_toolkit.formatted_text import FormattedText
+from prompt_toolkit.formatted_text import ANSI, AnyFormattedText, FormattedText, merge_formatted_text
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
+from prompt_toolkit.utils import is_dumb_terminal
 
+from palaver.platforms.terminal import wire
+from palaver.platforms.terminal.files import save_file
+from palaver.platforms.terminal.printable import printable
+from palaver.platforms.terminal.render import render_markdown, render_note, wrap
 from palaver.platforms.terminal.wire import MenuEntry, Welcome
 
-# Control characters except tab and newline, direction marks, lone surrogates, invisible separators and tags.
-_UNSAFE_CHARACTERS = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff\ufeff\U000e0000-\U000e007f]"
-)
-
-
-def printable(text: str) -> str:
-    """Escape characters that could change how a terminal shows text."""
-    return _UNSAFE_CHARACTERS.sub(lambda found: found[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
-
-
-_OWNER = "terminal:owner"
-
-
-def history_file(data_dir: Path) -> Path:
-    return data_dir / "history"
-
-
-def history_eraser(data_dir: Path) -> Callable[[frozenset[str]], None]:
-    def forget(identities: frozenset[str]) -> None:
-        file = history_file(data_dir)
-        if _OWNER in identities and file.exists():
-            file.write_bytes(b"")
-
-    return forget
-
-
 _PROMPT = "> "
-_GREETING = "/help lists commands, Ctrl-C stops an answer, Ctrl-D quits."
+_GREETING = "/help lists commands, Alt-Enter starts a new line, Ctrl-C stops an answer, Ctrl-D quits."
+_RECAP = "The conversation so far:"
+_NAME = "Palaver"
 _MAX_RECAP = 240
 _MAX_DRAWN = 5_000
 """Drawing a longer line on every key press is too slow."""
+_MAX_DRAWN_ANSWER = 4_000
+"""How much of the end of a growing answer to render each time it grows."""
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_FRAME_SECONDS = 0.1
 _DIM, _BOLD = "ansibrightblack", "bold"
 
 
@@ -66,42 +48,51 @@ class LiveScreen:
         self._interrupt = interrupt
         self._partial: tuple[str, str] | None = None
         """The id and the text so far of the unfinished message."""
+        self._drawn: tuple[tuple[str, int, int], str] | None = None
+        """The unfinished message as it was drawn last, and what it was drawn from."""
         self._note = ""
+        self._model: str | None = None
+        self._since: float | None = None
+        """When the agent began to work on what is not answered yet."""
+        self._spinning: asyncio.Task[None] | None = None
         self._is_new = True
-        self._printing: set[asyncio.Future[None]] = set()
+        self._is_plain = is_dumb_terminal()
+        self._is_prompting = False
         self._session: PromptSession[str] = PromptSession(
             self._prompt,
             history=_History(str(history)),
             completer=_CommandCompleter(lambda: self._commands),
             key_bindings=self._keys(),
             input_processors=[_LongLineProcessor()],
+            prompt_continuation=lambda width, _line, _wraps: " " * width,
         )
 
     async def lines(self) -> AsyncGenerator[str]:
         """Yield the typed lines until Ctrl-D."""
         while True:
+            self._is_prompting = True
             try:
                 line = await self._session.prompt_async()
             except EOFError:
                 break
+            finally:
+                self._is_prompting = False
             if line.strip():
                 yield line
-        await self.rest()
+        self.rest()
 
-    async def rest(self) -> None:
-        """Wait until everything is printed, including an unfinished message."""
+    def rest(self) -> None:
+        """Print an unfinished message as it is."""
+        self.idle()
         self._finish_partial()
-        while self._printing:
-            await asyncio.wait(self._printing)
 
     # From the gateway
 
     def welcome(self, welcome: Welcome) -> None:
         self._commands, self._note = welcome.commands, ""
         if self._is_new:
-            self._print(_GREETING, _DIM)
-            for said in welcome.recap:
-                self._print(f"{_PROMPT if said.by_person else ''}{_shortened(said.text)}", _DIM)
+            self.tell(_GREETING)
+            self._print_recap(welcome.recap)
         self._is_new = False
         self._draw()
 
@@ -116,49 +107,122 @@ class LiveScreen:
             self._partial = message, text
             self._draw()
             return
-        if self._partial and self._partial[0] == message:
+        is_answer = self._partial is None or self._partial[0] == message
+        if is_answer:
             self._partial = None
         self._note = ""
-        self._print(text)
+        self._print_answer(text, is_timed=is_answer)
+        if is_answer:  # The next one is timed for itself.
+            self._stop_spinner()
 
     def heard(self, text: str) -> None:
-        self._print(f"{_PROMPT}{text}", _DIM)
+        self.tell(f"{_PROMPT}{text}")
 
     def refuse(self, why: str) -> None:
         """Show why a message was not sent."""
-        self._print(f"palaver: {why}", _DIM)
+        self.tell(f"palaver: {why}")
 
     def tell(self, sentence: str) -> None:
         """Show a notice."""
-        self._print(sentence, _DIM)
+        self._print(render_note(sentence, self._width, is_plain=self._is_plain))
 
-    def typing(self) -> None:
-        self._note = "…"
-        self._draw()
+    def save(self, file: wire.File) -> None:
+        self.tell(save_file(file, Path()))
+
+    def recap(self, lines: Sequence[wire.RecapLine]) -> None:
+        if lines:
+            self.tell(_RECAP)
+            self._print_recap(lines)
+
+    def typing(self, model: str | None) -> None:
+        self._model = model
+        self._since = time.monotonic() if self._since is None else self._since
+        if self._spinning is None and not self._is_plain:
+            self._spinning = asyncio.create_task(self._spin())
+
+    def asked(self) -> None:
+        pass
+
+    def idle(self) -> None:
+        self._stop_spinner()
 
     # Drawing
+
+    def _stop_spinner(self) -> None:
+        self._since = None
+        if self._spinning is not None:
+            self._spinning.cancel()
+            self._spinning = None
+        self._draw()
+
+    async def _spin(self) -> None:
+        while True:
+            self._draw()
+            await asyncio.sleep(_FRAME_SECONDS)
+
+    def _spinner(self) -> str:
+        """Return what the agent does: `⠙ openai:gpt-5-mini · 3 s · Ctrl-C stops`."""
+        if self._since is None:
+            return ""
+        elapsed = time.monotonic() - self._since
+        frame = _FRAMES[int(elapsed / _FRAME_SECONDS) % len(_FRAMES)]
+        return " · ".join((f"{frame} {printable(self._model or 'Answering')}", f"{elapsed:.0f} s", "Ctrl-C stops"))
 
     def _finish_partial(self) -> None:
         """Print the unfinished message as it is."""
         if self._partial:
-            self._print(f"{self._partial[1]} …")
-            self._partial = None
+            text, self._partial = self._partial[1], None
+            self._print_answer(f"{text} …", is_timed=True)
 
-    def _print(self, text: str, style: str = "") -> None:
-        written = FormattedText([(style, printable(text))])
-        printing = asyncio.ensure_future(run_in_terminal(lambda: print_formatted_text(written)))
-        self._printing.add(printing)
-        printing.add_done_callback(self._printing.discard)
+    def _print_answer(self, text: str, *, is_timed: bool) -> None:
+        """Print an answer under its own heading, so that nobody takes it for a question."""
+        facts = [_NAME]
+        if is_timed and self._since is not None:
+            facts += filter(None, (self._model, f"{time.monotonic() - self._since:.0f} s"))
+        heading = render_note(" · ".join(facts), self._width, is_plain=self._is_plain, style="bold cyan")
+        self._print(f"\n{heading}\n{render_markdown(text, self._width, is_plain=self._is_plain)}\n")
+
+    def _print_recap(self, lines: Iterable[wire.RecapLine]) -> None:
+        for said in lines:
+            self.tell(f"{_PROMPT if said.by_person else ''}{_shortened(said.text)}")
+
+    def _print(self, text: str) -> None:
+        """Print above the input line. What is typed meanwhile stays there: the terminal never echoes it."""
+        app = self._session.app
+        if app.is_running:
+            app.renderer.erase()
+        if self._is_plain and self._is_prompting:  # Nothing is redrawn there.
+            text = f"\n{text}\n{_PROMPT}{self._session.default_buffer.text}"
+        else:
+            text += "\n"
+        app.output.write_raw(text.replace("\n", "\r\n"))
+        app.output.flush()
+        if app.is_running:
+            app.renderer.request_absolute_cursor_position()
+            self._draw()
 
     def _draw(self) -> None:
         self._session.app.invalidate()
 
-    def _prompt(self) -> FormattedText:
+    @property
+    def _width(self) -> int:
+        return self._session.app.output.get_size().columns
+
+    def _prompt(self) -> AnyFormattedText:
         """Return the prompt with the end of the growing answer above it, as much as fits."""
-        size = shutil.get_terminal_size()
-        text = _tail(printable(self._partial[1]), size.columns, size.lines // 2) if self._partial else ""
-        parts = [("", f"{text}\n" if text else ""), (_DIM, f"{self._note}\n" if self._note else ""), (_BOLD, _PROMPT)]
-        return FormattedText(parts)
+        above = self._growing()
+        note = "\n".join(filter(None, (self._note, self._spinner())))
+        parts = FormattedText([(_DIM, f"{note}\n" if note else ""), (_BOLD, _PROMPT)])
+        return merge_formatted_text([ANSI(f"\n{above}\n" if above else ""), parts])
+
+    def _growing(self) -> str:
+        if self._partial is None or self._is_plain:
+            return ""
+        size = self._session.app.output.get_size()
+        source = self._partial[1], size.columns, size.rows // 2
+        if self._drawn is None or self._drawn[0] != source:
+            self._drawn = source, "\n".join(_tail(*source))
+        return self._drawn[1]
 
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
@@ -168,6 +232,10 @@ class LiveScreen:
         def _(event: KeyPressEvent) -> None:
             if not self._interrupt():
                 event.current_buffer.text = ""
+
+        @keys.add("escape", "enter")
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
 
         @keys.add(Keys.Any, filter=emacs_insert_mode)
         def _(event: KeyPressEvent) -> None:
@@ -188,10 +256,11 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _MAX_RECAP else f"{text[:_MAX_RECAP].rstrip()} …"
 
 
-def _tail(text: str, columns: int, rows: int) -> str:
-    """Return the last lines, wrapped as the terminal would."""
-    broken = [line[at : at + columns] for line in text.split("\n") for at in range(0, max(len(line), 1), columns)]
-    return "\n".join(broken[-rows:])
+def _tail(text: str, columns: int, rows: int) -> list[str]:
+    """Return the last lines of an unfinished answer. The end of a long one is shown as plain text."""
+    if len(text) <= _MAX_DRAWN_ANSWER:
+        return render_markdown(text, columns).split("\n")[-rows:]
+    return wrap(text[-_MAX_DRAWN_ANSWER:].partition(" ")[2], columns)[-rows:]
 
 
 class _History(FileHistory):

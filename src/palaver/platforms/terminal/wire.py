@@ -55,6 +55,15 @@ class Welcome(msgspec.Struct, frozen=True, tag_field="do", tag="welcome"):
     recap: tuple[RecapLine, ...] = ()
 
 
+class File(msgspec.Struct, frozen=True):
+    """A file for the terminal to save. The gateway is on the same machine."""
+
+    name: str
+    """Untrusted: not a path."""
+    path: str
+    id: str
+
+
 class Show(msgspec.Struct, frozen=True, tag_field="do", tag="show"):
     number: int
     id: str
@@ -62,10 +71,19 @@ class Show(msgspec.Struct, frozen=True, tag_field="do", tag="show"):
     text: str
     growing: bool = False
     """The message is unfinished."""
+    file: File | None = None
 
 
 class Typing(msgspec.Struct, frozen=True, tag_field="do", tag="typing"):
     """The agent is working."""
+
+    model: str | None = None
+
+
+class Recap(msgspec.Struct, frozen=True, tag_field="do", tag="recap"):
+    """The last messages of the conversation that a command has changed to."""
+
+    lines: tuple[RecapLine, ...]
 
 
 class OtherSaid(msgspec.Struct, frozen=True, tag_field="do", tag="heard"):
@@ -96,7 +114,7 @@ class Failed(msgspec.Struct, frozen=True, tag_field="do", tag="failed"):
 
 
 FromTerminal = Hello | Say | Shown
-FromGateway = Welcome | Show | Typing | OtherSaid | Settled | Failed
+FromGateway = Welcome | Show | Typing | Recap | OtherSaid | Settled | Failed
 
 
 def encode(value: FromTerminal | FromGateway) -> bytes:

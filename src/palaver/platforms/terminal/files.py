@@ -1,0 +1,32 @@
+"""Save files that arrive in a terminal chat."""
+
+import re
+from itertools import count
+from pathlib import Path
+
+from palaver.platforms.terminal import wire
+
+_UNSAFE = re.compile(r"[^\w .()+-]")
+_MAX_NAME = 100
+_MAX_TRIES = 1000
+
+
+def save_file(file: wire.File, folder: Path) -> str:
+    """Save a file in a folder under its own name, never over another one; return what to tell the person."""
+    name = _UNSAFE.sub("_", file.name).strip(" .")[-_MAX_NAME:] or "file"
+    stem, suffix = Path(name).stem, Path(name).suffix
+    try:
+        content = Path(file.path).read_bytes()
+        for number in count(1):
+            target = folder / (name if number == 1 else f"{stem} ({number}){suffix}")
+            try:
+                with target.open("xb") as out:
+                    out.write(content)
+            except FileExistsError:
+                if number == _MAX_TRIES:
+                    raise
+                continue
+            return f"Saved {target}"
+    except OSError as error:
+        return f"{name} could not be saved here: {error.strerror}. Get it with: palaver file {file.id}"
+    raise AssertionError
