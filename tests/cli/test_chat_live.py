@@ -31,6 +31,7 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             env=place.environment,
+            cwd=place.home.parent,
             start_new_session=True,
         )
         os.close(slave)
@@ -141,3 +142,34 @@ def test_a_chat_that_cannot_be_attached_gets_a_notice_and_says_nothing(place: Pl
         assert here.process.wait(PATIENCE) == 2
     finally:
         here.close()
+
+
+def test_answers_are_told_apart_and_lines_typed_meanwhile_stay(place: Place) -> None:
+    place.configure("agent: {name: echo, streams: true, delay: 100ms}")
+    with terminal(place) as here:
+        here.types("one **two**\x1b\rthree four five six\r")
+        here.shows("echo · ")
+        here.types("typed meanwhile")
+        here.shows("Palaver · echo · ")
+        answer = here.shows("typed meanwhile")
+        assert "You said: one two" in answer
+        assert "three four five six" in answer
+        here.types("\x15")
+        assert here.ends() == 0
+
+
+def test_resume_shows_what_was_said_and_export_saves_a_file(place: Place) -> None:
+    with terminal(place) as here:
+        here.types("tulips\r")
+        here.shows("You said: tulips")
+        here.types("/new\r")
+        here.shows("Started a new conversation.")
+        here.types("/resume 2\r")
+        here.shows("The conversation so far:")
+        here.shows("> tulips")
+        here.shows("You said: tulips")
+        here.types("/export\r")
+        here.shows("Saved tulips.md")
+        here.shows("This is “tulips”.")
+        assert here.ends() == 0
+    assert "You said: tulips" in (place.home.parent / "tulips.md").read_text()
