@@ -224,6 +224,10 @@ def test_times_are_in_the_configured_zone(filled: Palaver, monkeypatch: pytest.M
     for expected in ("2026-03-25 18:00:00 JST (4 days ago)", "Ann · 2026-03-25 18:00:00 JST"):
         assert expected in printed
     assert "UTC" not in printed
+    for form in ("md", "html"):
+        exported = filled("export", "Holiday", "--format", form)
+        assert "2026-03-25 18:00:00 JST" in exported
+        assert " UTC" not in exported
     assert as_json(filled("show", "Holiday", "--json"))["session"]["started"] == "2026-03-25T09:00:00Z"
     # The day begins at 15:00 UTC of the day before.
     assert HOLIDAY in listed(filled("list", "--since", "2026-03-25", "--json"))

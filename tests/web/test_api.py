@@ -223,7 +223,8 @@ async def test_people_grants_and_pairing_are_the_owners(window: Opened, owner: h
     assert (await owner.post("/pairing/approve", json={"who": "AAAAAAAA"})).status_code == 400
     assert (await owner.post("/pairing/approve", json={"who": "telegram:9"})).status_code == 400
     await say(owner, "hello")
-    (person,) = (await owner.get("/people")).json()["people"]
+    both, person = (await owner.get("/people")).json()["people"]
+    assert {each["identity"] for each in both["identities"]} == {"terminal:owner", "web:owner"}
     assert [each["identity"] for each in person["identities"]] == ["api:owner"]
     assert (await owner.get("/people/api:owner")).json() == person
     async with program(window, "api:alice") as alice:

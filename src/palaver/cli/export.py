@@ -26,6 +26,7 @@ from palaver.cli.shared_options import (
     Until,
     ask,
     find,
+    find_zone,
     moment,
 )
 from palaver.config.loader import load
@@ -80,7 +81,7 @@ def export_sessions(
     )
     _check_selection(names or [], wanted, everything=everything)
     chosen = _form_named(form) if form else _form_of(output)
-    contents = FileContents(blob_store())
+    contents, zone = FileContents(blob_store()), find_zone()
     unreadable = Counter[str]()
 
     async def export(opened: Store) -> int:
@@ -101,7 +102,7 @@ def export_sessions(
                 yield record
 
         with open_output(output, force=force, example=EXAMPLES["export"]) as file:
-            async for piece in write_archive(counting(), chosen, hidden=hidden, contents=contents):
+            async for piece in write_archive(counting(), chosen, hidden=hidden, contents=contents, zone=zone):
                 file.write(piece)
         progress.finish()
         return count

@@ -125,7 +125,7 @@ async def export(store: Store, invocation: Invocation, context: CommandContext) 
         return reply("There is no conversation to export. Send a message to start one.")
     context.mentioned.append(session)
     wanted = form if context.files else ExportFormat.MARKDOWN
-    exported = await store.read(store.exporter.export_session(session.id, wanted, context.audience))
+    exported = await store.read(store.exporter.export_session(session.id, wanted, context.audience, context.zone))
     missing = _missing_contents(exported.files)
     if context.files is None:
         notes = [*([] if form is wanted else [_AS_TEXT]), *missing]

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
+from datetime import UTC, tzinfo
 from enum import StrEnum
 
 from palaver.db.transaction import Statements, transaction
@@ -30,11 +31,13 @@ class SessionExport:
 
 
 @transaction
-def export_session(session: str, form: ExportFormat, principal: Principal) -> Statements[SessionExport]:
-    """Return one session as a file, with only what its participants are shown."""
+def export_session(
+    session: str, form: ExportFormat, principal: Principal, zone: tzinfo = UTC
+) -> Statements[SessionExport]:
+    """Return one session as a file, with only what its participants are shown. Times for people are in the zone."""
     record = yield from collect(session, principal)
     shown = replace(record, entries=[entry for entry in record.entries if _is_shown(entry, record)])
-    content = b"".join((_HEADS[form], *_pieces(shown, form, hidden=False), _FEET[form]))
+    content = b"".join((_HEADS[form], *_pieces(shown, form, hidden=False, zone=zone), _FEET[form]))
     return SessionExport(content=content, files=sum(len(entry.files) for entry in shown.entries))
 
 
@@ -56,6 +59,7 @@ async def write_archive(
     *,
     hidden: bool = False,
     contents: FileContents | None = None,
+    zone: tzinfo = UTC,
 ) -> AsyncIterator[bytes]:
     """Yield the pieces of the file, one session at a time. JSONL includes hidden entries and contents of files."""
     yield _HEADS[form]
@@ -63,16 +67,16 @@ async def write_archive(
         if contents and form is ExportFormat.JSONL:
             async for line in contents.lines(file for entry in record.entries for file in entry.files):
                 yield line
-        for piece in _pieces(record, form, hidden=hidden):
+        for piece in _pieces(record, form, hidden=hidden, zone=zone):
             yield piece
     yield _FEET[form]
 
 
-def _pieces(record: SessionRecord, form: ExportFormat, *, hidden: bool) -> Iterable[bytes]:
+def _pieces(record: SessionRecord, form: ExportFormat, *, hidden: bool, zone: tzinfo) -> Iterable[bytes]:
     match form:
         case ExportFormat.JSONL:
             return session_lines(record)
         case ExportFormat.MARKDOWN:
-            return map(str.encode, render_markdown(record, hidden=hidden))
+            return map(str.encode, render_markdown(record, hidden=hidden, zone=zone))
         case ExportFormat.HTML:
-            return map(str.encode, render_html(record, hidden=hidden))
+            return map(str.encode, render_html(record, hidden=hidden, zone=zone))

@@ -32,12 +32,12 @@ def heading(session: ArchivedSession) -> str:
     return Label(session.title).plain() if session.title else f"Session {session.id}"
 
 
-def session_facts(session: ArchivedSession, entries: int) -> Iterator[tuple[str, str]]:
+def session_facts(session: ArchivedSession, entries: int, zone: tzinfo = UTC) -> Iterator[tuple[str, str]]:
     yield "id", session.id
     yield "conversation", session.key
-    yield "started", moment_text(session.started)
+    yield "started", moment_text(session.started, zone)
     if session.ended is not None:
-        yield "ended", f"{moment_text(session.ended)} ({session.end_reason})"
+        yield "ended", f"{moment_text(session.ended, zone)} ({session.end_reason})"
     if session.parent is not None:
         yield "branched from", session.parent
     yield "entries", str(entries)
@@ -77,19 +77,19 @@ def entry_flags(entry: Entry) -> Iterable[str]:
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~&])")
 
 
-def render_markdown(record: SessionRecord, *, hidden: bool = False) -> Iterator[str]:
+def render_markdown(record: SessionRecord, *, hidden: bool = False, zone: tzinfo = UTC) -> Iterator[str]:
     entries = shown_entries(record, hidden=hidden)
     yield f"# {_escaped(heading(record.session))}\n\n"
-    for name, value in session_facts(record.session, len(entries)):
+    for name, value in session_facts(record.session, len(entries), zone):
         yield f"- {name}: {_code(value)}\n"
     for entry in entries:
-        yield "\n" + "\n".join(_entry(entry)) + "\n"
+        yield "\n" + "\n".join(_entry(entry, zone)) + "\n"
     yield "\n"
 
 
-def _entry(entry: Entry) -> Iterator[str]:
+def _entry(entry: Entry, zone: tzinfo) -> Iterator[str]:
     flags = "".join(f" · {_escaped(flag)}" for flag in entry_flags(entry))
-    yield f"**{_escaped(speaker(entry))}** · {moment_text(entry.at)}{flags}"
+    yield f"**{_escaped(speaker(entry))}** · {moment_text(entry.at, zone)}{flags}"
     yield ""
     if entry.text:
         yield from (f"> {line}".rstrip() for line in _without_html(entry.text).split("\n"))
@@ -156,22 +156,22 @@ HTML_HEAD = f"""<!doctype html>
 HTML_FOOT = "</body>\n</html>\n"
 
 
-def render_html(record: SessionRecord, *, hidden: bool = False) -> Iterator[str]:
+def render_html(record: SessionRecord, *, hidden: bool = False, zone: tzinfo = UTC) -> Iterator[str]:
     """Yield the part of the page for one session."""
     entries = shown_entries(record, hidden=hidden)
     yield f'<section id="{escape(record.session.id)}">\n<h1 dir="auto">{escape(heading(record.session))}</h1>\n<dl>\n'
-    for name, value in session_facts(record.session, len(entries)):
+    for name, value in session_facts(record.session, len(entries), zone):
         yield f"<dt>{name}</dt><dd>{escape(one_line(value, 1000))}</dd>\n"
     yield "</dl>\n"
     for entry in entries:
-        yield "".join(_entry_html(entry))
+        yield "".join(_entry_html(entry, zone))
     yield "</section>\n"
 
 
-def _entry_html(entry: Entry) -> Iterator[str]:
+def _entry_html(entry: Entry, zone: tzinfo) -> Iterator[str]:
     kind = f"{entry.role.value} hidden" if entry.hidden_by is not None else entry.role.value
     flags = "".join(f" · {escape(flag)}" for flag in entry_flags(entry))
-    who = f"<bdi>{escape(speaker(entry))}</bdi> · <time>{moment_text(entry.at)}</time>{flags}"
+    who = f"<bdi>{escape(speaker(entry))}</bdi> · <time>{moment_text(entry.at, zone)}</time>{flags}"
     yield f'<article class="{kind}">\n<header>{who}</header>\n'
     if entry.text:
         yield _block(entry.text)
