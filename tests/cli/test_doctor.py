@@ -333,5 +333,6 @@ def test_an_agent_that_does_not_answer_is_named_without_its_key(
     printed = capsys.readouterr().out
     (agent,) = [check for check in json.loads(printed)["checks"] if check["name"] == "agent"]
     assert agent["found"].startswith("it does not answer: ")
+    assert agent["fix"].startswith("Check the network, and that the server at its address runs.")
     assert "verysecretkey" not in printed
     assert main(["doctor", "--store", store, "--no-test"]) == 0

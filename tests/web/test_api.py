@@ -209,6 +209,17 @@ async def test_a_session_is_spoken_in_no_matter_where_it_has_gone(owner: httpx.A
     assert (ended.status_code, "has ended" in ended.json()["detail"]) == (409, True)
 
 
+async def test_problems_have_a_cause_and_a_fix_until_the_agent_answers(owner: httpx.AsyncClient) -> None:
+    assert (await owner.get("/problems")).json() == {"problems": []}
+    await say(owner, "!fail")
+    (problem,) = (await owner.get("/problems")).json()["problems"]
+    assert (problem["area"], problem["kind"], problem["cause"]) == ("agent", "fatal", "echo failed.")
+    assert "palaver doctor" in problem["fix"]
+    assert problem["detail"] == "asked to fail"
+    await say(owner, "hello")
+    assert (await owner.get("/problems")).json() == {"problems": []}
+
+
 async def test_people_grants_and_pairing_are_the_owners(window: Opened, owner: httpx.AsyncClient) -> None:
     made = await owner.post("/grants", json={"to": "telegram:7", "role": "admin"})
     assert (made.status_code, made.json()["grant"]["role"]) == (201, "admin")
@@ -228,7 +239,7 @@ async def test_people_grants_and_pairing_are_the_owners(window: Opened, owner: h
     assert [each["identity"] for each in person["identities"]] == ["api:owner"]
     assert (await owner.get("/people/api:owner")).json() == person
     async with program(window, "api:alice") as alice:
-        for path in ("/people", "/people/api:owner", "/grants", "/pairing", "/platforms"):
+        for path in ("/people", "/people/api:owner", "/grants", "/pairing", "/platforms", "/problems"):
             assert (await alice.get(path)).status_code == 403, path
         assert (await alice.post("/grants", json={"to": "api:alice", "role": "owner"})).status_code == 403
 

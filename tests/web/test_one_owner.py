@@ -3,6 +3,7 @@
 import asyncio
 
 from palaver.config.model import Config
+from palaver.db.transaction import Statements, transaction
 from palaver.gateway.terminal import terminal_socket
 from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
@@ -58,3 +59,20 @@ async def test_a_store_that_knows_them_apart_has_one_owner_and_an_unlink_stays(c
     async with opened(config) as window:
         principal = await window.store.read(window.store.people.principal_of(WEB))
         assert principal.identities == {WEB}
+
+
+async def test_a_scope_per_person_continues_the_conversation_used_last(config: Config) -> None:
+    async with opened(config) as window:
+        await say(window, "plant the tulips", "1")
+        await ask(config, "/unlink")
+    async with await open_store(config.store) as store:
+        await store.transact(_forget_links())
+    config = Config.model_validate({**config.model_dump(), "scope": {"dm": "per-person"}})
+    async with opened(config):
+        assert "You are already in" in (await ask(config, "/resume 1"))[0]
+
+
+@transaction
+def _forget_links() -> Statements[None]:
+    """Make it a store of before."""
+    yield "DELETE FROM links", ()
