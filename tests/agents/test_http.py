@@ -191,7 +191,7 @@ async def test_one_that_says_nothing_is_not_waited_for() -> None:
 
 async def test_nobody_is_there() -> None:
     (only,) = await events(ExternalAgent(HttpTransport(url="http://127.0.0.1:1/")), asked("hi"))
-    assert only == Failure(kind=FailureKind.TRANSIENT, detail="the server could not be reached: ConnectError")
+    assert only == Failure(kind=FailureKind.UNREACHABLE, detail="the server could not be reached: ConnectError")
 
 
 async def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,9 @@ class _HttpCall:
                 async for line in _lines(response):
                     yield parse_line(line)
         except (httpx2.RequestError, httpx2.InvalidURL) as error:
-            kind = FailureKind.FATAL if isinstance(error, _LOCAL_ERRORS) else FailureKind.TRANSIENT
+            never_connected = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
+            kind = FailureKind.UNREACHABLE if never_connected else FailureKind.TRANSIENT
+            kind = FailureKind.FATAL if isinstance(error, _LOCAL_ERRORS) else kind
             raise AgentError(kind, f"the server could not be reached: {type(error).__name__}") from error
 
 

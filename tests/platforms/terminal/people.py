@@ -26,7 +26,6 @@ class Paper:
         self.models: list[str | None] = []
         self.files: list[File] = []
         self.recaps: list[tuple[RecapLine, ...]] = []
-        self.is_idle = True
         self._changed = asyncio.Event()
 
     @property
@@ -63,11 +62,8 @@ class Paper:
         self.recaps.append(tuple(lines))
         self._changed.set()
 
-    def asked(self) -> None:
-        self.is_idle = False
-
     def idle(self) -> None:
-        self.is_idle = True
+        pass
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE):

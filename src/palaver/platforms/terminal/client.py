@@ -44,9 +44,6 @@ class Screen(Protocol):
     def recap(self, lines: Sequence[wire.RecapLine]) -> None:
         """Another conversation continues here: show its last messages."""
 
-    def asked(self) -> None:
-        """A message was sent."""
-
     def idle(self) -> None:
         """Everything that was sent is answered."""
 
@@ -105,7 +102,6 @@ class Client:
         said = wire.Say(id=uuid4().hex, text=text, name=self._name)
         settled: asyncio.Future[wire.Settled] = asyncio.get_running_loop().create_future()
         self._unsettled[said.id] = said, settled
-        self._screen.asked()
         self._tell(said)
         return settled
 

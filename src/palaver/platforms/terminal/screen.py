@@ -140,9 +140,6 @@ class LiveScreen:
         if self._spinning is None and not self._is_plain:
             self._spinning = asyncio.create_task(self._spin())
 
-    def asked(self) -> None:
-        pass
-
     def idle(self) -> None:
         self._stop_spinner()
 
