@@ -165,3 +165,26 @@ async def test_an_account_that_is_refused_or_stays_away_is_a_problem_until_it_is
         dropped.error = None  # pyright: ignore[reportAttributeAccessIssue]
         await until(lambda: here.engine.health["fake:other"].connected_since is not None)
         await until(partial(_is_known, here, 0))
+
+
+async def test_an_account_that_is_down_is_reported_after_a_while_and_once(store_url: str) -> None:
+    world, clock = FakePlatform(), MovableClock()
+    boss = world.person("boss")
+    dropped = _Dropped(world, "other")
+    dropped.error = PlatformDown("no answer")
+    adapters = [FakeAdapter(world), dropped]
+    async with running(
+        store_url, world, adapters=adapters, grants=_grants(boss), clock=clock, chance=NoPauses()
+    ) as here:
+        home = world.dm(boss)
+        await home.say(boss, "/sethome")
+        await home.hears("home channel")
+        await until(lambda: dropped.tries > 1)
+        await here.settled()
+        assert not any("no answer" in message.text for message in home.shown)
+        clock.later(minutes=6)
+        await home.hears("fake:other is not connected: no answer. Palaver keeps trying.")
+        tries = dropped.tries
+        await until(lambda: dropped.tries > tries + 2)
+        await here.settled()
+        assert sum("no answer" in message.text for message in home.shown) == 1
