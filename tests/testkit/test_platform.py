@@ -4,6 +4,7 @@ import asyncio
 import selectors
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime
 
 import pytest
 
@@ -21,7 +22,7 @@ from palaver.protocols.capabilities import Editing, Typing
 from palaver.testkit.adapter import FakeAdapter
 from palaver.testkit.chat import Chat
 from palaver.testkit.faults import Faults, SendFault
-from palaver.testkit.platform import FakePlatform
+from palaver.testkit.platform import FakePlatform, LoopClock
 from palaver.testkit.recorder import Recorder, running
 
 
@@ -355,3 +356,12 @@ def test_time_is_the_time_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with closing(loop):
         assert 0 < loop.run_until_complete(wait_for_hours()) < 4 * 7200
+
+
+async def test_it_begins_at_midnight_however_long_the_machine_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, uptime = asyncio.get_running_loop(), 100 * 86400.0
+    monkeypatch.setattr(loop, "time", lambda: uptime)
+    monkeypatch.setattr("palaver.testkit.platform._PROCESS_START", uptime)
+    assert LoopClock().now() == datetime(2026, 1, 1, tzinfo=UTC)
+    uptime += 7200
+    assert LoopClock().now().hour == 2

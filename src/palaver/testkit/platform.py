@@ -18,10 +18,12 @@ Time comes from the running event loop and chance from a seed, so a test control
 """
 
 import asyncio
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from weakref import WeakKeyDictionary
 
 from palaver.protocols import (
     CHANNEL,
@@ -48,18 +50,24 @@ __all__ = ["BOT", "FakePlatform", "LoopClock"]
 BOT = "bot"
 """The account of ours that is in every chat by default."""
 _START = datetime(2026, 1, 1, tzinfo=UTC)
+_PROCESS_START = time.monotonic()
+_origins: WeakKeyDictionary[asyncio.AbstractEventLoop, float] = WeakKeyDictionary()
+"""The time of each event loop at `_START`: all clocks of a loop agree."""
 _CUTS = frozenset({SendFault.LOST_BEFORE, SendFault.LOST_AFTER})
 _TIMER_SLACK_SECONDS = 0.001  # A timer can fire that much early.
 
 
 class LoopClock:
-    """The time of day by the event loop's clock, which a test can stop or advance."""
+    """The time of day by the event loop's clock, which a test can stop or advance; a process begins at midnight."""
 
     def __init__(self, start: datetime = _START) -> None:
         self._start = start
 
     def now(self) -> datetime:
-        return self._start + timedelta(seconds=asyncio.get_running_loop().time())
+        loop = asyncio.get_running_loop()
+        # A real loop counts from the start of the machine, a simulated one from zero.
+        origin = _origins.setdefault(loop, min(_PROCESS_START, loop.time()))
+        return self._start + timedelta(seconds=loop.time() - origin)
 
 
 @dataclass(kw_only=True, eq=False)
