@@ -135,14 +135,14 @@ def refuse_network_disk(folder: Path, mounts: str | None = None) -> None:
 
 def _kind_of(folder: Path, mounts: str) -> str:
     """Return the type of the file system of a folder: that of the longest mount point, the last of equals."""
-    best, kind = -1, ""
+    best, kind, places = -1, "", {str(each) for each in (folder, *folder.parents)}
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
         fields = left.split(" ")
         if len(fields) > _MOUNT_POINT and right:
-            point = Path(fields[_MOUNT_POINT].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\"))
-            if (folder == point or point in folder.parents) and len(point.parts) >= best:
-                best, kind = len(point.parts), right.split(" ")[0]
+            point = fields[_MOUNT_POINT].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+            if point in places and len(point) >= best:
+                best, kind = len(point), right.split(" ")[0]
     return kind
 
 

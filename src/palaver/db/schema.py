@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
@@ -69,10 +70,11 @@ class Migration(NamedTuple):
     sql: str
 
 
-def known_migrations() -> list[Migration]:
+@cache
+def known_migrations() -> tuple[Migration, ...]:
     folder = resources.files("palaver.db") / "migrations"
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
-    return [Migration(int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text()) for file in files]
+    return tuple(Migration(int(file.name[:4]), file.name.removesuffix(".sql"), file.read_text()) for file in files)
 
 
 def translate(sql: str, words: Mapping[str, str]) -> list[str]:

@@ -36,7 +36,7 @@ async def check_schema(store: Store) -> HealthCheck:
 
 
 async def _differences(store: Store) -> list[Difference]:
-    migrations = tuple(known_migrations())
+    migrations = known_migrations()
     if isinstance(store.database, SqliteDatabase):
         return compare_sqlite(await store.read(read_sqlite()), expected_sqlite(migrations))
     from palaver.db import postgres_schema_check as postgres  # noqa: PLC0415 - of no use for SQLite

@@ -36,7 +36,7 @@ def correct_version(path: Path) -> None:
     with closing(connect(path, new=False)) as db:
         fits = _fitting_version(run_statements(db, iter(read_sqlite()), set()))
         if lacks_meta(db):
-            db.execute(expected_sqlite(tuple(known_migrations()))["table", "meta", "meta"].definition)
+            db.execute(expected_sqlite(known_migrations())["table", "meta", "meta"].definition)
         db.execute(
             "INSERT INTO meta (name, value) VALUES ('schema', ?)"
             " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
