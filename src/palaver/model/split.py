@@ -276,8 +276,11 @@ class ReplyPlace:
         """Return the messages that carry the text. The first replaces a draft, the last has the choices."""
         if not text.strip():
             return []
-        messages = [outbound_to(self.source, piece) for piece in self._pieces(text)]
-        messages[0] = replace(messages[0], reply_to=self.source.message_id, edits=draft)
+        first, *rest = self._pieces(text)
+        messages = [
+            outbound_to(self.source, first, reply_to=self.source.message_id, edits=draft),
+            *(outbound_to(self.source, piece) for piece in rest),
+        ]
         if choices:
             messages[-1] = replace(messages[-1], choices=choices)
         return messages

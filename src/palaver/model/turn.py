@@ -311,6 +311,8 @@ class Usage:
     """The size of the last prompt with its answer, instructions and tools included; 0 if unknown."""
 
     def plus(self, more: "Usage") -> "Usage":
+        if self is NO_USAGE:
+            return more
         return Usage(
             model=more.model or self.model,
             input_tokens=self.input_tokens + more.input_tokens,
@@ -320,6 +322,9 @@ class Usage:
             unpriced_tokens=self.unpriced_tokens + more.unpriced_tokens,
             prompt_tokens=more.prompt_tokens or self.prompt_tokens,
         )
+
+
+NO_USAGE = Usage()
 
 
 class Choice(NamedTuple):

@@ -34,7 +34,7 @@ class Replies:
     def adapter_for(self, platform: str, account: str | None) -> Adapter | None:
         return self.adapters.get(account_text(platform, account))
 
-    @property
+    @cached_property
     def platforms(self) -> Mapping[str, Platform]:
         """Those on which there is an account of ours."""
         return {adapter.platform.name: adapter.platform for adapter in self.adapters.values()}

@@ -18,7 +18,7 @@ from palaver.model.prompt import HomeChannel, Naming, Pseudonyms, Situation, Tur
 from palaver.model.session import ModelOverride, Session
 from palaver.model.source import Labels, Source
 from palaver.model.transcript import Entry, Role, ToolCall
-from palaver.model.turn import ANY_FORM, AnswerForm, Received, Turn, Usage
+from palaver.model.turn import ANY_FORM, NO_USAGE, AnswerForm, Received, Turn, Usage
 from palaver.model.value import value
 from palaver.model.view import Message, open_calls, open_calls_of_turn, render, view, visible_entries
 from palaver.protocols.agent import (
@@ -151,12 +151,18 @@ class RequestBuilder:
         if section is None:
             if len(self._sections) >= CACHED_SECTIONS:
                 del self._sections[next(iter(self._sections))]
-            situation = self._situation(snapshot, platform, tools)
-            situation = replace(situation, jobs_send_elsewhere=jobs_send_elsewhere)
+            situation = self._situation(snapshot, platform, tools, jobs_send_elsewhere=jobs_send_elsewhere)
             section = self._sections[facts] = context_section(situation, self.pseudonyms)
         return section
 
-    def _situation(self, snapshot: TurnSnapshot, platform: Platform, tools: frozenset[str]) -> Situation:
+    def _situation(
+        self,
+        snapshot: TurnSnapshot,
+        platform: Platform,
+        tools: frozenset[str],
+        *,
+        jobs_send_elsewhere: bool = True,
+    ) -> Situation:
         connected = self.ctx.replies.platforms
         return Situation(
             source=snapshot.last.inbound.source,
@@ -172,6 +178,7 @@ class RequestBuilder:
                 if home.place.chat and home.place.platform in connected
             ),
             tools=tools,
+            jobs_send_elsewhere=jobs_send_elsewhere,
         )
 
     def _zone(self, snapshot: TurnSnapshot) -> ZoneInfo:
@@ -260,7 +267,7 @@ class AgentRun:
     now: Callable[[], datetime]
     timeouts: Timeouts
     quiet_limit: timedelta
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = NO_USAGE
     said: list[str] = field(default_factory=list[str])
     """What the agent said before, each time it used a tool."""
     has_called: bool = False
@@ -272,7 +279,7 @@ class AgentRun:
     _added_length: int = 0
     _open_calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
     _form: AnswerForm = ANY_FORM
-    _assigned: Usage = field(default_factory=Usage)
+    _assigned: Usage = NO_USAGE
     """The usage that is already recorded with an entry."""
 
     @property

@@ -86,7 +86,8 @@ class TurnCompletion:
         )
         replies = await off_loop(len(text), lambda: self._replies(running, text, files, whole))
         await self.settle(running, [entry], replies)
-        running.answer, running.prompt_tokens = replace(answer, text=text), running.usage.prompt_tokens
+        running.answer = replace(answer, text=text) if is_cut else answer
+        running.prompt_tokens = running.usage.prompt_tokens
 
     def _replies(
         self, running: RunningTurn, text: str, files: Sequence[Attachment], whole: Attachment | None

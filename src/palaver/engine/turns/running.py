@@ -23,7 +23,7 @@ from palaver.model.attachment import Attachment
 from palaver.model.job import FiredJob
 from palaver.model.key import SessionKey
 from palaver.model.source import Source
-from palaver.model.turn import ClientTool, Destination, Received, Turn, Usage
+from palaver.model.turn import NO_USAGE, ClientTool, Destination, Received, Turn, Usage
 from palaver.model.value import value
 from palaver.protocols.agent import Final
 from palaver.protocols.capabilities import Typing, supports
@@ -135,7 +135,7 @@ class RunningTurn:
     """The answer, once it is stored."""
     prompt_tokens: int = 0
     """The size of the prompt that led to the answer; 0 if unknown."""
-    summary_usage: Usage = field(default_factory=Usage)
+    summary_usage: Usage = NO_USAGE
     is_over: bool = False
     """Ignore what the agent still says."""
     message_waits: asyncio.Event = field(default_factory=asyncio.Event)

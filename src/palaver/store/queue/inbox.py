@@ -418,15 +418,17 @@ def read_waiting_if_idle(key: SessionKey, most: int) -> Statements[list[Received
 
 
 @transaction
-def assign_to_turn(turn: int, messages: Sequence[Received], *, are_all: bool = False) -> Statements[None]:
-    """Assign messages to a turn. `are_all` says that nothing else waits in the conversation."""
+def assign_to_turn(turn: int, messages: Sequence[Received], *, more_wait: bool | None = None) -> Statements[None]:
+    """Assign messages to a turn. `more_wait` says whether others wait in the conversation, where that is known."""
     key = messages[0].key
     taken: list[tuple[Value, ...]] = [(turn, each.number) for each in messages]
     yield "UPDATE inbox SET state = 'in-turn', turn_no = ? WHERE no = ?", taken
-    if are_all:
-        yield from remove_ready_if_empty(key)
-    else:
+    if more_wait is None:
         yield from requeue_or_remove(key)
+    elif more_wait:
+        yield _MOVE_TO_END, (key.text,)
+    else:
+        yield from remove_ready_if_empty(key)
 
 
 _MENTION = "INSERT INTO mentions (inbox_no, session_no) SELECT ?, no FROM sessions WHERE"

@@ -12,7 +12,7 @@ from palaver.model.session import EndReason, Session
 from palaver.model.source import identity_of
 from palaver.model.split import ReplyRoutes
 from palaver.model.transcript import Entry, Role, Sender
-from palaver.model.turn import Cause, Inbound, Outbound, Received, Turn, TurnState, Usage, advance
+from palaver.model.turn import NO_USAGE, Cause, Inbound, Outbound, Received, Turn, TurnState, Usage, advance
 from palaver.store.conversations.sessions import claim_for_job, end, join, open_by_key, open_locked, touch
 from palaver.store.conversations.transcript import SEQS, append
 from palaver.store.conversations.visibility import get
@@ -46,7 +46,6 @@ from palaver.store.results import Begun, Held, Opening
 _NOTIFY_INBOX = Notify(INBOX)
 _FIRST_READ = 2
 """A turn mostly takes the first waiting message; only otherwise does it need to read more of them."""
-_NO_USAGE = Usage()
 TITLE_USAGE = ("model", *USAGE_COLUMNS)
 _ADD_USAGE = ", ".join(f"{column} = {column} + ?" for column in USAGE_COLUMNS)
 _COUNT = (
@@ -80,8 +79,9 @@ def begin(
         choice = choose_batch(line, rules, routes or ReplyRoutes(), now)
     if not choice.take:
         return Held(head=line[0], until=choice.until)
-    are_all = choice.take == len(line) < most
-    return (yield from _begin(key, line[: choice.take], worker, now, lease, rules, routes, are_all=are_all))
+    # Whether more wait is unknown if all that was read is taken, and more could be read.
+    more_wait = None if choice.take == len(line) == most else choice.take < len(line)
+    return (yield from _begin(key, line[: choice.take], worker, now, lease, rules, routes, more_wait=more_wait))
 
 
 def _begin(
@@ -93,7 +93,7 @@ def _begin(
     rules: ConversationRules,
     routes: ReplyRoutes | None,
     *,
-    are_all: bool,
+    more_wait: bool | None,
 ) -> Statements[Begun]:
     source = messages[-1].inbound.source
     human = any(each.inbound.counts_as_activity for each in messages)
@@ -123,7 +123,7 @@ def _begin(
         lease_until=now + lease,
         started=now,
     )
-    yield from assign_to_turn(turn.number, messages, are_all=are_all)
+    yield from assign_to_turn(turn.number, messages, more_wait=more_wait)
     notes, notices = [], []
     if routes and (opened.opening is Opening.RESET or opened.is_first_contact):
         notes, notices = welcome(opened, messages[-1], rules, routes)
@@ -217,7 +217,7 @@ def entry_of_message(received: Received) -> Entry:
 
 
 def _write(
-    turn: Turn, entries: Sequence[Prepared], spent: Usage = _NO_USAGE, *, settles: bool = False, answered: bool = False
+    turn: Turn, entries: Sequence[Prepared], spent: Usage = NO_USAGE, *, settles: bool = False, answered: bool = False
 ) -> Statements[int]:
     """Write entries and counters; return the seq of the first entry. Raise StaleFence under an older fence."""
     rows = yield (
@@ -291,7 +291,7 @@ def settle(
         not error and any(entry.role is Role.ASSISTANT and not entry.calls for entry in entries),
         replies,
         now,
-        usage or _NO_USAGE,
+        usage or NO_USAGE,
         error,
         ends,
         (quota, failure, retry_at and micros(retry_at), stopped_by),
@@ -340,7 +340,7 @@ def _settle(
 @transaction
 def charge_title(turn: Turn, spent: Usage, now: datetime) -> Statements[None]:
     """Count what the title used that was generated after a turn had ended. The turn's own figures stay."""
-    if spent == _NO_USAGE:
+    if spent == NO_USAGE:
         return
     rows = yield "SELECT identity FROM turns WHERE no = ?", (turn.number,)
     yield from add_usage(rows[0][0] if rows else None, spent, now)
@@ -379,7 +379,7 @@ def halt(
     `asked` is the call that a parked turn needs approval for; without one it waits for its client. With `asks_anew`
     earlier approvals no longer count.
     """
-    spent = usage or _NO_USAGE
+    spent = usage or NO_USAGE
     yield from _write(turn, [], spent)
     rows = yield (
         f"UPDATE turns SET state = ?, halted = ?, error = ?, pending_call = ?, {_COUNT}"
