@@ -6,6 +6,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from enum import IntEnum, StrEnum
+from functools import lru_cache
 from operator import itemgetter
 from typing import TypedDict
 
@@ -238,8 +239,9 @@ def decide_access(
     return _decide_stranger(source, trust, no_pairing)
 
 
+@lru_cache(1 << 8)
 def _describe_match(grant: Grant) -> str:
-    """Return whom a grant is for, without ids."""
+    """Return whom a grant is for, without ids. Cached: the same few grants admit every message."""
     if grant.user_id or grant.person:
         return "this sender" if grant.user_id else "this person"
     places = (

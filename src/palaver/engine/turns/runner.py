@@ -207,8 +207,9 @@ class TurnRunner:
         else:
             if running.job:  # Its owner may have lost rights since it began.
                 await self._read_rights(running)
-            timed_out = Failure(kind=FailureKind.STUCK, detail=f"the turn took longer than {limit}")
-            await self.completion.complete(running, outcome or timed_out)
+            if outcome is None:
+                outcome = Failure(kind=FailureKind.STUCK, detail=f"the turn took longer than {limit}")
+            await self.completion.complete(running, outcome)
 
     async def _read_rights(self, running: RunningTurn) -> None:
         """Give the messages the roles that their senders have now."""

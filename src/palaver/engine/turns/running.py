@@ -165,9 +165,11 @@ class RunningTurn:
     @property
     def dropped(self) -> Sequence[Source]:
         """Return where the answer of a job does not go, because its owner lost the role that it needs."""
+        last = self.messages[-1]
+        if last.inbound.job is None or last.role is None:
+            return ()
         kept = {to.place.address for to in self.destinations}
-        named = self.messages[-1].inbound.destinations if self.job and self.messages[-1].role else ()
-        return [to.place for to in named if to.place.address not in kept]
+        return [to.place for to in last.inbound.destinations if to.place.address not in kept]
 
     @property
     def offered(self) -> Mapping[str, ClientTool]:
