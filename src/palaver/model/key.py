@@ -29,6 +29,17 @@ JOB = "job"
 """The kind of a conversation that only a scheduled job has. No chat is of this kind: such a key has no platform."""
 
 
+_NAMED = ("scope", "thread", "user", "person", "account", "alt_chat")
+
+
+# Cached: every step of a message formats or parses the key of its conversation.
+@lru_cache(4096)
+def _text(key: "SessionKey") -> str:
+    place = ":".join(map(encode_id, (key.profile, key.platform, key.kind, key.chat)))
+    named = "".join(f":{name}:{encode_id(value)}" for name in _NAMED if (value := getattr(key, name)))
+    return f"agent:{place}{named}" if key.chat or named else f"agent:{place}".removesuffix(":")
+
+
 class SessionKey(NamedTuple):
     """Which conversation. Two keys are equal exactly if the conversation is the same; an empty part means none."""
 
@@ -51,25 +62,12 @@ class SessionKey(NamedTuple):
             return bool(self.platform) and not self.chat and not self.user
         return not self.user
 
-    @property
-    def text(self) -> str:
-        return _text(self)
+    text = property(_text)
 
     @staticmethod
     def parse(text: str) -> "SessionKey":
         """Parse the text form. Only the exact output of `text` is accepted, so one key has one text."""
         return _parse(text)
-
-
-_NAMED = ("scope", "thread", "user", "person", "account", "alt_chat")
-
-
-# Cached: every step of a message formats or parses the key of its conversation.
-@lru_cache(4096)
-def _text(key: SessionKey) -> str:
-    place = ":".join(map(encode_id, (key.profile, key.platform, key.kind, key.chat)))
-    named = "".join(f":{name}:{encode_id(value)}" for name in _NAMED if (value := getattr(key, name)))
-    return f"agent:{place}{named}" if key.chat or named else f"agent:{place}".removesuffix(":")
 
 
 @lru_cache(4096)
