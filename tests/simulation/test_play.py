@@ -27,7 +27,7 @@ def test_writes_are_torn_in_some_runs() -> None:
 
 
 def test_the_same_seed_gives_the_same_run_in_every_process() -> None:
-    told = {_run(["--from", "7", "--seeds", "2"], hash_seed) for hash_seed in ("1", "2")}
+    told = {_run(["--from", "8", "--seeds", "1"], hash_seed) for hash_seed in ("1", "2")}
     assert len(told) == 1, told
     assert perform(8).trace.digest == perform(8).trace.digest != perform(7).trace.digest
 
