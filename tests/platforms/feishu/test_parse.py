@@ -46,7 +46,13 @@ async def test_the_question_about_the_address_is_answered_only_if_it_is_encrypte
     question = {"challenge": "ajls384kdjx98XX", "token": "v-token", "type": "url_verification"}
     answer = await adapter.handle_callback(call(question), Recorder())
     assert (answer.status, json.loads(answer.body)) == (200, {"challenge": "ajls384kdjx98XX"})
-    wrong = [call(question, "another key"), call({**question, "token": "guess"}), call(question, "guess", seals=False)]
+    nested = {**question, "a": {"encrypt": "x"}}
+    wrong = [
+        call(nested, "guess", seals=False),
+        call(question, "another key"),
+        call({**question, "token": "guess"}),
+        call(question, "guess", seals=False),
+    ]
     for request in wrong:
         assert (await adapter.handle_callback(request, Recorder())).status == 401
 

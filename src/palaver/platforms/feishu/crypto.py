@@ -25,10 +25,10 @@ def is_signed(headers: Mapping[str, str], body: bytes, key: str) -> bool:
     return is_secret(headers.get("x-lark-signature", ""), expected)
 
 
-def read_event(body: bytes, key: str) -> Mapping[str, Any]:
-    """Return the event in a callback. Raise ValueError if there is none."""
+def read_event(body: bytes, key: str) -> tuple[Mapping[str, Any], bool]:
+    """Return the event in a callback, and whether it was encrypted. Raise ValueError if there is none."""
     found = _object(body)
-    return _object(open_event(str(found["encrypt"]), key)) if "encrypt" in found else found
+    return (_object(open_event(str(found["encrypt"]), key)), True) if "encrypt" in found else (found, False)
 
 
 def token_of(event: Mapping[str, Any]) -> str:
