@@ -12,6 +12,7 @@ from palaver.platforms.qq.crypto import Signer
 from palaver.platforms.qq.parse import parse
 from palaver.protocols import (
     Attachment,
+    HttpRequest,
     Label,
     Outbound,
     PlatformBusy,
@@ -28,9 +29,10 @@ from tests.platforms.qq.fakes import ALICE, GROUP_ID, SECRET, UNION, Qq, call, o
 
 
 async def test_the_documented_question_about_the_address_is_answered() -> None:
-    question = {"d": {"plain_token": "Arq0D5A61EgUu4OxUvOp", "event_ts": "1725442341"}, "op": 13}
+    body = b'{"d":{"plain_token":"Arq0D5A61EgUu4OxUvOp","event_ts":"1725442341"},"op":13}'
     adapter = QqAdapter.make(ACCOUNT, options_of())
-    answer = await adapter.handle_callback(call(question), Recorder())
+    headers = {"user-agent": "QQBot-Callback", "x-bot-appid": "11111111"}
+    answer = await adapter.handle_callback(HttpRequest(method="POST", headers=headers, body=body), Recorder())
     assert json.loads(answer.body) == {
         "plain_token": "Arq0D5A61EgUu4OxUvOp",
         "signature": (
@@ -38,10 +40,31 @@ async def test_the_documented_question_about_the_address_is_answered() -> None:
             "1bcfcadc0842edac85e85205028a1132afe09280305f13aa6909ffc2d652c706"
         ),
     }, "the documented example"
-    assert (await adapter.handle_callback(call(question, "another secret"), Recorder())).status == 401
-    assert (await adapter.handle_callback(call({"op": 13, "d": 7}), Recorder())).status == 200
+
+
+def test_the_documented_key_is_made_of_the_secret() -> None:
+    key = "d7c362fe78aef81ff23287b493628b5db02a3c4fe30b215e4d19609b5d76673a"
+    assert Signer("naOC0ocQE3shWLAfffVLB1rhYPG7").public_key.hex() == key
     for signature in ("", "xyz", "00" * 64, "é"):
         assert not Signer(SECRET).is_signed(signature, "1", b"{}")
+
+
+async def test_nobody_gets_a_signature_for_a_message() -> None:
+    """QQ does not sign its question, so anybody can ask it; the signature in the answer must fit no callback."""
+    adapter = QqAdapter.make(ACCOUNT, options_of())
+    for token, at in (
+        (json.dumps(said("let me in")), "1725442341"),
+        ("a", '1{"op":0}'),
+        ("", "1"),
+        ("a b", "1"),
+        ("a\n", "1"),
+    ):
+        body = json.dumps({"op": 13, "d": {"plain_token": token, "event_ts": at}}).encode()
+        answer = await adapter.handle_callback(HttpRequest(method="POST", body=body), Recorder())
+        assert (answer.status, answer.body) == (401, b"")
+    assert (
+        await adapter.handle_callback(HttpRequest(method="POST", body=b'{"op":13,"d":7}'), Recorder())
+    ).status == 401
 
 
 async def test_messages_are_acknowledged_and_what_is_unreadable_is_skipped() -> None:
@@ -91,15 +114,18 @@ async def test_each_answer_means_something() -> None:
     expected: list[tuple[No, type[PlatformError]]] = [
         (No({"code": 22009, "message": "x"}, 400), PlatformBusy),
         (No({"code": 11298, "message": "x"}, 401), PlatformRefused),
+        (No({"code": 11265, "message": "x"}, 401), PlatformRefused),
+        (No({"code": 304003, "message": "x"}, 400), SendRefused),
+        (No({"code": 304026, "message": "x"}, 400), TargetAway),
         (No({"code": 304027, "message": "x"}, 400), TargetAway),
-        (No({"code": 1, "message": "x"}, 404), TargetGone),
+        (No({"code": 10004, "message": "x"}, 404), TargetGone),
         (No({"code": 40054010, "message": "no URLs"}, 400), SendRefused),
     ]
-    to = Outbound(platform="qq", chat_id=ALICE, text="hi", reply_to="m1")
     async with serve(Qq()) as server:
         adapter = QqAdapter.make(ACCOUNT, options_of(server.url))
-        for no, error in expected:
+        for number, (no, error) in enumerate(expected):
             server.refuses.append(no)
+            to = Outbound(platform="qq", chat_id=ALICE, text="hi", reply_to=f"m{number}")
             with pytest.raises(PlatformError) as raised:
                 await adapter.send(to, idempotency_key="1")
             assert type(raised.value) is error, no

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.qq.crypto import Signer
 from palaver.platforms.qq.options import GUIDE, QqOptions
-from palaver.platforms.qq.parse import GROUP_PREFIX, Json, parse
+from palaver.platforms.qq.parse import GROUP_PREFIX, parse
 from palaver.platforms.qq.render import MAX_FILE_BYTES, file_kind, render
 from palaver.protocols import (
     GROUP,
@@ -28,6 +28,7 @@ from palaver.protocols import (
     SendRefused,
     SendUnclear,
     TargetAway,
+    TargetGone,
     Trust,
     file_to_send,
     one_line,
@@ -40,15 +41,21 @@ from palaver.protocols.tokens import ApiCodes, TokenApi, in_header
 
 _WRONG_SECRET = "QQ rejects the AppID or AppSecret. Copy both from Development Settings of the bot."  # noqa: S105
 _NO_IP = "QQ does not accept this machine. Add its address to the IP whitelist of the bot."
+_BANNED = "QQ does not let this bot send: it is banned, or lacks the permission. Look at its page on q.qq.com."
 _AWAY_SECONDS = 3600.0
 _CODES = ApiCodes(
     code="code",
     words="message",
-    expired=frozenset({11243, 11244}),
+    expired=frozenset({11241, 11243, 11244}),
     errors={
         11298: partial(PlatformRefused, _NO_IP),
+        **dict.fromkeys((11251, 11261), partial(PlatformRefused, _WRONG_SECRET)),
+        **dict.fromkeys((11253, 11254, 11265), partial(PlatformRefused, _BANNED)),
+        **dict.fromkeys((10001, 10003, 10004), partial(TargetGone, "QQ does not know this chat.")),
         22009: partial(PlatformBusy, 10.0),
-        **dict.fromkeys((304027, 40034025), partial(TargetAway, _AWAY_SECONDS)),
+        304003: partial(SendRefused, "QQ takes only web addresses that are listed under Development Settings."),
+        # The message that we reply to is too old, unknown, or has all its replies.
+        **dict.fromkeys((304026, 304027, 40034025), partial(TargetAway, _AWAY_SECONDS)),
     },
     fix=_WRONG_SECRET,
 )
@@ -77,7 +84,6 @@ class QqAdapter:
             fetch=self._fetch_token,
             place=in_header("authorization", "QQBot "),
             codes=_CODES,
-            gone=(404,),
         )
         self._files = RestApi("QQ", options.api_url)
         self._windows = ReplyWindows(_REPLIES)
@@ -101,14 +107,12 @@ class QqAdapter:
     # Incoming
 
     async def handle_callback(self, request: HttpRequest, receiver: Receiver) -> HttpResponse:
-        headers, answer = request.headers, {"op": _ACKNOWLEDGED}
+        if answer := self._answer(request.body):
+            return _json_response(answer)
+        headers = request.headers
         signature, timestamp = headers.get("x-signature-ed25519", ""), headers.get("x-signature-timestamp", "")
 
         async def take(event: Mapping[str, Any]) -> None:
-            if event.get("op") == _QUESTION:
-                answer.clear()
-                answer.update(parse_or_skip(self.platform.name, lambda: self._answer(event)) or {})
-                return
             inbound = parse_or_skip(self.platform.name, lambda: parse(event, self.account))
             if inbound is None:
                 return
@@ -120,14 +124,15 @@ class QqAdapter:
 
         is_authentic = self._signer.is_signed(signature, timestamp, request.body)
         response = await take_json(request, take, is_authentic=is_authentic)
-        if response.status != HTTPStatus.OK:
-            return response
-        return HttpResponse(body=json.dumps(answer).encode(), media_type="application/json")
+        return _json_response({"op": _ACKNOWLEDGED}) if response.status == HTTPStatus.OK else response
 
-    def _answer(self, event: Json) -> Mapping[str, Any]:
-        """Answer the question that QQ asks when somebody enters the address."""
-        token, at = str(event["d"]["plain_token"]), str(event["d"]["event_ts"])
-        return {"plain_token": token, "signature": self._signer.sign(at, token)}
+    def _answer(self, body: bytes) -> Mapping[str, str] | None:
+        """Return the answer to a question about the address; None if it is none."""
+        try:
+            found: Any = json.loads(body)
+            return self._signer.answer(found["d"]) if found["op"] == _QUESTION else None
+        except (ValueError, LookupError, TypeError, RecursionError):
+            return None
 
     async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
         url, own = urlsplit(file.handle or ""), urlsplit(self._options.api_url)
@@ -148,7 +153,15 @@ class QqAdapter:
         asked = {"file_type": kind, "srv_send_msg": False, "file_data": b64encode(body).decode()}
         uploaded = await self._api.call("POST", _path(outbound, "files"), json=asked)
         message = render(outbound.text, reply_to, idempotency_key)
-        return await self._post(outbound, {**message, "msg_type": 7, "media": {"file_info": uploaded["file_info"]}})
+        return await self._post(
+            outbound,
+            {
+                **message,
+                "content": message["content"] or " ",
+                "msg_type": 7,
+                "media": {"file_info": uploaded["file_info"]},
+            },
+        )
 
     def _reply_to(self, outbound: Outbound) -> str:
         """Return the message to reply to: the last one, or after a restart the one that is answered."""
@@ -162,6 +175,10 @@ class QqAdapter:
         if not isinstance(sent, dict) or "id" not in sent:
             raise SendUnclear("QQ did not say which message was sent.")
         return str(sent["id"])  # pyright: ignore[reportUnknownArgumentType] - JSON is anything
+
+
+def _json_response(found: Mapping[str, object]) -> HttpResponse:
+    return HttpResponse(body=json.dumps(found).encode(), media_type="application/json")
 
 
 def _path(outbound: Outbound, what: str) -> str:
