@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
+from bench.called import PLATFORMS, Called
 from bench.canned import Answers, serving
 from bench.measure import Bare, Figure, set_aside
 from palaver.model.turn import Outbound
@@ -81,7 +83,8 @@ class _Platform:
 
 
 def message() -> Iterator[Figure]:
-    made = {
+    made: dict[str, Callable[[], _Platform | Called]] = {
+        **{name: partial(make, _SAID) for name, make in PLATFORMS.items()},
         "discord": _discord,
         "email": _email,
         "imessage": _imessage,
