@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
 from palaver.model.label import Label
-from palaver.protocols.adapter import PlatformError
+from palaver.protocols.adapter import PlatformError, TargetAway
 
-__all__ = ["Names", "ReplyWindows"]
+__all__ = ["Names", "ReplyPossibleLater", "ReplyWindows"]
 
 T = TypeVar("T")
 _MAX_KEPT = 10_000
 _NAME_SECONDS = 3600.0
+_AWAY_SECONDS = 3600.0
 _LOOKUP_SECONDS = 1.5
 """A callback has to be answered within few seconds."""
 
@@ -38,6 +39,14 @@ class Names:
         self._known[key] = now + self._seconds, name
         _shrink(self._known)
         return name
+
+
+class ReplyPossibleLater(TargetAway):
+    """The platform only takes replies, and none now: the message waits until somebody writes there again."""
+
+    def __init__(self) -> None:
+        super().__init__(_AWAY_SECONDS)
+        self.args = ("The platform only takes replies, and none now. It is sent when somebody writes there again.",)
 
 
 class _Window(NamedTuple):

@@ -19,9 +19,9 @@ from palaver.protocols import (
     PlatformError,
     PlatformRefused,
     SendRefused,
-    TargetAway,
     TargetGone,
 )
+from palaver.protocols.recent import ReplyPossibleLater
 from palaver.testkit.recorder import Recorder
 from tests.engine.gateway import running, until
 from tests.platforms.called import ACCOUNT, No, reached, serve
@@ -116,8 +116,8 @@ async def test_each_answer_means_something() -> None:
         (No({"code": 11298, "message": "x"}, 401), PlatformRefused),
         (No({"code": 11265, "message": "x"}, 401), PlatformRefused),
         (No({"code": 304003, "message": "x"}, 400), SendRefused),
-        (No({"code": 304026, "message": "x"}, 400), TargetAway),
-        (No({"code": 304027, "message": "x"}, 400), TargetAway),
+        (No({"code": 304026, "message": "x"}, 400), ReplyPossibleLater),
+        (No({"code": 304027, "message": "x"}, 400), ReplyPossibleLater),
         (No({"code": 10004, "message": "x"}, 404), TargetGone),
         (No({"code": 40054010, "message": "no URLs"}, 400), SendRefused),
     ]
@@ -129,7 +129,7 @@ async def test_each_answer_means_something() -> None:
             with pytest.raises(PlatformError) as raised:
                 await adapter.send(to, idempotency_key="1")
             assert type(raised.value) is error, no
-        with pytest.raises(TargetAway):
+        with pytest.raises(ReplyPossibleLater):
             await adapter.send(Outbound(platform="qq", chat_id=ALICE, text="out of the blue"), idempotency_key="2")
 
 

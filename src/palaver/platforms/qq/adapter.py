@@ -27,7 +27,6 @@ from palaver.protocols import (
     Receiver,
     SendRefused,
     SendUnclear,
-    TargetAway,
     TargetGone,
     Trust,
     file_to_send,
@@ -35,14 +34,13 @@ from palaver.protocols import (
     parse_or_skip,
     take_json,
 )
-from palaver.protocols.recent import ReplyWindows
+from palaver.protocols.recent import ReplyPossibleLater, ReplyWindows
 from palaver.protocols.rest import RestApi
 from palaver.protocols.tokens import ApiCodes, TokenApi, in_header
 
 _WRONG_SECRET = "QQ rejects the AppID or AppSecret. Copy both from Development Settings of the bot."  # noqa: S105
 _NO_IP = "QQ does not accept this machine. Add its address to the IP whitelist of the bot."
 _BANNED = "QQ does not let this bot send: it is banned, or lacks the permission. Look at its page on q.qq.com."
-_AWAY_SECONDS = 3600.0
 _CODES = ApiCodes(
     code="code",
     words="message",
@@ -55,7 +53,7 @@ _CODES = ApiCodes(
         22009: partial(PlatformBusy, 10.0),
         304003: partial(SendRefused, "QQ takes only web addresses that are listed under Development Settings."),
         # The message that we reply to is too old, unknown, or has all its replies.
-        **dict.fromkeys((304026, 304027, 40034025), partial(TargetAway, _AWAY_SECONDS)),
+        **dict.fromkeys((304026, 304027, 40034025), ReplyPossibleLater),
     },
     fix=_WRONG_SECRET,
 )
@@ -167,7 +165,7 @@ class QqAdapter:
         """Return the message to reply to: the last one, or after a restart the one that is answered."""
         message = self._windows.take(outbound.chat_id) or outbound.reply_to
         if message is None:
-            raise TargetAway(_AWAY_SECONDS)
+            raise ReplyPossibleLater
         return message
 
     async def _post(self, outbound: Outbound, message: Mapping[str, Any]) -> str:

@@ -28,16 +28,15 @@ from palaver.protocols import (
     PlatformRefused,
     Receiver,
     SendRefused,
-    TargetAway,
     TargetGone,
     Trust,
     Unit,
     parse_or_skip,
 )
+from palaver.protocols.recent import ReplyPossibleLater
 from palaver.protocols.sealed import Envelope
 from palaver.protocols.tokens import ApiCodes, TokenApi, in_query
 
-_AWAY_SECONDS = 3600.0
 _MAX_CALLS = 1000
 _LAST_CALL = 3
 _WRONG_SECRET = "WeChat rejects the AppID or AppSecret. Copy both from Development Interface Management."  # noqa: S105
@@ -55,7 +54,7 @@ _CODES = ApiCodes(
         45009: partial(PlatformBusy, 3600.0),
         45011: partial(PlatformBusy, 10.0),
         # 48 hours after somebody wrote, or after five messages; also if they no longer follow the account.
-        **dict.fromkeys((45015, 45047), partial(TargetAway, _AWAY_SECONDS)),
+        **dict.fromkeys((45015, 45047), ReplyPossibleLater),
         **dict.fromkeys((40003, 43004), partial(TargetGone, "Nobody with this OpenID follows the account.")),
     },
     fix=_WRONG_SECRET,
@@ -162,7 +161,7 @@ class WeChatAdapter:
             return await self._post(render(outbound))
         call = self._waiting.pop(outbound.chat_id, None)
         if call is None or call.done():
-            raise TargetAway(_AWAY_SECONDS)
+            raise ReplyPossibleLater
         call.set_result(outbound.text)
         return idempotency_key
 
