@@ -1,6 +1,7 @@
 """Yuanbao's frames, what they mean, and a connection that fails."""
 
 import asyncio
+import json
 from functools import partial
 
 import pytest
@@ -56,6 +57,36 @@ def test_what_is_pushed() -> None:
     assert [each.source.message_id for each in push.inbounds] == ["a", "b"]
     assert all(each.revision and each.revision.deleted for each in push.inbounds)
     assert parse(message(text_part("mine"), sender=BOT), ACCOUNT, BOT) is None
+
+
+def test_a_message_as_json_is_the_same_message() -> None:
+    content = {
+        "msg_type": "TIMFileElem",
+        "msg_content": {"url": "https://x.qq.com/1", "file_name": "a.txt", "file_size": 3},
+    }
+    found = {
+        "callback_command": "Group.CallbackAfterSendMsg",
+        "from_account": ALICE,
+        "group_code": GROUP_CODE,
+        "msg_time": 1_700_000_000,
+        "msg_id": "m1",
+        "msg_body": [{"msg_type": "TIMTextElem", "msg_content": {"text": "hi"}}, content, 7],
+    }
+    for data in (json.dumps(found).encode(), encode((1, "x"), (2, "y"), (4, json.dumps(found)))):
+        push = parse(data, ACCOUNT, BOT)
+        assert push
+        (inbound,) = push.inbounds
+        assert (inbound.text, inbound.source.chat_id) == ("hi", f"group/{GROUP_CODE}")
+        assert [(file.name, file.size) for file in inbound.files] == [(Label("a.txt"), 3)]
+    assert parse(b'{"msg_time": "x", "msg_body": []}', ACCOUNT, BOT) is None, "nobody said it"
+    for broken in (
+        b"{",
+        b'{"from_account": "u", "msg_time": -1e99}',
+        b'{"from_account": "u", "msg_id": ""}',
+        b'{"a": {',
+    ):
+        with pytest.raises(ValueError, match=r"without an id|Expecting"):
+            parse(broken, ACCOUNT, BOT)
 
 
 async def test_somebody_met_in_a_group_gets_a_private_message_through_it_and_can_be_mentioned() -> None:

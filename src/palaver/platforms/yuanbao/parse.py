@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
 from palaver.platforms.yuanbao.render import GROUP_PREFIX, MENTION
-from palaver.platforms.yuanbao.wire import Fields, decode, messages_of, number_of, text_of
+from palaver.platforms.yuanbao.wire import Fields, Names, decode, from_json, messages_of, number_of, text_of
 from palaver.protocols import (
     DM,
     GROUP,
@@ -24,6 +24,31 @@ from palaver.protocols import (
 Json = Mapping[str, Any]
 _NOTHING: Json = {}
 _RECALLED = frozenset({"Group.CallbackAfterRecallMsg", "C2C.CallbackAfterMsgWithDraw"})
+_CONTENT: Names = {
+    "text": 1,
+    "uuid": 2,
+    "data": 4,
+    "url": 10,
+    "file_size": 11,
+    "file_name": 12,
+    "image_info_array": (8, {"url": 5}),
+}
+_NAMES: Names = {
+    "callback_command": 1,
+    "from_account": 2,
+    "sender_nickname": 4,
+    "group_code": 6,
+    "group_name": 7,
+    "msg_seq": 8,
+    "msg_time": 10,
+    "msg_key": 11,
+    "msg_id": 12,
+    "cloud_custom_data": 14,
+    "event_time": 15,
+    "msg_body": (13, {"msg_type": 1, "msg_content": (2, _CONTENT)}),
+    "recall_msg_seq_list": (17, {"msg_seq": 1, "msg_id": 2}),
+    "private_from_group_code": 19,
+}
 _UNSHOWN = {"TIMFaceElem": "[sticker]", "TIMSoundElem": "[voice message]", "TIMVideoFileElem": "[video]"}
 
 
@@ -58,11 +83,16 @@ def parse(data: bytes, account: str, us: str) -> Push | None:
 
 
 def _unwrapped(data: bytes) -> Fields:
-    """A message can come in an envelope of its own, whose fourth field is the message."""
-    fields = decode(data)
+    """A message can come in an envelope of its own, whose fourth field is the message, and as JSON."""
+    fields = _fields(data)
     inner = fields.get(4, [b""])[-1]
-    is_wrapped = 13 not in fields and 17 not in fields and isinstance(inner, bytes) and inner  # noqa: PLR2004 - body, recalled
-    return decode(inner) if is_wrapped and isinstance(inner, bytes) else fields
+    is_wrapped = 13 not in fields and 17 not in fields  # noqa: PLR2004 - its body, or what was recalled
+    return _fields(inner) if is_wrapped and isinstance(inner, bytes) and inner else fields
+
+
+def _fields(data: bytes) -> Fields:
+    # No message begins with a brace: it would be a field of a kind that is not used any more.
+    return decode(from_json(json.loads(data), _NAMES) if data.startswith(b"{") else data)
 
 
 def _recalled(fields: Fields, source: Source, at: datetime) -> Iterable[Inbound]:
@@ -73,7 +103,9 @@ def _recalled(fields: Fields, source: Source, at: datetime) -> Iterable[Inbound]
 
 
 def _message(fields: Fields, source: Source, at: datetime, labels: Labels, us: str) -> Inbound:
-    message_id = text_of(fields, 12) or text_of(fields, 11) or str(number_of(fields, 8))
+    message_id = text_of(fields, 12) or text_of(fields, 11) or str(number_of(fields, 8) or "")
+    if not message_id:
+        raise ValueError("a message without an id")
     texts: list[str] = []
     files: list[Attachment] = []
     mentions_us = False

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from palaver.protocols import value
 
 Fields: TypeAlias = Mapping[int, list[int | bytes]]
+Names: TypeAlias = Mapping[str, "int | tuple[int, Names]"]
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAX_VARINT_BYTES = 10
 CONNECTION = "conn_access"
@@ -18,9 +19,22 @@ def encode(*fields: tuple[int, int | str | bytes]) -> bytes:
     return b"".join(_field(number, content) for number, content in fields if content)
 
 
+def from_json(found: Mapping[str, object], names: Names) -> bytes:
+    """Encode a JSON object, whose names stand for these numbers; a pair has the names within."""
+    parts: list[tuple[int, int | str | bytes]] = []
+    for name, meaning in names.items():
+        content = found.get(name)
+        for each in cast("list[object]", content) if isinstance(content, list) else [content]:
+            if isinstance(meaning, int) and isinstance(each, int | str):
+                parts.append((meaning, each))
+            elif isinstance(meaning, tuple) and isinstance(each, dict):
+                parts.append((meaning[0], from_json(cast("Mapping[str, object]", each), meaning[1])))
+    return encode(*parts)
+
+
 def _field(number: int, content: int | str | bytes) -> bytes:
     if isinstance(content, int):
-        return _varint(number << 3 | _VARINT) + _varint(content)
+        return _varint(number << 3 | _VARINT) + _varint(content % (1 << 64))
     body = content.encode("utf-8", "replace") if isinstance(content, str) else content
     return _varint(number << 3 | _BYTES) + _varint(len(body)) + body
 
