@@ -86,7 +86,7 @@ def _dingtalk(said: str) -> Called:
         payload=json.dumps(message).encode(),
         parse=lambda payload: parse(json.loads(payload), "main"),
         render=lambda outbound: render(outbound.text),
-        options=lambda url: {"client_id": "d", "client_secret": "s", "api_url": url, "media_url": url},
+        options=lambda url: {"client_id": "d", "client_secret": "s", "mode": "http", "api_url": url, "media_url": url},
     )
 
 

@@ -63,7 +63,7 @@ CASES = {
     "dingtalk": Case(
         dingtalk.DingTalk,
         dingtalk.FakeDingTalk,
-        {"client_id": dingtalk.CLIENT, "client_secret": dingtalk.SECRET},
+        {"client_id": dingtalk.CLIENT, "client_secret": dingtalk.SECRET, "mode": "http"},
         ("api_url", "media_url"),
     ),
     "qq": Case(qq.Qq, qq.FakeQq, {"app_id": qq.APP_ID, "app_secret": qq.SECRET}, ("api_url", "token_url")),
@@ -102,7 +102,7 @@ def test_options_are_checked_and_asked_for(name: str) -> None:
     secrets = [
         text
         for option, text in given.items()
-        if option not in {"app_id", "corp_id", "agent_id", "client_id", "app_key"}
+        if option not in {"app_id", "corp_id", "agent_id", "client_id", "app_key", "mode"}
     ]
     assert not any(secret in shown for secret in secrets)
     guide = getattr(factory, "guide")  # noqa: B009 - it is optional

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from aiohttp import web
@@ -15,6 +15,7 @@ from palaver.protocols import Adapter, HttpRequest, NewFile, Source
 from tests.platforms.called import ACCOUNT, CalledChat, Json, Loopback, No, Sent, reached, read_form
 
 CLIENT, SECRET = "ding1a2b3c", "s3cret"
+TOPIC = "/v1.0/im/bot/messages/get"
 ALICE, GROUP_CHAT = "manager4220", "cidh6ezDLHQau9V23Es/xSLNoiDDmPuN354KylQ2BaIhuM="
 
 
@@ -25,7 +26,7 @@ def call(message: object, secret: str = SECRET, *, at: float | None = None) -> H
 
 
 def options_of(url: str = "https://api.dingtalk.com", **more: Any) -> DingTalkOptions:
-    given = {"client_id": CLIENT, "client_secret": SECRET, "api_url": url, "media_url": url}
+    given = {"client_id": CLIENT, "client_secret": SECRET, "api_url": url, "media_url": url, "mode": "http"}
     return DingTalkOptions.model_validate({**given, **more})
 
 
@@ -54,7 +55,20 @@ class DingTalk(Loopback):
     closed: ClassVar[No] = No({"code": "group.disbanded", "message": "the group is gone"}, 400)
     wrong: ClassVar[No] = No({"code": "invalidClientIdOrSecret", "message": "no"}, 400)
 
-    async def api(self, method: str, path: str, request: web.Request) -> object:
+    frames: list[Json] = field(default_factory=list[Json])
+    """What came over the stream and is not acknowledged yet."""
+    lines: list[web.WebSocketResponse] = field(default_factory=list[web.WebSocketResponse])
+    heard: list[Json] = field(default_factory=list[Json])
+
+    async def api(self, method: str, path: str, request: web.Request) -> object:  # noqa: PLR0911 - one for each path
+        if path == "/v1.0/gateway/connections/open":
+            asked = await request.json()
+            if self.trouble or (asked["clientId"], asked["clientSecret"]) != (CLIENT, SECRET):
+                raise self.wrong
+            assert asked["subscriptions"] == [{"type": "CALLBACK", "topic": TOPIC}]
+            return {"endpoint": f"ws{self.url.removeprefix('http')}/connect", "ticket": "t/1"}
+        if path == "/connect":
+            return await self._stream(request)
         if path == "/v1.0/oauth2/accessToken":
             assert await request.json() == {"appKey": CLIENT, "appSecret": SECRET}
             return {"accessToken": self.new_token(), "expireIn": 7200}
@@ -71,6 +85,35 @@ class DingTalk(Loopback):
         if path == "/v1.0/robot/messageFiles/download":
             return {"downloadUrl": f"{self.url}/files/{asked['downloadCode']}"}
         return await self._post(path, asked, request)
+
+    async def _stream(self, request: web.Request) -> web.WebSocketResponse:
+        assert request.query["ticket"] == "t/1"
+        line = web.WebSocketResponse()
+        await line.prepare(request)
+        self.lines.append(line)
+        for frame in self.frames:
+            await line.send_json(frame)
+        async for message in line:
+            answer = json.loads(message.data)
+            assert answer["code"] == 200
+            self.heard.append(answer)
+            acknowledged = answer["headers"]["messageId"]
+            self.frames = [each for each in self.frames if each["headers"]["messageId"] != acknowledged]
+        self.lines.remove(line)
+        return line
+
+    async def send_frame(self, kind: str, topic: str, data: object) -> None:
+        headers = {
+            "topic": topic,
+            "messageId": f"f{next(self.numbers)}",
+            "contentType": "application/json",
+            "time": "1",
+        }
+        frame: Json = {"specVersion": "1.0", "type": kind, "headers": headers, "data": json.dumps(data)}
+        if topic == TOPIC:
+            self.frames.append(frame)
+        for line in self.lines:
+            await line.send_json(frame)
 
     async def _post(self, path: str, asked: Json, request: web.Request) -> Json:
         is_group = path == "/v1.0/robot/groupMessages/send"
@@ -118,3 +161,31 @@ class FakeGroup(FakeDingTalk):
     kind = "group"
     chat_id = GROUP_CHAT
     group = GROUP_CHAT
+
+
+class FakeStream(FakeDingTalk):
+    """A person whose messages come over the stream."""
+
+    def adapter(self) -> Adapter:
+        adapter = DingTalkAdapter.make(ACCOUNT, options_of(self.server.url, mode="stream"))
+        setattr(adapter, "limits", replace(adapter.limits, interval=0.0))  # noqa: B010
+        return adapter
+
+    async def _said(self, kind: str, content: Json, name: str = "alice") -> Source:
+        number = next(self.server.numbers)
+        await self.server.send_frame("CALLBACK", TOPIC, said(kind, content, number, name=name))
+        return self.source(f"msg{number}")
+
+    async def say(self, text: str, *, name: str = "alice", thread_id: str | None = None) -> Source:
+        assert thread_id is None
+        return await self._said("text", {"text": {"content": text}}, name)
+
+    async def say_with(self, text: str, files: Sequence[NewFile]) -> Source:
+        first = await self.say(text)
+        for file in files:
+            await self._said("file", {"content": {"downloadCode": self.server.keep(file), "fileName": file.name}})
+        return first
+
+    async def cut(self) -> None:
+        for line in self.server.lines:
+            await line.close()

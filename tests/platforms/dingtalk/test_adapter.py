@@ -22,9 +22,20 @@ from palaver.protocols import (
     SendUnclear,
     TargetGone,
 )
-from palaver.testkit.recorder import Recorder
+from palaver.testkit.recorder import Recorder, running
+from tests.engine.gateway import until
 from tests.platforms.called import ACCOUNT, No, serve
-from tests.platforms.dingtalk.fakes import ALICE, GROUP_CHAT, SECRET, DingTalk, call, options_of, said
+from tests.platforms.dingtalk.fakes import (
+    ALICE,
+    GROUP_CHAT,
+    SECRET,
+    TOPIC,
+    DingTalk,
+    FakeStream,
+    call,
+    options_of,
+    said,
+)
 
 
 def test_the_signature_is_made_as_documented_and_an_hour_old_at_most() -> None:
@@ -100,3 +111,29 @@ async def test_each_answer_means_something(tmp_path: Path) -> None:
         )
         await adapter.send_file(picture, tmp_path / "x", idempotency_key="2")
         assert [each.raw["msgKey"] for each in server.sent] == ["sampleImageMsg", "sampleText"]
+
+
+async def test_the_stream_answers_pings_skips_what_is_unreadable_and_connects_again_when_asked() -> None:
+    async with serve(DingTalk()) as server:
+        fake, recorder = FakeStream(server), Recorder()
+        adapter = fake.adapter()
+        async with running(adapter, recorder):
+            await until(lambda: bool(server.lines))
+            for broken in ("", "[", "7", '{"type": "CALLBACK"}', '{"headers": [], "type": 1}'):
+                await server.lines[0].send_str(broken)
+            await server.lines[0].send_bytes(b"\xff\xfe")
+            await server.send_frame("SYSTEM", "ping", {"opaque": "0dv1"})
+            await server.send_frame("CALLBACK", TOPIC, {"msgtype": "text"})
+            await fake.say("hello")
+            await recorder.has(1)
+            await until(lambda: not server.frames)
+            first = server.lines[0]
+            await server.send_frame("SYSTEM", "disconnect", {})
+            await until(lambda: bool(server.lines) and server.lines[0] is not first)
+        assert json.loads(server.heard[0]["data"]) == {"opaque": "0dv1"}
+        assert recorder.texts == ["hello"]
+        assert isinstance(adapter, DingTalkAdapter)
+        assert (await adapter.handle_callback(call(said("text", {})), recorder)).status == 401, "nobody should call it"
+        server.trouble = server.wrong
+        with pytest.raises(PlatformRefused, match="Client Secret"):
+            await adapter.run(recorder)

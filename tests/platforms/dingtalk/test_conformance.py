@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from palaver.testkit.fake_server import FakeServer
-from tests.platforms.called import CalledConformance, serve
-from tests.platforms.dingtalk.fakes import DingTalk, FakeDingTalk, FakeGroup
+from tests.platforms.called import CalledConformance, UntypedFiles, serve
+from tests.platforms.dingtalk.fakes import DingTalk, FakeDingTalk, FakeGroup, FakeStream
 
 
 class TestAlone(CalledConformance):
@@ -21,3 +21,12 @@ class TestInAGroup(CalledConformance):
     async def fake(self) -> AsyncGenerator[FakeServer]:
         async with serve(DingTalk()) as server:
             yield FakeGroup(server)
+
+
+class TestStream(UntypedFiles):
+    hostile = CalledConformance.hostile
+
+    @pytest.fixture
+    async def fake(self) -> AsyncGenerator[FakeServer]:
+        async with serve(DingTalk()) as server:
+            yield FakeStream(server)

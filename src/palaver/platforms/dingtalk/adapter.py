@@ -1,6 +1,7 @@
-"""The adapter for DingTalk. DingTalk calls for each message; answers go out through the robot's API."""
+"""The adapter for DingTalk. Messages come over a stream that we open, or DingTalk calls; answers go to its API."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
@@ -12,6 +13,7 @@ from palaver.platforms.dingtalk.crypto import is_signed
 from palaver.platforms.dingtalk.options import GUIDE, DingTalkOptions
 from palaver.platforms.dingtalk.parse import parse
 from palaver.platforms.dingtalk.render import MAX_FILE_BYTES, render, render_file
+from palaver.platforms.dingtalk.stream import SUBSCRIPTIONS, listen
 from palaver.protocols import (
     Attachment,
     HttpRequest,
@@ -69,7 +71,6 @@ class DingTalkAdapter:
     options = DingTalkOptions
     guide = GUIDE
     limits = Limits(text=4000, interval=1.0)
-    takes_callbacks = True
 
     def __init__(self, account: str, options: DingTalkOptions) -> None:
         self.account = account
@@ -105,10 +106,31 @@ class DingTalkAdapter:
         except SendRefused as error:
             raise PlatformRefused(f"{_WRONG_SECRET} ({error})") from error
 
-    async def run(self, receiver: Receiver) -> None:
-        await self._api.keep_checking(self.check, receiver)
-
     # Incoming
+
+    async def run(self, receiver: Receiver) -> None:
+        if self.takes_callbacks:
+            await self._api.keep_checking(self.check, receiver)
+            return
+
+        async def take(data: str) -> None:
+            inbound = parse_or_skip(self.platform.name, lambda: parse(json.loads(data), self.account))
+            if inbound is not None:
+                await receiver.receive(inbound, Trust())
+
+        async with self._api.opened():
+            await listen(await self._open_stream(), receiver.connected, take)
+
+    async def _open_stream(self) -> Mapping[str, Any]:
+        asked = {"clientId": self._options.client_id, "clientSecret": self._secret, "subscriptions": SUBSCRIPTIONS}
+        try:
+            return await self._api.ask("POST", "/v1.0/gateway/connections/open", json={**asked, "ua": "palaver"})
+        except SendRefused as error:
+            raise PlatformRefused(f"{_WRONG_SECRET} ({error})") from error
+
+    @property
+    def takes_callbacks(self) -> bool:
+        return self._options.mode == "http"
 
     async def handle_callback(self, request: HttpRequest, receiver: Receiver) -> HttpResponse:
         async def take(message: Mapping[str, Any]) -> None:
@@ -117,7 +139,7 @@ class DingTalkAdapter:
                 await receiver.receive(inbound, Trust())
 
         authentic = is_signed(request.headers, self._secret, int(time.time() * 1000))
-        return await take_json(request, take, is_authentic=authentic)
+        return await take_json(request, take, is_authentic=authentic and self.takes_callbacks)
 
     async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
         asked = {"downloadCode": file.handle, "robotCode": self._robot}

@@ -1,6 +1,6 @@
 """The options of a DingTalk robot."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
@@ -14,10 +14,16 @@ GUIDE = SetupGuide(
     questions=[
         SetupQuestion(option="client_id", prompt="Client ID (AppKey), like ding1a2b3c:"),
         SetupQuestion(option="client_secret", prompt="Client Secret (hidden while you type):"),
+        SetupQuestion(
+            option="mode",
+            prompt="How messages come, stream or http:",
+            help="With http, DingTalk calls a public address of yours. It does not sign what it sends: prefer stream.",
+            default="stream",
+        ),
     ],
     after=(
-        "Start the gateway. In the robot's settings choose the HTTP mode, enter "
-        "https://YOUR-ADDRESS/in/dingtalk/{account} and publish the robot."
+        "Start the gateway. In the robot's settings choose the Stream mode (for the mode http the HTTP mode, and enter "
+        "https://YOUR-ADDRESS/in/dingtalk/{account}), and publish the robot."
     ),
     owner_prompt="Your own user id in DingTalk? An administrator sees it in the contacts:",
 )
@@ -29,7 +35,12 @@ class DingTalkOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     client_id: str = Field(min_length=1, description="The Client ID, also called AppKey.")
-    client_secret: SecretStr = Field(min_length=1, description="The Client Secret; also signs DingTalk's calls.")
+    client_secret: SecretStr = Field(
+        min_length=1, description="The Client Secret; with `http`, it signs DingTalk's calls."
+    )
+    mode: Literal["stream", "http"] = Field(
+        default="stream", description="Whether to open a stream, or be called: `http` needs a public address."
+    )
     robot_code: str | None = Field(default=None, description="The robot's code, if it is not the Client ID.")
     api_url: Url = Field(default="https://api.dingtalk.com", description="The API.")
     media_url: Url = Field(default="https://oapi.dingtalk.com", description="The older API, which takes files.")
