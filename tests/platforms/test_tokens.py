@@ -1,9 +1,12 @@
-"""Access tokens, looked-up names and reply windows, as time goes by."""
+"""What the platforms with access tokens share: tokens, looked-up names, reply windows, and the texts of files."""
 
 import asyncio
 from dataclasses import dataclass, field
 
-from palaver.protocols import Label, PlatformDown
+import pytest
+
+from palaver.protocols import Label, Outbound, PlatformDown, SendUnclear
+from palaver.protocols.files import send_text_of_file
 from palaver.protocols.recent import Names, ReplyWindows
 from palaver.protocols.tokens import AccessToken
 
@@ -62,3 +65,17 @@ def test_a_reply_window_closes_after_some_time_and_some_replies() -> None:
     assert (windows.take("a"), windows.take("b")) == ("m3", None)
     clock.now = 61.0
     assert windows.take("a") is None
+
+
+async def test_a_file_whose_text_fails_is_not_simply_sent_again() -> None:
+    sent: list[str] = []
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        sent.append("text")
+        raise PlatformDown("no connection")
+
+    await send_text_of_file(Outbound(platform="x", chat_id="1", text=" "), fail)
+    assert not sent
+    with pytest.raises(SendUnclear, match="its text failed: no connection"):
+        await send_text_of_file(Outbound(platform="x", chat_id="1", text="look"), fail)

@@ -98,7 +98,7 @@ async def test_files_are_fetched_from_qq_only_and_only_pictures_go_out(tmp_path:
     async with serve(Qq()) as server:
         adapter = QqAdapter.make(ACCOUNT, options_of(server.url))
         for url in ("https://example.org/x", "http://x.qq.com/", "https://qq.com.evil.org", ""):
-            with pytest.raises(SendRefused, match="not on a server of QQ"):
+            with pytest.raises(SendRefused, match="not on a server of the platform"):
                 _ = [chunk async for chunk in adapter.fetch(Attachment(Label("x"), handle=url))]
         file = Attachment(Label("a.png"), "image/png", 4)
         to = Outbound(platform="qq", chat_id=ALICE, text="look", reply_to="m1", file=file)

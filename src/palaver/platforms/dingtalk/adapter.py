@@ -21,7 +21,6 @@ from palaver.protocols import (
     Limits,
     Outbound,
     PlatformBusy,
-    PlatformError,
     PlatformRefused,
     Receiver,
     SendRefused,
@@ -32,6 +31,7 @@ from palaver.protocols import (
     parse_or_skip,
     take_json,
 )
+from palaver.protocols.files import send_text_of_file
 from palaver.protocols.rest import RestApi
 from palaver.protocols.tokens import ApiCodes, TokenApi, in_header
 
@@ -164,11 +164,7 @@ class DingTalkAdapter:
         if uploaded.get("errcode"):
             raise SendRefused(f"DingTalk rejects the file: {uploaded['errcode']} {uploaded.get('errmsg')}")
         receipt = await self._post(outbound.chat_id, *render_file(file, str(uploaded["media_id"])))
-        if outbound.text.strip():
-            try:
-                await self.send(outbound, idempotency_key=idempotency_key)
-            except PlatformError as error:
-                raise SendUnclear(f"The file was sent, but its text failed: {error}") from error
+        await send_text_of_file(outbound, partial(self.send, outbound, idempotency_key=idempotency_key))
         return receipt
 
     async def _post(self, chat: str, key: str, parameters: str) -> str:

@@ -26,7 +26,6 @@ from palaver.protocols import (
     Limits,
     Outbound,
     PlatformBusy,
-    PlatformError,
     PlatformRefused,
     Receiver,
     SendUnclear,
@@ -36,6 +35,7 @@ from palaver.protocols import (
     one_line,
     parse_or_skip,
 )
+from palaver.protocols.files import send_text_of_file
 from palaver.protocols.recent import Names
 from palaver.protocols.tokens import ApiCodes, TokenApi, in_header
 
@@ -181,11 +181,7 @@ class FeishuAdapter:
         uploaded = await self._api.call("POST", f"/im/v1/{kind}s", data=data, files=files)
         key = {f"{kind}_key": uploaded["data"][f"{kind}_key"]}
         receipt = await self._post(outbound, kind, json.dumps(key), idempotency_key)
-        if outbound.text.strip():
-            try:
-                await self.send(outbound, idempotency_key=f"{idempotency_key}:text")
-            except PlatformError as error:
-                raise SendUnclear(f"The file was sent, but its text failed: {error}") from error
+        await send_text_of_file(outbound, partial(self.send, outbound, idempotency_key=f"{idempotency_key}:text"))
         return receipt
 
     async def _post(self, outbound: Outbound, kind: str, content: str, key: str) -> str:

@@ -8,7 +8,7 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.qq.crypto import Signer
@@ -34,6 +34,7 @@ from palaver.protocols import (
     parse_or_skip,
     take_json,
 )
+from palaver.protocols.files import check_file_url
 from palaver.protocols.recent import ReplyPossibleLater, ReplyWindows
 from palaver.protocols.rest import RestApi
 from palaver.protocols.tokens import ApiCodes, TokenApi, in_header
@@ -133,10 +134,8 @@ class QqAdapter:
             return None
 
     async def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
-        url, own = urlsplit(file.handle or ""), urlsplit(self._options.api_url)
-        if url.netloc != own.netloc and not (url.scheme == "https" and (url.hostname or "").endswith(_FILE_HOSTS)):
-            raise SendRefused("The file is not on a server of QQ.")
-        async for chunk in self._files.download(file.handle or ""):
+        url = check_file_url(file.handle or "", api_url=self._options.api_url, hosts=_FILE_HOSTS)
+        async for chunk in self._files.download(url):
             yield chunk
 
     # Outgoing

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from palaver.platforms.wechat.render import MAX_FILE_BYTES, media_kind
-from palaver.protocols import Attachment, Outbound, PlatformError, SendUnclear, file_to_send
+from palaver.protocols import Attachment, Outbound, file_to_send
+from palaver.protocols.files import send_text_of_file
 from palaver.protocols.tokens import TokenApi
 
 
@@ -30,9 +31,5 @@ async def send_file(
     files = {"media": (file.name.plain() or "file", body, file.media_type)}
     uploaded = await api.call("POST", "/cgi-bin/media/upload", params={"type": kind}, files=files)
     receipt = await post({"touser": outbound.chat_id, "msgtype": kind, kind: {"media_id": str(uploaded["media_id"])}})
-    if outbound.text.strip():
-        try:
-            await send()
-        except PlatformError as error:
-            raise SendUnclear(f"The file was sent, but its text failed: {error}") from error
+    await send_text_of_file(outbound, send)
     return receipt

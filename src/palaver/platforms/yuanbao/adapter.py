@@ -35,6 +35,7 @@ from palaver.protocols import (
     parse_or_skip,
     value,
 )
+from palaver.protocols.files import check_file_url
 from palaver.protocols.rest import RestApi
 from palaver.protocols.tokens import AccessToken, ApiCodes
 
@@ -216,12 +217,7 @@ class YuanbaoAdapter:
             )
             data = found.get("data") or found
             url = str(data.get("url") or data.get("realUrl") or "")
-        address, own = urlsplit(url), urlsplit(self._options.api_url)
-        if address.netloc != own.netloc and not (
-            address.scheme == "https" and (address.hostname or "").endswith(_FILE_HOSTS)
-        ):
-            raise SendRefused("The file is not on a server of Tencent.")
-        async for chunk in self._api.download(url):
+        async for chunk in self._api.download(check_file_url(url, api_url=self._options.api_url, hosts=_FILE_HOSTS)):
             yield chunk
 
     # Outgoing

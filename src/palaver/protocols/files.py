@@ -1,0 +1,31 @@
+"""Files: where they can be fetched from, and their text, if a platform shows it as a message of its own."""
+
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+from palaver.model.turn import Outbound
+from palaver.protocols.adapter import PlatformError, SendRefused, SendUnclear
+
+__all__ = ["check_file_url", "send_text_of_file"]
+
+
+def check_file_url(url: str, *, api_url: str, hosts: tuple[str, ...]) -> str:
+    """Return the URL of a file if it is on the API's own server, or with HTTPS below one of these: `.example.org`.
+
+    People can put any URL into a message, of our own network, too. Raises SendRefused for that.
+    """
+    address = urlsplit(url)
+    is_trusted = address.scheme == "https" and (address.hostname or "").endswith(hosts)
+    if not is_trusted and (not address.netloc or address.netloc != urlsplit(api_url).netloc):
+        raise SendRefused("The file is not on a server of the platform.")
+    return url
+
+
+async def send_text_of_file(outbound: Outbound, send: Callable[[], Awaitable[object]]) -> None:
+    """Send the text of a file that people already see."""
+    if not outbound.text.strip():
+        return
+    try:
+        await send()
+    except PlatformError as error:
+        raise SendUnclear(f"The file was sent, but its text failed: {error}") from error
