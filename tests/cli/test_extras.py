@@ -127,11 +127,19 @@ def attempt(folder: Path, extras: frozenset[str], palaver: Distribution) -> str:
     return "" if is_well else f"{sorted(extras)}: {chat.stdout}{chat.stderr}"
 
 
+def extras_by_need(palaver: Distribution) -> dict[frozenset[str], frozenset[str]]:
+    """All extras, and none. Those that need the same distributions are tried together: each alone would be the same."""
+    found: dict[frozenset[str], frozenset[str]] = {}
+    for extras in (frozenset[str](), *(frozenset({name}) for name in palaver.metadata.get_all("Provides-Extra") or [])):
+        need = frozenset(each.name for each in required(palaver, extras, set()))
+        found[need] = found.get(need, frozenset()) | extras
+    return found
+
+
 @pytest.mark.timeout(600)
 def test_each_extra_alone_is_enough(tmp_path: Path) -> None:
     palaver = built(tmp_path)
-    names = palaver.metadata.get_all("Provides-Extra") or []
-    chosen = [frozenset[str](), *(frozenset({name}) for name in names), frozenset({"mcp", "web"})]
+    chosen = [*extras_by_need(palaver).values(), frozenset({"mcp", "web"})]
 
     def attempt_in_folder(extras: frozenset[str]) -> str:
         folder = tmp_path / ("+".join(sorted(extras)) or "bare")

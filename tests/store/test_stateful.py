@@ -691,12 +691,12 @@ def opened(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Gener
 
 
 EXAMPLES: dict[tuple[str, type[StoreMachine]], int] = {
-    ("sqlite", Turning): 15,
-    ("sqlite", Moving): 30,
-    ("sqlite", Everything): 15,
-    ("postgres", Turning): 8,
-    ("postgres", Moving): 8,
-    ("postgres", Everything): 4,
+    ("sqlite", Turning): 10,
+    ("sqlite", Moving): 20,
+    ("sqlite", Everything): 10,
+    ("postgres", Turning): 5,
+    ("postgres", Moving): 5,
+    ("postgres", Everything): 3,
 }
 
 
