@@ -255,6 +255,13 @@ SESSIONS = (
         store=5,
     ),
     Kind(
+        "a mark is of no session",
+        ["INSERT INTO session_marks (identity, session_no, pinned) VALUES ('web:owner', 99, 1)"],
+        "every mark belongs to a session that exists",
+        aside("session_marks", "web:owner 99"),
+        store=5,
+    ),
+    Kind(
         "a request with results is of no message",
         ["INSERT INTO result_requests (identity, request_key, digest, inbox_no) VALUES ('api:owner', '/k', 'd', 999)"],
         "every request with results belongs to a message that exists",

@@ -149,6 +149,8 @@ NOT_PLANTED = [
     "ready_queue.key",
     "result_requests.identity",
     "routes.settings",
+    "session_marks.identity",
+    "sessions.instructions",
     "usage.identity",
     "wrong_codes.identity",
 ]

@@ -41,6 +41,8 @@ BREAKS = {
     "every received message has a known state": "UPDATE inbox SET state = 'lost' WHERE no = 1",
     "every message in a turn points to a turn of its conversation": "UPDATE inbox SET turn_no = 99 WHERE no = 1",
     "a conversation is in the ready queue exactly while messages wait in it": "DELETE FROM ready_queue",
+    "every mark belongs to a session that exists": "INSERT INTO session_marks (identity, session_no)"
+    " VALUES ('web:owner', 99)",
     "every request with results belongs to a message that exists": "INSERT INTO result_requests"
     " (identity, request_key, digest, inbox_no) VALUES ('api:owner', 'k', 'd', 99)",
     "every attached chat was attached by an operation that exists": "INSERT INTO attached_chats"

@@ -76,6 +76,8 @@ def join_open_session(store: Store, context: CommandContext) -> Statements[Sessi
 
 
 _ALL = Arg(name="all", kind=ArgKind.FLAG)
+ENTRY = Arg(name="entry", kind=ArgKind.COUNT)
+"""The number of an entry, as the transcript in the dashboard shows it."""
 _PAGE = "page"
 _PAGE_SIZE = 10
 _MAX_NUMBERED = 100
@@ -230,6 +232,7 @@ _NOTHING_OPEN = "No conversation is open here. Send a message to start one, or /
     "/branch Another idea --at 2",
     Arg(name="title", kind=ArgKind.REST),
     Arg(name="at", kind=ArgKind.COUNT),
+    ENTRY,
     remote=True,
 )
 @transaction
@@ -281,6 +284,8 @@ def _branch_point(
 ) -> Statements[int | None]:
     """Return the last entry to keep, or None for all."""
     inbound = context.received.inbound
+    if seq := invocation.numbers.get(ENTRY.name):
+        return seq
     if count := invocation.numbers.get("at"):
         start = start_of_last_turns((yield from store.transcript.load_visible(session.id, context.principal)), count)
         return None if start is None else start - 1

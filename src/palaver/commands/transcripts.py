@@ -2,7 +2,7 @@
 
 from palaver.commands.formatting import counted, in_quotes
 from palaver.commands.registry import CommandGroup
-from palaver.commands.sessions import drop_pending_question, join_open_session
+from palaver.commands.sessions import ENTRY, drop_pending_question, join_open_session
 from palaver.db.transaction import Statements, transaction
 from palaver.engine import texts
 from palaver.engine.commands import CommandContext
@@ -15,6 +15,9 @@ from palaver.store.results import Undone
 from palaver.store.store import Store
 
 commands = CommandGroup("transcripts")
+
+EDITED_TEXT = "text"
+"""The web chat can answer a message again with another text."""
 
 
 @commands.add(
@@ -58,12 +61,19 @@ def redo(store: Store, _invocation: Invocation, context: CommandContext) -> Stat
     return "There is nothing to redo." if undone is None else f"Restored {_describe_undone(undone)}."
 
 
-@commands.add("retry", "Answer the last message again. /back returns to the previous answer", "/retry", remote=True)
+@commands.add(
+    "retry",
+    "Answer the last message again, or an earlier one. /back returns to the previous answer",
+    "/retry",
+    ENTRY,
+    remote=True,
+)
 @transaction
-def retry(store: Store, _invocation: Invocation, context: CommandContext) -> Statements[str]:
+def retry(store: Store, invocation: Invocation, context: CommandContext) -> Statements[str]:
     yield from drop_pending_question(store, context)
     yield from join_open_session(store, context)
-    again = yield from store.history.retry(context.received, context.principal, context.now)
+    seq, text = invocation.numbers.get(ENTRY.name), invocation.words.get(EDITED_TEXT)
+    again = yield from store.history.retry(context.received, context.principal, context.now, seq=seq, text=text)
     if not again:
         return "There is no message to answer again here."
     return f"Answering again: {in_quotes(again[0])}. /back returns to the previous answer."

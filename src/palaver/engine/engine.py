@@ -28,6 +28,7 @@ from palaver.engine.retry import retry_outage, run_forever
 from palaver.engine.turns.agent import RequestBuilder, model_name
 from palaver.engine.turns.dispatcher import Dispatcher
 from palaver.engine.turns.runner import TurnRunner
+from palaver.model.command import Invocation
 from palaver.model.errors import StoreError
 from palaver.model.key import SessionKey
 from palaver.model.prompt import Pseudonyms
@@ -245,9 +246,13 @@ class Engine:
         message, parsed = self._intake.read(inbound)
         return parsed.resolve(message)[0]
 
-    async def run_command(self, text: str, session: str, principal: Principal) -> str:
-        """Run a command in a session from outside its chat, and return the answer.
+    def agent_of(self, profile: str) -> Agent:
+        """Return the agent that answers in a profile."""
+        return self._ctx.agents.of(profile)
+
+    async def run_command(self, given: str | Invocation, session: str, principal: Principal) -> str:
+        """Run a command, as typed or parsed, in a session from outside its chat, and return the answer.
 
         Raises what prevents it; nothing is changed then.
         """
-        return await self._commands.run_outside_chat(text, session, principal)
+        return await self._commands.run_outside_chat(given, session, principal)

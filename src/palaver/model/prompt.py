@@ -132,6 +132,11 @@ _PREAMBLE = (
 )
 
 
+def with_instructions(section: str, instructions: str | None) -> str:
+    """Return the context section followed by what the people of the conversation ask of the model."""
+    return f"{section}\n\nInstructions for this conversation:\n{instructions}" if instructions else section
+
+
 def context_section(situation: Situation, pseudonyms: Pseudonyms | None = None) -> str:
     """Return the section. With `pseudonyms`, ids are replaced on platforms where the agent needs none."""
     lines = [

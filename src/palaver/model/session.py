@@ -143,6 +143,10 @@ class Session:
     end_reason: EndReason | None = None
     counters: Counters = Counters()
     override: ModelOverride | None = None
+    instructions: str | None = None
+    """What its people want the model to heed in this conversation alone."""
+    version_root: int | None = None
+    """The first version of the conversation, if this is another one."""
 
     @property
     def state(self) -> SessionState:

@@ -308,12 +308,13 @@ USAGE_COLUMNS = ("input_tokens", "output_tokens", "cached_tokens", "cost_micros"
 counted = attrgetter(*USAGE_COLUMNS)
 SESSION_COLUMNS = (
     "s.no, s.id, s.key, s.owner, s.origin, s.title, s.parent, s.started, s.ended, s.end_reason, s.last_human,"
-    f" s.last_active, s.override, s.next_seq, s.turns, {', '.join(f's.{column}' for column in USAGE_COLUMNS)}"
+    f" s.last_active, s.override, s.instructions, s.version_root, s.next_seq, s.turns, {', '.join(f's.{column}' for column in USAGE_COLUMNS)}"
 )
 
 
 def session_of(row: Row) -> Session:
-    (no, id_, key, owner, origin, title, parent, started, ended, reason, human, active, override, seq, *used) = row
+    (no, id_, key, owner, origin, title, parent, started, ended, reason, human, active, *more) = row
+    override, instructions, version_root, seq, *used = more
     return Session(
         number=no,
         id=id_,
@@ -329,6 +330,8 @@ def session_of(row: Row) -> Session:
         last_active=instant(active),
         counters=Counters(entries=seq - 1, **dict(zip(("turns", *USAGE_COLUMNS), used, strict=True))),
         override=ModelOverride(**from_json(override)) if override else None,
+        instructions=instructions,
+        version_root=version_root,
     )
 
 

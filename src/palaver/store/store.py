@@ -22,6 +22,7 @@ from palaver.store.queue import commands, inbox, outbox, relayed, revisions, tur
 from palaver.store.scrub import scrub
 from palaver.store.search.search import Search
 from palaver.store.status import journal_feed, message_status, overview, problems, session_list, trace, webchat_log
+from palaver.store.status import chat_list, journal_feed, message_status, overview, session_list, trace, webchat_log
 
 
 class Store(DatabaseClient):
@@ -32,6 +33,7 @@ class Store(DatabaseClient):
     api_tokens = api_tokens
     attach = attach
     attachments = attachments
+    chat_list = chat_list
     chat_migration = chat_migration
     commands = commands
     expiry = expiry

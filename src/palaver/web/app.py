@@ -45,11 +45,24 @@ from palaver.web.errors import API_PREFIX, OPENAI_PREFIX, error_response, error_
 from palaver.web.limits import OpenRequests
 from palaver.web.mcp import endpoint as mcp
 from palaver.web.openai import endpoint as openai
-from palaver.web.pages import chat, explain, jobs, messages, people, processes, search, sessions, status, usage
+from palaver.web.pages import (
+    chat,
+    chat_actions,
+    chat_list,
+    explain,
+    jobs,
+    messages,
+    people,
+    processes,
+    search,
+    sessions,
+    status,
+    usage,
+)
 from palaver.web.pages.common import render
 from palaver.web.services import Services
 
-PAGES = (chat, explain, jobs, messages, people, processes, search, sessions, status, usage)
+PAGES = (chat_list, chat_actions, chat, explain, jobs, messages, people, processes, search, sessions, status, usage)
 _TITLES = {
     400: "Invalid request",
     403: "Not allowed",

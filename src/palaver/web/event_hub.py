@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from secrets import token_hex
 
 from palaver.db.transaction import (
@@ -26,11 +27,12 @@ from palaver.db.transaction import (
 from palaver.engine.hooks import PartialAnswer
 from palaver.model.errors import StoreError
 from palaver.platforms.web.adapter import user_of
-from palaver.protocols.hooks import GatewayEvent
+from palaver.protocols.hooks import EventKind, GatewayEvent
 from palaver.store.status.journal_feed import WINDOW
 from palaver.store.store import Store
 from palaver.web.caller import OWNER, Caller
 from palaver.web.feeds import Event, Feed, Reader, journal_events, with_id
+from palaver.web.growing_answer import GrowingAnswer
 
 __all__ = ["CHAT", "HEARTBEAT_SECONDS", "TOPICS", "Event", "Hub"]
 
@@ -53,6 +55,8 @@ _HINT_SECONDS = 0.05
 """Hints within this time are sent as one."""
 _DRAFT_SECONDS = 0.1
 """Between two states of a growing answer."""
+_MAX_GROWING = 256
+_TURN_ENDS = frozenset({EventKind.TURN_FINISHED.value, EventKind.TURN_FAILED.value})
 _SHARE_SECONDS = 0.1
 """Between two notifications to all gateways."""
 _POSITION = re.compile(r"([0-9]{1,19}\.[0-9]{1,18})/([0-9a-f]{8}\.[0-9]{1,18})", re.ASCII)
@@ -81,6 +85,8 @@ class Hub:
         self._has_pending = asyncio.Event()
         self._drafts: dict[int, PartialAnswer] = {}
         self._has_drafts = asyncio.Event()
+        self._growing: dict[int, GrowingAnswer] = {}
+        """Answers that somebody watches, by turn."""
         self._to_share: set[str] = set()
         self._has_to_share = asyncio.Event()
         self._is_closed = False
@@ -98,6 +104,8 @@ class Hub:
     async def notice(self, happening: GatewayEvent) -> None:
         """Hook of the engine: turn what happened into hints."""
         name = happening.kind.value
+        if happening.turn is not None and name in _TURN_ENDS:
+            self._growing.pop(happening.turn, None)
         topics = {"sessions", "turns"} if happening.turn or name.startswith("turn") else {"sessions"}
         if happening.delivery is not None:
             topics.add("outbox")
@@ -140,7 +148,21 @@ class Hub:
             if not self._alone:
                 self.hint(CHAT)
         if feed := self._feeds.get((owner, None)):  # a browser has no profile
-            feed.push(event)
+            (feed.push if event.merges is None else feed.push_text)(event)
+
+    def growing(self, session: str) -> tuple[int, GrowingAnswer] | None:
+        """Return the turn of a session whose answer is being shown, and the answer so far."""
+        found = ((turn, answer) for turn, answer in self._growing.items() if answer.session == session)
+        return next(found, None)
+
+    def _growth(self, growth: PartialAnswer) -> Event:
+        """Return what is new of a growing answer, rendered once for all who watch it."""
+        answer = self._growing.get(growth.turn)
+        if answer is None or answer.part != len(growth.earlier):
+            answer = self._growing[growth.turn] = GrowingAnswer(growth.session, len(growth.earlier))
+            while len(self._growing) > _MAX_GROWING:
+                self._growing.pop(next(iter(self._growing)))
+        return Event(name="growth", body={"session": growth.session, "turn": growth.turn, **answer.grow(growth.text)})
 
     async def serve(self) -> None:
         """Run until cancelled."""
@@ -167,8 +189,9 @@ class Hub:
             self._has_drafts.clear()
             drafts, self._drafts = self._drafts, {}
             for growth in drafts.values():
+                as_html = cache(lambda _, growth=growth: self._growth(growth))
                 for feed in list(self._feeds.values()):
-                    await feed.push_draft(growth)
+                    await feed.push_draft(growth, as_html)
             await asyncio.sleep(_DRAFT_SECONDS)
 
     async def _share_hints(self) -> None:
@@ -209,12 +232,14 @@ class Hub:
             for reader in feed.readers:
                 reader.end()
 
-    async def events(self, caller: Caller, position: str | None) -> AsyncIterator[Event | None]:
-        """Yield every event after the position, and None as a heartbeat.
+    async def events(
+        self, caller: Caller, position: str | None, watch: str | None = None
+    ) -> AsyncIterator[Event | None]:
+        """Yield every event after the position, and None as a heartbeat. `watch` is a session to show growing answers of.
 
         It ends if the reader is too slow, or the server stops.
         """
-        with self._subscribe(caller, await self._newest()) as (feed, reader):
+        with self._subscribe(caller, await self._newest(), watch) as (feed, reader):
             known = _POSITION.fullmatch(position or "")
             at, hints = known.groups() if known else (reader.since, self._hints)
             # From here on events are queued for this reader. A client that is cut off before it has read the missed
@@ -261,13 +286,13 @@ class Hub:
         return await self._store.read(self._store.journal_feed.latest_position())
 
     @contextmanager
-    def _subscribe(self, caller: Caller, now: str) -> Generator[tuple[Feed, Reader]]:
+    def _subscribe(self, caller: Caller, now: str, watch: str | None) -> Generator[tuple[Feed, Reader]]:
         name = caller.key.identity, caller.key.profile
         if name not in self._feeds:
             self._feeds[name] = Feed(self._store, caller, now, lambda: self._hints)
             self._tasks[name] = asyncio.create_task(self._feeds[name].run(), name="feed")
         feed = self._feeds[name]
-        reader = Reader(feed.position, is_over=self._is_closed)
+        reader = Reader(feed.position, watch, is_over=self._is_closed)
         feed.readers.add(reader)
         try:
             yield feed, reader

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -50,6 +50,8 @@ class Reader:
     """One open stream and its bounded queue."""
 
     since: str
+    watches: str | None = None
+    """The session whose growing answer it shows as HTML. Without one it gets the text of every answer."""
     queue: list[Event] = field(default_factory=list[Event])
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     is_over: bool = False
@@ -110,8 +112,15 @@ class Feed:
                     pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def push(self, event: Event) -> None:
+        self._push_to(event, self.readers)
+
+    def push_text(self, event: Event) -> None:
+        """Push a growing text to those who do not get it as HTML."""
+        self._push_to(event, [reader for reader in self.readers if reader.watches is None])
+
+    def _push_to(self, event: Event, readers: Iterable[Reader]) -> None:
         encoded = with_id(event, f"{event.journal or self.position}/{self.hints()}")
-        for reader in self.readers:
+        for reader in readers:
             reader.push(encoded)
 
     async def read_journal(self, position: str) -> JournalPage:
@@ -122,15 +131,20 @@ class Feed:
 
         return await self.store.read(read())
 
-    async def push_draft(self, growth: PartialAnswer) -> None:
+    async def push_draft(self, growth: PartialAnswer, as_html: Callable[[PartialAnswer], Event]) -> None:
         """Push an answer's current text if the caller can read its conversation; check that once per turn."""
+        watching = [reader for reader in self.readers if reader.watches == growth.session]
+        if not watching and all(reader.watches for reader in self.readers):
+            return
         if growth.turn not in self.visible_turns:
             self.visible_turns[growth.turn] = await self._can_read(growth.session)
         while len(self.visible_turns) > _MAX_CACHED_TURNS:
             self.visible_turns.pop(next(iter(self.visible_turns)))
         if self.visible_turns[growth.turn]:
             body = {"session": growth.session, "turn": growth.turn, "text": growth.text}
-            self.push(Event(name="draft", body=body, merges=f"draft {growth.turn}"))
+            self.push_text(Event(name="draft", body=body, merges=f"draft {growth.turn}"))
+            if watching:
+                self._push_to(as_html(growth), watching)
 
     async def _can_read(self, session: str) -> bool:
         @transaction

@@ -16,22 +16,24 @@ from palaver.model.text import one_line
 from palaver.store.conversations.blob_store import BlobStore
 
 PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+SOUNDS = frozenset({"audio/mpeg", "audio/ogg", "audio/wav", "audio/webm", "audio/mp4", "audio/aac", "audio/flac"})
+_SHOWN = PICTURES | SOUNDS
 _MAX_NAME_LENGTH = 200
 _STATIC = Path(__file__).parent / "static"
 _STATIC_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".png": "image/png"}
 
 
 def download(file: Attachment, shelf: BlobStore | None) -> Response:
-    """Show pictures in place, save everything else; nothing in a file can run."""
+    """Show pictures and play sounds in place, save everything else; nothing in a file can run."""
     path = shelf.place(file.sha256 or file.handle or "") if shelf else None
     if path is None:
         raise NotFound("file", file.name.plain())
-    is_picture = file.media_type in PICTURES
+    is_shown = file.media_type in _SHOWN
     return FileResponse(
         path,
-        media_type=file.media_type if is_picture else UNKNOWN_TYPE,
+        media_type=file.media_type if is_shown else UNKNOWN_TYPE,
         headers={
-            "content-disposition": f"{'inline' if is_picture else 'attachment'}; filename*=UTF-8''{_safe_name(file)}",
+            "content-disposition": f"{'inline' if is_shown else 'attachment'}; filename*=UTF-8''{_safe_name(file)}",
             "content-security-policy": "sandbox; default-src 'none'",
             "cache-control": "private, max-age=3600",
         },

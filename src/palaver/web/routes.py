@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from palaver.db.transaction import Statements, Transaction, transaction
 from palaver.engine.intake.roles import RoleInSession, role_in_session
+from palaver.model.command import Invocation
 from palaver.model.errors import NotAllowed, StoreError
 from palaver.model.session import Principal, Session
 from palaver.store.conversations.deletion import Removed, delete
@@ -72,9 +73,9 @@ class WebRequest:
         """For work that takes several transactions; `read` and `write` pass it on themselves."""
         return await self.store.read(principal_of(self.caller, self.store))
 
-    async def run_command(self, session: str, text: str) -> str:
+    async def run_command(self, session: str, given: str | Invocation) -> str:
         """Run a chat command in a session with the caller's role there; return its answer."""
-        answer = await self.services.engine.run_command(text, session, await self.principal())
+        answer = await self.services.engine.run_command(given, session, await self.principal())
         self.services.hub.hint("sessions", "turns")
         return answer
 

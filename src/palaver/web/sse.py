@@ -32,14 +32,16 @@ class EventStream(StreamingResponse):
 def event_stream(http: Request, caller: Caller, hub: Hub, auth: Authenticator) -> EventStream:
     """Stream events after the last one the client knows, else after its page was rendered."""
     position = http.headers.get("last-event-id") or http.query_params.get("after") or None
-    return EventStream(_chunks(caller, hub, auth, position))
+    return EventStream(_chunks(caller, hub, auth, position, http.query_params.get("watch") or None))
 
 
-async def _chunks(caller: Caller, hub: Hub, auth: Authenticator, position: str | None) -> AsyncGenerator[bytes]:
+async def _chunks(
+    caller: Caller, hub: Hub, auth: Authenticator, position: str | None, watch: str | None
+) -> AsyncGenerator[bytes]:
     """End the stream when the caller's key is revoked, however much there is to send."""
     now = asyncio.get_running_loop().time
     checked = now()
-    async for event in hub.events(caller, position):
+    async for event in hub.events(caller, position, watch):
         if event is None or now() - checked >= HEARTBEAT_SECONDS:
             with suppress(StoreUnavailable):  # check again at the next event
                 if not await auth.is_valid(caller):

@@ -246,20 +246,21 @@ class CommandDispatcher:
 
     # From outside the chat
 
-    async def run_outside_chat(self, text: str, session: str, principal: Principal) -> str:
-        """Run a command in the session that is open in a chat, and return its answer.
+    async def run_outside_chat(self, given: str | Invocation, session: str, principal: Principal) -> str:
+        """Run a command, as typed or parsed, in the session that is open in a chat, and return its answer.
 
         Raises what prevents it; nothing is changed then.
         """
-        invocation = parse_command(text, self._commands.table)
+        invocation = given if isinstance(given, Invocation) else parse_command(given, self._commands.table)
         if invocation is None:
             raise UnknownCommand(
-                "This is not a command:", found=text, allowed="a command that /help lists", example="/undo"
+                "This is not a command:", found=str(given), allowed="a command that /help lists", example="/undo"
             )
         if not invocation.command.remote:
             name = f"/{invocation.command.name}"
             allowed = "commands about the conversation itself, such as /undo, /retry, /branch, /model and /stop"
             raise BadArgument("{found} works only in the chat itself", found=name, allowed=allowed, example="/undo")
+        text = given if isinstance(given, str) else f"/{invocation.command.name}"
         while True:
             with suppress(commands.Outdated):
                 return await self._run_outside_chat(invocation, text, session, principal)

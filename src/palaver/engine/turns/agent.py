@@ -14,7 +14,16 @@ from palaver.engine.delivery.replies import LONGEST_ANSWER
 from palaver.engine.retry import Timeouts, contain_cancellation, log_error
 from palaver.model.errors import StoreError
 from palaver.model.platform import Platform
-from palaver.model.prompt import HomeChannel, Naming, Pseudonyms, Situation, TurnFacts, context_section, turn_facts
+from palaver.model.prompt import (
+    HomeChannel,
+    Naming,
+    Pseudonyms,
+    Situation,
+    TurnFacts,
+    context_section,
+    turn_facts,
+    with_instructions,
+)
 from palaver.model.session import ModelOverride, Session
 from palaver.model.source import Labels, Source
 from palaver.model.transcript import Entry, Role, ToolCall
@@ -101,7 +110,10 @@ class RequestBuilder:
             session=turn.session,
             turn=turn.number,
             attempt=turn.attempt,
-            section=self._section(snapshot, platform, tools, jobs_send_elsewhere=jobs_send_elsewhere),
+            section=with_instructions(
+                self._section(snapshot, platform, tools, jobs_send_elsewhere=jobs_send_elsewhere),
+                snapshot.session.instructions,
+            ),
             messages=messages,
             override=chosen_model(snapshot),
             approvals=_approvals(turn, snapshot, messages) if snapshot.resumes_calls else {},

@@ -4,7 +4,7 @@ The tree is never deep, so renderers can recurse.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -29,6 +29,8 @@ __all__ = [
     "Table",
     "Text",
     "parse_markdown",
+    "sections",
+    "settled_length",
     "text_of",
 ]
 
@@ -152,6 +154,24 @@ def parse_markdown(text: str) -> tuple[Block, ...]:
         return (Paragraph(inside=(Text(text=text),)),)
     _drop_deep_styles(tokens)
     return _blocks(SyntaxTreeNode(tokens), _LINE_END.split(text))
+
+
+def settled_length(text: str) -> int:
+    """Return the length of the blocks at the beginning that nothing written later can change: all but the last."""
+    starts = [token.map[0] for token in _PARSER.parse(text[:MAX_LENGTH]) if token.level == 0 and token.map]
+    if len(text) > MAX_LENGTH or not starts or not (last := max(starts)):
+        return 0
+    ends = [found.end() for found in _LINE_END.finditer(text)]
+    return ends[last - 1]
+
+
+def sections(text: str) -> Iterator[str]:
+    """Cut a text that is too long between blocks, into parts that are not."""
+    while len(text) > MAX_LENGTH:
+        end = settled_length(text[:MAX_LENGTH]) or MAX_LENGTH
+        yield text[:end]
+        text = text[end:]
+    yield text
 
 
 def _drop_deep_styles(tokens: Iterable[Token]) -> None:

@@ -112,6 +112,7 @@ class ArchivedSession(_Line):
     cost_micros: _Count = 0
     unpriced_tokens: _Count = 0
     override: dict[str, str] | None = None
+    instructions: str | None = None
     participants: list[str] = []
     routes: list[ArchivedRoute] = []
     turns: list[ArchivedTurn] = []

@@ -207,7 +207,7 @@ def _check_session(session: ArchivedSession) -> None:
         session.title = clean_title(session.title)
     if session.override is not None:
         _check_override(session.override)
-    _check_storable(session.profile, session.platform, session.owner, *session.participants)
+    _check_storable(session.profile, session.platform, session.owner, session.instructions or "", *session.participants)
     _check_parts(session)
 
 

@@ -90,7 +90,7 @@ def _remove(session: Session, now: datetime) -> Statements[Removed]:
     yield from _bypass_in_undo_log(session, now)
     entries = yield "SELECT count(*) FROM entries WHERE id >= ? AND id < ?", span
     yield "DELETE FROM entries WHERE id >= ? AND id < ?", span
-    for table in ("participants", "routes", "operations", "processes", "mentions", "set_aside"):
+    for table in ("participants", "session_marks", "routes", "operations", "processes", "mentions", "set_aside"):
         yield f"DELETE FROM {table} WHERE session_no = ?", (number,)
     yield "DELETE FROM sessions WHERE no = ?", (number,)
     if turns:  # Their usage stays in the sums.

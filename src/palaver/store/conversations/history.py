@@ -1,5 +1,6 @@
 """Undoing operations (back, redo), branches, and retries."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -9,7 +10,14 @@ from palaver.model.errors import NotFound
 from palaver.model.key import SessionKey
 from palaver.model.session import EndReason, Principal, Session
 from palaver.model.source import Source, identity_of, message_address, with_participant
-from palaver.model.transcript import Entry, Sender, UnreadableEntry, is_addressed_to_agent, start_of_last_turns
+from palaver.model.transcript import (
+    Entry,
+    Sender,
+    UnreadableEntry,
+    is_addressed_to_agent,
+    start_of_last_turns,
+    turn_starts,
+)
 from palaver.model.turn import Inbound, Received, outbound_to
 from palaver.store.conversations import undo_log
 from palaver.store.conversations.attach import attach_operation, detach, detach_all
@@ -313,8 +321,8 @@ def _copy(parent: int, child: int, at_seq: int | None) -> Statements[None]:
     yield "INSERT INTO entries (id, body, checksum, role, turn_no, observed) VALUES (?, ?, ?, ?, ?, ?)", copies
     yield from copy_refs(parent * SEQS, child * SEQS, SEQS)
     yield (
-        "UPDATE sessions SET next_seq = ?, parent_seq = ?, override = (SELECT override FROM sessions WHERE no = ?)"
-        " WHERE no = ?",
+        "UPDATE sessions SET next_seq = ?, parent_seq = ?, override = p.override, instructions = p.instructions"
+        " FROM (SELECT override, instructions FROM sessions WHERE no = ?) p WHERE no = ?",
         (last + 1, last, parent, child),
     )
 
@@ -351,17 +359,26 @@ _SHOWN_OR_SUMMARISED = (
 
 
 @transaction
-def retry(command: Received, principal: Principal, now: datetime) -> Statements[list[str]]:
-    """Branch before the last message and queue it again; return its text, nothing if there is none."""
+def retry(
+    command: Received, principal: Principal, now: datetime, *, seq: int | None = None, text: str | None = None
+) -> Statements[list[str]]:
+    """Branch before the last message, or before that of entry `seq`, and queue it again; return its text.
+
+    The branch is another version of the same conversation. `text` takes the place of the message's. Return nothing if
+    there is no such message.
+    """
     yield Lock(command.key.text)
     session = yield from open_by_key(command.key)
     entries = (yield from load_visible(session.id, principal)) if session else []
-    start = start_of_last_turns(entries, 1)
-    if start is None:
+    start, end = _turn_to_repeat(entries, seq)
+    if session is None or start is None:
         return []
     source, by = command.inbound.source, principal.name
     fresh = yield from branch(command.key, source, principal, now, by=by, at_seq=start - 1, command_name="retry")
-    messages = [entry for entry in entries if entry.seq >= start and is_addressed_to_agent(entry)]
+    yield "UPDATE sessions SET version_root = ? WHERE no = ?", (session.version_root or session.number, fresh.number)
+    messages = [entry for entry in entries if start <= entry.seq < end and is_addressed_to_agent(entry)]
+    if text is not None:
+        messages = [messages[0]._replace(text=text)]
     for entry in messages:
         message, basis = yield from _repeat(entry, command)
         # A message of another person does not get the role of the one who retries.
@@ -371,6 +388,15 @@ def retry(command: Received, principal: Principal, now: datetime) -> Statements[
         again = message.source.message_id == entry.message_id
         yield from accept(message, here, now, role=role, basis=basis, retry=Retry(fresh.number, again))
     return [entry.text for entry in messages]
+
+
+def _turn_to_repeat(entries: Sequence[Entry], seq: int | None) -> tuple[int | None, int]:
+    """Return where the turn of a person's words begins, and where the next one does."""
+    starts = [*turn_starts(entries), SEQS]
+    if seq is None:
+        return start_of_last_turns(entries, 1), SEQS
+    found = next((at for at, start in enumerate(starts[:-1]) if start <= seq < starts[at + 1]), None)
+    return (None, SEQS) if found is None else (starts[found], starts[found + 1])
 
 
 def _repeat(entry: Entry, command: Received) -> Statements[tuple[Inbound, Basis | None]]:

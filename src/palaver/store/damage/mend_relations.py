@@ -237,6 +237,7 @@ RELATION_MENDS = (
     ),
     by_setting_aside("every mention belongs to a message that exists", "mentions", "inbox_no"),
     by_setting_aside("every mentioned session belongs to a session that exists", "mentions", "session_no"),
+    by_setting_aside("every mark belongs to a session that exists", "session_marks", "session_no"),
     by_setting_aside("every request with results belongs to a message that exists", "result_requests", "inbox_no"),
     by_setting_aside("every request for access belongs to a message that exists", "pairings", "identity"),
     by_setting_aside("every process belongs to a session that exists", "processes", "no"),

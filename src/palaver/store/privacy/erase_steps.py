@@ -181,8 +181,8 @@ def erase_share(
     yield from _drop_files(erasure, "entry", ids, digests)
     for entry in entries:
         yield from write_journal("delete", number, entry.seq, entry.seq)
-    # The title may quote them.
-    yield "UPDATE sessions SET title = NULL WHERE no = ?", (number,)
+    # Both may quote them.
+    yield "UPDATE sessions SET title = NULL, instructions = NULL WHERE no = ?", (number,)
     return len(ids)
 
 

@@ -35,6 +35,7 @@ _DELETED_ROWS = (
     ("link_offers", "guest"),
     ("wrong_codes", "identity"),
     ("result_requests", "identity"),
+    ("session_marks", "identity"),
     ("schedules", "owner"),
 )
 """Rows about them alone."""

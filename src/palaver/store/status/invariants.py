@@ -39,6 +39,7 @@ RELATIONS = (
     ("mentioned session", "a session that exists", ("mentions", "session_no", "session_no"), ("sessions", "no")),
     ("request with results", "a message that exists", ("result_requests", "inbox_no", "inbox_no"), ("inbox", "no")),
     ("request for access", "a message that exists", ("pairings", "identity", "inbox_no"), ("inbox", "no")),
+    ("mark", "a session that exists", ("session_marks", "session_no", "session_no"), ("sessions", "no")),
     ("operation", "a session that exists", ("operations", "no", "session_no"), ("sessions", "no")),
     ("process", "a session that exists", ("processes", "no", "session_no"), ("sessions", "no")),
     ("digest of an erasure", "an erasure that exists", ("erased_digests", "erasure", "erasure"), ("erasures", "no")),

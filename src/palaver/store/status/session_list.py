@@ -173,6 +173,19 @@ def _last_said(numbers: Sequence[int]) -> Statements[dict[int, str]]:
     return {row[0]: _text_prefix(row[1]) for row in rows if row[1] is not None}
 
 
+_FIRST_USER_ENTRY = _LAST_USER_ENTRY.replace("DESC", "ASC")
+
+
+@transaction
+def first_said(numbers: Sequence[int]) -> Statements[dict[int, str]]:
+    """Return the first words that a person said in each session."""
+    rows = yield (
+        f"SELECT s.no, ({_FIRST_USER_ENTRY}) FROM sessions s WHERE s.no IN ({placeholders(numbers)})",
+        (_PREVIEW_BYTES, *numbers),
+    )
+    return {row[0]: _text_prefix(row[1]) for row in rows if row[1] is not None}
+
+
 def _text_prefix(body: bytes) -> str:
     """Decode the text of an entry from the first bytes of its body, which may end in the middle of the text.
 

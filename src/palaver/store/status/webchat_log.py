@@ -1,6 +1,7 @@
-"""The messages of a web chat, read from inbox and outbox."""
+"""What is said in a web chat besides its transcript, read from inbox and outbox."""
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
 
 from palaver.db.transaction import Row, Statements, transaction
@@ -11,7 +12,8 @@ from palaver.model.session import Principal
 from palaver.model.source import encode_id, identity_of
 from palaver.model.turn import InboxState
 from palaver.model.value import value
-from palaver.store.records import DELIVERY_COLUMNS, SELECT_RECEIVED, delivery_of, micros, readable, received_of
+from palaver.store.queue.cause import CauseKind
+from palaver.store.records import DELIVERY_COLUMNS, REPLIES, SELECT_RECEIVED, delivery_of, micros, readable, received_of
 
 
 @value
@@ -26,7 +28,8 @@ class WebchatMessage:
     """Whether the reader wrote it."""
     files: tuple[Attachment, ...] = ()
     problem: str | None = None
-    """Why it was refused."""
+    """Why it was refused or failed."""
+    waits: bool = False
 
 
 # A removed message keeps its row, with an empty body.
@@ -37,23 +40,42 @@ _END = 1 << 62
 
 
 @transaction
-def list_messages(
-    place: SessionKey, chat: str, principal: Principal, *, before: datetime | None = None, limit: int = 50
+def list_asides(
+    place: SessionKey, chat: str, principal: Principal, *, since: datetime, until: datetime | None = None
 ) -> Statements[list[WebchatMessage]]:
+    """Return what was said in a web chat besides its transcript: commands, notices, and what waits or was refused."""
     if not _owns_chat(chat, principal):
         raise NotFound("chat", chat)
-    until = _END if before is None else micros(before)
+    span = micros(since), _END if until is None else micros(until)
     received = yield (
-        f"{_RECEIVED} AND coalesce(i.place, i.key) = ? AND i.platform = 'web'"
-        " AND i.retried_in = 0 AND i.received < ? ORDER BY i.no DESC LIMIT ?",
-        (place.text, until, limit),
+        f"{_RECEIVED} AND coalesce(i.place, i.key) = ? AND i.platform = 'web' AND i.turn_no IS NULL"
+        " AND ((i.received >= ? AND i.received < ? AND i.retried_in = 0) OR i.state = 'waiting')"
+        " ORDER BY i.no DESC LIMIT ?",
+        (place.text, *span, _MAX_ASIDES),
     )
     sent = yield (
-        f"{_SENT} AND chat = ? AND created < ? ORDER BY created DESC, id DESC LIMIT ?",
-        (encode_id(chat), until, limit),
+        f"{_SENT} AND chat = ? AND created >= ? AND created < ? AND cause_kind NOT IN ({_SHOWN_AS_STATE})"
+        " ORDER BY created DESC, id DESC LIMIT ?",
+        (encode_id(chat), *span, _MAX_ASIDES),
     )
     messages = [*_received(received, chat, principal), *readable(_sent_message, sent)]
-    return sorted(messages, key=lambda each: (each.at, not each.is_mine))[-limit:]
+    return sorted(messages, key=lambda each: (each.at, not each.is_mine))
+
+
+_MAX_ASIDES = 200
+_SHOWN_AS_STATE = ", ".join(f"'{kind}'" for kind in (CauseKind.BUSY, CauseKind.PARKED, CauseKind.HALT))
+"""Notices about what the page itself shows: that a message waits, and what is to be approved."""
+
+
+@transaction
+def failure_notices(turns: Sequence[int]) -> Statements[dict[int, str]]:
+    """Return what people were told about turns that failed."""
+    told: dict[int, str] = {}
+    for turn in turns:
+        span = turn * REPLIES, (turn + 1) * REPLIES
+        rows = yield f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT 1", span
+        told |= {turn: delivery.outbound.text for delivery in readable(delivery_of, rows)}
+    return told
 
 
 @transaction
@@ -85,7 +107,8 @@ def _received(rows: list[Row], chat: str, principal: Principal) -> list[WebchatM
             text=each.inbound.text,
             is_mine=True,
             files=each.inbound.files,
-            problem=each.reason if each.state is InboxState.REFUSED else None,
+            problem=each.reason if each.state in {InboxState.REFUSED, InboxState.FAILED} else None,
+            waits=each.state is InboxState.WAITING,
         )
         for each in readable(received_of, rows)
         if (each.inbound.source.platform, each.inbound.source.chat_id) == ("web", chat)

@@ -1,9 +1,7 @@
 """The web chat: the caller's own conversations, with files, commands and buttons for open questions."""
 
-import re
 import secrets
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
@@ -14,64 +12,99 @@ from palaver.db.transaction import Statements, transaction
 from palaver.engine.options import Options
 from palaver.model.attachment import Attachment, TooLarge, format_size
 from palaver.model.people import Reception
-from palaver.model.session import Session
+from palaver.model.session import model_name
 from palaver.model.source import Source
 from palaver.model.text import escape_invisible, one_line
+from palaver.protocols.agent import Choosing
 from palaver.store.people.api_tokens import Right
-from palaver.store.results import Status
 from palaver.store.status.webchat_log import WebchatMessage
 from palaver.web.auth_middleware import CSRF_HEADER
-from palaver.web.files import download
+from palaver.web.caller import principal_of
+from palaver.web.chat_rooms import (
+    Room,
+    chat_name,
+    continue_here,
+    find_room,
+    find_room_of,
+    name_of_chat,
+    platform_title,
+    read_window,
+    source_of_chat,
+)
+from palaver.web.files import PICTURES, SOUNDS, download
 from palaver.web.message_service import MAX_TEXT_LENGTH, MessageService, require_own_conversation
-from palaver.web.pages.common import MAX_SHOWN_TEXT, normalize_newlines, parse_number, show_page
+from palaver.web.pages.chat_list import read_list
+from palaver.web.pages.common import normalize_newlines, parse_number, query_value, show_page
 from palaver.web.routes import WebRequest, action, page
 from palaver.web.services import Services
 
-_MAIN_CHAT = "main"
-_CHAT_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}", re.ASCII)
-_PAGE_SIZE = 50
-_MAX_CHATS = 100
 _CHUNK_BYTES = 1 << 16
 _MAX_BYTES_BESIDE_FILES = 2_000_000
 _MAX_FIELDS = 10
-_MAX_MICROSECONDS = 10**16
 
 
-async def _show(request: WebRequest) -> Response:
-    name, source, store, engine = _chat_name(request), _source(request), request.store, request.services.engine
-    before = _parse_time(request.http.query_params.get("before", ""))
-    place, key = await engine.place_of(source), await engine.key_of(source)
+@page("/chat", needs=Right.CHAT)
+async def show_main(request: WebRequest) -> Response:
+    return await _show(request, await find_room(request))
 
-    @transaction
-    def read() -> Statements[tuple[list[WebchatMessage], Status, list[Session]]]:
-        # As the person themselves: even the owner reads only their own chats here.
-        principal = yield from store.people.principal_of(request.caller.identity)
-        messages = yield from store.webchat_log.list_messages(
-            place, source.chat_id or "", principal, before=before, limit=_PAGE_SIZE
-        )
-        status = yield from store.turn_control.get_status(key, principal)
-        previews = yield from store.session_list.recent_sessions(principal, _MAX_CHATS)
-        return messages, status, [preview.session for preview in previews]
 
-    messages, status, sessions = await store.read(read())
+@page("/chat/{name}", needs=Right.CHAT)
+async def show(request: WebRequest) -> Response:
+    return await _show(request, await find_room(request))
+
+
+@page("/chat/s/{id}", needs=Right.CHAT)
+async def show_session(request: WebRequest) -> Response:
+    """Show any conversation; one that is at home in a web chat of the reader is shown there."""
+    room = await find_room_of(request, request.path["id"])
+    if room.home is not None:
+        return RedirectResponse(room.home, status_code=303)
+    return await _show(request, room)
+
+
+async def _show(request: WebRequest, room: Room) -> Response:
+    before = parse_number(query_value(request, "before"))
+    fragment = request.http.headers.get("x-fragment")
+    window = await read_window(request, room, before=before)
+    context = {
+        "room": room,
+        "session": room.session,
+        "window": window,
+        "items": window.items,
+        "platform": platform_title(request, room.session),
+        "pictures": PICTURES,
+        "sounds": SOUNDS,
+        "explain_refusal": _explain_refusal,
+        "waits": [reception.value for reception in Reception if reception.keeps],
+        "can_act": request.caller.has(Right.MANAGE) and room.is_open,
+        "can_read": request.caller.has(Right.READ),
+        "models": _models(request, room),
+        "model": _model(room),
+    }
+    if fragment:
+        return show_page(request, "parts/messages.html" if before else "parts/conversation.html", **context)
+    options = request.services.engine.options
     return show_page(
         request,
         "chat.html",
-        name=name,
-        chat=source.chat_id,
-        messages=messages,
-        state=status,
-        chats=_chats(sessions, name),
-        earlier=int(messages[0].at.timestamp() * 1_000_000) if len(messages) == _PAGE_SIZE else None,
-        is_old=before is not None,
+        **context,
+        listed=await read_list(request),
+        current=room.path,
         commands=sorted((name, command.help) for name, command in request.services.commands.table.items()),
         message_id=secrets.token_hex(12),
-        max_file_size=engine.options.file_size,
-        max_files=engine.options.files_per_message,
-        longest=MAX_SHOWN_TEXT,
-        explain_refusal=_explain_refusal,
-        waits=[reception.value for reception in Reception if reception.keeps],
+        max_file_size=options.file_size,
+        max_files=options.files_per_message,
     )
+
+
+def _models(request: WebRequest, room: Room) -> list[str]:
+    """Return the models that the conversation can choose."""
+    agent = request.services.engine.agent_of(room.profile)
+    return [model_name(each) for each in agent.models()] if isinstance(agent, Choosing) else []
+
+
+def _model(room: Room) -> str:
+    return model_name(room.session.override) if room.session and room.session.override else ""
 
 
 def _explain_refusal(reason: str) -> str:
@@ -95,7 +128,21 @@ async def start(_: WebRequest) -> Response:
 
 @action("/chat/{name}", needs=Right.CHAT)
 async def send(request: WebRequest) -> Response:
-    source, name, services, http = _source(request), _chat_name(request), request.services, request.http
+    return await _send(request, lambda: _own_source(request))
+
+
+@action("/chat/s/{id}", needs=Right.CHAT)
+async def send_to_session(request: WebRequest) -> Response:
+    """Continue any conversation from here: attach to one that is open elsewhere, resume one that has ended."""
+    return await _send(request, lambda: continue_here(request, request.path["id"]))
+
+
+async def _own_source(request: WebRequest) -> Source:
+    return source_of_chat(request, chat_name(request))
+
+
+async def _send(request: WebRequest, find_source: Callable[[], Awaitable[Source]]) -> Response:
+    services, http = request.services, request.http
     MessageService(request).count_message()
     _check_length(http, services.engine.options)
     async with http.form(max_files=services.engine.options.files_per_message, max_fields=_MAX_FIELDS) as form:
@@ -106,11 +153,13 @@ async def send(request: WebRequest) -> Response:
         raise HTTPException(400, "Write something or choose a file.")
     if len(text) > MAX_TEXT_LENGTH:
         raise HTTPException(413, f"A message can have at most {MAX_TEXT_LENGTH:,} characters, not {len(text):,}.")
+    source = await find_source()
     await require_own_conversation(request, source)
     message_id, talk_only = message_id or secrets.token_hex(12), request.caller.talk_only
+    name = name_of_chat(source.chat_id or "")
     await services.webchat.say(source.user_id or "", name, message_id, text, files=files, talk_only=talk_only)
     if "text/html" in http.headers.get("accept", "") and CSRF_HEADER not in http.headers:
-        return RedirectResponse(f"/chat/{name}", status_code=303)
+        return RedirectResponse(http.url.path, status_code=303)
     return PlainTextResponse("")
 
 
@@ -141,7 +190,8 @@ async def _store_file(services: Services, upload: UploadFile) -> Attachment:
 
 @page("/chat/{name}/files/{message}/{place:int}", needs=Right.CHAT)
 async def show_file(request: WebRequest) -> Response:
-    chat, store = _source(request).chat_id or "", request.store
+    """Serve a file of a message that is in no transcript yet."""
+    chat, store = source_of_chat(request, chat_name(request)).chat_id or "", request.store
 
     @transaction
     def read() -> Statements[WebchatMessage]:
@@ -154,40 +204,19 @@ async def show_file(request: WebRequest) -> Response:
     return download(files[place], request.services.shelf)
 
 
-def _source(request: WebRequest) -> Source:
-    if request.caller.web_user is None:
-        raise HTTPException(403, "This login has no web chat. Use one made with --as web:NAME.")
-    return request.services.webchat.source(request.caller.web_user, _chat_name(request))
+@page("/chat/-/files/{id}", needs=Right.CHAT)
+async def show_entry_file(request: WebRequest) -> Response:
+    """Serve a file of a transcript that the caller can read as themselves."""
+    store = request.store
+
+    @transaction
+    def find() -> Statements[Attachment]:
+        principal = yield from store.people.principal_of(request.caller.identity)
+        if request.caller.has(Right.READ):
+            principal = yield from principal_of(request.caller, store)
+        return (yield from store.attachments.find(request.path["id"], principal))
+
+    return download(await store.read(find()), request.services.shelf)
 
 
-def _chat_name(request: WebRequest) -> str:
-    name = request.path.get("name", _MAIN_CHAT)
-    if not _CHAT_NAME.fullmatch(name):
-        raise HTTPException(404, "There is no such chat.")
-    return name
-
-
-def _parse_time(text: str) -> datetime | None:
-    """Parse microseconds since 1970, as far as datetime reaches."""
-    micros = parse_number(text)
-    return None if micros is None else datetime.fromtimestamp(min(micros, _MAX_MICROSECONDS) / 1_000_000, UTC)
-
-
-def _chats(sessions: list[Session], current: str) -> list[tuple[str, str]]:
-    """Return names and titles of the person's chats, last used first."""
-    chats: dict[str, str] = {}
-    for session in sessions:
-        if session.origin.platform == "web":
-            _, _, name = (session.origin.chat_id or "").partition("/")
-            if _CHAT_NAME.fullmatch(name or _MAIN_CHAT):
-                chats.setdefault(name or _MAIN_CHAT, session.title or name or "Main")
-    for name in (_MAIN_CHAT, current):
-        chats.setdefault(name, "Main" if name == _MAIN_CHAT else "New conversation")
-    return list(chats.items())
-
-
-ROUTES = (
-    page("/chat", needs=Right.CHAT)(_show),
-    page("/chat/{name}", needs=Right.CHAT)(_show),
-    *(start, send, show_file),
-)
+ROUTES = (show_main, show_entry_file, show_session, show_file, show, start, send_to_session, send)

@@ -1,6 +1,5 @@
 """What all pages share: templates, navigation, filters for text and times, and how forms are read and answered."""
 
-import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, tzinfo
 from pathlib import Path
@@ -20,13 +19,12 @@ from palaver.web.auth_middleware import CSRF_HEADER
 from palaver.web.caller import Caller
 from palaver.web.files import asset
 from palaver.web.routes import WebRequest
+from palaver.web.text import legible
 
 THEME_COOKIE = "palaver-theme"
 MAX_SHOWN_TEXT = 20_000
 _THEMES = ("light", "dark")
 _TEMPLATES = Path(__file__).parent.parent / "templates"
-# Control characters, bidirectional overrides and lone surrogates. Line ends and tabs stay.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _MAX_LINE_LENGTH = 240
 _MAX_FIELDS, _MAX_FIELD_LENGTH = 20, 10_000
 _MAX_DIGITS = 18
@@ -62,11 +60,6 @@ class Viewpoint:
 
     now: datetime
     zone: tzinfo
-
-
-def legible(text: str) -> str:
-    """Write characters that are invisible or change the direction of text as their code point."""
-    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text.replace("\r\n", "\n"))
 
 
 def _line(text: str, limit: int = _MAX_LINE_LENGTH) -> str:

@@ -19,7 +19,6 @@ from palaver.web.files import PICTURES, download
 from palaver.web.pages.common import (
     MAX_SHOWN_TEXT,
     answer_action,
-    legible,
     parse_number,
     query_value,
     read_form,
@@ -27,6 +26,7 @@ from palaver.web.pages.common import (
     with_query,
 )
 from palaver.web.routes import WebRequest, action, page
+from palaver.web.text import legible
 
 _PAGE_SIZE = 50
 _STATES = {state.value: state for state in SessionState}

@@ -1,4 +1,4 @@
-// Live parts, forms that do not leave the page, and the web chat.
+// Live parts, and forms that do not leave the page.
 // An element with an id and data-live="topics" is fetched again and replaced when one of its topics changes.
 "use strict";
 (() => {
@@ -117,7 +117,6 @@
     on("entries", (body) => touch(["sessions", `session:${body.session}`]));
     on("changed", (body) => touch(body.topics));
     on("reset", () => location.reload());
-    on("chat", (body) => document.dispatchEvent(new CustomEvent("palaver:chat", { detail: body })));
     on("draft", (body) => document.dispatchEvent(new CustomEvent("palaver:draft", { detail: body })));
     return source;
   }
@@ -163,159 +162,8 @@
     } catch { showStatus("Not connected. Nothing was sent."); } finally { for (const button of buttons) button.disabled = false; }
   });
 
-  // The web chat: show messages as they come; the next fetch completes them
-
-  const chat = document.querySelector("[data-chat]");
-  if (chat) {
-    const text = document.getElementById("text");
-    const compose = document.getElementById("compose");
-    const commands = document.getElementById("commands");
-    const typing = document.getElementById("typing");
-    const scrollToEnd = () => scrollTo(0, document.documentElement.scrollHeight);
-    // Escape invisible and bidirectional characters, as the page itself does.
-    const unsafe = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069]/g;
-    let typingTimer;
-
-    document.addEventListener("palaver:chat", ({ detail }) => {
-      if (detail.chat !== chat.dataset.chat) return;
-      clearTimeout(typingTimer);
-      typing.textContent = detail.typing ? "Palaver is writing …" : "";
-      if (detail.typing) { typingTimer = setTimeout(() => { typing.textContent = ""; }, 6000); return; }
-      show(detail);
-      if (!detail.grows) touch(["chat", "turns"]);
-    });
-
-    // A message shown early stays until the page has it, with its time and files.
-    const early = new Map();
-    let isFollowing = true;
-    addEventListener("scroll", () => { isFollowing = innerHeight + scrollY > document.documentElement.scrollHeight - 200; }, { passive: true });
-    document.addEventListener("palaver:fresh", ({ target }) => {
-      if (target.id !== "messages") return;
-      for (const [id, line] of early) {
-        if (document.getElementById(id) && document.getElementById(id) !== line) early.delete(id); else target.append(line);
-      }
-      if ([...early.values()].some((line) => !line.classList.contains("growing"))) setTimeout(() => touch(["chat"]), 500);
-      if (isFollowing) scrollToEnd();
-    });
-
-    function show({ id, text: content, mine, grows }) {
-      const list = document.getElementById("messages");
-      let line = document.getElementById(`m-${id}`);
-      if (!line) {
-        for (const hint of list.querySelectorAll("li.faint")) hint.remove();
-        line = document.createElement("li");
-        line.id = `m-${id}`;
-        line.appendChild(document.createElement("div")).className = "plain";
-        early.set(line.id, line);
-        list.append(line);
-      }
-      line.className = `message${mine ? " mine" : ""}${grows ? " growing" : ""}`;
-      const body = line.querySelector(".plain") || line.appendChild(document.createElement("div"));
-      body.className = "plain";
-      body.textContent = content.slice(0, 20000).replace(/\r\n/g, "\n").replace(unsafe, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
-      if (isFollowing) scrollToEnd();
-    }
-
-    // An unsent message stays in the tab. A retry with the same id is the same message; changed text gets a new id.
-    const files = document.getElementById("files");
-    const problem = compose.querySelector("[data-problem]");
-    const draft = `draft ${chat.dataset.chat}`;
-    let retryTimer;
-
-    function saveDraft(waits) {
-      if (!text.value || text.value.length > 1e6) sessionStorage.removeItem(draft);
-      else sessionStorage.setItem(draft, JSON.stringify({ id: compose.elements.id.value, text: text.value, waits }));
-    }
-    const newId = () => { compose.elements.id.value = [...crypto.getRandomValues(new Uint8Array(12))].map((each) => each.toString(16).padStart(2, "0")).join(""); };
-
-    function fileProblem() {
-      const { largest, limit, most } = compose.dataset;
-      const large = [...files.files].find((file) => file.size > Number(largest));
-      if (large) return `${large.name.slice(0, 100)} is larger than ${limit}.`;
-      return files.files.length > Number(most) ? `A message can have at most ${most} files, not ${files.files.length}.` : "";
-    }
-
-    function change() {
-      clearTimeout(retryTimer);
-      newId();
-      saveDraft(false);
-      problem.textContent = fileProblem();
-    }
-
-    async function send() {
-      clearTimeout(retryTimer);
-      const body = new FormData(compose);
-      const [sentText, sentFiles] = [text.value, files.files];
-      problem.textContent = fileProblem();
-      if (problem.textContent || (!text.value.trim() && !files.files.length)) return;
-      const answer = await fetch(compose.action, { method: "POST", body, headers: { "x-csrf-token": csrf || "" } }).catch(() => null);
-      if (!answer || answer.status > 501) {
-        const isSame = body.get("id") === compose.elements.id.value;
-        problem.textContent = isSame ? "Not connected. Your message will be sent when the gateway is back." : "Not connected. Nothing was sent yet.";
-        if (isSame) { saveDraft(true); retryTimer = setTimeout(send, 2000); }
-        return;
-      }
-      showProblem(answer, answer.ok ? "" : (await answer.text()).slice(0, 300), problem);
-      if (!answer.ok) return;
-      if (text.value === sentText) text.value = "";
-      if (files.files === sentFiles) files.value = "";
-      newId();
-      saveDraft(false);
-      complete();
-    }
-
-    compose.addEventListener("submit", (event) => { event.preventDefault(); send(); });
-    text.addEventListener("input", change);
-    files.addEventListener("change", change);
-
-    function restore() {
-      const kept = JSON.parse(sessionStorage.getItem(draft) || "null");
-      if (!kept) return;
-      text.value = kept.text;
-      compose.elements.id.value = kept.id;
-      if (kept.waits) send();
-    }
-
-    const choices = () => [...commands.children].filter((each) => !each.hidden);
-    const chosen = () => commands.querySelector("[aria-selected=true]");
-    function choose(option) {
-      chosen()?.removeAttribute("aria-selected");
-      option?.setAttribute("aria-selected", "true");
-      option?.scrollIntoView({ block: "nearest" });
-      if (option) text.setAttribute("aria-activedescendant", option.id); else text.removeAttribute("aria-activedescendant");
-    }
-    function complete() {
-      const open = /^\/[a-z]*$/.test(text.value);
-      for (const each of commands.children) each.hidden = !each.dataset.command.startsWith(text.value);
-      commands.hidden = !open || !choices().length;
-      choose(commands.hidden ? null : choices()[0]);
-    }
-    function take(option) { text.value = `${option.dataset.command} `; text.focus(); change(); complete(); }
-
-    text.addEventListener("input", complete);
-    commands.addEventListener("mousedown", (event) => {
-      const option = event.target.closest("[data-command]");
-      if (option) { event.preventDefault(); take(option); }
-    });
-    text.addEventListener("keydown", (event) => {
-      if (event.isComposing) return;
-      const open = !commands.hidden;
-      const list = choices();
-      if (open && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
-        const step = event.key === "ArrowDown" ? 1 : list.length - 1;
-        choose(list[(list.indexOf(chosen()) + step) % list.length]);
-        event.preventDefault();
-      } else if (open && event.key === "Tab" && chosen()) { take(chosen()); event.preventDefault();
-      } else if (open && event.key === "Escape") { commands.hidden = true; choose(null);
-      } else if (event.key === "Enter" && !event.shiftKey) {
-        event.preventDefault();
-        if (open && chosen() && chosen().dataset.command !== text.value) take(chosen()); else compose.requestSubmit();
-      }
-    });
-    restore();
-    scrollToEnd();
-    if (matchMedia("(min-width: 50rem)").matches) text.focus();
-  }
+  // A page with a stream of its own says what changed.
+  document.addEventListener("palaver:topics", ({ detail }) => touch(detail));
 
   // A login link has its code after the #, which only this script sees
 

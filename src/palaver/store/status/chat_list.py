@@ -1,0 +1,214 @@
+"""The conversations of a person as the web chat lists them: named, marked, and one line for all versions of each."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from palaver.db.transaction import Statements, Value, transaction
+from palaver.model.session import Principal, Session, lineage
+from palaver.model.value import value
+from palaver.model.versions import Version
+from palaver.store.conversations.visibility import get_visible, select_sessions, visible_to
+from palaver.store.queue.inbox import OPEN_TURN
+from palaver.store.records import micros, placeholders
+from palaver.store.status.session_list import ListFilter, first_said, list_sessions
+
+_MAX_PINNED = 50
+
+
+@value
+class ListedChat:
+    session: Session
+    first_said: str = ""
+    is_pinned: bool = False
+    is_archived: bool = False
+    is_unread: bool = False
+    is_running: bool = False
+    asks: bool = False
+    """It waits for an approval."""
+
+    @property
+    def title(self) -> str:
+        """Return the title, without the number that a version has; the first words until there is one."""
+        title = self.session.title
+        if title and self.session.version_root is not None:
+            title = lineage(title)[0]
+        return title or " ".join(self.first_said.split()) or "New conversation"
+
+
+@value
+class ChatPage:
+    chats: tuple[ListedChat, ...]
+    after: str | None = None
+    """The cursor of the next page; None on the last one."""
+
+
+def root_of(session: Session) -> int:
+    """Return the first version of a conversation; it stands for all of them."""
+    return session.version_root or session.number
+
+
+@transaction
+def list_chats(
+    principal: Principal, identity: str, *, archived: bool = False, after: str | None = None, limit: int = 40
+) -> Statements[ChatPage]:
+    """Return a page of conversations, last used first, the pinned ones before all others."""
+    found = yield from list_sessions(principal, wanted=ListFilter(without_jobs=True), after=after, limit=limit)
+    seen = visible_to(principal)
+    pinned = [] if after else (yield from select_sessions(f"{_PINNED} AND {seen.sql}", identity, *seen.values))
+    listed = yield from describe(identity, [*pinned, *(preview.session for preview in found.previews)])
+    kept = [each for each in listed if each.is_archived == archived and not (after and each.is_pinned)]
+    return ChatPage(chats=tuple(kept), after=found.after)
+
+
+_PINNED = (
+    "s.ended IS NULL AND coalesce(s.version_root, s.no) IN (SELECT session_no FROM session_marks WHERE identity = ?"
+    f" AND pinned IS NOT NULL ORDER BY pinned DESC LIMIT {_MAX_PINNED})"
+)
+
+
+@transaction
+def describe(identity: str, sessions: Iterable[Session]) -> Statements[list[ListedChat]]:
+    """Return sessions as the list shows them: of several versions the one that is open or was last used."""
+    chosen: dict[int, Session] = {}
+    for session in sessions:
+        known = chosen.get(root_of(session))
+        if known is None or (known.ended is not None and session.ended is None):
+            chosen[root_of(session)] = session
+    marks = yield (
+        "SELECT session_no, pinned, archived, seen_seq FROM session_marks"
+        f" WHERE identity = ? AND session_no IN ({placeholders(chosen)})",
+        (identity, *chosen),
+    )
+    marked = {row[0]: row[1:] for row in marks}
+    numbers = [session.number for session in chosen.values()]
+    open_turns = yield (
+        f"SELECT session_no, state, pending_call FROM turns WHERE state IN {OPEN_TURN}"
+        f" AND session_no IN ({placeholders(numbers)})",
+        tuple(numbers),
+    )
+    turns = {row[0]: row[1:] for row in open_turns}
+    words = yield from first_said(numbers)
+    listed: list[ListedChat] = []
+    for root, session in chosen.items():
+        pinned, put_away, seen = marked.get(root, (None, None, None))
+        state, asked = turns.get(session.number, (None, None))
+        listed.append(
+            ListedChat(
+                session=session,
+                first_said=words.get(session.number, ""),
+                is_pinned=pinned is not None,
+                is_archived=put_away is not None,
+                is_unread=seen is not None and session.counters.entries > seen,
+                is_running=state is not None and state != "parked",
+                asks=state == "parked" and asked is not None,
+            )
+        )
+    return listed
+
+
+@transaction
+def mark(
+    session: str,
+    identity: str,
+    principal: Principal,
+    now: datetime,
+    *,
+    pinned: bool | None = None,
+    archived: bool | None = None,
+    seen: int | None = None,
+) -> Statements[bool]:
+    """Keep how a person wants to see a conversation in their list; return whether that changes something."""
+    found = yield from get_visible(session, principal)
+    at = micros(now)
+    given: dict[str, Value] = {}
+    if pinned is not None:
+        given["pinned"] = at if pinned else None
+    if archived is not None:
+        given["archived"] = at if archived else None
+    if seen is not None:
+        given["seen_seq"] = min(seen, found.counters.entries)
+    changed = False
+    for column, value_ in given.items():
+        rows = yield (
+            f"INSERT INTO session_marks (identity, session_no, {column}) VALUES (?, ?, ?)"
+            f" ON CONFLICT (identity, session_no) DO UPDATE SET {column} = excluded.{column}"
+            f" WHERE session_marks.{column} IS DISTINCT FROM excluded.{column} RETURNING session_no",
+            (identity, root_of(found), value_),
+        )
+        changed = changed or bool(rows)
+    return changed
+
+
+@transaction
+def list_versions(session: Session) -> Statements[list[Version]]:
+    """Return all versions of a conversation; nothing if it has only one."""
+    root = root_of(session)
+    rows = yield (
+        "SELECT no, id, CASE WHEN version_root IS NULL THEN NULL ELSE parent END, parent_seq, last_active"
+        " FROM sessions WHERE no = ? OR version_root = ? ORDER BY no",
+        (root, root),
+    )
+    versions = [
+        Version(number=no, id=id_, parent=parent, parent_seq=seq or 0, last_active=active)
+        for no, id_, parent, seq, active in rows
+    ]
+    return versions if len(versions) > 1 else []
+
+
+@transaction
+def find_open_version(session: Session) -> Statements[Session]:
+    """Return the version of a conversation that is open, or else the given one."""
+    if session.ended is None:
+        return session
+    root = root_of(session)
+    found = yield from select_sessions("(s.no = ? OR s.version_root = ?) AND s.ended IS NULL", root, root)
+    return found[0] if found else session
+
+
+@transaction
+def set_instructions(session: str, text: str, principal: Principal) -> Statements[None]:
+    """Set what the model is to heed in this conversation; an empty text removes it."""
+    found = yield from get_visible(session, principal)
+    yield "UPDATE sessions SET instructions = ? WHERE no = ?", (text.strip() or None, found.number)
+
+
+@value
+class AnswerFacts:
+    """What the answer of a turn took."""
+
+    model: str | None
+    input_tokens: int
+    output_tokens: int
+    cost_micros: int
+    unpriced_tokens: int
+    seconds: float | None
+    is_failed: bool
+
+    @property
+    def cost(self) -> str:
+        """Return the cost for people. An unknown price is never shown as zero."""
+        if not self.input_tokens + self.output_tokens or (self.unpriced_tokens and not self.cost_micros):
+            return "cost unknown"
+        return f"{self.cost_micros / 1_000_000:,.4f} USD{' + unknown' if self.unpriced_tokens else ''}"
+
+
+@transaction
+def answer_facts(turns: Sequence[int]) -> Statements[dict[int, AnswerFacts]]:
+    """Return what the answers of some turns took."""
+    rows = yield (
+        "SELECT no, model, input_tokens, output_tokens, cost_micros, unpriced_tokens, started, ended, state FROM turns"
+        f" WHERE no IN ({placeholders(turns)})",
+        tuple(turns),
+    )
+    return {
+        row[0]: AnswerFacts(
+            model=row[1],
+            input_tokens=row[2],
+            output_tokens=row[3],
+            cost_micros=row[4],
+            unpriced_tokens=row[5],
+            seconds=None if row[7] is None else (row[7] - row[6]) / 1_000_000,
+            is_failed=row[8] == "failed",
+        )
+        for row in rows
+    }

@@ -1,0 +1,253 @@
+"""Rooms of the chat: which conversation a page shows, what of it, and from where messages reach it."""
+
+import re
+from dataclasses import replace
+from datetime import datetime
+
+from starlette.exceptions import HTTPException
+
+from palaver.db.transaction import Statements, transaction
+from palaver.engine import texts
+from palaver.model.key import SessionKey
+from palaver.model.session import Principal, Session
+from palaver.model.source import DM, MAIN, Source, decode_id
+from palaver.model.transcript import Entry, Role
+from palaver.model.turn import outbound_to
+from palaver.model.value import value
+from palaver.model.versions import choices
+from palaver.store.people.api_tokens import Right
+from palaver.store.status.chat_list import ListedChat, root_of
+from palaver.store.status.overview import OpenTurn
+from palaver.store.status.webchat_log import WebchatMessage
+from palaver.web.caller import principal_of
+from palaver.web.conversation_view import Around, Item, arrange
+from palaver.web.routes import WebRequest
+
+MAIN_CHAT = "main"
+_CHAT_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}", re.ASCII)
+_PAGE_SIZE = 60
+_FIRST_TIME = datetime.fromtimestamp(0).astimezone()
+
+
+@value
+class Room:
+    """A conversation that a page shows, and the web chat from which messages reach it."""
+
+    path: str
+    source: Source
+    place: SessionKey
+    session: Session | None = None
+    is_elsewhere: bool = False
+    """Messages have to be led to it from here first."""
+    home: str | None = None
+    """The page of the reader's web chat in which it is open, if that is another page."""
+    listed: ListedChat | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.session is not None and self.session.ended is None
+
+    @property
+    def profile(self) -> str:
+        return self.session.key.profile if self.session else MAIN
+
+    @property
+    def title(self) -> str:
+        return self.listed.title if self.listed else "New conversation"
+
+
+def source_of_chat(request: WebRequest, name: str) -> Source:
+    if request.caller.web_user is None:
+        raise HTTPException(403, "This login has no web chat. Use one made with --as web:NAME.")
+    return request.services.webchat.source(request.caller.web_user, name)
+
+
+def chat_name(request: WebRequest) -> str:
+    name = request.path.get("name", MAIN_CHAT)
+    if not _CHAT_NAME.fullmatch(name):
+        raise HTTPException(404, "There is no such chat.")
+    return name
+
+
+def name_of_chat(chat: str) -> str:
+    """Return the name in the id of a web chat."""
+    _, _, name = chat.partition("/")
+    return decode_id(name) if name else MAIN_CHAT
+
+
+def path_of_chat(name: str) -> str:
+    return f"/chat/{name}"
+
+
+async def find_room(request: WebRequest) -> Room:
+    """Return the room of a web chat of the caller: what is open there, even if it is attached to another place."""
+    name = chat_name(request)
+    source, store, engine = source_of_chat(request, name), request.store, request.services.engine
+    place, key = await engine.place_of(source), await engine.key_of(source)
+
+    @transaction
+    def read() -> Statements[Room]:
+        # As the person themselves: even the owner reads only their own chats here.
+        principal = yield from store.people.principal_of(request.caller.identity)
+        status = yield from store.turn_control.get_status(key, principal)
+        return (
+            yield from _described(request, Room(path=path_of_chat(name), source=source, place=place), status.session)
+        )
+
+    return await store.read(read())
+
+
+@transaction
+def _described(request: WebRequest, room: Room, session: Session | None) -> Statements[Room]:
+    if session is None:
+        return room
+    listed = yield from request.store.chat_list.describe(request.caller.identity, [session])
+    reaches = yield from request.store.attach.conversation_of(room.place)
+    return replace(room, session=session, listed=listed[0], is_elsewhere=session.key != reaches)
+
+
+async def find_room_of(request: WebRequest, id_: str) -> Room:
+    """Return the room of any conversation that the caller can read."""
+    request.require(Right.READ)
+    store, engine = request.store, request.services.engine
+
+    @transaction
+    def find(principal: Principal) -> Statements[Session]:
+        session = yield from store.sessions.get_visible(id_, principal)
+        return (yield from store.chat_list.find_open_version(session))
+
+    session = await request.read(find)
+    source = source_of_chat(request, f"s-{root_of(session)}")
+    place, home = await engine.place_of(source), session.origin
+    is_home = (home.platform, home.user_id) == (source.platform, source.user_id) and session.ended is None
+    name = name_of_chat(home.chat_id or "")
+    if is_home and _CHAT_NAME.fullmatch(name) and await engine.place_of(home) == session.key:
+        return Room(path="", source=source, place=place, session=session, home=path_of_chat(name))
+    room = Room(path=f"/chat/s/{session.id}", source=source, place=place)
+    return await request.read(lambda _: _described(request, room, session))
+
+
+async def continue_here(request: WebRequest, id_: str) -> Source:
+    """Lead a web chat of the caller to a conversation; return it.
+
+    One that is open elsewhere goes on in both places. One that has ended is resumed here if it is the caller's own, else
+    it goes on in a branch.
+    """
+    room = await find_room_of(request, id_)
+    session, source, place, store = room.session, room.source, room.place, request.store
+    if room.home is not None and session is not None:
+        return session.origin
+    place = await request.services.engine.place_of(source)
+
+    @transaction
+    def lead(principal: Principal) -> Statements[None]:
+        if session is None or (yield from store.attach.conversation_of(place)) == session.key:
+            return
+        yield from request.check_command(principal, session.id, "attach")
+        by = principal.name
+        if session.ended is None:
+            held = yield from store.attach.find_attachable(session.id, place, principal)
+            farewell = outbound_to(source, texts.PARTED)
+            yield from store.attach.attach(place, held, request.now, by=by, farewell=farewell)
+            return
+        person = yield from store.people.principal_of(request.caller.identity)
+        if session.owner in person.identities and session.key.kind == DM:
+            yield from store.sessions.switch(place, source, session.id, principal, request.now, by=by)
+        else:
+            yield from store.history.branch(place, source, principal, request.now, by=by, from_session=session.id)
+
+    await request.write(lead)
+    return source
+
+
+@value
+class Window:
+    """The part of a conversation that is shown."""
+
+    items: tuple[Item, ...] = ()
+    earlier: int | None = None
+    """Before which entry there is more."""
+    first: int = 0
+    last: int = 0
+    open_turn: OpenTurn | None = None
+    waiting: int = 0
+    """How many messages wait."""
+
+    @property
+    def is_running(self) -> bool:
+        return self.open_turn is not None and self.open_turn.question is None
+
+    @property
+    def question(self) -> str:
+        return (self.open_turn and self.open_turn.question) or ""
+
+
+async def read_window(request: WebRequest, room: Room, *, before: int | None = None) -> Window:
+    """Read the newest messages, or those before an entry, with all that belongs to them."""
+    store, session, hub = request.store, room.session, request.services.hub
+
+    @transaction
+    def read() -> Statements[Window]:
+        # What is listed as the reader's own is read as them; only a conversation of others needs the owner's sight.
+        person = yield from store.people.principal_of(request.caller.identity)
+        if session is None:
+            asides = yield from _asides(request, room, person, _FIRST_TIME, None)
+            waiting = sum(aside.waits for aside in asides)
+            return Window(items=tuple(arrange((), None, Around(asides=asides))), waiting=waiting)
+        principal = (yield from principal_of(request.caller, store)) if request.caller.has(Right.READ) else person
+        entries = yield from store.transcript.page(session.id, principal, before=before, limit=_PAGE_SIZE)
+        earlier = None
+        if len(entries) == _PAGE_SIZE:
+            entries = _from_turn_start(entries)
+            earlier = entries[0].seq
+        turns = sorted({int(entry.turn) for entry in entries if entry.turn})
+        facts = yield from store.chat_list.answer_facts(turns)
+        failed = [turn for turn, each in facts.items() if each.is_failed]
+        open_turns = [] if before else (yield from store.overview.list_open_turns(principal, 1, session.id))
+        since = (
+            entries[0].at
+            if entries and earlier
+            else _FIRST_TIME
+            if not entries
+            else min(entries[0].at, session.started)
+        )
+        asides = yield from _asides(request, room, person, since, entries[-1].at if before and entries else None)
+        around = Around(
+            facts=facts,
+            failures=(yield from store.webchat_log.failure_notices(failed)),
+            choices=choices((yield from store.chat_list.list_versions(session)), session.id),
+            asides=asides,
+            open_turn=open_turns[0] if open_turns else None,
+            growing=hub.growing(session.id),
+            users=frozenset(identity.partition(":")[2] for identity in person.identities),
+        )
+        return Window(
+            items=tuple(arrange(entries, session, around)),
+            earlier=earlier,
+            first=entries[0].seq if entries else 0,
+            last=session.counters.entries,
+            open_turn=around.open_turn,
+            waiting=sum(aside.waits for aside in asides),
+        )
+
+    return await store.read(read())
+
+
+def _asides(
+    request: WebRequest, room: Room, person: Principal, since: datetime, until: datetime | None
+) -> Statements[list[WebchatMessage]]:
+    read = request.store.webchat_log.list_asides
+    return (yield from read(room.place, room.source.chat_id or "", person, since=since, until=until))
+
+
+def _from_turn_start(entries: list[Entry]) -> list[Entry]:
+    """Leave out the end of a turn whose beginning is not read, unless that is all there is."""
+    start = next((at for at, entry in enumerate(entries) if entry.role is Role.USER), 0)
+    return entries[start:]
+
+
+def platform_title(request: WebRequest, session: Session | None) -> str:
+    """Return the name of the platform a conversation comes from; nothing for the web chat itself."""
+    name = session.origin.platform if session else "web"
+    known = request.services.platforms.get(name)
+    return "" if name == "web" else known.title if known else name.title()

@@ -1,0 +1,271 @@
+"""What the chat shows of a conversation: its entries as messages and answers, with notices between them."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
+from datetime import datetime
+from enum import StrEnum
+
+from markupsafe import Markup
+
+from palaver.model.attachment import Attachment
+from palaver.model.session import Session
+from palaver.model.transcript import Entry, Role, ToolCall
+from palaver.model.value import value
+from palaver.model.versions import Choice
+from palaver.store.status.chat_list import AnswerFacts
+from palaver.store.status.overview import OpenTurn
+from palaver.store.status.webchat_log import WebchatMessage
+from palaver.web.growing_answer import GrowingAnswer
+from palaver.web.markdown import render
+
+MAX_SHOWN = 60_000
+"""Characters of one message; the transcript has the rest."""
+
+
+class CallState(StrEnum):
+    RUNNING = "running"
+    ASKS = "asks"
+    DONE = "done"
+
+
+@value
+class ToolUse:
+    call: ToolCall
+    state: CallState
+    result: str = ""
+    files: tuple[Attachment, ...] = ()
+
+    @property
+    def arguments(self) -> list[tuple[str, str]]:
+        """Return the arguments by name, for people; one without a name if they are no object."""
+        try:
+            given = json.loads(self.call.arguments or "{}")
+        except ValueError:
+            given = self.call.arguments
+        if not isinstance(given, dict):
+            return [("", str(given))]
+        return [(str(name), _readable(each)) for name, each in given.items()]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def _readable(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+
+
+@value
+class Part:
+    """A piece of an answer: what the agent thought, said, or did."""
+
+    reasoning: str = ""
+    html: Markup = field(default_factory=Markup)
+    tool: ToolUse | None = None
+    files: tuple[Attachment, ...] = ()
+
+
+@value
+class Item:
+    """One element of the list of messages."""
+
+    id: str
+    kind: str
+    """`user`, `answer`, `note` or `aside`."""
+    at: datetime
+    seq: int = 0
+    """The last entry of it."""
+    turn: str | None = None
+    name: str = ""
+    """Who wrote it, where several people do."""
+    is_mine: bool = False
+    text: str = ""
+    parts: tuple[Part, ...] = ()
+    files: tuple[Attachment, ...] = ()
+    message_id: str = ""
+    facts: AnswerFacts | None = None
+    choice: Choice | None = None
+    problem: str = ""
+    waits: bool = False
+    is_running: bool = False
+    asks: OpenTurn | None = None
+    growing: GrowingAnswer | None = None
+    shown_length: int = 0
+    """How long the whole text is, if only a part is shown."""
+    aside: WebchatMessage | None = None
+
+
+@value
+class Around:
+    """What belongs to the entries that are shown."""
+
+    facts: Mapping[int, AnswerFacts] = field(default_factory=dict[int, AnswerFacts])
+    failures: Mapping[int, str] = field(default_factory=dict[int, str])
+    choices: Mapping[int, Choice] = field(default_factory=dict[int, Choice])
+    asides: Sequence[WebchatMessage] = ()
+    open_turn: OpenTurn | None = None
+    growing: tuple[int, GrowingAnswer] | None = None
+    users: frozenset[str] = frozenset()
+    """The reader's ids in the conversation."""
+
+
+def arrange(entries: Sequence[Entry], session: Session | None, around: Around) -> list[Item]:
+    """Return the items to show, in order."""
+    items: list[Item] = []
+    results = {entry.answers: entry for entry in entries if entry.role is Role.TOOL and entry.answers}
+    for group in _groups(entries):
+        first = group[0]
+        if first.role is Role.USER:
+            items.append(_user(first, session, around))
+        elif first.role in {Role.NOTE, Role.SUMMARY}:
+            items.append(Item(id=f"e-{first.seq}", kind=first.role.value, at=first.at, seq=first.seq, text=first.text))
+        else:
+            items.append(_answer(group, results, around))
+    items = _with_open_turn(items, around)
+    items = _with_failures(items, around)
+    items = _with_choices(items, around)
+    return _with_asides(items, around.asides)
+
+
+def _groups(entries: Iterable[Entry]) -> Iterable[list[Entry]]:
+    """Yield each message, and all that the agent did in one turn together."""
+    group: list[Entry] = []
+    for entry in entries:
+        is_agent = entry.role in {Role.ASSISTANT, Role.TOOL}
+        if group and is_agent and group[0].turn == entry.turn:
+            group.append(entry)
+            continue
+        if group:
+            yield group
+        group = [entry] if is_agent else []
+        if not is_agent:
+            yield [entry]
+    if group:
+        yield group
+
+
+def _user(entry: Entry, session: Session | None, around: Around) -> Item:
+    sender = entry.sender
+    is_shared = session is not None and session.key.shared
+    name = ((sender.name.plain() if sender.name else "") or sender.id or "") if sender and is_shared else ""
+    is_mine = not is_shared or (sender is not None and sender.id in around.users)
+    return Item(
+        id=f"e-{entry.seq}",
+        kind="user",
+        at=entry.at,
+        seq=entry.seq,
+        turn=entry.turn,
+        name="" if is_mine else name,
+        is_mine=is_mine,
+        text=entry.text[:MAX_SHOWN],
+        shown_length=len(entry.text) if len(entry.text) > MAX_SHOWN else 0,
+        files=entry.files,
+        message_id=entry.message_id or "",
+    )
+
+
+def _answer(group: Sequence[Entry], results: Mapping[str, Entry], around: Around) -> Item:
+    last, turn = group[-1], group[0].turn
+    answered = {call.id for entry in group for call in entry.calls}
+    parts = [
+        part
+        for entry in group
+        for part in (
+            _parts(entry, results, around.open_turn)
+            if entry.role is Role.ASSISTANT
+            else [Part(files=entry.files)]
+            if entry.files and entry.answers not in answered
+            else []
+        )
+    ]
+    longest = max(len(entry.text) for entry in group)
+    return Item(
+        id=f"t-{turn}" if turn else f"e-{last.seq}",
+        kind="answer",
+        at=last.at,
+        seq=last.seq,
+        turn=turn,
+        parts=tuple(parts),
+        facts=around.facts.get(int(turn)) if turn else None,
+        shown_length=longest if longest > MAX_SHOWN else 0,
+    )
+
+
+def _parts(entry: Entry, results: Mapping[str, Entry], open_turn: OpenTurn | None) -> Iterable[Part]:
+    if entry.reasoning:
+        yield Part(reasoning=entry.reasoning[:MAX_SHOWN])
+    if entry.text or entry.files:
+        yield Part(html=render(entry.text[:MAX_SHOWN]), files=entry.files)
+    for call in entry.calls:
+        result = results.get(call.id)
+        is_asked = open_turn is not None and open_turn.asked is not None and open_turn.asked.id == call.id
+        state = CallState.DONE if result else CallState.ASKS if is_asked else CallState.RUNNING
+        yield Part(
+            tool=ToolUse(
+                call=call,
+                state=state,
+                result=result.text[:MAX_SHOWN] if result else "",
+                files=result.files if result else (),
+            )
+        )
+
+
+def _with_open_turn(items: list[Item], around: Around) -> list[Item]:
+    """Show the turn that is open: what it says now, what it asks, or that it works."""
+    item = around.open_turn
+    if item is None:
+        return items
+    turn = item.turn.number
+    growing = around.growing[1] if around.growing and around.growing[0] == turn else None
+    state = {"is_running": item.question is None, "asks": item if item.question else None, "growing": growing}
+    name = f"t-{turn}"
+    if not any(each.id == name for each in items):
+        items = [*items, Item(id=name, kind="answer", at=item.turn.started, turn=str(turn))]
+    return [replace(each, **state) if each.id == name else each for each in items]
+
+
+def _with_failures(items: list[Item], around: Around) -> list[Item]:
+    """Put what people were told about a failed turn below its last message."""
+    for turn, text in around.failures.items():
+        places = [place for place, each in enumerate(items) if each.turn == str(turn)]
+        if not places:
+            continue
+        last = items[places[-1]]
+        if last.kind == "answer":
+            items[places[-1]] = replace(last, problem=text)
+        else:
+            failed = Item(id=f"t-{turn}", kind="answer", at=last.at, seq=last.seq, turn=str(turn), problem=text)
+            items.insert(places[-1] + 1, failed)
+    return items
+
+
+def _with_choices(items: list[Item], around: Around) -> list[Item]:
+    """Put each choice at the answer, or else at the message, that comes first where versions part."""
+    for seq, choice in around.choices.items():
+        first = next((each for each in items if each.kind == "user" and each.seq > seq), None)
+        if first is None:
+            continue
+        place = next((at for at, each in enumerate(items) if each.kind == "answer" and each.turn == first.turn), None)
+        place = items.index(first) if place is None else place
+        items[place] = replace(items[place], choice=choice)
+    return items
+
+
+def _with_asides(items: list[Item], asides: Sequence[WebchatMessage]) -> list[Item]:
+    known = {each.message_id for each in items if each.message_id}
+    for aside in asides:
+        if aside.is_mine and aside.id in known:
+            continue
+        item = Item(
+            id=aside.name,
+            kind="aside",
+            at=aside.at,
+            text=aside.text[:MAX_SHOWN],
+            is_mine=aside.is_mine,
+            message_id=aside.id if aside.is_mine else "",
+            waits=aside.waits,
+            problem=aside.problem or "",
+            aside=aside,
+        )
+        place = (
+            len(items) if aside.waits else next((at for at, each in enumerate(items) if each.at > aside.at), len(items))
+        )
+        items.insert(place, item)
+    return items

@@ -1,0 +1,98 @@
+"""What the buttons of the chat do: chat commands in the conversation that is shown, and paging through its versions."""
+
+import re
+
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from palaver.commands.sessions import ENTRY
+from palaver.commands.transcripts import EDITED_TEXT
+from palaver.db.transaction import Statements, transaction
+from palaver.model.command import Invocation
+from palaver.model.errors import NotFound
+from palaver.model.session import Principal, Session
+from palaver.web.message_service import MAX_TEXT_LENGTH
+from palaver.web.pages.common import normalize_newlines, parse_number
+from palaver.web.routes import WebRequest, action
+
+_COMMAND = re.compile(r"/(undo|redo|back|stop|(approve|deny) [0-9]+-[0-9]+|model \S{1,200})", re.ASCII)
+"""An approval names the question that was shown: by now there can be another."""
+_MAX_FIELDS = 10
+
+
+async def _form(request: WebRequest) -> dict[str, str]:
+    form = await request.http.form(max_files=0, max_fields=_MAX_FIELDS, max_part_size=MAX_TEXT_LENGTH * 4)
+    return {name: normalize_newlines(text) for name, text in form.items() if isinstance(text, str)}
+
+
+@action("/chat/-/{id}/command")
+async def run_command(request: WebRequest) -> Response:
+    text = (await _form(request)).get("text", "")
+    if not _COMMAND.fullmatch(text):
+        raise HTTPException(400, "Only /undo, /redo, /back, /stop, /approve, /deny and /model work here.")
+    return await _answer(request, await request.run_command(request.path["id"], text))
+
+
+@action("/chat/-/{id}/again")
+async def answer_again(request: WebRequest) -> Response:
+    """Answer the message of an entry again, as it was or with another text."""
+    form = await _form(request)
+    seq, text = parse_number(form.get("entry", "")), form.get("text")
+    if text is not None and not text.strip():
+        raise HTTPException(400, "Write something.")
+    if text is not None and len(text) > MAX_TEXT_LENGTH:
+        raise HTTPException(413, f"A message can have at most {MAX_TEXT_LENGTH:,} characters, not {len(text):,}.")
+    asked = Invocation(
+        command=request.services.commands.table["retry"],
+        words={} if text is None else {EDITED_TEXT: text},
+        numbers={} if seq is None else {ENTRY.name: seq},
+    )
+    return await _answer(request, await request.run_command(request.path["id"], asked))
+
+
+@action("/chat/-/{id}/branch")
+async def branch(request: WebRequest) -> Response:
+    """Go on from an entry in a conversation of its own."""
+    seq = parse_number((await _form(request)).get("entry", ""))
+    asked = Invocation(
+        command=request.services.commands.table["branch"], numbers={} if seq is None else {ENTRY.name: seq}
+    )
+    return await _answer(request, await request.run_command(request.path["id"], asked))
+
+
+@action("/chat/-/{id}/version")
+async def show_version(request: WebRequest) -> Response:
+    """Go on with another version of the conversation that is open."""
+    wanted = (await _form(request)).get("version", "")
+    store, id_, now = request.store, request.path["id"], request.now
+
+    @transaction
+    def switch(principal: Principal) -> Statements[None]:
+        there = yield from request.check_command(principal, id_, "resume")
+        versions = yield from store.chat_list.list_versions(there.session)
+        if wanted not in {version.id for version in versions} or there.session.ended is not None:
+            raise NotFound("version", wanted)
+        key, by = there.session.key, principal.name
+        yield from store.sessions.check_not_busy(there.session)
+        yield from store.sessions.switch(key, there.session.origin, wanted, principal, now, by=by)
+
+    await request.write(switch)
+    request.services.hub.hint("sessions", "turns")
+    return await _answer(request, "")
+
+
+async def _answer(request: WebRequest, notice: str) -> Response:
+    """Return what a command says, and the session in which the conversation goes on."""
+    store = request.store
+
+    @transaction
+    def find(principal: Principal) -> Statements[Session]:
+        left = yield from store.sessions.get_visible(request.path["id"], principal)
+        status = yield from store.turn_control.get_status(left.key, principal)
+        return status.session or left
+
+    current = await request.read(find)
+    return JSONResponse({"notice": notice, "session": current.id})
+
+
+ROUTES = (run_command, answer_again, branch, show_version)

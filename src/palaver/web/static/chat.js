@@ -1,0 +1,204 @@
+// The chat window. The server renders every message; this script shows what changes, at once and in every open tab.
+
+import { announceProblem, errorText, hideToast, post, toast } from "./chat_dom.js";
+import { Composer } from "./chat_composer.js";
+import { ChatList } from "./chat_list.js";
+import { Messages } from "./chat_messages.js";
+import { askToNotify, notify, setCount, setTitle } from "./chat_notify.js";
+import { Stream } from "./chat_stream.js";
+
+const chat = document.querySelector(".chat");
+const form = document.getElementById("compose");
+const path = () => document.getElementById("chat-head").dataset.path;
+const body = (fields) => new URLSearchParams(fields);
+
+// The conversation
+
+const stream = new Stream(document.body.dataset.chatEvents, document.body.dataset.position, {
+  entries: ({ session, kind, first }) => {
+    if (session === messages.session) {
+      const isOld = kind !== "append" && kind !== "settle" && first < Number(messages.list.dataset.first);
+      messages.refresh({ whole: isOld });
+    }
+    refreshList();
+  },
+  changed: ({ topics }) => {
+    if (topics.some((topic) => topic === "chat" || topic === "turns" || topic === "sessions")) { messages.refresh(); refreshList(); }
+    document.dispatchEvent(new CustomEvent("palaver:topics", { detail: topics }));
+  },
+  chat: ({ chat: name, typing }) => { if (name === chat.dataset.chat && !typing) messages.refresh(); },
+  growth: (growth) => messages.grow(growth),
+  reset: () => location.reload(),
+  connected: () => { setOffline(false); },
+  lost: () => setOffline(true),
+  shown: () => { messages.refresh(); refreshList(); markSeen(); },
+  loggedOut: () => setOffline(true),
+});
+
+const messages = new Messages((state) => {
+  stream.watch(state.session);
+  setTitle(state.title);
+  const isRunning = Boolean(state.running);
+  document.getElementById("stop").hidden = !isRunning;
+  document.getElementById("send").hidden = isRunning && !form.elements.text.value;
+  document.getElementById("waiting").textContent = Number(state.waiting) ? `${state.waiting} queued` : "";
+  if (path() !== location.pathname && path().startsWith("/chat/s/") && location.pathname.startsWith("/chat/s/")) history.replaceState(null, "", path());
+  form.action = path();
+  markSeen();
+});
+
+const list = new ChatList(path, (fresh) => {
+  setCount(document.hidden ? list.waiting().length : 0);
+  for (const key of fresh) {
+    const [kind, session] = key.split(" ");
+    notify(list.titleOf(session), kind === "asks" ? "Waits for your approval." : "Answered.", `/chat/s/${session}`);
+  }
+});
+
+let listTimer;
+function refreshList() { clearTimeout(listTimer); listTimer = setTimeout(() => list.refresh(), document.hidden ? 50 : 250); }
+
+let seen = "";
+function markSeen() {
+  const { session, last } = messages.head.dataset;
+  if (document.hidden || !session || seen === `${session} ${last}`) return;
+  seen = `${session} ${last}`;
+  setCount(0);
+  post(`/chat/-/${session}/mark`, body({ seen: last }));
+}
+
+function setOffline(isOffline) { document.getElementById("offline").hidden = !isOffline; }
+addEventListener("offline", () => setOffline(true));
+
+const composer = new Composer(form, chat.dataset.chat, {
+  sent: (id, text, files) => { if (!/^[/!]/.test(text)) messages.add(id, text, files); },
+  arrived: (id) => { messages.setState(id, "Queued"); messages.refresh(); askToNotify(); },
+  failed: (id) => messages.setState(id, "Not sent yet"),
+  editLast: () => {
+    const last = [...messages.list.querySelectorAll(".message.mine [data-edit]")].pop();
+    last?.click();
+    return Boolean(last);
+  },
+});
+form.elements.text.addEventListener("input", () => {
+  messages.readHead();
+  for (const id of messages.pending.keys()) if (id !== form.elements.id.value && messages.pending.get(id).textContent.endsWith("Not sent yet")) messages.forget(id);
+});
+
+// Actions on messages
+
+async function act(what, fields) {
+  const answer = await post(`/chat/-/${messages.session}/${what}`, body(fields));
+  if (!answer?.ok) { await announceProblem(answer); return false; }
+  const { notice, session } = await answer.json();
+  if (notice) toast(notice.split("\n")[0], ...(/\/(redo|back)\b/.test(notice) ? ["Undo", () => act("command", { text: notice.includes("/redo") ? "/redo" : "/back" })] : []));
+  if (location.pathname.startsWith("/chat/s/") && session !== messages.session) history.replaceState(null, "", `/chat/s/${session}`);
+  await messages.refresh({ whole: true });
+  return true;
+}
+
+const rawText = async (item) => {
+  if (!item.classList.contains("answer")) return item.querySelector(".plain")?.textContent || "";
+  const answer = await fetch(`/sessions/${messages.session}/entries/${item.dataset.seq}`).catch(() => null);
+  return answer?.ok ? answer.text() : item.querySelector(".md:last-of-type")?.innerText || "";
+};
+
+async function copy(text, button) {
+  await navigator.clipboard.writeText(await text).then(() => done(button), () => toast("The browser does not allow copying."));
+}
+function done(button) {
+  const said = button.getAttribute("aria-label");
+  button.classList.add("done");
+  if (said) button.setAttribute("aria-label", "Copied"); else button.textContent = "Copied";
+  setTimeout(() => { button.classList.remove("done"); if (said) button.setAttribute("aria-label", said); else button.textContent = "Copy"; }, 1500);
+}
+
+function edit(item) {
+  const bubble = item.querySelector(".bubble");
+  if (item.querySelector("form.edit")) return;
+  const change = document.createElement("form");
+  change.className = "edit";
+  change.innerHTML = "<textarea aria-label=\"Edited message\" rows=\"3\"></textarea><p role=\"alert\" class=\"bad\"></p><div class=\"buttons\"><button>Send</button> <button type=\"button\" class=\"quiet\">Cancel</button></div>";
+  const area = change.querySelector("textarea");
+  area.value = item.querySelector(".plain")?.textContent || "";
+  const close = () => { change.remove(); bubble.hidden = false; form.elements.text.focus(); };
+  change.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const answer = await post(`/chat/-/${messages.session}/again`, body({ entry: item.dataset.seq, text: area.value }));
+    if (!answer?.ok) { change.querySelector("[role=alert]").textContent = answer ? await errorText(answer) : "Not connected. Nothing was sent."; return; }
+    close();
+    await messages.refresh({ whole: true });
+  });
+  area.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") { event.stopPropagation(); close(); }
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); change.requestSubmit(); }
+  });
+  change.querySelector("button[type=button]").addEventListener("click", close);
+  bubble.hidden = true;
+  bubble.after(change);
+  area.focus();
+  area.setSelectionRange(area.value.length, area.value.length);
+}
+
+function speak(button) {
+  const isSpeaking = button.getAttribute("aria-pressed") === "true";
+  speechSynthesis.cancel();
+  for (const each of document.querySelectorAll("[data-speak][aria-pressed=true]")) each.setAttribute("aria-pressed", "false");
+  if (isSpeaking) return;
+  const words = [...button.closest("li").querySelectorAll(".md")].map((each) => each.innerText).join("\n");
+  const said = new SpeechSynthesisUtterance(words.slice(0, 20000));
+  said.onend = () => button.setAttribute("aria-pressed", "false");
+  button.setAttribute("aria-pressed", "true");
+  speechSynthesis.speak(said);
+}
+const showSpeakers = () => { if ("speechSynthesis" in window) for (const each of document.querySelectorAll("[data-speak]")) each.hidden = false; };
+document.addEventListener("chat:fresh", showSpeakers);
+showSpeakers();
+
+document.querySelector(".talk").addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  if (!button || button.disabled) return;
+  const item = button.closest("li.message");
+  const { dataset } = button;
+  if ("copyCode" in dataset) copy(button.closest(".code").querySelector("code").textContent, button);
+  else if ("copy" in dataset) copy(rawText(item), button);
+  else if ("edit" in dataset) edit(item);
+  else if ("again" in dataset) act("again", { entry: item.dataset.seq });
+  else if ("branch" in dataset) act("branch", { entry: item.dataset.seq });
+  else if ("version" in dataset) act("version", { version: dataset.version });
+  else if ("command" in dataset) { button.disabled = true; act("command", { text: dataset.command }).then(() => { button.disabled = false; }); }
+  else if ("speak" in dataset) speak(button);
+  else if (button.id === "open-settings") document.getElementById("settings").showModal();
+  else if ("close" in dataset) button.closest("dialog").close();
+});
+
+document.querySelector(".talk").addEventListener("change", (event) => {
+  if (event.target.id === "model") act("command", { text: `/model ${event.target.value}` });
+});
+
+document.querySelector(".talk").addEventListener("submit", async (event) => {
+  if (event.target.id !== "instruct") return;
+  event.preventDefault();
+  const answer = await post(`/chat/-/${messages.session}/instructions`, new URLSearchParams(new FormData(event.target)));
+  if (!answer?.ok) { event.target.querySelector("[data-problem]").textContent = answer ? await errorText(answer) : "Not connected. Nothing was saved."; return; }
+  event.target.closest("dialog").close();
+  toast(await answer.text());
+});
+
+// Keys, and the list on a small screen
+
+const stop = () => { if (messages.head.dataset.running) act("command", { text: "/stop" }); };
+document.getElementById("stop").addEventListener("click", stop);
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || document.querySelector("dialog[open]")) return;
+  if (chat.classList.contains("side-shown")) chat.classList.remove("side-shown");
+  else { hideToast(); stop(); }
+});
+document.addEventListener("click", (event) => {
+  if (event.target.closest("[data-side]")) chat.classList.toggle("side-shown");
+  else if (chat.classList.contains("side-shown") && !event.target.closest("#chat-side")) chat.classList.remove("side-shown");
+});
+
+if (matchMedia("(min-width: 50rem)").matches) composer.text.focus();
+messages.readHead();
+stream.open();

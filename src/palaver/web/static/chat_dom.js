@@ -1,0 +1,81 @@
+// Change what a page shows without touching what stays the same: focus, open details, scrolling and selections survive.
+
+export const csrf = () => document.querySelector("meta[name=csrf]")?.content || "";
+
+// Make `old` look like `fresh`, child by child.
+export function morph(old, fresh) {
+  if (old.isEqualNode(fresh)) return old;
+  if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName) { old.replaceWith(fresh); return fresh; }
+  if (old.nodeType === Node.TEXT_NODE) { old.data = fresh.data; return old; }
+  if (old.nodeType !== Node.ELEMENT_NODE) return old;
+  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && !kept(old, name)) old.removeAttribute(name);
+  for (const { name, value } of [...fresh.attributes]) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  morphChildren(old, fresh);
+  return old;
+}
+
+// What a person opened stays open; what the script shows stays shown.
+const kept = (node, name) => (name === "open" && node.matches("details, dialog")) || (name === "hidden" && node.matches("[data-speak]"));
+
+function morphChildren(old, fresh) {
+  const next = [...fresh.childNodes];
+  next.forEach((child, at) => {
+    const before = old.childNodes[at];
+    if (before) morph(before, child); else old.append(child);
+  });
+  while (old.childNodes.length > next.length) old.lastChild.remove();
+}
+
+// Make a keyed list like `fresh`. Children that `keeps` accepts stay where they are.
+export function mergeList(list, fresh, keeps = () => false) {
+  const known = new Map([...list.children].filter((each) => each.id).map((each) => [each.id, each]));
+  let place = [...list.children].find((each) => !keeps(each)) || null;
+  for (const each of [...fresh.children]) {
+    const before = known.get(each.id);
+    if (!before || keeps(before)) { list.insertBefore(each, place); continue; }
+    if (before !== place) list.insertBefore(before, place); else place = next(place, keeps);
+    morph(before, each);
+  }
+  while (place) { const gone = place; place = next(place, keeps); gone.remove(); }
+}
+
+function next(node, keeps) {
+  let at = node.nextElementSibling;
+  while (at && keeps(at)) at = at.nextElementSibling;
+  return at;
+}
+
+export async function fetchFragment(address, signal) {
+  const answer = await fetch(address, { headers: { "x-fragment": "1", accept: "text/html" }, credentials: "same-origin", signal });
+  if (answer.redirected && new URL(answer.url).pathname === "/login") { location.reload(); return null; }
+  if (!answer.ok) throw Object.assign(new Error(await errorText(answer)), { status: answer.status });
+  return new DOMParser().parseFromString(await answer.text(), "text/html");
+}
+
+export async function errorText(answer) {
+  const body = (await answer.text()).slice(0, 500);
+  try { return JSON.parse(body).error || body; } catch { return body; }
+}
+
+// Returns the answer, or null while the gateway cannot be reached.
+export const post = (address, body) => fetch(address, { method: "POST", body, headers: { "x-csrf-token": csrf() } }).catch(() => null);
+
+let toastTimer;
+// Say something for a while, with an action to take back or to try again.
+export function toast(text, label = "", act = null, seconds = 8) {
+  const place = document.getElementById("toast");
+  clearTimeout(toastTimer);
+  place.replaceChildren(text);
+  if (label) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = label;
+    button.addEventListener("click", () => { hideToast(); act(); });
+    place.append(" ", button);
+  }
+  place.hidden = !text;
+  toastTimer = setTimeout(hideToast, seconds * 1000);
+}
+export function hideToast() { document.getElementById("toast").hidden = true; }
+
+export const announceProblem = async (answer) => toast(answer ? await errorText(answer) : "Not connected. Nothing was changed.");

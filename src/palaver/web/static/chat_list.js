@@ -1,0 +1,120 @@
+// The list of conversations: search while typing, marks, renaming, deleting with a way back, and what waits there.
+
+import { fetchFragment, morph, post, announceProblem, toast } from "./chat_dom.js";
+
+const DELETE_SECONDS = 8;
+
+export class ChatList {
+  constructor(here, onWaiting) {
+    this.list = document.getElementById("chat-list");
+    this.search = document.getElementById("chat-search");
+    this.here = here;
+    this.onWaiting = onWaiting;
+    this.archived = "";
+    this.deleting = new Map();
+    this.search.addEventListener("input", () => { clearTimeout(this.timer); this.timer = setTimeout(() => this.refresh(), 120); });
+    this.search.addEventListener("keydown", (event) => {
+      if (event.key === "Escape" && this.search.value) { this.search.value = ""; this.refresh(); event.stopPropagation(); }
+    });
+    this.list.addEventListener("click", (event) => this.onClick(event));
+    document.addEventListener("click", (event) => {
+      for (const menu of this.list.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
+    });
+    // A conversation whose deletion waits is deleted when the page goes.
+    addEventListener("pagehide", () => { for (const finish of this.deleting.values()) finish(); });
+  }
+
+  address(after = "") {
+    const asked = new URLSearchParams({ here: this.here(), ...(this.search.value.trim() && { q: this.search.value.trim() }), ...(this.archived && { archived: "1" }), ...(after && { after }) });
+    return `/chat/-/list?${asked}`;
+  }
+
+  async refresh() {
+    this.request?.abort();
+    this.request = new AbortController();
+    const held = document.activeElement?.closest?.("#chat-list li")?.id;
+    const fresh = await fetchFragment(this.address(), this.request.signal).catch(() => null);
+    if (!fresh || this.list.querySelector("form.rename")) return;
+    for (const id of this.deleting.keys()) fresh.getElementById(`c-${id}`)?.remove();
+    const before = new Set(this.waiting());
+    morph(this.list, Object.assign(this.list.cloneNode(false), { innerHTML: fresh.body.innerHTML }));
+    if (held && !this.list.contains(document.activeElement)) document.getElementById(held)?.querySelector("a")?.focus();
+    this.onWaiting(this.waiting().filter((key) => !before.has(key)));
+  }
+
+  // What waits for its reader, as keys that change when something new waits.
+  waiting() {
+    return [...this.list.querySelectorAll("[data-asks], [data-unread]")].map((row) => `${"asks" in row.dataset ? "asks" : "unread"} ${row.dataset.session}`);
+  }
+
+  titleOf(session) { return document.querySelector(`#c-${CSS.escape(session)} .name`)?.textContent || "A conversation"; }
+
+  async onClick(event) {
+    const button = event.target.closest("button");
+    if (!button) return;
+    const row = button.closest("li[data-session]");
+    const menu = button.closest("details");
+    if (menu) menu.open = false;
+    if ("mark" in button.dataset) { await this.mark(row.dataset.session, button.dataset.mark); await this.refresh(); }
+    else if ("rename" in button.dataset) this.rename(row);
+    else if ("delete" in button.dataset) this.remove(row);
+    else if ("archived" in button.dataset) { this.archived = button.dataset.archived; this.search.value = ""; await this.refresh(); }
+    else if ("more" in button.dataset) await this.more(button);
+  }
+
+  async mark(session, change) {
+    const answer = await post(`/chat/-/${session}/mark`, new URLSearchParams(change));
+    if (!answer?.ok) await announceProblem(answer);
+  }
+
+  async more(button) {
+    const fresh = await fetchFragment(this.address(button.dataset.more)).catch(() => null);
+    if (!fresh) return;
+    for (const control of this.list.querySelectorAll("button.more")) control.remove();
+    this.list.append(...fresh.body.childNodes);
+  }
+
+  rename(row) {
+    const link = row.querySelector("a");
+    const form = document.createElement("form");
+    form.className = "rename";
+    const input = Object.assign(document.createElement("input"), { value: row.querySelector(".name").textContent, maxLength: 100 });
+    input.setAttribute("aria-label", "Title");
+    form.append(input);
+    const done = async (save) => {
+      if (!form.isConnected) return;
+      form.replaceWith(link);
+      if (save && input.value.trim() && input.value !== row.querySelector(".name").textContent) {
+        row.querySelector(".name").textContent = input.value;
+        const answer = await post(`/chat/-/${row.dataset.session}/rename`, new URLSearchParams({ title: input.value }));
+        if (!answer?.ok) await announceProblem(answer);
+      }
+      link.focus();
+      await this.refresh();
+    };
+    form.addEventListener("submit", (event) => { event.preventDefault(); done(true); });
+    input.addEventListener("keydown", (event) => { if (event.key === "Escape") { event.stopPropagation(); done(false); } });
+    input.addEventListener("blur", () => done(true));
+    link.replaceWith(form);
+    input.select();
+    input.focus();
+  }
+
+  remove(row) {
+    const { session } = row.dataset;
+    const isShown = row.querySelector("a[aria-current]");
+    const title = row.querySelector(".name").textContent;
+    row.hidden = true;
+    const finish = () => {
+      if (!this.deleting.delete(session)) return;
+      clearTimeout(timer);
+      fetch(`/chat/-/${session}/delete`, { method: "POST", keepalive: true, headers: { "x-csrf-token": document.querySelector("meta[name=csrf]").content } })
+        .then(async (answer) => { if (!answer.ok) await announceProblem(answer); else if (isShown) location.assign("/chat"); this.refresh(); })
+        .catch(() => { toast("Not connected. Nothing was deleted."); this.refresh(); });
+    };
+    const timer = setTimeout(finish, DELETE_SECONDS * 1000);
+    this.deleting.set(session, finish);
+    toast(`Deleted “${title.slice(0, 40)}”.`, "Undo", () => { this.deleting.delete(session); clearTimeout(timer); row.hidden = false; this.refresh(); }, DELETE_SECONDS);
+  }
+}
+

@@ -1,0 +1,173 @@
+// The list of messages: fresh from the server, growing, sent but not stored yet, and older ones as one scrolls up.
+
+import { fetchFragment, mergeList, morph } from "./chat_dom.js";
+
+const PAUSE_MS = 150;
+const EDGE = 120;
+
+export class Messages {
+  // `onHead` gets the state of the conversation each time it is fresh.
+  constructor(onHead) {
+    this.scroll = document.getElementById("scroll");
+    this.onHead = onHead;
+    this.pending = new Map();
+    this.isFollowing = true;
+    this.scroll.addEventListener("scroll", () => this.onScroll(), { passive: true });
+    new ResizeObserver(() => { if (this.isFollowing) this.toEnd(); }).observe(this.scroll);
+    document.getElementById("newest").addEventListener("click", () => { this.isFollowing = true; this.toEnd(); this.onScroll(); });
+    this.toEnd();
+    // Pictures make a message taller once they are loaded.
+    this.scroll.addEventListener("load", () => { if (this.isFollowing) this.toEnd(); }, true);
+  }
+
+  get list() { return document.getElementById("messages"); }
+  get head() { return document.getElementById("chat-head"); }
+  get session() { return this.head.dataset.session; }
+
+  readHead() { this.onHead(this.head.dataset); }
+
+  // Scrolling
+
+  toEnd() { this.scroll.scrollTop = this.scroll.scrollHeight; }
+
+  onScroll() {
+    const left = this.scroll.scrollHeight - this.scroll.scrollTop - this.scroll.clientHeight;
+    this.isFollowing = left < EDGE;
+    document.getElementById("newest").hidden = left < 2 * EDGE;
+    if (this.scroll.scrollTop < 600) this.loadEarlier();
+  }
+
+  async loadEarlier() {
+    const { earlier } = this.list.dataset;
+    if (!earlier || this.loading) return;
+    this.loading = true;
+    const fresh = await fetchFragment(`${this.head.dataset.path}?before=${earlier}`).catch(() => null);
+    this.loading = false;
+    const older = fresh?.getElementById("messages");
+    if (!older || this.list.dataset.earlier !== earlier) return;
+    const from = this.scroll.scrollHeight - this.scroll.scrollTop;
+    for (const each of older.children) each.dataset.older = "";
+    this.list.prepend(...[...older.children].filter((each) => each.id !== "empty" && !document.getElementById(each.id)));
+    this.list.dataset.earlier = older.dataset.earlier;
+    this.scroll.scrollTop = this.scroll.scrollHeight - from;
+  }
+
+  // Fresh from the server, a few times per second at most
+
+  async refresh({ whole = false } = {}) {
+    this.isStale = true;
+    this.dropsOlder ||= whole;
+    if (this.isFetching) return;
+    this.isFetching = true;
+    while (this.isStale) {
+      this.isStale = false;
+      await fetchFragment(location.pathname).then((fresh) => fresh && this.show(fresh)).catch((error) => this.onError(error));
+      await new Promise((done) => { setTimeout(done, PAUSE_MS); });
+    }
+    this.isFetching = false;
+  }
+
+  onError(error) {
+    if (error.status && error.status < 500) return;
+    setTimeout(() => this.refresh(), 1000);
+  }
+
+  show(fresh) {
+    const [head, messages] = [fresh.getElementById("chat-head"), fresh.getElementById("messages")];
+    const isOther = head.dataset.session !== this.session;
+    const stays = !this.dropsOlder && !isOther;
+    this.dropsOlder = false;
+    const editing = this.list.querySelector("form.edit")?.closest("li");
+    mergeSettings(fresh);
+    morph(this.head, head);
+    const first = Number(messages.dataset.first);
+    const keeps = (each) => each === editing || (stays && "older" in each.dataset) || (stays && "seq" in each.dataset && Number(each.dataset.seq) < first);
+    const { earlier } = this.list.dataset;
+    const hasOlder = stays && [...this.list.children].some(keeps) && this.list.querySelector("[data-older]");
+    mergeList(this.list, messages, keeps);
+    this.list.dataset.first = messages.dataset.first;
+    this.list.dataset.earlier = hasOlder ? earlier : messages.dataset.earlier;
+    this.dropStored();
+    if (isOther) this.isFollowing = true;
+    if (this.isFollowing) this.toEnd();
+    this.readHead();
+    document.dispatchEvent(new CustomEvent("chat:fresh"));
+  }
+
+  // Messages that were sent but are not on the page yet
+
+  add(id, text, files) {
+    document.getElementById("empty")?.remove();
+    let item = this.pending.get(id);
+    if (!item) {
+      item = document.createElement("li");
+      item.id = `pending-${id}`;
+      item.className = "message mine pending";
+      const bubble = item.appendChild(document.createElement("div"));
+      bubble.className = "bubble";
+      const words = bubble.appendChild(document.createElement("div"));
+      words.className = "plain";
+      words.textContent = text;
+      for (const file of files) bubble.append(Object.assign(document.createElement("span"), { className: "file", textContent: file.name.slice(0, 80) }));
+      item.append(Object.assign(document.createElement("small"), { className: "faint state" }));
+      this.pending.set(id, item);
+    }
+    item.querySelector(".state").textContent = "Sending …";
+    this.list.append(item);
+    this.isFollowing = true;
+    this.toEnd();
+  }
+
+  setState(id, state) {
+    const item = this.pending.get(id);
+    if (item) item.querySelector(".state").textContent = state;
+  }
+
+  dropStored() {
+    for (const [id, item] of this.pending) {
+      if (this.list.querySelector(`[data-message="${CSS.escape(id)}"]`)) { item.remove(); this.pending.delete(id); } else this.list.append(item);
+    }
+  }
+
+  // A message that failed and was changed since is not shown as sent.
+  forget(id) { this.pending.get(id)?.remove(); this.pending.delete(id); }
+
+  // An answer that grows: finished blocks stay, only the last one is replaced
+
+  grow({ session, turn, part, after, closed, open }) {
+    if (session !== this.session) return;
+    let item = document.getElementById(`t-${turn}`);
+    if (!item) {
+      item = document.getElementById("growing-answer").content.firstElementChild.cloneNode(true);
+      item.id = `t-${turn}`;
+      this.list.append(item);
+      item.querySelector(".md").remove();
+    }
+    let body = item.querySelector(".md.growing");
+    if (!body || Number(body.dataset.part) !== part) {
+      if (after) { this.refresh(); return; }
+      body?.remove();
+      body = Object.assign(document.createElement("div"), { className: "md growing" });
+      Object.assign(body.dataset, { part, closed: 0 });
+      item.insertBefore(body, item.querySelector(".thinking"));
+    }
+    if (Number(body.dataset.closed) < after) { this.refresh(); return; }
+    const fresh = document.createElement("template");
+    fresh.innerHTML = closed.join("") + open;
+    [...fresh.content.children].forEach((block, at) => {
+      const before = body.children[after + at];
+      if (before) morph(before, block); else body.append(block);
+    });
+    body.dataset.closed = after + closed.length;
+    this.lastPart = performance.now();
+    if (this.isFollowing) this.toEnd();
+    document.dispatchEvent(new CustomEvent("chat:grown"));
+  }
+}
+
+// A person who writes instructions keeps what they wrote.
+function mergeSettings(fresh) {
+  const [old, next] = [document.getElementById("settings"), fresh.getElementById("settings")];
+  if (old?.open) return;
+  if (old && next) old.replaceWith(next); else if (next) document.getElementById("chat-head").after(next); else old?.remove();
+}

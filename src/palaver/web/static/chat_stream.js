@@ -1,0 +1,55 @@
+// The stream of events: what changed, and answers as they grow. One hidden tab keeps its stream, to notify its owner.
+
+export class Stream {
+  constructor(address, position, handlers) {
+    this.place = new URL(address, location.href);
+    if (position) this.place.searchParams.set("after", position);
+    this.handlers = handlers;
+    document.addEventListener("visibilitychange", () => this.adjust());
+    addEventListener("pagehide", () => this.close());
+    addEventListener("pageshow", () => this.open());
+  }
+
+  // Show growing answers of this session.
+  watch(session) {
+    if (this.place.searchParams.get("watch") === session) return;
+    this.place.searchParams.set("watch", session);
+    this.close();
+    this.open();
+  }
+
+  // Browsers limit connections per host, so of all hidden tabs only one stays connected.
+  async adjust() {
+    if (!document.hidden) { this.release?.(); this.open(); this.handlers.shown?.(); return; }
+    if (!navigator.locks) { this.close(); return; }
+    navigator.locks.request("palaver-hidden-stream", { ifAvailable: true }, (lock) => {
+      if (!lock) { this.close(); return undefined; }
+      return new Promise((done) => { this.release = done; });
+    });
+  }
+
+  open() {
+    if (this.source) return;
+    this.source = new EventSource(this.place);
+    this.source.onopen = () => this.handlers.connected?.();
+    this.source.onerror = () => {
+      this.handlers.lost?.();
+      if (this.source?.readyState === EventSource.CLOSED) this.again();
+    };
+    for (const name of ["entries", "changed", "chat", "growth", "reset"]) {
+      this.source.addEventListener(name, (event) => {
+        this.place.searchParams.set("after", event.lastEventId);
+        this.handlers[name]?.(JSON.parse(event.data));
+      });
+    }
+  }
+
+  close() { this.source?.close(); this.source = null; }
+
+  // A browser gives up if the response was no stream: the login expired, or the gateway is starting.
+  async again() {
+    this.close();
+    const answer = await fetch("/api/v1/me").catch(() => null);
+    if (answer?.status === 401) this.handlers.loggedOut?.(); else setTimeout(() => this.open(), 3000);
+  }
+}
