@@ -14,11 +14,12 @@ from palaver.config.model import Config, GrantConfig
 from tests.web.conftest import Opened, opened
 from tests.web.demo_data import OPERATOR
 
-LINE = re.compile(r'<li id="m-[^"]*" class="message( mine)?">.*?<div class="plain">(.*?)</div>', re.DOTALL)
+LINE = re.compile(r'<li id="[^"]*" class="message ?([^"]*)".*?<div class="(?:plain|md)">(?:<p>)?(.*?)(?:</p>)?</div>', re.DOTALL)
 
 
 def lines(page: str) -> list[tuple[bool, str]]:
-    return [(bool(mine), text) for mine, text in LINE.findall(page)]
+    found = LINE.findall(page.partition('<ol id="messages"')[2])
+    return [("mine" in kind, text.replace("<br>", "\n")) for kind, text in found if "note" not in kind]
 
 
 async def until_said(client: httpx.AsyncClient, count: int, name: str = "main") -> list[tuple[bool, str]]:
@@ -74,7 +75,7 @@ async def test_files_go_up_and_come_down_and_run_nothing(client: httpx.AsyncClie
     assert (await client.post("/chat/main", data={"text": "look", "id": "1"}, files=files)).status_code == 200
     await until_said(client, 2)
     page = (await client.get("/chat/main")).text
-    links = re.findall(r'class="file" href="([^"]+)"', page)
+    links = re.findall(r'class="(?:file|picture)" href="([^"]+)"', page)
     assert len(links) == 2
     first, second = [await client.get(link) for link in links]
     assert first.content == b"<script>alert(1)</script>"
@@ -83,7 +84,7 @@ async def test_files_go_up_and_come_down_and_run_nothing(client: httpx.AsyncClie
     assert first.headers["content-security-policy"] == "sandbox; default-src 'none'"
     assert second.headers["content-type"] == "image/png"
     assert second.headers["content-disposition"].startswith("inline")
-    assert (await client.get(links[0].replace("/0", "/7"))).status_code == 404
+    assert (await client.get(links[0] + "0")).status_code == 404
 
 
 async def test_a_file_that_is_too_large_is_refused_and_nothing_is_said(config: Config) -> None:
@@ -105,11 +106,11 @@ async def test_text_that_turns_around_or_is_huge_is_shown_as_it_is_and_never_cut
     assert (True, "photo \\u202egnp.exe") in await until_said(client, 2)
     too_long = await client.post("/chat/main", data={"text": "x" * 200_001, "id": "2"})
     assert (too_long.status_code, "at most 200,000 characters, not 200,001" in too_long.text) == (413, True)
-    await client.post("/chat/main", data={"text": "y" * 30_000, "id": "3"})
+    await client.post("/chat/main", data={"text": "y" * 70_000, "id": "3"})
     await until_said(client, 3)
     page = (await client.get("/chat")).text
-    assert ("y" * 20_000 in page, "y" * 20_001 in page) == (True, False)
-    assert "The transcript has all 30000 characters" in page
+    assert ("y" * 60_000 in page, "y" * 60_001 in page) == (True, False)
+    assert "The transcript has all 70000 characters" in page
 
 
 async def test_lines_end_as_they_were_typed_no_matter_what_a_browser_makes_of_them(
@@ -136,19 +137,19 @@ async def test_what_does_not_say_how_long_it_is_is_not_read(client: httpx.AsyncC
 
 async def test_talking_in_a_browser(window: Opened, tab: Page) -> None:
     await tab.goto(f"{window.url}/chat")
-    await tab.get_by_label("Message").fill("hello there")
+    await tab.get_by_label("Message", exact=True).fill("hello there")
     await tab.keyboard.press("Enter")
-    await expect(tab.locator("#messages .message")).to_have_text(
+    await expect(tab.locator("#messages .message:not(.note)")).to_have_text(
         [re.compile("hello there"), re.compile("You said: hello")]
     )
-    await tab.get_by_label("Message").fill("/wh")
+    await tab.get_by_label("Message", exact=True).fill("/wh")
     await expect(tab.get_by_role("option", name="/whoami")).to_be_visible()
     await tab.keyboard.press("Tab")
-    await expect(tab.get_by_label("Message")).to_have_value("/whoami ")
+    await expect(tab.get_by_label("Message", exact=True)).to_have_value("/whoami ")
     await tab.keyboard.press("Enter")
-    await expect(tab.locator("#messages .message")).to_have_count(4)
+    await expect(tab.locator("#messages .message:not(.note)")).to_have_count(4)
     await tab.reload()
-    await expect(tab.locator("#messages .message")).to_have_count(4)
+    await expect(tab.locator("#messages .message:not(.note)")).to_have_count(4)
 
 
 async def test_an_answer_grows_and_can_be_allowed_by_a_button(config: Config, browser_page: Page) -> None:
@@ -158,13 +159,13 @@ async def test_an_answer_grows_and_can_be_allowed_by_a_button(config: Config, br
         await tab.goto(await window.link())
         await tab.wait_for_url(f"{window.url}/")
         await tab.goto(f"{window.url}/chat")
-        await tab.get_by_label("Message").fill("one two three four five six")
+        await tab.get_by_label("Message", exact=True).fill("one two three four five six")
         await tab.keyboard.press("Enter")
         await expect(tab.locator("#messages .growing")).to_be_visible()
         await expect(tab.locator("#messages .message:not(.growing)").last).to_contain_text(
             "You said: one two three four five six"
         )
-        await tab.get_by_label("Message").fill("!approve this")
+        await tab.get_by_label("Message", exact=True).fill("!approve this")
         await tab.keyboard.press("Enter")
         await tab.get_by_role("button", name="Approve").click()
         await expect(tab.locator("#messages")).to_contain_text("You said: this")

@@ -204,13 +204,8 @@ async def read_window(request: WebRequest, room: Room, *, before: int | None = N
         facts = yield from store.chat_list.answer_facts(turns)
         failed = [turn for turn, each in facts.items() if each.is_failed]
         open_turns = [] if before else (yield from store.overview.list_open_turns(principal, 1, session.id))
-        since = (
-            entries[0].at
-            if entries and earlier
-            else _FIRST_TIME
-            if not entries
-            else min(entries[0].at, session.started)
-        )
+        # A message can be older than the session that it opened.
+        since = entries[0].at if earlier else min((entry.at for entry in entries), default=_FIRST_TIME)
         asides = yield from _asides(request, room, person, since, entries[-1].at if before and entries else None)
         around = Around(
             facts=facts,

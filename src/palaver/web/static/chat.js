@@ -4,7 +4,7 @@ import { announceProblem, errorText, hideToast, post, toast } from "./chat_dom.j
 import { Composer } from "./chat_composer.js";
 import { ChatList } from "./chat_list.js";
 import { Messages } from "./chat_messages.js";
-import { askToNotify, notify, setCount, setTitle } from "./chat_notify.js";
+import { notify, offerNotifications, setCount, setTitle } from "./chat_notify.js";
 import { Stream } from "./chat_stream.js";
 
 const chat = document.querySelector(".chat");
@@ -71,8 +71,8 @@ function setOffline(isOffline) { document.getElementById("offline").hidden = !is
 addEventListener("offline", () => setOffline(true));
 
 const composer = new Composer(form, chat.dataset.chat, {
-  sent: (id, text, files) => { if (!/^[/!]/.test(text)) messages.add(id, text, files); },
-  arrived: (id) => { messages.setState(id, "Queued"); messages.refresh(); askToNotify(); },
+  sent: (id, text, files) => { if (!text.startsWith("/")) messages.add(id, text, files); },
+  arrived: (id) => { messages.setState(id, "Queued"); messages.refresh(); },
   failed: (id) => messages.setState(id, "Not sent yet"),
   editLast: () => {
     const last = [...messages.list.querySelectorAll(".message.mine [data-edit]")].pop();
@@ -91,10 +91,17 @@ async function act(what, fields) {
   const answer = await post(`/chat/-/${messages.session}/${what}`, body(fields));
   if (!answer?.ok) { await announceProblem(answer); return false; }
   const { notice, session } = await answer.json();
-  if (notice) toast(notice.split("\n")[0], ...(/\/(redo|back)\b/.test(notice) ? ["Undo", () => act("command", { text: notice.includes("/redo") ? "/redo" : "/back" })] : []));
+  say(what === "command" ? fields.text.split(" ")[0] : what, notice);
   if (location.pathname.startsWith("/chat/s/") && session !== messages.session) history.replaceState(null, "", `/chat/s/${session}`);
   await messages.refresh({ whole: true });
   return true;
+}
+
+// Say what the page itself does not show.
+function say(what, notice) {
+  if (what === "/undo") toast("Undone.", "Redo", () => act("command", { text: "/redo" }));
+  else if (what === "branch") toast("This is a branch. The other conversation stays in the list.", "Go back", () => act("command", { text: "/back" }));
+  else if (what === "/model") toast(notice);
 }
 
 const rawText = async (item) => {
@@ -200,5 +207,6 @@ document.addEventListener("click", (event) => {
 });
 
 if (matchMedia("(min-width: 50rem)").matches) composer.text.focus();
+offerNotifications(document.getElementById("notify-me"));
 messages.readHead();
 stream.open();

@@ -17,10 +17,9 @@ export function notify(title, body, address) {
   shown.addEventListener("click", () => { window.focus(); if (address) location.assign(address); shown.close(); });
 }
 
-// Ask once, when a person has sent something: only then is there something to wait for.
-export function askToNotify() {
-  if ("Notification" in window && Notification.permission === "default" && !localStorage.getItem("asked-to-notify")) {
-    localStorage.setItem("asked-to-notify", "1");
-    Notification.requestPermission().catch(() => {});
-  }
+// A browser asks only after a click.
+export function offerNotifications(button) {
+  if (!("Notification" in window) || Notification.permission !== "default") return;
+  button.hidden = false;
+  button.addEventListener("click", async () => { await Notification.requestPermission(); button.hidden = true; });
 }
