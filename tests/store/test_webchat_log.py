@@ -40,28 +40,32 @@ async def _forget(world: World, session: str) -> None:  # noqa: ARG001
 
 
 async def talk(store: Store, principal: Principal = ANN) -> list[WebchatMessage]:
-    return await store.read(webchat_log.list_messages(key_of(PLACE), CHAT, principal))
+    return await store.read(webchat_log.list_asides(key_of(PLACE), CHAT, principal, since=NOON))
+
+
+async def read_message(store: Store, number: int, principal: Principal = ANN) -> WebchatMessage:
+    return await store.read(webchat_log.get_message(f"in-{number}", CHAT, principal))
 
 
 @pytest.mark.parametrize("remove", [_delete, _prune, _forget])
-async def test_of_what_was_removed_nothing_is_shown_and_the_chat_goes_on(store: Store, remove: Remove) -> None:
+async def test_of_what_was_removed_nothing_is_shown(store: Store, remove: Remove) -> None:
     world = World(store)
     begun = await world.exchange("the old plan", source=PLACE)
-    (old,) = await talk(store)
+    assert (await read_message(store, begun.messages[0].number)).text == "the old plan"
     await remove(world, begun.turn.session)
-    assert await talk(store) == []
     with pytest.raises(NotFound):
-        await store.read(webchat_log.get_message(old.name, CHAT, ANN))
-    await world.exchange("the new plan", source=PLACE)
-    assert [line.text for line in await talk(store)] == ["the new plan"]
+        await read_message(store, begun.messages[0].number)
 
 
-async def test_a_chat_is_read_by_whose_it_is(store: Store) -> None:
-    await World(store).exchange("the plan", source=PLACE)
+async def test_beside_the_transcript_stands_what_waits_and_its_owner_alone_reads_it(store: Store) -> None:
+    world = World(store)
+    answered = await world.exchange("the plan", source=PLACE)
+    assert await talk(store) == [], "what the transcript has is not said twice"
+    await world.say("and then?", source=PLACE)
     (line,) = await talk(store)
-    assert await store.read(webchat_log.get_message(line.name, CHAT, ANN)) == line
+    assert (line.text, line.waits, line.is_mine) == ("and then?", True, True)
     for other in (BOB, OPERATOR):
         with pytest.raises(NotFound):
             await talk(store, other)
         with pytest.raises(NotFound):
-            await store.read(webchat_log.get_message(line.name, CHAT, other))
+            await read_message(store, answered.messages[0].number, other)

@@ -69,6 +69,7 @@ function markSeen() {
 
 function setOffline(isOffline) { document.getElementById("offline").hidden = !isOffline; }
 addEventListener("offline", () => setOffline(true));
+addEventListener("online", () => { if (stream.isOpen) setOffline(false); });
 
 const composer = new Composer(form, chat.dataset.chat, {
   sent: (id, text, files) => { if (!text.startsWith("/")) messages.add(id, text, files); },

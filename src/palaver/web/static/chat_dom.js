@@ -18,13 +18,22 @@ export function morph(old, fresh) {
 const kept = (node, name) => (name === "open" && node.matches("details, dialog")) || (name === "hidden" && node.matches("[data-speak]"));
 
 function morphChildren(old, fresh) {
-  const next = [...fresh.childNodes];
-  next.forEach((child, at) => {
-    const before = old.childNodes[at];
-    if (before) morph(before, child); else old.append(child);
-  });
-  while (old.childNodes.length > next.length) old.lastChild.remove();
+  let place = old.firstChild;
+  for (const child of [...fresh.childNodes]) {
+    let same = place;
+    if (child.nodeType === Node.ELEMENT_NODE) while (same && !isSame(same, child)) same = same.nextSibling;
+    else if (same && !isSame(same, child)) same = null;
+    if (!same) { old.insertBefore(child, place); continue; }
+    while (place !== same) { const gone = place; place = place.nextSibling; gone.remove(); }
+    place = place.nextSibling;
+    morph(same, child);
+  }
+  while (place) { const gone = place; place = place.nextSibling; gone.remove(); }
 }
+
+// Whether one node is a later state of the other.
+const isSame = (one, other) => one.nodeType === other.nodeType && one.nodeName === other.nodeName
+  && (one.nodeType !== Node.ELEMENT_NODE || (one.id === other.id && one.classList[0] === other.classList[0]));
 
 // Make a keyed list like `fresh`. Children that `keeps` accepts stay where they are.
 export function mergeList(list, fresh, keeps = () => false) {

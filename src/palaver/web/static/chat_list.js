@@ -81,8 +81,10 @@ export class ChatList {
     const input = Object.assign(document.createElement("input"), { value: row.querySelector(".name").textContent, maxLength: 100 });
     input.setAttribute("aria-label", "Title");
     form.append(input);
+    let isDone = false;
     const done = async (save) => {
-      if (!form.isConnected) return;
+      if (isDone) return;
+      isDone = true;
       form.replaceWith(link);
       if (save && input.value.trim() && input.value !== row.querySelector(".name").textContent) {
         row.querySelector(".name").textContent = input.value;

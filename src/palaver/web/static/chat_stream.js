@@ -44,6 +44,8 @@ export class Stream {
     }
   }
 
+  get isOpen() { return this.source?.readyState === EventSource.OPEN; }
+
   close() { this.source?.close(); this.source = null; }
 
   // A browser gives up if the response was no stream: the login expired, or the gateway is starting.

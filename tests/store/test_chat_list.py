@@ -1,0 +1,59 @@
+"""The list of the web chat: names, marks, and one line for all versions of a conversation."""
+
+from palaver.model.session import Principal
+from palaver.model.source import Source
+from palaver.model.turn import InboxState, Received
+from palaver.store.store import Store
+from tests.store.world import NOON, World, key_of
+
+PLACE = Source(platform="web", chat_id="ann", user_id="ann")
+ANN = Principal(identities=frozenset({"web:ann"}))
+
+
+async def listed(store: Store, **asked: bool) -> list[tuple[str, bool, bool]]:
+    page = await store.read(store.chat_list.list_chats(ANN, "web:ann", **asked))
+    return [(chat.title, chat.is_pinned, chat.is_unread) for chat in page.chats]
+
+
+async def test_a_conversation_is_called_by_its_first_words_until_it_has_a_title(store: Store) -> None:
+    world = World(store)
+    session = (await world.exchange("to the\nsea?", source=PLACE)).turn.session
+    await world.exchange("by train", source=PLACE)
+    assert await listed(store) == [("to the sea?", False, False)]
+    await store.transact(store.sessions.rename(session, "Holiday", ANN))
+    assert await listed(store) == [("Holiday", False, False)]
+
+
+async def test_marks_pin_archive_and_say_what_is_unread(store: Store) -> None:
+    world, mark = World(store), store.chat_list.mark
+    session = (await world.exchange("hello", source=PLACE)).turn.session
+    assert await store.transact(mark(session, "web:ann", ANN, NOON, pinned=True, seen=2))
+    assert not await store.transact(mark(session, "web:ann", ANN, NOON, seen=2)), "nothing changes"
+    assert await listed(store) == [("hello", True, False)]
+    await world.exchange("more", source=PLACE)
+    assert await listed(store) == [("hello", True, True)]
+    await store.transact(mark(session, "web:ann", ANN, NOON, archived=True, pinned=False, seen=99))
+    assert (await listed(store), await listed(store, archived=True)) == ([], [("hello", False, False)])
+
+
+async def test_versions_are_one_line_keep_marks_and_instructions_and_can_be_paged(store: Store) -> None:
+    world = World(store)
+    first = (await world.exchange("one", source=PLACE)).turn.session
+    await world.exchange("two", source=PLACE)
+    await store.transact(store.sessions.rename(first, "Counting", ANN))
+    await store.transact(store.chat_list.set_instructions(first, " briefly ", ANN))
+    await store.transact(store.chat_list.mark(first, "web:ann", ANN, NOON, pinned=True))
+    inbound = (await world.exchange("three", source=PLACE)).messages[0].inbound
+    command = Received(number=0, key=key_of(PLACE), inbound=inbound, state=InboxState.DONE, received=world.now)
+    entries = await store.read(store.transcript.load_visible(first, ANN))
+    two = next(entry.seq for entry in entries if entry.text == "two")
+    again = store.history.retry(command, ANN, world.now, seq=two, text="zwei")
+    assert await store.transact(again) == ["zwei"]
+    assert await listed(store) == [("Counting", True, False)]
+    found = await store.read(store.chat_list.list_chats(ANN, "web:ann"))
+    session = found.chats[0].session
+    assert (session.version_root, session.instructions) != (None, None)
+    assert session.instructions == "briefly"
+    versions = await store.read(store.chat_list.list_versions(session))
+    assert [version.id for version in versions] == [first, session.id]
+    assert [entry.text for entry in await store.read(store.transcript.load_visible(session.id, ANN))] == ["one", "yes"]

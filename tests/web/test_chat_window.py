@@ -1,0 +1,389 @@
+"""The chat window in a real browser: written, streamed, changed and found again, on both sizes and in both colours."""
+
+import re
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, BrowserContext, Page, ViewportSize, async_playwright, expect
+
+from palaver.config.agents import EchoAgentConfig
+from palaver.config.model import Config
+from palaver.config.web import WebConfig
+from palaver.gateway.terminal import terminal_socket
+from palaver.protocols.clock import SystemClock
+from palaver.store.opening import open_store
+from tests.platforms.terminal.people import Person
+from tests.web.conftest import ARGS, CHROMIUM, Opened, opened
+from tests.web.demo_data import OPERATOR, Stage, dm
+from tests.web.test_browser import problems
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PHONE, LARGE = ViewportSize(width=390, height=780), ViewportSize(width=1200, height=800)
+ANSWER = """see
+
+## The route
+
+Take the **night train**, see https://example.org/trains.[^1]
+
+| From | To |
+|---|---|
+| Berlin | Paris |
+
+- [x] asked
+- [ ] booked
+
+> The sea is on the left.
+
+```python
+def fare(people: int) -> float:
+    return people * 193.0
+```
+
+[^1]: Times change."""
+LONG = 130
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
+    """One gateway whose agent writes word by word, and a long conversation from a phone."""
+    home = tmp_path_factory.mktemp("home")
+    url = str(home / "palaver.db")
+    async with await open_store(url) as store:
+        stage = Stage(store, SystemClock().now() - timedelta(days=2))
+        for number in range(LONG):
+            session = await stage.exchange(dm("7"), f"question {number}", f"answer **{number}**\n\nand more of it")
+        await store.transact(store.sessions.rename(session, "A long talk", OPERATOR))
+    agent = EchoAgentConfig(streams=True, delay=timedelta(milliseconds=15))
+    async with opened(Config(data_dir=home, store=url, web=WebConfig(), agent=agent)) as window:
+        yield window
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def chromium() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGS)
+        yield browser
+        await browser.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def owner(shared: Opened, chromium: Browser) -> AsyncIterator[BrowserContext]:
+    context = await chromium.new_context(viewport=LARGE, permissions=["clipboard-read", "clipboard-write"])
+    page = await context.new_page()
+    await page.goto(await shared.link())
+    await page.wait_for_url(f"{shared.url}/")
+    await page.close()
+    yield context
+    await context.close()
+
+
+@asynccontextmanager
+async def opened_tab(owner: BrowserContext, address: str) -> AsyncGenerator[Page]:
+    """A tab; anything that the page complains about fails the test."""
+    complaints: list[str] = []
+    page = await owner.new_page()
+    page.set_default_timeout(60_000)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    await page.goto(address)
+    yield page
+    await page.close()
+    assert not [each for each in complaints if "ERR_INTERNET_DISCONNECTED" not in each]
+
+
+async def say(page: Page, text: str) -> None:
+    await page.get_by_label("Message", exact=True).fill(text)
+    await page.keyboard.press("Enter")
+
+
+async def answered(page: Page, text: str) -> None:
+    """Wait until an answer is complete."""
+    await expect(page.locator(".message.answer:not(.running)").last).to_contain_text(text)
+
+
+KEEP_FIRST_BLOCK = """
+window.grown = 0;
+document.addEventListener('chat:grown', () => {
+  window.grown += 1;
+  window.first ??= document.querySelector('.md.growing')?.children.length > 1 ? document.querySelector('.md.growing').firstChild : undefined;
+});
+"""
+"""What is finished must not be written again while the rest grows, nor at the end."""
+
+
+async def test_markdown_streams_block_by_block_and_is_kept_readable(shared: Opened, owner: BrowserContext) -> None:
+    async with opened_tab(owner, f"{shared.url}/chat/markdown") as tab:
+        await say(tab, "hello")
+        await expect(tab.locator(".message.pending, .message.mine").first).to_be_visible()
+        await answered(tab, "You said: hello")
+        await tab.evaluate(KEEP_FIRST_BLOCK)
+        await say(tab, ANSWER)
+        await answered(tab, "Times change.")
+        assert await tab.evaluate("window.grown > 2 && window.first === document.querySelectorAll('.md')[1].firstChild")
+        shown = await tab.locator("#messages").inner_text()
+        await tab.reload()
+        assert await tab.locator("#messages").inner_text() == shown
+        md = tab.locator(".md").last
+        for selector in ("h4", "strong", "table td", "li.task input:checked", "blockquote", ".code .k", "sup"):
+            await expect(md.locator(selector).first).to_be_visible()
+        await expect(md.get_by_role("link")).to_have_attribute("rel", "noopener noreferrer nofollow")
+        await expect(md.locator(".code-head span")).to_have_text("python")
+        await md.get_by_role("button", name="Copy").click()
+        await expect(md.get_by_role("button", name="Copied")).to_be_visible()
+        assert (await tab.evaluate("navigator.clipboard.readText()")).startswith("def fare(people: int)")
+        await tab.locator(".answer").last.get_by_label("Copy", exact=True).click()
+        await tab.wait_for_function("navigator.clipboard.readText().then((text) => text.includes('## The route'))")
+        await tab.get_by_text("Details").last.click()
+        await expect(tab.locator(".facts-of").last).to_contain_text(re.compile(r"echo · \d+ tokens in, \d+ out · .* · .* s"))
+        await expect(tab.get_by_label("Trace").last).to_have_attribute("href", re.compile(r"/trace\?name=turn:\d+"))
+        assert not await problems(tab)
+
+
+async def test_the_composer_grows_completes_takes_files_stops_and_forgets_nothing(
+    shared: Opened, owner: BrowserContext
+) -> None:
+    async with opened_tab(owner, f"{shared.url}/chat/composer") as tab:
+        text = tab.get_by_label("Message", exact=True)
+        height = (await text.bounding_box() or {})["height"]
+        await text.press_sequentially("one")
+        for _ in range(4):
+            await text.press("Shift+Enter")
+        await text.press_sequentially("five")
+        assert (await text.bounding_box() or {})["height"] > height + 40
+        await tab.reload()
+        await expect(text).to_have_value("one\n\n\n\nfive")
+        await text.fill("/mod")
+        await expect(tab.get_by_role("option", name="/model")).to_be_visible()
+        await text.press("Tab")
+        await expect(text).to_have_value("/model ")
+        await text.fill("look")
+        await tab.evaluate(
+            """() => {
+              const data = new DataTransfer();
+              data.items.add(new File([Uint8Array.from(atob('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk'
+                + '+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='), (each) => each.charCodeAt(0))], 'dot.png', { type: 'image/png' }));
+              const area = document.getElementById('text');
+              area.dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, bubbles: true, cancelable: true }));
+              const dropped = new DataTransfer();
+              dropped.items.add(new File(['RIFF'], 'a.wav', { type: 'audio/wav' }));
+              dropped.items.add(new File(['<svg onload="window.ran=1"/>'], '<b>.svg', { type: 'image/svg+xml' }));
+              area.dispatchEvent(new DragEvent('drop', { dataTransfer: dropped, bubbles: true, cancelable: true }));
+            }"""
+        )
+        await expect(tab.locator("#chosen li")).to_have_count(3)
+        await tab.get_by_role("button", name="Send").click()
+        await answered(tab, "You said: look")
+        mine = tab.locator(".message.mine").last
+        await expect(mine.locator(".picture img")).to_be_visible()
+        await expect(mine.locator("audio")).to_be_visible()
+        await expect(mine.locator("a.file")).to_contain_text("<b>.svg")
+        await expect(tab.locator("#chosen li")).to_have_count(0)
+        await say(tab, "!slow 600 first")
+        await expect(tab.get_by_role("button", name="Stop")).to_be_visible()
+        await say(tab, "second")
+        await expect(tab.locator(".message.waits")).to_contain_text("Queued")
+        await text.press("Escape")
+        await answered(tab, "You said: second")
+        await expect(tab.get_by_role("button", name="Stop")).to_be_hidden()
+        await text.press("ArrowUp")
+        await expect(tab.get_by_label("Edited message")).to_have_value("second")
+        await tab.get_by_label("Edited message").press("Escape")
+        await owner.set_offline(True)
+        await expect(tab.get_by_text("You are offline.")).to_be_visible()
+        await say(tab, "while away")
+        await expect(tab.get_by_role("alert").first).to_contain_text("will be sent when the gateway is back")
+        await expect(tab.locator(".message.pending")).to_contain_text("Not sent yet")
+        await owner.set_offline(False)
+        await answered(tab, "You said: while away")
+        await expect(tab.get_by_text("You are offline.")).to_be_hidden()
+
+
+async def test_undo_retry_edit_and_branch_show_in_every_tab_what_the_model_sees(
+    shared: Opened, owner: BrowserContext
+) -> None:
+    address = f"{shared.url}/chat/versions"
+    async with opened_tab(owner, address) as tab, opened_tab(owner, address) as other:
+        await say(tab, "one")
+        await answered(tab, "You said: one")
+        await answered(other, "You said: one")
+        await tab.get_by_label("Answer again").click()
+        for each in (tab, other):
+            await expect(each.locator(".pager span")).to_have_text("2/2")
+            await expect(each.locator(".message.answer:not(.running)")).to_have_count(1)
+        await other.get_by_label("Edit and send again").click()
+        await other.get_by_label("Edited message").fill("uno")
+        await other.keyboard.press("Enter")
+        for each in (tab, other):
+            await answered(each, "You said: uno")
+            await expect(each.locator(".pager span")).to_have_text("3/3")
+        await tab.get_by_label("Previous version").click()
+        for each in (tab, other):
+            await expect(each.locator(".pager span")).to_have_text("2/3")
+            await answered(each, "You said: one")
+        await expect(tab.locator("#chat-list [aria-current]")).to_have_count(1)
+        await expect(tab.locator("#chat-list a[href='/chat/versions']")).to_have_count(1)
+        await say(tab, "two")
+        await answered(other, "You said: two")
+        await other.get_by_label("Undo the last message").click()
+        for each in (tab, other):
+            await expect(each.get_by_text("You said: two")).to_have_count(0)
+        await other.get_by_role("button", name="Redo").click()
+        await answered(tab, "You said: two")
+        await tab.get_by_label("Branch from here").first.click()
+        await expect(other.get_by_text("You said: two")).to_have_count(0)
+        await expect(tab.locator("#toast")).to_contain_text("This is a branch.")
+        await tab.get_by_role("button", name="Go back").click()
+        await answered(other, "You said: two")
+
+
+async def test_tools_ask_by_a_button_and_a_conversation_has_its_model_and_instructions(
+    shared: Opened, owner: BrowserContext
+) -> None:
+    async with opened_tab(owner, f"{shared.url}/chat/tools") as tab:
+        await say(tab, "!approve the plan")
+        card = tab.locator(".card.tool")
+        await expect(card).to_contain_text("waits for you")
+        await expect(tab.locator("#chat-list [data-asks]")).to_have_count(1)
+        await tab.get_by_role("button", name="Approve").click()
+        await answered(tab, "You said: the plan")
+        await expect(card).to_contain_text("done")
+        assert "/approve" not in await tab.locator("#messages").inner_text(), "a button is no message"
+        await tab.get_by_label("Model").select_option("loud")
+        await expect(tab.locator("#toast")).to_contain_text("uses loud")
+        await say(tab, "hush")
+        await answered(tab, "YOU SAID: HUSH")
+        await tab.get_by_label("Settings of this conversation").click()
+        await expect(tab.locator("#settings")).to_contain_text("Profile")
+        await tab.get_by_label("Instructions").fill("Answer in <b>Portuguese</b>.")
+        await tab.get_by_role("button", name="Save").click()
+        await expect(tab.locator("#toast")).to_contain_text("Saved.")
+        await tab.reload()
+        assert await tab.get_by_label("Instructions").input_value() == "Answer in <b>Portuguese</b>."
+        await say(tab, "!fail now")
+        await expect(tab.get_by_role("button", name="Try again")).to_be_visible()
+
+
+async def test_conversations_are_listed_found_kept_and_deleted_with_a_way_back(
+    shared: Opened, owner: BrowserContext
+) -> None:
+    async with opened_tab(owner, f"{shared.url}/chat/listed") as tab:
+        await say(tab, "a walrus on the beach")
+        await answered(tab, "walrus")
+        await tab.get_by_role("button", name="New conversation").click()
+        await tab.wait_for_url(re.compile("/chat/[0-9a-f]{8}$"))
+        await expect(tab.get_by_text("What can I do for you?")).to_be_visible()
+        row = tab.locator("#chat-list li").filter(has_text="walrus")
+        await tab.get_by_label("Search conversations").fill("wal")
+        await expect(tab.locator("#chat-list h2")).to_have_text(["Found"])
+        await expect(row).to_be_visible()
+        await tab.get_by_label("Search conversations").fill("zebra")
+        await expect(tab.locator("#chat-list h2")).to_have_text(["Nothing found"])
+        await tab.get_by_label("Search conversations").fill("")
+        await expect(tab.locator("#chat-list h2").first).to_have_text("Today")
+
+        async def choose(action: str) -> None:
+            await row.hover()
+            await row.locator("summary").click()
+            await row.get_by_role("button", name=action, exact=True).click()
+
+        await choose("Pin")
+        await expect(tab.locator("#chat-list h2").first).to_have_text("Pinned")
+        await choose("Rename")
+        await tab.get_by_label("Title").fill("The walrus <i>")
+        await tab.keyboard.press("Enter")
+        await expect(row.locator(".name")).to_have_text("The walrus <i>")
+        await choose("Archive")
+        await expect(row).to_have_count(0)
+        await tab.get_by_role("button", name="Archived").click()
+        await expect(row).to_have_count(1)
+        await choose("Unarchive")
+        await tab.get_by_role("button", name="Back to conversations").click()
+        await choose("Delete")
+        await expect(row).to_be_hidden()
+        await tab.get_by_role("button", name="Undo", exact=True).click()
+        await expect(row).to_be_visible()
+        await choose("Delete")
+        await tab.goto(f"{shared.url}/chat/another")
+        await expect(row).to_have_count(0)
+        async with opened_tab(owner, f"{shared.url}/chat/listed") as gone:
+            await expect(gone.get_by_text("What can I do for you?")).to_be_visible()
+
+
+async def test_a_conversation_from_elsewhere_is_continued_here_and_its_end_is_found(
+    shared: Opened, owner: BrowserContext
+) -> None:
+    person = Person(terminal_socket(shared.config), "ann")
+    async with person.present():
+        await person.say("from the terminal")
+    found = await shared.store.read(shared.store.session_list.recent_sessions(OPERATOR, 1))
+    async with opened_tab(owner, f"{shared.url}/chat/s/{found[0].session.id}") as tab:
+        await expect(tab.locator("#chat-head .from")).to_be_visible()
+        await answered(tab, "You said: from the terminal")
+        await say(tab, "from the browser")
+        await answered(tab, "You said: from the browser")
+        entries = await shared.store.read(shared.store.transcript.load_visible(found[0].session.id, OPERATOR))
+        assert entries[-1].text == "You said: from the browser", "it is one conversation"
+    long = await shared.store.read(shared.store.sessions.find("A long talk", OPERATOR))
+    async with opened_tab(owner, f"{shared.url}/chat/s/{long.id}") as tab:
+        last = tab.get_by_text(f"question {LONG - 1}")
+        await expect(last).to_be_in_viewport()
+        first = tab.locator("#messages > li").first
+        name = await first.get_attribute("id")
+        await tab.locator("#scroll").evaluate("(scroll) => { scroll.scrollTop = 0; }")
+        await expect(tab.locator("#messages > li").first).not_to_have_id(name or "")
+        await expect(tab.locator(f"#{name}")).to_be_in_viewport()
+        for _ in range(20):
+            if await tab.get_by_text("question 0", exact=True).count():
+                break
+            before = await tab.locator("#messages > li").count()
+            await tab.locator("#scroll").evaluate("(scroll) => { scroll.scrollTop = 0; }")
+            await expect(tab.locator("#messages > li")).not_to_have_count(before)
+        await expect(tab.locator("#messages > li")).to_have_count(2 * LONG)
+        await tab.get_by_label("Jump to the newest message").click()
+        await expect(last).to_be_in_viewport()
+
+
+HIDE = """
+Object.defineProperty(document, 'hidden', { get: () => window.isHidden === true, configurable: true });
+window.told = [];
+window.Notification = class extends EventTarget {
+  static permission = 'granted';
+  constructor(title, { body }) { super(); window.told.push(`${title}: ${body}`); }
+};
+"""
+
+
+async def test_what_waits_is_announced_while_nobody_looks(shared: Opened, owner: BrowserContext) -> None:
+    async with opened_tab(owner, f"{shared.url}/chat/hidden") as tab:
+        await tab.add_init_script(HIDE)
+        await tab.reload()
+        await say(tab, "!slow 1 the news")
+        await expect(tab.get_by_role("button", name="Stop")).to_be_visible()
+        await expect(tab).to_have_title(re.compile("^(?!\\()"))
+        await tab.evaluate("window.isHidden = true; document.dispatchEvent(new Event('visibilitychange'))")
+        await expect(tab).to_have_title(re.compile(r"^\(1\) "))
+        await tab.wait_for_function("window.told.some((each) => each.endsWith('Answered.'))")
+        await tab.evaluate("window.isHidden = false; document.dispatchEvent(new Event('visibilitychange'))")
+        await expect(tab).to_have_title(re.compile("^(?!\\()"))
+
+
+async def test_a_phone_in_the_dark_shows_everything_and_keeps_nobody_out(shared: Opened, chromium: Browser) -> None:
+    context = await chromium.new_context(viewport=PHONE, color_scheme="dark", has_touch=True)
+    page = await context.new_page()
+    await page.goto(await shared.link())
+    await page.wait_for_url(f"{shared.url}/")
+    async with opened_tab(context, f"{shared.url}/chat/phone") as tab:
+        await say(tab, ANSWER)
+        await answered(tab, "Times change.")
+        assert await tab.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        assert not await problems(tab)
+        await tab.get_by_label("Show conversations").click()
+        await expect(tab.get_by_role("button", name="New conversation")).to_be_in_viewport()
+        assert not await problems(tab)
+        await tab.keyboard.press("Escape")
+        await expect(tab.get_by_role("button", name="New conversation")).not_to_be_in_viewport()
+    await context.close()
