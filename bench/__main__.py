@@ -47,6 +47,8 @@ MEASURES: Mapping[str, Measure] = {
     "adapter.message": lambda _: import_module("bench.adapters").message(),
     "web.push": lambda workshop: import_module("bench.web").push(workshop),
     "web.page_100k": lambda workshop: import_module("bench.pages").page_100k(workshop),
+    "web.first_token": lambda workshop: import_module("bench.chat").first_token(workshop),
+    "web.open_10k": lambda workshop: import_module("bench.chat").open_10k(workshop),
     "pg.turn": _on(engines.postgres, turns.turn),
     "pg.turns_64": _on(engines.postgres, turns.turns_64),
     "pg.load_200": _on(engines.postgres, reads.load_200),

@@ -21,7 +21,7 @@ from palaver.store.opening import open_store
 from palaver.store.status import session_list
 from palaver.web.tokens import issue_token
 
-__all__ = ["page_100k"]
+__all__ = ["free_port", "page_100k", "served"]
 
 _ROUNDS = 60
 _PAGE = 50
@@ -35,8 +35,8 @@ def page_100k(workshop: Workshop) -> Iterator[Figure]:
 
 async def _measured(path: Path) -> Figure:
     config = Config(data_dir=path.parent, store=str(path))
-    config = config.model_copy(update={"web": config.web.model_copy(update={"port": _free_port()})})
-    async with _served(config) as client, await open_store(config.store) as store:
+    config = config.model_copy(update={"web": config.web.model_copy(update={"port": free_port()})})
+    async with served(config) as client, await open_store(config.store) as store:
         older = _OLDER.search((await client.get("/sessions")).text)
         pages = ["/sessions", older[1].replace("&amp;", "&") if older else "", f"/sessions?person={person(7)}"]
         times = {page: await median_of(lambda page=page: client.get(page), rounds=_ROUNDS) for page in pages}
@@ -52,7 +52,7 @@ async def _measured(path: Path) -> Figure:
 
 
 @asynccontextmanager
-async def _served(config: Config) -> AsyncGenerator[httpx.AsyncClient]:
+async def served(config: Config) -> AsyncGenerator[httpx.AsyncClient]:
     opened = asyncio.Event()
     gateway = Gateway(config, show_login=lambda _: opened.set())
     serving = asyncio.create_task(gateway.serve())
@@ -68,7 +68,7 @@ async def _served(config: Config) -> AsyncGenerator[httpx.AsyncClient]:
         await serving
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -14,7 +14,9 @@ from palaver.config.model import Config, GrantConfig
 from tests.web.conftest import Opened, opened
 from tests.web.demo_data import OPERATOR
 
-LINE = re.compile(r'<li id="[^"]*" class="message ?([^"]*)".*?<div class="(?:plain|md)">(?:<p>)?(.*?)(?:</p>)?</div>', re.DOTALL)
+LINE = re.compile(
+    r'<li id="[^"]*" class="message ?([^"]*)".*?<div class="(?:plain|md)">(?:<p>)?(.*?)(?:</p>)?</div>', re.DOTALL
+)
 
 
 def lines(page: str) -> list[tuple[bool, str]]:

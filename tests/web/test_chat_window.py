@@ -17,7 +17,8 @@ from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
 from tests.platforms.terminal.people import Person
 from tests.web.conftest import ARGS, CHROMIUM, Opened, opened
-from tests.web.demo_data import OPERATOR, Stage, dm
+from tests.web.demo_data import HOSTILE, OPERATOR, Stage, dm
+from tests.web.hostile import HOSTILE_MARKDOWN
 from tests.web.test_browser import problems
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -138,7 +139,9 @@ async def test_markdown_streams_block_by_block_and_is_kept_readable(shared: Open
         await tab.locator(".answer").last.get_by_label("Copy", exact=True).click()
         await tab.wait_for_function("navigator.clipboard.readText().then((text) => text.includes('## The route'))")
         await tab.get_by_text("Details").last.click()
-        await expect(tab.locator(".facts-of").last).to_contain_text(re.compile(r"echo · \d+ tokens in, \d+ out · .* · .* s"))
+        await expect(tab.locator(".facts-of").last).to_contain_text(
+            re.compile(r"echo · \d+ tokens in, \d+ out · .* · .* s")
+        )
         await expect(tab.get_by_label("Trace").last).to_have_attribute("href", re.compile(r"/trace\?name=turn:\d+"))
         assert not await problems(tab)
 
@@ -387,3 +390,44 @@ async def test_a_phone_in_the_dark_shows_everything_and_keeps_nobody_out(shared:
         await tab.keyboard.press("Escape")
         await expect(tab.get_by_role("button", name="New conversation")).not_to_be_in_viewport()
     await context.close()
+
+
+LOOK = "[typeof window.ran, document.querySelectorAll('#planted, #messages script, #messages iframe').length]"
+
+
+async def test_nothing_that_is_said_named_or_attached_runs(shared: Opened, owner: BrowserContext) -> None:
+    """Through the chat, its list and its search, the transcript, the search page and every export."""
+    stage = Stage(shared.store, SystemClock().now())
+    place = dm("evil")
+    for text in (*HOSTILE_MARKDOWN, *HOSTILE[:-1]):
+        session = await stage.exchange(place, text, text, name=text[:200])
+    await shared.store.transact(shared.store.sessions.rename(session, "<img src=x onerror=window.ran=1>", OPERATOR))
+    pages = [f"/chat/s/{session}", f"/sessions/{session}", "/search?q=script", "/sessions"]
+    async with opened_tab(owner, f"{shared.url}/chat/evil") as tab:
+        svg = {"name": "<svg onload=window.ran=1>.svg", "mimeType": "image/svg+xml", "buffer": b"<svg onload='ran=1'/>"}
+        await tab.get_by_label("Files").set_input_files([svg])  # pyright: ignore[reportArgumentType]
+        await say(tab, HOSTILE_MARKDOWN[0])
+        await answered(tab, "click")
+        await tab.get_by_label("Search conversations").fill("script")
+        await expect(tab.locator("#chat-list h2")).to_have_text([re.compile("ound")])
+        assert await tab.evaluate(LOOK) == ["undefined", 0]
+        link = await tab.locator(".mine a.file").get_attribute("href")
+        stored = await tab.request.get(f"{shared.url}{link}")
+        assert (stored.headers["content-type"], stored.headers["content-disposition"][:10]) == (
+            "application/octet-stream",
+            "attachment",
+        )
+        for path in pages:
+            answer = await tab.goto(f"{shared.url}{path}")
+            assert answer
+            assert "script-src 'self'" in answer.headers["content-security-policy"]
+            assert "unsafe" not in answer.headers["content-security-policy"]
+            assert await tab.evaluate(LOOK) == ["undefined", 0], path
+        for form in ("md", "html", "jsonl"):
+            exported = await tab.request.get(f"{shared.url}/sessions/{session}/export?format={form}")
+            assert exported.headers["content-security-policy"] == "sandbox; default-src 'none'"
+            if form == "html":
+                blank = await owner.new_page()
+                await blank.set_content(await exported.text())
+                assert await blank.evaluate("typeof window.ran") == "undefined"
+                await blank.close()

@@ -25,7 +25,7 @@ from palaver.web.routes import WebRequest
 
 MAIN_CHAT = "main"
 _CHAT_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}", re.ASCII)
-_PAGE_SIZE = 60
+_PAGE_SIZE = 40
 _FIRST_TIME = datetime.fromtimestamp(0).astimezone()
 
 

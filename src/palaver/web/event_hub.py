@@ -8,7 +8,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from secrets import token_hex
 
@@ -85,6 +85,9 @@ class Hub:
         self._has_pending = asyncio.Event()
         self._drafts: dict[int, PartialAnswer] = {}
         self._has_drafts = asyncio.Event()
+        self._begun_drafts: dict[int, None] = {}
+        """Turns whose answers have begun to grow, oldest first."""
+        self._has_first_words = asyncio.Event()
         self._growing: dict[int, GrowingAnswer] = {}
         """Answers that somebody watches, by turn."""
         self._to_share: set[str] = set()
@@ -138,6 +141,11 @@ class Hub:
         if self._feeds:
             self._drafts[growth.turn] = growth
             self._has_drafts.set()
+            if growth.turn not in self._begun_drafts:
+                self._begun_drafts[growth.turn] = None
+                self._has_first_words.set()
+                while len(self._begun_drafts) > _MAX_GROWING:
+                    self._begun_drafts.pop(next(iter(self._begun_drafts)))
 
     def push(self, identity: str, event: Event) -> None:
         """Push to one person's browsers. A browser that missed it reads again, unless a later state follows anyway."""
@@ -187,12 +195,15 @@ class Hub:
         while True:
             await self._has_drafts.wait()
             self._has_drafts.clear()
+            self._has_first_words.clear()
             drafts, self._drafts = self._drafts, {}
             for growth in drafts.values():
                 as_html = cache(lambda _, growth=growth: self._growth(growth))
                 for feed in list(self._feeds.values()):
                     await feed.push_draft(growth, as_html)
-            await asyncio.sleep(_DRAFT_SECONDS)
+            with suppress(TimeoutError):  # The first words of an answer do not wait for the next round.
+                async with asyncio.timeout(_DRAFT_SECONDS):
+                    await self._has_first_words.wait()
 
     async def _share_hints(self) -> None:
         """Notify through the database, which notifies this gateway too, so that no hint is sent twice."""

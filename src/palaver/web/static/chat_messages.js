@@ -78,6 +78,7 @@ export class Messages {
     const stays = !this.dropsOlder && !isOther;
     this.dropsOlder = false;
     const editing = this.list.querySelector("form.edit")?.closest("li");
+    if (!isOther && head.dataset.running) this.keepGrowing(messages);
     mergeSettings(fresh);
     morph(this.head, head);
     const first = Number(messages.dataset.first);
@@ -92,6 +93,21 @@ export class Messages {
     if (this.isFollowing) this.toEnd();
     this.readHead();
     document.dispatchEvent(new CustomEvent("chat:fresh"));
+  }
+
+  // What has grown since the page was made is not taken back.
+  keepGrowing(messages) {
+    for (const body of this.list.querySelectorAll(".running > .md.growing")) {
+      const shown = body.parentElement;
+      const item = messages.querySelector(`#${shown.id}`);
+      if (!item) { messages.append(shown.cloneNode(true)); continue; }
+      if (!item.classList.contains("running")) continue;
+      const known = item.querySelector(".md.growing");
+      if (!known) {
+        if (item.querySelectorAll(".md").length > Number(body.dataset.part)) continue;
+        item.insertBefore(body.cloneNode(true), item.querySelector(".thinking"));
+      } else if (known.dataset.part === body.dataset.part && known.textContent.length < body.textContent.length) known.replaceWith(body.cloneNode(true));
+    }
   }
 
   // Messages that were sent but are not on the page yet
@@ -143,6 +159,7 @@ export class Messages {
       this.list.append(item);
       item.querySelector(".md").remove();
     }
+    if (!item.classList.contains("running")) return;
     let body = item.querySelector(".md.growing");
     if (!body || Number(body.dataset.part) !== part) {
       if (after) { this.refresh(); return; }
