@@ -50,7 +50,9 @@ class _Timed:
 
 
 def first_token(workshop: Workshop) -> Iterator[Figure]:
-    delays = asyncio.run(_first_tokens(workshop.folder / "chat"))
+    home = workshop.folder / "chat"
+    home.mkdir(exist_ok=True)
+    delays = asyncio.run(_first_tokens(home))
     yield Figure(
         name="web.first_token",
         value=statistics.quantiles(delays, n=20)[-1],
@@ -60,7 +62,6 @@ def first_token(workshop: Workshop) -> Iterator[Figure]:
 
 
 async def _first_tokens(home: Path) -> list[float]:
-    home.mkdir(exist_ok=True)
     timed, answer = _Timed(), EchoAgent.answer
 
     async def timing(self: EchoAgent, request: Request) -> AsyncGenerator[Event]:
@@ -85,7 +86,7 @@ async def _first_tokens(home: Path) -> list[float]:
 async def _read_first_tokens(client: httpx.AsyncClient, config: Config, timed: _Timed) -> list[float]:
     await client.post("/chat/bench", data={"text": "hello", "id": "first"})
     async with await open_store(config.store) as store:
-        while not (found := await store.read(store.session_list.recent_sessions(Principal.operator(), 1))):
+        while not (found := await store.read(store.session_list.recent_sessions(Principal.operator(), 1))):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     delays, seen = list[float](), set[int]()
     async with client.stream("GET", f"/events?watch={found[0].session.id}", timeout=_PATIENCE) as stream:
@@ -102,7 +103,7 @@ async def _read_first_tokens(client: httpx.AsyncClient, config: Config, timed: _
 
 
 async def _until_idle(client: httpx.AsyncClient) -> None:
-    while 'data-running="1"' in (await client.get("/chat/bench", headers={"x-fragment": "1"})).text:
+    while 'data-running="1"' in (await client.get("/chat/bench", headers={"x-fragment": "1"})).text:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
 
@@ -117,7 +118,9 @@ async def _read_growth(lines: AsyncIterator[str], seen: set[int]) -> None:
 
 
 def open_10k(workshop: Workshop) -> Iterator[Figure]:
-    taken, weight = asyncio.run(_opened(workshop.folder / "long"))
+    home = workshop.folder / "long"
+    home.mkdir(exist_ok=True)
+    taken, weight = asyncio.run(_opened(home))
     yield Figure(
         name="web.open_10k",
         value=taken,
@@ -128,7 +131,6 @@ def open_10k(workshop: Workshop) -> Iterator[Figure]:
 
 async def _opened(home: Path) -> tuple[float, int]:
     """Return how long the page takes, and its weight with everything that it loads."""
-    home.mkdir(exist_ok=True)
     config = Config(data_dir=home, store=str(home / "palaver.db"))
     config = config.model_copy(update={"web": config.web.model_copy(update={"port": free_port()})})
     await _fill(config)

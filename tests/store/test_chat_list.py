@@ -10,8 +10,8 @@ PLACE = Source(platform="web", chat_id="ann", user_id="ann")
 ANN = Principal(identities=frozenset({"web:ann"}))
 
 
-async def listed(store: Store, **asked: bool) -> list[tuple[str, bool, bool]]:
-    page = await store.read(store.chat_list.list_chats(ANN, "web:ann", **asked))
+async def listed(store: Store, *, archived: bool = False) -> list[tuple[str, bool, bool]]:
+    page = await store.read(store.chat_list.list_chats(ANN, "web:ann", archived=archived))
     return [(chat.title, chat.is_pinned, chat.is_unread) for chat in page.chats]
 
 

@@ -55,6 +55,7 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open
     url = str(home / "palaver.db")
     async with await open_store(url) as store:
         stage = Stage(store, SystemClock().now() - timedelta(days=2))
+        session = ""
         for number in range(LONG):
             session = await stage.exchange(dm("7"), f"question {number}", f"answer **{number}**\n\nand more of it")
         await store.transact(store.sessions.rename(session, "A long talk", OPERATOR))
@@ -110,7 +111,8 @@ KEEP_FIRST_BLOCK = """
 window.grown = 0;
 document.addEventListener('chat:grown', () => {
   window.grown += 1;
-  window.first ??= document.querySelector('.md.growing')?.children.length > 1 ? document.querySelector('.md.growing').firstChild : undefined;
+  const body = document.querySelector('.md.growing');
+  if (body?.children.length > 1) window.first ??= body.firstChild;
 });
 """
 """What is finished must not be written again while the rest grows, nor at the end."""
@@ -167,8 +169,10 @@ async def test_the_composer_grows_completes_takes_files_stops_and_forgets_nothin
         await tab.evaluate(
             """() => {
               const data = new DataTransfer();
-              data.items.add(new File([Uint8Array.from(atob('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk'
-                + '+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=='), (each) => each.charCodeAt(0))], 'dot.png', { type: 'image/png' }));
+              const dot = atob('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk'
+                + '+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==');
+              const bytes = Uint8Array.from(dot, (each) => each.charCodeAt(0));
+              data.items.add(new File([bytes], 'dot.png', { type: 'image/png' }));
               const area = document.getElementById('text');
               area.dispatchEvent(new ClipboardEvent('paste', { clipboardData: data, bubbles: true, cancelable: true }));
               const dropped = new DataTransfer();
@@ -398,7 +402,7 @@ LOOK = "[typeof window.ran, document.querySelectorAll('#planted, #messages scrip
 async def test_nothing_that_is_said_named_or_attached_runs(shared: Opened, owner: BrowserContext) -> None:
     """Through the chat, its list and its search, the transcript, the search page and every export."""
     stage = Stage(shared.store, SystemClock().now())
-    place = dm("evil")
+    place, session = dm("evil"), ""
     for text in (*HOSTILE_MARKDOWN, *HOSTILE[:-1]):
         session = await stage.exchange(place, text, text, name=text[:200])
     await shared.store.transact(shared.store.sessions.rename(session, "<img src=x onerror=window.ran=1>", OPERATOR))

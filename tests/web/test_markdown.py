@@ -36,7 +36,7 @@ class Inspector(HTMLParser):
         self.links += [value or "" for name, value in attrs if name == "href"]
         self.open += tag not in {"br", "hr", "input"}
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag: str) -> None:  # noqa: ARG002
         self.open -= 1
 
 
@@ -55,8 +55,10 @@ def test_hostile_text_stays_text() -> None:
 
 
 ALPHABET = st.sampled_from(
-    ["# ", "*", "**", "`", "```\n", "\n", "\n\n", "- ", "1. ", "> ", "| a | b |\n", "|---|---|\n", "[x](", ")", "<b>"]
-    + ["a", "word ", "https://a.org", "[^1]", "[^1]: ", "    ", "---\n", "~~", "\\", "&amp;", "[ ] ", '"', "'"]
+    [
+        *("# ", "*", "**", "`", "```\n", "\n", "\n\n", "- ", "1. ", "> ", "| a | b |\n", "|---|---|\n", "[x](", ")"),
+        *("<b>", "a", "word ", "https://a.org", "[^1]", "[^1]: ", "    ", "---\n", "~~", "\\", "&amp;", "[ ] ", '"'),
+    ]
 )
 
 

@@ -62,18 +62,18 @@ def choices(versions: Iterable[Version], shown: str) -> dict[int, Choice]:
 def _way(known: Mapping[str, Version], shown: str) -> list[Version]:
     """Return the versions from the first one to the one that is shown."""
     way: list[Version] = []
-    at: str | None = shown
-    while at in known and known[at] not in way:
-        way.insert(0, known[at])
-        at = known[at].parent
+    at = known.get(shown)
+    while at is not None and at not in way:
+        way.insert(0, at)
+        at = known.get(at.parent or "")
     return way
 
 
 def _group(known: Mapping[str, Version], holder: Version, seq: int) -> Sequence[Version]:
     """Return the versions that part after this entry, the first one included."""
     top = holder
-    while top.parent in known and top.parent_seq == seq:
-        top = known[top.parent]
+    while top.parent_seq == seq and (parent := known.get(top.parent or "")):
+        top = parent
     group = {top.id: top}
     for each in sorted(known.values(), key=lambda version: version.number):
         if each.parent in group and each.parent_seq == seq:

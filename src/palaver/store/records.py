@@ -308,7 +308,8 @@ USAGE_COLUMNS = ("input_tokens", "output_tokens", "cached_tokens", "cost_micros"
 counted = attrgetter(*USAGE_COLUMNS)
 SESSION_COLUMNS = (
     "s.no, s.id, s.key, s.owner, s.origin, s.title, s.parent, s.started, s.ended, s.end_reason, s.last_human,"
-    f" s.last_active, s.override, s.instructions, s.version_root, s.next_seq, s.turns, {', '.join(f's.{column}' for column in USAGE_COLUMNS)}"
+    " s.last_active, s.override, s.instructions, s.version_root, s.next_seq, s.turns,"
+    f" {', '.join(f's.{column}' for column in USAGE_COLUMNS)}"
 )
 
 

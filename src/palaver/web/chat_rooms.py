@@ -130,8 +130,8 @@ async def find_room_of(request: WebRequest, id_: str) -> Room:
 async def continue_here(request: WebRequest, id_: str) -> Source:
     """Lead a web chat of the caller to a conversation; return it.
 
-    One that is open elsewhere goes on in both places. One that has ended is resumed here if it is the caller's own, else
-    it goes on in a branch.
+    One that is open elsewhere goes on in both places. One that has ended is resumed here if it is the caller's own,
+    else it goes on in a branch.
     """
     room = await find_room_of(request, id_)
     session, source, place, store = room.session, room.source, room.place, request.store

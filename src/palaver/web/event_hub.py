@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from secrets import token_hex
 
 from palaver.db.transaction import (
@@ -198,7 +198,7 @@ class Hub:
             self._has_first_words.clear()
             drafts, self._drafts = self._drafts, {}
             for growth in drafts.values():
-                as_html = cache(lambda _, growth=growth: self._growth(growth))
+                as_html = cache(partial(self._growth, growth))
                 for feed in list(self._feeds.values()):
                     await feed.push_draft(growth, as_html)
             with suppress(TimeoutError):  # The first words of an answer do not wait for the next round.
@@ -246,9 +246,9 @@ class Hub:
     async def events(
         self, caller: Caller, position: str | None, watch: str | None = None
     ) -> AsyncIterator[Event | None]:
-        """Yield every event after the position, and None as a heartbeat. `watch` is a session to show growing answers of.
+        """Yield every event after the position, and None as a heartbeat.
 
-        It ends if the reader is too slow, or the server stops.
+        `watch` is the session whose growing answers the reader shows as HTML. It ends if the reader is too slow, or the server stops.
         """
         with self._subscribe(caller, await self._newest(), watch) as (feed, reader):
             known = _POSITION.fullmatch(position or "")

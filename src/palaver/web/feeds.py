@@ -131,7 +131,7 @@ class Feed:
 
         return await self.store.read(read())
 
-    async def push_draft(self, growth: PartialAnswer, as_html: Callable[[PartialAnswer], Event]) -> None:
+    async def push_draft(self, growth: PartialAnswer, as_html: Callable[[], Event]) -> None:
         """Push an answer's current text if the caller can read its conversation; check that once per turn."""
         watching = [reader for reader in self.readers if reader.watches == growth.session]
         if not watching and all(reader.watches for reader in self.readers):
@@ -144,7 +144,7 @@ class Feed:
             body = {"session": growth.session, "turn": growth.turn, "text": growth.text}
             self.push_text(Event(name="draft", body=body, merges=f"draft {growth.turn}"))
             if watching:
-                self._push_to(as_html(growth), watching)
+                self._push_to(as_html(), watching)
 
     async def _can_read(self, session: str) -> bool:
         @transaction

@@ -12,7 +12,7 @@ from html import escape
 from markupsafe import Markup
 from pygments import highlight
 from pygments.formatters.html import HtmlFormatter
-from pygments.lexers import get_lexer_by_name
+from pygments.lexers import get_lexer_by_name  # pyright: ignore[reportUnknownVariableType]
 from pygments.util import ClassNotFound
 
 from palaver.protocols.markdown import tree as markdown
@@ -27,7 +27,7 @@ _FOOTNOTE = re.compile(r"\[\^([\w-]{1,40})\](:\s*)?")
 _LANGUAGE = re.compile(r"[A-Za-z0-9+#._-]{1,30}")
 _MAX_HIGHLIGHTED = 20_000
 _CACHED_TEXTS = 512
-_FORMATTER = HtmlFormatter(nowrap=True)
+_FORMATTER: HtmlFormatter[str] = HtmlFormatter(nowrap=True)
 
 
 def render(text: str) -> Markup:

@@ -74,7 +74,8 @@ def failure_notices(turns: Sequence[int]) -> Statements[dict[int, str]]:
     for turn in turns:
         span = turn * REPLIES, (turn + 1) * REPLIES
         rows = yield f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT 1", span
-        told |= {turn: delivery.outbound.text for delivery in readable(delivery_of, rows)}
+        for delivery in readable(delivery_of, rows):
+            told[turn] = delivery.outbound.text
     return told
 
 

@@ -87,9 +87,9 @@ async def _row(request: WebRequest, chat: ListedChat, snippet: str = "") -> Row:
 async def _path(request: WebRequest, session: Session) -> str:
     """Return the page of the web chat in which a session is open, else its own."""
     home = session.origin
-    if session.ended is None and home.platform == "web" and home.user_id == request.caller.web_user:
-        if await request.services.engine.place_of(home) == session.key:
-            return path_of_chat(name_of_chat(home.chat_id or ""))
+    is_mine = session.ended is None and (home.platform, home.user_id) == ("web", request.caller.web_user)
+    if is_mine and await request.services.engine.place_of(home) == session.key:
+        return path_of_chat(name_of_chat(home.chat_id or ""))
     return f"/chat/s/{session.id}"
 
 
