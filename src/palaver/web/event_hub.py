@@ -248,7 +248,8 @@ class Hub:
     ) -> AsyncIterator[Event | None]:
         """Yield every event after the position, and None as a heartbeat.
 
-        `watch` is the session whose growing answers the reader shows as HTML. It ends if the reader is too slow, or the server stops.
+        `watch` is the session whose growing answers the reader shows as HTML. The stream ends if the reader is too
+        slow, or the server stops.
         """
         with self._subscribe(caller, await self._newest(), watch) as (feed, reader):
             known = _POSITION.fullmatch(position or "")
