@@ -127,6 +127,7 @@ async def test_markdown_streams_block_by_block_and_is_kept_readable(shared: Open
         await say(tab, ANSWER)
         await answered(tab, "Times change.")
         assert await tab.evaluate("window.grown > 2 && window.first === document.querySelectorAll('.md')[1].firstChild")
+        await expect(tab.locator(".footnote")).to_be_in_viewport()
         shown = await tab.locator("#messages").inner_text()
         await tab.reload()
         assert await tab.locator("#messages").inner_text() == shown

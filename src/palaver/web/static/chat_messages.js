@@ -12,12 +12,14 @@ export class Messages {
     this.onHead = onHead;
     this.pending = new Map();
     this.isFollowing = true;
+    this.lastTop = 0;
     this.scroll.addEventListener("scroll", () => this.onScroll(), { passive: true });
-    new ResizeObserver(() => { if (this.isFollowing) this.toEnd(); }).observe(this.scroll);
+    // The window and each message can become taller: by a picture, or once it is really laid out.
+    const resized = new ResizeObserver(() => { if (this.isFollowing) this.toEnd(); });
+    resized.observe(this.scroll);
+    resized.observe(this.list);
     document.getElementById("newest").addEventListener("click", () => { this.isFollowing = true; this.toEnd(); this.onScroll(); });
     this.toEnd();
-    // Pictures make a message taller once they are loaded.
-    this.scroll.addEventListener("load", () => { if (this.isFollowing) this.toEnd(); }, true);
   }
 
   get list() { return document.getElementById("messages"); }
@@ -31,8 +33,11 @@ export class Messages {
   toEnd() { this.scroll.scrollTop = this.scroll.scrollHeight; }
 
   onScroll() {
-    const left = this.scroll.scrollHeight - this.scroll.scrollTop - this.scroll.clientHeight;
-    this.isFollowing = left < EDGE;
+    const { scrollTop, scrollHeight, clientHeight } = this.scroll;
+    const left = scrollHeight - scrollTop - clientHeight;
+    // Only a person scrolls up; all else that moves the end away is new content.
+    if (left < EDGE) this.isFollowing = true; else if (scrollTop < this.lastTop - 2) this.isFollowing = false;
+    this.lastTop = scrollTop;
     document.getElementById("newest").hidden = left < 2 * EDGE;
     if (this.scroll.scrollTop < 600) this.loadEarlier();
   }
