@@ -104,6 +104,8 @@ async def furnish(url: str | Path, now: datetime) -> None:
         await _release(stage)
         stage.now = now - timedelta(minutes=6)
         await _payment(stage)
+        stage.now = now - timedelta(minutes=4)
+        await _chat(stage)
 
 
 async def _holiday(stage: Stage) -> None:
@@ -152,3 +154,44 @@ async def _payment(stage: Stage) -> None:
     asks = entry("This invoice is due tomorrow.", stage.now, calls=(call,))
     await stage.store.transact(stage.store.turns.append_to_turn(turn, [asks]))
     await stage.store.transact(stage.store.turns.halt(turn, TurnState.PARKED, stage.now, asked="c9"))
+
+
+_FARES = """The night train is the calm way. For two people:
+
+| leg | price | time |
+|---|---|---|
+| Berlin – Paris | 158 € | 8 h 10 |
+| Paris – Hendaye | 90 € | 4 h 40 |
+| Hendaye – Lisboa | 138 € | 11 h 30 |
+
+That is **386 €**, if you book now. Berths are extra:
+
+```python
+def fare(people: int, berths: bool = False) -> float:
+    # in euros
+    return people * (193.0 + (35.0 if berths else 0.0))
+```
+
+- [x] seats are free on 14 May
+- [ ] reserve the berths
+"""
+
+
+async def _chat(stage: Stage) -> None:
+    """The owner in the web chat."""
+    for name, said in (("plants", "Which plants like shade?"), ("release", "Draft a note about the release")):
+        place = Source(platform="web", chat_id=f"owner/{name}", user_id="owner")
+        await stage.exchange(place, said, "Ferns, hostas and ivy do well.")
+    owner = Source(platform="web", chat_id="owner", user_id="owner")
+    turn = await stage.begin(owner, "What does the train to Lisbon cost for two, with a berth?")
+    stage.later(seconds=5)
+    call = ToolCall("c3", "search_fares", '{"from": "Berlin", "to": "Lisboa", "people": 2}')
+    await stage.answer(
+        turn,
+        owner,
+        entry("", stage.now, calls=(call,), reasoning="They want a price for two. Look it up first."),
+        entry("Berlin–Paris 2 × 79.00", stage.now, Role.TOOL, answers="c3"),
+        entry(_FARES, stage.now),
+        tokens=310,
+    )
+    await stage.store.transact(stage.store.sessions.rename(turn.session, "Lisbon for two", OPERATOR))

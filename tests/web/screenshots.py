@@ -65,15 +65,7 @@ async def _picture(page: Page, window: Opened, path: str, file: Path) -> None:
         await page.goto(f"{window.url}/sessions")
         path = await page.get_by_role("link", name=path).get_attribute("href") or ""
     await page.goto(f"{window.url}{path}")
-    if path == "/chat" and not await page.get_by_text("You said:").count():
-        for words in _SAID:
-            await page.get_by_role("textbox").first.fill(words)
-            await page.keyboard.press("Enter")
-            await page.get_by_text(f"You said: {words}").wait_for()
     await page.screenshot(path=file)
-
-
-_SAID = ("Which train goes to Lisbon tonight?", "And is there a bed left in it?")
 
 
 if __name__ == "__main__":

@@ -113,10 +113,10 @@ class Hub:
         if happening.delivery is not None:
             topics.add("outbox")
         if happening.platform == "web":  # A page that was loaded between the push and the commit does not have it.
-            self._hint_chat(f"web:{user_of(happening.chat or '')}")
+            self.hint_chat(f"web:{user_of(happening.chat or '')}")
         self.hint(*topics)
 
-    def _hint_chat(self, identity: str) -> None:
+    def hint_chat(self, identity: str) -> None:
         """Announce that a person's chat has changed. Other gateways do not learn whose it is."""
         if self._alone:
             self._pending_chats.add(_key_identity(identity))

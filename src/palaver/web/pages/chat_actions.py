@@ -91,6 +91,7 @@ async def _answer(request: WebRequest, notice: str) -> Response:
         status = yield from store.turn_control.get_status(left.key, principal)
         return status.session or left
 
+    request.services.hub.hint_chat(request.caller.identity)
     current = await request.read(find)
     return JSONResponse({"notice": notice, "session": current.id})
 

@@ -23,7 +23,8 @@ const stream = new Stream(document.body.dataset.chatEvents, document.body.datase
     refreshList();
   },
   changed: ({ topics }) => {
-    if (topics.some((topic) => topic === "chat" || topic === "turns" || topic === "sessions")) { messages.refresh(); refreshList(); }
+    if (topics.includes("chat")) messages.refresh();
+    if (topics.some((topic) => topic === "chat" || topic === "turns" || topic === "sessions")) { refreshSoon(); refreshList(); }
     document.dispatchEvent(new CustomEvent("palaver:topics", { detail: topics }));
   },
   chat: ({ chat: name, typing }) => { if (name === chat.dataset.chat && !typing) messages.refresh(); },
@@ -55,8 +56,14 @@ const list = new ChatList(path, (fresh) => {
   }
 });
 
-let listTimer;
-function refreshList() { clearTimeout(listTimer); listTimer = setTimeout(() => list.refresh(), document.hidden ? 50 : 250); }
+// Hints tell of all conversations: what is shown is read again at once while something goes on in it, else a little later.
+let [listTimer, soonTimer] = [0, 0];
+function refreshList() { listTimer ||= setTimeout(() => { listTimer = 0; list.refresh(); }, document.hidden ? 50 : 250); }
+function refreshSoon() {
+  const { running, question, waiting } = messages.head.dataset;
+  if (running || question || Number(waiting) || messages.pending.size) messages.refresh();
+  else soonTimer ||= setTimeout(() => { soonTimer = 0; messages.refresh(); }, 400);
+}
 
 let seen = "";
 function markSeen() {
