@@ -118,7 +118,7 @@ def arrange(entries: Sequence[Entry], session: Session | None, around: Around) -
             items.append(Item(id=f"e-{first.seq}", kind=first.role.value, at=first.at, seq=first.seq, text=first.text))
         else:
             items.append(_answer(group, results, around))
-    items = _with_open_turn(items, around)
+    items = _with_open_turn(items, around, entries)
     items = _with_failures(items, around)
     items = _with_choices(items, around)
     return _with_asides(items, around.asides)
@@ -207,13 +207,16 @@ def _parts(entry: Entry, results: Mapping[str, Entry], open_turn: OpenTurn | Non
         )
 
 
-def _with_open_turn(items: list[Item], around: Around) -> list[Item]:
+def _with_open_turn(items: list[Item], around: Around, entries: Sequence[Entry]) -> list[Item]:
     """Show the turn that is open: what it says now, what it asks, or that it works."""
     item = around.open_turn
     if item is None:
         return items
     turn = item.turn.number
     growing = around.growing[1] if around.growing and around.growing[0] == turn else None
+    stored = [entry.text for entry in entries if entry.role is Role.ASSISTANT and entry.turn == str(turn)]
+    if growing and any(text.startswith(growing.text.text) for text in stored):
+        growing = None  # It is complete; what the agent says next has not begun.
     state = {"is_running": item.question is None, "asks": item if item.question else None, "growing": growing}
     name = f"t-{turn}"
     if not any(each.id == name for each in items):

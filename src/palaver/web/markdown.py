@@ -48,15 +48,15 @@ class GrowingText:
         self.closed: list[str] = []
         """Blocks that nothing written later can change."""
         self.open: tuple[str, ...] = ()
-        self._text = ""
+        self.text = ""
         self._rest = 0
         """Where the open block begins."""
 
     def grow(self, text: str) -> int:
         """Take the text so far; return how many blocks have not changed since the last time."""
-        if not text.startswith(self._text[: self._rest]):
+        if not text.startswith(self.text[: self._rest]):
             self.closed, self._rest = [], 0
-        known, self._text = len(self.closed), text
+        known, self.text = len(self.closed), text
         rest = text[self._rest :]
         settled = markdown.settled_length(rest)
         if settled:

@@ -132,7 +132,7 @@ def mark(
         rows = yield (
             f"INSERT INTO session_marks (identity, session_no, {column}) VALUES (?, ?, ?)"
             f" ON CONFLICT (identity, session_no) DO UPDATE SET {column} = excluded.{column}"
-            f" WHERE session_marks.{column} IS DISTINCT FROM excluded.{column} RETURNING session_no",
+            f" WHERE coalesce(session_marks.{column}, -1) <> coalesce(excluded.{column}, -1) RETURNING session_no",
             (identity, root_of(found), value_),
         )
         changed = changed or bool(rows)

@@ -164,7 +164,7 @@ export class Messages {
       this.list.append(item);
       item.querySelector(".md").remove();
     }
-    if (!item.classList.contains("running")) return;
+    if (!item.classList.contains("running") || part < item.querySelectorAll(".md:not(.growing)").length) return;
     let body = item.querySelector(".md.growing");
     if (!body || Number(body.dataset.part) !== part) {
       if (after) { this.refresh(); return; }
