@@ -15,9 +15,11 @@ from palaver.engine.options import Agents
 from palaver.model.access import AccessRole, Grant
 from palaver.model.addressing import AddressingRules, AnswerMode
 from palaver.model.key import GroupScope, Scope, ScopedSetting
+from palaver.model.session import Principal
 from palaver.model.tools import ALL_TOOLS, ToolRules
 from palaver.model.transcript import Role, ToolCall
 from palaver.protocols.agent import Event, Final, Request
+from palaver.store.opening import open_store
 from palaver.store.privacy import erase_steps
 from palaver.store.privacy.footprint import Footprint
 from palaver.store.privacy.pseudonyms import resolve
@@ -51,6 +53,24 @@ async def test_each_message_has_the_date_in_the_zone_of_its_chat(store_url: str)
             assert message.text.endswith(f"+09:00⟧ {words}")
         assert "- Time zone: Asia/Tokyo\n" in agent.requests[-1].section
         assert len({request.section for request in agent.requests}) == 1
+
+
+async def test_instructions_of_a_conversation_reach_its_model_alone(store_url: str) -> None:
+    agent, world = Scripted(_repeat), FakePlatform()
+    async with running(store_url, world, agent=agent), await open_store(store_url) as store:
+        alice, bob = world.person("alice"), world.person("bob")
+        chat, his = world.dm(alice), world.dm(bob)
+        await chat.say(alice, "hi")
+        await chat.hears("ok hi")
+        (found,) = await store.read(store.session_list.recent_sessions(Principal.operator(), 1))
+        session = found.session.id
+        await store.transact(store.chat_list.set_instructions(session, "Answer briefly.", Principal.operator()))
+        await chat.say(alice, "again")
+        await chat.hears("ok again")
+        assert agent.requests[-1].section.endswith("\n\nInstructions for this conversation:\nAnswer briefly.")
+        await his.say(bob, "hello")
+        await his.hears("ok hello")
+        assert "briefly" not in agent.requests[-1].section
 
 
 async def test_the_section_promises_what_this_turn_has(store_url: str) -> None:
