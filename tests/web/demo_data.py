@@ -156,13 +156,13 @@ async def _payment(stage: Stage) -> None:
     await stage.store.transact(stage.store.turns.halt(turn, TurnState.PARKED, stage.now, asked="c9"))
 
 
-_FARES = """The night train is the calm way. For two people:
+_FARES = """The sleeper is the calm way. For two people:
 
 | leg | price | time |
 |---|---|---|
 | Berlin – Paris | 158 € | 8 h 10 |
 | Paris – Hendaye | 90 € | 4 h 40 |
-| Hendaye – Lisboa | 138 € | 11 h 30 |
+| Hendaye – Porto | 138 € | 11 h 30 |
 
 That is **386 €**, if you book now. Berths are extra:
 
@@ -183,15 +183,15 @@ async def _chat(stage: Stage) -> None:
         place = Source(platform="web", chat_id=f"owner/{name}", user_id="owner")
         await stage.exchange(place, said, "Ferns, hostas and ivy do well.")
     owner = Source(platform="web", chat_id="owner", user_id="owner")
-    turn = await stage.begin(owner, "What does the train to Lisbon cost for two, with a berth?")
+    turn = await stage.begin(owner, "What does the way to Porto cost for two, with a berth?")
     stage.later(seconds=5)
-    call = ToolCall("c3", "search_fares", '{"from": "Berlin", "to": "Lisboa", "people": 2}')
+    call = ToolCall("c3", "search_fares", '{"from": "Berlin", "to": "Porto", "people": 2}')
     await stage.answer(
         turn,
         owner,
-        entry("", stage.now, calls=(call,), reasoning="They want a price for two. Look it up first."),
-        entry("Berlin–Paris 2 × 79.00", stage.now, Role.TOOL, answers="c3"),
+        entry("", stage.now, calls=(call,), reasoning="They ask what it costs. Look it up first."),
+        entry("Berlin–Paris 158.00", stage.now, Role.TOOL, answers="c3"),
         entry(_FARES, stage.now),
         tokens=310,
     )
-    await stage.store.transact(stage.store.sessions.rename(turn.session, "Lisbon for two", OPERATOR))
+    await stage.store.transact(stage.store.sessions.rename(turn.session, "Porto for two", OPERATOR))
