@@ -161,8 +161,8 @@ _FARES = """The sleeper is the calm way. For two people:
 | leg | price | time |
 |---|---|---|
 | Berlin – Paris | 158 € | 8 h 10 |
-| Paris – Hendaye | 90 € | 4 h 40 |
-| Hendaye – Porto | 138 € | 11 h 30 |
+| Paris – Irún | 90 € | 4 h 40 |
+| Irún – Porto | 138 € | 11 h 30 |
 
 That is **386 €**, if you book now. Berths are extra:
 
