@@ -97,7 +97,7 @@ async def _read_first_tokens(client: httpx.AsyncClient, config: Config, timed: _
             await _until_idle(client)
             timed.moments.clear()
             await client.post("/chat/bench", data={"text": "some more words", "id": f"n{number}"})
-            await _read_growth(lines, seen)
+            await _read_growth(lines, seen, timed)
             delays.append(time.perf_counter() - timed.moments[0])
     return delays
 
@@ -107,13 +107,14 @@ async def _until_idle(client: httpx.AsyncClient) -> None:
         await asyncio.sleep(0.01)
 
 
-async def _read_growth(lines: AsyncIterator[str], seen: set[int]) -> None:
+async def _read_growth(lines: AsyncIterator[str], seen: set[int], timed: _Timed) -> None:
     """Read until an answer begins to grow that did not before."""
     while True:
         if (await anext(lines)) == "event: growth":
             turn = json.loads((await anext(lines)).removeprefix("data: "))["turn"]
-            if turn not in seen:
-                seen.add(turn)
+            is_new = turn not in seen and bool(timed.moments)
+            seen.add(turn)
+            if is_new:
                 return
 
 
