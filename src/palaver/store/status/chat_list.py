@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from palaver.db.transaction import Statements, Value, transaction
+from palaver.model.redact import redact
 from palaver.model.session import Principal, Session, lineage
 from palaver.model.value import value
 from palaver.model.versions import Version
@@ -169,7 +170,7 @@ def find_open_version(session: Session) -> Statements[Session]:
 def set_instructions(session: str, text: str, principal: Principal) -> Statements[None]:
     """Set what the model is to heed in this conversation; an empty text removes it."""
     found = yield from get_visible(session, principal)
-    yield "UPDATE sessions SET instructions = ? WHERE no = ?", (text.strip() or None, found.number)
+    yield "UPDATE sessions SET instructions = ? WHERE no = ?", (redact(text.strip()) or None, found.number)
 
 
 @value
