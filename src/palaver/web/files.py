@@ -1,4 +1,4 @@
-"""Serve files: attachments as safe downloads, and static assets under names that change with their content."""
+"""Serve files: attachments as safe downloads, and static assets under addresses that change with their content."""
 
 import gzip
 import hashlib
@@ -57,8 +57,16 @@ def _static_files() -> Mapping[str, tuple[bytes, str]]:
 @cache
 def asset(name: str) -> str:
     """Return the URL of a static file, for templates: `asset("palaver.css")`."""
-    digest = hashlib.sha256(_static_files()[name][0]).hexdigest()[:12]
-    return f"/static/{digest}/{name}"
+    if name not in _static_files():
+        raise KeyError(name)
+    return f"/static/{_static_digest()}/{name}"
+
+
+@cache
+def _static_digest() -> str:
+    """Return one digest for all files: a script imports others beside it, and gets them from the same version."""
+    contents = (content for _, (content, _) in sorted(_static_files().items()))
+    return hashlib.sha256(b"\0".join(contents)).hexdigest()[:12]
 
 
 async def _serve_static(request: Request) -> Response:
@@ -66,7 +74,7 @@ async def _serve_static(request: Request) -> Response:
     if name not in _static_files():
         return PlainTextResponse("There is no such file.\n", status_code=404)
     content, media_type = _static_files()[name]
-    is_current = asset(name).split("/")[2] == request.path_params["digest"]
+    is_current = request.path_params["digest"] == _static_digest()
     cache_control = "public, max-age=31536000, immutable" if is_current else "no-cache"
     headers = {"cache-control": cache_control, "vary": "accept-encoding"}
     if "gzip" in request.headers.get("accept-encoding", ""):
