@@ -22,7 +22,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial, wraps
-from typing import Any, NoReturn, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar
 
 from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.model.key import SessionKey
@@ -70,8 +70,12 @@ class Transaction(partial[Statements[T_co]]):  # pyright: ignore[reportInvalidTy
     """A step that can be started, and started again if the database had to give it up."""
 
     __slots__ = ()
-    # Without a function of Python between: every joined transaction is started so.
-    __iter__: Callable[[], Statements[T_co]] = cast("Any", partial).__call__
+    if TYPE_CHECKING:
+
+        def __iter__(self) -> Statements[T_co]: ...
+
+    else:  # without a function of Python between: every joined transaction is started so
+        __iter__ = partial.__call__
 
 
 def transaction(function: Callable[P, Statements[T]]) -> Callable[P, Transaction[T]]:

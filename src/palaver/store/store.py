@@ -21,8 +21,16 @@ from palaver.store.privacy.erasure import Erasures
 from palaver.store.queue import commands, inbox, outbox, relayed, revisions, turn_control, turns
 from palaver.store.scrub import scrub
 from palaver.store.search.search import Search
-from palaver.store.status import journal_feed, message_status, overview, problems, session_list, trace, webchat_log
-from palaver.store.status import chat_list, journal_feed, message_status, overview, session_list, trace, webchat_log
+from palaver.store.status import (
+    chat_list,
+    journal_feed,
+    message_status,
+    overview,
+    problems,
+    session_list,
+    trace,
+    webchat_log,
+)
 
 
 class Store(DatabaseClient):
