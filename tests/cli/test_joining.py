@@ -287,7 +287,9 @@ def test_a_section_is_put_where_it_belongs(before: str, after: str) -> None:
     assert replace_value(after, WAY, {"mood": "well"}) == after
 
 
-@pytest.mark.parametrize("before", ["platforms: {dove: {busy: queue}}\n", "platforms: [dove]\n", "platforms: dove\n"])
+@pytest.mark.parametrize(
+    "before", ["platforms: {dove: {busy: queue # why\n}}\n", "platforms: [dove]\n", "platforms: dove\n"]
+)
 def test_what_cannot_be_added_to_is_left_alone(before: str) -> None:
     with pytest.raises(BadArgument, match="Palaver cannot edit"):
         replace_value(before, WAY, {"mood": "well"})

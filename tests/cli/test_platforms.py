@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from palaver.cli import probe
 from palaver.cli.main import main
+from palaver.gateway import probe
 from palaver.store import accounts
 from palaver.store.opening import open_store
 from tests.packages import bring

@@ -15,10 +15,13 @@ import httpx
 import pytest
 from playwright.async_api import Browser, Page, async_playwright, expect
 
+from palaver.agents.plugins import agent_options
+from palaver.config.editor import ConfigFile
 from palaver.config.model import Config
 from palaver.config.web import WebConfig
 from palaver.engine.hooks import Meter
 from palaver.gateway.gateway import Gateway
+from palaver.platforms.plugins import known_platforms, load_factory
 from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
 from palaver.store.store import Store
@@ -26,7 +29,7 @@ from palaver.web.tokens import issue_link
 from tests.store.conftest import store
 from tests.store.ready import store_url_on_each
 
-__all__ = ["Opened", "free_port", "opened", "store", "store_url_on_each"]
+__all__ = ["Opened", "config_file", "free_port", "opened", "store", "store_url_on_each"]
 
 expect.set_options(timeout=60_000)
 
@@ -75,18 +78,19 @@ class Opened:
             code = (await self.link(identity)).partition("#")[2]
             answer = await client.post("/login", data={"code": code})
             assert answer.status_code == 303, answer.text
-            found = _CSRF.search((await client.get("/")).text)
+            found = _CSRF.search((await client.get("/", follow_redirects=True)).text)
             assert found
             client.headers["x-csrf-token"] = found[1]
             yield client
 
 
 @asynccontextmanager
-async def opened(config: Config, meter: Meter | None = None) -> AsyncGenerator[Opened]:
+async def opened(config: Config, meter: Meter | None = None, file: ConfigFile | None = None) -> AsyncGenerator[Opened]:
     """Until it ends in good order."""
-    config = config.model_copy(update={"web": config.web.model_copy(update={"port": free_port()})})
+    if file is None:  # else the file says where it is served
+        config = config.model_copy(update={"web": config.web.model_copy(update={"port": free_port()})})
     links: list[str] = []
-    gateway = Gateway(config, meter=meter, show_login=links.append)
+    gateway = Gateway(config, meter=meter, show_login=links.append, file=file)
     serving = asyncio.create_task(gateway.serve())
     try:
         async with asyncio.timeout(60):
@@ -99,6 +103,20 @@ async def opened(config: Config, meter: Meter | None = None) -> AsyncGenerator[O
         gateway.stop()
         async with asyncio.timeout(60):
             assert await serving
+
+
+def config_file(folder: Path, content: str = "", **environ: str) -> ConfigFile:
+    """A configuration file as `palaver up` has one, for a gateway at a free port."""
+    path = folder / "palaver.yaml"
+    path.write_text(content)
+    places = {"PALAVER_CONFIG": str(path), "PALAVER_HOME": str(folder), "PALAVER_WEB__PORT": str(free_port())}
+    return ConfigFile(
+        folder=folder,
+        environ={**places, **environ},
+        platforms=known_platforms(),
+        describe_adapter=load_factory,
+        agent_options=agent_options,
+    )
 
 
 @pytest.fixture

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from playwright.async_api import Browser, Page, async_playwright
 
-from palaver.config.model import Config
-from palaver.config.web import WebConfig
 from palaver.protocols.clock import SystemClock
-from tests.web.conftest import ARGS, CHROMIUM, Opened, opened
+from tests.web.conftest import ARGS, CHROMIUM, Opened, config_file, opened
 from tests.web.demo_data import furnish
 
 FOLDER = Path(__file__).parents[2] / "docs/pictures"
-_SIZES = {"desktop": (1120, 760), "phone": (390, 780)}
+_SIZES = {"desktop": (1200, 800), "phone": (390, 780)}
 _PAGES = {
+    "home": "/",
+    "settings": "/settings/model",
     "chat": "/chat",
     "sessions": "/sessions",
     "transcript": "Lisbon by train",
@@ -28,7 +28,12 @@ _PAGES = {
     "platforms": "/platforms",
     "explain": "/explain?platform=telegram&kind=group&chat=-100&user=7",
 }
-_ALSO = {"transcript": ("desktop", "dark"), "sessions": ("phone", "dark"), "chat": ("phone", "dark")}
+_ALSO = {
+    "home": ("phone", "dark"),
+    "transcript": ("desktop", "dark"),
+    "sessions": ("phone", "dark"),
+    "chat": ("phone", "dark"),
+}
 """Every page is taken on the desktop in light colours; these also otherwise."""
 
 
@@ -36,8 +41,8 @@ async def take(folder: Path, names: Sequence[str] = (), *, everything: bool = Fa
     with tempfile.TemporaryDirectory() as home:
         url = f"{home}/palaver.db"
         await furnish(url, SystemClock().now())
-        config = Config(data_dir=Path(home), store=url, web=WebConfig())
-        async with opened(config) as window, async_playwright() as playwright:
+        file = config_file(Path(home))
+        async with opened(file.load().config, file=file) as window, async_playwright() as playwright:
             browser = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGS)
             for size, (width, height) in _SIZES.items():
                 for theme in ("light", "dark"):
@@ -65,6 +70,8 @@ async def _picture(page: Page, window: Opened, path: str, file: Path) -> None:
         await page.goto(f"{window.url}/sessions")
         path = await page.get_by_role("link", name=path).get_attribute("href") or ""
     await page.goto(f"{window.url}{path}")
+    # The path of the configuration is of this run alone.
+    await page.evaluate("document.querySelector('.section > .faint')?.setAttribute('hidden', '')")
     await page.screenshot(path=file)
 
 

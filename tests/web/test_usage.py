@@ -2,7 +2,9 @@
 
 import pytest
 
-from palaver.web.pages.usage import column_chart, short_number
+from palaver.model.session import UsageTotal
+from palaver.web.pages.common import money
+from palaver.web.pages.usage import column_chart, short_number, ticks
 
 
 @pytest.mark.parametrize(
@@ -24,4 +26,18 @@ def test_a_figure_takes_little_room_and_no_exponent(value: float, text: str) -> 
 def test_a_bar_says_its_figure_exactly() -> None:
     plot = column_chart([("1 Mar", (31_000_700, 12))], ("in", "out"))
     assert [bar.title for bar in plot.bars] == ["1 Mar: 31,000,700 in", "1 Mar: 12 out"]
-    assert plot.labels[0][3] == "31.0 M"
+
+
+def test_an_axis_has_round_numbers_up_to_the_largest() -> None:
+    assert ticks(1) == [0, 0.25, 0.5, 0.75, 1]
+    assert ticks(8_400) == [0, 2_500, 5_000, 7_500, 10_000]
+    assert ticks(0.0583)[-1] == pytest.approx(0.06)
+    plot = column_chart([("1 Mar", (31_000_700, 12)), ("2 Mar", (0, 0))], ("in", "out"))
+    assert [label[3] for label in plot.labels] == ["0", "10.0 M", "20.0 M", "30.0 M", "40.0 M", "1 Mar", "2 Mar"]
+    assert all(bar.x >= 0 and bar.x + bar.width <= plot.width and bar.y >= 0 for bar in plot.bars)
+
+
+def test_a_cost_has_its_currency_or_is_unknown() -> None:
+    assert money(UsageTotal(cost_micros=12_000), "$") == "$0.0120"
+    assert money(UsageTotal(unpriced_tokens=5), "$") == "unknown"
+    assert money(UsageTotal(cost_micros=12_000, unpriced_tokens=5), "$") == "$0.0120 + unknown"

@@ -13,7 +13,7 @@ from palaver.cli.gateway_client import GatewayClient, GatewayCrashed
 from palaver.cli.loop import run
 from palaver.cli.output import FAILED, INTERNAL, TEMPORARY, WRONG, print_error, print_note
 from palaver.cli.shared_options import StoreOption, require_profile, terminal_source
-from palaver.cli.up import configuration
+from palaver.cli.up import config_file, configuration
 from palaver.config.model import Config
 from palaver.model.errors import BadArgument, PalaverError, StoreError, StoreInUse, StoreUnavailable
 from palaver.model.key import choose_profile_rule
@@ -104,7 +104,7 @@ async def _talk(config: Config, name: str, attach: str | None, message: str | No
         if signal.getsignal(ending) is not signal.SIG_IGN:  # as `nohup` has it
             asyncio.get_running_loop().add_signal_handler(ending, lambda: task and task.cancel())
     is_live = message is None and sys.stdin.isatty() and sys.stdout.isatty()
-    async with GatewayClient(config) as gateway_client:
+    async with GatewayClient(config, config_file(config.store)) as gateway_client:
         if is_live:
             await _live(gateway_client, config, name, attach, opens=opens)
         else:

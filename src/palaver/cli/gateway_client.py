@@ -10,6 +10,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Self, cast
 
+from palaver.config.editor import ConfigFile
 from palaver.config.model import Config
 from palaver.gateway.gateway import Gateway
 from palaver.gateway.logs import HumanFormat, OutageFilter
@@ -81,7 +82,8 @@ class _WebErrors(logging.Handler):
 class GatewayClient:
     """A connection to a gateway; leaving the context stops our own gateway cleanly."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, file: ConfigFile | None = None) -> None:
+        self._file = file
         # Do not drain on exit: an interrupted turn resumes next time.
         hurried = config.limits.model_copy(update={"drain_limit": timedelta()})
         self._config = config.model_copy(update={"limits": hurried})
@@ -133,7 +135,7 @@ class GatewayClient:
                 raise self._explain(error)
         else:
             self._start_log()
-        self._gateway = Gateway(self._config, show_login=self.window)
+        self._gateway = Gateway(self._config, show_login=self.window, file=self._file)
         self._serving = asyncio.create_task(self._gateway.serve())
 
     def _explain(self, error: BaseException) -> BaseException:

@@ -10,10 +10,10 @@ import typer
 
 from palaver.cli.loop import run
 from palaver.cli.output import FAILED, print_json, print_line, print_rows, print_verdict
-from palaver.cli.probe import Answer, ask_accounts
 from palaver.cli.shared_options import Json, StoreOption, ask, now
 from palaver.commands.formatting import ago
 from palaver.config.loader import load
+from palaver.gateway.probe import Answer, ask_accounts
 from palaver.model.errors import UnknownPlatform
 from palaver.model.turn import account_text
 from palaver.model.value import value

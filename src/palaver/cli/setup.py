@@ -1,28 +1,37 @@
 """`palaver setup`: ask a few questions and write the configuration of an agent or a platform account."""
 
 import os
-import re
-from dataclasses import field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from palaver.cli import shared_options
-from palaver.cli.account_wizard import VARIABLE, AccountDraft, Cancelled, ask_for, draft_account, is_interactive
+from palaver.cli.account_wizard import Cancelled, ask_for, draft_account, is_interactive
 from palaver.cli.output import confirmed, print_json, print_line
 from palaver.cli.probe import try_out
 from palaver.cli.shared_options import OPERATOR, Json, ask
+from palaver.config.account_draft import AccountDraft, check_owner
+from palaver.config.agent_plan import (
+    AGENT_FORMS,
+    ECHO,
+    LOCAL,
+    MODEL,
+    AgentPlan,
+    parse_agent,
+    take_key,
+    usual_variables,
+    with_key,
+)
 from palaver.config.agents import LocalAgentConfig, ModelAgentConfig
 from palaver.config.loader import load
 from palaver.config.paths import configuration_files, exists
-from palaver.config.secrets import read_secret
 from palaver.config.writer import has_value, replace_file, replace_value
 from palaver.gateway.agents import build_agent
 from palaver.model.access import AccessRole, Grant
 from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.local_time import parse_zone
-from palaver.model.value import value
 from palaver.store.people import grants
 
 EXAMPLES = {
@@ -32,9 +41,6 @@ EXAMPLES = {
 
 app = typer.Typer(rich_markup_mode=None)
 
-_ECHO, _LOCAL, _MODEL = "echo", "local", "model"
-_ANSWERS = f"{_ECHO}, {_LOCAL}, or provider:model and, for a server of your own, its address"
-_MODEL_NAME = re.compile(r"(?P<provider>[a-z0-9][a-z0-9-]{0,40}):(?P<model>\S{1,200})")
 _TEST_MAX_TOKENS = 64
 """Tokens: enough for a model that reasons before it answers."""
 
@@ -58,31 +64,6 @@ ZoneOption = Annotated[
 ]
 Untested = Annotated[bool, typer.Option("--no-test", help="Do not test the agent or the account.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Replace existing settings without asking.")]
-
-
-@value
-class Plan:
-    """The agent settings to write."""
-
-    agent: str
-    model: str = ""
-    base_url: str = ""
-    key_variable: str = ""
-    key_file: str = ""
-    key: str = field(default="", repr=False)
-    """The key itself; it is never written into the configuration."""
-    timezone: str = ""
-
-    @property
-    def provider(self) -> str:
-        return self.model.partition(":")[0]
-
-    def fields(self) -> dict[str, str]:
-        """Return the agent section to write."""
-        said = {"name": self.agent, "model": self.model, "base_url": self.base_url, "key_file": self.key_file}
-        if self.key_variable:
-            said["key"] = f"${{{self.key_variable}}}"
-        return {name: value for name, value in said.items() if value}
 
 
 @app.command(
@@ -116,12 +97,12 @@ def setup(
         _report_account(file, draft, owner, json=json)
         return
     _confirm_replace(file, "sets the agent", there=has_value(before, ("agent",)), yes=yes)
-    if agent == _MODEL and not model:
+    if agent == MODEL and not model:
         allowed = "--model provider:model"
         raise BadArgument("--agent model needs --model.", found="", allowed=allowed, example=EXAMPLES["setup"])
     if agent or model:
-        name = " ".join(filter(None, (model, base_url))) if agent in {"", _MODEL} else agent
-        plan = _with_key(_parse_agent(name), key_env, key_file)
+        name = " ".join(filter(None, (model, base_url))) if agent in {"", MODEL} else agent
+        plan = with_key(parse_agent(name), key_env, key_file)
         plan = replace(plan, timezone=parse_zone(timezone).key if timezone else "")
     elif is_interactive():
         plan = _ask_plan()
@@ -148,57 +129,13 @@ def _content(file: Path) -> str:
 # What is asked
 
 
-def _ask_plan() -> Plan:
-    plan = ask_for(f"Which agent answers? {_ANSWERS}:", _LOCAL, _parse_agent)
-    if plan.agent == _MODEL:
-        usual = next((name for name in _usual_variables(plan.provider) if os.environ.get(name)), "")
+def _ask_plan() -> AgentPlan:
+    plan = ask_for(f"Which agent answers? {AGENT_FORMS}:", LOCAL, parse_agent)
+    if plan.agent == MODEL:
+        usual = next((name for name in usual_variables(plan.provider) if os.environ.get(name)), "")
         question = f"The key for {plan.provider} (hidden while you type), or the variable that holds it:"
-        plan = ask_for(question, usual, lambda said: _take_key(plan, said), secret=True)
+        plan = ask_for(question, usual, lambda said: take_key(plan, said), secret=True)
     return replace(plan, timezone=ask_for("Your time zone?", zone_here(), lambda said: parse_zone(said).key))
-
-
-def _parse_agent(said: str) -> Plan:
-    name, _, address = said.strip().partition(" ")
-    if name in {_ECHO, _LOCAL} and not address:
-        return Plan(agent=name)
-    if _MODEL_NAME.fullmatch(name) and (not address or address.startswith(("http://", "https://"))):
-        return Plan(agent=_MODEL, model=name, base_url=address.strip())
-    raise BadArgument("Unknown agent or model", found=said, allowed=_ANSWERS, example="openai:gpt-5-mini")
-
-
-def _take_key(plan: Plan, said: str) -> Plan:
-    """Take a key, the name of a variable, or nothing. Errors never repeat the key."""
-    if os.environ.get(said):
-        return _with_key(plan, said, "")
-    if said in os.environ or VARIABLE.fullmatch(said) or not (said.isascii() and said.isprintable()):
-        raise BadArgument(
-            "This is neither a usable key nor a variable that is set.",
-            found="",
-            allowed="a key, a variable that is set, or --key-file",
-            example="OPENAI_API_KEY",
-        )
-    if not said and not plan.base_url:
-        raise BadArgument("There is no key.", found="", allowed="a key, or a variable", example="OPENAI_API_KEY")
-    return replace(plan, key=said, key_file=f"keys/{plan.provider}" if said else "")
-
-
-def _with_key(plan: Plan, variable: str, file: str) -> Plan:
-    if variable and not os.environ.get(variable):
-        example = "--key-env OPENAI_API_KEY"
-        raise BadArgument(
-            "There is no environment variable", found=variable, allowed="one that is set", example=example
-        )
-    if variable:
-        return replace(plan, key_variable=variable, key=os.environ[variable])
-    if file:
-        place = Path(file).expanduser().absolute()
-        return replace(plan, key_file=str(place), key=read_secret(place))
-    return plan
-
-
-def _usual_variables(provider: str) -> tuple[str, ...]:
-    names = {"google": ("GOOGLE_API_KEY", "GEMINI_API_KEY")}
-    return names.get(provider, (f"{provider.upper().replace('-', '_')}_API_KEY",))
 
 
 def zone_here(link: Path = Path("/etc/localtime")) -> str:
@@ -226,7 +163,7 @@ def _confirm_replace(file: Path, what: str, *, there: bool, yes: bool) -> None:
 def _write_account(file: Path, before: str, draft: AccountDraft, owner: str) -> None:
     """Write the account and the grant of its owner."""
     after = replace_value(before, draft.path, draft.fields)
-    _check(file, after)
+    load(Path.cwd(), os.environ, draft=after)  # before anything is replaced
     for name, secret in draft.files.items():
         replace_file(file.parent / name, f"{secret}\n", private=True)
     replace_file(file, after)
@@ -239,16 +176,11 @@ def _owner(draft: AccountDraft, said: str) -> str:
     """Return the owner's user id, or "" if it is not known."""
     guide = draft.guide
 
-    def read(owner: str) -> str:
-        if owner and guide.owner_pattern and not re.fullmatch(guide.owner_pattern, owner):
-            prompt = guide.owner_prompt.rstrip("?")
-            allowed = f"{prompt[:1].lower()}{prompt[1:]}, or nothing to pair with a code later"
-            raise BadArgument("The owner cannot be", found=owner, allowed=allowed, example=guide.owner_example)
-        return owner
-
     if said or not guide.owner_prompt or not is_interactive():
-        return read(said)
-    return ask_for(f"{guide.owner_prompt} Leave empty to pair with a code later:", "", read)
+        return check_owner(guide, said)
+    return ask_for(
+        f"{guide.owner_prompt} Leave empty to pair with a code later:", "", lambda owner: check_owner(guide, owner)
+    )
 
 
 def _report_account(file: Path, draft: AccountDraft, owner: str, *, json: bool) -> None:
@@ -269,7 +201,7 @@ def _report_account(file: Path, draft: AccountDraft, owner: str, *, json: bool) 
     print_line("Next: run palaver up, or restart the gateway if it is running.")
 
 
-def _try(plan: Plan, *, asks: bool) -> None:
+def _try(plan: AgentPlan, *, asks: bool) -> None:
     """Raise InvalidInput if the agent cannot be built, NotReached if it does not answer."""
     match plan.agent:
         case "model":
@@ -284,35 +216,25 @@ def _try(plan: Plan, *, asks: bool) -> None:
         try_out(agent, name, plan.key)
 
 
-def _write(file: Path, before: str, plan: Plan) -> None:
+def _write(file: Path, before: str, plan: AgentPlan) -> None:
     after = replace_value(before, ("agent",), plan.fields())
     if plan.timezone:
         after = replace_value(after, ("timezone",), plan.timezone)
-    _check(file, after)
+    load(Path.cwd(), os.environ, draft=after)  # before anything is replaced
     if plan.key and plan.key_file and not Path(plan.key_file).is_absolute():
         replace_file(file.parent / plan.key_file, f"{plan.key}\n", private=True)
     replace_file(file, after)
 
 
-def _check(file: Path, content: str) -> None:
-    """Raise MalformedConfig before anything is replaced."""
-    draft = file.with_name(f".{file.name}.draft")
-    replace_file(draft, content, private=True)
-    try:
-        load(Path.cwd(), {**os.environ, "PALAVER_CONFIG": str(draft.absolute())})
-    finally:
-        draft.unlink()
-
-
-def _report(file: Path, plan: Plan, *, tested: bool, json: bool) -> None:
+def _report(file: Path, plan: AgentPlan, *, tested: bool, json: bool) -> None:
     if json:
-        was_asked = tested and plan.agent != _ECHO
+        was_asked = tested and plan.agent != ECHO
         said = {"file": str(file), "agent": plan.fields(), "timezone": plan.timezone or None}
         print_json({"ok": True, **said, "tested": was_asked})
         return
-    who = plan.model or {_LOCAL: "the local model"}.get(plan.agent, plan.agent)
+    who = plan.model or {LOCAL: "the local model"}.get(plan.agent, plan.agent)
     print_line(
-        f"{file}: {who} answers from now on{'' if plan.agent == _ECHO or not tested else '. The test succeeded'}."
+        f"{file}: {who} answers from now on{'' if plan.agent == ECHO or not tested else '. The test succeeded'}."
     )
     if plan.key_variable:
         print_line(f"The key stays in {plan.key_variable}, which must be set where Palaver runs.")

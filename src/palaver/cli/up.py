@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -14,7 +13,8 @@ from palaver.agents.plugins import agent_options
 from palaver.cli.loop import run
 from palaver.cli.output import FAILED, INTERNAL, WRONG, discard_output, print_error
 from palaver.cli.shared_options import StoreOption
-from palaver.config.loader import Loaded, load_with_sources
+from palaver.config.editor import ConfigFile
+from palaver.config.loader import Loaded
 from palaver.config.model import Config
 from palaver.gateway.agents import cost_warnings
 from palaver.gateway.gateway import Gateway
@@ -43,7 +43,9 @@ def up(*, store: StoreOption = None) -> None:
     try:
         with open_meter(config.metrics.port, web=config.web.enabled) as meter:
             window = _tell_link if config.web.enabled else None
-            gateway = Gateway(config, meter=meter, show_login=window, is_logged=not sys.stdout.isatty())
+            gateway = Gateway(
+                config, meter=meter, show_login=window, is_logged=not sys.stdout.isatty(), file=config_file(store)
+            )
             drained = run(_serve(gateway, store))
     except (InvalidInput, StoreInUse, StoreUnavailable):
         raise
@@ -68,11 +70,21 @@ def _tell_link(sentence: str) -> None:
         )
 
 
+def config_file(store: str | None) -> ConfigFile:
+    """Return the configuration file as the gateway reads it, with the store that the command was given."""
+    return ConfigFile(
+        folder=Path.cwd(),
+        environ=os.environ,
+        platforms=known_platforms(),
+        describe_adapter=load_factory,
+        agent_options=agent_options,
+        store=store,
+    )
+
+
 def load_for_gateway(store: str | None) -> Loaded:
     """Load the configuration with the store that the command was given."""
-    loaded = load_with_sources(Path.cwd(), os.environ, known_platforms(), load_factory, agent_options)
-    if store is not None:
-        loaded = replace(loaded, config=loaded.config.model_copy(update={"store": store}))
+    loaded = config_file(store).load()
     check_url(loaded.config.store)
     return loaded
 

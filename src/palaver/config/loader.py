@@ -20,7 +20,7 @@ from palaver.config.errors import MalformedConfig, Mistake
 from palaver.config.model import Config
 from palaver.config.nodes import Node, Position, merge
 from palaver.config.paths import DATABASE, configuration_files, data_directory, exists, expand_home
-from palaver.config.reader import read
+from palaver.config.reader import parse, read
 from palaver.config.validation import find_schema_mistakes, find_unknown_names, find_user_only_fields
 from palaver.config.variables import read_variables
 from palaver.model.platform import Platform
@@ -46,13 +46,15 @@ def load(
     platforms: Mapping[str, Platform] | None = None,
     describe_adapter: DescribeAdapter | None = None,
     agent_options: AgentOptions | None = None,
+    *,
+    draft: str | None = None,
 ) -> Config:
     """Load the configuration of a process in `cwd`; raise MalformedConfig with all mistakes.
 
     With `platforms`, other platform names are mistakes. With `describe_adapter` and `agent_options`, adapters, hooks
-    and agents are imported and their options checked.
+    and agents are imported and their options checked. With `draft`, your own file counts as if it said that.
     """
-    return load_with_sources(cwd, environ, platforms, describe_adapter, agent_options).config
+    return load_with_sources(cwd, environ, platforms, describe_adapter, agent_options, draft=draft).config
 
 
 def load_with_sources(
@@ -61,11 +63,13 @@ def load_with_sources(
     platforms: Mapping[str, Platform] | None = None,
     describe_adapter: DescribeAdapter | None = None,
     agent_options: AgentOptions | None = None,
+    *,
+    draft: str | None = None,
 ) -> Loaded:
     defaults = _section(data_dir=(str(data_directory(environ)), ""), store=(DATABASE, ""))
     nodes, mistakes = [defaults], list[Mistake]()
     variables = read_variables(environ)
-    for node, found in (*_files(cwd, environ, defaults, variables.node), (variables.node, variables.mistakes)):
+    for node, found in (*_files(cwd, environ, defaults, variables.node, draft), (variables.node, variables.mistakes)):
         named = (
             find_unknown_names(node, {**platforms, **platforms_with_accounts(node, describe_adapter)})
             if platforms
@@ -87,7 +91,9 @@ def load_with_sources(
     return Loaded(config=config, sources=done.node, warnings=tuple(done.warnings))
 
 
-def _files(cwd: Path, environ: Mapping[str, str], defaults: Node, variables: Node) -> list[tuple[Node, list[Mistake]]]:
+def _files(
+    cwd: Path, environ: Mapping[str, str], defaults: Node, variables: Node, draft: str | None
+) -> list[tuple[Node, list[Mistake]]]:
     """Return each file's values and mistakes, the one with the lowest priority first.
 
     A project's file, like variables, can set a part of the agent, which only the rest makes whole.
@@ -98,8 +104,8 @@ def _files(cwd: Path, environ: Mapping[str, str], defaults: Node, variables: Nod
 
     files, found = configuration_files(cwd, environ), list[tuple[Node, list[Mistake]]]()
     own = variables
-    if files.is_named or exists(files.user):
-        reading = read(files.user, environ)
+    if files.is_named or draft is not None or exists(files.user):
+        reading = read(files.user, environ) if draft is None else parse(files.user, draft, environ)
         node = _with_absolute_paths(reading.node, files.user.parent)
         found.append((node, [*reading.mistakes[:_MAX_MISTAKES], *shapes(node)]))
         own = merge(node, variables)

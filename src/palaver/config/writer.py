@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -23,19 +23,116 @@ def yaml_scalar(value: str) -> str:
     return value if is_plain else json.dumps(value, ensure_ascii=False)
 
 
-def replace_value(text: str, path: Sequence[str], value: str | Mapping[str, str]) -> str:
-    """Set the field at `path` to a value or a section; keep everything beside it."""
+Written = str | Sequence["Written"] | Mapping[str, "Written"]
+"""A value, a list, or a section of them."""
+
+
+def replace_value(text: str, path: Sequence[str], value: Written) -> str:
+    """Set the field at `path` to a value, a list or a section; keep everything beside it.
+
+    A section in braces on the way is written as lines, unless it has comments inside.
+    """
+    return _replace(_without_braces(text, path), path, value)
+
+
+def _replace(text: str, path: Sequence[str], value: Written) -> str:
     ending = "\r\n" if "\r\n" in text else "\n"
     rows = text.splitlines(keepends=True)
     if rows and not rows[-1].endswith(("\n", "\r")):
         rows[-1] += ending
     (first, end), depth, indent = _room(text, path, len(rows))
-    new = [f"{'  ' * step}{yaml_scalar(name)}:" for step, name in enumerate(path[depth:])]
-    if isinstance(value, str):
-        new[-1] += f" {yaml_scalar(value)}"
-    else:
-        new += [f"{'  ' * len(path[depth:])}{name}: {yaml_scalar(inner)}" for name, inner in value.items()]
-    return "".join([*rows[:first], *(f"{indent}{line}{ending}" for line in new), *rows[end:]])
+    *above, name = path[depth:]
+    new = [f"{'  ' * step}{yaml_scalar(each)}:" for step, each in enumerate(above)]
+    new += [f"{'  ' * len(above)}{line}" for line in _lines(name, value)]
+    if end - first == 1 and not above:
+        new[0] += _comment(text, path)
+    return "".join([*rows[:first], *(f"{indent}{line}".rstrip() + ending for line in new), *rows[end:]])
+
+
+def _without_braces(text: str, path: Sequence[str]) -> str:
+    node: Any = _root(text)
+    for depth, name in enumerate(path[:-1], 1):
+        inner = {key.value: value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
+        if name not in inner:
+            break
+        node = inner[name]
+        if isinstance(node, yaml.MappingNode) and node.flow_style and node.value:
+            if "#" in text[node.start_mark.index : node.end_mark.index]:
+                raise _unwritable("in braces")
+            return _without_braces(_replace(text, path[:depth], _written(node)), path)
+    return text
+
+
+def _written(node: Any) -> Written:  # noqa: ANN401 - the types are not ours
+    if isinstance(node, yaml.MappingNode):
+        return {str(key.value): _written(value) for key, value in cast("list[tuple[Any, Any]]", node.value)}
+    if isinstance(node, yaml.SequenceNode):
+        return [_written(each) for each in cast("list[Any]", node.value)]
+    return str(node.value)
+
+
+def _comment(text: str, path: Sequence[str]) -> str:
+    """Return the comment behind a value on its own line, with the space before it."""
+    node: Any = _root(text)
+    for name in path:
+        node = next(value for key, value in node.value if key.value == name)
+    line, column = int(node.end_mark.line), int(node.end_mark.column)
+    rest = text.splitlines()[line][column:] if column else ""
+    return rest if rest.lstrip().startswith("#") else ""
+
+
+def remove_value(text: str, path: Sequence[str]) -> str:
+    """Remove the field at `path`, and sections that would be empty without it; keep everything else."""
+    if not has_value(text, path):
+        return text
+    text = _without_braces(text, path)
+    node, last = _root(text), 0
+    for depth, name in enumerate(path):
+        if len(node.value) > 1 and depth:
+            last = depth
+        node = next(value for key, value in node.value if key.value == name)
+    rows = text.splitlines(keepends=True)
+    (first, end), _, _ = _room(text, path[: last + 1], len(rows))
+    return "".join([*rows[:first], *rows[end:]])
+
+
+def line_of(text: str, path: Sequence[str]) -> int | None:
+    """Return the line where the field at `path` stands."""
+    node, line = _root(text), None
+    for name in path:
+        inner = {key.value: (key, value) for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
+        if name not in inner:
+            return None
+        key, node = inner[name]
+        line = int(key.start_mark.line) + 1
+    return line
+
+
+def _lines(name: str, value: Written) -> list[str]:
+    """Write a field: a value beside its name, prose and sections below it."""
+    label = f"{yaml_scalar(name)}:"
+    if isinstance(value, Mapping):
+        if not value:
+            return [f"{label} {{}}"]
+        return [label, *(f"  {line}" for inner, each in value.items() for line in _lines(inner, each))]
+    if not isinstance(value, str):
+        return [f"{label} {json.dumps(list(value), ensure_ascii=False)}"]
+    if _is_prose(value):
+        return [f"{label} |-", *(f"  {line}" for line in value.split("\n"))]
+    return [f"{label} {yaml_scalar(value)}"]
+
+
+def _is_prose(value: str) -> bool:
+    """Whether a block of lines says the same as `value`: everything else is written in quotes."""
+    lines = value.split("\n")
+    shown = all(char == "\n" or char.isprintable() for char in value) and "\ufeff" not in value
+    return (
+        len(lines) > 1
+        and shown
+        and not value[:1].isspace()
+        and all(line == line.rstrip() for line in lines)
+        and bool(lines[-1])
+    )
 
 
 def has_value(text: str, path: Sequence[str]) -> bool:

@@ -15,6 +15,8 @@ from typing import cast
 from palaver.agents.process import safe_environment
 from palaver.commands.builtin import builtin_commands
 from palaver.commands.plugins import with_plugins
+from palaver.config.agents import AgentConfig
+from palaver.config.editor import ConfigFile
 from palaver.config.model import Config
 from palaver.config.terminal import StopMode
 from palaver.engine.engine import Engine
@@ -23,9 +25,10 @@ from palaver.engine.jobs.scripts import Scripts
 from palaver.engine.options import Agents
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.engine.retry import close_all
-from palaver.gateway.agents import AgentPool
+from palaver.gateway.agents import AgentPool, build_agent
 from palaver.gateway.erasures import with_outside
 from palaver.gateway.owner import link_owner
+from palaver.gateway.probe import ask_account, ask_agent
 from palaver.gateway.processes import make_process_manager, make_terminal_tools
 from palaver.gateway.terminal import TerminalService, terminal_socket
 from palaver.model.errors import NewerSchema
@@ -54,6 +57,7 @@ from palaver.web.address import Address
 from palaver.web.event_hub import CHAT, Event, Hub
 from palaver.web.limits import RateLimiter, WebLimits, raise_file_limit
 from palaver.web.services import Services
+from palaver.web.settings import Settings
 from palaver.web.tokens import Authenticator
 
 log = logging.getLogger(__name__)
@@ -70,7 +74,8 @@ class Gateway:
     """Runs until `stop` is called: once to drain first, twice to stop at once.
 
     With `show_login` it serves the web pages and passes the login link to that function. If `is_logged`, the link goes
-    to a log that is kept, so it is shown only as long as nobody can log in otherwise.
+    to a log that is kept, so it is shown only as long as nobody can log in otherwise. With `file`, the owner can change
+    the configuration in the browser.
     """
 
     def __init__(
@@ -80,8 +85,11 @@ class Gateway:
         meter: Meter | None = None,
         show_login: Callable[[str], None] | None = None,
         is_logged: bool = False,
+        file: ConfigFile | None = None,
     ) -> None:
         self._config = config
+        self._used = config
+        self._file = file
         self._meter = meter or NoMeter()
         self._show_login = show_login
         self._is_logged = is_logged
@@ -142,6 +150,15 @@ class Gateway:
 
     def reload(self, config: Config) -> None:
         """Use another configuration as far as a running gateway can."""
+        for name in self.find_deferred(config):
+            log.warning("a change of %s waits for a restart", name, extra={"action": "reload.deferred"})
+        if self._engine is not None:
+            self._engine.reload(config.options(), self._agent_pool.agents(config))
+        self._used = config
+        log.info("the configuration was reloaded", extra={"action": "reload"})
+
+    def find_deferred(self, config: Config) -> list[str]:
+        """Return what another configuration changes that waits for a restart."""
         deferred = [name for name in FIXED_SETTINGS if attrgetter(name)(config) != attrgetter(name)(self._config)]
         if _accounts(config) != _accounts(self._config):
             deferred.append("accounts")
@@ -149,11 +166,7 @@ class Gateway:
             deferred.append("MCP servers")
         if config.tools.terminal != self._config.tools.terminal:
             deferred.append("the terminal")
-        for name in deferred:
-            log.warning("a change of %s waits for a restart", name, extra={"action": "reload.deferred"})
-        if self._engine is not None:
-            self._engine.reload(config.options(), self._agent_pool.agents(config))
-        log.info("the configuration was reloaded", extra={"action": "reload"})
+        return deferred
 
     # Assemble
 
@@ -219,7 +232,20 @@ class Gateway:
             examine=partial(_check_health, store, config.store),
             shelf=blob_store,
             processes=processes,
+            config=lambda: self._used,
+            settings=self._settings(),
             metrics=self._meter.exposed if isinstance(self._meter, Exposing) else None,
+        )
+
+    def _settings(self) -> Settings | None:
+        if self._file is None:
+            return None
+        return Settings(
+            file=self._file,
+            reload=self.reload,
+            find_deferred=self.find_deferred,
+            ask_agent=_ask_agent,
+            ask_account=ask_account,
         )
 
     def _terminal_adapter(self, terminals: TerminalService, clock: Clock) -> Adapter:
@@ -306,6 +332,11 @@ def _push_chat(hub: Hub, shown: ChatUpdate) -> None:
 def _scripts(config: Config) -> Scripts | None:
     folder, limit = config.jobs.scripts, config.jobs.script_limit.total_seconds()
     return Scripts(folder=folder, environ=safe_environment(os.environ), seconds=limit) if folder else None
+
+
+async def _ask_agent(choice: AgentConfig, secret: str) -> str:
+    problem = await ask_agent(build_agent(choice), secret)
+    return problem.detail if problem else ""
 
 
 async def _check_health(store: Store, url: str) -> list[HealthCheck]:

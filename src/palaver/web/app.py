@@ -38,7 +38,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Match, Route
 
 from palaver.model.errors import PalaverError
-from palaver.web import callbacks, files, login
+from palaver.web import callbacks, files, install, login
 from palaver.web.api import openapi
 from palaver.web.auth_middleware import AuthMiddleware, caller_or_none
 from palaver.web.errors import API_PREFIX, OPENAI_PREFIX, error_response, error_text, status_of
@@ -50,19 +50,27 @@ from palaver.web.pages import (
     chat_actions,
     chat_list,
     explain,
+    home,
     jobs,
     messages,
     people,
     processes,
     search,
     sessions,
+    setting_accounts,
+    setting_model,
+    setting_tools,
+    settings,
     status,
     usage,
 )
 from palaver.web.pages.common import render
 from palaver.web.services import Services
 
-PAGES = (chat_list, chat_actions, chat, explain, jobs, messages, people, processes, search, sessions, status, usage)
+PAGES = (
+    *(chat_list, chat_actions, chat, explain, home, jobs, messages, people, processes, search, sessions, status, usage),
+    *(setting_accounts, setting_model, setting_tools, settings),
+)
 _TITLES = {
     400: "Invalid request",
     403: "Not allowed",
@@ -75,7 +83,7 @@ _TITLES = {
 
 
 def make_app(services: Services) -> AuthMiddleware:
-    parts = (login, callbacks, *PAGES, openapi, openai, mcp, files)
+    parts = (login, install, callbacks, *PAGES, openapi, openai, mcp, files)
     routes = [route for part in parts for route in part.ROUTES]
     handlers = dict.fromkeys((PalaverError, HTTPException, Exception), _show_error)
     app = Starlette(routes=routes, exception_handlers=handlers)

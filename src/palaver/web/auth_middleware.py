@@ -29,14 +29,14 @@ SCOPE_CALLER = "palaver.caller"
 """Where the scope of a request has its caller."""
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _PROBES = frozenset({"/health", "/ready"})
-_PUBLIC_PATHS = frozenset({"/login", *_PROBES})
+_PUBLIC_PATHS = frozenset({"/login", "/manifest.webmanifest", "/offline", "/service-worker.js", *_PROBES})
 _PUBLIC_PREFIXES = ("/static/", CALLBACK_PREFIX)
 _FORM_TYPE = "application/x-www-form-urlencoded"
 _MAX_FORM_BYTES = 1_000_000
 _HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self';"
-        " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        " manifest-src 'self'; worker-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "x-content-type-options": "nosniff",
     "referrer-policy": "same-origin",

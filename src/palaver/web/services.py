@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from palaver.commands.registry import Registry
+from palaver.config.model import Config
 from palaver.engine.engine import Engine
 from palaver.engine.reply_waiter import ReplyWaiter
 from palaver.model.platform import Platform
@@ -19,6 +20,7 @@ from palaver.web.address import Address
 from palaver.web.bodies import MAX_CALLBACK_BYTES, BodyReader
 from palaver.web.event_hub import Hub
 from palaver.web.limits import RateLimiter, WebLimits
+from palaver.web.settings import Settings
 from palaver.web.tokens import Authenticator
 
 
@@ -40,6 +42,8 @@ class Services:
     """The accounts that platforms call over HTTP, by platform and account name."""
     examine: Callable[[], Awaitable[Sequence[HealthCheck]]]
     """Run every check of `palaver doctor`; slow, so run it under this lock."""
+    config: Callable[[], Config]
+    """The configuration in use."""
     limits: WebLimits
     messages: RateLimiter
     """Messages of programs, by login or token."""
@@ -51,6 +55,8 @@ class Services:
     """For bodies that have to be read before their sender is known."""
     login_failures: RateLimiter = field(default_factory=RateLimiter)
     callback_failures: RateLimiter = field(default_factory=lambda: RateLimiter(per_caller=60, total=None))
+    settings: Settings | None = None
+    """Change the configuration; None if the gateway was started without its file."""
     shelf: BlobStore | None = None
     metrics: Callable[[], bytes] | None = None
     """Render the metrics for Prometheus; None if its client is not installed."""

@@ -1,6 +1,6 @@
 """What all pages share: templates, navigation, filters for text and times, and how forms are read and answered."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import cast
@@ -10,7 +10,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
+from palaver.config.agents import ModelAgentConfig
+from palaver.config.model import Config
 from palaver.model.attachment import format_size
+from palaver.model.session import UsageTotal
 from palaver.model.source import readable_identity
 from palaver.model.text import escape_invisible, one_line
 from palaver.model.value import value
@@ -28,6 +31,8 @@ _TEMPLATES = Path(__file__).parent.parent / "templates"
 _MAX_LINE_LENGTH = 240
 _MAX_FIELDS, _MAX_FIELD_LENGTH = 20, 10_000
 _MAX_DIGITS = 18
+_MAX_PEOPLE = 500
+"""How many people a picker lists."""
 
 
 @value(kw_only=False)
@@ -39,18 +44,20 @@ class Link:
 
 
 NAVIGATION = (
-    Link("Home", "/"),
     Link("Chat", "/chat", needs=Right.CHAT),
-    Link("Sessions", "/sessions"),
-    Link("Search", "/search"),
-    Link("Turns", "/turns"),
-    Link("Processes", "/processes", owner_only=True),
-    Link("Messages", "/messages"),
+    Link("Conversations", "/sessions"),
     Link("Jobs", "/jobs"),
-    Link("Platforms", "/platforms", owner_only=True),
+    Link("Processes", "/processes", owner_only=True),
     Link("People", "/people", owner_only=True),
+    Link("Platforms", "/platforms", owner_only=True),
     Link("Usage", "/usage"),
+    Link("Settings", "/settings", owner_only=True),
+)
+DIAGNOSTICS = (
+    Link("Messages", "/messages"),
+    Link("Turns", "/turns"),
     Link("Explain", "/explain", owner_only=True),
+    Link("Doctor", "/doctor", owner_only=True),
 )
 
 
@@ -78,6 +85,17 @@ def _exactly(at: datetime, view: Viewpoint) -> str:
     return f"{at.astimezone(view.zone):%Y-%m-%d %H:%M:%S %Z}"
 
 
+def money(spent: UsageTotal, currency: str) -> str:
+    """`$0.0120`, `$0.0120 + unknown`, or `unknown`."""
+    return spent.cost if spent.cost == "unknown" else f"{currency}{spent.cost}"
+
+
+def currency_of(config: Config) -> str:
+    """The built-in prices are in dollars; the currency of a price file of your own is unknown."""
+    agents = (config.agent, *(profile.agent for profile in config.profiles.values()))
+    return "" if any(isinstance(agent, ModelAgentConfig) and agent.prices for agent in agents) else "$"
+
+
 def _make_environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
@@ -89,11 +107,15 @@ def _make_environment() -> Environment:
     environment.globals["asset"] = asset
     filters = cast("dict[str, Callable[..., str]]", environment.filters)
     filters.update(shown=escape_invisible, legible=legible, line=_line, when=_when, exactly=_exactly, size=format_size)
-    filters["account"] = readable_identity
+    filters.update(account=readable_identity, money=money)
     return environment
 
 
 _environment = _make_environment()
+
+
+def render_text(template: str, **context: object) -> str:
+    return _environment.get_template(template).render(**context)
 
 
 def render(
@@ -110,7 +132,8 @@ def render(
     theme = request.cookies.get(THEME_COOKIE)
     text = _environment.get_template(template).render(
         user=caller,
-        links=[link for link in NAVIGATION if caller and _is_useful(link, caller)],
+        links=_useful(NAVIGATION, caller),
+        diagnostics=_useful(DIAGNOSTICS, caller),
         here=request.url.path,
         theme=theme if theme in _THEMES else "",
         position=getattr(request.state, "position", ""),
@@ -120,14 +143,52 @@ def render(
     return HTMLResponse(text.encode(errors="replace"), status_code=status, headers=dict(headers or {}))
 
 
-def _is_useful(link: Link, caller: Caller) -> bool:
-    return caller.has(link.needs) and (caller.is_owner or not link.owner_only)
+def _useful(links: Sequence[Link], caller: Caller | None) -> list[Link]:
+    """Return the links to pages that the caller can see."""
+    return [link for link in links if caller and caller.has(link.needs) and (caller.is_owner or not link.owner_only)]
 
 
 def show_page(request: WebRequest, template: str, /, **context: object) -> HTMLResponse:
     """Render a page that shows times."""
     view = Viewpoint(request.now, request.services.engine.options.zones.default)
-    return render(request.http, template, request.caller, status=200, headers=None, view=view, **context)
+    currency = currency_of(request.services.config())
+    return render(
+        request.http, template, request.caller, status=200, headers=None, view=view, currency=currency, **context
+    )
+
+
+async def list_names(request: WebRequest) -> dict[str, str]:
+    """Return the accounts of people with their names, for pickers. Only the owner knows everybody."""
+    if not request.caller.is_owner:
+        return {}
+    find = request.store.people.list_people
+    people = await request.read(lambda who: find(who, limit=_MAX_PEOPLE))
+    names = {each.identity: person.name or each.name for person in people for each in person.identities}
+    return {identity: name.plain() if name else "" for identity, name in names.items()}
+
+
+def person_choices(names: Mapping[str, str], chosen: str) -> list[tuple[str, str]]:
+    """Return who can be picked, by name; one who is not listed stays picked."""
+    known = {**names, **({chosen: names.get(chosen, "")} if chosen else {})}
+    listed = [(identity, _named(identity, name)) for identity, name in known.items()]
+    return [("", "anybody"), *sorted(listed, key=lambda each: each[1].casefold())]
+
+
+def _named(identity: str, name: str) -> str:
+    account = readable_identity(identity)
+    return _line(f"{name} ({account})" if name else account, 60)
+
+
+def platform_choices(request: WebRequest, chosen: str, nothing: str = "any platform") -> list[tuple[str, str]]:
+    known = request.services.platforms
+    names = {
+        **{name: platform.title for name, platform in known.items()},
+        **({chosen: chosen} if chosen and chosen not in known else {}),
+    }
+    return [
+        ("", nothing),
+        *sorted(((name, _line(title, 40)) for name, title in names.items()), key=lambda each: each[1].casefold()),
+    ]
 
 
 def query_value(request: WebRequest, name: str) -> str:

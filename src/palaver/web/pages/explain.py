@@ -12,7 +12,7 @@ from palaver.model.local_time import parse_instant, parse_zone
 from palaver.model.reset import ResetDecision, ResetMode, ResetPolicy, decide_reset
 from palaver.model.source import DM, MAIN, STANDARD_KINDS, Source, Trust
 from palaver.model.turn import Inbound
-from palaver.web.pages.common import parse_number, query_value, show_page
+from palaver.web.pages.common import parse_number, platform_choices, query_value, show_page
 from palaver.web.routes import WebRequest, page
 
 _KEY_FIELDS = ("platform", "kind", "chat", "thread", "user", "user_alt", "server", "account", "profile")
@@ -36,7 +36,7 @@ async def explain(request: WebRequest) -> Response:
         "explain.html",
         **result,
         fields=fields,
-        platforms=sorted(request.services.platforms),
+        platforms=platform_choices(request, fields["platform"].lower(), "choose one"),
         kinds=[(kind, kind) for kind in STANDARD_KINDS],
         policies=[(mode.value, mode.value) for mode in ResetMode],
     )

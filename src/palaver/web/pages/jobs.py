@@ -17,7 +17,21 @@ _MAX_SHOWN = 200
 async def show(request: WebRequest) -> Response:
     ended = query_value(request, "ended") == "1"
     found = await JobService(request).list_jobs(ended=ended, limit=_MAX_SHOWN)
-    return show_page(request, "jobs.html", jobs=found, ended=ended, schedule_text=schedule_text)
+    return show_page(
+        request, "jobs.html", jobs=found, ended=ended, schedule_text=schedule_text, targets=await _targets(request)
+    )
+
+
+async def _targets(request: WebRequest) -> list[tuple[str, str]]:
+    """Return the usual targets: your web chat, and the home channels of platforms."""
+    homes = await request.store.read(request.store.accounts.list_configured_homes()) if request.caller.is_owner else []
+    platforms = sorted({home.platform for home in homes})
+    return [
+        ("origin", "your web chat"),
+        *((name, "its home channel") for name in platforms),
+        ("local", "a file"),
+        ("all", "everywhere"),
+    ]
 
 
 @page("/jobs/{number:int}")

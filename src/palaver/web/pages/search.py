@@ -7,7 +7,15 @@ from starlette.responses import Response
 from palaver.model.errors import InvalidInput
 from palaver.model.transcript import Role
 from palaver.store.search.search import SPOKEN_ROLES, Hit, Order, SearchFilter
-from palaver.web.pages.common import parse_number, query_value, show_page, with_query
+from palaver.web.pages.common import (
+    list_names,
+    parse_number,
+    person_choices,
+    platform_choices,
+    query_value,
+    show_page,
+    with_query,
+)
 from palaver.web.routes import WebRequest, page
 
 _PAGE_SIZE, _MAX_HITS = 20, 200
@@ -42,7 +50,8 @@ async def search(request: WebRequest) -> Response:
         problem=problem,
         more=with_query(request, limit=min(limit * 2, _MAX_HITS)) if len(hits) == limit < _MAX_HITS else None,
         fields=fields,
-        platforms=sorted(request.services.platforms),
+        platforms=platform_choices(request, fields["platform"].lower()),
+        people=person_choices(await list_names(request), fields["person"]),
         roles=list(_ROLES.items()),
         days=[("", "any time"), *_DAYS.items()],
         orders=[(Order.NEWEST.value, "newest first"), (Order.BEST.value, "best first")],

@@ -19,7 +19,10 @@ from palaver.web.files import PICTURES, download
 from palaver.web.pages.common import (
     MAX_SHOWN_TEXT,
     answer_action,
+    list_names,
     parse_number,
+    person_choices,
+    platform_choices,
     query_value,
     read_form,
     show_page,
@@ -53,6 +56,7 @@ async def show_list(request: WebRequest) -> Response:
         state=_STATES.get(filters["state"]),
     )
     found = await request.read(lambda who: find(who, wanted=wanted, after=after, limit=_PAGE_SIZE))
+    names = await list_names(request)
     return show_page(
         request,
         "sessions.html",
@@ -60,7 +64,9 @@ async def show_list(request: WebRequest) -> Response:
         next=found.after and with_query(request, after=found.after),
         first=with_query(request, after="") if after else None,
         filters=filters,
-        platforms=sorted(request.services.platforms),
+        platforms=platform_choices(request, wanted.platform or ""),
+        people=person_choices(names, filters["person"]),
+        names=names,
         states=[("", "open or ended"), *((name, name) for name in _STATES)],
     )
 

@@ -1,20 +1,11 @@
-"""Pages on how the gateway is doing: home, open turns, platforms and doctor."""
+"""Pages on how the gateway is doing: open turns, platforms and doctor."""
 
 from starlette.responses import Response
 
-from palaver.web.pages.common import render, show_page
+from palaver.web.pages.common import show_page
 from palaver.web.routes import WebRequest, page
 
-_RECENT_SESSIONS = 10
 _MAX_TURNS = 200
-
-
-@page("/")
-async def home(request: WebRequest) -> Response:
-    store, caller = request.store, request.caller
-    accounts = await store.read(store.accounts.list_health(request.now)) if caller.is_owner else []
-    recent = await request.read(lambda principal: store.session_list.recent_sessions(principal, _RECENT_SESSIONS))
-    return render(request.http, "home.html", caller, accounts=accounts, recent=recent)
 
 
 @page("/turns")
@@ -46,4 +37,4 @@ async def doctor(request: WebRequest) -> Response:
     return show_page(request, "doctor.html", checks=sorted(checks, key=lambda check: check.ok))
 
 
-ROUTES = (home, turns, platforms, doctor)
+ROUTES = (turns, platforms, doctor)

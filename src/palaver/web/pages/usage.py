@@ -3,23 +3,28 @@
 The server lays out the chart, so that the page needs neither script nor style for it.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import date, timedelta
+from typing import Any
 
 from starlette.responses import Response
 
 from palaver.model.session import UsageTotal
+from palaver.model.source import readable_identity
 from palaver.model.text import one_line
 from palaver.model.value import value
 from palaver.store.people.usage import GroupBy
-from palaver.web.pages.common import query_value, show_page
+from palaver.web.pages.common import currency_of, list_names, query_value, show_page
 from palaver.web.routes import WebRequest, page
 
-_WIDTH = 720
-_HEIGHT, _AXIS_HEIGHT, _TOP_MARGIN = 200, 18, 14
-_ROW_HEIGHT, _NAME_WIDTH, _FIGURE_WIDTH = 24, 200, 90
-_MAX_LABELS = 8
+WIDE, NARROW = 1080, 340
+"""Widths of a chart, for a desk and for a phone: text keeps its size."""
+_HEIGHT, _AXIS_HEIGHT, _TOP_MARGIN, _AXIS_WIDTH, _RIGHT_MARGIN = 240, 20, 12, 52, 20
+_ROW_HEIGHT, _FIGURE_WIDTH = 26, 70
+_TICKS = 4
+_LABEL_WIDTH = 84
 _MAX_EXACT = 10_000
 _UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -41,8 +46,8 @@ class Chart:
     bars: tuple[Bar, ...]
     labels: tuple[tuple[float, float, str, str], ...]
     """x, y, anchor and text of each."""
-    rules: tuple[float, ...] = ()
-    """y of the horizontal lines."""
+    rules: tuple[tuple[float, float, float, float], ...] = ()
+    """Lines: x1, y1, x2 and y2 of each."""
 
 
 def short_number(number: float) -> str:
@@ -57,52 +62,79 @@ def _exact_number(number: float) -> str:
     return f"{number:,.4f}".rstrip("0").rstrip(".")
 
 
+def _axis_number(number: float) -> str:
+    return _exact_number(number) if number < _MAX_EXACT * 10 else short_number(number)
+
+
 def _largest(values: Sequence[tuple[str, Sequence[float]]]) -> float:
     return max((sum(parts) for _, parts in values), default=0) or 1
 
 
-def column_chart(values: Sequence[tuple[str, Sequence[float]]], series: Sequence[str]) -> Chart:
-    """Draw one column per value, its parts stacked."""
-    largest = _largest(values)
-    step, room = _WIDTH / max(len(values), 1), _HEIGHT - _AXIS_HEIGHT - _TOP_MARGIN
+def ticks(largest: float) -> list[float]:
+    """Return round numbers from 0 to at least `largest`, for an axis."""
+    rough = largest / _TICKS
+    size = 10.0 ** math.floor(math.log10(rough))
+    step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= rough * (1 - 1e-9))
+    return [step * place for place in range(math.ceil(largest / step - 1e-9) + 1)]
+
+
+def column_chart(
+    values: Sequence[tuple[str, Sequence[float]]], series: Sequence[str], unit: str = "", width: int = WIDE
+) -> Chart:
+    """Draw one column per value, its parts stacked, over an axis with round numbers."""
+    marks = ticks(_largest(values))
+    top, bottom = float(_TOP_MARGIN), float(_HEIGHT - _AXIS_HEIGHT)
+    step, room = (width - _AXIS_WIDTH - _RIGHT_MARGIN) / max(len(values), 1), bottom - top
     bars: list[Bar] = []
     for place, (label, parts) in enumerate(values):
-        y = float(_HEIGHT - _AXIS_HEIGHT)
+        y, title = bottom, _title(label, parts, series, unit)
         for number, part in enumerate(parts):
-            height = part / largest * room
+            height = part / marks[-1] * room
             y -= height
             if part:
-                x, width = place * step + step * 0.1, step * 0.8
-                title = f"{label}: {_exact_number(part)} {series[number]}"
-                bars.append(Bar(x=x, y=y, width=width, height=height, kind="ab"[number % 2], title=title))
-    every = max(1, -(-len(values) // _MAX_LABELS))
+                x, across = _AXIS_WIDTH + place * step + step * 0.12, step * 0.76
+                bars.append(Bar(x=x, y=y, width=across, height=height, kind="ab"[number % 2], title=title[number]))
+    every = max(1, math.ceil(len(values) / max((width - _AXIS_WIDTH - _RIGHT_MARGIN) / _LABEL_WIDTH, 1)))
     below = [
-        ((place + 0.5) * step, _HEIGHT - 5.0, "middle", label)
+        (_AXIS_WIDTH + (place + 0.5) * step, _HEIGHT - 5.0, "middle", label)
         for place, (label, _) in enumerate(values)
-        if place % every == 0
+        if (len(values) - 1 - place) % every == 0
     ]
-    top = (4.0, _TOP_MARGIN - 3.0, "start", short_number(largest))
-    rules = (float(_TOP_MARGIN), float(_HEIGHT - _AXIS_HEIGHT))
-    return Chart(width=_WIDTH, height=_HEIGHT, bars=tuple(bars), labels=(top, *below), rules=rules)
+    heights = [(bottom - mark / marks[-1] * room, mark) for mark in marks]
+    beside = [
+        (_AXIS_WIDTH - 6.0, y + 4, "end", f"{unit if unit == '$' else ''}{_axis_number(mark)}") for y, mark in heights
+    ]
+    rules = tuple((float(_AXIS_WIDTH), y, float(width - _RIGHT_MARGIN), y) for y, _ in heights)
+    return Chart(width=width, height=_HEIGHT, bars=tuple(bars), labels=(*beside, *below), rules=rules)
 
 
-def row_chart(values: Sequence[tuple[str, Sequence[float]]], series: Sequence[str]) -> Chart:
+def row_chart(
+    values: Sequence[tuple[str, Sequence[float]]], series: Sequence[str], unit: str = "", width: int = WIDE
+) -> Chart:
     """Draw one row per value, its parts side by side, with its name before and its sum behind."""
-    largest, room = _largest(values), _WIDTH - _NAME_WIDTH - _FIGURE_WIDTH
+    name_width = width * 0.3
+    largest, room = _largest(values), width - name_width - _FIGURE_WIDTH
     bars: list[Bar] = []
     labels: list[tuple[float, float, str, str]] = []
     for place, (label, parts) in enumerate(values):
-        x, y = float(_NAME_WIDTH), place * _ROW_HEIGHT + 4.0
-        labels.append((_NAME_WIDTH - 6.0, y + 12, "end", label))
+        x, y, title = name_width, place * _ROW_HEIGHT + 4.0, _title(label, parts, series, unit)
+        labels.append((name_width - 6.0, y + 13, "end", one_line(label, int(name_width / 7))))
         for number, part in enumerate(parts):
-            width = part / largest * room
+            across = part / largest * room
             if part:
-                title = f"{label}: {_exact_number(part)} {series[number]}"
-                bars.append(Bar(x=x, y=y, width=width, height=_ROW_HEIGHT - 8.0, kind="ab"[number % 2], title=title))
-            x += width
-        labels.append((x + 6.0, y + 12, "start", short_number(sum(parts))))
+                bars.append(
+                    Bar(x=x, y=y, width=across, height=_ROW_HEIGHT - 8.0, kind="ab"[number % 2], title=title[number])
+                )
+            x += across
+        labels.append((x + 6.0, y + 13, "start", f"{unit if unit == '$' else ''}{short_number(sum(parts))}"))
     height = max(len(values), 1) * _ROW_HEIGHT + 4
-    return Chart(width=_WIDTH, height=height, bars=tuple(bars), labels=tuple(labels))
+    return Chart(width=width, height=height, bars=tuple(bars), labels=tuple(labels))
+
+
+def _title(label: str, parts: Sequence[float], series: Sequence[str], unit: str) -> list[str]:
+    """Say the exact figure of each part."""
+    money = unit if unit == "$" else ""
+    return [f"{label}: {money}{_exact_number(part)} {series[number]}" for number, part in enumerate(parts)]
 
 
 _SPANS = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "a year"}
@@ -120,14 +152,17 @@ async def usage(request: WebRequest) -> Response:
     zone = request.services.engine.options.zones.default
     first = request.now - timedelta(days=int(span) - 1)
     found = await request.read(lambda who: request.store.usage.totals_by(by, who, since=first, zone=zone))
-    table = {one_line(str(name), 60) or _UNNAMED[by]: spent for name, spent in found.items()}
+    names = await list_names(request) if by is GroupBy.PERSON else {}
+    table = {_shown(str(name), names) or _UNNAMED[by]: spent for name, spent in found.items()}
+    unit = currency_of(request.services.config()) if metric == "cost" else ""
     days = [first.astimezone(zone).date() + timedelta(days=day) for day in range(int(span))]
     return show_page(
         request,
         "usage.html",
         table=table,
-        total=_total(table),
-        chart=_chart(by, metric, table, days) if table else None,
+        total=total_of(table),
+        charts=[_chart(by, metric, table, days, unit=unit, width=width) for width in (WIDE, NARROW)] if table else [],
+        unit=unit or metric,
         by=by.value,
         metric=metric,
         days=span,
@@ -138,12 +173,20 @@ async def usage(request: WebRequest) -> Response:
     )
 
 
-def _chart(by: GroupBy, metric: str, table: Mapping[str, UsageTotal], days: list[date]) -> Chart:
+def _chart(
+    by: GroupBy, metric: str, table: Mapping[str, UsageTotal], days: list[date], *, unit: str, width: int
+) -> Chart:
     if by is GroupBy.DAY:
-        values = [(f"{day:%d %b}", _values(metric, table.get(str(day), UsageTotal()))) for day in days]
-        return column_chart(values, _METRICS[metric])
-    values = [(one_line(name, 28), _values(metric, spent)) for name, spent in table.items()]
-    return row_chart(sorted(values, key=lambda row: -sum(row[1]))[:_MAX_ROWS], _METRICS[metric])
+        values = [(f"{day.day} {day:%b}", _values(metric, table.get(str(day), UsageTotal()))) for day in days]
+        return column_chart(values, _METRICS[metric], unit, width)
+    values = [(name, _values(metric, spent)) for name, spent in table.items()]
+    return row_chart(sorted(values, key=lambda row: -sum(row[1]))[:_MAX_ROWS], _METRICS[metric], unit, width)
+
+
+def _shown(name: str, names: Mapping[str, str]) -> str:
+    """Return a day or model as it is, and a person by name."""
+    known = names.get(name)
+    return one_line(f"{known} ({readable_identity(name)})" if known else name, 60)
 
 
 def _values(metric: str, spent: UsageTotal) -> tuple[float, ...]:
@@ -156,7 +199,7 @@ def _values(metric: str, spent: UsageTotal) -> tuple[float, ...]:
             return spent.input_tokens, spent.output_tokens
 
 
-def _total(table: Mapping[str, UsageTotal]) -> UsageTotal:
+def total_of(table: Mapping[Any, UsageTotal]) -> UsageTotal:
     names = [field.name for field in fields(UsageTotal)]
     return UsageTotal(**{name: sum(getattr(spent, name) for spent in table.values()) for name in names})
 

@@ -18,7 +18,7 @@
     if (detail.ok) target.closest?.("details")?.removeAttribute("open");
   });
 
-  document.querySelector(".bar [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  document.querySelector(".sections [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
   // Light and dark: like the system until the user chooses
 

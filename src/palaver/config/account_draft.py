@@ -1,0 +1,144 @@
+"""A platform account before it is written: its questions and answers, checked, with its secrets apart."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from palaver.config.accounts import allowed_by, example_of
+from palaver.config.secrets import FILE, SET, is_secret
+from palaver.model.errors import BadArgument
+from palaver.platforms.plugins import AdapterFactory, load_factory
+from palaver.protocols.adapter import SetupGuide, SetupQuestion
+
+_ACCOUNT = re.compile(r"[A-Za-z0-9_-]{1,40}")
+VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
+"""How a variable is named; a secret hardly ever looks like that."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccountDraft:
+    """The account to write."""
+
+    platform: str
+    account: str
+    adapter: AdapterFactory
+    guide: SetupGuide
+    fields: dict[str, str] = field(default_factory=dict[str, str])
+    """Options as written into the file."""
+    options: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+    """The same with the secrets themselves."""
+    files: dict[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Typed secrets by the name of the file they go into."""
+    known_as: str = ""
+    """The account's name according to the platform."""
+
+    @property
+    def path(self) -> tuple[str, str, str, str]:
+        return "platforms", self.platform, "accounts", self.account
+
+    @property
+    def example(self) -> str:
+        names = [each.option for each in self.guide.questions if each.required and not each.default] or ["OPTION"]
+        options = (f"--set {name}{FILE}=FILE" if self.is_secret(name) else f"--set {name}=…" for name in names)
+        return f"palaver setup {self.platform} {' '.join(options)}"
+
+    def is_secret(self, option: str) -> bool:
+        found = self.adapter.options.model_fields.get(option)
+        return found is not None and is_secret(found.annotation)
+
+    def store(self, option: str, said: str) -> None:
+        """Store an answer; a secret can be typed or be the name of a variable. Errors never repeat it."""
+        if not self.is_secret(option):
+            self.fields[option] = self.options[option] = said
+        elif os.environ.get(said):
+            self.fields[option], self.options[option] = f"${{{said}}}", os.environ[said]
+        elif said in os.environ or VARIABLE.fullmatch(said) or not said.isprintable():
+            raise BadArgument(
+                "This is neither a usable secret nor a variable that is set.",
+                found="",
+                allowed=f"a secret, a variable that is set, or --set {option}{FILE}=FILE",
+                example="TELEGRAM_TOKEN",
+            )
+        else:
+            name = f"keys/{self.platform}-{self.account}-{option}"
+            self.fields[f"{option}{FILE}"], self.options[option], self.files[name] = name, said, said
+
+    def default_answer(self, question: SetupQuestion, folder: Path) -> str:
+        """Return the usual answer; `folder` is where the configuration is."""
+        return question.default.replace("{folder}", str(folder)).replace("{account}", self.account)
+
+    def open_questions(self) -> Iterator[SetupQuestion]:
+        for question in self.guide.questions:
+            is_meant = not question.only_if or question.only_if in self.options
+            if is_meant and question.option not in self.options and question.unless not in self.options:
+                yield question
+
+
+def start_draft(platform: str, account: str) -> AccountDraft:
+    """Return an account without answers; raise BadArgument if there is no such adapter or name."""
+    adapter = load_factory(platform)
+    if not _ACCOUNT.fullmatch(account):
+        raise BadArgument(
+            "An account cannot be called", found=account, allowed="letters, digits, - and _", example="main"
+        )
+    return AccountDraft(platform=platform, account=account, adapter=adapter, guide=_guide(adapter))
+
+
+def _guide(adapter: AdapterFactory) -> SetupGuide:
+    guide: Any = getattr(adapter, "guide", None)
+    if isinstance(guide, SetupGuide):
+        return guide
+    needed = {name: each for name, each in adapter.options.model_fields.items() if each.is_required()}
+    return SetupGuide(
+        questions=[SetupQuestion(option=name, prompt=each.description or f"{name}?") for name, each in needed.items()]
+    )
+
+
+def check_owner(guide: SetupGuide, owner: str) -> str:
+    """Return the owner's user id on the platform; raise BadArgument if it cannot be one."""
+    if owner and guide.owner_pattern and not re.fullmatch(guide.owner_pattern, owner):
+        prompt = guide.owner_prompt.rstrip("?")
+        allowed = f"{prompt[:1].lower()}{prompt[1:]}, or nothing to pair with a code later"
+        raise BadArgument("The owner cannot be", found=owner, allowed=allowed, example=guide.owner_example)
+    return owner
+
+
+def validate_options(draft: AccountDraft, options: Mapping[str, str], *, alone: bool = False) -> None:
+    """Raise BadArgument without secrets in it; with `alone`, only for mistakes in the given options."""
+    known = draft.adapter.options.model_fields
+    for name in options:
+        if name not in known:
+            raise BadArgument("Unknown option", found=name, allowed=", ".join(known), example="--set OPTION=VALUE")
+    try:
+        draft.adapter.options.model_validate(options)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False, include_input=False)
+        for fault in faults:
+            if not alone or (fault["loc"] and fault["loc"][0] in options):
+                alternatives = [each for each in faults if each["loc"][:1] == fault["loc"][:1]]
+                raise _refusal(draft, options, alternatives) from None
+
+
+def _refusal(draft: AccountDraft, options: Mapping[str, str], faults: Sequence[ErrorDetails]) -> BadArgument:
+    fault = faults[0]
+    name = str(fault["loc"][0]) if fault["loc"] else ""
+    given = SET if draft.is_secret(name) else options.get(name, "")
+    option, _, example = example_of(draft.adapter.options, name).partition(": ")
+    return BadArgument(
+        f"{name} cannot be" if name else "An account does not work with",
+        found=("missing" if fault["type"] == "missing" else given) if name else ", ".join(options) or "no options",
+        allowed=allowed_by(faults),
+        example=f"--set {option}={example}" if name else "--set OPTION=VALUE",
+    )
+
+
+def without_secrets(words: str, draft: AccountDraft) -> str:
+    for secret in draft.options.values():
+        words = words.replace(secret, SET) if secret and secret not in draft.fields.values() else words
+    return words

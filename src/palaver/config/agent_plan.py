@@ -1,0 +1,84 @@
+"""An agent before it is written: which one, which model, and where its key comes from."""
+
+import os
+import re
+from dataclasses import field, replace
+from pathlib import Path
+
+from palaver.config.account_draft import VARIABLE
+from palaver.config.secrets import read_secret
+from palaver.model.errors import BadArgument
+from palaver.model.value import value
+
+ECHO, LOCAL, MODEL = "echo", "local", "model"
+AGENT_FORMS = f"{ECHO}, {LOCAL}, or provider:model and, for a server of your own, its address"
+_MODEL_NAME = re.compile(r"(?P<provider>[a-z0-9][a-z0-9-]{0,40}):(?P<model>\S{1,200})")
+
+
+@value
+class AgentPlan:
+    """The agent settings to write."""
+
+    agent: str
+    model: str = ""
+    base_url: str = ""
+    key_variable: str = ""
+    key_file: str = ""
+    key: str = field(default="", repr=False)
+    """The key itself; it is never written into the configuration."""
+    timezone: str = ""
+
+    @property
+    def provider(self) -> str:
+        return self.model.partition(":")[0]
+
+    def fields(self) -> dict[str, str]:
+        """Return the agent section to write."""
+        said = {"name": self.agent, "model": self.model, "base_url": self.base_url, "key_file": self.key_file}
+        if self.key_variable:
+            said["key"] = f"${{{self.key_variable}}}"
+        return {name: value for name, value in said.items() if value}
+
+
+def parse_agent(said: str) -> AgentPlan:
+    name, _, address = said.strip().partition(" ")
+    if name in {ECHO, LOCAL} and not address:
+        return AgentPlan(agent=name)
+    if _MODEL_NAME.fullmatch(name) and (not address or address.startswith(("http://", "https://"))):
+        return AgentPlan(agent=MODEL, model=name, base_url=address.strip())
+    raise BadArgument("Unknown agent or model", found=said, allowed=AGENT_FORMS, example="openai:gpt-5-mini")
+
+
+def take_key(plan: AgentPlan, said: str) -> AgentPlan:
+    """Take a key, the name of a variable, or nothing. Errors never repeat the key."""
+    if os.environ.get(said):
+        return with_key(plan, said, "")
+    if said in os.environ or VARIABLE.fullmatch(said) or not (said.isascii() and said.isprintable()):
+        raise BadArgument(
+            "This is neither a usable key nor a variable that is set.",
+            found="",
+            allowed="a key, a variable that is set, or --key-file",
+            example="OPENAI_API_KEY",
+        )
+    if not said and not plan.base_url:
+        raise BadArgument("There is no key.", found="", allowed="a key, or a variable", example="OPENAI_API_KEY")
+    return replace(plan, key=said, key_file=f"keys/{plan.provider}" if said else "")
+
+
+def with_key(plan: AgentPlan, variable: str, file: str) -> AgentPlan:
+    if variable and not os.environ.get(variable):
+        example = "--key-env OPENAI_API_KEY"
+        raise BadArgument(
+            "There is no environment variable", found=variable, allowed="one that is set", example=example
+        )
+    if variable:
+        return replace(plan, key_variable=variable, key=os.environ[variable])
+    if file:
+        place = Path(file).expanduser().absolute()
+        return replace(plan, key_file=str(place), key=read_secret(place))
+    return plan
+
+
+def usual_variables(provider: str) -> tuple[str, ...]:
+    names = {"google": ("GOOGLE_API_KEY", "GEMINI_API_KEY")}
+    return names.get(provider, (f"{provider.upper().replace('-', '_')}_API_KEY",))

@@ -1,0 +1,138 @@
+"""The settings page for the model: choose it, test it with one question, then save it with its key apart."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from starlette.responses import Response
+
+from palaver.config.agent_plan import ECHO, LOCAL, MODEL, AgentPlan, parse_agent, take_key
+from palaver.config.agents import AgentConfig, EchoAgentConfig, LocalAgentConfig, ModelAgentConfig
+from palaver.config.editor import Edit
+from palaver.config.loader import Loaded
+from palaver.model.errors import BadArgument
+from palaver.web.pages.common import answer_action, read_form
+from palaver.web.pages.settings import SECTIONS, require_settings, show_settings
+from palaver.web.routes import WebRequest, action, page
+
+_TEST_MAX_TOKENS = 64
+"""Enough for a model that reasons before it answers."""
+_SERVER = "server"
+_COMPATIBLE = "openai-chat"
+PROVIDERS = {
+    "openai": ("OpenAI", "gpt-5-mini"),
+    "anthropic": ("Anthropic", "claude-sonnet-4-5"),
+    "google": ("Google", "gemini-2.5-flash"),
+    "mistral": ("Mistral", "mistral-medium-latest"),
+    "groq": ("Groq", "llama-3.3-70b-versatile"),
+    "openrouter": ("OpenRouter", "openai/gpt-5-mini"),
+    "deepseek": ("DeepSeek", "deepseek-chat"),
+    _SERVER: ("A server of your own, with OpenAI's API", "llama3.2"),
+    LOCAL: ("The small model on this machine", ""),
+    ECHO: ("The test agent, which repeats what you say", ""),
+}
+"""What to choose from: a label, and an example of a model."""
+
+
+@page("/settings/model", owner_only=True)
+async def model(request: WebRequest) -> Response:
+    agent = request.services.config().agent
+    return await show_settings(
+        request, SECTIONS["model"], "settings/model.html", agent=agent, chosen=_choice(agent), providers=PROVIDERS
+    )
+
+
+def _choice(agent: AgentConfig) -> Mapping[str, str]:
+    """Return the running agent as the form shows it."""
+    if not isinstance(agent, ModelAgentConfig):
+        # On the first visit, offer a model instead of the test agent.
+        return {"provider": next(iter(PROVIDERS)) if agent.name == ECHO else agent.name, "model": "", "base_url": ""}
+    provider, _, name = agent.model.partition(":")
+    if agent.base_url:
+        return {"provider": _SERVER, "model": name, "base_url": agent.base_url}
+    return {"provider": provider, "model": name, "base_url": ""}
+
+
+@action("/settings/model", owner_only=True)
+async def save_model(request: WebRequest) -> Response:
+    settings = require_settings(request)
+    form = {name: text.strip() for name, text in (await read_form(request)).items()}
+    loaded = await settings.load()
+    plan, kept = _plan(form), _kept_key(loaded.config.agent, form)
+    if plan.agent == MODEL:
+        # A key goes only to the address that it was given for.
+        plan = take_key(plan, form.get("key", "")) if form.get("key") or not kept else replace(plan, key=kept)
+    choice = _agent(plan)
+    if not isinstance(choice, EchoAgentConfig):
+        problem = await settings.ask_agent(choice, plan.key)
+        if problem:
+            name = plan.model or "The model"
+            raise BadArgument(
+                f"{name} does not answer: {problem.rstrip('.')}. Nothing was saved.",
+                found="",
+                allowed="a model that answers",
+                example="openai:gpt-5-mini",
+                fix="Check the key, the name and the address.",
+            )
+    secrets = {plan.key_file: plan.key} if plan.key_file else {}
+    saved = await settings.change(_edits(loaded, plan, keeps_key=bool(kept) and not form.get("key")), secrets)
+    request.services.hub.hint("platforms")
+    notice = f"{_name(plan)} answers from now on. {saved}"
+    return answer_action(request, notice, "/settings/model")
+
+
+def _plan(form: Mapping[str, str]) -> AgentPlan:
+    provider, name = form.get("provider", ""), form.get("model", "")
+    if provider in {ECHO, LOCAL}:
+        return AgentPlan(agent=provider)
+    if not name:
+        example = PROVIDERS.get(provider, ("", "gpt-5-mini"))[1]
+        raise BadArgument("Name a model.", found="", allowed="a name that the provider knows", example=example)
+    if provider == _SERVER:
+        return parse_agent(f"{_COMPATIBLE}:{name} {form.get('base_url') or 'none'}")
+    return parse_agent(f"{provider}:{name}")
+
+
+def _kept_key(agent: AgentConfig, form: Mapping[str, str]) -> str:
+    """Return the key in use, if the same provider at the same address is chosen again."""
+    if not isinstance(agent, ModelAgentConfig):
+        return ""
+    before = _choice(agent)
+    is_same = all(before[name] == form.get(name, "") for name in ("provider", "base_url"))
+    return str(agent.facts()["key"] or "") if is_same else ""
+
+
+def _agent(plan: AgentPlan) -> AgentConfig:
+    match plan.agent:
+        case "model":
+            return ModelAgentConfig.model_validate(
+                {
+                    "model": plan.model,
+                    "base_url": plan.base_url or None,
+                    "key": plan.key or None,
+                    "max_tokens": _TEST_MAX_TOKENS,
+                }
+            )
+        case "local":
+            return LocalAgentConfig(max_tokens=4)
+        case _:
+            return EchoAgentConfig()
+
+
+def _edits(loaded: Loaded, plan: AgentPlan, *, keeps_key: bool) -> list[Edit]:
+    """Set the fields of the new agent, and remove those that only the old one had. Comments and the rest stay."""
+    wanted, node = plan.fields(), loaded.sources.at(("agent",))
+    before = set(node.value) if node and isinstance(node.value, dict) else set[str]()
+    known = set(type(_agent(plan)).model_fields)
+    gone = {name for name in before if name not in known}
+    gone |= {name for name in ("key", "key_file", "base_url") if name in before and name not in wanted}
+    if keeps_key:
+        gone -= {"key", "key_file"}
+    sets = [Edit(("agent", name), text) for name, text in wanted.items()]
+    return [*sets, *(Edit(("agent", name), None) for name in sorted(gone))]
+
+
+def _name(plan: AgentPlan) -> str:
+    return {ECHO: "The test agent", LOCAL: "The local model"}.get(plan.agent, plan.model)
+
+
+ROUTES = (model, save_model)

@@ -1,0 +1,233 @@
+"""Settings in the window: what is written into the file, what applies at once, and who cannot change anything."""
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from palaver.config.editor import ConfigFile
+from palaver.protocols.clock import SystemClock
+from palaver.web.tokens import issue_token
+from tests.agents.fake_provider import Refuses, providing
+from tests.pigeon import install
+from tests.web.conftest import Opened, config_file, opened
+from tests.web.demo_data import Stage, dm
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+KEY = "sk-very-secret-key-0123456789"
+BEFORE = "# mine\ntimezone: UTC # here\nagent:\n  name: echo\n  streams: true\n# last\n"
+SECTIONS = ("model", "instructions", "tools", "accounts", "people", "limits", "general")
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> ConfigFile:
+    return config_file(tmp_path_factory.mktemp("settings"), BEFORE, PALAVER_TITLES="false")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(file: ConfigFile) -> AsyncIterator[Opened]:
+    async with opened(file.load().config, file=file) as window:
+        yield window
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def client(shared: Opened) -> AsyncIterator[httpx.AsyncClient]:
+    async with shared.visit() as client:
+        yield client
+
+
+async def save(client: httpx.AsyncClient, section: str, **fields: str) -> httpx.Response:
+    """As the script does, which shows what is answered."""
+    return await client.post(f"/settings/{section}", data=fields)
+
+
+async def test_every_section_shows_what_is_set_and_where(client: httpx.AsyncClient) -> None:
+    for section in SECTIONS:
+        page = await client.get(f"/settings/{section}")
+        assert page.status_code == 200, page.text
+        assert 'aria-current="page"' in page.text
+    page = (await client.get("/settings/general")).text
+    assert 'value="UTC"' in page
+    assert "palaver.yaml, line 2" in page
+    assert "set by the variable PALAVER_TITLES" in page
+    assert (await client.get("/settings")).headers["location"] == "/settings/model"
+
+
+async def test_a_field_is_written_with_its_comment_and_applies_at_once(
+    client: httpx.AsyncClient, shared: Opened, file: ConfigFile
+) -> None:
+    await Stage(shared.store, SystemClock().now()).exchange(dm("7"), "hello", "hi", name="Ann")
+    answer = await save(client, "general", timezone="Asia/Tokyo", busy="queue", titles="true")
+    assert answer.text == "Saved in palaver.yaml, line 2. It applies now."
+    assert file.content() == BEFORE.replace("UTC", "Asia/Tokyo")
+    for path in ("/people", "/sessions", "/messages", "/"):
+        assert " JST" in (await client.get(path)).text, path
+    answer = await save(client, "limits", role="guest", **{"caps.guest.person_day.tokens": "1000"})
+    assert "It applies now." in answer.text
+    assert "  guest:\n    person_day:\n      tokens: 1000\n" in file.content()
+    assert (await save(client, "limits", role="guest", **{"caps.guest.person_day.tokens": ""})).status_code == 200
+    assert (await save(client, "general", timezone="UTC")).status_code == 200
+    assert file.content() == BEFORE
+    assert (await save(client, "general", timezone="UTC")).text == "Nothing changed."
+
+
+async def test_a_mistake_is_said_and_nothing_is_written(client: httpx.AsyncClient, file: ConfigFile) -> None:
+    before = file.content()
+    for section, fields, said in (
+        ("general", {"timezone": "Mars"}, "Mars"),
+        ("tools/servers", {"name": "Not A Name", "command": "x"}, "cannot be called"),
+        ("tools/servers", {"name": "notes"}, "needs a command or an address"),
+        ("tools/servers", {"name": "notes", "command": "'open"}, "not a command"),
+        ("tools/approvals", {"tool": "", "mode": "ask"}, "name is missing"),
+        ("model", {"provider": "openai", "model": ""}, "Name a model"),
+        ("model", {"provider": "openai", "model": "gpt-5-mini"}, "There is no key"),
+        ("nowhere", {"a": "b"}, "section"),
+    ):
+        answer = await save(client, section, **fields)
+        assert answer.status_code in {400, 404}, answer.text
+        assert said in answer.text
+    assert file.content() == before
+
+
+async def test_a_model_is_tested_saved_and_answers_and_its_key_is_never_shown(
+    client: httpx.AsyncClient, file: ConfigFile
+) -> None:
+    assert "You are talking to a test agent" in (await client.get("/")).text
+    async with providing() as provider:
+        choice = {"provider": "server", "model": "small", "base_url": provider.openai}
+        provider.then(Refuses(status=401, message=f"bad key {KEY}"))
+        refused = await save(client, "model", **choice, key=KEY)
+        assert refused.status_code == 400
+        assert "does not answer" in refused.text
+        assert KEY not in refused.text
+        assert file.content() == BEFORE
+        answer = await save(client, "model", **choice, key=KEY)
+        assert answer.text.startswith("openai-chat:small answers from now on. Saved in palaver.yaml, line "), (
+            answer.text
+        )
+        assert file.content().startswith("# mine\ntimezone: UTC # here\nagent:\n  name: model\n")
+        assert KEY not in file.content()
+        assert file.content().endswith("# last\n")
+        assert "streams" not in file.content()
+        assert (file.path.parent / "keys" / "openai-chat").read_text() == f"{KEY}\n"
+        page = (await client.get("/settings/model")).text
+        assert "A key is set." in page
+        assert KEY not in page
+        assert "openai-chat:small" in (await client.get("/")).text
+        # Another model of the same server needs no key again; another server does not get this one.
+        assert (await save(client, "model", **{**choice, "model": "large"})).status_code == 200
+        assert provider.keys[-1] == f"Bearer {KEY}"
+        assert "It applies now." in (await save(client, "instructions", **{"agent.instructions": "Be\r\nbrief."})).text
+        assert "  instructions: |-\n    Be\n    brief.\n" in file.content()
+    async with providing() as other:
+        answer = await save(client, "model", provider="server", model="small", base_url=other.openai)
+        assert answer.status_code == 200, answer.text
+        assert KEY not in "".join(other.keys)
+        assert "key" not in file.content()
+    assert (await save(client, "model", provider="echo")).text.startswith("The test agent answers from now on.")
+    assert "instructions" not in file.content()
+
+
+async def test_a_value_with_a_secret_in_it_is_neither_shown_nor_overwritten(
+    client: httpx.AsyncClient, file: ConfigFile
+) -> None:
+    before = file.content()
+    file.path.write_text(
+        "agent:\n  name: local\n  instructions: call ${PALAVER_TITLES} now\n"
+        "tools:\n  servers:\n    notes:\n      url: https://user:hunter2@tools.example.org/mcp\n"
+    )
+    changed = file.content()
+    assert "hunter2" not in (await client.get("/settings/tools")).text
+    answer = await save(client, "instructions", **{"agent.instructions": "other words"})
+    assert answer.text == "Nothing changed."
+    assert file.content() == changed
+    file.path.write_text(before)
+
+
+async def test_tools_and_servers_are_added_and_removed(client: httpx.AsyncClient, file: ConfigFile) -> None:
+    before = file.content()
+    assert "applies now" in (await save(client, "tools/approvals", tool="notes__*", mode="ask")).text
+    answer = await save(client, "tools/servers", name="notes", command="notes-server 'a b'")
+    assert "Restart the gateway to use it." in answer.text
+    assert 'args: ["a b"]' in file.content()
+    page = (await client.get("/settings/tools")).text
+    assert "Restart the gateway to use the change of MCP servers." in page
+    assert "ask a person first" in page
+    assert (await client.post("/settings/tools/servers/notes/remove", data={})).status_code == 200
+    assert "applies now" in (await save(client, "tools/approvals", tool="notes__*", mode="")).text
+    assert file.content() == before
+
+
+async def test_an_account_is_connected_by_the_steps_of_setup(
+    client: httpx.AsyncClient, file: ConfigFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path / "site", monkeypatch)
+    before = file.content()
+    assert "Connect Telegram" in (await client.get("/settings/accounts/telegram")).text
+    page = (await client.get("/settings/accounts/pigeon")).text
+    assert 'name="folder"' in page
+    answer = await client.post("/settings/accounts/pigeon", data={"account": "loft"})
+    assert answer.status_code == 400
+    assert file.content() == before
+    answer = await client.post("/settings/accounts/pigeon", data={"account": "loft", "folder": str(tmp_path)})
+    assert answer.text.startswith("Added pigeon:loft. Saved in palaver.yaml, line "), answer.text
+    assert "Restart the gateway" in answer.text
+    assert "after a restart" in (await client.get("/settings/accounts")).text
+    assert (await client.post("/settings/accounts/pigeon/loft/remove", data={})).status_code == 200
+    assert file.content() == before
+
+
+async def test_a_token_cannot_change_settings_and_neither_can_a_foreign_page(
+    client: httpx.AsyncClient, shared: Opened, file: ConfigFile
+) -> None:
+    before = file.content()
+    token, _ = await issue_token(shared.store, SystemClock().now(), name="all")
+    headers = {"authorization": f"Bearer {token}"}
+    async with httpx.AsyncClient(base_url=shared.url, headers=headers) as program:
+        answer = await program.post("/settings/general", data={"timezone": "Asia/Tokyo"})
+        assert answer.status_code == 403
+        assert "only in a browser" in answer.text
+        assert "Test and save" not in (await program.get("/settings/model", headers={"accept": "text/html"})).text
+    for without in (
+        {"x-csrf-token": ""},
+        {"x-csrf-token": client.headers["x-csrf-token"], "origin": "https://evil.example"},
+    ):
+        answer = await client.post("/settings/general", data={"timezone": "Asia/Tokyo"}, headers=without)
+        assert answer.status_code == 403
+    assert file.content() == before
+
+
+async def test_a_file_that_is_not_ours_is_shown_and_not_changed(
+    client: httpx.AsyncClient, file: ConfigFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = file.content()
+
+    def refuses(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr(os, "access", refuses)
+    page = (await client.get("/settings/general")).text
+    assert "change it where it is kept. You can read the settings here." in page
+    assert "<button>Save</button>" not in page
+    assert (await save(client, "general", timezone="Asia/Tokyo")).status_code == 400
+    monkeypatch.undo()
+    file.path.write_text("timezone: Mars\n")
+    page = await client.get("/settings/general")
+    assert page.status_code == 200
+    assert "The configuration has a mistake" in page.text
+    file.path.write_text(before)
+
+
+async def test_what_an_app_needs_is_public_and_says_nothing_of_anybody(shared: Opened) -> None:
+    async with httpx.AsyncClient(base_url=shared.url, headers={"accept": "text/html"}) as stranger:
+        for path in ("/manifest.webmanifest", "/service-worker.js", "/offline"):
+            answer = await stranger.get(path)
+            assert answer.status_code == 200
+            assert "worker-src 'self'" in answer.headers["content-security-policy"]
+            assert not {"Settings", "csrf"} & set(answer.text.split('"'))
+        for path in ("/", "/settings/model"):
+            assert (await stranger.get(path)).headers["location"].startswith("/login")
