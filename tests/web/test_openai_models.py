@@ -53,7 +53,7 @@ async def test_what_the_provider_refuses_is_reported_as_openai_does(tmp_path: Pa
             openai.BadRequestError,
             "context_length_exceeded",
         ),
-        (Refuses(status=503), openai.InternalServerError, "provider_unavailable"),
+        (Refuses(status=503, message="out of order"), openai.InternalServerError, "provider_unavailable"),
         (Refuses(status=401, message="bad key"), openai.InternalServerError, "agent_failed"),
     ]
     async with modelled(tmp_path) as (ai, provider):

@@ -181,7 +181,8 @@ for (const form of forms) {
 
 // Offline: say so, and show a page of our own instead of the browser's
 
-const banner = document.getElementById("connection");
+// The chat has a banner of its own, which says what becomes of a message.
+const banner = document.getElementById("offline") ? null : document.getElementById("connection");
 addEventListener("offline", () => { if (banner) banner.textContent = "You are offline. What you see may be old."; });
 addEventListener("online", () => { if (banner) banner.textContent = ""; });
 if ("serviceWorker" in navigator && palette) navigator.serviceWorker.register("/service-worker.js").catch(() => {});

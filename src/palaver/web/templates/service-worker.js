@@ -4,6 +4,8 @@ const FILES = {{ files | tojson }};
 const OFFLINE = "/offline";
 
 addEventListener("install", (event) => {
+  // A request that leaves with its page must not wait for us: by then nobody would pass it on.
+  event.addRoutes?.({ condition: { requestMethod: "POST" }, source: "network" });
   skipWaiting();
   // Where the browser can, live events and calls do not pass through here at all.
   for (const pathname of ["/events", "/api/*"]) event.addRoutes?.({ condition: { urlPattern: { pathname } }, source: "network" });
