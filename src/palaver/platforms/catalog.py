@@ -75,6 +75,12 @@ _QQ = PlatformNote(
         "you. You can answer, five times for each message, but not write first."
     )
 )
+_MATTERMOST = PlatformNote(
+    text=(
+        "Mattermost shows Markdown, tables and code included. You cannot look up people, other channels or earlier "
+        "messages here: you see only what is sent to you."
+    )
+)
 _LINE = PlatformNote(
     text="People read this on a phone, and LINE shows no formatting: write short plain paragraphs, no tables."
 )
@@ -187,7 +193,15 @@ _ALL = (
         example_chat="ann@example.org",
         notes=(_EMAIL,),
     ),
-    Platform(name="mattermost", title="Mattermost", keeps_slash=True, has_mentions=True, has_threads=True),
+    Platform(
+        name="mattermost",
+        title="Mattermost",
+        keeps_slash=True,
+        has_mentions=True,
+        has_threads=True,
+        example_chat="q6jtkgy9pjbd8pnqcs1wqfd6mr",
+        notes=(_MATTERMOST,),
+    ),
     Platform(
         name="teams",
         title="Microsoft Teams",

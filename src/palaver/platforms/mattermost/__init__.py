@@ -1,0 +1,1 @@
+"""Mattermost: a bot account on a server of yours."""

@@ -1,0 +1,167 @@
+"""Parse Mattermost's events and posts."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, NamedTuple, cast
+
+from palaver.protocols import (
+    CHANNEL,
+    DM,
+    GROUP,
+    UNKNOWN_TYPE,
+    Attachment,
+    Inbound,
+    Label,
+    Labels,
+    Revision,
+    Source,
+    after_name,
+    checked,
+    edit_version,
+)
+
+Json = Mapping[str, Any]
+_KINDS = {"D": DM, "G": GROUP, "O": CHANNEL, "P": CHANNEL}
+
+
+class Change(StrEnum):
+    """What happened to a post, named as its event."""
+
+    POSTED = "posted"
+    EDITED = "post_edited"
+    DELETED = "post_deleted"
+
+
+class Frame(NamedTuple):
+    """What comes over the WebSocket: an event with a number, or an answer to our login."""
+
+    event: str
+    number: int
+    data: Json
+    is_login: bool = False
+
+
+class Us(NamedTuple):
+    account: str
+    id: str
+    name: str
+
+
+class Post(NamedTuple):
+    """A post, and what happened to it where."""
+
+    content: Json
+    change: Change
+    channel: Json
+    sender: object = None
+    """The name of its author, if the event tells it."""
+
+
+def read_frame(raw: str | bytes) -> Frame | None:
+    """Return None for answers that nothing waits for."""
+    found = json.loads(raw)
+    if "seq_reply" in found:
+        return Frame("", 0, {}, is_login=True) if found.get("status") == "OK" else None
+    return Frame(str(found["event"]), int(found["seq"]), found.get("data") or {})
+
+
+def read_post(data: Json) -> Json:
+    """Return the post of an event; it is JSON within JSON."""
+    post = json.loads(data["post"])
+    return {**post, "channel_id": str(post["channel_id"])}
+
+
+def read_posts(found: Json) -> list[Json]:
+    """Return the posts of a page, the oldest first."""
+    return sorted(found["posts"].values(), key=lambda post: int(post["create_at"]))
+
+
+def changed_at(post: Json) -> int:
+    """Return when a post was last written, changed or deleted, in milliseconds."""
+    return max(int(post.get(name) or 0) for name in ("create_at", "update_at", "edit_at", "delete_at"))
+
+
+def change_since(post: Json, since: int) -> Change | None:
+    """Return what happened to a post after a time; None if nothing that people see."""
+    created = int(post["create_at"]) > since
+    if int(post.get("delete_at") or 0):
+        return None if created else Change.DELETED
+    if created:
+        return Change.POSTED
+    return Change.EDITED if int(post.get("edit_at") or 0) > since else None
+
+
+def parse(event: Post, us: Us, now: datetime) -> Inbound | None:
+    """Parse a post; None if it is ours, or the server wrote it."""
+    post, change, channel, name = event
+    if post["user_id"] == us.id or post.get("type"):
+        return None
+    text = str(post["message"])
+    rest = after_name(text, (f"@{us.name}",))
+    root = post.get("root_id") or None
+    kind = _KINDS.get(channel["type"], CHANNEL)
+    sender = name.removeprefix("@") if isinstance(name, str) else ""
+    inbound = Inbound(
+        source=Source(
+            platform="mattermost",
+            account=us.account,
+            chat_kind=kind,
+            chat_id=str(post["channel_id"]),
+            thread_id=root,
+            user_id=str(post["user_id"]),
+            message_id=str(post["id"]),
+        ),
+        text="" if change is Change.DELETED else text if rest is None else rest,
+        at=_time(post, change, now),
+        labels=Labels(
+            user=Label(sender) if sender else None,
+            chat=Label(channel["display_name"]) if kind != DM and channel.get("display_name") else None,
+        ),
+        mentions_us=is_mentioned(text, us.name),
+        reply_to=root,
+        files=() if change is Change.DELETED else tuple(_files(post)),
+        revision=_revision(post, change),
+    )
+    return checked(inbound)
+
+
+def is_mentioned(text: str, name: str) -> bool:
+    return bool(re.search(rf"(?<![\w.@-])@{re.escape(name)}(?![\w-]|\.\w)", text, re.IGNORECASE))
+
+
+def is_by_bot(post: Json) -> bool:
+    """The server marks the posts of bots and of incoming webhooks."""
+    props = post.get("props")
+    if not isinstance(props, dict):
+        return False
+    marks = cast("Json", props)
+    return any(str(marks.get(name)) == "true" for name in ("from_bot", "from_webhook"))
+
+
+def _time(post: Json, change: Change, now: datetime) -> datetime:
+    """The event of a deletion has the post as it was before, so it happened now."""
+    name = {Change.POSTED: "create_at", Change.EDITED: "edit_at", Change.DELETED: "delete_at"}[change]
+    milliseconds = int(post.get(name) or 0)
+    return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds else now
+
+
+def _revision(post: Json, change: Change) -> Revision | None:
+    if change is Change.POSTED:
+        return None
+    if change is Change.DELETED:
+        return Revision(version="deleted", deleted=True)
+    return Revision(version=edit_version(str(post["edit_at"]), str(post["message"])))
+
+
+def _files(post: Json) -> Iterator[Attachment]:
+    """Without the metadata, a server tells only the ids."""
+    metadata = cast("Json", post.get("metadata") or {})
+    files = cast("Sequence[Json]", metadata.get("files") or ())
+    known = {file["id"]: file for file in files}
+    for file_id in post.get("file_ids") or ():
+        file = known.get(file_id, {})
+        media_type = str(file.get("mime_type") or UNKNOWN_TYPE).partition(";")[0]
+        yield Attachment(Label(str(file.get("name") or "file")), media_type, file.get("size"), handle=str(file_id))

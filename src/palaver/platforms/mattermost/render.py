@@ -1,0 +1,17 @@
+"""Render messages for Mattermost. It shows Markdown itself; only mentions of everybody are taken out."""
+
+import re
+from typing import Any
+
+from palaver.protocols import Outbound
+
+MAX_TEXT = 16_383
+_EVERYBODY = re.compile(r"@(?=(?:all|channel|here)\b)", re.IGNORECASE)
+_INVISIBLE = "\u200b"
+
+
+def render(outbound: Outbound) -> dict[str, Any]:
+    """Return the text of a post. An invisible character keeps `@all` from notifying a whole channel."""
+    text = outbound.text.encode("utf-8", "replace").decode()
+    quiet = _EVERYBODY.sub(f"@{_INVISIBLE}", text)
+    return {"message": quiet if len(quiet) <= MAX_TEXT else text.replace("@", "＠")}  # noqa: RUF001

@@ -1,0 +1,133 @@
+"""What Mattermost's events and answers mean, what is read after a break, and what stops nothing."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from palaver.platforms.mattermost.adapter import MattermostAdapter
+from palaver.platforms.mattermost.parse import Change, Post, Us, change_since, is_mentioned, parse, read_frame
+from palaver.platforms.mattermost.render import render
+from palaver.protocols import (
+    Inbound,
+    Outbound,
+    PlatformBusy,
+    PlatformError,
+    PlatformRefused,
+    SendRefused,
+    SendUnclear,
+    TargetGone,
+    parse_or_skip,
+)
+from palaver.testkit.driver import run_adapter
+from tests.platforms.called import ACCOUNT, No, serve
+from tests.platforms.mattermost.fakes import ALICE, CHANNELS, OPEN, US, FakeChannel, Mattermost, error, options_of
+from tests.platforms.mutants import check_parsed, mutants
+
+TO = Outbound(platform="mattermost", chat_id=OPEN, text="hi")
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+POST = {
+    "id": "p1",
+    "create_at": 1_700_000_000_000,
+    "update_at": 1_700_000_000_500,
+    "edit_at": 1_700_000_000_500,
+    "delete_at": 0,
+    "user_id": ALICE,
+    "channel_id": OPEN,
+    "root_id": "p0",
+    "message": "@helper tea?",
+    "type": "",
+    "props": {"from_bot": "true"},
+    "file_ids": ["f1", "f2"],
+    "metadata": {"files": [{"id": "f1", "name": "a.png", "mime_type": "image/png", "size": 7}]},
+}
+
+
+def test_a_post_with_anything_in_it_is_read_or_skipped() -> None:
+    def read(post: Any, channel: Any, name: Any) -> list[Inbound]:
+        found = parse(Post(post, Change.EDITED, channel, name), Us(ACCOUNT, US, "helper"), NOW)
+        return [found] if found else []
+
+    for wrong in mutants({"post": POST, "channel": CHANNELS[OPEN], "name": "@al"}):
+        if set(wrong) == {"post", "channel", "name"}:
+            check_parsed("mattermost", lambda wrong=wrong: read(wrong["post"], wrong["channel"], wrong["name"]))
+    (found,) = read(POST, CHANNELS[OPEN], None)
+    assert [(file.name.plain(), file.media_type, file.size) for file in found.files] == [
+        ("a.png", "image/png", 7),
+        ("file", "application/octet-stream", None),
+    ]
+    for raw in ("", "[]", "7", '{"event": 1}', '{"seq": "x", "event": "posted"}', b"\xff", "[" * 100_000):
+        assert parse_or_skip("mattermost", lambda raw=raw: read_frame(raw)) is None
+
+
+def test_who_is_mentioned() -> None:
+    for text in ("@helper", "hi @Helper!", "(@helper), you?", "thanks @helper."):
+        assert is_mentioned(text, "helper"), text
+    for text in ("@helper2", "@helper-2", "@helper.b", "mail@helper", "helper"):
+        assert not is_mentioned(text, "helper"), text
+
+
+def test_what_happened_while_we_were_away() -> None:
+    def change(**times: int) -> Change | None:
+        return change_since({"create_at": 5, "edit_at": 0, "delete_at": 0, **times}, 10)
+
+    assert change(create_at=11) is Change.POSTED
+    assert change(create_at=11, edit_at=12) is Change.POSTED, "nobody saw it before the edit"
+    assert change(edit_at=12) is Change.EDITED
+    assert change(delete_at=12) is Change.DELETED
+    assert change(create_at=11, delete_at=12) is None
+    assert change(edit_at=9) is None, "somebody only reacted to it"
+
+
+def test_nobody_notifies_a_whole_channel() -> None:
+    shown = render(Outbound(platform="mattermost", chat_id=OPEN, text="@all @channel @Here @alice @allison"))
+    assert shown["message"] == "@\u200ball @\u200bchannel @\u200bHere @alice @allison"
+
+
+async def test_events_that_were_left_out_are_read_again_and_unreadable_ones_harm_none() -> None:
+    async with serve(Mattermost()) as server:
+        fake = FakeChannel(server)
+        async with run_adapter(fake) as (_, recorder):
+            await fake.say("one")
+            await recorder.has(1)
+            odd: list[Any] = ["{", "null", json.dumps({"seq": 1}), json.dumps({"seq_reply": 9, "error": {}})]
+            for line in server.lines:
+                for raw in odd:
+                    await line.send_str(raw)
+            await server.tell("posted", {"user_id": ALICE})
+            await server.tell("typing", {})
+            await server.tell("posted", {**POST, "id": "x1", "type": "system_join_channel"})
+            await server.tell("posted", {**POST, "id": "x2", "channel_id": "elsewhere"})
+            await fake.say("two")
+            await recorder.has(2)
+            server.events.append({"event": "posted", "seq": len(server.events)})  # never sent
+            server.write(ALICE, channel_id=OPEN, message="three")
+            await fake.say("four")
+            await recorder.has(4)
+    assert recorder.texts == ["one", "two", "three", "four"]
+    assert not any(trust.is_bot for trust in recorder.trusts)
+
+
+async def test_each_answer_means_something() -> None:
+    expected: list[tuple[No, type[PlatformError]]] = [
+        (error("x", 429), PlatformBusy),
+        (error("x", 401), PlatformRefused),
+        (error("x", 403), TargetGone),
+        (error("x", 404), TargetGone),
+        (error("post.create_post.can_not_post_to_deleted", 400), TargetGone),
+        (error("post.create_post.root_id", 400), SendRefused),
+        (error("x", 413), SendRefused),
+        (error("x", 500), SendUnclear),
+        (No({}), SendUnclear),
+    ]
+    async with serve(Mattermost()) as server:
+        adapter = MattermostAdapter.make(ACCOUNT, options_of(server.url))
+        for number, (no, kind) in enumerate(expected):
+            server.refuses.append(no)
+            with pytest.raises(PlatformError) as raised:
+                await adapter.send(TO, idempotency_key=str(number))
+            assert type(raised.value) is kind, no
+        server.trouble = server.wrong
+        with pytest.raises(PlatformRefused, match="access token"):
+            await adapter.check()
