@@ -35,7 +35,7 @@ def test_an_adapter_is_made_for_an_account_with_the_options_of_its_own_model(tmp
     ("name", "error", "words"),
     [
         ("carrier", BadArgument, "pigeon"),
-        ("sms", BadArgument, "No adapter named 'sms' is installed"),
+        ("web", BadArgument, "No adapter named 'web' is installed"),
         ("terminal", BadArgument, "terminal"),
         (
             "wrong",

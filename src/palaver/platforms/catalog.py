@@ -81,6 +81,12 @@ _MATTERMOST = PlatformNote(
         "messages here: you see only what is sent to you."
     )
 )
+_SMS = PlatformNote(
+    text=(
+        "People read this as SMS, each of which costs money: answer in one or two short sentences of plain text, "
+        "without emoji."
+    )
+)
 _LINE = PlatformNote(
     text="People read this on a phone, and LINE shows no formatting: write short plain paragraphs, no tables."
 )
@@ -219,7 +225,7 @@ _ALL = (
     ),
     Platform(name="irc", title="IRC", keeps_slash=True, has_mentions=True, has_servers=True),
     Platform(name="xmpp", title="XMPP", keeps_slash=True),
-    Platform(name="sms", title="SMS"),
+    Platform(name="sms", title="SMS", has_names=False, example_chat="+15550100300", notes=(_SMS,)),
     Platform(name="ntfy", title="ntfy"),
     Platform(name="dingtalk", title="DingTalk", has_mentions=True, example_chat="manager4220", notes=(_DINGTALK,)),
     Platform(name="qq", title="QQ", has_mentions=True, has_names=False, example_chat="group/A1B2C3", notes=(_QQ,)),

@@ -1,0 +1,1 @@
+"""SMS through Twilio, or a provider with the same API."""
