@@ -47,6 +47,7 @@ EXTRAS = {
     "platforms/line": ("line",),
     "platforms/mattermost": ("mattermost",),
     "platforms/sms": ("sms",),
+    "platforms/ntfy": ("ntfy",),
     "platforms/matrix/verification.py": ("matrix-encryption",),
     "platforms/matrix": ("matrix", "matrix-encryption"),
     "platforms/relayed": ("relay",),

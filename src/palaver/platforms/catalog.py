@@ -87,6 +87,12 @@ _SMS = PlatformNote(
         "without emoji."
     )
 )
+_NTFY = PlatformNote(
+    text=(
+        "Messages here are notifications on a phone: answer in a few short lines. You cannot know who wrote, as "
+        "everybody who knows the topic can."
+    )
+)
 _LINE = PlatformNote(
     text="People read this on a phone, and LINE shows no formatting: write short plain paragraphs, no tables."
 )
@@ -226,7 +232,7 @@ _ALL = (
     Platform(name="irc", title="IRC", keeps_slash=True, has_mentions=True, has_servers=True),
     Platform(name="xmpp", title="XMPP", keeps_slash=True),
     Platform(name="sms", title="SMS", has_names=False, example_chat="+15550100300", notes=(_SMS,)),
-    Platform(name="ntfy", title="ntfy"),
+    Platform(name="ntfy", title="ntfy", has_names=False, example_chat="helper-7Kx2mP9q", notes=(_NTFY,)),
     Platform(name="dingtalk", title="DingTalk", has_mentions=True, example_chat="manager4220", notes=(_DINGTALK,)),
     Platform(name="qq", title="QQ", has_mentions=True, has_names=False, example_chat="group/A1B2C3", notes=(_QQ,)),
 )

@@ -1,0 +1,1 @@
+"""ntfy: topics on ntfy.sh or a server of yours."""

@@ -1,0 +1,139 @@
+"""The adapter for ntfy. It keeps a subscription open, and publishes."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+
+from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.ntfy.options import GUIDE, NtfyOptions
+from palaver.platforms.ntfy.parse import ROBOT, parse
+from palaver.platforms.ntfy.render import MAX_BYTES, MAX_FILE_BYTES, render
+from palaver.protocols import (
+    Attachment,
+    Limits,
+    Outbound,
+    PlatformBusy,
+    PlatformDown,
+    PlatformError,
+    PlatformRefused,
+    Receiver,
+    SendRefused,
+    SendUnclear,
+    TargetGone,
+    Trust,
+    Unit,
+    file_to_send,
+    parse_or_skip,
+    read_ahead,
+)
+from palaver.protocols.rest import RestApi
+
+_WRONG_TOKEN = "The ntfy server rejects the access token. Make another one, and allow it to read and write the topics."  # noqa: S105
+_DAY_IS_OVER = 42908
+_HOUR_SECONDS = 3600.0
+_FIRST_LOOK_SECONDS = 60
+"""The first start also takes what was written in the last minute."""
+_STREAM_TIMEOUT = httpx2.Timeout(30.0, connect=10.0, read=120.0)
+"""The server sends something every 45 seconds."""
+
+
+class NtfyAdapter:
+    platform = PLATFORMS["ntfy"]
+    options = NtfyOptions
+    guide = GUIDE
+    # A longer message would become a file. 96 bytes are reserved for what the gateway adds.
+    limits = Limits(text=MAX_BYTES - 96, unit=Unit.UTF8, interval=1.0)
+
+    def __init__(self, account: str, options: NtfyOptions) -> None:
+        self.account = account
+        self._url, self._topics = options.url, ",".join(options.topics)
+        token = options.token and options.token.get_secret_value()
+        headers = {"authorization": f"Bearer {token}"} if token else None
+        self._has_buttons = not token
+        self._api = RestApi("ntfy", options.url, headers=headers, fix=_WRONG_TOKEN, explain=_explain)
+
+    @classmethod
+    def make(cls, account: str, options: NtfyOptions) -> "NtfyAdapter":
+        return cls(account, options)
+
+    async def check(self) -> str:
+        async with self._api.stream("GET", f"/{self._topics}/json", params={"poll": "1", "since": "1s"}):
+            return f"{self._topics} on {self._url}"
+
+    # Incoming
+
+    async def run(self, receiver: Receiver) -> None:
+        since = await receiver.load_position()
+        if since is None:
+            since = str(int(time.time()) - _FIRST_LOOK_SECONDS)
+            await receiver.save_position(since)
+        options: dict[str, Any] = {"params": {"since": since}, "timeout": _STREAM_TIMEOUT}
+        async with (
+            self._api.opened(),
+            self._api.stream("GET", f"/{self._topics}/json", **options) as response,
+        ):
+            await read_ahead(response.aiter_lines(), lambda line: self._take(line, receiver))
+        raise PlatformDown("The ntfy server closed the connection.")
+
+    async def _take(self, text: str, receiver: Receiver) -> None:
+        if not text:
+            return
+        line = parse_or_skip(self.platform.name, lambda: parse(text, self.account, self._url))
+        if line is None:
+            return
+        if line.event == "open":
+            await receiver.connected()
+        if line.inbound is not None:
+            await receiver.receive(line.inbound, Trust())
+            # A second can have several messages. Those that come twice have the same ids.
+            await receiver.save_position(str(line.time))
+
+    def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
+        path = file.handle or ""
+        if not path.startswith("/file/") or ".." in path:
+            raise SendRefused("The file is not on the ntfy server.")
+        return self._api.download(path)
+
+    # Outgoing
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:  # noqa: ARG002 - ntfy takes none
+        message = render(outbound, self._url, has_buttons=self._has_buttons)
+        return _receipt(await self._api.call("POST", "/", sending=True, json=message))
+
+    async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:  # noqa: ARG002
+        file = file_to_send(outbound, content, MAX_FILE_BYTES)
+        about = {"filename": file.name.plain() or "file", "tags": ROBOT}
+        if outbound.text.strip():
+            about["message"] = outbound.text.encode("utf-8", "replace").decode()
+        body = await asyncio.to_thread(content.read_bytes)
+        path = f"/{quote(outbound.chat_id, safe='')}"
+        sent = await self._api.call("PUT", path, sending=True, params=about, content=body)
+        return _receipt(sent)
+
+
+def _receipt(sent: Any) -> str:  # noqa: ANN401 - JSON is anything
+    try:
+        return str(sent["id"])
+    except (KeyError, TypeError) as error:
+        raise SendUnclear("The ntfy server did not say which message was published.") from error
+
+
+def _explain(response: httpx2.Response) -> PlatformError | None:
+    """Explain an error answer; None if its status says enough."""
+    if response.status_code == HTTPStatus.FORBIDDEN:
+        is_reading = response.request.method == "GET"
+        return PlatformRefused(_WRONG_TOKEN) if is_reading else TargetGone("The gateway may not write to this topic.")
+    try:
+        answer: Any = response.json()
+        code, words = answer["code"], str(answer["error"])
+    except (ValueError, LookupError, TypeError):
+        return None
+    if code == _DAY_IS_OVER:
+        return PlatformBusy(_HOUR_SECONDS)
+    return SendRefused(f"ntfy rejects it: {words[:200]}") if response.status_code == HTTPStatus.BAD_REQUEST else None
