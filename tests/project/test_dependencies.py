@@ -17,6 +17,7 @@ EXTRAS = {
     "agents/model": ("models",),
     "db/postgres.py": ("postgres",),
     "gateway/prometheus.py": ("metrics",),
+    "protocols/bearer.py": ("teams",),
     "protocols/rest.py": (
         *(
             "dingtalk",
@@ -34,7 +35,7 @@ EXTRAS = {
         ),
     ),
     "protocols/sealed.py": ("feishu", "wechat", "wecom"),
-    "protocols/tokens.py": ("dingtalk", "sms", "feishu", "line", "qq", "wechat", "wecom", "yuanbao"),
+    "protocols/tokens.py": ("dingtalk", "teams", "sms", "feishu", "line", "qq", "wechat", "wecom", "yuanbao"),
     "protocols/markdown": (
         *("dingtalk", "discord", "email", "feishu", "imessage", "line", "matrix", "matrix-encryption", "qq", "signal"),
         *("sms", "slack", "telegram", "wechat", "wecom", "whatsapp"),
@@ -48,6 +49,7 @@ EXTRAS = {
     "platforms/mattermost": ("mattermost",),
     "platforms/sms": ("sms",),
     "platforms/ntfy": ("ntfy",),
+    "platforms/teams": ("teams",),
     "platforms/matrix/verification.py": ("matrix-encryption",),
     "platforms/matrix": ("matrix", "matrix-encryption"),
     "platforms/relayed": ("relay",),

@@ -93,6 +93,12 @@ _NTFY = PlatformNote(
         "everybody who knows the topic can."
     )
 )
+_TEAMS = PlatformNote(
+    text=(
+        "Teams shows Markdown, tables and code included. In channels you see only messages that mention you. You "
+        "cannot look up people, files or earlier messages here."
+    )
+)
 _LINE = PlatformNote(
     text="People read this on a phone, and LINE shows no formatting: write short plain paragraphs, no tables."
 )
@@ -221,6 +227,8 @@ _ALL = (
         has_mentions=True,
         has_threads=True,
         chat_id_pattern=_TEAMS_CHAT,
+        example_chat="19:abc@thread.tacv2",
+        notes=(_TEAMS,),
     ),
     Platform(
         name="line",

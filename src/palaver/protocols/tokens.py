@@ -4,7 +4,8 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import field
+from dataclasses import field, replace
+from http import HTTPStatus
 from typing import Any, cast
 
 import httpx2
@@ -58,8 +59,12 @@ class ApiCodes:
     code: str = "errcode"
     words: str = "errmsg"
     """The names of both in an answer."""
+    within: str = ""
+    """The object of the answer that they are in; empty for the answer itself."""
     expired: frozenset[Code] = frozenset()
     """The token is no longer valid: the request is repeated with a new one."""
+    expires_with_401: bool = False
+    """The status 401 says so, too."""
     errors: Mapping[Code, Callable[[], PlatformError]] = field(default_factory=dict[Code, Callable[[], PlatformError]])
     """Makes the error: `partial(PlatformBusy, 5.0)`, `partial(TargetGone, "The chat is gone.")`."""
     fix: str = ""
@@ -70,6 +75,8 @@ class ApiCodes:
         if not isinstance(answer, dict):
             return None
         found = cast("dict[str, Any]", answer)
+        if self.within:
+            return replace(self, within="").problem(title, found.get(self.within))
         code = found.get(self.code)
         if not code or not isinstance(code, Code):
             return None
@@ -174,6 +181,8 @@ class TokenApi:
     def _explain(self, response: httpx2.Response) -> PlatformError | None:
         """Explain an error answer; None if its status says more than a code that we do not know."""
         problem, status = self._codes.problem(self._title, _json(response)), response.status_code
+        if status == HTTPStatus.UNAUTHORIZED and self._codes.expires_with_401:
+            return _TokenExpired(self._codes.fix)
         says_more = status >= _SERVER_ERROR or status in _TELLING or status in self._gone
         return None if type(problem) is SendRefused and says_more else problem
 

@@ -1,0 +1,1 @@
+"""Microsoft Teams: a bot of the Bot Framework."""

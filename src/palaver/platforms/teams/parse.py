@@ -1,0 +1,121 @@
+"""Parse the activities of the Bot Framework, as Teams sends them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, cast
+
+from palaver.protocols import (
+    CHANNEL,
+    DM,
+    GROUP,
+    UNKNOWN_TYPE,
+    Attachment,
+    Inbound,
+    Label,
+    Labels,
+    Revision,
+    Source,
+    Trust,
+    checked,
+    edit_version,
+)
+
+Json = Mapping[str, Any]
+THREAD_MARK = ";messageid="
+"""Between the id of a channel and that of the message that began a thread."""
+_KINDS = {"personal": DM, "groupChat": GROUP, "channel": CHANNEL}
+_CHANGES = {
+    ("message", ""): "",
+    ("messageUpdate", "editMessage"): "edit",
+    ("messageUpdate", "undeleteMessage"): "edit",
+    ("messageDelete", "softDeleteMessage"): "delete",
+}
+_BOT = "28:"
+_DOWNLOAD = "application/vnd.microsoft.teams.file.download.info"
+
+
+class Activity(NamedTuple):
+    inbound: Inbound
+    trust: Trust
+
+
+def parse(activity: Json, account: str) -> Activity | None:
+    """Parse an activity; None if nobody says anything."""
+    kind, event = str(activity["type"]), _object(activity, "channelData").get("eventType") or ""
+    change = _CHANGES.get((kind, event if kind != "message" else ""))
+    if change is None:
+        return None
+    text, mentions_us = _text(activity)
+    pressed = _object(activity, "value").get("says")
+    at = datetime.fromisoformat(activity["timestamp"])
+    sender: Json = activity["from"]
+    inbound = Inbound(
+        source=_source(activity, account),
+        text="" if change == "delete" else str(pressed) if pressed and not text else text,
+        at=at,
+        labels=Labels(user=_label(sender.get("name")), chat=_label(activity["conversation"].get("name"))),
+        mentions_us=mentions_us or bool(pressed and not text),
+        reply_to=activity.get("replyToId"),
+        files=() if change == "delete" else tuple(_files(activity)),
+        revision=_revision(change, at, text),
+    )
+    return Activity(checked(inbound), Trust(is_bot=str(sender["id"]).startswith(_BOT)))
+
+
+def _source(activity: Json, account: str) -> Source:
+    """A person's id belongs to this bot; the one in the directory is the same everywhere."""
+    conversation, sender = activity["conversation"], activity["from"]
+    chat, _, thread = str(conversation["id"]).partition(THREAD_MARK)
+    return Source(
+        platform="teams",
+        account=account,
+        chat_kind=_KINDS.get(conversation.get("conversationType") or "personal", GROUP),
+        chat_id=chat,
+        thread_id=thread or None,
+        user_id=str(sender["id"]),
+        user_id_alt=sender.get("aadObjectId"),
+        message_id=str(activity["id"]),
+    )
+
+
+def _text(activity: Json) -> tuple[str, bool]:
+    """Return the text with names in place of mentions, without our own in front, and whether we are mentioned."""
+    text, mentions_us = str(activity.get("text") or ""), False
+    us = activity["recipient"]["id"]
+    for entity in cast("Sequence[Json]", activity.get("entities") or ()):
+        if entity.get("type") != "mention" or not entity.get("text"):
+            continue
+        mark, who = str(entity["text"]), cast("Json", entity["mentioned"])
+        is_us = who["id"] == us
+        mentions_us |= is_us
+        if is_us and text.lstrip().startswith(mark):
+            text = text.lstrip()[len(mark) :].lstrip()
+        text = text.replace(mark, f"@{who.get('name') or ''}")
+    return text, mentions_us
+
+
+def _revision(change: str, at: datetime, text: str) -> Revision | None:
+    if change == "delete":
+        return Revision(version="deleted", deleted=True)
+    return Revision(version=edit_version(at.isoformat(), text)) if change else None
+
+
+def _files(activity: Json) -> Iterator[Attachment]:
+    """A file of a person in a direct chat has an address of its own; a picture is at the service."""
+    for each in cast("Sequence[Json]", activity.get("attachments") or ()):
+        kind = str(each.get("contentType") or "")
+        name = Label(str(each.get("name") or "file"))
+        if kind == _DOWNLOAD:
+            yield Attachment(name, UNKNOWN_TYPE, handle=str(each["content"]["downloadUrl"]))
+        elif kind.startswith("image/") and each.get("contentUrl"):
+            media_type = UNKNOWN_TYPE if kind == "image/*" else kind
+            yield Attachment(name, media_type, handle=str(each["contentUrl"]))
+
+
+def _object(found: Json, name: str) -> Json:
+    value = found.get(name)
+    return cast("Json", value) if isinstance(value, Mapping) else {}
+
+
+def _label(name: object) -> Label | None:
+    return Label(str(name)) if name else None

@@ -1,0 +1,34 @@
+"""Render messages for Teams: HTML, and choices as a card with buttons."""
+
+from html import escape
+from typing import Any
+
+from palaver.protocols import Outbound, one_line
+from palaver.protocols.markdown import to_html
+
+MAX_TEXT_BYTES = 16_000
+_MAX_BYTES = 25_000
+"""Teams takes messages of about 28 KB."""
+_MAX_CHOICES = 6
+_MAX_LABEL = 40
+_LOOKALIKES = str.maketrans({"&": "+", "<": "‹", ">": "›", "\n": " "})  # noqa: RUF001
+_CARD = "application/vnd.microsoft.card.adaptive"
+
+
+def render_text(text: str) -> str:
+    text = text.encode("utf-8", "replace").decode()
+    plain = escape(text, quote=False).replace("\n", "<br>")
+    candidates = (to_html(text) or plain, plain, text.translate(_LOOKALIKES))
+    return next((shown for shown in candidates if len(shown.encode()) <= _MAX_BYTES), "…")
+
+
+def render(outbound: Outbound) -> dict[str, Any]:
+    message: dict[str, Any] = {"type": "message", "text": render_text(outbound.text), "textFormat": "xml"}
+    if not outbound.choices:
+        return message
+    actions = [
+        {"type": "Action.Submit", "title": one_line(choice.label, _MAX_LABEL), "data": {"says": choice.says}}
+        for choice in outbound.choices[:_MAX_CHOICES]
+    ]
+    card = {"type": "AdaptiveCard", "version": "1.4", "body": [], "actions": actions}
+    return {**message, "attachments": [{"contentType": _CARD, "content": card}]}

@@ -1,0 +1,131 @@
+"""Whose calls are accepted, where answers go, and what activities and answers mean."""
+
+from typing import Any
+
+import pytest
+
+from palaver.platforms.teams.adapter import TeamsAdapter
+from palaver.platforms.teams.parse import parse
+from palaver.platforms.teams.render import render_text
+from palaver.protocols import (
+    Attachment,
+    Inbound,
+    Label,
+    Outbound,
+    PlatformBusy,
+    PlatformError,
+    SendRefused,
+    SendUnclear,
+    TargetGone,
+)
+from palaver.testkit.recorder import Recorder
+from tests.platforms.called import ACCOUNT, No, serve
+from tests.platforms.jwts import other_key, signed
+from tests.platforms.mutants import check_parsed, mutants
+from tests.platforms.teams.fakes import (
+    APP,
+    PERSONAL,
+    US,
+    FakeGroup,
+    FakeTeams,
+    Teams,
+    call,
+    error,
+    options_of,
+    token_for,
+)
+
+TO = Outbound(platform="teams", chat_id=PERSONAL, text="hi")
+
+
+async def test_only_calls_for_this_service_and_channel_are_accepted() -> None:
+    async with serve(Teams()) as server:
+        adapter, recorder = TeamsAdapter.make(ACCOUNT, options_of(server.url)), Recorder()
+        activity = FakeTeams(server).activity("message", 1, text="hi")
+        service = activity["serviceUrl"]
+        claims = {"iss": "https://api.botframework.com", "aud": APP, "serviceurl": service}
+        wrong = [
+            call(activity, token_for("https://evil.example/")),
+            call(activity, token_for(service, aud="somebody")),
+            call(activity, token_for(service, iss="https://sts.windows.net/x")),
+            call(activity, f"Bearer {signed(claims, key=other_key())}"),
+            call({**activity, "serviceUrl": "https://evil.example/"}, token_for(service)),
+            call({**activity, "channelId": "webchat"}),
+        ]
+        for request in wrong:
+            assert (await adapter.handle_callback(request, recorder)).status == 401
+        assert not recorder.offered
+        assert (await adapter.handle_callback(call(activity), recorder)).status == 200
+        assert recorder.texts == ["hi"]
+
+
+async def test_an_answer_goes_to_the_service_that_called() -> None:
+    async with serve(Teams()) as server:
+        adapter = TeamsAdapter.make(ACCOUNT, options_of(server.url))
+        await adapter.send(TO, idempotency_key="1")
+        await adapter.handle_callback(call(FakeTeams(server).activity("message", 1, text="hi")), Recorder())
+        await adapter.send(TO, idempotency_key="2")
+        assert [each.raw["service"] for each in server.sent] == ["default", "amer"]
+        await adapter.typing(TO)
+        assert server.typed == [PERSONAL]
+
+
+def test_an_activity_with_anything_in_it_is_read_or_skipped() -> None:
+    def read(activity: Any) -> list[Inbound]:
+        found = parse(activity, ACCOUNT)
+        return [found.inbound] if found else []
+
+    mentions = [{"type": "mention", "mentioned": {"id": US, "name": "Helper"}, "text": "<at>Helper</at>"}]
+    mentions += [{"type": "mention", "mentioned": {"id": "29:bob", "name": "Bob"}, "text": "<at>Bob</at>"}]
+    download = {"contentType": "application/vnd.microsoft.teams.file.download.info", "name": "a.txt"}
+    download |= {"content": {"downloadUrl": "https://x.sharepoint.com/a", "fileType": "txt"}}
+    said = FakeGroup(Teams()).activity(
+        "messageUpdate",
+        1,
+        text="<at>Helper</at> ask <at>Bob</at>",
+        entities=mentions,
+        attachments=[download],
+        value={"says": "x"},
+        channelData={"eventType": "editMessage"},
+    )
+    for wrong in mutants(said):
+        check_parsed("teams", lambda wrong=wrong: read(wrong))
+    (found,) = read(said)
+    assert (found.text, found.mentions_us, found.source.user_id_alt is not None) == ("ask @Bob", True, True)
+    assert [file.handle for file in found.files] == ["https://x.sharepoint.com/a"]
+    assert not read({**said, "type": "conversationUpdate"})
+
+
+async def test_files_come_from_microsoft_only() -> None:
+    adapter = TeamsAdapter.make(ACCOUNT, options_of("http://127.0.0.1:1"))
+    for url in ("http://x.sharepoint.com/a", "https://sharepoint.com.evil.example/a", "http://169.254.169.254/", None):
+        with pytest.raises(SendRefused):
+            await anext(aiter(adapter.fetch(Attachment(Label("x"), handle=url))))
+
+
+def test_nothing_is_too_long_or_taken_for_html() -> None:
+    assert render_text("**tea** <b>") == "<p><strong>tea</strong> &lt;b&gt;</p>"
+    for text in ("&" * 16_000, "\n" * 16_000, "*a* " * 4000, "<at>all</at>" * 1300):
+        shown = render_text(text)
+        assert len(shown.encode()) <= 25_000
+        assert "<at>" not in shown
+
+
+async def test_each_answer_means_something() -> None:
+    expected: list[tuple[No, type[PlatformError]]] = [
+        (error("x", 429), PlatformBusy),
+        (error("BotNotInConversationRoster", 403), TargetGone),
+        (error("x", 403), TargetGone),
+        (error("ConversationNotFound", 404), TargetGone),
+        (error("BadSyntax", 400), SendRefused),
+        (error("MessageSizeTooBig", 413), SendRefused),
+        (error("ServiceError", 502), SendUnclear),
+        (No({}), SendUnclear),
+    ]
+    async with serve(Teams()) as server:
+        adapter = TeamsAdapter.make(ACCOUNT, options_of(server.url))
+        for no, kind in expected:
+            server.refuses.append(no)
+            with pytest.raises(PlatformError) as raised:
+                await adapter.send(TO, idempotency_key="x")
+            assert type(raised.value) is kind, no
