@@ -17,7 +17,7 @@ EXTRAS = {
     "agents/model": ("models",),
     "db/postgres.py": ("postgres",),
     "gateway/prometheus.py": ("metrics",),
-    "protocols/bearer.py": ("teams",),
+    "protocols/bearer.py": ("googlechat", "teams"),
     "protocols/rest.py": (
         *(
             "dingtalk",
@@ -35,7 +35,18 @@ EXTRAS = {
         ),
     ),
     "protocols/sealed.py": ("feishu", "wechat", "wecom"),
-    "protocols/tokens.py": ("dingtalk", "teams", "sms", "feishu", "line", "qq", "wechat", "wecom", "yuanbao"),
+    "protocols/tokens.py": (
+        "dingtalk",
+        "googlechat",
+        "teams",
+        "sms",
+        "feishu",
+        "line",
+        "qq",
+        "wechat",
+        "wecom",
+        "yuanbao",
+    ),
     "protocols/markdown": (
         *("dingtalk", "discord", "email", "feishu", "imessage", "line", "matrix", "matrix-encryption", "qq", "signal"),
         *("sms", "slack", "telegram", "wechat", "wecom", "whatsapp"),
@@ -50,6 +61,7 @@ EXTRAS = {
     "platforms/sms": ("sms",),
     "platforms/ntfy": ("ntfy",),
     "platforms/teams": ("teams",),
+    "platforms/googlechat": ("googlechat",),
     "platforms/matrix/verification.py": ("matrix-encryption",),
     "platforms/matrix": ("matrix", "matrix-encryption"),
     "platforms/relayed": ("relay",),

@@ -99,6 +99,12 @@ _TEAMS = PlatformNote(
         "cannot look up people, files or earlier messages here."
     )
 )
+_GOOGLE_CHAT = PlatformNote(
+    text=(
+        "Google Chat shows bold, italic, code and links; no tables. In spaces you see only messages that mention you. "
+        "You cannot look up people or earlier messages here."
+    )
+)
 _LINE = PlatformNote(
     text="People read this on a phone, and LINE shows no formatting: write short plain paragraphs, no tables."
 )
@@ -229,6 +235,15 @@ _ALL = (
         chat_id_pattern=_TEAMS_CHAT,
         example_chat="19:abc@thread.tacv2",
         notes=(_TEAMS,),
+    ),
+    Platform(
+        name="googlechat",
+        title="Google Chat",
+        keeps_slash=True,
+        has_mentions=True,
+        has_threads=True,
+        example_chat="spaces/AAAAabcd",
+        notes=(_GOOGLE_CHAT,),
     ),
     Platform(
         name="line",

@@ -1,0 +1,1 @@
+"""Google Chat: an HTTP app of a Google Cloud project."""

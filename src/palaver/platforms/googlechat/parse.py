@@ -1,0 +1,98 @@
+"""Parse Google Chat's interaction events: messages and pressed buttons."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, cast
+
+from palaver.protocols import (
+    DM,
+    GROUP,
+    UNKNOWN_TYPE,
+    Attachment,
+    Inbound,
+    Label,
+    Labels,
+    Source,
+    Trust,
+    checked,
+)
+
+Json = Mapping[str, Any]
+PRESSED = "palaver"
+"""The function of our buttons."""
+
+
+class Event(NamedTuple):
+    inbound: Inbound
+    trust: Trust
+
+
+def parse(event: Json, account: str) -> Event | None:
+    """Parse an event; None if nobody says anything. In a space, only what mentions us comes."""
+    match event["type"]:
+        case "MESSAGE":
+            return _message(event, account)
+        case "CARD_CLICKED":
+            return _pressed(event, account)
+        case _:
+            return None
+
+
+def _message(event: Json, account: str) -> Event:
+    said, sender = event["message"], event["message"]["sender"]
+    text = said.get("argumentText")
+    inbound = Inbound(
+        source=_source(event, account, user=str(sender["name"]), message=str(said["name"])),
+        text=str(said.get("text") or "") if text is None else str(text).lstrip(),
+        at=datetime.fromisoformat(said["createTime"]),
+        labels=_labels(event, sender),
+        mentions_us=True,
+        files=tuple(_files(said)),
+    )
+    return Event(checked(inbound), Trust(is_bot=sender.get("type") == "BOT"))
+
+
+def _pressed(event: Json, account: str) -> Event:
+    """A press has no id: it is known by the card, the time and the person."""
+    user, when = event["user"], str(event["eventTime"])
+    given = {str(each["key"]): str(each["value"]) for each in event["action"]["parameters"]}
+    message = f"{event['message']['name']}/{when}/{user['name']}"
+    inbound = Inbound(
+        source=_source(event, account, user=str(user["name"]), message=message),
+        text=given["says"],
+        at=datetime.fromisoformat(when),
+        labels=_labels(event, user),
+        mentions_us=True,
+    )
+    return Event(checked(inbound), Trust())
+
+
+def _source(event: Json, account: str, *, user: str, message: str) -> Source:
+    """Every message is in a thread. In a direct chat, and where nobody sees threads, it is not one of people."""
+    space: Json = event["space"]
+    is_direct = space.get("spaceType") == "DIRECT_MESSAGE" or space.get("type") == "DM"
+    has_threads = not is_direct and space.get("spaceThreadingState") != "UNTHREADED_MESSAGES"
+    thread = cast("Json", event["message"].get("thread") or {}).get("name")
+    return Source(
+        platform="googlechat",
+        account=account,
+        chat_kind=DM if is_direct else GROUP,
+        chat_id=str(space["name"]),
+        thread_id=thread if has_threads else None,
+        user_id=user,
+        message_id=message,
+    )
+
+
+def _labels(event: Json, user: Json) -> Labels:
+    name, chat = user.get("displayName"), event["space"].get("displayName")
+    return Labels(user=Label(str(name)) if name else None, chat=Label(str(chat)) if chat else None)
+
+
+def _files(said: Json) -> Iterator[Attachment]:
+    """Files in Google Drive are not given to apps."""
+    for each in cast("Sequence[Json]", said.get("attachment") or ()):
+        where = cast("Json", each.get("attachmentDataRef") or {}).get("resourceName")
+        if where:
+            media_type = str(each.get("contentType") or UNKNOWN_TYPE)
+            yield Attachment(Label(str(each.get("contentName") or "file")), media_type, handle=str(where))

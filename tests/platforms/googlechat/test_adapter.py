@@ -1,0 +1,96 @@
+"""Whose calls are accepted, and what events and answers mean."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from palaver.platforms.googlechat.adapter import GoogleChatAdapter
+from palaver.platforms.googlechat.parse import parse
+from palaver.platforms.googlechat.render import render_text
+from palaver.protocols import (
+    Inbound,
+    Outbound,
+    PlatformBusy,
+    PlatformError,
+    PlatformRefused,
+    SendRefused,
+    SendUnclear,
+    TargetGone,
+)
+from palaver.testkit.recorder import Recorder
+from tests.platforms.called import ACCOUNT, No, serve
+from tests.platforms.googlechat.fakes import FakeRoom, GoogleChat, call, error, options_of, token_of
+from tests.platforms.jwts import other_key, signed
+from tests.platforms.mutants import check_parsed, mutants
+
+TO = Outbound(platform="googlechat", chat_id="spaces/dm", text="hi")
+
+
+async def test_only_calls_of_google_for_this_project_are_accepted() -> None:
+    async with serve(GoogleChat()) as server:
+        adapter, recorder = GoogleChatAdapter.make(ACCOUNT, options_of(server.url)), Recorder()
+        event = FakeRoom(server).event("MESSAGE", {"name": "spaces/room/messages/1", "text": "hi"})
+        forged = signed({"iss": "chat@system.gserviceaccount.com", "aud": "1234567890"}, key=other_key())
+        for token in (token_of(aud="99"), token_of(iss="x@y.example"), f"Bearer {forged}", ""):
+            assert (await adapter.handle_callback(call(event, token), recorder)).status == 401
+        assert not recorder.offered
+        reply = await adapter.handle_callback(call(event), recorder)
+        assert (reply.status, reply.body, reply.media_type) == (200, b"{}", "application/json")
+        added = {"type": "ADDED_TO_SPACE", "space": {"name": "spaces/room"}}
+        assert (await adapter.handle_callback(call(added), recorder)).status == 200
+        assert recorder.texts == ["hi"]
+
+
+def test_an_event_with_anything_in_it_is_read_or_skipped() -> None:
+    def read(event: Any) -> list[Inbound]:
+        found = parse(event, ACCOUNT)
+        return [found.inbound] if found else []
+
+    fake = FakeRoom(GoogleChat())
+    file = {"contentName": "a", "contentType": "text/plain", "attachmentDataRef": {"resourceName": "r"}}
+    message = {"name": "spaces/room/messages/1", "text": "@Helper hi", "argumentText": " hi", "attachment": [file]}
+    pressed = {"parameters": [{"key": "says", "value": "/approve 1"}]}
+    for event in (fake.event("MESSAGE", message), fake.event("CARD_CLICKED", message, action=pressed)):
+        for wrong in mutants(event):
+            check_parsed("googlechat", lambda wrong=wrong: read(wrong))
+        assert read(event)[0].text in {"hi", "/approve 1"}
+    (quiet,) = read(
+        {**fake.event("MESSAGE", message), "space": {**fake.space, "spaceThreadingState": "UNTHREADED_MESSAGES"}}
+    )
+    assert quiet.source.thread_id is None
+
+
+def test_what_google_chat_shows() -> None:
+    assert render_text("**hot** [tea](https://example.org) ~~x~~") == "*hot* <https://example.org|tea> ~x~"
+    assert render_text("<users/all> a < b") == "‹users/all> a < b"
+
+
+async def test_a_key_that_is_none_is_explained() -> None:
+    with pytest.raises(ValidationError, match="JSON file"):
+        options_of("https://x.example", service_account="{}")
+    key = '{"client_email": "a", "private_key": "none", "private_key_id": "k"}'
+    adapter = GoogleChatAdapter.make(ACCOUNT, options_of("https://x.example", service_account=key))
+    with pytest.raises(PlatformRefused, match="service account"):
+        await adapter.check()
+
+
+async def test_each_answer_means_something() -> None:
+    expected: list[tuple[No, type[PlatformError]]] = [
+        (error("RESOURCE_EXHAUSTED", 429), PlatformBusy),
+        (error("PERMISSION_DENIED", 403), TargetGone),
+        (error("NOT_FOUND", 404), TargetGone),
+        (error("INVALID_ARGUMENT", 400), SendRefused),
+        (error("INTERNAL", 500), SendUnclear),
+        (No({}), SendUnclear),
+    ]
+    async with serve(GoogleChat()) as server:
+        adapter = GoogleChatAdapter.make(ACCOUNT, options_of(server.url))
+        for number, (no, kind) in enumerate(expected):
+            server.refuses.append(no)
+            with pytest.raises(PlatformError) as raised:
+                await adapter.send(TO, idempotency_key=str(number))
+            assert type(raised.value) is kind, no
+        for chat in ("spaces/../x", "users/1", ""):
+            with pytest.raises(TargetGone):
+                await adapter.send(Outbound(platform="googlechat", chat_id=chat, text="x"), idempotency_key="x")
