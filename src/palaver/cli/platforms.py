@@ -17,12 +17,17 @@ from palaver.gateway.probe import Answer, ask_accounts
 from palaver.model.errors import UnknownPlatform
 from palaver.model.turn import account_text
 from palaver.model.value import value
+from palaver.platforms.abilities import abilities_of
 from palaver.platforms.plugins import BUILT_IN, installed_platforms, known_platforms, load_factory
 from palaver.store.accounts import AccountHealth
 from palaver.store.clock import store_time
 from palaver.store.store import Store
 
-EXAMPLES = {"platforms": "palaver platforms", "check": "palaver platforms check telegram"}
+EXAMPLES = {
+    "platforms": "palaver platforms",
+    "check": "palaver platforms check telegram",
+    "list": "palaver platforms list",
+}
 
 app = typer.Typer(help=f"Show which accounts are connected.\n\n{EXAMPLES['platforms']}", rich_markup_mode=None)
 
@@ -43,6 +48,19 @@ def platforms(context: typer.Context, *, store: StoreOption = None, json: Json =
         print_rows(("account", "state", "connected", "last error"), rows)
     else:
         print_line("No account has been connected yet. Run palaver up to connect the configured ones.")
+
+
+@app.command("list", help=f"List the installed platforms and what each can do.\n\n{EXAMPLES['list']}")
+def list_platforms(*, json: Json = False) -> None:
+    known = known_platforms()
+    found = [(name, known[name].title, abilities_of(name)) for name in installed_platforms()]
+    if json:
+        rows = [{"name": name, "title": title, "can": can and [*can]} for name, title, can in found]
+        print_json({"platforms": rows})
+    else:
+        unknown = "see its documentation"
+        shown = [(name, title, unknown if can is None else ", ".join(can)) for name, title, can in found]
+        print_rows(("platform", "name", "can do"), shown)
 
 
 @value(kw_only=False)

@@ -1,0 +1,53 @@
+"""What each platform's adapter can do, known without loading it. A test compares it with the adapters."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from palaver.platforms.catalog import PLATFORMS
+
+
+class Ability(StrEnum):
+    """What people see in a chat, in the order of the table."""
+
+    THREADS = "threads"
+    EDITS = "edits"
+    DRAFTS = "drafts"
+    FILES_IN = "files in"
+    FILES_OUT = "files out"
+    BUTTONS = "buttons"
+    TYPING = "typing"
+    MENU = "menu"
+
+
+_FILES = {Ability.FILES_IN, Ability.FILES_OUT}
+_DECLARED: Mapping[str, set[Ability]] = {
+    "dingtalk": _FILES,
+    "discord": {*_FILES, Ability.EDITS, Ability.BUTTONS, Ability.TYPING, Ability.MENU},
+    "email": _FILES,
+    "feishu": {*_FILES, Ability.EDITS, Ability.BUTTONS},
+    "googlechat": {Ability.FILES_IN, Ability.EDITS, Ability.BUTTONS},
+    "imessage": {*_FILES, Ability.TYPING},
+    "line": {Ability.FILES_IN, Ability.BUTTONS, Ability.TYPING},
+    "matrix": {*_FILES, Ability.EDITS, Ability.TYPING},
+    "mattermost": {*_FILES, Ability.EDITS, Ability.TYPING},
+    "ntfy": {*_FILES, Ability.BUTTONS},
+    "qq": _FILES,
+    "signal": {*_FILES, Ability.EDITS, Ability.DRAFTS, Ability.TYPING},
+    "slack": {*_FILES, Ability.EDITS, Ability.BUTTONS, Ability.TYPING},
+    "sms": {Ability.FILES_IN},
+    "teams": {Ability.FILES_IN, Ability.EDITS, Ability.BUTTONS, Ability.TYPING},
+    "telegram": {*_FILES, Ability.EDITS, Ability.BUTTONS, Ability.TYPING, Ability.MENU},
+    "webhook": set(),
+    "wechat": {*_FILES, Ability.BUTTONS, Ability.TYPING},
+    "wecom": _FILES,
+    "whatsapp": {*_FILES, Ability.BUTTONS, Ability.TYPING},
+    "yuanbao": {Ability.FILES_IN, Ability.TYPING},
+}
+
+
+def abilities_of(platform: str) -> tuple[Ability, ...] | None:
+    """Return what a platform's adapter can do; None for a plugin, which only its own pages describe."""
+    if platform not in _DECLARED:
+        return None
+    has = _DECLARED[platform] | ({Ability.THREADS} if PLATFORMS[platform].has_threads else set())
+    return tuple(ability for ability in Ability if ability in has)
