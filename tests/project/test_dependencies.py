@@ -62,6 +62,7 @@ EXTRAS = {
     "platforms/ntfy": ("ntfy",),
     "platforms/teams": ("teams",),
     "platforms/googlechat": ("googlechat",),
+    "platforms/irc": ("irc",),
     "platforms/matrix/verification.py": ("matrix-encryption",),
     "platforms/matrix": ("matrix", "matrix-encryption"),
     "platforms/relayed": ("relay",),

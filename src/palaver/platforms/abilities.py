@@ -27,6 +27,7 @@ _DECLARED: Mapping[str, set[Ability]] = {
     "feishu": {*_FILES, Ability.EDITS, Ability.BUTTONS},
     "googlechat": {Ability.FILES_IN, Ability.EDITS, Ability.BUTTONS},
     "imessage": {*_FILES, Ability.TYPING},
+    "irc": set(),
     "line": {Ability.FILES_IN, Ability.BUTTONS, Ability.TYPING},
     "matrix": {*_FILES, Ability.EDITS, Ability.TYPING},
     "mattermost": {*_FILES, Ability.EDITS, Ability.TYPING},
@@ -49,5 +50,6 @@ def abilities_of(platform: str) -> tuple[Ability, ...] | None:
     """Return what a platform's adapter can do; None for a plugin, which only its own pages describe."""
     if platform not in _DECLARED:
         return None
-    has = _DECLARED[platform] | ({Ability.THREADS} if PLATFORMS[platform].has_threads else set())
+    threads = [Ability.THREADS] if PLATFORMS[platform].has_threads else []
+    has = {*_DECLARED[platform], *threads}
     return tuple(ability for ability in Ability if ability in has)

@@ -105,6 +105,12 @@ _GOOGLE_CHAT = PlatformNote(
         "You cannot look up people or earlier messages here."
     )
 )
+_IRC = PlatformNote(
+    text=(
+        "Each line you write is a message of its own on IRC: answer in one or two short lines, without tables, lists "
+        "or code blocks. Anybody can take a nick, so a nick proves nothing."
+    )
+)
 _LINE = PlatformNote(
     text="People read this on a phone, and LINE shows no formatting: write short plain paragraphs, no tables."
 )
@@ -252,7 +258,18 @@ _ALL = (
         example_chat="U8e742f61d673b39c7fff3cecb7536ef0",
         notes=(_LINE,),
     ),
-    Platform(name="irc", title="IRC", keeps_slash=True, has_mentions=True, has_servers=True),
+    Platform(
+        name="irc",
+        title="IRC",
+        keeps_slash=True,
+        has_mentions=True,
+        has_servers=True,
+        keeps_history=False,
+        has_message_ids=False,
+        has_names=False,
+        example_chat="#palaver",
+        notes=(_IRC,),
+    ),
     Platform(name="xmpp", title="XMPP", keeps_slash=True),
     Platform(name="sms", title="SMS", has_names=False, example_chat="+15550100300", notes=(_SMS,)),
     Platform(name="ntfy", title="ntfy", has_names=False, example_chat="helper-7Kx2mP9q", notes=(_NTFY,)),

@@ -1,0 +1,1 @@
+"""IRC: one connection to one network."""

@@ -1,0 +1,227 @@
+"""A connection to an IRC server: log in, answer pings, and learn whether a message was accepted."""
+
+import asyncio
+import base64
+import logging
+import ssl
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+
+from palaver.platforms.irc.options import IrcOptions
+from palaver.platforms.irc.wire import Line, lower, read_line, write_line
+from palaver.protocols import (
+    PlatformBusy,
+    PlatformDown,
+    PlatformError,
+    PlatformRefused,
+    SendRefused,
+    SendUnclear,
+    TargetGone,
+    parse_or_skip,
+)
+
+log = logging.getLogger(__name__)
+
+_CONNECT_SECONDS = 30.0
+_SILENCE_SECONDS = 150.0
+_ANSWER_SECONDS = 60.0
+_MAX_LINE_BYTES = 16_384
+_MAX_NICKS = 5
+_CAPABILITIES = frozenset({"sasl", "message-tags", "account-tag", "server-time"})
+_WRONG_PASSWORD = "The IRC server rejects the password. Check password and account, or server_password."  # noqa: S105
+_BANNED = "The IRC server does not let the bot in: it is banned. Ask the operators of the network."
+_NO_SASL = "The IRC server offers no SASL. Remove the password, or use another server."
+_WELCOME, _NICK_TAKEN = "001", {"432", "433", "436", "437"}
+_REFUSED = {"464": _WRONG_PASSWORD, "465": _BANNED, "904": _WRONG_PASSWORD, "905": _WRONG_PASSWORD}
+_NOT_JOINED = frozenset({"403", "405", "471", "473", "474", "475", "476", "477"})
+_GONE = frozenset({"401", "403", "404", "442"})
+_TOO_FAST = frozenset({"263", "439"})
+_REJECTED = frozenset({"407", "411", "412", "417", "531"})
+
+
+class Connection:
+    """Lines are read by `lines`; while nobody reads them, no send ends."""
+
+    def __init__(self, options: IrcOptions, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._options, self._reader, self._writer = options, reader, writer
+        self.nick = options.nick
+        self._numbers = count(1)
+        self._one_at_a_time = asyncio.Lock()
+        self._asked: tuple[str, str, asyncio.Future[None]] | None = None
+        """The target of a message, the ping behind it, and what became of it."""
+
+    async def write(self, command: str, *params: str) -> None:
+        self._writer.write(write_line(command, *params))
+        await self._writer.drain()
+
+    # Logging in
+
+    async def log_in(self) -> None:
+        options = self._options
+        await self.write("CAP", "LS", "302")
+        if options.server_password:
+            await self.write("PASS", options.server_password.get_secret_value())
+        await self.write("NICK", self.nick)
+        await self.write("USER", "palaver", "0", "*", self.nick)
+        offered: set[str] = set()
+        async for line in self._read():
+            if line.command == _WELCOME:
+                self.nick = line.param(0)
+                return
+            await self._negotiate(line, offered)
+        raise PlatformDown("The IRC server closed the connection.")
+
+    async def _negotiate(self, line: Line, offered: set[str]) -> None:
+        match line.command:
+            case "CAP":
+                await self._choose(line, offered)
+            case "421" if line.param(1).upper() == "CAP":
+                self._need_no_sasl()
+            case "AUTHENTICATE":
+                account = self._options.account or self._options.nick
+                password = self._options.password.get_secret_value() if self._options.password else ""
+                plain = f"\0{account}\0{password}".encode()
+                await self.write("AUTHENTICATE", base64.b64encode(plain).decode())
+            case "903":
+                await self.write("CAP", "END")
+            case command if command in _REFUSED:
+                raise PlatformRefused(_REFUSED[command])
+            case "ERROR":
+                raise PlatformDown(f"The IRC server closed the connection: {line.param(0)[:100]}")
+            case command if command in _NICK_TAKEN:
+                self.nick += "_"
+                if len(self.nick) > len(self._options.nick) + _MAX_NICKS:
+                    raise PlatformDown("The nick of the bot is taken.")
+                await self.write("NICK", self.nick)
+            case _:
+                pass
+
+    async def _choose(self, line: Line, offered: set[str]) -> None:
+        kind, last = line.param(1).upper(), line.params[-1]
+        if kind == "LS":
+            offered |= {each.partition("=")[0] for each in last.split()}
+            if line.param(2) == "*":
+                return  # The list goes on.
+            wanted = offered & _CAPABILITIES - ({"sasl"} if self._options.password is None else set[str]())
+            if "sasl" not in wanted:
+                self._need_no_sasl()
+            await (self.write("CAP", "REQ", " ".join(sorted(wanted))) if wanted else self.write("CAP", "END"))
+        elif kind == "ACK" and "sasl" in last.split():
+            await self.write("AUTHENTICATE", "PLAIN")
+        elif kind in {"ACK", "NAK"}:
+            await self.write("CAP", "END")
+
+    def _need_no_sasl(self) -> None:
+        if self._options.password is not None:
+            raise PlatformRefused(_NO_SASL)
+
+    # Reading
+
+    async def lines(self) -> AsyncGenerator[Line]:
+        """Yield what people say. Everything else is dealt with here, however slowly that is stored."""
+        try:
+            async for line in self._read():
+                if line.command == "PRIVMSG":
+                    yield line
+                else:
+                    self._notice(line)
+        finally:
+            self._settle(SendUnclear("The connection was lost while sending."))
+
+    async def _read(self) -> AsyncGenerator[Line]:
+        """Yield lines. If the server is silent, ask whether it is there."""
+        asked = False
+        while True:
+            try:
+                async with asyncio.timeout(_SILENCE_SECONDS):
+                    raw = await self._reader.readline()
+            except TimeoutError:
+                if asked:
+                    raise PlatformDown("The IRC server does not respond.") from None
+                asked = True
+                await self.write("PING", "palaver")
+                continue
+            except ValueError:
+                continue  # A line that is too long.
+            asked = False
+            if not raw.endswith(b"\n"):
+                return
+            text = raw.decode("utf-8", "replace").rstrip("\r\n")
+            line = parse_or_skip("irc", lambda text=text: read_line(text)) if text else None
+            if line is not None and line.command == "PING":
+                await self.write("PONG", line.param(0))
+            elif line is not None:
+                yield line
+
+    def _notice(self, line: Line) -> None:
+        if line.command == "NICK" and lower(line.nick) == lower(self.nick):
+            self.nick = line.param(0)
+        elif line.command == "PONG":
+            self._settle(None, ping=line.params[-1] if line.params else "")
+        elif line.command in _GONE | _TOO_FAST | _REJECTED:
+            self._settle(_error(line), target=line.param(1))
+        if line.command in _NOT_JOINED and not self._asked:
+            log.warning("cannot join a channel: %s", line.command, extra={"action": "irc.not_joined"})
+        if line.command == "KICK" and lower(line.param(1)) == lower(self.nick):
+            log.warning("was removed from a channel", extra={"action": "irc.kicked"})
+
+    # Sending
+
+    async def say(self, target: str, text: str) -> str:
+        """Send a message, and a ping: what the server says against the message comes before the answer to it."""
+        async with self._one_at_a_time:
+            ping = f"palaver-{next(self._numbers)}"
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._asked = (lower(target), ping, future)
+            try:
+                self._writer.write(write_line("PRIVMSG", target, text) + write_line("PING", ping))
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    await self._writer.drain()
+                    await future
+            except (OSError, TimeoutError) as error:
+                raise SendUnclear("The connection was lost while sending.") from error
+            finally:
+                self._asked = None
+            return ping
+
+    def _settle(self, error: PlatformError | None, *, ping: str = "", target: str = "") -> None:
+        if self._asked is None:
+            return
+        asked, number, future = self._asked
+        if (ping and ping != number) or (target and lower(target) != asked) or future.done():
+            return
+        future.set_exception(error) if error else future.set_result(None)
+
+
+def _error(line: Line) -> PlatformError:
+    if line.command in _GONE:
+        return TargetGone("Nobody with this nick is there, or the bot cannot write to the channel.")
+    if line.command in _TOO_FAST:
+        return PlatformBusy(10.0)
+    return SendRefused(f"The IRC server rejects it: {line.command}")
+
+
+@asynccontextmanager
+async def connected(options: IrcOptions) -> AsyncGenerator[Connection]:
+    """Connect and log in; say goodbye at the end."""
+    try:
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            tls = ssl.create_default_context() if options.tls else None
+            reader, writer = await asyncio.open_connection(options.server, options.port, ssl=tls, limit=_MAX_LINE_BYTES)
+    except (OSError, TimeoutError) as error:
+        raise PlatformDown(f"There is no connection to the IRC server: {type(error).__name__}.") from error
+    try:
+        connection = Connection(options, reader, writer)
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            await connection.log_in()
+        yield connection
+    except (OSError, TimeoutError) as error:
+        raise PlatformDown(f"The connection to the IRC server was lost: {type(error).__name__}.") from error
+    finally:
+        with suppress(OSError):
+            writer.write(write_line("QUIT", "bye"))
+        writer.close()
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(1.0):
+                await writer.wait_closed()

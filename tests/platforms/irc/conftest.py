@@ -1,0 +1,13 @@
+"""One ngIRCd for all tests of IRC in this process."""
+
+from collections.abc import Generator
+
+import pytest
+
+from tests.platforms.irc.ngircd import ngircd
+
+
+@pytest.fixture(scope="session")
+def irc_port() -> Generator[int]:
+    with ngircd() as port:
+        yield port
