@@ -63,6 +63,7 @@ def test_what_is_connected_is_seen_beside_a_gateway(store_url: str, capsys: pyte
         ("pigeon:work", 1, "no gateway serves it. Run palaver up"),
         ("pigeon:nobody", 1, "run palaver setup pigeon"),
         ("sms", 1, "install an adapter for sms. Installed: broken, "),
+        ("xmpp", 1, "install an adapter for xmpp. Installed: broken, "),
         ("nonsense", 2, "Unknown platform 'nonsense'"),
     ],
 )

@@ -66,6 +66,10 @@ def test_what_google_chat_shows() -> None:
     assert render_text("<users/all> a < b") == "‹users/all> a < b"
 
 
+def test_a_project_number_needs_no_quotes() -> None:
+    assert options_of("https://x.example", project_number=12).project_number == "12"
+
+
 async def test_a_key_that_is_none_is_explained() -> None:
     with pytest.raises(ValidationError, match="JSON file"):
         options_of("https://x.example", service_account="{}")

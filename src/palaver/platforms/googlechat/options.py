@@ -15,7 +15,11 @@ GUIDE = SetupGuide(
     ),
     questions=[
         SetupQuestion(option="project_number", prompt="Project number:"),
-        SetupQuestion(option="service_account_file", prompt="File with the key of the service account:"),
+        SetupQuestion(
+            option="service_account",
+            prompt="Key of the service account, all in one line (hidden while you type):",
+            help="Or name its file: palaver setup googlechat --set service_account_file=FILE",
+        ),
     ],
     after=(
         "Start the gateway. Under Google Chat API, Configuration, turn off Build this Chat app as a Workspace add-on, "
@@ -46,7 +50,7 @@ def read_key(key: SecretStr) -> dict[str, str]:
 
 
 class GoogleChatOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
     project_number: str = Field(pattern=r"^[0-9]+$", description="The number of the project, the audience of calls.")
     service_account: Annotated[SecretStr, AfterValidator(_check_key)] = Field(description="The key, as JSON.")
