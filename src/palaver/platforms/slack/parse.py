@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from palaver.platforms.slack.render import ACTION
 from palaver.protocols import (
@@ -79,7 +79,7 @@ def parse(payload: Json, us: OwnApp, now: datetime) -> Event | None:
     event = _parse(payload, us, now)
     if isinstance(event, NewMessage | ButtonPress):
         checked(event.inbound)
-    elif event is not None and not all(isinstance(value, str) for value in event):
+    elif event is not None and not all(isinstance(value, str) for value in cast("tuple[object, ...]", event)):
         raise TypeError
     return event
 
