@@ -19,7 +19,7 @@ from palaver.model.key import GroupScope, Scope, ScopedSetting
 from palaver.model.transcript import Role, ToolCall
 from palaver.protocols.agent import Failure, FailureKind, Final, TextDelta
 from palaver.store.privacy.pseudonyms import resolve
-from palaver.testkit.adapter import FakeAdapter
+from palaver.testkit.adapter import FAKE, FakeAdapter
 from palaver.testkit.platform import BOT, FakePlatform
 from palaver.tools.messages import MessageTools
 from tests.agents.helpers import Tools, asked, events, program
@@ -119,7 +119,7 @@ while True:
 
 async def test_a_program_gets_the_situation_as_structure(tmp_path: Path) -> None:
     world, agent = FakePlatform(), ExternalAgent(program(TELLS))
-    adapter = FakeAdapter(world)
+    adapter = FakeAdapter(world, platform=replace(FAKE, hides_ids=True))
     scopes, zones = ScopedSetting(default=Scope(group=GroupScope.SHARED)), ScopedSetting(default=ZoneInfo("Asia/Tokyo"))
     ann, bob = world.person("ann"), world.person("bob")
     group = world.group('Dev" ⟦x⟧', ann, bob)
@@ -148,7 +148,6 @@ async def test_a_program_gets_the_situation_as_structure(tmp_path: Path) -> None
             "zone": "Asia/Tokyo",
             "participants": [{"id": bob.id, "name": "bob"}, {"id": ann.id, "name": "ann"}],
         }
-        adapter.platform = replace(adapter.platform, hides_ids=True)
         here.engine.reload(replace(here.engine.options, pseudonyms=True), Agents(agent))
         await group.say(ann, "and now?")
         hidden = json.loads((await group.hears("{", times=3)).text)

@@ -87,6 +87,7 @@ async def test_a_chat_with_much_to_say_does_not_keep_others_waiting(store_url: s
         await busy.hears("alice 19")
 
 
+@pytest.mark.drops_transactions
 async def test_messages_handed_over_at_once_are_accepted_in_order_also_before_people_are_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from secrets import token_hex
+from typing import TYPE_CHECKING
 
 from palaver.db.transaction import (
     ACCOUNTS,
@@ -32,7 +33,9 @@ from palaver.store.status.journal_feed import WINDOW
 from palaver.store.store import Store
 from palaver.web.caller import OWNER, Caller
 from palaver.web.feeds import Event, Feed, Reader, journal_events, with_id
-from palaver.web.growing_answer import GrowingAnswer
+
+if TYPE_CHECKING:
+    from palaver.web.growing_answer import GrowingAnswer
 
 __all__ = ["CHAT", "HEARTBEAT_SECONDS", "TOPICS", "Event", "Hub"]
 
@@ -158,13 +161,15 @@ class Hub:
         if feed := self._feeds.get((owner, None)):  # a browser has no profile
             (feed.push if event.merges is None else feed.push_text)(event)
 
-    def growing(self, session: str) -> tuple[int, GrowingAnswer] | None:
+    def growing(self, session: str) -> tuple[int, "GrowingAnswer"] | None:
         """Return the turn of a session whose answer is being shown, and the answer so far."""
         found = ((turn, answer) for turn, answer in self._growing.items() if answer.session == session)
         return next(found, None)
 
     def _growth(self, growth: PartialAnswer) -> Event:
         """Return what is new of a growing answer, rendered once for all who watch it."""
+        from palaver.web.growing_answer import GrowingAnswer  # noqa: PLC0415 - an extra
+
         answer = self._growing.get(growth.turn)
         if answer is None or answer.part != len(growth.earlier):
             answer = self._growing[growth.turn] = GrowingAnswer(growth.session, len(growth.earlier))

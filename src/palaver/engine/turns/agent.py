@@ -106,14 +106,12 @@ class RequestBuilder:
         """Return the request. `tools` are the names of the gateway's tools for this turn, which it will get."""
         platform = self._platform(snapshot.last.inbound.source)
         messages = self._view(snapshot, snapshot.entries, str(turn.number) if snapshot.resumes_calls else None)
+        section = self._section(snapshot, platform, tools, jobs_send_elsewhere=jobs_send_elsewhere)
         return Request(
             session=turn.session,
             turn=turn.number,
             attempt=turn.attempt,
-            section=with_instructions(
-                self._section(snapshot, platform, tools, jobs_send_elsewhere=jobs_send_elsewhere),
-                snapshot.session.instructions,
-            ),
+            section=with_instructions(section, asked) if (asked := snapshot.session.instructions) else section,
             messages=messages,
             override=chosen_model(snapshot),
             approvals=_approvals(turn, snapshot, messages) if snapshot.resumes_calls else {},

@@ -145,7 +145,7 @@ class RelayedAdapter:
 
     async def _receive(self, frame: Frame, receiver: Receiver) -> None:
         """Store a message with the other ids of its sender and chat. The connector repeats it until we acknowledge."""
-        inbound = parse_or_skip("relay", lambda: read_inbound(frame["inbound"], self.platform.name, self.account))
+        inbound = parse_or_skip("relayed", lambda: read_inbound(frame["inbound"], self.platform.name, self.account))
         if inbound is None:
             return
         for alias, canonical in frame.get("aliases") or ():
