@@ -25,9 +25,12 @@ def lines(page: str) -> list[tuple[bool, str]]:
 
 
 async def until_said(client: httpx.AsyncClient, count: int, name: str = "main") -> list[tuple[bool, str]]:
+    """Wait until so much is said, and no answer is still empty."""
+    found: list[tuple[bool, str]] = []
     async with asyncio.timeout(60):
-        while len(found := lines((await client.get(f"/chat/{name}")).text)) < count:  # noqa: ASYNC110 - as people do
+        while len(found) < count or (False, "") in found:
             await asyncio.sleep(0.02)
+            found = lines((await client.get(f"/chat/{name}")).text)
     return found
 
 
@@ -39,6 +42,14 @@ async def test_what_was_said_and_answered_is_there_no_matter_when_one_looks(clie
     assert (await client.post("/chat/main", data={"text": "hello <b>you</b>", "id": "1"})).status_code == 200
     assert (await client.post("/chat/main", data={"text": "/whoami", "id": "2"})).status_code == 200
     assert len(await until_said(client, 4)) == 4, "said again under the same id it is the same message"
+
+
+async def test_what_a_job_says_stands_in_the_chat_that_set_it(client: httpx.AsyncClient) -> None:
+    for number, text in enumerate(("/jobs add 1h Feed the cat", "/jobs run 1")):
+        assert (await client.post("/chat/main", data={"text": text, "id": str(number)})).status_code == 200
+    async with asyncio.timeout(60):
+        while (False, "You said: Feed the cat") not in await until_said(client, 4):
+            pass
 
 
 async def test_conversations_are_apart(client: httpx.AsyncClient) -> None:

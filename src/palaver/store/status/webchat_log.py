@@ -43,7 +43,7 @@ _END = 1 << 62
 def list_asides(
     place: SessionKey, chat: str, principal: Principal, *, since: datetime, until: datetime | None = None
 ) -> Statements[list[WebchatMessage]]:
-    """Return what was said in a web chat besides its transcript: commands, notices, and what waits or was refused."""
+    """Return what was said in a web chat besides its transcript: commands, notices, reminders, what waits."""
     if not _owns_chat(chat, principal):
         raise NotFound("chat", chat)
     span = micros(since), _END if until is None else micros(until)
@@ -54,15 +54,21 @@ def list_asides(
         (place.text, *span, _MAX_ASIDES),
     )
     sent = yield (
-        f"{_SENT} AND chat = ? AND created >= ? AND created < ? AND cause_kind NOT IN ({_SHOWN_AS_STATE})"
+        f"{_SENT} AND chat = ? AND created >= ? AND created < ?"
+        f" AND (cause_kind NOT IN ({_SHOWN_AS_STATE}) OR (id > 0 AND NOT EXISTS ({_TURN_HERE})))"
         " ORDER BY created DESC, id DESC LIMIT ?",
-        (encode_id(chat), *span, _MAX_ASIDES),
+        (encode_id(chat), *span, place.text, place.text, _MAX_ASIDES),
     )
     messages = [*_received(received, chat, principal), *readable(_sent_message, sent)]
     return sorted(messages, key=lambda each: (each.at, not each.is_mine))
 
 
 _MAX_ASIDES = 200
+_TURN_HERE = (
+    f"SELECT 1 FROM turns t WHERE t.no = outbox.id / {REPLIES}"
+    " AND t.key IN (?, coalesce((SELECT a.key FROM attached_chats a WHERE a.place = ?), ''))"
+)
+"""Of a reply: its turn is one of the conversation in this place. The answer to a job is not."""
 _SHOWN_AS_STATE = ", ".join(f"'{kind}'" for kind in (CauseKind.BUSY, CauseKind.PARKED, CauseKind.HALT))
 """Notices about what the page itself shows: that a message waits, and what is to be approved."""
 

@@ -93,14 +93,17 @@ async def _path(request: WebRequest, session: Session) -> str:
     return f"/chat/s/{session.id}"
 
 
+_PINNED = "Pinned"
+
+
 def _by_day(request: WebRequest, rows: Iterable[Row]) -> Iterable[ChatGroup]:
     zone = request.services.engine.options.zones.default
     today = request.now.astimezone(zone).date()
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[Row]] = {_PINNED: []}
     for row in rows:
         day = row.chat.session.last_active.astimezone(zone).date()
-        groups.setdefault("Pinned" if row.chat.is_pinned else _heading(day, today), []).append(row)
-    return (ChatGroup(heading=heading, rows=tuple(members)) for heading, members in groups.items())
+        groups.setdefault(_PINNED if row.chat.is_pinned else _heading(day, today), []).append(row)
+    return (ChatGroup(heading=heading, rows=tuple(members)) for heading, members in groups.items() if members)
 
 
 def _heading(day: date, today: date) -> str:

@@ -20,6 +20,13 @@ export class ChatList {
     document.addEventListener("click", (event) => {
       for (const menu of this.list.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
     });
+    this.list.addEventListener("keydown", (event) => {
+      const menu = event.key === "Escape" && event.target.closest("details.menu[open]");
+      if (!menu) return;
+      event.stopPropagation();
+      menu.open = false;
+      menu.querySelector("summary").focus();
+    });
     // A conversation whose deletion waits is deleted when the page goes.
     addEventListener("pagehide", () => { for (const finish of this.deleting.values()) finish(); });
   }
