@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -223,6 +224,8 @@ def test_a_lock_that_can_only_be_read_is_named(
     monkeypatch.setenv("PALAVER_CONFIG", str(config))
     lock = frozen / "palaver.db.lock"
     lock.touch(mode=0o444)
+    for name in ("chat", "gateway_client", "up"):  # now: nobody may not read the interpreter's own files
+        import_module(f"palaver.cli.{name}")
     with nobody():
         assert main(["chat", "-m", "hi"]) == 2
     assert f"cannot write the file {lock} (Permission denied)" in capsys.readouterr().err
