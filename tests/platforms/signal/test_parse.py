@@ -160,8 +160,15 @@ def test_other_content_is_described() -> None:
         assert (inbound.text, inbound.files) == (text, ())
 
 
+def test_a_reaction_to_our_message_is_overheard() -> None:
+    for removed, text in ((False, "[reacted with 👍]"), (True, "[took back 👍]")):
+        reaction = {"emoji": "👍", "targetAuthorUuid": UUID, "targetSentTimestamp": 5, "isRemove": removed}
+        found = said({"reaction": reaction, **GROUP})
+        assert (found.text, found.observed, found.reply_to) == (text, True, "5")
+
+
 def test_what_is_no_message_is_ignored() -> None:
-    reaction = {"emoji": "👍", "targetAuthorUuid": UUID, "targetSentTimestamp": 5, "isRemove": False}
+    reaction = {"emoji": "👍", "targetAuthorUuid": BOB, "targetSentTimestamp": 5, "isRemove": False}
     update = {"groupInfo": {**GROUP["groupInfo"], "type": "UPDATE"}}
     timer = {"isExpirationUpdate": True, "expiresInSeconds": 60}
     ignored: list[dict[str, Any]] = [{}, {"reaction": reaction}, update, timer]

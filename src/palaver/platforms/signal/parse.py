@@ -67,17 +67,19 @@ class Known(NamedTuple):
 
 
 def parse(event: Json, us: OwnAccount, known: Known) -> Inbound | None:
-    """Parse an event; None for receipts, typing, reactions, calls, stories and what our other devices sent."""
+    """Parse an event; None for receipts, typing, calls, stories and what our other devices sent."""
     envelope: Json = event.get("envelope") or {}
     edit: Json = envelope.get("editMessage") or {}
     data: Json | None = edit.get("dataMessage") if edit else envelope.get("dataMessage")
     sender = _person(envelope, "sourceNumber", "sourceUuid", known)
-    if not data or not sender.id or us.is_same(sender) or data.get("reaction"):
+    if not data or not sender.id or us.is_same(sender):
         return None
     sent = _time(data["timestamp"])
     source = _source(data, sender, sent, us)
     inbound = Inbound(source=source, text="", at=datetime.fromtimestamp(int(sent) / 1000, UTC))
     inbound = replace(inbound, labels=_labels(envelope, data))
+    if reaction := data.get("reaction"):
+        return _reaction(inbound, reaction, us, known)
     if deleted := _deleted(data, sender, known):
         return _change(inbound, deleted, Revision(version=sent, deleted=True))
     inbound = _with_content(inbound, data, us, known)
@@ -173,6 +175,16 @@ def _change(inbound: Inbound, target: str, revision: Revision) -> Inbound:
 
 
 # Content
+
+
+def _reaction(inbound: Inbound, found: Json, us: OwnAccount, known: Known) -> Inbound | None:
+    """Return a reaction to our message. It cannot be answered: the agent sees it with its next turn."""
+    author, emoji = _person(found, "targetAuthorNumber", "targetAuthorUuid", known), _text(found.get("emoji"))
+    if not us.is_same(author) or not emoji:
+        return None
+    text = f"[took back {emoji}]" if found.get("isRemove") else f"[reacted with {emoji}]"
+    reply_to = _first_sent(found["targetSentTimestamp"], author, known)
+    return replace(inbound, text=text, observed=True, mentions_us=True, reply_to=reply_to)
 
 
 def _with_content(inbound: Inbound, data: Json, us: OwnAccount, known: Known) -> Inbound:
