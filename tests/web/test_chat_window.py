@@ -309,6 +309,7 @@ async def test_conversations_are_listed_found_kept_and_deleted_with_a_way_back(
         await tab.get_by_role("button", name="Archived").click()
         await expect(row).to_have_count(1)
         await choose("Unarchive")
+        await expect(row).to_have_count(0)
         await tab.get_by_role("button", name="Back to conversations").click()
         await choose("Delete")
         await expect(row).to_be_hidden()
