@@ -273,7 +273,7 @@ def read_enrolment(file: Path) -> Enrolment:
 
 
 def check_relay_url(url: str) -> str:
-    """Return the URL of a connector. Without TLS it must be on this machine: whoever reads the line can answer."""
+    """Return the URL of a connector. Without TLS it must be on this machine: joining sends the digest of the key."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""

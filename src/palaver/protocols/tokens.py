@@ -131,7 +131,7 @@ class TokenApi:
         self.token = AccessToken(self._fetch_token)
 
     async def _fetch_token(self) -> tuple[str, float]:
-        """A token that is refused is a matter for a person, whatever the code says."""
+        """Report a refused token as one that a person must correct, even if another code came with it."""
         try:
             return await self._fetch()
         except SendRefused as error:
