@@ -102,7 +102,7 @@ async def test_a_model_is_tested_saved_and_answers_and_its_key_is_never_shown(
         provider.then(Refuses(status=401, message=f"bad key {KEY}"))
         refused = await save(client, "model", **choice, key=KEY)
         assert refused.status_code == 400
-        assert "does not answer" in refused.text
+        assert "does not answer: the model rejects the key" in refused.text
         assert KEY not in refused.text
         assert file.content() == BEFORE
         answer = await save(client, "model", **choice, key=KEY)

@@ -33,8 +33,9 @@ from palaver.gateway.processes import make_process_manager, make_terminal_tools
 from palaver.gateway.terminal import TerminalService, terminal_socket
 from palaver.model.errors import NewerSchema
 from palaver.model.key import SessionKey
+from palaver.model.problem import describe_agent_problem, is_agent_problem
 from palaver.model.prompt import Pseudonyms
-from palaver.model.source import Source, Trust
+from palaver.model.source import MAIN, Source, Trust
 from palaver.model.turn import Inbound, account_text
 from palaver.platforms.local.adapter import LocalAdapter, output_folder
 from palaver.platforms.plugins import known_platforms, make_adapter
@@ -42,6 +43,7 @@ from palaver.platforms.terminal.adapter import TerminalAdapter
 from palaver.platforms.web.adapter import ApiAdapter, ChatUpdate, WebAdapter, user_of
 from palaver.processes.manager import ProcessManager
 from palaver.protocols.adapter import Adapter
+from palaver.protocols.agent import FailureKind
 from palaver.protocols.capabilities import HttpCallbacks
 from palaver.protocols.clock import Clock, SystemClock
 from palaver.protocols.hooks import Hook
@@ -336,7 +338,12 @@ def _scripts(config: Config) -> Scripts | None:
 
 async def _ask_agent(choice: AgentConfig, secret: str) -> str:
     problem = await ask_agent(build_agent(choice), secret)
-    return problem.detail if problem else ""
+    if problem is None:
+        return ""
+    if not is_agent_problem(problem.kind) or problem.kind is FailureKind.FATAL:
+        return problem.detail
+    cause, _ = describe_agent_problem(problem.kind, "the model", MAIN)
+    return f"{cause} ({problem.detail})"
 
 
 async def _check_health(store: Store, url: str) -> list[HealthCheck]:
