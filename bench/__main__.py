@@ -8,7 +8,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from bench import commands, domain, engine, engines, jobs, processes, reads, searches, soak, sqlite, turns, workers
+from bench import (
+    commands,
+    domain,
+    engine,
+    engines,
+    jobs,
+    postgres,
+    processes,
+    reads,
+    searches,
+    soak,
+    sqlite,
+    turns,
+    workers,
+)
 from bench.lines import line
 from bench.measure import Figure, Verdict
 from bench.workshop import Workshop, say
@@ -49,6 +63,7 @@ MEASURES: Mapping[str, Measure] = {
     "web.page_100k": lambda workshop: import_module("bench.pages").page_100k(workshop),
     "web.first_token": lambda workshop: import_module("bench.chat").first_token(workshop),
     "web.open_10k": lambda workshop: import_module("bench.chat").open_10k(workshop),
+    "pg.messages": postgres.messages,
     "pg.turn": _on(engines.postgres, turns.turn),
     "pg.turns_64": _on(engines.postgres, turns.turns_64),
     "pg.load_200": _on(engines.postgres, reads.load_200),

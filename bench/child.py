@@ -5,11 +5,13 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from bench.engine import measure
 from bench.engines import sqlite
 from bench.measure import resident
 from bench.populate import NOON, RULE, answer_of, key, running_turns, source
+from bench.postgres import flood_rate
 from bench.turns import sixty_four
 from bench.workshop import Workshop
 from palaver.cli.loop import run
@@ -66,5 +68,8 @@ async def _engine(path: Path) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    what = {"turn_io": _turn_io, "turns_64": _turns_64, "open": _open, "engine": _engine}[sys.argv[1]]
-    print(json.dumps(run(what(*map(Path, sys.argv[2:])))))
+    what = {"turn_io": _turn_io, "turns_64": _turns_64, "open": _open, "engine": _engine, "flood": flood_rate}[
+        sys.argv[1]
+    ]
+    paths: list[Any] = [each if "://" in each else Path(each) for each in sys.argv[2:]]
+    print(json.dumps(run(what(*paths))))

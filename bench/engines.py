@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.measure import Limit, ratio_at_least
 from bench.raw import Raw, Transactor
 from bench.raw_postgres import BarePool, RawPostgres
 from bench.raw_sqlite import BareWriter, RawSqlite
@@ -25,6 +26,8 @@ class Engine:
     raw: Callable[[str], Awaitable[Raw]]
     crowd: Callable[[str], Awaitable[Transactor]]
     """Serves many tasks at once."""
+    at_once: Limit
+    """How many turns from many tasks at once, beside that."""
 
 
 def sqlite(workshop: Workshop) -> Engine:
@@ -36,6 +39,7 @@ def sqlite(workshop: Workshop) -> Engine:
         shared=str,
         raw=RawSqlite.open,
         crowd=BareWriter.open,
+        at_once=ratio_at_least(0.6, goal=0.8),
     )
 
 
@@ -48,4 +52,5 @@ def postgres(workshop: Workshop) -> Engine:
         shared=workshop.on_postgres,
         raw=RawPostgres.open,
         crowd=BarePool.open,
+        at_once=ratio_at_least(3, goal=5),
     )

@@ -5,7 +5,8 @@ from typing import Any, Self
 import asyncpg
 
 from bench.raw import Call, Script
-from palaver.db.postgres import CHANNEL, LOCK, to_postgres
+from palaver.db.postgres import CHANNEL
+from palaver.db.postgres_statements import LOCK, to_postgres
 from palaver.db.transaction import Lock, Notify, Row, Statement, Transaction
 
 __all__ = ["BarePool", "RawPostgres"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from bench.engines import sqlite
 from bench.measure import Bare, Figure, Sides, at_most, not_taken, ratio_at_most
 from bench.reads import FEW, MANY
-from bench.turns import ALONE, AT_ONCE, AT_ONCE_LIMIT, rate
+from bench.turns import ALONE, AT_ONCE, rate
 from bench.workshop import Workshop
 
 __all__ = ["open_100k", "slow_disk", "turn_io"]
@@ -28,7 +28,7 @@ def turn_io(workshop: Workshop) -> Iterator[Figure]:
 def slow_disk(workshop: Workshop) -> Iterator[Figure]:
     name = "store.turns_64_slow"
     if workshop.flush_counter is None:
-        yield not_taken(name, _NO_COMPILER, AT_ONCE_LIMIT)
+        yield not_taken(name, _NO_COMPILER, sqlite(workshop).at_once)
         return
     path = workshop.running(AT_ONCE)
     found = workshop.child("turns_64", workshop.copy(path), workshop.copy(path), microseconds=_MICROSECONDS)

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from typing import TypeVar
 
 from bench.engines import Engine
-from bench.measure import Bare, Figure, Sides, ratio_at_least, ratio_at_most, set_aside, side_by_side
+from bench.measure import Bare, Figure, Sides, ratio_at_most, set_aside, side_by_side
 from bench.populate import answer_of, running_turns
 from bench.raw import Script
 from bench.workshop import Workshop
@@ -14,14 +14,13 @@ from palaver.cli.loop import run
 from palaver.model.turn import Turn
 from palaver.store.opening import open_store
 
-__all__ = ["ALONE", "AT_ONCE", "AT_ONCE_LIMIT", "rate", "sixty_four", "turn", "turns_64"]
+__all__ = ["ALONE", "AT_ONCE", "rate", "sixty_four", "turn", "turns_64"]
 
 T = TypeVar("T")
 ALONE = 400
 _TASKS = 64
 _ROUND = 512
 AT_ONCE = _ROUND * 12
-AT_ONCE_LIMIT = ratio_at_least(0.6, goal=0.8)
 
 
 def turn(workshop: Workshop, engine: Engine) -> Iterator[Figure]:
@@ -56,7 +55,7 @@ def turns_64(workshop: Workshop, engine: Engine) -> Iterator[Figure]:
 
 def rate(name: str, engine: Engine, sides: Sides, note: str = "") -> Figure:
     bare = Bare(name=engine.crowd_name, value=1 / sides.other)
-    return Figure(name=name, value=1 / sides.ours, unit="/s", bare=bare, limit=AT_ONCE_LIMIT, note=note)
+    return Figure(name=name, value=1 / sides.ours, unit="/s", bare=bare, limit=engine.at_once, note=note)
 
 
 async def sixty_four(engine: Engine, turns: Sequence[Turn], url: str, other: str) -> Sides:

@@ -42,6 +42,7 @@ class Workshop:
         self._stack = ExitStack()
         self._copies = 0
         self._databases: dict[Path, str] = {}
+        self._postmaster = 0
 
     def __enter__(self) -> Self:
         return self
@@ -100,7 +101,17 @@ class Workshop:
             self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
             server = wheel.get_server(folder)
         self._stack.callback(server.cleanup)
+        self._postmaster = server.get_postmaster_info().process.pid
         return server.get_uri()
+
+    @property
+    def postmaster(self) -> int:
+        """The process id of the server, which is started if it does not run."""
+        return self._postmaster if self.server else 0
+
+    def new_on_postgres(self) -> str:
+        """The URL of an empty database."""
+        return self._url(self._new_database(template="template1"))
 
     def on_postgres(self, path: Path) -> str:
         """The URL of a PostgreSQL database with the same rows."""
@@ -139,7 +150,7 @@ class Workshop:
         subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", library, text, "-ldl"], check=True)  # noqa: S603
         return library
 
-    def child(self, what: str, *paths: Path, microseconds: int = 0) -> dict[str, float]:
+    def child(self, what: str, *paths: Path | str, microseconds: int = 0) -> dict[str, float]:
         """What `python -m bench.child` prints, with the library preloaded where there is one."""
         environment = {**os.environ, "BENCH_FSYNC_MICROSECONDS": str(microseconds)}
         if self.flush_counter:

@@ -86,7 +86,7 @@ def _no_forgotten_transactions(request: pytest.FixtureRequest) -> Generator[None
         patch.setattr(Transaction, "__new__", describe)
         patch.setattr(Transaction, "__iter__", run)
         for database in (Store, SqliteDatabase, PostgresDatabase):
-            for name in ("transact", "read"):
+            for name in ("transact", "read", "browse"):
                 patch.setattr(database, name, handing_over(getattr(database, name)))
         yield
     names = sorted(work.func.__qualname__ for work in described.values())

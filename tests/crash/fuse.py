@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from palaver.agents.echo import EchoAgent
-from palaver.db.transaction import Row, Statements, Transaction, transaction
+from palaver.db.transaction import KeyedTransaction, Row, Statements, Transaction, keyed, transaction
 from palaver.engine.jobs import scheduler
 from palaver.model.source import Source, Trust
 from palaver.model.turn import Inbound, Outbound
@@ -95,6 +95,10 @@ def _whole(piece: Transaction[T], done: list[str]) -> Statements[T]:
         return finished.value
 
 
+def _with_key_of(work: Transaction[T], around: Transaction[T]) -> Transaction[T]:
+    return keyed(work.key, around) if isinstance(work, KeyedTransaction) else around
+
+
 class _Group:
     """One group of a store's work, each piece under its name."""
 
@@ -106,7 +110,8 @@ class _Group:
         describe: Callable[..., Transaction[Any]] = getattr(self._group, name)
 
         def describe_fused(*args: object, **kwargs: object) -> Transaction[Any]:
-            return _fused(name, describe(*args, **kwargs), self._fuse)
+            work = describe(*args, **kwargs)
+            return _with_key_of(work, _fused(name, work, self._fuse))
 
         return describe_fused
 
@@ -140,7 +145,7 @@ class FusedStore(Store):
 
     async def transact(self, work: Transaction[T]) -> T:
         done: list[str] = []
-        result = await super().transact(_whole(work, done))
+        result = await super().transact(_with_key_of(work, _whole(work, done)))
         for name in done:
             self._fuse.reach(f"after {name}")
         return result

@@ -16,6 +16,9 @@ EXTRAS = {
     "agents/llama.py": ("local",),
     "agents/model": ("models",),
     "db/postgres.py": ("postgres",),
+    "db/postgres_batch.py": ("postgres",),
+    "db/postgres_servers.py": ("postgres",),
+    "db/postgres_statements.py": ("postgres",),
     "gateway/prometheus.py": ("metrics",),
     "protocols/bearer.py": ("googlechat", "teams"),
     "protocols/rest.py": (

@@ -201,6 +201,9 @@ class Door:
     async def read(self, work: Transaction[T]) -> T:
         return await self._ask(work, reads=True)
 
+    async def browse(self, work: Transaction[T]) -> T:
+        return await self._ask(work, reads=True)
+
     def listen(self, topic: str) -> AbstractContextManager[asyncio.Event]:
         return self._database.listen(topic)
 

@@ -4,21 +4,25 @@ What certainly did not happen is done again by the driver; of what may have happ
 happened once or not at all. `PALAVER_CUTS=60` tries every statement.
 """
 
+import asyncio
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise, product
 from pathlib import Path
 
 import pytest
 
 from palaver.db import postgres
+from palaver.db.transaction import keyed
 from palaver.model.errors import StoreUnavailable
 from palaver.store.opening import open_store
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
+from tests.db.test_in_step import insert
+from tests.db.test_in_step import names as present
 from tests.store.conftest import fresh_store
 from tests.store.outages import Cut, Proxy, Server
 from tests.store.scenario import SCENARIO, Picture, Step, take_picture
@@ -105,3 +109,23 @@ async def test_a_cut_at_every_commit(server: Server) -> None:
         told = await play(server, pictures, partial(Proxy.fail_at, words=b"COMMIT;", cut=cut))
         writes = [words for step, words in zip(SCENARIO, told, strict=True) if step.name not in {"search", "erase"}]
         assert all(UNKNOWN in words for words in writes)
+
+
+async def test_a_cut_in_the_middle_of_a_batch(server: Server) -> None:
+    url, numbers = await fresh_store(server.url), count()
+    with tempfile.TemporaryDirectory(prefix="palaver-proxy-") as folder:
+        async with (
+            Proxy(server, url, Path(folder)).running() as proxy,
+            await open_store(url) as watching,
+            await open_store(proxy.url) as store,
+        ):
+            for cut, (words, place) in product(PLACES, ((b"", 1), (b"", 3), (b"", 4), (b"COMMIT;", 0))):
+                names = [f"row {next(numbers)}" for _ in range(20)]
+                proxy.fail_at(words, cut, place)
+                works = (store.transact(keyed(name, insert(name))) for name in names)
+                told = await asyncio.gather(*works, return_exceptions=True)
+                proxy.forget_fault()
+                there = await watching.read(present(*names))
+                for name, answer in zip(names, told, strict=True):
+                    assert name in there if isinstance(answer, str) else UNKNOWN in str(answer)
+            assert proxy.faults

@@ -100,7 +100,9 @@ def collecting(rules: ConversationRules) -> ConversationRules:
 
 
 def only_begun(found: Begun | Held | None) -> Begun | None:
-    assert not isinstance(found, Held)
+    if isinstance(found, Held):
+        assert found.head is None, "held"
+        return None  # somebody else has the conversation in hand
     return found
 
 

@@ -2,17 +2,19 @@
 
 import asyncio
 import random
-import re
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
-from functools import lru_cache
-from itertools import count
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import asyncpg
 
+from palaver.db.postgres_batch import BEGIN_BATCH, Batch, Batcher, Member, RunAlone, Text
+from palaver.db.postgres_servers import parse_servers, refuse_transaction_pooler
+from palaver.db.postgres_statements import LOCK, LOST, ROLLED_BACK, TRY_LOCK, is_transient, to_postgres
 from palaver.db.schema import HOLD_SCHEMA, connection_name
 from palaver.db.transaction import (
+    KeyedTransaction,
     Lock,
     Notifier,
     Notify,
@@ -20,6 +22,7 @@ from palaver.db.transaction import (
     Statement,
     Statements,
     Transaction,
+    TryLock,
     fail_statement,
     storable,
     violation,
@@ -32,7 +35,6 @@ Connection = Any
 _asyncpg: Any = asyncpg
 
 CHANNEL = "palaver"
-LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;"
 _MAX_ATTEMPTS = 8
@@ -43,34 +45,13 @@ _VACUUM_TIMEOUT_SECONDS = 3600.0
 _HOLD_TIMEOUT_SECONDS = 60.0
 _RECONNECT_TIMEOUT_SECONDS = 5.0
 _CLOSE_TIMEOUT_SECONDS = 10.0
-# The server rolled the transaction back in favour of another: run it again.
-_ROLLED_BACK = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.IdleInTransactionSessionTimeoutError)
-SESSION_TIMEOUTS = {"idle_in_transaction_session_timeout": "5s", "transaction_timeout": "60s"}
+_CACHED_STATEMENTS = 512
+_SILENCE = "idle_in_transaction_session_timeout"
+SESSION_TIMEOUTS = {_SILENCE: "5s", "transaction_timeout": "60s"}
 """A connection that is silent for so long inside a transaction is frozen or gone, and others wait for its locks.
 
 The first does not count while the server has half a statement; the second does, from PostgreSQL 17.
 """
-# The connection is gone or the server is not ready.
-_LOST = (
-    OSError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
-)
-# SQLSTATE classes that are not the fault of a statement: read-only server, timeout, full disk, shutdown, server error.
-_TRANSIENT = ("25006", "25P04", "53", "57", "58")
-
-
-@lru_cache(maxsize=512)
-def to_postgres(sql: str) -> str:
-    """Number the values of a statement, and uncomment what only PostgreSQL understands (`/*pg … */`)."""
-    numbers = count(1)
-    numbered = re.sub(r"\?", lambda _: f"${next(numbers)}", sql)
-    return re.sub(r"/\*pg (.*?)\*/", r"\1", numbered)
 
 
 async def _drive(connection: Connection, steps: Statements[T], topics: set[str]) -> T:
@@ -83,7 +64,7 @@ async def _drive(connection: Connection, steps: Statements[T], topics: set[str])
                 rows = await _run(connection, statement)
             except asyncpg.IntegrityConstraintViolationError as error:
                 fail_statement(steps, violation(error))
-            except (*_LOST, asyncpg.PostgresError) as error:
+            except (*LOST, asyncpg.PostgresError) as error:
                 fail_statement(steps, error)
             statement = steps.send(rows)
     except StopIteration as finished:
@@ -94,47 +75,12 @@ async def _run(connection: Connection, statement: Statement) -> list[Row]:
     if isinstance(statement, Notify):
         return []  # sent with the commit
     if isinstance(statement, Lock):
-        return await connection.fetch(LOCK, statement.name)
+        return await connection.fetch(TRY_LOCK if isinstance(statement, TryLock) else LOCK, statement.name)
     sql, values = statement
     if isinstance(values, list):
         await connection.executemany(to_postgres(sql), [storable(row) for row in values])
         return []
     return await connection.fetch(to_postgres(sql), *storable(values))
-
-
-async def _refuse_transaction_pooler(url: str) -> None:
-    """Raise StoreError if a pooler lends us a server process for each transaction: then nothing can listen.
-
-    A pooler does not know the server process when we log in. Whether it lends the one that was used last or first, some
-    of these transactions get another process than ours, or ours serves another connection.
-    """
-    first: Connection = await _asyncpg.connect(url, timeout=10, statement_cache_size=0)
-    try:
-        process = await _serving_process(first)
-        if process == first.get_server_pid():
-            return
-        second: Connection = await _asyncpg.connect(url, timeout=10, statement_cache_size=0)
-        try:
-            ours = {await _serving_process(first)}
-            other = await _serving_process(second)
-            ours.add(await _serving_process(first))
-        finally:
-            second.terminate()
-    finally:
-        first.terminate()
-    if ours != {process} or other == process:
-        raise StoreError(
-            "PostgreSQL is behind a connection pooler in transaction mode, but Palaver needs its own connections:"
-            " connect to PostgreSQL itself, or set pool_mode = session in the pooler"
-        )
-
-
-async def _serving_process(connection: Connection) -> int:
-    """Return the process that serves a transaction of this connection."""
-    await connection.execute("BEGIN", timeout=_RECONNECT_TIMEOUT_SECONDS)
-    process = await connection.fetchval("SELECT pg_backend_pid()", timeout=_RECONNECT_TIMEOUT_SECONDS)
-    await connection.execute("COMMIT", timeout=_RECONNECT_TIMEOUT_SECONDS)
-    return process
 
 
 async def _set_timeouts(connection: Connection) -> None:
@@ -157,9 +103,10 @@ class PostgresDatabase(Notifier):
 
     def __init__(self, url: str, *, connections: int = 10) -> None:
         super().__init__()
-        self._url = url
+        self._servers = parse_servers(url)
         self._connections = connections
         self._pool: Any = None
+        self._replica: Any = None
         self._closed = False
         self._busy = 0
         self._idle = asyncio.Event()
@@ -169,21 +116,31 @@ class PostgresDatabase(Notifier):
         """The schema version that nobody can migrate while we use it."""
         self._held = asyncio.Event()
         self._newer: NewerSchema | None = None
+        self._batcher = Batcher(lambda members: self._run_with_retries(lambda: self._attempt_batch(members)))
+        self._positions: dict[Text, int] = {}
 
     async def open(self) -> None:
         try:
-            await _refuse_transaction_pooler(self._url)
-            self._pool = await _asyncpg.create_pool(
-                self._url,
-                min_size=1,
-                max_size=self._connections,
-                command_timeout=_COMMAND_TIMEOUT_SECONDS,
-                init=_set_timeouts,
-                reset=_reset_nothing,
-            )
-        except (*_LOST, asyncpg.PostgresError) as error:
+            if not self._servers.is_pooled:
+                await refuse_transaction_pooler(self._servers.url)
+            self._pool = await self._make_pool(self._servers.url, min_size=1, is_pooled=self._servers.is_pooled)
+            if self._servers.replica:
+                self._replica = await self._make_pool(self._servers.replica, min_size=0)
+        except (*LOST, asyncpg.PostgresError) as error:
             raise StoreUnavailable(f"PostgreSQL does not answer: {error}") from error
         self._listener = asyncio.create_task(self._listen(), name="palaver-listener")
+
+    def _make_pool(self, url: str, *, min_size: int, is_pooled: bool = False) -> Any:  # noqa: ANN401
+        return _asyncpg.create_pool(
+            url,
+            min_size=min_size,
+            max_size=self._connections,
+            command_timeout=_COMMAND_TIMEOUT_SECONDS,
+            # The next transaction can get another connection of the server, without what was prepared.
+            statement_cache_size=0 if is_pooled else _CACHED_STATEMENTS,
+            init=None if is_pooled else _set_timeouts,
+            reset=_reset_nothing,
+        )
 
     async def serve(self, version: int) -> None:
         """Keep others from migrating the schema. Raise NewerSchema if it was already migrated."""
@@ -199,14 +156,27 @@ class PostgresDatabase(Notifier):
             raise self._newer
 
     async def transact(self, work: Transaction[T]) -> T:
-        return await self._run_transaction(work, read_only=False)
+        await self._wait_for_schema()
+        with self._admitted():
+            if isinstance(work, KeyedTransaction):
+                with suppress(RunAlone):
+                    return await self._batcher.transact(work)
+            return await self._run_with_retries(lambda: self._attempt(work, read_only=False))
 
     async def read(self, work: Transaction[T]) -> T:
-        return await self._run_transaction(work, read_only=True)
+        await self._wait_for_schema()
+        with self._admitted():
+            return await self._run_with_retries(lambda: self._attempt(work, read_only=True))
+
+    async def browse(self, work: Transaction[T]) -> T:
+        if self._replica and not self._closed:
+            with suppress(*ROLLED_BACK, *LOST, asyncpg.PostgresError):  # it is gone, or too far behind
+                return await _on_connection(self._replica, partial(_in_transaction, work=work, begin=_READ))
+        return await self.read(work)
 
     async def migrate(self, step: Transaction[T]) -> T:
         """Run a step of a migration, which can take long on a large store."""
-        return await self._without_time_limits(lambda connection: _in_transaction(connection, step, read_only=False))
+        return await self._without_time_limits(partial(_in_transaction, work=step, begin=_WRITE))
 
     async def scrub(self) -> None:
         """Vacuum every table, so that the space of deleted rows is used again."""
@@ -218,7 +188,7 @@ class PostgresDatabase(Notifier):
         """Run it on a connection of its own that has no time limits."""
 
         async def attempt() -> T:
-            connection: Connection = await _asyncpg.connect(self._url, timeout=10)
+            connection: Connection = await _asyncpg.connect(self._servers.direct, timeout=10)
             try:
                 return await run(connection)
             finally:
@@ -235,20 +205,20 @@ class PostgresDatabase(Notifier):
         try:
             async with asyncio.timeout(_CLOSE_TIMEOUT_SECONDS):
                 await self._idle.wait()
-                if self._pool:
-                    await self._pool.close()
+                for pool in filter(None, (self._pool, self._replica)):
+                    await pool.close()
         except TimeoutError:
-            self._pool.terminate()
+            for pool in filter(None, (self._pool, self._replica)):
+                pool.terminate()
 
     async def _stop_listening(self) -> None:
         if self._listener:
             self._listener.cancel()
             await asyncio.gather(self._listener, return_exceptions=True)
 
-    async def _run_transaction(self, work: Transaction[T], *, read_only: bool) -> T:
-        """Run it, unless the store is closed; closing waits for it."""
-        if not self._closed:
-            await self._wait_for_schema()
+    @contextmanager
+    def _admitted(self) -> Generator[None]:
+        """Refuse work if the store is closed or its schema is newer. Closing waits for what was admitted."""
         if self._closed:
             raise StoreError("the store is closed")
         if self._newer:
@@ -256,7 +226,7 @@ class PostgresDatabase(Notifier):
         self._busy += 1
         self._idle.clear()
         try:
-            return await self._run_with_retries(lambda: self._attempt(work, read_only=read_only))
+            yield
         finally:
             self._busy -= 1
             if not self._busy:
@@ -264,7 +234,7 @@ class PostgresDatabase(Notifier):
 
     async def _wait_for_schema(self) -> None:
         """Wait until we hold the schema again after a lost connection: another process may be migrating it."""
-        if self._held_version is None or self._held.is_set():
+        if self._closed or self._held_version is None or self._held.is_set():
             return
         try:
             async with asyncio.timeout(_RECONNECT_TIMEOUT_SECONDS):
@@ -278,36 +248,45 @@ class PostgresDatabase(Notifier):
         for attempt in range(_MAX_ATTEMPTS):
             try:
                 return await run()
-            except (*_ROLLED_BACK, *_LOST) as error:
+            except (*ROLLED_BACK, *LOST) as error:
                 if attempt == _MAX_ATTEMPTS - 1:
                     raise StoreUnavailable(_why(error)) from error
                 # Random, so that transactions that collided do not collide again.
                 await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311
                 pause = min(pause * 2, _MAX_PAUSE_SECONDS)
             except asyncpg.PostgresError as error:
-                passes = str(getattr(error, "sqlstate", "")).startswith(_TRANSIENT)
-                raise (StoreUnavailable if passes else StoreError)(f"the database refused: {error}") from error
+                raise (StoreUnavailable if is_transient(error) else StoreError)(
+                    f"the database refused: {error}"
+                ) from error
         raise AssertionError
 
     async def _attempt(self, work: Transaction[T], *, read_only: bool) -> T:
-        connection: Connection = await self._pool.acquire()
-        try:
-            return await _in_transaction(connection, work, read_only=read_only)
-        finally:
-            with suppress(*_LOST):  # a connection that breaks now must not make a committed transaction look failed
-                await self._pool.release(connection)
+        begin = self._begin(_READ if read_only else _WRITE)
+        return await _on_connection(self._pool, partial(_in_transaction, work=work, begin=begin))
+
+    async def _attempt_batch(self, members: Sequence[Member]) -> None:
+        async def run(connection: Connection) -> None:
+            topics: set[str] = set()
+            async with _transaction(connection, self._begin(BEGIN_BATCH), topics):
+                topics.update(await Batch(connection, members, self._positions).run())
+
+        await _on_connection(self._pool, run)
+
+    def _begin(self, begin: str) -> str:
+        """Behind a pooler the limit on silence is that of the transaction. The other one is the server's there."""
+        return f"{begin} SET LOCAL {_SILENCE} = '{SESSION_TIMEOUTS[_SILENCE]}';" if self._servers.is_pooled else begin
 
     async def _listen(self) -> None:
         """Keep one connection listening. After a reconnect everyone is woken, so nothing is missed."""
         while True:
             try:
                 await self._listen_until_lost()
-            except (*_LOST, asyncpg.PostgresError):
+            except (*LOST, asyncpg.PostgresError):
                 await asyncio.sleep(_FIRST_PAUSE_SECONDS * 4)
 
     async def _listen_until_lost(self) -> None:
         settings = {} if self._held_version is None else {"application_name": connection_name(self._held_version)}
-        connection: Connection = await _asyncpg.connect(self._url, timeout=10, server_settings=settings)
+        connection: Connection = await _asyncpg.connect(self._servers.direct, timeout=10, server_settings=settings)
         cut = asyncio.Event()
 
         def on_cut(_: Connection) -> None:
@@ -340,30 +319,45 @@ class PostgresDatabase(Notifier):
 
 
 def _why(error: Exception) -> str:
-    if isinstance(error, _ROLLED_BACK):
+    if isinstance(error, ROLLED_BACK):
         return f"PostgreSQL rolled the transaction back {_MAX_ATTEMPTS} times, and nothing was written: {error}"
     return f"PostgreSQL does not answer: {error}"
 
 
-async def _in_transaction(connection: Connection, work: Transaction[T], *, read_only: bool) -> T:
-    topics: set[str] = set()
+async def _on_connection(pool: Any, run: Callable[[Connection], Awaitable[T]]) -> T:  # noqa: ANN401
+    connection: Connection = await pool.acquire()
     try:
-        await connection.execute(_READ if read_only else _WRITE)
-        result = await _drive(connection, iter(work), topics)
+        return await run(connection)
+    finally:
+        with suppress(*LOST):  # a connection that breaks now must not make a committed transaction look failed
+            await pool.release(connection)
+
+
+async def _in_transaction(connection: Connection, *, work: Transaction[T], begin: str) -> T:
+    topics: set[str] = set()
+    async with _transaction(connection, begin, topics):
+        return await _drive(connection, iter(work), topics)
+
+
+@asynccontextmanager
+async def _transaction(connection: Connection, begin: str, topics: set[str]) -> AsyncGenerator[None]:
+    """Commit at the end and notify the topics that were collected until then; roll back after an error."""
+    try:
+        await connection.execute(begin)
+        yield
         await _commit(connection, topics)
     except BaseException:
         # The first error is the reason, even if the connection breaks during the rollback.
-        with suppress(*_LOST):
+        with suppress(*LOST):
             await connection.execute("ROLLBACK;")
         raise
-    return result
 
 
 async def _commit(connection: Connection, topics: Iterable[str]) -> None:
     """Commit and notify. A commit without an answer may have happened, so it is never repeated."""
     try:
         await connection.execute("".join(map(_notify, topics)) + "COMMIT;")
-    except _LOST as error:
+    except LOST as error:
         raise StoreUnavailable("PostgreSQL was lost during a commit, which may or may not have happened") from error
 
 

@@ -300,6 +300,9 @@ class SqliteDatabase(Notifier):
         self._refuse_when_closed()
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
+    async def browse(self, work: Transaction[T]) -> T:
+        return await self.read(work)
+
     async def scrub(self) -> None:
         """Truncate the log as soon as nobody reads it; SQLite overwrites free space itself (secure_delete).
 

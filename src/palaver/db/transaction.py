@@ -54,6 +54,11 @@ class Lock:
 
 
 @value(kw_only=False)
+class TryLock(Lock):
+    """Do not wait for the name: return a row with False if another database transaction holds it."""
+
+
+@value(kw_only=False)
 class Notify:
     """Wake everyone who listens to this topic once the transaction is committed."""
 
@@ -76,6 +81,24 @@ class Transaction(partial[Statements[T_co]]):  # pyright: ignore[reportInvalidTy
 
     else:  # without a function of Python between: every joined transaction is started so
         __iter__ = partial.__call__
+
+
+class KeyedTransaction(Transaction[T_co]):
+    """A transaction of one conversation: PostgreSQL can run it in step with those that have other keys.
+
+    It reads and writes only what belongs to its key, what it holds a `Lock` for, and rows that no keyed transaction
+    changes. It can see the writes of others before these have ended, but is committed together with them.
+    """
+
+    __slots__ = ("key",)
+    key: str
+
+
+def keyed(key: str, work: Transaction[T]) -> KeyedTransaction[T]:
+    """Return the same transaction, to be run in step. As a part of another one it is like any other."""
+    made = KeyedTransaction[T](work)
+    made.key = key
+    return made
 
 
 def transaction(function: Callable[P, Statements[T]]) -> Callable[P, Transaction[T]]:
@@ -140,6 +163,10 @@ class Database(Protocol):
 
     async def read(self, work: Transaction[T]) -> T:
         """Run a transaction that only reads, on one consistent state, without waiting for writers."""
+        ...
+
+    async def browse(self, work: Transaction[T]) -> T:
+        """Read what can be a moment old, for a person who looks around: from a replica, if there is one."""
         ...
 
     async def scrub(self) -> None:
@@ -220,6 +247,9 @@ class DatabaseClient:
 
     async def read(self, work: Transaction[T]) -> T:
         return await self.database.read(work)
+
+    async def browse(self, work: Transaction[T]) -> T:
+        return await self.database.browse(work)
 
     async def scrub(self) -> None:
         await self.database.scrub()

@@ -50,9 +50,12 @@ class Begun:
 
 @value
 class Held:
-    """No turn began: the first message is a command or, until the given time, waits for the rest of its burst."""
+    """No turn began: the first message is a command or, until the given time, waits for the rest of its burst.
 
-    head: Received
+    Without a message, another gateway has the conversation in hand until about then.
+    """
+
+    head: Received | None
     until: datetime | None = None
 
 

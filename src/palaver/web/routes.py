@@ -60,6 +60,10 @@ class WebRequest:
         """Read on behalf of the caller: `await request.read(lambda who: request.store.sessions.find(name, who))`."""
         return await self.store.read(self._on_behalf(query))
 
+    async def browse(self, query: Callable[[Principal], Transaction[T]]) -> T:
+        """Read what can be a moment old, such as a list: from a replica, if there is one."""
+        return await self.store.browse(self._on_behalf(query))
+
     async def write(self, change: Callable[[Principal], Transaction[T]]) -> T:
         """Change something on behalf of the caller, in one transaction."""
         return await self.store.transact(self._on_behalf(change))

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from typing import TypeVar
 
-from palaver.db.transaction import OUTBOX, Statements, Transaction, transaction
+from palaver.db.transaction import OUTBOX, Statements, Transaction, keyed, transaction
 from palaver.engine.accounts import AccountRunner
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery import outcomes
@@ -296,6 +296,8 @@ class DeliveryWorker:
         arrival = await retry_outage(lambda: self._arrival(outbound, receipt, now)) if outbound.handoff else None
         settle = ctx.store.outbox.settle_send(delivery, ctx.worker, OutboxState.DELIVERED, receipt=receipt)
         record = _record_delivered(delivery, settle, receipt, now, arrival=arrival, subscriptions=ctx.subscriptions)
+        if not (delivery.is_gone or outbound.mirror or arrival or ctx.subscriptions):  # it only touches its own row
+            record = keyed(f"send {delivery.number}", record)
         try:
             await self._retry_until_settled(record)
         except StaleFence:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from palaver.db.transaction import Lock, Statements, Transaction, transaction
+from palaver.db.transaction import Lock, Statements, Transaction, keyed, transaction
 from palaver.engine import texts
 from palaver.engine.context import EngineContext
 from palaver.engine.delivery.outcomes import Reporting, notify_owner
@@ -279,6 +279,8 @@ class Admission:
         # Approving a stranger takes the first lock, unlinking people and moving a chat the second.
         locks = [PAIRING_LOCK] if access.verdict is Verdict.PAIR else []
         run = grants.run_if_current(decision.rules.table, [*locks, Lock(key.text)], step)
+        if access.verdict is Verdict.ALLOW and not message.revision:
+            run = keyed(key.text, run)
         found = await self._ctx.store.transact(run)
         if isinstance(found, GrantTable):
             self._rights.table = found

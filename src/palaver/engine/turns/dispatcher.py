@@ -19,6 +19,13 @@ Work = Callable[[], Awaitable[datetime | None]]
 """One piece of work on a conversation. It returns when to look at the conversation again, or None for at once."""
 
 
+_SHARED_WINDOW = 4
+"""Gateways that share a store choose at random among so many times more conversations than they can take.
+
+All of them wake at the same notification and see the same ones, longest waiting first.
+"""
+
+
 class Dispatcher:
     """Holds one task per conversation at work. The store decides order and exclusion; this only starts tasks."""
 
@@ -83,9 +90,12 @@ class Dispatcher:
         if not self._room_for_messages:
             return
         skipped = len(self._tasks) + len(self._not_before)
-        waiting = await self._ctx.store.read(self._ctx.store.inbox.list_ready(self._room_for_messages + skipped))
+        wanted = self._room_for_messages * (1 if self._ctx.alone else _SHARED_WINDOW) + skipped
+        waiting = await self._ctx.store.read(self._ctx.store.inbox.list_ready(wanted))
         self._outages = {key: count for key, count in self._outages.items() if key in waiting}
         ready = [key for key in waiting if key not in self._tasks and key not in self._not_before]
+        if not self._ctx.alone:
+            self._ctx.rng.shuffle(ready)
         # Ask for the room again: it may have been taken or reserved during the read.
         for key in ready[: self._room_for_messages]:
             self._start(key, lambda key=key: self._start_next(key))

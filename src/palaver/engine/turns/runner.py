@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
-from palaver.db.transaction import Statements, Transaction, transaction
+from palaver.db.transaction import Statements, Transaction, keyed, transaction
 from palaver.engine import texts
 from palaver.engine.attachments import Attachments
 from palaver.engine.context import EngineContext
@@ -71,16 +71,18 @@ class TurnRunner:
 
         Returns when to look at the conversation again, if it is too early now.
         """
-        rules = self.commands.rights.rules()
+        begin = begin_and_load(self._begin(key), self.commands.rights.rules())
+        if not self._has_limits:  # they count what the same person does in other conversations
+            begin = keyed(key.text, begin)
         # Subscribe before the turn exists, so that no signal to it is missed.
         with TurnSignals(self.ctx.store, key) as signals:
             try:
                 with self.ctx.meter.step("begin"):
-                    begun, snapshot = await self.ctx.store.transact(begin_and_load(self._begin(key), rules))
+                    begun, snapshot = await self.ctx.store.transact(begin)
             except AccessLost as lost:
                 return await self.commands.refuse(lost)
             if isinstance(begun, Held):
-                return await self._advance(begun.head) if begun.until is None else begun.until
+                return await self._advance(begun.head) if begun.head and begun.until is None else begun.until
             if begun is not None:
                 self.completion.tell_hooks(lambda: begin_events(begun, self.ctx.clock.now()))
                 if begun.turn.state is TurnState.FAILED:
@@ -89,12 +91,16 @@ class TurnRunner:
                     await self._run(begun.turn, begun.messages, signals, snapshot)
         return None
 
+    @property
+    def _has_limits(self) -> bool:
+        return bool(self.ctx.options.caps.caps or self.ctx.options.caps.roles)
+
     def _begin(self, key: SessionKey) -> Transaction[Begun | Held | None]:
         ctx, options, now = self.ctx, self.ctx.options, self.ctx.clock.now()
         routes = ctx.replies.routes
         begin = ctx.store.turns.begin(key, ctx.worker, now, options.lease, options, routes)
         begin = _begin_with_rights(begin, self.commands.rights)
-        if options.caps.caps or options.caps.roles:
+        if self._has_limits:
             begin = begin_within_quota(begin, options, routes, now)
         return _begin_with_events(begin, ctx.subscriptions, now) if ctx.subscriptions else begin
 

@@ -130,10 +130,12 @@ def open_locked(
     plan = yield from plan_opening(key, source, min(sent, now), rule, is_sequel=is_sequel)
     current = plan.session
     if current is None:
+        yield from _lock_contacts(source)
         is_first = yield from _is_first_contact(source)
         created = yield from create(key, source, now)
         return Opened(session=created, opening=plan.opening, is_first_contact=is_first)
     if plan.reason is not None:
+        yield from _lock_contacts(source)
         is_first = yield from _is_first_contact(source)
         fresh = yield from _start_fresh(key, source, now, current, plan.reason, by="reset policy")
         return Opened(
@@ -196,6 +198,11 @@ def reset_reason(current: Session, at: datetime, rule: ResetRule) -> Statements[
     ).reason
 
 
+def _lock_contacts(source: Source) -> Statements[None]:
+    """Let one conversation at a time meet a sender: exactly one is the first."""
+    yield Lock(f"contacts of {identity_of(source)}")
+
+
 def _is_first_contact(source: Source, besides: int = 0) -> Statements[bool]:
     """Return whether the sender never took part in another session of the profile."""
     identity = identity_of(source)
@@ -245,6 +252,7 @@ def join(number: int, source: Source) -> Statements[bool]:
     identity = identity_of(source)
     if identity is None:
         return False
+    yield from _lock_contacts(source)
     joined = yield (
         "INSERT INTO participants (identity, session_no) VALUES (?, ?) ON CONFLICT (identity, session_no)"
         " DO UPDATE SET left_at = NULL WHERE participants.left_at IS NOT NULL RETURNING identity",

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from palaver.db.transaction import INBOX, TURNS, Lock, Notify, Row, Statements, Transaction, transaction
+from palaver.db.transaction import INBOX, TURNS, Lock, Notify, Row, Statements, Transaction, TryLock, keyed, transaction
 from palaver.model.addressing import ConversationRules, choose_batch
 from palaver.model.errors import StaleFence
 from palaver.model.key import SessionKey
@@ -46,6 +46,8 @@ from palaver.store.results import Begun, Held, Opening
 _NOTIFY_INBOX = Notify(INBOX)
 _FIRST_READ = 2
 """A turn mostly takes the first waiting message; only otherwise does it need to read more of them."""
+_IN_HAND = timedelta(milliseconds=50)
+"""When to look again at a conversation that another gateway has locked."""
 TITLE_USAGE = ("model", *USAGE_COLUMNS)
 _ADD_USAGE = ", ".join(f"{column} = {column} + ?" for column in USAGE_COLUMNS)
 _COUNT = (
@@ -66,7 +68,9 @@ def begin(
 
     Without routes, a conversation that opens says nothing to the agent or the chat.
     """
-    yield Lock(key.text)
+    # Several gateways see the same ready conversations: who is first begins the turn, the others need not wait for it.
+    if (yield TryLock(key.text)) == [(False,)]:
+        return Held(head=None, until=now + _IN_HAND)
     most = _FIRST_READ
     line = yield from read_waiting_if_idle(key, most)
     if not line:
@@ -234,7 +238,7 @@ def _write(
 
 def append_to_turn(turn: Turn, entries: Sequence[Entry]) -> Transaction[int]:
     """Write entries as they happen; return the seq of the first. Repeating it writes nothing twice."""
-    return _append(turn, [prepare(entry, turn.number) for entry in entries])
+    return keyed(turn.key.text, _append(turn, [prepare(entry, turn.number) for entry in entries]))
 
 
 @transaction
@@ -285,7 +289,7 @@ def settle(
     `failure` the kind of its agent's failure, `retry_at` when the provider takes requests again.
     """
     prepared = [prepare(entry, turn.number) for entry in entries]
-    return _settle(
+    work = _settle(
         turn,
         prepared,
         not error and any(entry.role is Role.ASSISTANT and not entry.calls for entry in entries),
@@ -296,6 +300,7 @@ def settle(
         ends,
         (quota, failure, retry_at and micros(retry_at), stopped_by),
     )
+    return keyed(turn.key.text, work)
 
 
 @transaction

@@ -95,7 +95,7 @@ class UsageTableSchema(Schema, frozen=True, kw_only=True):
 async def get_usage(request: WebRequest, query: _UsageQuery) -> UsageTableSchema:
     since = query.since or request.now - _DEFAULT_SPAN
     table = request.store.usage.totals_by
-    found = await request.read(lambda who: table(query.by, who, since=since, until=query.until, zone=UTC))
+    found = await request.browse(lambda who: table(query.by, who, since=since, until=query.until, zone=UTC))
     rows = [
         UsageRowSchema(of=of.isoformat() if isinstance(of, date) else of, used=fill(UsageSchema, spent))
         for of, spent in found.items()

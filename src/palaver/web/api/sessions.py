@@ -47,7 +47,7 @@ class SessionsSchema(Schema, frozen=True, kw_only=True):
 async def list_sessions(request: WebRequest, query: _SessionsQuery) -> SessionsSchema:
     wanted = ListFilter(**{name: given for name, given in asdict(query).items() if name not in {"after", "limit"}})
     find = request.store.session_list.list_sessions
-    page = await request.read(lambda principal: find(principal, wanted=wanted, after=query.after, limit=query.limit))
+    page = await request.browse(lambda principal: find(principal, wanted=wanted, after=query.after, limit=query.limit))
     sessions = [session_schema(preview.session, preview.last_said) for preview in page.previews]
     return SessionsSchema(sessions=sessions, after=page.after)
 

@@ -62,7 +62,7 @@ async def messages(request: WebRequest) -> Response:
 async def trace(request: WebRequest) -> Response:
     name, found, problem = query_value(request, "name")[:_MAX_NAME_LENGTH], list[Trace](), ""
     try:
-        found = await request.read(lambda who: request.store.trace.find_traces(name, who)) if name else []
+        found = await request.browse(lambda who: request.store.trace.find_traces(name, who)) if name else []
     except (NotFound, InvalidInput) as error:
         problem = str(error)
     traces = [(trace_title(trace), trace_steps(trace, request.now), _unclear(trace)) for trace in found]

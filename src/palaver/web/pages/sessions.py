@@ -55,7 +55,7 @@ async def show_list(request: WebRequest) -> Response:
         title=filters["title"] or None,
         state=_STATES.get(filters["state"]),
     )
-    found = await request.read(lambda who: find(who, wanted=wanted, after=after, limit=_PAGE_SIZE))
+    found = await request.browse(lambda who: find(who, wanted=wanted, after=after, limit=_PAGE_SIZE))
     names = await list_names(request)
     return show_page(
         request,

@@ -151,7 +151,7 @@ async def usage(request: WebRequest) -> Response:
     metric = metric if metric in _METRICS else "tokens"
     zone = request.services.engine.options.zones.default
     first = request.now - timedelta(days=int(span) - 1)
-    found = await request.read(lambda who: request.store.usage.totals_by(by, who, since=first, zone=zone))
+    found = await request.browse(lambda who: request.store.usage.totals_by(by, who, since=first, zone=zone))
     names = await list_names(request) if by is GroupBy.PERSON else {}
     table = {_shown(str(name), names) or _UNNAMED[by]: spent for name, spent in found.items()}
     unit = currency_of(request.services.config()) if metric == "cost" else ""

@@ -1,0 +1,48 @@
+"""Statements as PostgreSQL understands them, and which errors are not the fault of a statement."""
+
+import re
+from functools import lru_cache
+from itertools import count
+
+import asyncpg
+
+LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))"
+TRY_LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0))"
+
+# The server rolled the transaction back in favour of another: run it again.
+ROLLED_BACK = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.IdleInTransactionSessionTimeoutError)
+# The connection is gone or the server is not ready.
+LOST = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+)
+# SQLSTATE classes that are not the fault of a statement: read-only server, timeout, full disk, shutdown, server error.
+_TRANSIENT = ("25006", "25P04", "53", "57", "58")
+
+
+def is_transient(error: Exception) -> bool:
+    return str(getattr(error, "sqlstate", "")).startswith(_TRANSIENT)
+
+
+@lru_cache(maxsize=512)
+def to_postgres(sql: str) -> str:
+    """Number the values of a statement, and uncomment what only PostgreSQL understands (`/*pg … */`)."""
+    numbers = count(1)
+    numbered = re.sub(r"\?", lambda _: f"${next(numbers)}", sql)
+    return re.sub(r"/\*pg (.*?)\*/", r"\1", numbered)
+
+
+@lru_cache(maxsize=512)
+def with_caller(sql: str) -> str | None:
+    """Return a statement whose rows end with its last value, the number of its caller; None if it returns no rows."""
+    text = to_postgres(sql)
+    caller = f"${1 + max(map(int, re.findall(r'[$]([0-9]+)', text)), default=0)}::bigint"
+    if text.startswith(("SELECT", "WITH")):
+        return f"SELECT found.*, {caller} FROM ({text}) AS found"
+    return f"{text}, {caller}" if " RETURNING " in text else None

@@ -1,0 +1,209 @@
+"""Transactions that PostgreSQL runs in step: they share a commit, and each sees and leaves what it would alone."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from palaver.db import postgres_batch
+from palaver.db.transaction import ConstraintViolated, Lock, Notify, Statements, TryLock, keyed, transaction
+from palaver.model.errors import StoreError
+from palaver.store.opening import open_store
+from palaver.store.store import Store
+from tests.store.conftest import fresh_store
+
+MANY = 40
+
+
+@pytest.fixture
+async def store(postgres_server: str) -> AsyncIterator[Store]:
+    async with await open_store(await fresh_store(postgres_server)) as opened:
+        yield opened
+
+
+@transaction
+def insert(name: str) -> Statements[str]:
+    yield "INSERT INTO meta (name, value) VALUES (?, ?)", (name, "0")
+    rows = yield "SELECT pg_current_xact_id()::text", ()
+    return rows[0][0]
+
+
+@transaction
+def insert_and_fail(name: str) -> Statements[None]:
+    yield from insert(name)
+    raise LookupError(name)
+
+
+@transaction
+def insert_once_open(name: str, opened: asyncio.Event, cancel: Callable[[], None]) -> Statements[None]:
+    yield from insert(name)
+    cancel()
+    opened.set()
+
+
+@transaction
+def count(name: str, *locks: str) -> Statements[int]:
+    """Read, then write: two at once would count one."""
+    for lock in locks:
+        yield Lock(lock)
+    rows = yield "SELECT value FROM meta WHERE name = ?", (name,)
+    number = int(rows[0][0]) + 1
+    yield "UPDATE meta SET value = ? WHERE name = ?", (str(number), name)
+    return number
+
+
+@transaction
+def names(*wanted: str) -> Statements[list[str]]:
+    rows = yield "SELECT name FROM meta ORDER BY name", ()
+    return [row[0] for row in rows if row[0] in wanted]
+
+
+@transaction
+def several(*wanted: str) -> Statements[list[tuple[str, str]]]:
+    rows = yield "SELECT name, value FROM meta WHERE name IN (?, ?, ?) ORDER BY name DESC", wanted
+    yield "UPDATE meta SET value = value WHERE name = ?", [(name,) for name in wanted]
+    return [tuple(row) for row in rows]
+
+
+@transaction
+def holding(locks: list[str], row: str, held: asyncio.Event) -> Statements[None]:
+    """Hold locks and a row on a connection of its own, which `held` shows."""
+    for lock in locks:
+        yield Lock(lock)
+    yield "UPDATE meta SET value = value WHERE name = ?", (row,)
+    held.set()
+    yield "SELECT pg_sleep(1)", ()
+
+
+async def test_those_that_wait_share_a_commit(store: Store) -> None:
+    found = await asyncio.gather(*(store.transact(keyed(f"k{each}", insert(f"row {each}"))) for each in range(MANY)))
+    assert len(set(found)) <= 2  # one that came first, and all others
+    assert len(await store.read(names(*(f"row {each}" for each in range(MANY))))) == MANY
+
+
+async def test_each_gets_its_own_rows_in_their_order(store: Store) -> None:
+    await asyncio.gather(*(store.transact(insert(f"{each:02}")) for each in range(MANY)))
+    wanted = [(f"{each:02}", f"{(each * 7) % 50:02}", "missing") for each in range(MANY)]
+    found = await asyncio.gather(*(store.transact(keyed(each[0], several(*each))) for each in wanted))
+    known = {f"{each:02}" for each in range(MANY)}
+    assert found == [[(name, "0") for name in sorted({*each} & known, reverse=True)] for each in wanted]
+
+
+async def test_one_that_fails_leaves_the_others_alone(store: Store) -> None:
+    await store.transact(insert("taken"))
+    works = [
+        keyed(f"k{each}", insert_and_fail("row 9") if each == 9 else insert("taken" if each == 7 else f"row {each}"))
+        for each in range(MANY)
+    ]
+    found = await asyncio.gather(*map(store.transact, works), return_exceptions=True)
+    assert isinstance(found[7], ConstraintViolated)
+    assert isinstance(found[9], LookupError)
+    assert all(isinstance(each, str) for place, each in enumerate(found) if place not in {7, 9})
+    left = await store.read(names(*(f"row {each}" for each in range(MANY))))
+    assert len(left) == MANY - 2
+    assert "row 9" not in left
+
+
+async def test_a_value_that_cannot_be_stored_fails_only_its_transaction(store: Store) -> None:
+    works = [keyed(f"k{each}", insert(7 if each == 3 else f"row {each}")) for each in range(5)]  # pyright: ignore[reportArgumentType]
+    found = await asyncio.gather(*map(store.transact, works), return_exceptions=True)
+    assert [isinstance(each, StoreError) for each in found] == [each == 3 for each in range(5)]
+
+
+async def test_one_that_is_cancelled_leaves_nothing(store: Store) -> None:
+    opened = asyncio.Event()
+
+    def cancel() -> None:
+        task.cancel()
+
+    task = asyncio.ensure_future(store.transact(keyed("k", insert_once_open("cancelled", opened, cancel))))
+    others = [asyncio.ensure_future(store.transact(keyed(f"k{each}", insert(f"row {each}")))) for each in range(5)]
+    await opened.wait()
+    await asyncio.gather(*others)
+    assert task.cancelled()
+    assert await store.read(names("cancelled", "row 1")) == ["row 1"]
+
+
+async def test_one_after_the_other_from_several_tasks(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_batch, "MAX_RUNNING", 1)
+
+    async def series(name: str) -> list[int]:
+        await store.transact(keyed(name, insert(name)))
+        return [await store.transact(keyed(name, count(name))) for _ in range(10)]
+
+    async with asyncio.timeout(30):
+        found = await asyncio.gather(*(series(f"row {each}") for each in range(4)))
+    assert found == [list(range(1, 11))] * 4
+
+
+@pytest.mark.parametrize(
+    ("keys", "locks"),
+    [(["one"] * MANY, [()] * MANY), ([f"k{each}" for each in range(MANY)], [("shared",)] * MANY)],
+    ids=["the same key", "the same lock"],
+)
+async def test_one_at_a_time(store: Store, keys: list[str], locks: list[tuple[str, ...]]) -> None:
+    await store.transact(insert("sum"))
+    works = (keyed(key, count("sum", *names_)) for key, names_ in zip(keys, locks, strict=True))
+    assert await asyncio.gather(*map(store.transact, works)) == list(range(1, MANY + 1))
+
+
+async def test_members_that_wait_for_each_other_run_alone(store: Store) -> None:
+    await store.transact(insert("sum"))
+    works = (keyed("".join(order), count("sum", *order)) for order in (("a", "b"), ("b", "a")))
+    assert sorted(await asyncio.gather(*map(store.transact, works))) == [1, 2]
+
+
+@pytest.mark.parametrize(("locks", "row"), [(["held"], "none"), ([], "held")], ids=["a lock", "a row"])
+async def test_nobody_waits_for_what_another_connection_holds(store: Store, locks: list[str], row: str) -> None:
+    for each in ("held", *(f"row {number}" for number in range(10))):
+        await store.transact(insert(each))
+    held = asyncio.Event()
+    holder = asyncio.create_task(store.transact(holding(locks, row, held)))
+    await held.wait()
+    waiting = asyncio.ensure_future(store.transact(keyed("k", count("held", "held"))))
+    others = (store.transact(keyed(f"k{each}", count(f"row {each}"))) for each in range(10))
+    assert await asyncio.gather(*others) == [1] * 10
+    assert not waiting.done()
+    assert not holder.done()
+    assert await waiting == 1
+    await holder
+
+
+async def test_a_lock_that_is_only_tried_is_not_waited_for(store: Store) -> None:
+    @transaction
+    def attempt(name: str) -> Statements[object]:
+        rows = yield TryLock(name)
+        yield from insert(name)
+        return rows[0][0]
+
+    held = asyncio.Event()
+    holder = asyncio.create_task(store.transact(holding(["held"], "none", held)))
+    await held.wait()
+    works = [keyed(name, attempt(name)) for name in ("held", "free")]
+    assert await asyncio.gather(*map(store.transact, works)) == [False, True]
+    assert not holder.done()
+    await holder
+
+
+async def test_a_batch_wakes_those_who_listen_once_it_is_committed(store: Store) -> None:
+    @transaction
+    def notify(name: str) -> Statements[None]:
+        yield Notify(name)
+        yield from insert(name)
+
+    with store.listen("a") as first, store.listen("b") as second, store.listen("c") as third:
+        for event in (first, second, third):
+            event.clear()
+        await asyncio.gather(*(store.transact(keyed(name, notify(name))) for name in "ab"))
+        async with asyncio.timeout(30):
+            await asyncio.gather(first.wait(), second.wait())
+        assert not third.is_set()
+
+
+async def test_as_a_part_of_another_it_is_like_any_other(store: Store) -> None:
+    @transaction
+    def both() -> Statements[tuple[str, str]]:
+        return (yield from keyed("k1", insert("one"))), (yield from keyed("k2", insert("two")))
+
+    first, second = await store.transact(both())
+    assert first == second
