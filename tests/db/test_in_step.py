@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from palaver.db import postgres_batch
+from palaver.db import postgres, postgres_batch
 from palaver.db.transaction import ConstraintViolated, Lock, Notify, Statements, TryLock, keyed, transaction
-from palaver.model.errors import StoreError
+from palaver.model.errors import StoreError, StoreUnavailable
 from palaver.store.opening import open_store
 from palaver.store.store import Store
 from tests.store.conftest import fresh_store
@@ -108,6 +108,68 @@ async def test_a_value_that_cannot_be_stored_fails_only_its_transaction(store: S
     works = [keyed(f"k{each}", insert(7 if each == 3 else f"row {each}")) for each in range(5)]  # pyright: ignore[reportArgumentType]
     found = await asyncio.gather(*map(store.transact, works), return_exceptions=True)
     assert [isinstance(each, StoreError) for each in found] == [each == 3 for each in range(5)]
+
+
+async def test_one_that_is_slow_does_not_keep_the_others(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = postgres_batch.BEGIN_BATCH.replace("statement_timeout = '5s'", "statement_timeout = '200ms'")
+    assert begin != postgres_batch.BEGIN_BATCH
+    monkeypatch.setattr(postgres, "BEGIN_BATCH", begin)
+
+    @transaction
+    def insert_slowly(name: str) -> Statements[str]:
+        number = yield from insert(name)
+        yield "SELECT pg_sleep(1)", ()
+        return number
+
+    slow = asyncio.ensure_future(store.transact(keyed("slow", insert_slowly("slow"))))
+    others = (store.transact(keyed(f"k{each}", insert(f"row {each}"))) for each in range(5))
+    found = await asyncio.gather(*others)
+    assert not slow.done()
+    assert await slow not in found
+
+
+async def test_an_error_of_the_server_is_not_the_fault_of_a_member(store: Store) -> None:
+    """All get the same error, and nothing of them is there."""
+
+    @transaction
+    def break_server(name: str) -> Statements[str]:
+        number = yield from insert(name)
+        yield "DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '53100'; END $$", ()
+        return number
+
+    works = [
+        keyed(f"k{each}", break_server(f"row {each}") if each == 3 else insert(f"row {each}")) for each in range(5)
+    ]
+    found = await asyncio.gather(*map(store.transact, works), return_exceptions=True)
+    assert all(isinstance(each, StoreUnavailable) for each in found)
+    assert await store.read(names(*(f"row {each}" for each in range(5)))) == []
+
+
+async def test_statements_are_recognised_however_they_are_written(store: Store) -> None:
+    @transaction
+    def write(name: str) -> Statements[list[str]]:
+        stored = yield "INSERT INTO meta (name, value)\nVALUES (?, '0')\nRETURNING name", (name,)
+        found = yield "\n  SELECT name FROM meta WHERE name = ?", (name,)
+        return [row[0] for row in (*stored, *found)]
+
+    rows = [f"row {each}" for each in range(MANY)]
+    found = await asyncio.gather(*(store.transact(keyed(name, write(name))) for name in rows))
+    assert found == [[name, name] for name in rows]
+
+
+async def test_texts_that_are_forgotten_stop_no_batch(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_batch, "_MAX_TEXTS", 1)
+
+    @transaction
+    def several_texts(number: int) -> Statements[int]:
+        for each in range(3):
+            yield f"SELECT {each}, {number}", ()
+        return number
+
+    async def series(number: int) -> list[int]:
+        return [await store.transact(keyed(f"k{number}", several_texts(number))) for _ in range(5)]
+
+    assert await asyncio.gather(*map(series, range(8))) == [[number] * 5 for number in range(8)]
 
 
 async def test_one_that_is_cancelled_leaves_nothing(store: Store) -> None:

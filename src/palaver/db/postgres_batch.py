@@ -16,15 +16,18 @@ from typing import Any, TypeVar, cast
 
 import asyncpg
 
-from palaver.db.postgres_statements import LOST, ROLLED_BACK, TRY_LOCK, is_transient, to_postgres, with_caller
+from palaver.db.postgres_statements import LOST, TRY_LOCK, is_of_server, to_postgres, with_caller
 from palaver.db.transaction import KeyedTransaction, Lock, Notify, Row, Statement, Statements, TryLock, Value, storable
 
 T = TypeVar("T")
 # asyncpg has no types of its own.
 Connection = Any
 
-BEGIN_BATCH = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = '250ms';"
-"""A member whose row is locked for longer by another connection leaves the batch: the others wait for it."""
+BEGIN_BATCH = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;"
+    " SET LOCAL lock_timeout = '250ms'; SET LOCAL statement_timeout = '5s';"
+)
+"""A member whose row is locked for longer by another connection, or which is slow, leaves: the others wait for it."""
 MAX_BATCH = 128
 MAX_RUNNING = 2
 """While the server runs one batch, we go on with the other."""
@@ -118,7 +121,7 @@ class Batch:
             member.restart()
             self._enter(member)
         while self._waiting:
-            text = min(self._waiting, key=self._positions.__getitem__)
+            text = min(self._waiting, key=self._position)
             await self._run_group(text, self._waiting.pop(text))
         if self._blocked:  # they wait for each other
             raise BatchUndone(next(iter(self._blocked.values())))
@@ -162,9 +165,11 @@ class Batch:
     def _wait(self, text: Text, member: Member) -> None:
         if len(self._positions) > _MAX_TEXTS:
             self._positions.clear()
-            self._positions.update(dict.fromkeys(self._waiting, 0))
-        self._positions[text] = max(member.position, self._positions.get(text, 0))
+        self._positions[text] = max(member.position, self._position(text))
         self._waiting.setdefault(text, []).append(member)
+
+    def _position(self, text: Text) -> int:
+        return self._positions.get(text, 0)  # another batch can have cleared them
 
     def _end(self, member: Member) -> None:
         """Let those go on that wait for a name of this member."""
@@ -183,7 +188,7 @@ class Batch:
         try:
             found = await self._fetch(text, members)
         except (*LOST, asyncpg.PostgresError) as error:
-            if self._connection.is_closed() or isinstance(error, ROLLED_BACK) or is_transient(error):
+            if self._connection.is_closed() or is_of_server(error):
                 raise
             raise BatchUndone(members) from error
         for member, rows in zip(members, found, strict=False):

@@ -30,6 +30,13 @@ def is_transient(error: Exception) -> bool:
     return str(getattr(error, "sqlstate", "")).startswith(_TRANSIENT)
 
 
+def is_of_server(error: Exception) -> bool:
+    """Tell whether any other statement would have failed, too: not if only this one took too long."""
+    if isinstance(error, asyncpg.QueryCanceledError):
+        return False
+    return isinstance(error, asyncpg.IdleInTransactionSessionTimeoutError) or is_transient(error)
+
+
 @lru_cache(maxsize=512)
 def to_postgres(sql: str) -> str:
     """Number the values of a statement, and uncomment what only PostgreSQL understands (`/*pg … */`)."""
@@ -43,6 +50,6 @@ def with_caller(sql: str) -> str | None:
     """Return a statement whose rows end with its last value, the number of its caller; None if it returns no rows."""
     text = to_postgres(sql)
     caller = f"${1 + max(map(int, re.findall(r'[$]([0-9]+)', text)), default=0)}::bigint"
-    if text.startswith(("SELECT", "WITH")):
+    if re.match(r"\s*(SELECT|WITH)\b", text):
         return f"SELECT found.*, {caller} FROM ({text}) AS found"
-    return f"{text}, {caller}" if " RETURNING " in text else None
+    return f"{text}, {caller}" if re.search(r"\bRETURNING\b", text) else None
