@@ -3,19 +3,25 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from palaver.db.transaction import Row, Statements, Transaction, keyed, transaction
+from palaver.model.key import SessionKey
 from palaver.model.label import Label
+from palaver.model.session import Principal
 from palaver.model.source import Labels, Source
-from palaver.model.turn import Inbound, Outbound, OutboxState, Turn
+from palaver.model.split import ReplyPlace
+from palaver.model.turn import Inbound, Outbound, OutboxState, Turn, outbound_to
+from palaver.store.conversations import attach
 from palaver.store.opening import open_store
 from palaver.store.queue import inbox, outbox, turns
+from palaver.store.results import Begun, BusyNotices
 from palaver.store.status.invariants import violations
 from palaver.store.store import Store
 from tests.store.conftest import fresh_store
 from tests.store.scenario import Picture, take_picture
-from tests.store.world import LEASE, NEVER, NOON, SHORT_MESSAGES, answer, dm, group, key_of, only_begun
+from tests.store.world import LEASE, NEVER, NOON, SHORT_MESSAGES, World, answer, dm, group, key_of, only_begun
 
 PEOPLE, CHATS, ROUNDS, STAGES = 8, 3, 2, 4
 Together = Callable[[Sequence[Awaitable[object]]], Awaitable[object]]
@@ -88,6 +94,38 @@ async def one_by_one(steps: Sequence[Awaitable[object]]) -> None:
 
 async def all_at_once(steps: Sequence[Awaitable[object]]) -> None:
     await asyncio.gather(*steps)
+
+
+async def test_a_turn_sees_a_message_from_an_attached_place_whole_or_not_at_all(postgres_server: str) -> None:
+    """Its place has another key, so both can be in one batch: nothing is told to wait for the turn that answers it."""
+    desk, phone = dm("desk"), dm("phone")
+    notices = BusyNotices(place=ReplyPlace(source=phone), running="Still answering.")
+    async with await open_store(await fresh_store(postgres_server)) as store:
+        session = (await World(store).exchange("at the desk", source=desk)).turn.session
+        owner = Principal(identities=frozenset({"telegram:desk", "telegram:phone"}))
+        await store.transact(attach_to(session, key_of(phone), owner))
+        for number in range(10):
+            inbound = Inbound(source=replace(phone, message_id=f"m{number}"), text="on the way", at=NOON)
+            accept = inbox.accept(inbound, key_of(phone), NOON, busy_notices=notices)
+            begin = turns.begin(key_of(desk), "w1", NOON, LEASE, NEVER)
+            works = [keyed(key_of(phone).text, accept), keyed(key_of(desk).text, begin)]
+            found = await asyncio.gather(*map(store.transact, works if number % 2 else works[::-1]))
+            begun = next((each for each in found if isinstance(each, Begun)), None)
+            begun = begun or only_begun(await store.transact(turns.begin(key_of(desk), "w1", NOON, LEASE, NEVER)))
+            assert begun
+            assert await store.read(notices_sent()) == []
+            await store.transact(turns.settle(begun.turn, [answer("yes")], [], NOON))
+
+
+@transaction
+def notices_sent() -> Statements[list[Row]]:
+    return (yield "SELECT id FROM outbox WHERE cause_kind = 'busy'", ())
+
+
+@transaction
+def attach_to(session: str, place: SessionKey, principal: Principal) -> Statements[None]:
+    found = yield from attach.find_attachable(session, place, principal)
+    yield from attach.attach(place, found, NOON, by="me", farewell=outbound_to(dm("phone"), "parted"))
 
 
 async def test_side_by_side_as_one_by_one(postgres_server: str, tmp_path: Path) -> None:

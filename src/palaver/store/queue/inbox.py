@@ -157,7 +157,7 @@ def accept(
         _ACCEPT,
         (
             *(_NO_ADDRESS if retry and not retry.follows_edits else address),
-            *(key.text,) * 3,
+            key.text,
             state.value,
             micros(now),
             refused,
@@ -166,12 +166,16 @@ def accept(
             None if retry else inbound.request_key,
             None if retry or refused else inbound.continues,
             *body_values(inbound_body(inbound, role, basis)),
+            key.text,
         ),
     )
     if not rows:
         return None
     number, led = rows[0]
-    if not refused:
+    if refused:
+        if led != key.text:
+            yield _FOLLOW, (*(key.text,) * 3, number)
+    else:
         key = yield from _follow_attachment(number, led, key)
         yield from add_ready(key)
         is_changed = yield from _notify_open_turn(
@@ -187,10 +191,12 @@ def accept(
 _CONVERSATION = "coalesce((SELECT key FROM attached_chats WHERE place = ?), ?)"
 _PLACE = "(SELECT place FROM attached_chats WHERE place = ?)"
 _ACCEPT = (
-    f"INSERT INTO inbox ({ADDRESS_COLUMNS}, key, place, state, received, reason, identity, retried_in, request_key,"
-    f" continues, body, checksum) VALUES ({', '.join('?' * len(_NO_ADDRESS))}, {_CONVERSATION}, {_PLACE},"
-    " ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING no, key"
+    f"INSERT INTO inbox ({ADDRESS_COLUMNS}, key, state, received, reason, identity, retried_in, request_key,"
+    f" continues, body, checksum) VALUES ({', '.join('?' * (len(_NO_ADDRESS) + 10))})"
+    " ON CONFLICT DO NOTHING RETURNING no, coalesce((SELECT a.key FROM attached_chats a WHERE a.place = ?), key)"
 )
+"""Under the key of its place, which is locked: it comes to the conversation once that one is locked, too."""
+_FOLLOW = f"UPDATE inbox SET key = {_CONVERSATION}, place = {_PLACE} WHERE no = ? RETURNING key"
 
 
 def _follow_attachment(number: int, led: str, place: SessionKey) -> Statements[SessionKey]:
@@ -199,10 +205,7 @@ def _follow_attachment(number: int, led: str, place: SessionKey) -> Statements[S
     while led != held:
         held = led
         yield Lock(held)
-        rows = yield (
-            f"UPDATE inbox SET key = {_CONVERSATION}, place = {_PLACE} WHERE no = ? RETURNING key",
-            (*(place.text,) * 3, number),
-        )
+        rows = yield _FOLLOW, (*(place.text,) * 3, number)
         led = rows[0][0]
     return SessionKey.parse(led)
 
