@@ -15,6 +15,7 @@ from tests.crash.square import Forgetful, Square, fake_square
 from tests.crash.square_matrix import matrix_square
 from tests.crash.square_relay import relay_square
 from tests.crash.squares import LOOPBACK
+from tests.crash.trouble import Trouble, trouble_of
 from tests.crash.verdict import Verdict, line
 from tests.platforms.matrix.homeserver import shared
 from tests.store.conftest import fresh_store
@@ -73,7 +74,9 @@ async def _square(platform: str, folder: str, seed: int) -> AsyncGenerator[Squar
                 yield square
 
 
-async def _besiege(platform: str, engine: str, url: str, square: Square, wanted: argparse.Namespace) -> Verdict:
+async def _besiege(
+    platform: str, engine: str, url: str, square: Square, wanted: argparse.Namespace, *, trouble: Trouble | None = None
+) -> Verdict:
     workers, usual, began = _WORKERS[engine], _PLATFORMS[platform], time.monotonic()
     kills, chats = wanted.kills or usual.kills, wanted.chats or usual.chats
 
@@ -89,6 +92,7 @@ async def _besiege(platform: str, engine: str, url: str, square: Square, wanted:
             kills=kills,
             messages=wanted.messages or 5 * kills,
             longest_life=wanted.life or usual.longest_life + (_OTHERS_FIRST if workers > 1 else 0),
+            trouble=trouble,
             tell=tell,
         )
         verdict = await siege.run()
@@ -100,6 +104,10 @@ async def _besiege(platform: str, engine: str, url: str, square: Square, wanted:
         tell(f"cut_off={sum(ends)}, at most {max(ends, default=0)} on one of {len(square.connections)} connections")
     if work := town.background:
         tell(f"processes={len(work.processes)} unknown={work.unknown} jobs={len(work.jobs)} firings={work.firings}")
+    if trouble:
+        tell(
+            f"frozen={siege.frozen} {' '.join(f'{what}={times},' for what, times in sorted(trouble.happened.items()))}"
+        )
     tell(f"died at {len(siege.reached)} of {len(siege.steps)} steps; not at: {', '.join(sorted(missed)) or '-'}")
     for complaint in complaints[:50]:
         tell(complaint)
@@ -114,7 +122,11 @@ async def _on_engine(platform: str, engine: str, wanted: argparse.Namespace) -> 
             server = await asyncio.to_thread(Server, f"{folder}/postgres")
             try:
                 server.forget_durability()  # It is gateways that are killed.
-                return await _besiege(platform, engine, await fresh_store(server.url), square, wanted)
+                url = await fresh_store(server.url)
+                if platform != "fake":
+                    return await _besiege(platform, engine, url, square, wanted)
+                async with trouble_of(server, url, wanted.seed) as trouble:
+                    return await _besiege(platform, engine, url, square, wanted, trouble=trouble)
             finally:
                 await asyncio.to_thread(server.close)
 

@@ -26,7 +26,7 @@ from palaver.engine.engine import Engine
 from palaver.engine.options import Options
 from palaver.model.access import AccessRole, Grant
 from palaver.model.command_policy import CommandPolicy
-from palaver.model.errors import StoreInUse
+from palaver.model.errors import StoreInUse, StoreUnavailable
 from palaver.platforms.plugins import load_factory, make_adapter
 from palaver.platforms.relayed.adapter import RelayedOptions, make_relayed
 from palaver.processes.backends.base import LocalBackend
@@ -108,11 +108,14 @@ def _background(order: Order, store: Store) -> dict[str, Any]:
 
 
 async def _open(order: Order) -> Store:
-    """Try again, as a service manager does: what a killed gateway was just starting holds its lock until it runs."""
+    """Try again, as a service manager does: what a killed gateway was just starting holds its lock until it runs.
+
+    And PostgreSQL can be just starting itself.
+    """
     while True:
         try:
             return await open_store(order.url, exclusive=order.alone)
-        except StoreInUse as error:
+        except (StoreInUse, StoreUnavailable) as error:
             logging.getLogger("palaver").warning("%s", error, extra={"action": "store.in_use"})
             await asyncio.sleep(0.02)
 

@@ -17,6 +17,7 @@ from tests.crash.background import Background
 from tests.crash.fuse import BACKGROUND, STEPS
 from tests.crash.gateway import Gateway, Order, Slot, slots
 from tests.crash.square import FakeSquare, Forgetful, Square, fake_square
+from tests.crash.trouble import Trouble
 from tests.crash.verdict import Verdict, judge, quiet
 
 __all__ = ["Siege", "Town", "town_of"]
@@ -25,6 +26,7 @@ _PATIENCE = 70.0
 """Seconds in which something happens, unless all is done: a job can fire every minute."""
 _BACKLOG = 200
 """So many messages may wait to be taken in; people who get no answer stop speaking."""
+_FREEZES, _FROZEN_LEASES = 0.1, 3
 _SELDOM = ("acquire", "reclaim", "reclaim_sends", "extend_leases", "count_start", *BACKGROUND)
 
 
@@ -151,8 +153,11 @@ class Siege:
     longest_life: float = 1.0
     spoken_per_order: int = 5
     """So many messages are said for each process or job."""
+    trouble: Trouble | None = None
+    """What else happens meanwhile. Then some gateways are also frozen beyond their leases, and go on."""
     tell: Callable[[str], None] = lambda _: None
     killed: int = 0
+    frozen: int = 0
     said: int = 0
     reached: Counter[str] = field(default_factory=Counter[str])
     """At which steps gateways have died."""
@@ -161,10 +166,15 @@ class Siege:
         steps = cycle(self.town.chance.sample(self.steps, len(self.steps)))
         await self.town.wake()
         async with await open_store(self.town.url) as store, asyncio.TaskGroup() as group:
-            group.create_task(self._speak(store))
-            for place in range(len(self.town.places)):
-                group.create_task(self._torment(place, steps))
-            group.create_task(self._report())
+            torments = [
+                group.create_task(self._speak(store)),
+                *(group.create_task(self._torment(place, steps)) for place in range(len(self.town.places))),
+                group.create_task(self._report()),
+            ]
+            if self.trouble:
+                trouble = group.create_task(self.trouble.go_on())
+                await asyncio.wait(torments)
+                trouble.cancel()
         for place in range(len(self.town.places)):
             await self.town.start(place)
         return replace(await self.town.conclude(), kills=self.killed)
@@ -197,13 +207,28 @@ class Siege:
         while not self._is_over:
             step = next(steps) if chance.random() < 0.7 else None
             length = chance.randint(1, 2 if step and step.endswith(_SELDOM) else 8)
-            gateway = await self.town.start(place, step=step, length=length)
+            gateway = await self.town.start(place, url=self._url, step=step, length=length)
             life = self.longest_life if step else chance.uniform(0, self.longest_life)
+            if self.trouble and chance.random() < _FREEZES:
+                await self._freeze(gateway, life)
             if await gateway.dies(within=life):
                 self.reached[step or "?"] += 1
             else:
                 await gateway.kill()
             self.killed += 1
+
+    @property
+    def _url(self) -> str | None:
+        return self.trouble.proxy.url if self.trouble else None
+
+    async def _freeze(self, gateway: Gateway, life: float) -> None:
+        """Stop it in the middle of something for so long that others take over what it had, then let it go on."""
+        if await gateway.dies(within=life):
+            return
+        gateway.freeze()
+        await asyncio.sleep(_FROZEN_LEASES * self.town.lease)
+        gateway.go_on()
+        self.frozen += 1
 
     async def _report(self) -> None:
         began = asyncio.get_running_loop().time()

@@ -160,7 +160,11 @@ class Proxy:
         if self._is_cut:
             client.transport.abort()
             return
-        from_server, server = await asyncio.open_unix_connection(str(self._target))
+        try:
+            from_server, server = await asyncio.open_unix_connection(str(self._target))
+        except OSError:  # it is being restarted
+            client.transport.abort()
+            return
         link = Link(self, client, server)
         self._links.add(link)
         try:

@@ -123,17 +123,18 @@ class PostgresDatabase(Notifier):
         try:
             if not self._servers.is_pooled:
                 await refuse_transaction_pooler(self._servers.url)
-            self._pool = await self._make_pool(self._servers.url, min_size=1, is_pooled=self._servers.is_pooled)
+            self._pool = await self._make_pool(self._servers.url, is_pooled=self._servers.is_pooled)
+            await _on_connection(self._pool, _reset_nothing)
             if self._servers.replica:
-                self._replica = await self._make_pool(self._servers.replica, min_size=0)
+                self._replica = await self._make_pool(self._servers.replica)
         except (*LOST, asyncpg.PostgresError) as error:
             raise StoreUnavailable(f"PostgreSQL does not answer: {error}") from error
         self._listener = asyncio.create_task(self._listen(), name="palaver-listener")
 
-    def _make_pool(self, url: str, *, min_size: int, is_pooled: bool = False) -> Any:  # noqa: ANN401
+    def _make_pool(self, url: str, *, is_pooled: bool = False) -> Any:  # noqa: ANN401
         return _asyncpg.create_pool(
             url,
-            min_size=min_size,
+            min_size=0,  # with more, the pool reconnects in the background and logs tracebacks during an outage
             max_size=self._connections,
             command_timeout=_COMMAND_TIMEOUT_SECONDS,
             # The next transaction can get another connection of the server, without what was prepared.
