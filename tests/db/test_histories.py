@@ -6,16 +6,25 @@ transactions took place on each key, and together these orders must not contradi
 
 import asyncio
 import random
+import shutil
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack
 from graphlib import TopologicalSorter
 from itertools import count, pairwise
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from palaver.db.transaction import Lock, Statements, keyed, transaction
+from palaver.model.errors import StoreUnavailable
 from palaver.store.opening import open_store
 from palaver.store.store import Store
+from tests.db.pooler import pooling
 from tests.store.conftest import fresh_store
+from tests.store.outages import Cut, Proxy, Server
 
 KEYS = tuple(f"key {number}" for number in range(8))
 SHARED = ("shared 1", "shared 2")
@@ -60,6 +69,7 @@ class History:
         self._clock = count()
         self.done: list[Done] = []
         self.given_up: set[int] = set()
+        self.unknown: set[int] = set()
 
     async def work(self, store: Store) -> None:
         for _ in range(ROUNDS):
@@ -85,6 +95,8 @@ class History:
             self.done.append(Done(number, began, next(self._clock), found))
         except GivenUp:
             self.given_up.add(number)
+        except StoreUnavailable:  # the connection was lost during the commit
+            self.unknown.add(number)
         except asyncio.CancelledError:
             assert 0.5 < kind < 0.55
 
@@ -106,17 +118,66 @@ class History:
         order.prepare()  # raises CycleError if they contradict each other
 
 
-@pytest.mark.parametrize("seed", range(2))
-async def test_some_order_explains_all(postgres_server: str, seed: int) -> None:
-    url, history = await fresh_store(postgres_server), History(seed)
-    async with await open_store(url) as first, await open_store(url) as second:
+@pytest.fixture
+def server() -> Iterator[Server]:
+    folder = tempfile.mkdtemp(prefix="palaver-outage-")
+    started = Server(folder)
+    try:
+        yield started
+    finally:
+        started.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def run(seed: int, *urls: str, meanwhile: Callable[[], Coroutine[Any, Any, None]] | None = None) -> History:
+    """Many tasks, on a store for each URL."""
+    history = History(seed)
+    async with AsyncExitStack() as stack:
+        stores = [await stack.enter_async_context(await open_store(url)) for url in urls]
         for name in (*KEYS, *SHARED):
-            await first.transact(_start(name))
+            await stores[0].transact(_start(name))
         async with asyncio.TaskGroup() as group:
             for number in range(TASKS):
-                group.create_task(history.work((first, second)[number % 2]))
-        history.check(await first.read(lists()))
+                group.create_task(history.work(stores[number % len(stores)]))
+            if meanwhile:
+                group.create_task(meanwhile())
+        history.check(await stores[0].read(lists()))
+    return history
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_some_order_explains_all(postgres_server: str, seed: int) -> None:
+    url = await fresh_store(postgres_server)
+    history = await run(seed, url, url)
     assert len(history.done) > TASKS * ROUNDS / 2
+    assert not history.unknown
+
+
+async def test_behind_a_pooler(postgres_server: str) -> None:
+    """Each batch gets another connection of the server."""
+    url = await fresh_store(postgres_server)
+    async with pooling(url, per_transaction=True) as pooled:
+        history = await run(3, f"{pooled}?direct={parse_qs(urlsplit(url).query)['host'][0]}", url)
+    assert not history.unknown
+
+
+async def test_connections_that_are_cut(server: Server) -> None:
+    """At any statement or commit, and the server restarts: what returned is there, and nothing is there twice."""
+    url, chance = await fresh_store(server.url), random.Random(4)  # noqa: S311
+    with tempfile.TemporaryDirectory(prefix="palaver-proxy-") as folder:
+        async with Proxy(server, url, Path(folder)).running() as proxy:
+
+            async def disturb() -> None:
+                for number in range(30):
+                    proxy.fail_at(chance.choice((b"", b"COMMIT;")), chance.choice(tuple(Cut)), chance.randrange(10))
+                    await asyncio.sleep(0.05)
+                    if number == 10:
+                        await asyncio.to_thread(server.restart, "immediate")
+                proxy.forget_fault()
+
+            history = await run(5, url, proxy.url, meanwhile=disturb)
+            assert proxy.faults
+    assert len(history.done) > TASKS * ROUNDS / 3
 
 
 @transaction

@@ -28,8 +28,8 @@ PGBOUNCER = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin")
 def test_options_name_other_servers_of_the_same_database() -> None:
     found = parse_servers("postgresql://me:pw@pooler:6432/talk?direct=db:5432&sslmode=require&replica=db-2")
     assert found.url == "postgresql://me:pw@pooler:6432/talk?sslmode=require"
-    assert found.direct == "postgresql://me:pw@db:5432/talk"
-    assert found.replica == "postgresql://me:pw@db-2/talk"
+    assert found.direct == "postgresql://me:pw@db:5432/talk?sslmode=require"
+    assert found.replica == "postgresql://me:pw@db-2/talk?sslmode=require"
     assert found.is_pooled
     assert not parse_servers("postgresql:///talk?host=/run/pg").is_pooled
     assert parse_servers("postgresql://me@pooler/talk?direct=/run/pg").direct == "postgresql://me@/talk?host=/run/pg"

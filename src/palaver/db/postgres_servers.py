@@ -39,13 +39,13 @@ def parse_servers(url: str) -> Servers:
     parts = urlsplit(url)
     options = parse_qsl(parts.query, keep_blank_values=True)
     kept = [(name, text) for name, text in options if name not in {"direct", "replica"}]
-    named = {name: _at(url, name, text) for name, text in options if name in {"direct", "replica"}}
-    plain = urlunsplit(parts._replace(query=urlencode(kept, safe="/"))) if named else url
+    plain = urlunsplit(parts._replace(query=urlencode(kept, safe="/"))) if kept != options else url
+    named = {name: _at(plain, name, text) for name, text in options if name in {"direct", "replica"}}
     return Servers(url=plain, direct=named.get("direct", plain), replica=named.get("replica"))
 
 
 def _at(url: str, option: str, server: str) -> str:
-    """Return the URL of the same database on another server."""
+    """Return the URL of the same database on another server, with the same options, such as `sslmode`."""
     parts = urlsplit(url)
     host, _, port = server.partition(":")
     if not host or (port and not port.isdecimal()):
@@ -53,11 +53,12 @@ def _at(url: str, option: str, server: str) -> str:
         raise BadArgument(
             f"The store option {option} names no server:", found=server, allowed=allowed, example="db:5432"
         )
-    login, _, _ = parts.netloc.rpartition("@")
+    login, at, _ = parts.netloc.rpartition("@")
+    options = [(name, text) for name, text in parse_qsl(parts.query) if name not in {"host", "port"}]
     if host.startswith("/"):
-        where = urlencode([("host", host), *([("port", port)] if port else [])], safe="/")
-        return urlunsplit(parts._replace(netloc=f"{login}@" if login else "", query=where))
-    return urlunsplit(parts._replace(netloc=f"{login}@{server}" if login else server, query=""))
+        options += [("host", host), *([("port", port)] if port else [])]
+        server = ""
+    return urlunsplit(parts._replace(netloc=f"{login}{at}{server}", query=urlencode(options, safe="/")))
 
 
 async def refuse_transaction_pooler(url: str) -> None:
