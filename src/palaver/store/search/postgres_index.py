@@ -30,23 +30,31 @@ from palaver.store.search.index import (
 )
 
 NEWEST_WINDOW = 2_000
+_RARE = 1
+"""Of so few of the newest documents it does not pay to ask where they begin."""
 _SHORT_PREFIX = 3
 
 
 @transaction
 def find_candidates(query: IndexQuery, after: Candidate | None, limit: int) -> Statements[tuple[int, list[Candidate]]]:
     """Return the oid of the table, and the candidates in it."""
+    # Read first: once the table was read, nobody can replace it before this transaction ends.
     # Plan each query anew: a plan that suits some words and sessions is slow for others.
-    yield "SELECT set_config('plan_cache_mode', 'force_custom_plan', TRUE)", ()
+    table = yield (
+        "SELECT to_regclass('search_documents')::oid::bigint, EXISTS (SELECT 1 FROM search_documents),"
+        " set_config('plan_cache_mode', 'force_custom_plan', TRUE)",
+        (),
+    )
     columns = f"id, entry, page, at{f', left(body, {BODY_CHARS})' if query.bodies else ''}"
     rows = yield from _find(columns, Filter.all(_bounds(query, after)), Filter.all(_match(query)), limit)
-    # Read last: once the table was read, nobody can replace it before this transaction ends.
-    table = yield "SELECT to_regclass('search_documents')::oid::bigint", ()
     return table[0][0], [Candidate(*row) for row in rows]
 
 
 def _find(columns: str, bounds: Filter, match: Filter, limit: int) -> Statements[list[Row]]:
-    """Look among the newest documents, then as far back as the limit seems to need, then everywhere."""
+    """Look among the newest documents, then as far back as the limit seems to need, then everywhere.
+
+    What is rare among the newest is looked for everywhere at once.
+    """
     rows = yield (
         f"SELECT {columns} FROM (SELECT * FROM search_documents WHERE {bounds.sql} {_NEWEST_FIRST}"
         f" LIMIT {NEWEST_WINDOW}) d WHERE {match.sql} {_NEWEST_FIRST} LIMIT ?",
@@ -54,13 +62,13 @@ def _find(columns: str, bounds: Filter, match: Filter, limit: int) -> Statements
     )
     if len(rows) >= limit:
         return rows
-    start_of_newest = yield (
-        f"SELECT at FROM search_documents WHERE {bounds.sql} {_NEWEST_FIRST} LIMIT 1 OFFSET {NEWEST_WINDOW}",
-        bounds.values,
-    )
-    if not start_of_newest:
-        return rows
-    if rows:
+    if len(rows) > _RARE:
+        start_of_newest = yield (
+            f"SELECT at FROM search_documents WHERE {bounds.sql} {_NEWEST_FIRST} LIMIT 1 OFFSET {NEWEST_WINDOW}",
+            bounds.values,
+        )
+        if not start_of_newest:
+            return rows
         newest = rows[0][_AT]
         since = newest - (newest - start_of_newest[0][0]) * 2 * limit // len(rows)
         rows = yield from _find_by_terms(columns, [match, bounds, Filter("at >= ?", (since,))], limit)

@@ -19,9 +19,10 @@ def rank(query: Query, found: Sequence[Candidate]) -> list[Candidate]:
     if not found:
         return []
     average = sum(len(each.body) for each in found) / len(found)
-    counts = [[_count(clause, each.body) for each in found] for clause in query.clauses]
+    clauses = query.clauses
+    counts = [_count(clause, found) for clause in clauses]
     weights = [log(1 + average * len(found) / (1 + sum(each))) for each in counts]
-    phrase = " ".join(word for clause in query.clauses for word in clause.words)
+    phrase = " ".join(word for clause in clauses for word in clause.words) if len(clauses) > 1 else None
 
     def score(index: int) -> float:
         body = found[index].body
@@ -29,16 +30,17 @@ def rank(query: Query, found: Sequence[Candidate]) -> list[Candidate]:
         total = sum(
             weight * count[index] / (count[index] + norm) for weight, count in zip(weights, counts, strict=True)
         )
-        return total * (_ADJACENT_BOOST if len(query.clauses) > 1 and phrase in body else 1)
+        return total * (_ADJACENT_BOOST if phrase is not None and phrase in body else 1)
 
     order = sorted(range(len(found)), key=lambda index: (-score(index), index))
     return [found[index] for index in order]
 
 
-def _count(clause: Clause, body: str) -> int:
+def _count(clause: Clause, found: Sequence[Candidate]) -> list[int]:
     needle = clause.needle
     whole = clause.whole or (clause.words[0] if len(clause.words) == 1 else "")
-    return body.count(needle) + (body.count(f"|{whole}{'' if clause.prefix else '|'}") if whole else 0)
+    marked = f"|{whole}{'' if clause.prefix else '|'}" if whole else None
+    return [each.body.count(needle) + (each.body.count(marked) if marked else 0) for each in found]
 
 
 _SNIPPET_CHARS = 160
