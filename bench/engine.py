@@ -2,15 +2,19 @@
 
 import asyncio
 import gc
+import sqlite3
 import statistics
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import lru_cache
+from pathlib import Path
 
 from bench.gateway import Gateway, gateway
 from bench.measure import Bare, Figure, Limit, at_most, not_taken, ratio_at_most, set_aside
 from bench.reads import FEW, MANY
+from bench.replay import recording, replay_seconds
 from bench.workshop import Workshop
 from palaver.cli.loop import run
 
@@ -30,7 +34,8 @@ def messages(workshop: Workshop) -> Iterator[Figure]:
     rate = found["rate"]
     yield Figure(name="engine.messages", value=rate, unit="/s", limit=_FLOOR)
     main = f"processor time per message, {found['main'] * 1e3:.2f} ms of it in the thread of the event loop"
-    yield Figure(name="engine.cpu", value=found["cpu"], note=main)
+    bare = Bare(name="bare sqlite3, the same statements", value=found["replay"])
+    yield Figure(name="engine.cpu", value=found["cpu"], bare=bare, note=main)
     for name in ("p50", "p99"):
         yield Figure(name=f"engine.latency_{name}", value=found[name], note=f"at {rate / 2:,.0f} messages/s")
     if workshop.flush_counter is None:
@@ -49,9 +54,20 @@ async def measure(url: str, flushed: Callable[[], int]) -> dict[str, float]:
         after = time.process_time(), time.thread_time(), flushed()
         cpu, main, flushes = ((late - early) / _FLOOD / _FLOODS for early, late in zip(before, after, strict=True))
         rate = _FLOOD / statistics.median(seconds)
+        replay = await _replay(measured, Path(url))
         latencies = await _evenly(measured, 2 * _FLOOD, rate / 2)
     p50, p99 = (statistics.quantiles(latencies, n=100)[place - 1] for place in (50, 99))
-    return {"rate": rate, "cpu": cpu, "main": main, "flushes": flushes, "p50": p50, "p99": p99}
+    return {"rate": rate, "cpu": cpu, "main": main, "flushes": flushes, "p50": p50, "p99": p99, "replay": replay}
+
+
+async def _replay(measured: Gateway, path: Path) -> float:
+    """Processor time per message of the same statements with nothing around them."""
+    before = path.with_name(f"{path.name}-before")
+    with closing(sqlite3.connect(path)) as db, closing(sqlite3.connect(before)) as copy:
+        db.backup(copy)
+    with recording(measured.database) as found:
+        await flood(measured, _FLOOD)
+    return replay_seconds(before, found) / _FLOOD
 
 
 async def flood(measured: Gateway, count: int, *, first: int = 0) -> float:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from palaver.agents.echo import EchoAgent
 from palaver.commands.builtin import builtin_commands
+from palaver.db.transaction import Database
 from palaver.engine.engine import Engine
 from palaver.engine.hooks import NoMeter, Step
 from palaver.engine.options import Options
@@ -79,6 +80,7 @@ class Gateway(NoMeter):
     crowd: Crowd
     adapter: TimedAdapter
     search: Search
+    database: Database
     _delivered: int = 0
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -106,7 +108,7 @@ async def gateway(url: str, people: int) -> AsyncGenerator[Gateway]:
     adapter = TimedAdapter(world)
     gc.set_threshold(GC_THRESHOLD)  # as the real one does
     async with await open_store(url) as store:
-        measured = Gateway(Crowd(world, people), adapter, store.search)
+        measured = Gateway(Crowd(world, people), adapter, store.search, store.database)
         engine = Engine(
             store=store,
             adapters=[adapter],
