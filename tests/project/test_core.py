@@ -3,14 +3,13 @@
 import ast
 from collections.abc import Iterator
 from importlib.metadata import entry_points
-from pathlib import Path
 
 import pytest
 
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.plugins import ENTRY_POINT_GROUP
+from tests.source import SOURCE, modules, nodes, parsed
 
-SOURCE = Path(__file__).parents[2] / "src/palaver"
 CORE = ("model", "protocols", "db", "store", "engine", "commands", "web")
 EVERYWHERE = frozenset({"terminal", "web", "api"})
 """Ours, and served by every gateway."""
@@ -32,7 +31,7 @@ def named(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 def test_no_platform_is_named_in_the_core() -> None:
     for path in MODULES:
-        assert not list(named(ast.parse(path.read_text()))), path
+        assert not list(named(parsed(path))), path
 
 
 @pytest.mark.parametrize(
@@ -54,9 +53,9 @@ def test_an_example_is_no_knowledge() -> None:
 
 
 def test_only_the_adapter_of_a_platform_imports_its_folder() -> None:
-    for path in SOURCE.rglob("*.py"):
+    for path in modules():
         own = path.relative_to(SOURCE).parts
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             module = node.module if isinstance(node, ast.ImportFrom) else None
             parts = (module or "").split(".")
             if parts[:2] == ["palaver", "platforms"] and len(parts) > 2 and parts[2] in NAMES:

@@ -9,8 +9,9 @@ from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+from tests.source import SOURCE, modules, nodes
+
 _ROOT = Path(__file__).parents[2]
-_SOURCE = _ROOT / "src" / "palaver"
 EXTRAS = {
     "agents/http.py": ("http",),
     "agents/llama.py": ("local",),
@@ -108,15 +109,15 @@ def _extras(path: str) -> tuple[str, ...]:
 def _imports() -> Iterator[tuple[str, str]]:
     """Yield the path and the distribution of every third-party import."""
     distributions = packages_distributions()
-    for file in sorted(_SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
+    for file in modules():
+        for node in nodes(file):
             if isinstance(node, ast.Import):
-                modules = [alias.name for alias in node.names]
+                imported = [alias.name for alias in node.names]
             else:
-                modules = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
-            for module in (module.partition(".")[0] for module in modules):
+                imported = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            for module in (name.partition(".")[0] for name in imported):
                 if module != "palaver" and module not in sys.stdlib_module_names:
-                    yield str(file.relative_to(_SOURCE)), _normal(distributions[module][0])
+                    yield str(file.relative_to(SOURCE)), _normal(distributions[module][0])
 
 
 def _is_declared(path: str, distribution: str) -> bool:

@@ -6,8 +6,9 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.source import modules, parsed
+
 ROOT = Path(__file__).parents[2]
-MODULES = sorted((ROOT / "src/palaver").rglob("*.py"))
 PUBLIC = {"protocols", "testkit"}
 """Packages that third parties import: the package or the module lists every public name in `__all__`."""
 
@@ -51,13 +52,13 @@ def bound_names(tree: ast.Module) -> Iterator[str]:
 
 
 def test_all_is_true_and_every_module_says_what_it_is() -> None:
-    for path in MODULES:
-        tree = ast.parse(path.read_text())
+    for path in modules():
+        tree = parsed(path)
         assert ast.get_docstring(tree), path
         declared = declared_names(tree)
         if declared is None:
             if PUBLIC & set(path.parts):
-                package = ast.parse((path.parent / "__init__.py").read_text())
+                package = parsed(path.parent / "__init__.py")
                 assert public_definitions(tree) <= set(declared_names(package) or ()), path
             continue
         assert public_definitions(tree) <= set(declared), path
@@ -102,7 +103,7 @@ def imported_modules(tree: ast.Module) -> Iterator[str]:
 def test_the_model_is_pure() -> None:
     """No I/O, no clock, no asyncio, no logging, no dependency but cronsim."""
     for path in (ROOT / "src/palaver/model").glob("*.py"):
-        tree = ast.parse(path.read_text())
+        tree = parsed(path)
         for module in imported_modules(tree):
             assert module in PURE or module.partition(".")[0] in PURE - {"urllib"}, (path, module)
         clocks = {"now", "utcnow", "today"}

@@ -4,6 +4,7 @@ import hashlib
 import re
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
+from functools import cache
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -48,6 +49,8 @@ _CODES = ApiCodes(
 )
 _EMPTY = HttpResponse(body=b"{}", media_type="application/json")
 _TOKEN_SECONDS = 3600
+_read_key = cache(jwt.get_algorithm_by_name("RS256").prepare_key)
+"""To check a key takes a tenth of a second."""
 _CHAT = re.compile(r"spaces/[^/]+")
 _MESSAGE = re.compile(r"spaces/[^/]+/messages/[^/]+")
 
@@ -90,7 +93,7 @@ class GoogleChatAdapter:
         }
         headers = {"kid": self._key["private_key_id"]}
         try:
-            assertion = jwt.encode(claims, self._key["private_key"], algorithm="RS256", headers=headers)
+            assertion = jwt.encode(claims, _read_key(self._key["private_key"]), "RS256", headers)
         except (jwt.PyJWTError, ValueError, TypeError) as error:
             raise PlatformRefused(_WRONG_KEY) from error
         found = await self._api.ask("POST", url, data={"grant_type": _GRANT, "assertion": assertion})
