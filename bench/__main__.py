@@ -14,6 +14,7 @@ from bench import (
     engine,
     engines,
     jobs,
+    million,
     postgres,
     processes,
     reads,
@@ -72,7 +73,7 @@ MEASURES: Mapping[str, Measure] = {
     "pg.due_100k": _on(engines.postgres, jobs.due_100k),
     "pg.search_200k": _on(engines.postgres, searches.search_200k),
 }
-LONG: Mapping[str, Measure] = {"engine.soak": soak.soak}
+LONG: Mapping[str, Measure] = {"engine.soak": soak.soak, "pg.million": million.million}
 """Taken only where it is named."""
 
 

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -25,9 +26,12 @@ from palaver.store.records import TURN_COLUMNS, micros, prepare, source_text, tu
 __all__ = [
     "CJK",
     "COMMON",
+    "LEASE",
     "NOON",
     "RARE",
     "RULE",
+    "RULES",
+    "Rows",
     "answer_of",
     "key",
     "long_conversation",
@@ -43,7 +47,7 @@ RULES = ConversationRules()
 RULE = ResetRule(policy=ResetPolicy(), zone=ZoneInfo("UTC"))
 PEOPLE = 1000
 COMMON, RARE, CJK = "release", "zymurgy", "会議"
-_LEASE = timedelta(hours=1)
+LEASE = timedelta(hours=1)
 _PER_COMMIT = 5000
 _ROLES = (Role.USER, Role.ASSISTANT, Role.TOOL, Role.ASSISTANT)
 
@@ -92,40 +96,44 @@ def _texts() -> Iterator[str]:
 # Conversations
 
 
-class _Rows:
+class Rows:
     """Rows of many conversations, written table by table, since a million are wanted."""
 
     def __init__(self) -> None:
-        self._tables: dict[str, list[tuple[Value, ...]]] = {sql: [] for sql in _INSERTS.values()}
+        self._tables: dict[str, list[tuple[Value, ...]]] = {table: [] for table in _COLUMNS}
 
     def add(self, number: int, texts: Iterator[str], length: int) -> None:
+        """A conversation, and entries with the next texts. If there are no more of them, entries come later."""
         at, place, name = NOON + timedelta(seconds=number), source(number), key(number).text
         no, moment, origin = number + 1, micros(at), source_text(place)
-        row = (no, sessions.new_id(at), name, place.platform, person(number), origin, moment, moment, moment)
-        self._put("sessions", (*row, length + 1))
-        self._put("participants", (person(number), no))
-        self._put("routes", (name, no, origin))
-        for seq in range(1, length + 1):
-            entry = prepare(Entry(seq=0, role=_ROLES[(seq - 1) % 2], at=at, text=next(texts)))
-            self._put("entries", (no * transcript.SEQS + seq, entry.role, entry.observed, entry.placed(seq)))
-        self._put("journal", (no, length))
+        row = (no, sessions.new_id(at), name, "main", place.platform, person(number), origin, moment, moment, moment)
+        self._tables["sessions"].append((*row, length + 1))
+        self._tables["participants"].append((person(number), no))
+        self._tables["routes"].append((name, no, origin))
+        for seq, text in enumerate(islice(texts, length), start=1):
+            entry = prepare(Entry(seq=0, role=_ROLES[(seq - 1) % 2], at=at, text=text))
+            row = (no * transcript.SEQS + seq, entry.role, entry.observed, entry.placed(seq))
+            self._tables["entries"].append(row)
+        self._tables["journal"].append((no, "append", 1, length))
 
-    def _put(self, table: str, row: tuple[Value, ...]) -> None:
-        self._tables[_INSERTS[table]].append(row)
-
-    def write(self, db: sqlite3.Connection) -> None:
-        for sql, rows in self._tables.items():
-            db.executemany(sql, rows)
+    def take(self) -> Iterator[tuple[str, list[str], list[tuple[Value, ...]]]]:
+        """Yield each table with its columns and rows."""
+        for table, rows in self._tables.items():
+            yield table, _COLUMNS[table].split(", "), rows
             rows.clear()
 
+    def write(self, db: sqlite3.Connection) -> None:
+        for table, columns, rows in self.take():
+            values = ", ".join("?" * len(columns))
+            db.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})", rows)  # noqa: S608
 
-_INSERTS = {
-    "sessions": "INSERT INTO sessions (no, id, key, profile, platform, owner, origin, started, last_human, last_active,"
-    " next_seq) VALUES (?, ?, ?, 'main', ?, ?, ?, ?, ?, ?, ?)",
-    "participants": "INSERT INTO participants (identity, session_no) VALUES (?, ?)",
-    "routes": "INSERT INTO routes (key, session_no, address) VALUES (?, ?, ?)",
-    "entries": "INSERT INTO entries (id, role, observed, body) VALUES (?, ?, ?, ?)",
-    "journal": "INSERT INTO journal (session_no, kind, first_seq, last_seq) VALUES (?, 'append', 1, ?)",
+
+_COLUMNS = {
+    "sessions": "no, id, key, profile, platform, owner, origin, started, last_human, last_active, next_seq",
+    "participants": "identity, session_no",
+    "routes": "key, session_no, address",
+    "entries": "id, role, observed, body",
+    "journal": "session_no, kind, first_seq, last_seq",
 }
 
 
@@ -164,7 +172,7 @@ def running(number: int) -> Statements[None]:
     """A message that came in and the turn that is about to answer it."""
     inbound = Inbound(source=source(number), text=f"question {number} " + _WORDS, at=NOON)
     yield from inbox.accept(inbound, key(number), NOON)
-    yield from turns.begin(key(number), "bench", NOON, _LEASE, RULES)
+    yield from turns.begin(key(number), "bench", NOON, LEASE, RULES)
 
 
 def answer_of(turn: Turn) -> Transaction[int]:
@@ -183,7 +191,7 @@ _USAGE = Usage(input_tokens=1200, output_tokens=300, cost_micros=4500)
 def populate(path: Path, *, conversations: int = 0, length: int = 0, works: Iterable[Transaction[None]] = ()) -> None:
     """A new SQLite store: conversations of so many entries, and what the works leave behind."""
     asyncio.run(_create(path))
-    rows, texts = _Rows(), _texts()
+    rows, texts = Rows(), _texts()
     with closing(connect(path)) as db:
         db.execute("PRAGMA synchronous = OFF")
         for first in range(0, conversations, _PER_COMMIT):

@@ -22,7 +22,7 @@ from palaver.store.results import Opened
 from palaver.store.status import session_list
 from palaver.store.store import Store
 
-__all__ = ["FEW", "MANY", "list_100k", "load_200", "route_growth"]
+__all__ = ["FEW", "MANY", "Router", "list_100k", "load_200", "route_growth"]
 
 MANY, FEW = 100_000, 100
 _SHORT, _LONG = 200, 2000
@@ -79,7 +79,7 @@ def route_growth(workshop: Workshop, engine: Engine) -> Iterator[Figure]:
 async def _route_growth(engine: Engine, many: str, few: str) -> Figure:
     async with AsyncExitStack() as stack:
         stores = [await stack.enter_async_context(await open_store(url)) for url in (many, few)]
-        routers = [_Router(store, count) for store, count in zip(stores, (MANY, FEW), strict=True)]
+        routers = [Router(store, count) for store, count in zip(stores, (MANY, FEW), strict=True)]
         sides = await side_by_side(routers[0], routers[1], rounds=400)
         raw = await engine.raw(many)
         stack.push_async_callback(raw.close)
@@ -94,7 +94,7 @@ async def _route_growth(engine: Engine, many: str, few: str) -> Figure:
     )
 
 
-class _Router:
+class Router:
     def __init__(self, store: Store, count: int) -> None:
         self._store = store
         self._count = count

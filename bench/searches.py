@@ -13,7 +13,7 @@ from palaver.store.opening import open_store
 from palaver.store.search.search import Order
 from palaver.store.store import Store
 
-__all__ = ["search_1m", "search_200k"]
+__all__ = ["search_1m", "search_200k", "slowest_searches"]
 
 _QUERIES = {"common": COMMON, "rare": RARE, "CJK": CJK}
 _EVERYBODY = Principal.operator()
@@ -33,11 +33,7 @@ async def _search(engine: Engine, size: str, limit: float, url: str) -> list[Fig
         start = time.perf_counter()
         entries = await store.search.catch_up()
         seconds = time.perf_counter() - start
-        slowest = {
-            f"{kind}, {order} first": await _slowest(store, query, order)
-            for kind, query in _QUERIES.items()
-            for order in Order
-        }
+        slowest = await slowest_searches(store)
     note = "; ".join(f"{kind} {found * 1e3:.1f} ms" for kind, found in slowest.items())
     return [
         Figure(
@@ -48,6 +44,15 @@ async def _search(engine: Engine, size: str, limit: float, url: str) -> list[Fig
         ),
         Figure(name=f"{engine.prefix}.index_entry", value=seconds / entries, note=f"of {entries:,}"),
     ]
+
+
+async def slowest_searches(store: Store) -> dict[str, float]:
+    """The 95th percentile of each kind of search."""
+    return {
+        f"{kind}, {order} first": await _slowest(store, query, order)
+        for kind, query in _QUERIES.items()
+        for order in Order
+    }
 
 
 async def _slowest(store: Store, query: str, order: Order) -> float:

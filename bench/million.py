@@ -1,0 +1,158 @@
+"""A million conversations with ten million entries on PostgreSQL beside a hundredth of them, and a day of traffic."""
+
+import statistics
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from bench.engine import flood
+from bench.gateway import gateway
+from bench.measure import Bare, Figure, at_most, median_of, ratio_at_most
+from bench.populate import Rows
+from bench.reads import Router
+from bench.searches import slowest_searches
+from bench.workshop import Workshop, say
+from palaver.cli.loop import run
+from palaver.model.session import Principal
+from palaver.store.conversations.transcript import SEQS
+from palaver.store.opening import open_store
+from palaver.store.status import session_list
+
+__all__ = ["million"]
+
+_asyncpg: Any = asyncpg
+_FEW, _TIMES, _LENGTH = 10_000, 100, 10
+_PEOPLE, _FLOOD, _DAY = 1000, 2000, 20_000
+_AT_A_TIME = 20_000
+_QUEUES = ("inbox", "outbox", "turns", "ready_queue")
+_FLAT = ratio_at_most(1.3)
+_VACUUM = ("autovacuum_naptime = '1s'", "maintenance_work_mem = '1GB'", "max_wal_size = '8GB'")
+"""A day of traffic in two minutes: autovacuum looks as much more often."""
+
+
+def million(workshop: Workshop) -> Iterator[Figure]:
+    few, many = (workshop.copy_on_postgres(workshop.conversations(_FEW, length=_LENGTH)) for _ in range(2))
+    yield from run(_compare(few, many))
+
+
+async def _compare(few: str, many: str) -> list[Figure]:
+    for url in (few, many):
+        say("indexing")
+        async with await open_store(url) as store:
+            await store.search.catch_up()
+    async with _connected(many) as connection:
+        for setting in _VACUUM:
+            await connection.execute(f"ALTER SYSTEM SET {setting}")
+        await connection.execute("SELECT pg_reload_conf()")
+        await _multiply(connection)
+    bare, found = await _measure(few, _FEW), await _measure(many, _FEW * _TIMES)
+    figures = [
+        Figure(
+            name=f"pg.million_{name}",
+            value=value,
+            bare=Bare(name=f"among {_FEW:,}", value=bare[name]),
+            limit=None if name.startswith("search") else _FLAT,
+        )
+        for name, value in found.items()
+    ]
+    return [*figures, *await _churn(many)]
+
+
+async def _measure(url: str, count: int) -> dict[str, float]:
+    """Seconds to route, to list, to search and for a whole message with its claims."""
+    async with await open_store(url) as store:
+        router = Router(store, count)
+        newest = session_list.list_sessions(Principal.operator(), limit=50)
+        found = {
+            "route": await median_of(lambda: router(0), rounds=400),
+            "list": await median_of(lambda: store.read(newest), rounds=100),
+        }
+        searches = await slowest_searches(store)
+    found |= {f"search ({kind})": seconds for kind, seconds in searches.items()}
+    async with gateway(url, _PEOPLE) as measured:
+        await flood(measured, _PEOPLE)
+        found["message"] = statistics.median([await flood(measured, _FLOOD) for _ in range(3)]) / _FLOOD
+    return found
+
+
+# Growing
+
+
+async def _multiply(connection: Any) -> None:  # noqa: ANN401 - asyncpg has no types of its own
+    """Write the conversations, and let the server copy the entries and their index, which it does fastest."""
+    rows, done = Rows(), _FEW
+    while done < _FEW * _TIMES:
+        for number in range(done, done + _AT_A_TIME):
+            rows.add(number, iter(()), _LENGTH)
+        for table, columns, values in rows.take():
+            await connection.copy_records_to_table(table, records=values, columns=columns)
+        done += _AT_A_TIME
+        say(f"{done:,} conversations")
+    await connection.execute("SELECT setval(pg_get_serial_sequence('sessions', 'no'), max(no)) FROM sessions")
+    await connection.execute("DROP INDEX search_documents_by_term")
+    limit = (_FEW + 1) * SEQS
+    for turn in range(1, _TIMES):
+        ids, seconds = turn * _FEW * SEQS, turn * _FEW * 1_000_000
+        await connection.execute(
+            "INSERT INTO entries (id, role, observed, body)"  # noqa: S608 - our own numbers
+            f" SELECT id + {ids}, role, observed, body FROM entries WHERE id < {limit}"
+        )
+        await connection.execute(
+            "INSERT INTO search_documents (session, entry, page, at, body, terms) SELECT"  # noqa: S608
+            f" session + {turn * _FEW}, entry + {ids}, page, at + {seconds}, body, terms FROM search_documents"
+            f" WHERE entry < {limit}"
+        )
+        say(f"{(turn + 1) * _FEW * _LENGTH:,} entries")
+    await connection.execute(
+        "CREATE INDEX search_documents_by_term ON search_documents USING gin (terms)"
+        " WITH (gin_pending_list_limit = 128)",
+        timeout=3600,
+    )
+    await connection.execute(
+        "UPDATE search_mark SET (xid, pos) = (SELECT xid, pos FROM journal ORDER BY 1 DESC, 2 DESC LIMIT 1)"
+    )
+    await connection.execute("VACUUM ANALYZE", timeout=3600)
+
+
+@asynccontextmanager
+async def _connected(url: str) -> AsyncGenerator[Any]:
+    connection = await _asyncpg.connect(url, command_timeout=3600)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+# A day
+
+
+async def _churn(url: str) -> list[Figure]:
+    """What the indexes of the queues take after two days, beside what they take when they are made anew."""
+    sizes = list[float]()
+    async with gateway(url, _PEOPLE) as measured:
+        for day in range(2):
+            for _ in range(0, _DAY, _FLOOD):
+                await flood(measured, _FLOOD)
+            say(f"day {day + 1}")
+            async with _connected(url) as connection:
+                sizes.append(await _index_bytes(connection))
+    async with _connected(url) as connection:
+        dead = await connection.fetchval(
+            "SELECT max(n_dead_tup::float / greatest(n_live_tup, 1000)) FROM pg_stat_user_tables"
+        )
+        for table in _QUEUES:
+            await connection.execute(f"REINDEX TABLE {table}")
+        fresh = await _index_bytes(connection)
+    note = f"indexes of the queues after two days of {_DAY:,} messages; {sizes[0] / 1e6:.1f} MB after one"
+    anew = Bare(name="made anew", value=fresh)
+    return [
+        Figure(name="pg.day_index_bytes", value=sizes[-1], unit="B", bare=anew, limit=ratio_at_most(3), note=note),
+        Figure(name="pg.day_dead_rows", value=dead, unit="", limit=at_most(0.5), note="share of the worst table"),
+    ]
+
+
+async def _index_bytes(connection: Any) -> float:  # noqa: ANN401
+    sql = "SELECT sum(pg_indexes_size(name::regclass)) FROM unnest($1::text[]) AS name"
+    return float(await connection.fetchval(sql, list(_QUEUES)))
