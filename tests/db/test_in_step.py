@@ -209,6 +209,36 @@ async def test_one_at_a_time(store: Store, keys: list[str], locks: list[tuple[st
     assert await asyncio.gather(*map(store.transact, works)) == list(range(1, MANY + 1))
 
 
+async def test_a_crowded_key_does_not_keep_the_others(store: Store) -> None:
+    """Others are committed while most of its transactions still wait."""
+    await store.transact(insert("sum"))
+    crowd = [asyncio.ensure_future(store.transact(keyed("one", count("sum")))) for _ in range(100)]
+    others = (store.transact(keyed(f"k{each}", insert(f"row {each}"))) for each in range(20))
+    await asyncio.gather(*others)
+    assert sum(each.done() for each in crowd) < 50
+    assert await asyncio.gather(*crowd) == list(range(1, 101))
+
+
+async def test_a_batch_gives_way_to_a_transaction_that_waits_for_its_lock(store: Store) -> None:
+    """That one has a row which the batch needs, but neither waits for ever."""
+    await store.transact(insert("sum"))
+    has_row = asyncio.Event()
+
+    @transaction
+    def row_then_lock() -> Statements[None]:
+        yield "UPDATE meta SET value = '10' WHERE name = 'sum'", ()
+        has_row.set()
+        yield "SELECT pg_sleep(0.1)", ()
+        yield Lock("shared")
+
+    alone = asyncio.ensure_future(store.transact(row_then_lock()))
+    await has_row.wait()
+    works = (keyed("k", count("sum", "shared")), *(keyed(f"k{each}", insert(f"row {each}")) for each in range(5)))
+    async with asyncio.timeout(30):
+        assert (await asyncio.gather(*map(store.transact, works)))[0] == 11
+        await alone
+
+
 async def test_members_that_wait_for_each_other_run_alone(store: Store) -> None:
     await store.transact(insert("sum"))
     works = (keyed("".join(order), count("sum", *order)) for order in (("a", "b"), ("b", "a")))

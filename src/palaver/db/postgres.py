@@ -44,6 +44,7 @@ _COMMAND_TIMEOUT_SECONDS = 60.0
 _VACUUM_TIMEOUT_SECONDS = 3600.0
 _HOLD_TIMEOUT_SECONDS = 60.0
 _RECONNECT_TIMEOUT_SECONDS = 5.0
+_REPLICA_TIMEOUT_SECONDS = 3.0
 _CLOSE_TIMEOUT_SECONDS = 10.0
 _CACHED_STATEMENTS = 512
 _SILENCE = "idle_in_transaction_session_timeout"
@@ -170,9 +171,12 @@ class PostgresDatabase(Notifier):
             return await self._run_with_retries(lambda: self._attempt(work, read_only=True))
 
     async def browse(self, work: Transaction[T]) -> T:
-        if self._replica and not self._closed:
-            with suppress(*ROLLED_BACK, *LOST, asyncpg.PostgresError):  # it is gone, or too far behind
-                return await _on_connection(self._replica, partial(_in_transaction, work=work, begin=_READ))
+        if self._replica and not self._closed and not self._newer:
+            with suppress(
+                *ROLLED_BACK, *LOST, asyncpg.PostgresError, StoreUnavailable
+            ):  # it is gone, or too far behind
+                run = partial(_in_transaction, work=work, begin=_READ)
+                return await _on_connection(self._replica, run, timeout=_REPLICA_TIMEOUT_SECONDS)
         return await self.read(work)
 
     async def migrate(self, step: Transaction[T]) -> T:
@@ -325,8 +329,13 @@ def _why(error: Exception) -> str:
     return f"PostgreSQL does not answer: {error}"
 
 
-async def _on_connection(pool: Any, run: Callable[[Connection], Awaitable[T]]) -> T:  # noqa: ANN401
-    connection: Connection = await pool.acquire()
+async def _on_connection(
+    pool: Any,  # noqa: ANN401
+    run: Callable[[Connection], Awaitable[T]],
+    *,
+    timeout: float | None = None,  # noqa: ASYNC109
+) -> T:
+    connection: Connection = await pool.acquire(timeout=timeout)
     try:
         return await run(connection)
     finally:

@@ -9,7 +9,7 @@ one that fails, or would wait for another connection, leaves the batch and runs 
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any, TypeVar, cast
@@ -29,6 +29,8 @@ BEGIN_BATCH = (
 )
 """A member whose row is locked for longer by another connection, or which is slow, leaves: the others wait for it."""
 MAX_BATCH = 128
+MAX_OF_KEY = 8
+"""Members with the same key run one after the other, and all others of the batch wait for its commit."""
 MAX_RUNNING = 2
 """While the server runs one batch, we go on with the other."""
 _MAX_TEXTS = 2048
@@ -272,9 +274,12 @@ class Batcher:
     def _take(self) -> list[Member]:
         """Return the members of the next batch, in the order in which they came."""
         taken, left = list[Member](), list[Member]()
+        times = Counter[str]()
         while self._queue and len(taken) < MAX_BATCH:
             member = self._queue.popleft()
-            (left if member.work.key in self._running else taken).append(member)
+            key = member.work.key
+            times[key] += 1
+            (left if key in self._running or times[key] > MAX_OF_KEY else taken).append(member)
         self._queue.extendleft(reversed(left))
         return taken
 
