@@ -104,6 +104,8 @@ class Play:
             self._agent.is_done.clear()
         elif step.what == "the tool is done":
             self._agent.is_done.set()
+        elif step.what == "the turn has ended":
+            await until(lambda: _no_turn_runs(here))
         elif step.what == "the agent has found a title":
             await until(lambda: _all_titled(here))
         elif step.what == "a minute later the gateway has tidied up":
@@ -156,6 +158,10 @@ async def play(dialogue: Dialogue, url: str, socket: Path | None = None) -> None
 
 async def _all_forgotten(here: Bench) -> bool:
     return not await here.rows("SELECT no FROM erasures WHERE ended IS NULL")
+
+
+async def _no_turn_runs(here: Bench) -> bool:
+    return not await here.rows("SELECT no FROM turns WHERE ended IS NULL")
 
 
 async def _all_titled(here: Bench) -> bool:
