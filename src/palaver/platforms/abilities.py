@@ -42,6 +42,7 @@ _DECLARED: Mapping[str, set[Ability]] = {
     "wechat": {*_FILES, Ability.BUTTONS, Ability.TYPING},
     "wecom": _FILES,
     "whatsapp": {*_FILES, Ability.BUTTONS, Ability.TYPING},
+    "xmpp": {*_FILES, Ability.EDITS, Ability.TYPING},
     "yuanbao": {Ability.FILES_IN, Ability.TYPING},
 }
 

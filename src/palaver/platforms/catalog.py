@@ -111,6 +111,12 @@ _IRC = PlatformNote(
         "or code blocks. Anybody can take a nick, so a nick proves nothing."
     )
 )
+_XMPP = PlatformNote(
+    text=(
+        "XMPP clients show bold, italic, code and quotes; no tables, and links only as URLs. You cannot look up people, "
+        "rooms or earlier messages here: you see only what is sent to you."
+    )
+)
 _LINE = PlatformNote(
     text="People read this on a phone, and LINE shows no formatting: write short plain paragraphs, no tables."
 )
@@ -270,7 +276,15 @@ _ALL = (
         example_chat="#palaver",
         notes=(_IRC,),
     ),
-    Platform(name="xmpp", title="XMPP", keeps_slash=True),
+    Platform(
+        name="xmpp",
+        title="XMPP",
+        keeps_slash=True,
+        has_mentions=True,
+        has_threads=True,
+        example_chat="ann@example.org",
+        notes=(_XMPP,),
+    ),
     Platform(name="sms", title="SMS", has_names=False, example_chat="+15550100300", notes=(_SMS,)),
     Platform(name="ntfy", title="ntfy", has_names=False, example_chat="helper-7Kx2mP9q", notes=(_NTFY,)),
     Platform(name="dingtalk", title="DingTalk", has_mentions=True, example_chat="manager4220", notes=(_DINGTALK,)),

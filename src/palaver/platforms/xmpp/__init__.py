@@ -1,0 +1,1 @@
+"""XMPP (Jabber): an account on any server, in direct chats and rooms."""

@@ -1,0 +1,245 @@
+"""The adapter for XMPP. Archives bring what was written while we were away; what is stored is acknowledged."""
+
+import asyncio
+import hashlib
+import re
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import Element, SubElement
+
+from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.xmpp import render
+from palaver.platforms.xmpp.archive import Place, Position, read_archive, read_position, write_position
+from palaver.platforms.xmpp.names import CLIENT, HINTS, RECEIPTS
+from palaver.platforms.xmpp.options import GUIDE, XmppOptions
+from palaver.platforms.xmpp.parse import Stored, Us, parse, read_live, wants_receipt
+from palaver.platforms.xmpp.stream import Live, Stream, connected
+from palaver.platforms.xmpp.upload import upload
+from palaver.protocols import (
+    Attachment,
+    Inbound,
+    Limits,
+    Outbound,
+    PlatformDown,
+    Receiver,
+    Revision,
+    SendRefused,
+    Source,
+    TargetGone,
+    Trust,
+    Unit,
+    file_to_send,
+    parse_or_skip,
+    read_ahead,
+)
+from palaver.protocols.files import send_text_of_file
+from palaver.protocols.rest import RestApi
+
+_FIRST_LOOK = timedelta(minutes=1)
+"""The first start also takes what was written in the last minute."""
+_RECENT = 1_000
+_OUR_ID = re.compile("[0-9a-f]{32}")
+_TARGET = re.compile(r"[^\s@/]+@[^\s@/]+(?:/.+)?")
+
+
+class XmppAdapter:
+    platform = PLATFORMS["xmpp"]
+    options = XmppOptions
+    guide = GUIDE
+    # Servers take at least 10,000 bytes for all of a message. Each correction is a message of its own, so few of them.
+    limits = Limits(text=8_000, unit=Unit.UTF8, interval=0.5, draft_interval=4.0, group_draft_interval=8.0)
+
+    def __init__(self, account: str, options: XmppOptions) -> None:
+        self.account = account
+        self._options = options
+        self._stream: Stream | None = None
+        self._position: Position = {}
+        self._ids: OrderedDict[str, str] = OrderedDict()
+        """The message behind an id that a room gave it, for replies and deletions."""
+        self._stored: OrderedDict[tuple[Source, Revision | None], None] = OrderedDict()
+        """What was stored a short while ago."""
+        self._api = RestApi("the file server", "")
+
+    @classmethod
+    def make(cls, account: str, options: XmppOptions) -> "XmppAdapter":
+        return cls(account, options)
+
+    async def check(self) -> str:
+        """Log in, next to the running gateway if there is one."""
+        async with connected(self._options):
+            return self._options.jid
+
+    # Incoming
+
+    async def run(self, receiver: Receiver) -> None:
+        self._position = await self._load(receiver)
+        async with connected(self._options) as stream:
+            stream.write(Element(f"{{{CLIENT}}}presence"))
+            archives = [""]
+            for room in self._options.rooms:
+                if await stream.rooms.enter(room, self._options.room_nick, self._position[room].at):
+                    archives.append(room)
+            self._stream = stream
+            try:
+                await receiver.connected()
+                await self._listen(stream, archives, receiver)
+            finally:
+                self._stream = None
+        raise PlatformDown("The XMPP server closed the connection.")
+
+    async def _listen(self, stream: Stream, archives: list[str], receiver: Receiver) -> None:
+        pinging = asyncio.create_task(stream.keep_pinging())
+        listening = asyncio.create_task(self._read(stream, archives, receiver))
+        try:
+            await asyncio.wait({pinging, listening}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (pinging, listening):
+                task.cancel()
+            await asyncio.gather(pinging, listening, return_exceptions=True)
+        for task in (listening, pinging):
+            if not task.cancelled():
+                task.result()
+
+    async def _read(self, stream: Stream, archives: list[str], receiver: Receiver) -> None:
+        for archive in archives:
+            async with aclosing(read_archive(stream, archive, self._position[archive])) as found:
+                async for stored in found:
+                    await self._take(stored, stream, receiver)
+        async with aclosing(stream.messages()) as messages:
+            await read_ahead(messages, lambda live: self._take_live(live, stream, receiver))
+
+    async def _load(self, receiver: Receiver) -> Position:
+        saved = await receiver.load_position()
+        position = parse_or_skip(self.platform.name, lambda: read_position(saved)) or {}
+        start = Place("", datetime.now(UTC) - _FIRST_LOOK)
+        known = {archive: position.get(archive, start) for archive in ("", *self._options.rooms)}
+        if known != position:
+            await receiver.save_position(write_position(known))
+        return known
+
+    async def _take_live(self, live: Live, stream: Stream, receiver: Receiver) -> None:
+        us = self._us(stream)
+        stored = parse_or_skip(self.platform.name, lambda: read_live(live.message, us))
+        if stored is not None:
+            await self._take(stored, stream, receiver)
+        stream.stored(live)
+
+    async def _take(self, stored: Stored, stream: Stream, receiver: Receiver) -> None:
+        inbound = parse_or_skip(self.platform.name, lambda: self._parse(stored, stream))
+        if inbound is not None:
+            before = self._position.get(stored.archive)
+            # An archive has its messages in order, but often tells their times in whole seconds.
+            inbound = replace(inbound, at=max(inbound.at, before.at)) if before else inbound
+            if not self._is_known(inbound):
+                await receiver.receive(inbound, Trust())
+                self._remember_stored(inbound)
+            await self._note(stored, inbound, receiver)
+            self._confirm(stored.message, stream)
+
+    def _parse(self, stored: Stored, stream: Stream) -> Inbound | None:
+        return parse(stored, self._us(stream), stream.rooms.jid_of, self._id_of, datetime.now(UTC))
+
+    def _is_known(self, inbound: Inbound) -> bool:
+        """An archive, the server and a room can each bring the same message after a connection."""
+        return inbound.source.message_id is not None and (inbound.source, inbound.revision) in self._stored
+
+    def _remember_stored(self, inbound: Inbound) -> None:
+        self._stored[inbound.source, inbound.revision] = None
+        _shrink(self._stored)
+
+    async def _note(self, stored: Stored, inbound: Inbound, receiver: Receiver) -> None:
+        """Remember how far we have read, and the id that a room gave the message."""
+        if stored.archive and stored.archive_id and inbound.source.message_id:
+            self._remember(stored.archive_id, inbound.source.message_id)
+        if stored.archive_id and stored.archive in self._position:
+            self._position[stored.archive] = Place(stored.archive_id, inbound.at)
+            await receiver.save_position(write_position(self._position))
+
+    def _confirm(self, message: Element, stream: Stream) -> None:
+        """Tell the sender that we have stored it, if they want to know."""
+        wanted = wants_receipt(message)
+        if wanted is not None:
+            receipt = Element(f"{{{CLIENT}}}message", to=message.attrib["from"], type=message.get("type", "normal"))
+            SubElement(receipt, f"{{{RECEIPTS}}}received", id=wanted)
+            SubElement(receipt, f"{{{HINTS}}}store")
+            stream.write(receipt)
+
+    def _us(self, stream: Stream) -> Us:
+        options = self._options
+        nicks = {room: stream.rooms.nicks.get(room, options.room_nick) for room in options.rooms}
+        local = options.host if options.is_local else None
+        return Us(self.account, options.jid, nicks, options.threads, tuple(options.file_hosts), local)
+
+    def _id_of(self, given: str) -> str:
+        return self._ids.get(given, given)
+
+    def _remember(self, given: str, message_id: str) -> None:
+        self._ids[given] = message_id
+        _shrink(self._ids)
+
+    def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
+        return self._api.download(file.handle or "")
+
+    # Outgoing
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        message_id = _id_for(idempotency_key)
+        built = render.message(outbound, message_id, in_room=self._is_room(outbound))
+        return await self._say(built)
+
+    async def open_thread(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        """Threads have no names: one begins with the first message that names its id."""
+        thread = _id_for(idempotency_key)
+        await self.send(replace(outbound, thread_id=thread), idempotency_key=idempotency_key)
+        return thread
+
+    async def edit(self, receipt: str, outbound: Outbound) -> None:
+        if not _OUR_ID.fullmatch(receipt):
+            raise SendRefused("There is no such message.")
+        in_room = self._is_room(outbound)
+        correction = _id_for(f"{receipt} {outbound.text}")
+        await self._say(render.message(outbound, correction, in_room=in_room, replaces=receipt))
+
+    async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
+        file = file_to_send(outbound, content)
+        url = await upload(self._connected(), self._api, file, content)
+        in_room, message_id = self._is_room(outbound), _id_for(idempotency_key)
+        receipt = await self._say(render.file_message(outbound, message_id, url, file, in_room=in_room))
+        await send_text_of_file(outbound, lambda: self.send(outbound, idempotency_key=f"{idempotency_key} text"))
+        return receipt
+
+    async def typing(self, outbound: Outbound) -> None:
+        message_id = _id_for(f"typing {outbound.chat_id}")
+        self._connected().write(render.typing(outbound, message_id, in_room=self._is_room(outbound)))
+
+    async def _say(self, message: Element) -> str:
+        stream = self._connected()
+        if not _TARGET.fullmatch(message.attrib["to"]):
+            raise TargetGone("There is no such address.")
+        given = await stream.say(message)
+        if given:
+            self._remember(given, message.attrib["id"])
+        return message.attrib["id"]
+
+    def _connected(self) -> Stream:
+        if self._stream is None:
+            raise PlatformDown("There is no connection to the XMPP server.")
+        return self._stream
+
+    def _is_room(self, outbound: Outbound) -> bool:
+        return outbound.chat_id.lower() in self._options.rooms
+
+
+def _shrink(known: OrderedDict[Any, Any]) -> None:
+    while len(known) > _RECENT:
+        known.popitem(last=False)
+
+
+def _id_for(key: str) -> str:
+    """Return the id of a message; a repetition has the same, so that clients can recognise it."""
+    return hashlib.sha256(key.encode()).hexdigest()[:32]

@@ -1,0 +1,73 @@
+"""The options of an XMPP account."""
+
+from ipaddress import ip_address
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+
+from palaver.protocols import SetupGuide, SetupQuestion
+
+_JID = r"[^\s@/\"&'<>:]+@[^\s@/\"&'<>:]+"
+GUIDE = SetupGuide(
+    before=(
+        "Make an account for the bot on an XMPP server: with any client, or as an administrator with "
+        "`prosodyctl adduser` or `ejabberdctl register`. Add the bot to the members of rooms that only members can enter."
+    ),
+    questions=[
+        SetupQuestion(option="jid", prompt="Address of the bot, like helper@example.org:"),
+        SetupQuestion(option="password", prompt="Its password (hidden while you type):"),
+        SetupQuestion(option="rooms", prompt="Rooms, like dev@rooms.example.org (optional):", required=False),
+    ],
+    after="Start the gateway. Write to the bot, or write its nick and a colon in a room.",
+    owner_prompt="Your own address?",
+    owner_pattern=_JID,
+    owner_example="ann@example.org",
+)
+
+
+def _split(names: object) -> object:
+    return [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else names
+
+
+Jid = Annotated[str, Field(pattern=rf"^{_JID}$"), AfterValidator(str.lower)]
+
+
+class XmppOptions(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    jid: Jid = Field(description="The address of the bot.")
+    password: SecretStr = Field(min_length=1, description="The password of its account.")
+    rooms: Annotated[list[Jid], BeforeValidator(_split)] = Field(
+        default_factory=list[str], max_length=50, description="The rooms that it enters."
+    )
+    nick: str | None = Field(
+        default=None, min_length=1, max_length=100, description="Its name in rooms; by default that of its address."
+    )
+    host: str | None = Field(
+        default=None, pattern=r"^\S+$", description="The server, if its DNS records do not name it. Needs no TLS on loopback."
+    )
+    port: int = Field(default=5222, ge=1, le=65535, description="Its port, if there is a host.")
+    file_hosts: Annotated[list[str], BeforeValidator(_split)] = Field(
+        default_factory=list[str], description="Hosts from which it fetches files, besides the servers of the people."
+    )
+    threads: bool = Field(default=True, description="Whether a thread is a conversation of its own.")
+
+    @property
+    def domain(self) -> str:
+        return self.jid.partition("@")[2]
+
+    @property
+    def room_nick(self) -> str:
+        return self.nick or self.jid.partition("@")[0]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether what we send stays on this machine, and can do without TLS."""
+        return self.host is not None and is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

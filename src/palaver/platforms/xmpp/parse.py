@@ -1,0 +1,283 @@
+"""Parse messages and the presence of people in rooms."""
+
+import mimetypes
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+from xml.etree.ElementTree import Element
+
+from palaver.platforms.xmpp.names import (
+    CLIENT,
+    CORRECT,
+    DELAY,
+    FALLBACK,
+    FILE,
+    FORWARD,
+    MAM,
+    MUC_USER,
+    NICK,
+    OCCUPANT,
+    OOB,
+    RECEIPTS,
+    REFERENCE,
+    REPLY,
+    RETRACT,
+    SFS,
+    SID,
+    URL_DATA,
+)
+from palaver.protocols import (
+    DM,
+    GROUP,
+    UNKNOWN_TYPE,
+    Attachment,
+    Inbound,
+    Label,
+    Labels,
+    Quote,
+    Revision,
+    Source,
+    after_name,
+    checked,
+    edit_version,
+)
+
+_ACTION = "/me "
+_MAX_FILES = 20
+
+
+class Us(NamedTuple):
+    account: str
+    jid: str
+    nicks: Mapping[str, str]
+    """Our nick in each room."""
+    has_threads: bool = True
+    file_hosts: tuple[str, ...] = ()
+    """Where files can be, besides the servers of sender, room and us."""
+    local_host: str | None = None
+    """Our server, if it is on this machine: its files need no TLS."""
+
+    @property
+    def domain(self) -> str:
+        return self.jid.partition("@")[2]
+
+    def is_in(self, room: str) -> bool:
+        return room in self.nicks
+
+
+class Stored(NamedTuple):
+    """A message as it came, or from an archive."""
+
+    message: Element
+    archive: str = ""
+    """The room whose archive has it; empty for our own."""
+    archive_id: str = ""
+    stamp: str = ""
+    """When an archive or a server took it; empty if it comes right now."""
+
+
+def bare(jid: str) -> str:
+    return jid.partition("/")[0].lower()
+
+
+def resource(jid: str) -> str:
+    return jid.partition("/")[2]
+
+
+def read_live(message: Element, us: Us) -> Stored:
+    """Read the id and time that a server gave a message. Those that somebody else gave it mean nothing."""
+    sender = bare(message.get("from", ""))
+    archive = sender if message.get("type") == "groupchat" else ""
+    ids = [each.get("id", "") for each in message.findall(f"{{{SID}}}stanza-id") if each.get("by") == (archive or us.jid)]
+    servers = {sender, us.jid} if archive else {us.jid, us.domain}
+    stamps = [each.get("stamp", "") for each in message.findall(f"{{{DELAY}}}delay") if each.get("from", us.domain) in servers]
+    return Stored(message, archive, ids[0] if ids else "", stamps[0] if stamps else "")
+
+
+def read_result(message: Element, archive: str) -> Stored:
+    """Read a message that an archive sends."""
+    result = _need(message.find(f"{{{MAM}}}result"))
+    forwarded = _need(result.find(f"{{{FORWARD}}}forwarded"))
+    delay = _need(forwarded.find(f"{{{DELAY}}}delay"))
+    return Stored(_need(forwarded.find(f"{{{CLIENT}}}message")), archive, result.get("id", ""), delay.get("stamp", ""))
+
+
+def has_content(message: Element) -> bool:
+    """Return whether somebody says or changes something; most messages only say that somebody is typing."""
+    return message.get("type", "normal") in {"chat", "normal", "groupchat"} and any(
+        message.find(name) is not None for name in (f"{{{CLIENT}}}body", f"{{{RETRACT}}}retract")
+    )
+
+
+def parse(stored: Stored, us: Us, jid_of: Callable[[str], str | None], id_of: Callable[[str], str], now: datetime) -> Inbound | None:
+    """Parse a message; None if it is ours or says nothing.
+
+    `jid_of` knows the real address behind a person in a room, `id_of` the message behind an id that a room gave it.
+    """
+    message = stored.message
+    sender = message.attrib["from"]
+    room = bare(sender) if us.is_in(bare(sender)) else ""
+    in_room = message.get("type") == "groupchat"
+    is_ours = resource(sender) in {"", us.nicks[room]} if room else bare(sender) == us.jid
+    if is_ours or (in_room and not room) or not has_content(message):
+        return None
+    body, quote = _body_and_quote(message)
+    rest = after_name(body, (us.nicks[room], f"@{us.nicks[room]}")) if in_room else None
+    own_id = message.get("id") or stored.archive_id
+    target, revision = _revision(message, own_id, body, id_of)
+    files = () if revision else tuple(file for file in _files(message) if _is_allowed(file.handle or "", sender, us))
+    reply = message.find(f"{{{REPLY}}}reply")
+    is_reply = reply is not None and bool(room) and reply.get("to", "").lower() == f"{room}/{us.nicks[room]}".lower()
+    text = body if rest is None else rest
+    inbound = Inbound(
+        source=_source(stored, us, jid_of, room, target or own_id),
+        text="" if revision and revision.deleted else _without_files(text, files),
+        at=_time(stored.stamp, now),
+        labels=_labels(message, sender, room if in_room else ""),
+        mentions_us=in_room and (is_reply or _is_mentioned(message, body, us, room)),
+        reply_to=None if reply is None else id_of(reply.get("id", "")) or None,
+        quote=Quote(quote, is_ours=is_reply) if quote else None,
+        files=files,
+        revision=revision,
+    )
+    return checked(inbound)
+
+
+def wants_receipt(message: Element) -> str | None:
+    """Return the id of a message whose sender wants to know when we have it (XEP-0184)."""
+    is_wanted = message.find(f"{{{RECEIPTS}}}request") is not None and message.get("type") != "groupchat"
+    return (message.get("id") or None) if is_wanted else None
+
+
+def _source(stored: Stored, us: Us, jid_of: Callable[[str], str | None], room: str, message_id: str) -> Source:
+    message = stored.message
+    sender, thread = message.attrib["from"], message.findtext(f"{{{CLIENT}}}thread")
+    in_room = message.get("type") == "groupchat"
+    user, occupant = bare(sender), None
+    if room:
+        # Anybody can take a nick. A room verifies who has it: it tells the address, or an id of its own.
+        mark = message.find(f"{{{OCCUPANT}}}occupant-id")
+        occupant = f"{room}/{mark.get('id')}" if mark is not None and mark.get("id") else None
+        user = _real_jid(stored, us, room, jid_of) or sender
+    return Source(
+        platform="xmpp",
+        account=us.account,
+        chat_kind=GROUP if in_room else DM,
+        chat_id=room if in_room else sender if room else user,
+        thread_id=thread if thread and us.has_threads else None,
+        user_id=user,
+        user_id_alt=occupant if user == sender else None,
+        # In a room everybody chooses ids, so one person could take another's.
+        message_id=(f"{resource(sender)}/{message_id}" if in_room else message_id) if message_id else None,
+    )
+
+
+def _real_jid(stored: Stored, us: Us, room: str, jid_of: Callable[[str], str | None]) -> str | None:
+    """Return the address of a person in a room. Only a room on our own server is believed: it could tell any."""
+    host = room.partition("@")[2]
+    if host != us.domain and not host.endswith(f".{us.domain}"):
+        return None
+    if stored.stamp:  # Somebody else can have the nick by now.
+        item = stored.message.find(f"{{{MUC_USER}}}x/{{{MUC_USER}}}item")
+        found = item.get("jid") if item is not None else None
+    else:
+        found = jid_of(stored.message.attrib["from"])
+    return bare(found) if found else None
+
+
+def _labels(message: Element, sender: str, room: str) -> Labels:
+    if room:
+        return Labels(user=Label(resource(sender)), chat=Label(room))
+    name = message.findtext(f"{{{NICK}}}nick") or resource(sender) * bool(message.find(f"{{{MUC_USER}}}x") is not None)
+    return Labels(user=Label(name) if name else None)
+
+
+def _body_and_quote(message: Element) -> tuple[str, str]:
+    """Return the text, without the quote that a client writes in front of a reply for older clients (XEP-0461)."""
+    body = message.findtext(f"{{{CLIENT}}}body") or ""
+    quote = ""
+    for fallback in message.findall(f"{{{FALLBACK}}}fallback"):
+        part = fallback.find(f"{{{FALLBACK}}}body")
+        if fallback.get("for") == REPLY and part is not None:
+            start, end = int(part.get("start", "0")), int(part.get("end", "0"))
+            quote = "\n".join(line.removeprefix(">").strip() for line in body[start:end].splitlines()).strip()
+            body = body[:start] + body[end:]
+    return (f"* {body.removeprefix(_ACTION)}" if body.startswith(_ACTION) else body), quote
+
+
+def _revision(message: Element, own_id: str, body: str, id_of: Callable[[str], str]) -> tuple[str, Revision | None]:
+    """Return the id of the message that this one changes, and how."""
+    replaced, retracted = message.find(f"{{{CORRECT}}}replace"), message.find(f"{{{RETRACT}}}retract")
+    if retracted is not None:
+        # In a room people name the id that the room gave the message; only the sender's own can be theirs.
+        target = id_of(retracted.attrib["id"]).removeprefix(f"{resource(message.attrib['from'])}/")
+        return target, Revision(version="deleted", deleted=True)
+    if replaced is None:
+        return "", None
+    return replaced.attrib["id"], Revision(version=own_id or edit_version("", body))
+
+
+def _is_mentioned(message: Element, text: str, us: Us, room: str) -> bool:
+    nick = us.nicks[room]
+    names = {f"xmpp:{us.jid}", f"xmpp:{room}/{nick}".lower()}
+    uris = (each.get("uri", "") for each in message.findall(f"{{{REFERENCE}}}reference") if each.get("type") == "mention")
+    is_named = re.search(rf"(?<![\w@.-]){re.escape(nick)}(?![\w-]|\.\w)", text.replace(f"@{nick}", nick), re.IGNORECASE)
+    return bool(is_named) or any(unquote(uri).lower() in names for uri in uris)
+
+
+def _files(message: Element) -> Iterator[Attachment]:
+    """Yield the files: with name and type if the client tells them (XEP-0447), else what their URLs say (XEP-0066)."""
+    seen: set[str] = set()
+    for sharing in message.findall(f"{{{SFS}}}file-sharing")[:_MAX_FILES]:
+        about = sharing.find(f"{{{FILE}}}file")
+        source = sharing.find(f"{{{SFS}}}sources/{{{URL_DATA}}}url-data")
+        if about is not None and source is not None:
+            url, size = source.attrib["target"], about.findtext(f"{{{FILE}}}size")
+            seen.add(url)
+            name, kind = _guess(url)
+            yield Attachment(
+                Label(about.findtext(f"{{{FILE}}}name") or name),
+                about.findtext(f"{{{FILE}}}media-type") or kind,
+                int(size) if size else None,
+                handle=url,
+            )
+    for each in message.findall(f"{{{OOB}}}x")[:_MAX_FILES]:
+        url = each.findtext(f"{{{OOB}}}url") or ""
+        if url not in seen and urlsplit(url).scheme in {"http", "https"}:
+            name, kind = _guess(url)
+            yield Attachment(Label(name), kind, None, handle=url)
+
+
+def _is_allowed(url: str, sender: str, us: Us) -> bool:
+    """Return whether to fetch a file. People can send any URL, of our own network, too: that stays text."""
+    address = urlsplit(url)
+    host = address.hostname or ""
+    if host == us.local_host:
+        return address.scheme in {"http", "https"}
+    domains = (us.domain, bare(sender).partition("@")[2], *us.file_hosts)
+    return address.scheme == "https" and any(host == domain or host.endswith(f".{domain}") for domain in domains)
+
+
+def _guess(url: str) -> tuple[str, str]:
+    name = unquote(urlsplit(url).path.rpartition("/")[2]) or "file"
+    return name, mimetypes.guess_type(name)[0] or UNKNOWN_TYPE
+
+
+def _without_files(text: str, files: tuple[Attachment, ...]) -> str:
+    """The URL of a file is also the text, for older clients."""
+    return "" if text.strip() in {file.handle for file in files} else text
+
+
+def _time(stamp: str, now: datetime) -> datetime:
+    if not stamp:
+        return now
+    at = datetime.fromisoformat(stamp)
+    return min(at if at.tzinfo else at.replace(tzinfo=UTC), now)
+
+
+def _need(found: Element | None) -> Element:
+    if found is None:
+        raise ValueError("an element is missing")
+    return found

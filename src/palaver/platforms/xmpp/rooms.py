@@ -1,0 +1,102 @@
+"""Rooms (XEP-0045): enter them, and know who is in them."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from xml.etree.ElementTree import Element, SubElement
+
+from palaver.platforms.xmpp.names import CLIENT, MUC, MUC_USER, STANZAS
+from palaver.platforms.xmpp.parse import bare, resource
+
+log = logging.getLogger(__name__)
+
+_JOIN_SECONDS = 20.0
+_MAX_NICKS = 5
+_OURS, _NICK_CHANGED, _REMOVED = "110", "303", frozenset({"301", "307", "321", "322"})
+
+
+class Rooms:
+    """The rooms of one connection."""
+
+    def __init__(self, send: Callable[[Element], None]) -> None:
+        self._send = send
+        self.nicks: dict[str, str] = {}
+        """Our nick in each room that we are in."""
+        self._jids: dict[str, str] = {}
+        """The address of each person in a room, if the room tells it."""
+        self._entering: dict[str, asyncio.Future[str]] = {}
+        self.left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once a room has ended that we are in: we have to enter it again."""
+
+    def jid_of(self, occupant: str) -> str | None:
+        return self._jids.get(occupant)
+
+    async def enter(self, room: str, nick: str, since: datetime) -> bool:
+        """Enter a room, under another nick if somebody has ours. Return whether we are in."""
+        for attempt in range(_MAX_NICKS):
+            problem = await self._try(room, nick + "_" * attempt, since)
+            if not problem:
+                return True
+            if problem != "conflict":
+                break
+        log.warning("cannot enter a room: %s", problem, extra={"action": "xmpp.not_joined"})
+        return False
+
+    async def _try(self, room: str, nick: str, since: datetime) -> str:
+        """Return what is wrong; empty if we are in."""
+        future = self._entering[room] = asyncio.get_running_loop().create_future()
+        asked = Element(f"{{{CLIENT}}}presence", to=f"{room}/{nick}")
+        # The archive has the rest, if the room has one.
+        SubElement(SubElement(asked, f"{{{MUC}}}x"), f"{{{MUC}}}history", since=f"{since:%Y-%m-%dT%H:%M:%SZ}")
+        self._send(asked)
+        try:
+            async with asyncio.timeout(_JOIN_SECONDS):
+                return await future
+        except TimeoutError:
+            return "no answer"
+        finally:
+            self._entering.pop(room, None)
+
+    def take(self, presence: Element) -> None:
+        """Notice who comes and goes."""
+        occupant, kind = presence.get("from", ""), presence.get("type", "available")
+        room, nick = bare(occupant), resource(occupant)
+        details = presence.find(f"{{{MUC_USER}}}x")
+        if kind == "error":
+            self._answer(room, _problem(presence))
+        if details is None or (room not in self.nicks and room not in self._entering):
+            return
+        item = details.find(f"{{{MUC_USER}}}item")
+        codes = {each.get("code") for each in details.findall(f"{{{MUC_USER}}}status")}
+        if kind == "unavailable":
+            self._jids.pop(occupant, None)
+            if _OURS in codes or nick == self.nicks.get(room):
+                self._leave(room, codes, item)
+            return
+        if kind == "available" and item is not None and item.get("jid"):
+            self._jids[occupant] = item.attrib["jid"]
+        if kind == "available" and _OURS in codes:
+            self.nicks[room] = nick
+            self._answer(room, "")
+
+    def _answer(self, room: str, problem: str) -> None:
+        future = self._entering.get(room)
+        if future and not future.done():
+            future.set_result(problem)
+
+    def _leave(self, room: str, codes: set[str | None], item: Element | None) -> None:
+        if _NICK_CHANGED in codes and item is not None and item.get("nick"):
+            self.nicks[room] = item.attrib["nick"]
+            return
+        self.nicks.pop(room, None)
+        if codes & _REMOVED:
+            log.warning("was removed from a room", extra={"action": "xmpp.removed"})
+        elif not self.left.done():
+            self.left.set_result(None)
+
+
+def _problem(presence: Element) -> str:
+    error = presence.find(f"{{{CLIENT}}}error")
+    conditions = [each.tag.partition("}")[2] for each in error or () if each.tag.startswith(f"{{{STANZAS}}}")]
+    return next((each for each in conditions if each != "text"), "error")

@@ -1,0 +1,302 @@
+"""A connection to an XMPP server: log in, ask, send, and acknowledge what is stored."""
+
+import asyncio
+import secrets
+import ssl
+from collections import deque
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from typing import Any, NamedTuple, TypeVar
+from xml.etree.ElementTree import Element
+
+import slixmpp
+from slixmpp.exceptions import IqError, IqTimeout
+from slixmpp.plugins.xep_0198 import stanza as acknowledgements
+from slixmpp.xmlstream.handler import Callback
+from slixmpp.xmlstream.matcher import MatchXPath
+
+from palaver.platforms.xmpp.names import CLIENT, CORRECT, MAM, OOB, PING, RECEIPTS, SID, STANZAS, STATES
+from palaver.platforms.xmpp.options import XmppOptions
+from palaver.platforms.xmpp.parse import bare, has_content
+from palaver.platforms.xmpp.render import GROUP_CHAT
+from palaver.platforms.xmpp.rooms import Rooms
+from palaver.protocols import (
+    PlatformBusy,
+    PlatformDown,
+    PlatformError,
+    PlatformRefused,
+    SendRefused,
+    SendUnclear,
+    TargetGone,
+)
+
+T = TypeVar("T")
+
+_CONNECT_SECONDS = 30.0
+_ANSWER_SECONDS = 60.0
+_PING_SECONDS = 60.0
+_CLOSE_SECONDS = 1.0
+_BUSY_SECONDS = 30.0
+_WRONG_PASSWORD = "The XMPP server rejects the password. Check jid and password."  # noqa: S105
+_NO_TLS = "The XMPP server offers no TLS, so the password is not sent to it. Use another server, or enable TLS there."
+_WRONG_CERTIFICATE = "The certificate of the XMPP server is not valid for its domain. Ask its operator to renew it."
+_GONE = frozenset({"forbidden", "gone", "item-not-found", "not-acceptable", "not-allowed", "remote-server-not-found", "service-unavailable"})
+_PLUGINS = ("xep_0030", "xep_0198", "xep_0199")
+_TLS_PORT = 5223
+
+
+class Live(NamedTuple):
+    """A message that came, and its number for the acknowledgement."""
+
+    message: Element
+    number: int
+
+
+class Refusal(Exception):
+    """The server answers a request with an error."""
+
+    def __init__(self, condition: str) -> None:
+        super().__init__(condition)
+        self.condition = condition
+
+
+class Stream:
+    def __init__(self, options: XmppOptions) -> None:
+        self._options = options
+        self.domain = options.domain
+        self._client = client = _make_client(options)
+        client.plugin["xep_0198"].send_ack = self._acknowledge
+        for name, take in (("message", self._take_message), ("presence", self._take_presence)):
+            client.register_handler(Callback(f"palaver {name}", MatchXPath(f"{{{CLIENT}}}{name}"), take))
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._read: asyncio.Queue[Live | None] = asyncio.Queue()
+        self._unstored: deque[int] = deque()
+        self._sent: dict[str, asyncio.Future[str]] = {}
+        self._pages: dict[str, list[Element]] = {}
+        self._numbers = count(1)
+        self.rooms = Rooms(self.write)
+
+    # Logging in
+
+    async def open(self) -> None:
+        client, options = self._client, self._options
+        for event, problem in (
+            ("failed_all_auth", PlatformRefused(_WRONG_PASSWORD)),
+            ("no_auth", PlatformRefused(_WRONG_PASSWORD if options.is_local else _NO_TLS)),
+            ("ssl_invalid_chain", PlatformRefused(_WRONG_CERTIFICATE)),
+        ):
+            client.add_event_handler(event, lambda _, problem=problem: self._fail(problem))
+        client.add_event_handler("connection_failed", self._fail_to_connect)
+        client.add_event_handler("disconnected", lambda _: self._lose())
+        client.add_event_handler("session_start", lambda _: self._ready.done() or self._ready.set_result(None))
+        client.connect(options.host, options.port) if options.host else client.connect()
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                await self._ready
+        except TimeoutError as error:
+            raise PlatformDown("The XMPP server does not respond.") from error
+
+    def _fail(self, problem: PlatformError) -> None:
+        if not self._ready.done():
+            self._ready.set_exception(problem)
+
+    def _fail_to_connect(self, error: object) -> None:
+        is_certificate = isinstance(error, ssl.SSLCertVerificationError)
+        if is_certificate or self._options.host:  # Without a host, DNS can name several.
+            words = f"There is no connection to the XMPP server: {type(error).__name__}."
+            self._fail(PlatformRefused(_WRONG_CERTIFICATE) if is_certificate else PlatformDown(words))
+
+    def _lose(self) -> None:
+        self._fail(PlatformDown("The XMPP server closed the connection."))
+        if not self.lost.done():
+            self.lost.set_result(None)
+        self._read.put_nowait(None)
+
+    async def close(self) -> None:
+        client = self._client
+        client.cancel_connection_attempt()
+        if client.transport:
+            with suppress(slixmpp.xmlstream.xmlstream.NotConnectedError):
+                self._acknowledge()
+            await client.disconnect(wait=_CLOSE_SECONDS, ignore_send_queue=True)
+        filters = client._run_out_filters  # noqa: SLF001 - the library never ends it
+        if filters is not None:
+            filters.cancel()
+            await asyncio.gather(filters, return_exceptions=True)
+
+    # Reading
+
+    async def messages(self) -> AsyncGenerator[Live]:
+        while (live := await self._read.get()) is not None:
+            yield live
+
+    def stored(self, live: Live) -> None:
+        """Note that a message is stored, so that it is acknowledged."""
+        while self._unstored and self._unstored[0] <= live.number:
+            self._unstored.popleft()
+
+    def _acknowledge(self) -> None:
+        """Acknowledge what is stored, and not yet what was only read (XEP-0198)."""
+        if self._client.transport and self._client.plugin["xep_0198"].enabled_in:
+            answer = acknowledgements.Ack(self._client)
+            answer["h"] = self._unstored[0] - 1 if self._unstored else self._client.plugin["xep_0198"].handled
+            self._client.send_raw(str(answer))
+
+    def _take_presence(self, stanza: Any) -> None:
+        self.rooms.take(stanza.xml)
+
+    def _take_message(self, stanza: Any) -> None:
+        message: Element = stanza.xml
+        result, kind, name = message.find(f"{{{MAM}}}result"), message.get("type"), message.get("id", "")
+        if result is not None:
+            page = self._pages.get(result.get("queryid", ""))
+            if page is not None:
+                page.append(message)
+        elif kind == "error":
+            self._settle(name, _error(message))
+        elif kind == GROUP_CHAT and self._is_ours(message):
+            given = message.find(f"{{{SID}}}stanza-id")
+            self._settle(name, given.get("id", "") if given is not None else "")
+        elif has_content(message):
+            number = self._client.plugin["xep_0198"].handled
+            self._unstored.append(number)
+            self._read.put_nowait(Live(message, number))
+
+    def _is_ours(self, message: Element) -> bool:
+        room, _, nick = message.get("from", "").partition("/")
+        return self.rooms.nicks.get(bare(room)) == nick
+
+    # Sending
+
+    def write(self, element: Element) -> None:
+        """Write a stanza. It can be lost with the connection."""
+        make = {"message": self._client.Message, "presence": self._client.Presence}[element.tag.partition("}")[2]]
+        self._client.send(make(xml=element))
+
+    async def say(self, message: Element) -> str:
+        """Send a message and wait until the server has it. Return the id that a room gives it.
+
+        A room sends the message back. Otherwise a ping follows: what the server says against the message comes first.
+        """
+        if self.lost.done():
+            raise PlatformDown("There is no connection to the XMPP server.")
+        name = message.attrib["id"]
+        future = self._sent[name] = asyncio.get_running_loop().create_future()
+        try:
+            self.write(message)
+            return await self._unless_lost(self._confirm(message, future))
+        except (PlatformDown, Refusal) as error:
+            raise SendUnclear("The connection was lost while sending.") from error
+        finally:
+            self._sent.pop(name, None)
+            future.cancel()
+
+    async def _confirm(self, message: Element, future: "asyncio.Future[str]") -> str:
+        if message.get("type") == GROUP_CHAT:
+            return await future
+        await self.ping()
+        return future.result() if future.done() else ""
+
+    def _settle(self, name: str, outcome: str | PlatformError) -> None:
+        future = self._sent.get(name)
+        if future and not future.done():
+            future.set_exception(outcome) if isinstance(outcome, PlatformError) else future.set_result(outcome)
+
+    # Asking
+
+    async def ask(self, kind: str, to: str | None, content: Element) -> Element:
+        """Send a request and return the answer. Raise Refusal if it is an error, PlatformDown if there is none."""
+        asked = self._client.Iq()
+        asked["type"] = kind
+        if to:
+            asked["to"] = to
+        asked.xml.append(content)
+
+        async def answer() -> Element:
+            try:
+                return (await asked.send(timeout=_ANSWER_SECONDS)).xml
+            except IqError as error:
+                raise Refusal(str(error.condition)) from error
+            except IqTimeout as error:
+                raise PlatformDown("The XMPP server does not respond.") from error
+
+        return await self._unless_lost(answer())
+
+    async def ask_archive(self, archive: str, query: Element) -> tuple[list[Element], Element]:
+        """Ask an archive for a page. Return the messages that it sent, and its last word."""
+        name = f"page-{next(self._numbers)}"
+        query.set("queryid", name)
+        self._pages[name] = []
+        try:
+            answer = await self.ask("set", archive or None, query)
+            here = {archive} if archive else {"", self._options.jid}
+            return [each for each in self._pages[name] if each.get("from", "").lower() in here], answer
+        finally:
+            del self._pages[name]
+
+    async def ping(self) -> None:
+        with suppress(Refusal):  # An error is an answer, too.
+            await self.ask("get", self.domain, Element(f"{{{PING}}}ping"))
+
+    async def keep_pinging(self) -> None:
+        """Raise PlatformDown once the server no longer answers, or a room that we are in has ended."""
+        while True:
+            await asyncio.wait({self.rooms.left, self.lost}, timeout=_PING_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if self.rooms.left.done() or self.lost.done():
+                raise PlatformDown("A room has ended." if self.rooms.left.done() else "The connection was lost.")
+            await self.ping()
+
+    async def _unless_lost(self, work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.create_task(work)
+        try:
+            await asyncio.wait({task, self.lost}, timeout=_ANSWER_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise PlatformDown("The connection to the XMPP server was lost.")
+            return task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def _make_client(options: XmppOptions) -> Any:
+    """Make a client that sends the password over TLS only, unless it stays on this machine."""
+    resource = f"palaver-{secrets.token_hex(4)}"
+    client: Any = slixmpp.ClientXMPP(f"{options.jid}/{resource}", options.password.get_secret_value())
+    client.auto_subscribe = False
+    client.enable_plaintext = options.is_local
+    client.enable_starttls = not options.is_local and options.port != _TLS_PORT
+    client.enable_direct_tls = not options.is_local and (options.host is None or options.port == _TLS_PORT)
+    client.plugin["feature_mechanisms"].unencrypted_scram = options.is_local
+    client.plugin["feature_mechanisms"].unencrypted_plain = options.is_local
+    for plugin in _PLUGINS:
+        client.register_plugin(plugin)
+    for feature in (CORRECT, OOB, RECEIPTS, STATES):
+        client.plugin["xep_0030"].add_feature(feature)
+    # A stream is not resumed: a new one takes what was not acknowledged from the archive, or from the server.
+    client.plugin["xep_0198"].allow_resume = False
+    return client
+
+
+def _error(message: Element) -> PlatformError:
+    error = message.find(f"{{{CLIENT}}}error")
+    children = [] if error is None else list(error)
+    conditions = [each.tag.partition("}")[2] for each in children if each.tag.startswith(f"{{{STANZAS}}}")]
+    condition = next((each for each in conditions if each != "text"), "undefined-condition")
+    if error is not None and error.get("type") == "wait":
+        return PlatformBusy(_BUSY_SECONDS)
+    if condition in _GONE:
+        return TargetGone(f"Nobody is there, or the bot cannot write there: {condition}.")
+    return SendRefused(f"The XMPP server rejects it: {condition}.")
+
+
+@asynccontextmanager
+async def connected(options: XmppOptions) -> AsyncGenerator[Stream]:
+    """Connect and log in; say goodbye at the end."""
+    stream = Stream(options)
+    try:
+        await stream.open()
+        yield stream
+    finally:
+        await stream.close()
