@@ -1,6 +1,6 @@
 """One Prosody for all tests of XMPP in this process."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import pytest
 
@@ -8,6 +8,6 @@ from tests.platforms.xmpp.prosody import Prosody, prosody
 
 
 @pytest.fixture(scope="session")
-def xmpp_server() -> Iterator[Prosody]:
+def xmpp_server() -> Generator[Prosody]:
     with prosody() as server:
         yield server

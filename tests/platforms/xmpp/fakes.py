@@ -1,7 +1,7 @@
 """A person on a real XMPP server, with a client of their own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from palaver.platforms.xmpp.names import CLIENT, CORRECT, NICK, OOB, REPLY, RETR
 from palaver.platforms.xmpp.options import XmppOptions
 from palaver.platforms.xmpp.parse import bare
 from palaver.platforms.xmpp.render import file_message
-from palaver.platforms.xmpp.stream import Live, Stream, connected
+from palaver.platforms.xmpp.stream import Stream, connected
 from palaver.platforms.xmpp.upload import upload
 from palaver.protocols import Adapter, Attachment, Label, NewFile, Outbound, Source
 from palaver.protocols.rest import RestApi
@@ -43,7 +43,6 @@ class Person:
         self.name, self.jid, self.stream = name, f"{name}@{DOMAIN}", stream
         self.heard: list[Element] = []
         self._listening = asyncio.create_task(self._listen())
-        self._ids = count(1)
         self.given: dict[str, str] = {}
         """The ids that rooms gave our messages."""
 
@@ -53,9 +52,11 @@ class Person:
             self.stream.stored(live)
 
     def new_id(self) -> str:
-        return f"{self.name}-{next(self._ids)}"
+        return f"{self.name}-{next(_numbers)}"
 
-    async def say(self, to: str, text: str, *elements: Element, kind: str = "chat", message_id: str | None = None) -> str:
+    async def say(
+        self, to: str, text: str, *elements: Element, kind: str = "chat", message_id: str | None = None
+    ) -> str:
         """Send a message, and wait until the server has it."""
         name = message_id or self.new_id()
         message = Element(f"{{{CLIENT}}}message", to=to, type=kind, id=name)
@@ -71,7 +72,7 @@ class Person:
 
 
 @asynccontextmanager
-async def person(server: Prosody, name: str) -> AsyncIterator[Person]:
+async def person(server: Prosody, name: str) -> AsyncGenerator[Person]:
     server.register(name, PASSWORD)
     async with connected(options_of(server.port, name)) as stream:
         stream.write(Element(f"{{{CLIENT}}}presence"))
@@ -180,7 +181,8 @@ class FakeXmpp:
         for file in files:
             attached = Attachment(Label(file.name), file.media_type, len(file.content))
             with NamedTemporaryFile() as content:
-                Path(content.name).write_bytes(file.content)
+                content.write(file.content)
+                content.flush()
                 url = await upload(self.alice.stream, RestApi("files", ""), attached, Path(content.name))
             outbound = Outbound(platform="xmpp", chat_id=self.target, text="")
             message = file_message(outbound, self.alice.new_id(), url, attached, in_room=self.kind == "groupchat")
@@ -195,7 +197,9 @@ class FakeXmpp:
             url = message.findtext(f"{{{OOB}}}x/{{{OOB}}}url")
             if about is not None and url:
                 content = b"".join([piece async for piece in RestApi("files", "").download(url)])
-                name, media_type = (about.findtext(f"{{urn:xmpp:file:metadata:0}}{key}") or "" for key in ("name", "media-type"))
+                name, media_type = (
+                    about.findtext(f"{{urn:xmpp:file:metadata:0}}{key}") or "" for key in ("name", "media-type")
+                )
                 found.append(NewFile(name, content, media_type))
         return found
 

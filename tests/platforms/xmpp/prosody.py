@@ -5,7 +5,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,9 +35,7 @@ disable_sasl_mechanisms = {{ "SCRAM-SHA-1", "SCRAM-SHA-256", "DIGEST-MD5" }}
 authentication = "internal_plain"
 storage = "internal"
 archive_expires_after = "never"
-allow_registration = true
-registration_throttle_max = nil
-modules_enabled = {{ "roster", "saslauth", "disco", "ping", "mam", "smacks", "register", "offline", "admin_shell", "blocklist" }}
+modules_enabled = {{ "roster", "saslauth", "disco", "ping", "mam", "smacks", "offline" }}
 modules_disabled = {{ "tls", "s2s" }}
 VirtualHost "{domain}"
 Component "{rooms}" "muc"
@@ -90,11 +88,13 @@ class Prosody:
             self._process = None
 
     def _logged(self) -> str:
-        return "\n".join((self.folder / name).read_text()[-2000:] for name in ("out", "log") if (self.folder / name).exists())
+        return "\n".join(
+            (self.folder / name).read_text()[-2000:] for name in ("out", "log") if (self.folder / name).exists()
+        )
 
 
 @contextmanager
-def prosody() -> Iterator[Prosody]:
+def prosody() -> Generator[Prosody]:
     folder = Path(tempfile.mkdtemp(prefix="palaver-prosody-"))
     server = Prosody(folder)
     try:

@@ -1,7 +1,7 @@
 """A connection to the server that can be cut, at any time or in the middle of a send."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 __all__ = ["Proxy", "proxy"]
@@ -13,6 +13,8 @@ class Proxy:
         self.port = 0
         self._writers: set[asyncio.StreamWriter] = set()
         self._lose: bool | None = None
+        self.sent = b""
+        """What the client has sent so far."""
 
     def cut(self) -> None:
         for writer in self._writers:
@@ -42,6 +44,7 @@ class Proxy:
     async def _send(self, reader: asyncio.StreamReader, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while data := await reader.read(65_536):
+                self.sent += data
                 if self._lose is not None and b"<body" in data:
                     shown, self._lose = self._lose, None
                     near.transport.abort()
@@ -55,7 +58,7 @@ class Proxy:
 
 
 @asynccontextmanager
-async def proxy(target: int) -> AsyncIterator[Proxy]:
+async def proxy(target: int) -> AsyncGenerator[Proxy]:
     between = Proxy(target)
     server = await asyncio.start_server(between.serve, "127.0.0.1", 0)
     between.port = server.sockets[0].getsockname()[1]

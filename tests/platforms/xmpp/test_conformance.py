@@ -1,6 +1,6 @@
 """The adapter passes the suite over a real Prosody, with another client as the person."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from itertools import count
 
 import pytest
@@ -16,18 +16,18 @@ _numbers = count(1)
 
 class TestAlone(RenderedConformance):
     @pytest.fixture
-    async def fake(self, xmpp_server: Prosody) -> AsyncIterator[FakeServer]:
+    async def fake(self, xmpp_server: Prosody) -> AsyncGenerator[FakeServer]:
         async with proxy(xmpp_server.port) as between, person(xmpp_server, f"alice{next(_numbers)}") as alice:
             yield FakeXmpp(xmpp_server, between, alice)
 
 
 class TestInARoom(RenderedConformance):
     @pytest.fixture
-    async def fake(self, xmpp_server: Prosody) -> AsyncIterator[FakeServer]:
+    async def fake(self, xmpp_server: Prosody) -> AsyncGenerator[FakeServer]:
         async with proxy(xmpp_server.port) as between, person(xmpp_server, f"carol{next(_numbers)}") as alice:
             fake = FakeRoom(xmpp_server, between, alice)
             await fake.enter()
             yield fake
 
-    async def test_hostile_names_are_kept_as_labels_and_change_no_id(self, fake: FakeServer) -> None:
+    async def test_hostile_names_are_kept_as_labels_and_change_no_id(self, fake: FakeServer) -> None:  # noqa: ARG002
         pytest.skip("a nick has no such characters; test_parse has it")

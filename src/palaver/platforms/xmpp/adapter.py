@@ -80,17 +80,17 @@ class XmppAdapter:
         self._position = await self._load(receiver)
         async with connected(self._options) as stream:
             stream.write(Element(f"{{{CLIENT}}}presence"))
-            archives = [""]
-            for room in self._options.rooms:
-                if await stream.rooms.enter(room, self._options.room_nick, self._position[room].at):
-                    archives.append(room)
+            entered = [room for room in self._options.rooms if await self._enter(room, stream)]
             self._stream = stream
             try:
                 await receiver.connected()
-                await self._listen(stream, archives, receiver)
+                await self._listen(stream, ["", *entered], receiver)
             finally:
                 self._stream = None
         raise PlatformDown("The XMPP server closed the connection.")
+
+    async def _enter(self, room: str, stream: Stream) -> bool:
+        return await stream.rooms.enter(room, self._options.room_nick, self._position[room].at)
 
     async def _listen(self, stream: Stream, archives: list[str], receiver: Receiver) -> None:
         pinging = asyncio.create_task(stream.keep_pinging())
@@ -138,8 +138,8 @@ class XmppAdapter:
             if not self._is_known(inbound):
                 await receiver.receive(inbound, Trust())
                 self._remember_stored(inbound)
+                self._confirm(stored.message, stream)
             await self._note(stored, inbound, receiver)
-            self._confirm(stored.message, stream)
 
     def _parse(self, stored: Stored, stream: Stream) -> Inbound | None:
         return parse(stored, self._us(stream), stream.rooms.jid_of, self._id_of, datetime.now(UTC))

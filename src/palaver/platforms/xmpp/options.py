@@ -11,7 +11,7 @@ _JID = r"[^\s@/\"&'<>:]+@[^\s@/\"&'<>:]+"
 GUIDE = SetupGuide(
     before=(
         "Make an account for the bot on an XMPP server: with any client, or as an administrator with "
-        "`prosodyctl adduser` or `ejabberdctl register`. Add the bot to the members of rooms that only members can enter."
+        "`prosodyctl adduser` or `ejabberdctl register`. If only members can enter a room, make it a member."
     ),
     questions=[
         SetupQuestion(option="jid", prompt="Address of the bot, like helper@example.org:"),
@@ -44,7 +44,9 @@ class XmppOptions(BaseModel):
         default=None, min_length=1, max_length=100, description="Its name in rooms; by default that of its address."
     )
     host: str | None = Field(
-        default=None, pattern=r"^\S+$", description="The server, if its DNS records do not name it. Needs no TLS on loopback."
+        default=None,
+        pattern=r"^\S+$",
+        description="The server, if its DNS records do not name it. Needs no TLS on loopback.",
     )
     port: int = Field(default=5222, ge=1, le=65535, description="Its port, if there is a host.")
     file_hosts: Annotated[list[str], BeforeValidator(_split)] = Field(

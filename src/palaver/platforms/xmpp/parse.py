@@ -90,9 +90,13 @@ def read_live(message: Element, us: Us) -> Stored:
     """Read the id and time that a server gave a message. Those that somebody else gave it mean nothing."""
     sender = bare(message.get("from", ""))
     archive = sender if message.get("type") == "groupchat" else ""
-    ids = [each.get("id", "") for each in message.findall(f"{{{SID}}}stanza-id") if each.get("by") == (archive or us.jid)]
+    ids = [
+        each.get("id", "") for each in message.findall(f"{{{SID}}}stanza-id") if each.get("by") == (archive or us.jid)
+    ]
     servers = {sender, us.jid} if archive else {us.jid, us.domain}
-    stamps = [each.get("stamp", "") for each in message.findall(f"{{{DELAY}}}delay") if each.get("from", us.domain) in servers]
+    stamps = [
+        each.get("stamp", "") for each in message.findall(f"{{{DELAY}}}delay") if each.get("from", us.domain) in servers
+    ]
     return Stored(message, archive, ids[0] if ids else "", stamps[0] if stamps else "")
 
 
@@ -111,7 +115,9 @@ def has_content(message: Element) -> bool:
     )
 
 
-def parse(stored: Stored, us: Us, jid_of: Callable[[str], str | None], id_of: Callable[[str], str], now: datetime) -> Inbound | None:
+def parse(
+    stored: Stored, us: Us, jid_of: Callable[[str], str | None], id_of: Callable[[str], str], now: datetime
+) -> Inbound | None:
     """Parse a message; None if it is ours or says nothing.
 
     `jid_of` knows the real address behind a person in a room, `id_of` the message behind an id that a room gave it.
@@ -138,7 +144,7 @@ def parse(stored: Stored, us: Us, jid_of: Callable[[str], str | None], id_of: Ca
         labels=_labels(message, sender, room if in_room else ""),
         mentions_us=in_room and (is_reply or _is_mentioned(message, body, us, room)),
         reply_to=None if reply is None else id_of(reply.get("id", "")) or None,
-        quote=Quote(quote, is_ours=is_reply) if quote else None,
+        quote=Quote(text=quote, is_ours=is_reply) if quote else None,
         files=files,
         revision=revision,
     )
@@ -160,7 +166,8 @@ def _source(stored: Stored, us: Us, jid_of: Callable[[str], str | None], room: s
         # Anybody can take a nick. A room verifies who has it: it tells the address, or an id of its own.
         mark = message.find(f"{{{OCCUPANT}}}occupant-id")
         occupant = f"{room}/{mark.get('id')}" if mark is not None and mark.get("id") else None
-        user = _real_jid(stored, us, room, jid_of) or sender
+        # Our own archive does not tell it for private messages.
+        user = (_real_jid(stored, us, room, jid_of) if in_room else None) or sender
     return Source(
         platform="xmpp",
         account=us.account,
@@ -222,7 +229,9 @@ def _revision(message: Element, own_id: str, body: str, id_of: Callable[[str], s
 def _is_mentioned(message: Element, text: str, us: Us, room: str) -> bool:
     nick = us.nicks[room]
     names = {f"xmpp:{us.jid}", f"xmpp:{room}/{nick}".lower()}
-    uris = (each.get("uri", "") for each in message.findall(f"{{{REFERENCE}}}reference") if each.get("type") == "mention")
+    uris = (
+        each.get("uri", "") for each in message.findall(f"{{{REFERENCE}}}reference") if each.get("type") == "mention"
+    )
     is_named = re.search(rf"(?<![\w@.-]){re.escape(nick)}(?![\w-]|\.\w)", text.replace(f"@{nick}", nick), re.IGNORECASE)
     return bool(is_named) or any(unquote(uri).lower() in names for uri in uris)
 

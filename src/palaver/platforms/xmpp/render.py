@@ -3,7 +3,7 @@
 import re
 from xml.etree.ElementTree import Element, SubElement
 
-from palaver.platforms.xmpp.names import CLIENT, CORRECT, HINTS, MUC_USER, OOB, SFS, STATES, FILE, SID, URL_DATA
+from palaver.platforms.xmpp.names import CLIENT, CORRECT, FILE, HINTS, MUC_USER, OOB, SFS, SID, STATES, URL_DATA
 from palaver.protocols import Attachment, Outbound
 from palaver.protocols.markdown import Layout, Marks, to_marks
 

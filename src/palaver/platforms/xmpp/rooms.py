@@ -34,6 +34,7 @@ class Rooms:
 
     async def enter(self, room: str, nick: str, since: datetime) -> bool:
         """Enter a room, under another nick if somebody has ours. Return whether we are in."""
+        problem = ""
         for attempt in range(_MAX_NICKS):
             problem = await self._try(room, nick + "_" * attempt, since)
             if not problem:

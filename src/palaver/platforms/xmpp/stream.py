@@ -6,6 +6,7 @@ import ssl
 from collections import deque
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager, suppress
+from functools import cache, partial
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 from xml.etree.ElementTree import Element
@@ -13,6 +14,7 @@ from xml.etree.ElementTree import Element
 import slixmpp
 from slixmpp.exceptions import IqError, IqTimeout
 from slixmpp.plugins.xep_0198 import stanza as acknowledgements
+from slixmpp.xmlstream import StanzaBase
 from slixmpp.xmlstream.handler import Callback
 from slixmpp.xmlstream.matcher import MatchXPath
 
@@ -41,7 +43,17 @@ _BUSY_SECONDS = 30.0
 _WRONG_PASSWORD = "The XMPP server rejects the password. Check jid and password."  # noqa: S105
 _NO_TLS = "The XMPP server offers no TLS, so the password is not sent to it. Use another server, or enable TLS there."
 _WRONG_CERTIFICATE = "The certificate of the XMPP server is not valid for its domain. Ask its operator to renew it."
-_GONE = frozenset({"forbidden", "gone", "item-not-found", "not-acceptable", "not-allowed", "remote-server-not-found", "service-unavailable"})
+_GONE = frozenset(
+    {
+        "forbidden",
+        "gone",
+        "item-not-found",
+        "not-acceptable",
+        "not-allowed",
+        "remote-server-not-found",
+        "service-unavailable",
+    }
+)
 _PLUGINS = ("xep_0030", "xep_0198", "xep_0199")
 _TLS_PORT = 5223
 
@@ -71,6 +83,7 @@ class Stream:
             client.register_handler(Callback(f"palaver {name}", MatchXPath(f"{{{CLIENT}}}{name}"), take))
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._is_refused = False
         self._read: asyncio.Queue[Live | None] = asyncio.Queue()
         self._unstored: deque[int] = deque()
         self._sent: dict[str, asyncio.Future[str]] = {}
@@ -82,15 +95,12 @@ class Stream:
 
     async def open(self) -> None:
         client, options = self._client, self._options
-        for event, problem in (
-            ("failed_all_auth", PlatformRefused(_WRONG_PASSWORD)),
-            ("no_auth", PlatformRefused(_WRONG_PASSWORD if options.is_local else _NO_TLS)),
-            ("ssl_invalid_chain", PlatformRefused(_WRONG_CERTIFICATE)),
-        ):
-            client.add_event_handler(event, lambda _, problem=problem: self._fail(problem))
+        client.add_event_handler("failed_auth", self._note_refusal)
+        client.add_event_handler("failed_all_auth", self._fail_to_log_in)
+        client.add_event_handler("ssl_invalid_chain", partial(self._fail, PlatformRefused(_WRONG_CERTIFICATE)))
         client.add_event_handler("connection_failed", self._fail_to_connect)
-        client.add_event_handler("disconnected", lambda _: self._lose())
-        client.add_event_handler("session_start", lambda _: self._ready.done() or self._ready.set_result(None))
+        client.add_event_handler("disconnected", self._lose)
+        client.add_event_handler("session_start", self._succeed)
         client.connect(options.host, options.port) if options.host else client.connect()
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
@@ -98,9 +108,20 @@ class Stream:
         except TimeoutError as error:
             raise PlatformDown("The XMPP server does not respond.") from error
 
-    def _fail(self, problem: PlatformError) -> None:
+    def _succeed(self, _event: object) -> None:
+        if not self._ready.done():
+            self._ready.set_result(None)
+
+    def _fail(self, problem: PlatformError, _event: object = None) -> None:
         if not self._ready.done():
             self._ready.set_exception(problem)
+
+    def _note_refusal(self, _event: object) -> None:
+        self._is_refused = True
+
+    def _fail_to_log_in(self, _event: object) -> None:
+        """Without TLS, no password was tried."""
+        self._fail(PlatformRefused(_WRONG_PASSWORD if self._is_refused else _NO_TLS))
 
     def _fail_to_connect(self, error: object) -> None:
         is_certificate = isinstance(error, ssl.SSLCertVerificationError)
@@ -108,7 +129,7 @@ class Stream:
             words = f"There is no connection to the XMPP server: {type(error).__name__}."
             self._fail(PlatformRefused(_WRONG_CERTIFICATE) if is_certificate else PlatformDown(words))
 
-    def _lose(self) -> None:
+    def _lose(self, _event: object) -> None:
         self._fail(PlatformDown("The XMPP server closed the connection."))
         if not self.lost.done():
             self.lost.set_result(None)
@@ -118,8 +139,7 @@ class Stream:
         client = self._client
         client.cancel_connection_attempt()
         if client.transport:
-            with suppress(slixmpp.xmlstream.xmlstream.NotConnectedError):
-                self._acknowledge()
+            self._acknowledge()
             await client.disconnect(wait=_CLOSE_SECONDS, ignore_send_queue=True)
         filters = client._run_out_filters  # noqa: SLF001 - the library never ends it
         if filters is not None:
@@ -144,10 +164,10 @@ class Stream:
             answer["h"] = self._unstored[0] - 1 if self._unstored else self._client.plugin["xep_0198"].handled
             self._client.send_raw(str(answer))
 
-    def _take_presence(self, stanza: Any) -> None:
+    def _take_presence(self, stanza: StanzaBase) -> None:
         self.rooms.take(stanza.xml)
 
-    def _take_message(self, stanza: Any) -> None:
+    def _take_message(self, stanza: StanzaBase) -> None:
         message: Element = stanza.xml
         result, kind, name = message.find(f"{{{MAM}}}result"), message.get("type"), message.get("id", "")
         if result is not None:
@@ -260,10 +280,17 @@ class Stream:
             await asyncio.gather(task, return_exceptions=True)
 
 
-def _make_client(options: XmppOptions) -> Any:
+@cache
+def _tls() -> ssl.SSLContext:
+    """Cached: loading the certificates takes longer than a connection."""
+    return ssl.create_default_context()
+
+
+def _make_client(options: XmppOptions) -> Any:  # noqa: ANN401 - the library is typed in part
     """Make a client that sends the password over TLS only, unless it stays on this machine."""
     resource = f"palaver-{secrets.token_hex(4)}"
-    client: Any = slixmpp.ClientXMPP(f"{options.jid}/{resource}", options.password.get_secret_value())
+    password = options.password.get_secret_value()
+    client: Any = slixmpp.ClientXMPP(f"{options.jid}/{resource}", password, ssl_context=_tls())
     client.auto_subscribe = False
     client.enable_plaintext = options.is_local
     client.enable_starttls = not options.is_local and options.port != _TLS_PORT

@@ -1,0 +1,250 @@
+"""What the suite does not cover: logging in, receipts, rooms, and a server that goes away."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Callable
+from datetime import UTC, datetime, timedelta
+from xml.etree.ElementTree import Element, SubElement, fromstring
+
+import pytest
+
+from palaver.platforms.xmpp.adapter import XmppAdapter
+from palaver.platforms.xmpp.archive import Place, write_position
+from palaver.platforms.xmpp.names import CLIENT, RECEIPTS
+from palaver.platforms.xmpp.stream import connected
+from palaver.protocols import Outbound, PlatformDown, PlatformRefused, SendRefused, TargetGone
+from palaver.testkit.driver import run_adapter, send
+from palaver.testkit.recorder import TIMEOUT_SECONDS, Recorder, running
+from tests.platforms.called import ACCOUNT
+from tests.platforms.xmpp.fakes import FakeRoom, FakeXmpp, options_of, person
+from tests.platforms.xmpp.prosody import DOMAIN, Prosody, prosody
+from tests.platforms.xmpp.proxy import proxy
+
+_OWNER = "http://jabber.org/protocol/muc#owner"
+
+
+@pytest.fixture
+async def fake(xmpp_server: Prosody) -> AsyncGenerator[FakeXmpp]:
+    async with proxy(xmpp_server.port) as between, person(xmpp_server, f"dave{id(between)}") as alice:
+        yield FakeXmpp(xmpp_server, between, alice)
+
+
+@pytest.fixture
+async def room(xmpp_server: Prosody) -> AsyncGenerator[FakeRoom]:
+    async with proxy(xmpp_server.port) as between, person(xmpp_server, f"erin{id(between)}") as alice:
+        fake = FakeRoom(xmpp_server, between, alice)
+        await fake.enter()
+        yield fake
+
+
+async def _until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_check_says_who_we_are_or_what_to_do(xmpp_server: Prosody) -> None:
+    xmpp_server.register("checked", "secret")
+    right, wrong = (options_of(xmpp_server.port, "checked", password=password) for password in ("secret", "wrong"))
+    assert await XmppAdapter.make(ACCOUNT, right).check() == f"checked@{DOMAIN}"
+    with pytest.raises(PlatformRefused, match="rejects the password"):
+        await XmppAdapter.make(ACCOUNT, wrong).check()
+    # The same server, under an address that is not the loopback's.
+    elsewhere = options_of(xmpp_server.port, "checked", host="0.0.0.0")  # noqa: S104
+    with pytest.raises(PlatformRefused, match="offers no TLS"):
+        await XmppAdapter.make(ACCOUNT, elsewhere).check()
+    with pytest.raises(PlatformDown, match="no connection"):
+        await XmppAdapter.make(ACCOUNT, options_of(1, "checked")).check()
+
+
+async def test_without_a_connection_nothing_is_sent(xmpp_server: Prosody) -> None:
+    adapter = XmppAdapter.make(ACCOUNT, options_of(xmpp_server.port, "nobody"))
+    with pytest.raises(PlatformDown):
+        await adapter.send(Outbound(platform="xmpp", chat_id=f"ann@{DOMAIN}", text="hi"), idempotency_key="1")
+
+
+async def test_a_receipt_is_given_once_the_message_is_stored(fake: FakeXmpp) -> None:
+    async with run_adapter(fake) as (adapter, recorder):
+        recorder.writes.clear()
+        name = await fake.alice.say(fake.target, "keep me", Element(f"{{{RECEIPTS}}}request"))
+        await recorder.was_offered(1)
+        await send(adapter, fake, "wait")
+        given = re.compile(rf"<received [^>]*id=.{name}.".encode())
+        assert not given.search(fake.between.sent)
+        recorder.writes.set()
+        await recorder.has(1)
+        await _until(lambda: given.search(fake.between.sent))
+        await send(adapter, fake, "done")
+    assert len(given.findall(fake.between.sent)) == 1
+
+
+async def test_what_is_not_stored_is_not_acknowledged(fake: FakeXmpp) -> None:
+    """A server without an archive sends again what was not acknowledged (XEP-0198)."""
+
+    def acknowledged() -> int:
+        return int(re.findall(rb"<a [^>]*h=.(\d+)", fake.between.sent)[-1])
+
+    async with run_adapter(fake) as (adapter, recorder):
+        await fake.say("one")
+        await recorder.has(1)
+        recorder.writes.clear()
+        await fake.say("two")
+        await recorder.was_offered(2)
+        await send(adapter, fake, "wait")
+        before = acknowledged()
+        await fake.say("three")
+        await send(adapter, fake, "wait more")
+        assert acknowledged() == before
+        recorder.writes.set()
+        await recorder.has(3)
+        await send(adapter, fake, "done")
+        await _until(lambda: acknowledged() > before + 1)
+
+
+async def test_a_server_that_restarts_loses_nothing() -> None:
+    with prosody() as server:
+        server.register("bot", "secret")
+        adapter, recorder = XmppAdapter.make(ACCOUNT, options_of(server.port, "bot")), Recorder()
+        async with running(adapter, recorder):
+            for number, hard in enumerate((False, True)):
+                async with person(server, "ann") as ann:
+                    await ann.say(f"bot@{DOMAIN}", f"before {number}")
+                    await recorder.has(2 * number + 1)
+                server.stop(hard=hard)
+                server.start()
+                async with person(server, "ann") as ann:
+                    await ann.say(f"bot@{DOMAIN}", f"after {number}")
+                    await recorder.has(2 * number + 2)
+    assert recorder.texts == ["before 0", "after 0", "before 1", "after 1"]
+
+
+async def test_an_unknown_place_in_the_archive_is_found_by_its_time(fake: FakeXmpp) -> None:
+    """The archive deletes old messages; and whatever else is saved there stops nothing."""
+    for number, saved in enumerate(
+        (write_position({"": Place("gone", datetime.now(UTC) - timedelta(minutes=5))}), "{broken", '{"": 7}')
+    ):
+        recorder = Recorder()
+        recorder.position = saved
+        await fake.say(f"while away {number}")
+        async with running(fake.adapter(), recorder):
+            await recorder.has(1 + number)
+        assert recorder.texts == [f"while away {each}" for each in range(number + 1)]
+
+
+async def test_a_long_absence_takes_several_pages(fake: FakeXmpp) -> None:
+    recorder = Recorder()
+    async with running(fake.adapter(), recorder):
+        await fake.say("first")
+        await recorder.has(1)
+    for number in range(120):
+        message = Element(f"{{{CLIENT}}}message", to=fake.target, type="chat", id=f"m{number}")
+        SubElement(message, f"{{{CLIENT}}}body").text = str(number)
+        fake.alice.stream.write(message)
+    await fake.alice.stream.ping()
+    async with running(fake.adapter(), recorder):
+        await recorder.has(121)
+    assert recorder.texts == ["first", *map(str, range(120))]
+
+
+async def test_our_own_messages_and_other_clients_of_ours_are_ignored(fake: FakeXmpp) -> None:
+    async with run_adapter(fake) as (adapter, recorder), connected(options_of(fake.server.port, fake.bot)) as other:
+        await send(adapter, fake, "an answer")
+        message = Element(f"{{{CLIENT}}}message", to=fake.target, type="chat", id="note")
+        SubElement(message, f"{{{CLIENT}}}body").text = "a note to self"
+        other.write(message)
+        await other.ping()
+        await fake.say("hi")
+        await recorder.has(1)
+    async with running(fake.adapter(), recorder):
+        await fake.say("again")
+        await recorder.has(2)
+    assert recorder.texts == ["hi", "again"]
+
+
+async def test_targets_that_are_none_are_refused(fake: FakeXmpp) -> None:
+    async with run_adapter(fake) as (adapter, _):
+        await send(adapter, fake, "hi")
+        for chat in ("", "nobody", "two words@x", f"nobody@{DOMAIN}", f"{DOMAIN}"):
+            with pytest.raises((TargetGone, SendRefused)):
+                await adapter.send(Outbound(platform="xmpp", chat_id=chat, text="x"), idempotency_key="k")
+
+
+# Rooms
+
+
+async def test_a_taken_nick_gets_an_addition(room: FakeRoom) -> None:
+    async with person(room.server, "mallory") as mallory:
+        assert await mallory.stream.rooms.enter(room.chat_id, room.bot, datetime.now(UTC))
+        async with run_adapter(room) as (_, recorder):
+            await _until(lambda: room.alice.stream.rooms.jid_of(f"{room.chat_id}/{room.bot}_"))
+            await room.alice.say(room.chat_id, f"{room.bot}_: hi", kind="groupchat")
+            await room.alice.say(room.chat_id, "hello all", kind="groupchat")
+            await recorder.has(2)
+    assert [(each.text, each.mentions_us) for each in recorder.received] == [("hi", True), ("hello all", False)]
+
+
+async def test_a_private_message_in_a_room_is_a_direct_chat(room: FakeRoom) -> None:
+    async with run_adapter(room) as (adapter, recorder):
+        await room.is_in()
+        await room.alice.say(f"{room.chat_id}/{room.bot}", "psst")
+        await recorder.has(1)
+        (inbound,) = recorder.received
+        source = inbound.source
+        assert (source.chat_kind, source.chat_id) == ("dm", f"{room.chat_id}/alice")
+        assert source.user_id == f"{room.chat_id}/alice"
+        await adapter.send(Outbound(platform="xmpp", chat_id=source.chat_id or "", text="yes?"), idempotency_key="p")
+        await room.alice.stream.ping()
+        await _until(lambda: room.alice.heard)
+    assert [each.findtext(f"{{{CLIENT}}}body") for each in room.alice.heard] == ["yes?"]
+
+
+async def test_a_room_that_cannot_be_entered_stops_nothing(fake: FakeXmpp, caplog: pytest.LogCaptureFixture) -> None:
+    options = options_of(fake.between.port, fake.bot, rooms=[f"x@nowhere.{DOMAIN}"])
+    recorder = Recorder()
+    async with running(XmppAdapter.make(ACCOUNT, options), recorder):
+        await fake.say("hi")
+        await recorder.has(1)
+    assert "xmpp.not_joined" in {getattr(each, "action", None) for each in caplog.records}
+
+
+async def test_a_room_that_is_destroyed_stops_nothing(room: FakeRoom, caplog: pytest.LogCaptureFixture) -> None:
+    """The bot tries to enter it again, and goes on without it."""
+    async with run_adapter(room) as (adapter, recorder):
+        await send(adapter, room, "here")
+        destroy = fromstring(f"<query xmlns='{_OWNER}'><destroy/></query>")  # noqa: S314
+        await room.alice.stream.ask("set", room.chat_id, destroy)
+        await _until(lambda: "xmpp.not_joined" in {getattr(each, "action", None) for each in caplog.records})
+        await room.alice.say(f"{room.bot}@{DOMAIN}", "still there?")
+        await recorder.has(1)
+    assert recorder.texts == ["still there?"]
+
+
+async def test_who_is_removed_stays_away(room: FakeRoom, caplog: pytest.LogCaptureFixture) -> None:
+    async with run_adapter(room) as (adapter, recorder):
+        await send(adapter, room, "here")
+        await room.close_chat()
+        await _until(lambda: "xmpp.removed" in {getattr(each, "action", None) for each in caplog.records})
+        await room.alice.say(f"{room.bot}@{DOMAIN}", "sorry")
+        await recorder.has(1)
+    assert recorder.texts == ["sorry"]
+
+
+async def test_nobody_has_an_address_in_a_room_that_hides_them(room: FakeRoom) -> None:
+    """People are then known by the id that the room gives them, and by their nick."""
+    hide = (
+        f"<query xmlns='{_OWNER}'><x xmlns='jabber:x:data' type='submit'>"
+        "<field var='FORM_TYPE'><value>http://jabber.org/protocol/muc#roomconfig</value></field>"
+        "<field var='muc#roomconfig_whois'><value>moderators</value></field></x></query>"
+    )
+    await room.alice.stream.ask("set", room.chat_id, fromstring(hide))  # noqa: S314
+    recorder = Recorder()
+    async with running(room.adapter(), recorder):
+        await room.say("live")
+        await recorder.has(1)
+    await room.say("while away")
+    async with running(room.adapter(), recorder):
+        await recorder.has(2)
+    assert recorder.texts == ["live", "while away"]
+    ((user, alternate),) = {(each.source.user_id, each.source.user_id_alt) for each in recorder.received}
+    assert user == f"{room.chat_id}/alice"
+    assert alternate
