@@ -26,6 +26,7 @@ _DECLARED: Mapping[str, set[Ability]] = {
     "email": _FILES,
     "feishu": {*_FILES, Ability.EDITS, Ability.BUTTONS},
     "googlechat": {Ability.FILES_IN, Ability.EDITS, Ability.BUTTONS},
+    "homeassistant": {Ability.BUTTONS},
     "imessage": {*_FILES, Ability.TYPING},
     "irc": set(),
     "line": {Ability.FILES_IN, Ability.BUTTONS, Ability.TYPING},

@@ -111,10 +111,16 @@ _IRC = PlatformNote(
         "or code blocks. Anybody can take a nick, so a nick proves nothing."
     )
 )
+_HOME_ASSISTANT = PlatformNote(
+    text=(
+        "Messages here are notifications of Home Assistant, on a phone or a page: answer in a few short lines. You "
+        "cannot see or control devices here: say so instead of promising it."
+    )
+)
 _XMPP = PlatformNote(
     text=(
-        "XMPP clients show bold, italic, code and quotes; no tables, and links only as URLs. You cannot look up people, "
-        "rooms or earlier messages here: you see only what is sent to you."
+        "XMPP clients show bold, italic, code and quotes; no tables, and links only as URLs. You cannot look up "
+        "people, rooms or earlier messages here: you see only what is sent to you."
     )
 )
 _LINE = PlatformNote(
@@ -284,6 +290,15 @@ _ALL = (
         has_threads=True,
         example_chat="ann@example.org",
         notes=(_XMPP,),
+    ),
+    Platform(
+        name="homeassistant",
+        title="Home Assistant",
+        keeps_history=False,
+        has_names=False,
+        chat_id_pattern=r"(?:notify\.)?[a-z0-9_]+",
+        example_chat="mobile_app_anns_phone",
+        notes=(_HOME_ASSISTANT,),
     ),
     Platform(name="sms", title="SMS", has_names=False, example_chat="+15550100300", notes=(_SMS,)),
     Platform(name="ntfy", title="ntfy", has_names=False, example_chat="helper-7Kx2mP9q", notes=(_NTFY,)),

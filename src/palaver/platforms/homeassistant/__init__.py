@@ -1,0 +1,1 @@
+"""Home Assistant: events of its automations and apps in, notifications out."""

@@ -1,0 +1,180 @@
+"""The adapter for Home Assistant: events and actions over one WebSocket. It keeps no events for us."""
+
+import asyncio
+import hashlib
+import json
+import re
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from itertools import count
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import WebSocketException
+
+from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.homeassistant.options import GUIDE, HomeAssistantOptions
+from palaver.platforms.homeassistant.parse import ACTION, Frame, Json, parse, read_frame
+from palaver.platforms.homeassistant.render import MAX_BYTES, render
+from palaver.protocols import (
+    Limits,
+    Outbound,
+    PlatformDown,
+    PlatformError,
+    PlatformRefused,
+    Receiver,
+    SendRefused,
+    SendUnclear,
+    TargetGone,
+    Trust,
+    Unit,
+    one_line,
+    parse_or_skip,
+    read_ahead,
+)
+
+_WRONG_TOKEN = "Home Assistant rejects the access token. Create another one in your profile, under Security."  # noqa: S105
+_NO_ADMIN = "The access token is not an administrator's, so it cannot read events. Create one as an administrator."
+_ANSWER_SECONDS = 30.0
+_STORE_SECONDS = 5.0
+"""How long to wait for what was read but not stored, when we stop."""
+_MAX_FRAME_BYTES = 4 << 20
+_CHAT = re.compile(r"(?:notify\.)?[a-z0-9_]+")
+_LOST = "The connection was lost while sending."
+
+
+class HomeAssistantAdapter:
+    platform = PLATFORMS["homeassistant"]
+    options = HomeAssistantOptions
+    guide = GUIDE
+    limits = Limits(text=MAX_BYTES, unit=Unit.UTF8, interval=1.0)
+
+    def __init__(self, account: str, options: HomeAssistantOptions) -> None:
+        self.account = account
+        self._options = options
+        self._line: ClientConnection | None = None
+        self._numbers = count(1)
+        self._asked: dict[int, asyncio.Future[Json]] = {}
+
+    @classmethod
+    def make(cls, account: str, options: HomeAssistantOptions) -> "HomeAssistantAdapter":
+        return cls(account, options)
+
+    async def check(self) -> str:
+        async with self._connected() as (line, version):
+            await self._subscribe(line)
+            return one_line(f"Home Assistant {version}", 100)
+
+    # Incoming
+
+    async def run(self, receiver: Receiver) -> None:
+        async with self._connected() as (line, _):
+            await self._subscribe(line)
+            self._line = line
+            try:
+                await receiver.connected()
+                async with aclosing(self._events(line)) as events:
+                    await read_ahead(events, lambda event: self._take(event, receiver), finish_within=_STORE_SECONDS)
+            finally:
+                self._line = None
+                for future in self._asked.values():
+                    if not future.done():
+                        future.set_exception(SendUnclear(_LOST))
+        raise PlatformDown("Home Assistant closed the connection.")
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncGenerator[tuple[ClientConnection, str]]:
+        """Connect and log in; yield the connection and the version of Home Assistant."""
+        url = f"ws{self._options.url.removeprefix('http')}/api/websocket"
+        try:
+            async with connect(url, max_size=_MAX_FRAME_BYTES, proxy=None) as line:
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    version = await self._log_in(line)
+                yield line, version
+        except (OSError, WebSocketException, TimeoutError) as error:
+            raise PlatformDown(f"There is no connection to Home Assistant: {type(error).__name__}.") from error
+
+    async def _log_in(self, line: ClientConnection) -> str:
+        token = self._options.token.get_secret_value()
+        async for raw in line:
+            frame = parse_or_skip(self.platform.name, lambda raw=raw: read_frame(raw))
+            match frame and frame.type:
+                case "auth_required":
+                    await line.send(json.dumps({"type": "auth", "access_token": token}))
+                case "auth_ok":
+                    return str(frame.content.get("ha_version") or "") if frame else ""
+                case "auth_invalid":
+                    raise PlatformRefused(_WRONG_TOKEN)
+                case _:
+                    pass
+        raise PlatformDown("Home Assistant closed the connection.")
+
+    async def _subscribe(self, line: ClientConnection) -> None:
+        for event in (self._options.event, ACTION):
+            number = next(self._numbers)
+            await line.send(json.dumps({"id": number, "type": "subscribe_events", "event_type": event}))
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                while (frame := read_frame(await line.recv())).id != number or frame.type != "result":
+                    pass
+            if not frame.content.get("success"):
+                raise PlatformRefused(_NO_ADMIN)
+
+    async def _events(self, line: ClientConnection) -> AsyncGenerator[Json]:
+        """Yield events; the results of our calls are dealt with here, however slowly events are stored."""
+        async for raw in line:
+            frame = parse_or_skip(self.platform.name, lambda raw=raw: read_frame(raw))
+            if frame is not None and frame.type == "event":
+                yield frame.content
+            elif frame is not None and frame.type == "result":
+                self._settle(frame)
+
+    async def _take(self, content: Json, receiver: Receiver) -> None:
+        default = self._options.notify
+        inbound = parse_or_skip(self.platform.name, lambda: parse(content["event"], self.account, default))
+        if inbound is not None:
+            await receiver.receive(inbound, Trust())
+
+    # Outgoing
+
+    async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        line = self._line
+        if line is None:
+            raise PlatformDown("There is no connection to Home Assistant.")
+        if not _CHAT.fullmatch(outbound.chat_id):
+            raise TargetGone("Home Assistant has no such name of a notify action.")
+        receipt = f"palaver_{hashlib.sha256(idempotency_key.encode()).hexdigest()[:24]}"
+        result = await self._call(line, render(outbound, receipt))
+        if not result.get("success"):
+            raise _explain(result.get("error"))
+        return receipt
+
+    async def _call(self, line: ClientConnection, call: dict[str, Any]) -> Json:
+        number = next(self._numbers)
+        future = self._asked[number] = asyncio.get_running_loop().create_future()
+        try:
+            await line.send(json.dumps({"id": number, **call}))
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                return await future
+        except (OSError, WebSocketException, TimeoutError) as error:
+            raise SendUnclear(_LOST) from error
+        finally:
+            del self._asked[number]
+
+    def _settle(self, frame: Frame) -> None:
+        future = self._asked.get(frame.id)
+        if future is not None and not future.done():
+            future.set_result(frame.content)
+
+
+def _explain(error: Any) -> PlatformError:  # noqa: ANN401 - JSON is anything
+    try:
+        code, words = str(error["code"]), one_line(str(error["message"]), 200)
+    except (LookupError, TypeError):
+        return SendUnclear("Home Assistant did not say what is wrong.")
+    if code == "not_found":
+        return TargetGone(f"Home Assistant has no such notify action: {words}")
+    if code == "unauthorized":
+        return PlatformRefused(_NO_ADMIN)
+    if code in {"unknown_error", "timeout"}:
+        return SendUnclear(f"Home Assistant failed: {words}")
+    return SendRefused(f"Home Assistant rejects it: {words}")

@@ -1,0 +1,64 @@
+"""Parse Home Assistant's frames and events."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from palaver.protocols import DM, Inbound, Source, checked
+
+Json = Mapping[str, Any]
+ACTION = "mobile_app_notification_action"
+OURS = "PALAVER"
+"""The first word of the names of our buttons. The others are the chat and what the button says."""
+
+
+class Frame(NamedTuple):
+    type: str
+    id: int
+    content: Json
+
+
+def read_frame(raw: str | bytes) -> Frame:
+    found: Json = json.loads(raw)
+    return Frame(str(found["type"]), int(found.get("id") or 0), found)
+
+
+def action_name(chat: str, says: str = "") -> str:
+    return f"{OURS}|{chat}|{says}"
+
+
+def parse(event: Json, account: str, default_chat: str) -> Inbound | None:
+    """Parse a message, or a button of ours that somebody pressed; None if it is another's."""
+    data: Json = event["data"]
+    if event["event_type"] == ACTION:
+        mark, chat, says = (*str(data["action"]).split("|", 2), "", "")[:3]
+        text = data.get("reply_text") or says
+        if mark != OURS or not text:
+            return None
+    else:
+        text, chat = data["text"], str(data.get("notify") or "")
+    context: Json = event.get("context") or {}
+    fired = str(event["time_fired"])
+    chat = chat or default_chat
+    inbound = Inbound(
+        source=Source(
+            platform="homeassistant",
+            account=account,
+            chat_kind=DM,
+            chat_id=chat,
+            # An automation that no user began has no user.
+            user_id=str(context.get("user_id") or chat),
+            # All events of one run of an automation share a context.
+            message_id=f"{context.get('id') or ''} {fired}",
+        ),
+        text=text,
+        at=_time(fired),
+        mentions_us=True,
+    )
+    return checked(inbound)
+
+
+def _time(fired: str) -> datetime:
+    at = datetime.fromisoformat(fired)
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
