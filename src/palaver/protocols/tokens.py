@@ -11,7 +11,7 @@ from typing import Any, cast
 import httpx2
 
 from palaver.model.value import value
-from palaver.protocols.adapter import PlatformError, PlatformRefused, Receiver, SendRefused
+from palaver.protocols.adapter import PlatformBusy, PlatformError, PlatformRefused, Receiver, SendRefused
 from palaver.protocols.rest import RestApi
 
 __all__ = ["AccessToken", "ApiCodes", "TokenApi", "in_header", "in_query", "keep_checking"]
@@ -65,6 +65,8 @@ class ApiCodes:
     """The token is no longer valid: the request is repeated with a new one."""
     expires_with_401: bool = False
     """The status 401 says so, too."""
+    busy: frozenset[int] = frozenset()
+    """Statuses that ask to try again later, besides 429."""
     errors: Mapping[Code, Callable[[], PlatformError]] = field(default_factory=dict[Code, Callable[[], PlatformError]])
     """Makes the error: `partial(PlatformBusy, 5.0)`, `partial(TargetGone, "The chat is gone.")`."""
     fix: str = ""
@@ -183,10 +185,13 @@ class TokenApi:
         problem, status = self._codes.problem(self._title, _json(response)), response.status_code
         if status == HTTPStatus.UNAUTHORIZED and self._codes.expires_with_401:
             return _TokenExpired(self._codes.fix)
+        if status in self._codes.busy:
+            return PlatformBusy(_BUSY_SECONDS)
         says_more = status >= _SERVER_ERROR or status in _TELLING or status in self._gone
         return None if type(problem) is SendRefused and says_more else problem
 
 
+_BUSY_SECONDS = 5.0
 _TELLING = frozenset({401, 408, 429})
 
 

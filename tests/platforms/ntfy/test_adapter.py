@@ -95,6 +95,11 @@ async def test_each_answer_means_something() -> None:
             with pytest.raises(PlatformError) as raised:
                 await adapter.send(TO, idempotency_key="x")
             assert type(raised.value) is kind, no
+        for code in (42905, 42908):
+            server.refuses.append(error(code, 429))
+            with pytest.raises(PlatformBusy) as busy:
+                await adapter.send(TO, idempotency_key="x")
+            assert busy.value.after == 3600.0
         for no in (server.wrong, server.closed):
             server.trouble = no
             with pytest.raises(PlatformRefused, match="access token"):

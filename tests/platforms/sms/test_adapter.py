@@ -82,6 +82,11 @@ async def test_each_answer_means_something() -> None:
             with pytest.raises(PlatformError) as raised:
                 await adapter.send(TO, idempotency_key="x")
             assert type(raised.value) is kind, no
+        for code, seconds in ((14107, 30.0), (21611, 3600.0), (60728, 3600.0), (63038, 3600.0)):
+            server.refuses.append(error(code, 429))
+            with pytest.raises(PlatformBusy) as busy:
+                await adapter.send(TO, idempotency_key="x")
+            assert busy.value.after == seconds, code
         for sender, field in ((OURS, "From"), ("MG" + "0" * 32, "MessagingServiceSid")):
             adapter = SmsAdapter.make(ACCOUNT, options_of(server.url, sender=sender))
             await adapter.send(TO, idempotency_key="x")

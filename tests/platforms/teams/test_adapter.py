@@ -114,6 +114,7 @@ def test_nothing_is_too_long_or_taken_for_html() -> None:
 async def test_each_answer_means_something() -> None:
     expected: list[tuple[No, type[PlatformError]]] = [
         (error("x", 429), PlatformBusy),
+        (error("PreconditionFailed", 412), PlatformBusy),
         (error("BotNotInConversationRoster", 403), TargetGone),
         (error("x", 403), TargetGone),
         (error("ConversationNotFound", 404), TargetGone),

@@ -35,7 +35,8 @@ from palaver.protocols import (
 from palaver.protocols.rest import RestApi
 
 _WRONG_TOKEN = "The ntfy server rejects the access token. Make another one, and allow it to read and write the topics."  # noqa: S105
-_DAY_IS_OVER = 42908
+_DAY_IS_OVER = frozenset({42905, 42908})
+"""No more files, or no more messages, today."""
 _HOUR_SECONDS = 3600.0
 _FIRST_LOOK_SECONDS = 60
 """The first start also takes what was written in the last minute."""
@@ -134,6 +135,6 @@ def _explain(response: httpx2.Response) -> PlatformError | None:
         code, words = answer["code"], str(answer["error"])
     except (ValueError, LookupError, TypeError):
         return None
-    if code == _DAY_IS_OVER:
+    if code in _DAY_IS_OVER:
         return PlatformBusy(_HOUR_SECONDS)
     return SendRefused(f"ntfy rejects it: {words[:200]}") if response.status_code == HTTPStatus.BAD_REQUEST else None

@@ -44,7 +44,9 @@ _CODES = ApiCodes(
     words="message",
     errors={
         20003: partial(PlatformRefused, _WRONG_TOKEN),
-        **dict.fromkeys((20429, 14107, 21611, 63038), partial(PlatformBusy, 30.0)),
+        **dict.fromkeys((20429, 14107, 63017), partial(PlatformBusy, 30.0)),
+        # The queue of ten hours is full, or the account has sent all that it can in an hour or a day.
+        **dict.fromkeys((21611, 60728, 63038), partial(PlatformBusy, 3600.0)),
         **dict.fromkeys((21212, 21606, 21659, 21660), partial(PlatformRefused, _WRONG_SENDER)),
         21610: partial(TargetGone, "This person has replied STOP. They can write START to get messages again."),
         **dict.fromkeys((21211, 21614), partial(TargetGone, "This is not a number that can get SMS.")),

@@ -39,6 +39,7 @@ _CODES = ApiCodes(
     words="message",
     within="error",
     expires_with_401=True,
+    busy=frozenset({412}),
     errors=dict.fromkeys(
         ("BotNotInConversationRoster", "ConversationNotFound", "ConversationBlockedByUser", "BotDisabledByAdmin"),
         partial(TargetGone, _GONE),
@@ -54,7 +55,7 @@ class TeamsAdapter:
     platform = PLATFORMS["teams"]
     options = TeamsOptions
     guide = GUIDE
-    # The rest of the 28 KB is for formatting. Teams slows bots down after some messages a second.
+    # Teams takes 60 messages in 30 seconds in one conversation.
     limits = Limits(text=MAX_TEXT_BYTES, unit=Unit.UTF8, interval=0.5, draft_interval=1.5, group_draft_interval=2.0)
     takes_callbacks = True
 

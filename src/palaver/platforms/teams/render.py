@@ -8,7 +8,7 @@ from palaver.protocols.markdown import to_html
 
 MAX_TEXT_BYTES = 16_000
 _MAX_BYTES = 25_000
-"""Teams takes messages of about 28 KB."""
+"""Teams takes about 80 KB as UTF-16, and took 40 KB for long."""
 _MAX_CHOICES = 6
 _MAX_LABEL = 40
 _LOOKALIKES = str.maketrans({"&": "+", "<": "‹", ">": "›", "\n": " "})  # noqa: RUF001
