@@ -1,5 +1,6 @@
 """Feishu on the loopback, as its documentation describes it, and a person there."""
 
+import asyncio
 import hashlib
 import html
 import json
@@ -14,6 +15,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from palaver.platforms.feishu.adapter import FeishuAdapter
 from palaver.platforms.feishu.options import FeishuOptions
+from palaver.platforms.feishu.stream import Frame
 from palaver.protocols import Adapter, HttpRequest, NewFile, Source
 from tests.platforms.called import ACCOUNT, CalledChat, Json, Loopback, No, Sent, forget_names, reached, read_form
 
@@ -55,6 +57,14 @@ class Feishu(Loopback):
     closed: ClassVar[No] = No({"code": 230002, "msg": "Bot/User can NOT be out of the chat."}, 400)
     wrong: ClassVar[No] = No({"code": 10014, "msg": "app secret invalid"})
     uuids: dict[str, str] = field(default_factory=dict[str, str])
+    events: list[tuple[bytes, str]] = field(default_factory=list[tuple[bytes, str]])
+    """What the long connection brings, and the sender's name, until it is acknowledged."""
+    lines: list[web.WebSocketResponse] = field(default_factory=list[web.WebSocketResponse])
+    forbids: No | None = None
+    """How it refuses a long connection."""
+    pings: int = 0
+    parts: int = 1
+    """In how many frames each event comes."""
 
     async def api(self, method: str, path: str, request: web.Request) -> object:  # noqa: C901, PLR0911, PLR0912 - a case for each path
         if path.endswith("/tenant_access_token/internal"):
@@ -62,6 +72,15 @@ class Feishu(Loopback):
             if (asked["app_id"], asked["app_secret"]) != (APP_ID, SECRET):
                 raise No({"code": 10014, "msg": "app secret invalid"})
             return {"code": 0, "msg": "ok", "tenant_access_token": self.new_token(), "expire": 7200}
+        if path == "/callback/ws/endpoint":
+            asked = await request.json()
+            assert asked == {"AppID": APP_ID, "AppSecret": SECRET}
+            if self.forbids:
+                raise self.forbids
+            url = f"ws{self.url.removeprefix('http')}/stream?device_id=d1&service_id=33554678"
+            return {"code": 0, "msg": "", "data": {"URL": url, "ClientConfig": {"PingInterval": 120}}}
+        if path == "/stream":
+            return await self._stream(request)
         if request.headers.get("authorization") != f"Bearer {self.token}":
             raise No({"code": 99991663, "msg": "Invalid access token for authorization."}, 400)
         match method, path.removeprefix("/open-apis/").split("/"):
@@ -89,6 +108,43 @@ class Feishu(Loopback):
                 return await self._post(request, GROUP_CHAT, asked, root)
             case _:
                 raise No({"code": 99992402, "msg": "field validation failed"}, 400)
+
+    async def _stream(self, request: web.Request) -> web.WebSocketResponse:
+        """Bring one event after the other, each when the one before is acknowledged."""
+        assert request.query["service_id"] == "33554678"
+        line = web.WebSocketResponse()
+        await line.prepare(request)
+        self.lines.append(line)
+        telling = asyncio.create_task(self._tell(line))
+        try:
+            async for message in line:
+                frame = Frame.decode(message.data)
+                self.pings += frame.method == 0 and frame.headers == {"type": "ping"}
+                if frame.method == 1 and json.loads(frame.payload)["code"] == 200:
+                    assert (frame.service, frame.number, frame.headers["message_id"]) == (33554678, 0, "m1")
+                    del self.events[0]
+                    self.acknowledged.set()
+        finally:
+            telling.cancel()
+            self.lines.remove(line)
+        return line
+
+    async def _tell(self, line: web.WebSocketResponse) -> None:
+        while True:
+            self.acknowledged.clear()
+            while not self.events:
+                await self.news.wait()
+                self.news.clear()
+            payload, self.name = self.events[0]
+            size = -(-len(payload) // self.parts)
+            for number in range(self.parts):
+                about = {"type": "event", "message_id": "m1", "sum": str(self.parts), "seq": str(number)}
+                part = payload[number * size :][:size]
+                await line.send_bytes(Frame(method=1, service=33554678, headers=about, payload=part).encode())
+            await self.acknowledged.wait()
+
+    def __post_init__(self) -> None:
+        self.acknowledged = asyncio.Event()
 
     def _find(self, message: str) -> Sent | None:
         return next((each for each in self.sent if each.id == message), None)
@@ -151,8 +207,11 @@ class FakeFeishu(CalledChat):
             **more,
         }
         sender = {"sender_id": {"open_id": ALICE, "union_id": UNION, "user_id": "e33"}, "sender_type": "user"}
-        self.server.push(call(event_of("im.message.receive_v1", {"sender": sender, "message": said})), name)
+        self._tell(event_of("im.message.receive_v1", {"sender": sender, "message": said}), name)
         return self.source(message, user_id_alt=UNION)
+
+    def _tell(self, event: Json, name: str = "alice") -> None:
+        self.server.push(call(event), name)
 
     async def say(self, text: str, *, name: str = "alice", thread_id: str | None = None) -> Source:
         topic = {"thread_id": "omt_1", "root_id": thread_id, "parent_id": thread_id} if thread_id else {}
@@ -178,7 +237,7 @@ class FakeFeishu(CalledChat):
             "action": {"tag": "button", "value": pressed["behaviors"][0]["value"]},
             "context": {"open_message_id": self.server.sent[-1].id, "open_chat_id": self.chat_id},
         }
-        self.server.push(call(event_of("card.action.trigger", event, next(self.server.numbers))))
+        self._tell(event_of("card.action.trigger", event, next(self.server.numbers)))
         return self.source("", user_id_alt=UNION)
 
     def _buttons(self) -> list[Json]:
@@ -196,3 +255,21 @@ class FakeGroup(FakeFeishu):
 
     async def answer(self, receipt: str, text: str) -> Source:
         return self._push("text", {"text": text}, parent_id=receipt, root_id=receipt)
+
+
+class FakeStream(FakeFeishu):
+    """The same chat over a long connection."""
+
+    def adapter(self) -> Adapter:
+        options = options_of(self.server.url, mode="stream", encrypt_key=None)
+        adapter = FeishuAdapter.make(ACCOUNT, options)
+        forget_names(adapter, "_people")
+        return reached(adapter, self.server)
+
+    def _tell(self, event: Json, name: str = "alice") -> None:
+        self.server.events.append((json.dumps(event).encode(), name))
+        self.server.news.set()
+
+    async def cut(self) -> None:
+        for line in [*self.server.lines]:
+            await line.close()

@@ -12,8 +12,9 @@ from aiohttp import WSMsgType, web
 
 from palaver.platforms.yuanbao.adapter import YuanbaoAdapter
 from palaver.platforms.yuanbao.options import YuanbaoOptions
-from palaver.platforms.yuanbao.wire import Frame, Kind, decode, encode, messages_of, text_of
+from palaver.platforms.yuanbao.wire import Frame, Kind
 from palaver.protocols import Adapter, NewFile, Source
+from palaver.protocols.protobuf import decode, encode, messages_of, text_of
 from tests.platforms.called import ACCOUNT, CalledChat, Loopback, No, Sent, reached
 
 KEY, SECRET, BOT = "app-key", "s3cret", "bot_1"

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from palaver.platforms.catalog import PLATFORMS
+from palaver.platforms.feishu import stream
 from palaver.platforms.feishu.crypto import is_signed, read_event, token_of
 from palaver.platforms.feishu.options import GUIDE, FeishuOptions
 from palaver.platforms.feishu.parse import Event, Json, parse
@@ -26,6 +27,7 @@ from palaver.protocols import (
     Limits,
     Outbound,
     PlatformBusy,
+    PlatformDown,
     PlatformRefused,
     Receiver,
     SendUnclear,
@@ -37,6 +39,7 @@ from palaver.protocols import (
 )
 from palaver.protocols.files import send_text_of_file
 from palaver.protocols.recent import Names
+from palaver.protocols.rest import RestApi
 from palaver.protocols.tokens import ApiCodes, TokenApi, in_header
 
 _WRONG_SECRET = "Feishu rejects the App ID or App Secret. Copy both from Credentials & Basic Info of the app."  # noqa: S105
@@ -68,12 +71,11 @@ class FeishuAdapter:
     guide = GUIDE
     # Five messages a second for one chat. A card has 30 KB: at most 7 bytes for each character.
     limits = Limits(text=4000, interval=0.2, repeats_safely=True)
-    takes_callbacks = True
 
     def __init__(self, account: str, options: FeishuOptions) -> None:
         self.account = account
         self._options = options
-        self._key = options.encrypt_key.get_secret_value()
+        self._key = options.encrypt_key.get_secret_value() if options.encrypt_key else ""
         self._api = TokenApi(
             "Feishu",
             f"{options.api_url}/open-apis",
@@ -81,6 +83,8 @@ class FeishuAdapter:
             place=in_header("authorization", "Bearer "),
             codes=_CODES,
         )
+        self._open = RestApi("Feishu", options.api_url)
+        """Without a token, for the long connection."""
         self._us = ""
         """Our open id, once it is known."""
         self._people = Names(self._fetch_name)
@@ -101,12 +105,38 @@ class FeishuAdapter:
         self._us = str(bot["open_id"])
         return one_line(str(bot.get("app_name") or self._us), 200)
 
+    @property
+    def takes_callbacks(self) -> bool:
+        return self._options.mode == "http"
+
     async def run(self, receiver: Receiver) -> None:
-        await self._api.keep_checking(self.check, receiver)
+        if self.takes_callbacks:
+            await self._api.keep_checking(self.check, receiver)
+            return
+        async with self._api.opened():
+            await self.check()
+            url, ping_seconds = await self._open_stream()
+            await stream.listen(url, ping_seconds, receiver.connected, lambda payload: self._hear(payload, receiver))
 
     # Incoming
 
+    async def _open_stream(self) -> tuple[str, float]:
+        """Ask where to connect, and how often Feishu wants a ping."""
+        secret = {"AppID": self._options.app_id, "AppSecret": self._options.app_secret.get_secret_value()}
+        found = await self._open.call("POST", "/callback/ws/endpoint", json=secret)
+        try:
+            return stream.read_place(found)
+        except (LookupError, TypeError, ValueError) as error:
+            raise PlatformDown("Feishu did not say where to connect.") from error
+
+    async def _hear(self, payload: bytes, receiver: Receiver) -> None:
+        event = parse_or_skip(self.platform.name, lambda: stream.read_event(payload))
+        if event is not None:
+            await self._take(event, receiver)
+
     async def handle_callback(self, request: HttpRequest, receiver: Receiver) -> HttpResponse:
+        if not self.takes_callbacks:
+            return HttpResponse(status=HTTPStatus.UNAUTHORIZED)
         try:
             event, is_encrypted = read_event(request.body, self._key)
         except ValueError:
@@ -115,12 +145,15 @@ class FeishuAdapter:
             return HttpResponse(status=HTTPStatus.UNAUTHORIZED)
         if event.get("type") == "url_verification":
             return _json_response({"challenge": str(event.get("challenge", ""))})
+        await self._take(event, receiver)
+        return _json_response({})
+
+    async def _take(self, event: Json, receiver: Receiver) -> None:
         if not self._us:
             await self.check()
         found = parse_or_skip(self.platform.name, lambda: parse(event, self.account, self._us))
         if found is not None:
             await receiver.receive((await self._complete(found)).inbound, found.trust)
-        return _json_response({})
 
     def _is_authentic(self, request: HttpRequest, event: Json, *, is_encrypted: bool) -> bool:
         """Feishu does not sign the question that it asks when you enter the address; it encrypts it."""

@@ -18,7 +18,7 @@ from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.yuanbao.options import GUIDE, YuanbaoOptions
 from palaver.platforms.yuanbao.parse import parse
 from palaver.platforms.yuanbao.render import GROUP_PREFIX, receipt_of, render
-from palaver.platforms.yuanbao.wire import CONNECTION, MESSAGES, Frame, Kind, decode, encode, number_of, text_of
+from palaver.platforms.yuanbao.wire import CONNECTION, MESSAGES, Frame, Kind
 from palaver.protocols import (
     Attachment,
     Limits,
@@ -36,6 +36,7 @@ from palaver.protocols import (
     value,
 )
 from palaver.protocols.files import check_file_url
+from palaver.protocols.protobuf import decode, encode, number_of, text_of
 from palaver.protocols.rest import RestApi
 from palaver.protocols.tokens import AccessToken, ApiCodes
 

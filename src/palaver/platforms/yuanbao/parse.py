@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
 from palaver.platforms.yuanbao.render import GROUP_PREFIX, MENTION
-from palaver.platforms.yuanbao.wire import Fields, Names, decode, from_json, messages_of, number_of, text_of
+from palaver.platforms.yuanbao.wire import Names, from_json
 from palaver.protocols import (
     DM,
     GROUP,
@@ -20,6 +20,7 @@ from palaver.protocols import (
     Revision,
     Source,
 )
+from palaver.protocols.protobuf import Fields, decode, messages_of, number_of, text_of
 
 Json = Mapping[str, Any]
 _NOTHING: Json = {}

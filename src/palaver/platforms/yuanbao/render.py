@@ -5,8 +5,9 @@ import json
 import re
 from collections.abc import Mapping
 
-from palaver.platforms.yuanbao.wire import elements, encode
+from palaver.platforms.yuanbao.wire import elements
 from palaver.protocols import Outbound
+from palaver.protocols.protobuf import encode
 
 GROUP_PREFIX = "group/"
 """Of a chat id: groups and people have different numbers."""
