@@ -19,7 +19,7 @@ _MAX_PARTS = 100
 _MAX_WAITING = 100
 _PING_SECONDS = 120.0
 _BUSY = frozenset({1, 1000040343})
-_NO_STREAM = "Feishu gives no long connection. Check App ID and App Secret, and that the app is a custom app of your organisation."
+_NO_STREAM = "Feishu gives no long connection. Check App ID and App Secret; only custom apps can have one."
 _DONE = b'{"code": 200}'
 
 
