@@ -44,6 +44,7 @@ _PLATFORMS = {
     "signal": _Usual(kills=500, chats=150, lease=0.8, longest_life=1.2),
     "imessage": _Usual(kills=500, chats=150, lease=0.8, longest_life=1.2),
     "email": _Usual(kills=300, chats=50, lease=1.0, longest_life=3.0),
+    "xmpp": _Usual(kills=200, chats=20, lease=1.0, longest_life=3.0),
     "matrix": _Usual(kills=300, chats=15, lease=1.0, longest_life=3.0),
 }
 _KILLS_PER_REPEAT, _REPEATS = 50, 5

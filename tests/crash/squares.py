@@ -11,6 +11,7 @@ from tests.crash.square_signal import signal_square
 from tests.crash.square_slack import slack_square
 from tests.crash.square_telegram import telegram_square
 from tests.crash.square_whatsapp import whatsapp_square
+from tests.crash.square_xmpp import xmpp_square
 
 __all__ = ["LOOPBACK"]
 
@@ -22,4 +23,5 @@ LOOPBACK: dict[str, Callable[[], AbstractAsyncContextManager[Square]]] = {
     "signal": signal_square,
     "imessage": imessage_square,
     "email": email_square,
+    "xmpp": xmpp_square,
 }

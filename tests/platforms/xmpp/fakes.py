@@ -42,6 +42,7 @@ class Person:
     def __init__(self, name: str, stream: Stream) -> None:
         self.name, self.jid, self.stream = name, f"{name}@{DOMAIN}", stream
         self.heard: list[Element] = []
+        self.heard_at: list[datetime] = []
         self._listening = asyncio.create_task(self._listen())
         self.given: dict[str, str] = {}
         """The ids that rooms gave our messages."""
@@ -49,6 +50,7 @@ class Person:
     async def _listen(self) -> None:
         async for live in self.stream.messages():
             self.heard.append(live.message)
+            self.heard_at.append(datetime.now(UTC))
             self.stream.stored(live)
 
     def new_id(self) -> str:
