@@ -35,8 +35,8 @@ disable_sasl_mechanisms = {{ "SCRAM-SHA-1", "SCRAM-SHA-256", "DIGEST-MD5" }}
 authentication = "internal_plain"
 storage = "internal"
 archive_expires_after = "never"
-modules_enabled = {{ "roster", "saslauth", "disco", "ping", "mam", "smacks", "offline" }}
-modules_disabled = {{ "tls", "s2s" }}
+modules_enabled = {{ "roster", "tls", "saslauth", "disco", "ping", "mam", "smacks", "offline" }}
+{tls}
 VirtualHost "{domain}"
 Component "{rooms}" "muc"
   modules_enabled = {{ "muc_mam" }}
@@ -48,16 +48,19 @@ Component "files.{domain}" "http_file_share"
   http_host = "127.0.0.1"
   http_external_url = "http://127.0.0.1:{http_port}/"
 """
+_NO_TLS = 'modules_disabled = { "tls", "s2s" }'
+_TLS = 'modules_disabled = {{ "s2s" }} ssl = {{ certificate = "{certificate}", key = "{certificate}" }}'
 
 
 class Prosody:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, certificate: Path | None) -> None:
         self.folder = folder
         self.port, self.http_port = _free_port(), _free_port()
         self._process: subprocess.Popen[bytes] | None = None
         (folder / "data").mkdir()
+        tls = _TLS.format(certificate=certificate) if certificate else _NO_TLS
         configuration = _CONFIGURATION.format(
-            folder=folder, port=self.port, http_port=self.http_port, domain=DOMAIN, rooms=ROOMS
+            tls=tls, folder=folder, port=self.port, http_port=self.http_port, domain=DOMAIN, rooms=ROOMS
         )
         (folder / "prosody.cfg.lua").write_text(configuration)
 
@@ -94,9 +97,10 @@ class Prosody:
 
 
 @contextmanager
-def prosody() -> Generator[Prosody]:
+def prosody(certificate: Path | None = None) -> Generator[Prosody]:
+    """Run it; with TLS if there is a certificate, in one file with its key."""
     folder = Path(tempfile.mkdtemp(prefix="palaver-prosody-"))
-    server = Prosody(folder)
+    server = Prosody(folder, certificate)
     try:
         server.start()
         yield server

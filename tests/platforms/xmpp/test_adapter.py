@@ -2,12 +2,20 @@
 
 import asyncio
 import re
+import ssl
 from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement, fromstring
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
+from palaver.platforms.xmpp import stream
 from palaver.platforms.xmpp.adapter import XmppAdapter
 from palaver.platforms.xmpp.archive import Place, write_position
 from palaver.platforms.xmpp.names import CLIENT, RECEIPTS
@@ -55,6 +63,42 @@ async def test_check_says_who_we_are_or_what_to_do(xmpp_server: Prosody) -> None
         await XmppAdapter.make(ACCOUNT, elsewhere).check()
     with pytest.raises(PlatformDown, match="no connection"):
         await XmppAdapter.make(ACCOUNT, options_of(1, "checked")).check()
+
+
+async def test_a_password_is_sent_over_tls_with_a_valid_certificate_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = tmp_path / "pem"
+    certificate.write_bytes(_self_signed())
+    with prosody(certificate) as server:
+        server.register("bot", "secret")
+        # An address of this machine that is not the loopback's.
+        adapter = XmppAdapter.make(ACCOUNT, options_of(server.port, "bot", host="0.0.0.0"))  # noqa: S104
+        with pytest.raises(PlatformRefused, match="certificate"):
+            await adapter.check()
+        trusting = ssl.create_default_context(cafile=str(certificate))
+        monkeypatch.setattr(stream, "_tls", lambda: trusting)
+        assert await adapter.check() == f"bot@{DOMAIN}"
+
+
+def _self_signed() -> bytes:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, DOMAIN)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(DOMAIN)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return made.public_bytes(Encoding.PEM) + private
 
 
 async def test_without_a_connection_nothing_is_sent(xmpp_server: Prosody) -> None:
@@ -159,6 +203,14 @@ async def test_our_own_messages_and_other_clients_of_ours_are_ignored(fake: Fake
         await fake.say("again")
         await recorder.has(2)
     assert recorder.texts == ["hi", "again"]
+
+
+async def test_everybody_can_add_the_bot_and_sees_it(fake: FakeXmpp) -> None:
+    async with run_adapter(fake) as (adapter, _):
+        await send(adapter, fake, "hi")
+        fake.alice.stream.write(Element(f"{{{CLIENT}}}presence", to=fake.target, type="subscribe"))
+        await _until(lambda: re.search(rb"<presence [^>]*type=.subscribed", fake.between.sent))
+    assert not re.search(rb"type=.subscribe[^d]", fake.between.sent), "the bot does not add people"
 
 
 async def test_targets_that_are_none_are_refused(fake: FakeXmpp) -> None:

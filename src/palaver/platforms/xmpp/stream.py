@@ -1,6 +1,7 @@
 """A connection to an XMPP server: log in, ask, send, and acknowledge what is stored."""
 
 import asyncio
+import logging
 import secrets
 import ssl
 from collections import deque
@@ -35,10 +36,13 @@ from palaver.protocols import (
 
 T = TypeVar("T")
 
+logging.getLogger("slixmpp").setLevel(logging.CRITICAL)  # It would log what people write.
+
 _CONNECT_SECONDS = 30.0
 _ANSWER_SECONDS = 60.0
 _PING_SECONDS = 60.0
 _CLOSE_SECONDS = 1.0
+_REASON_SECONDS = 0.2
 _BUSY_SECONDS = 30.0
 _WRONG_PASSWORD = "The XMPP server rejects the password. Check jid and password."  # noqa: S105
 _NO_TLS = "The XMPP server offers no TLS, so the password is not sent to it. Use another server, or enable TLS there."
@@ -130,13 +134,16 @@ class Stream:
             self._fail(PlatformRefused(_WRONG_CERTIFICATE) if is_certificate else PlatformDown(words))
 
     def _lose(self, _event: object) -> None:
-        self._fail(PlatformDown("The XMPP server closed the connection."))
+        # The library tells a wrong certificate after the connection that was lost by it.
+        problem = PlatformDown("The XMPP server closed the connection.")
+        asyncio.get_running_loop().call_later(_REASON_SECONDS, self._fail, problem)
         if not self.lost.done():
             self.lost.set_result(None)
         self._read.put_nowait(None)
 
     async def close(self) -> None:
         client = self._client
+        self._ready.cancel()
         client.cancel_connection_attempt()
         if client.transport:
             self._acknowledge()
@@ -211,7 +218,8 @@ class Stream:
             raise SendUnclear("The connection was lost while sending.") from error
         finally:
             self._sent.pop(name, None)
-            future.cancel()
+            if not future.cancel() and not future.cancelled():
+                future.exception()  # It can come beside a lost connection.
 
     async def _confirm(self, message: Element, future: "asyncio.Future[str]") -> str:
         if message.get("type") == GROUP_CHAT:
