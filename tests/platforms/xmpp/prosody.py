@@ -53,12 +53,13 @@ _TLS = 'modules_disabled = {{ "s2s" }} ssl = {{ certificate = "{certificate}", k
 
 
 class Prosody:
-    def __init__(self, folder: Path, certificate: Path | None) -> None:
+    def __init__(self, folder: Path, certificate: Path | None, *, has_archive: bool) -> None:
         self.folder = folder
         self.port, self.http_port = _free_port(), _free_port()
         self._process: subprocess.Popen[bytes] | None = None
         (folder / "data").mkdir()
         tls = _TLS.format(certificate=certificate) if certificate else _NO_TLS
+        tls = tls if has_archive else tls.replace('"s2s"', '"s2s", "mam"')
         configuration = _CONFIGURATION.format(
             tls=tls, folder=folder, port=self.port, http_port=self.http_port, domain=DOMAIN, rooms=ROOMS
         )
@@ -97,10 +98,10 @@ class Prosody:
 
 
 @contextmanager
-def prosody(certificate: Path | None = None) -> Generator[Prosody]:
+def prosody(certificate: Path | None = None, *, has_archive: bool = True) -> Generator[Prosody]:
     """Run it; with TLS if there is a certificate, in one file with its key."""
     folder = Path(tempfile.mkdtemp(prefix="palaver-prosody-"))
-    server = Prosody(folder, certificate)
+    server = Prosody(folder, certificate, has_archive=has_archive)
     try:
         server.start()
         yield server

@@ -162,6 +162,24 @@ async def test_a_server_that_restarts_loses_nothing() -> None:
     assert recorder.texts == ["before 0", "after 0", "before 1", "after 1"]
 
 
+async def test_without_an_archive_the_server_keeps_what_is_not_stored() -> None:
+    with prosody(has_archive=False) as server:
+        server.register("bot", "secret")
+        recorder = Recorder()
+        async with person(server, "ann") as ann:
+            async with running(XmppAdapter.make(ACCOUNT, options_of(server.port, "bot")), recorder):
+                await ann.say(f"bot@{DOMAIN}", "one")
+                await recorder.has(1)
+                recorder.writes.clear()
+                await ann.say(f"bot@{DOMAIN}", "two")
+                await recorder.was_offered(2)
+            recorder.writes.set()
+            await ann.say(f"bot@{DOMAIN}", "three")
+            async with running(XmppAdapter.make(ACCOUNT, options_of(server.port, "bot")), recorder):
+                await recorder.has(3)
+    assert recorder.texts == ["one", "two", "three"]
+
+
 async def test_an_unknown_place_in_the_archive_is_found_by_its_time(fake: FakeXmpp) -> None:
     """The archive deletes old messages; and whatever else is saved there stops nothing."""
     for number, saved in enumerate(
