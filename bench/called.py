@@ -116,13 +116,14 @@ def _line(said: str) -> Called:
 
 
 def _yuanbao(said: str) -> Called:
-    parse, render, wire = _of("yuanbao.parse").parse, _of("yuanbao.render").render, _of("yuanbao.wire")
-    (part,) = wire.elements([("TIMTextElem", wire.encode((1, said)))])
-    pushed = wire.encode((2, "u1"), (4, "Ann"), (10, 1777000000), (12, "1"), (13, part))
+    parse, rendering, wire = _of("yuanbao.parse").parse, _of("yuanbao.render"), _of("yuanbao.wire")
+    encode = import_module("palaver.protocols.protobuf").encode
+    (part,) = wire.elements([("TIMTextElem", encode((1, said)))])
+    pushed = encode((2, "u1"), (4, "Ann"), (10, 1777000000), (12, "1"), (13, part))
     return Called(
         payload=json.dumps(pushed.hex()).encode(),
         parse=lambda _: parse(pushed, "main", "bot"),
-        render=lambda outbound: render(outbound, us="bot", key="k", names={}),
+        render=lambda outbound: rendering.render(outbound, rendering.body_of(outbound.text, {}), us="bot", key="k"),
         options=lambda _: {"app_key": "k", "app_secret": "s"},
         answers=None,
     )

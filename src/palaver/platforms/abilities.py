@@ -44,7 +44,7 @@ _DECLARED: Mapping[str, set[Ability]] = {
     "wecom": _FILES,
     "whatsapp": {*_FILES, Ability.BUTTONS, Ability.TYPING},
     "xmpp": {*_FILES, Ability.EDITS, Ability.TYPING},
-    "yuanbao": {Ability.FILES_IN, Ability.TYPING},
+    "yuanbao": {*_FILES, Ability.TYPING},
 }
 
 

@@ -12,9 +12,10 @@ from aiohttp import WSMsgType, web
 
 from palaver.platforms.yuanbao.adapter import YuanbaoAdapter
 from palaver.platforms.yuanbao.options import YuanbaoOptions
+from palaver.platforms.yuanbao.storage import sign
 from palaver.platforms.yuanbao.wire import Frame, Kind
 from palaver.protocols import Adapter, NewFile, Source
-from palaver.protocols.protobuf import decode, encode, messages_of, text_of
+from palaver.protocols.protobuf import Fields, decode, encode, messages_of, text_of
 from tests.platforms.called import ACCOUNT, CalledChat, Loopback, No, Sent, reached
 
 KEY, SECRET, BOT = "app-key", "s3cret", "bot_1"
@@ -29,6 +30,7 @@ class Yuanbao(Loopback):
     lines: list[web.WebSocketResponse] = field(default_factory=list[web.WebSocketResponse])
     codes: list[int] = field(default_factory=list[int])
     """The codes of the next sends."""
+    uploads: list[str] = field(default_factory=list[str])
     typed: list[str] = field(default_factory=list[str])
     bind_code: int = 0
 
@@ -45,8 +47,26 @@ class Yuanbao(Loopback):
         if path == "/api/resource/v1/download":
             assert request.headers["x-token"] == self.token
             return {"code": 0, "data": {"url": f"{self.url}/files/{request.query['resourceId']}"}}
+        if path == "/api/resource/genUploadInfo":
+            assert request.headers["x-token"] == self.token
+            self.uploads.append((await request.json())["fileName"])
+            keys = {"encryptTmpSecretId": "AKID", "encryptTmpSecretKey": "KEY", "encryptToken": "tok/en"}
+            place = {"bucketName": "b-1", "region": "ap-guangzhou", "location": f"/up/{len(self.uploads)}"}
+            url = f"{self.url}/files/up{len(self.uploads)}"
+            return {"code": 0, "data": {**keys, **place, "startTime": 1, "expiredTime": 2, "resourceUrl": url}}
+        if method == "PUT":
+            return await self._store(path, request)
         assert method == "GET"
         return self.files[path.removeprefix("/files/")]
+
+    async def _store(self, path: str, request: web.Request) -> web.Response:
+        """Cloud storage: the signature covers these headers, with the keys that were given."""
+        content = await request.read()
+        names = ("content-length", "host", "x-cos-security-token")
+        signed = {name: request.headers[name] for name in names}
+        assert request.headers["authorization"] == sign(path, signed, "1;2", "AKID", "KEY")
+        self.files[path.strip("/").replace("/", "")] = NewFile(self.uploads[-1], content)
+        return web.Response()
 
     async def _serve(self, request: web.Request) -> web.WebSocketResponse:
         line = web.WebSocketResponse()
@@ -97,8 +117,11 @@ class Yuanbao(Loopback):
         assert text_of(fields, 3) == BOT
         parts = messages_of(fields, 6 if is_group else 5)
         raw = [(text_of(part, 1), messages_of(part, 2)[0]) for part in parts]
-        text = "".join(text_of(content, 1) or json.loads(text_of(content, 4))["text"] for _, content in raw)
-        self.sent.append(Sent(chat, text, text_of(fields, 1), fields))
+        files = [_file_url(kind, content) for kind, content in raw if kind in {"TIMImageElem", "TIMFileElem"}]
+        file = self.files[files[0].rpartition("/")[2]] if files else None
+        said = raw if not files else []
+        text = "".join(text_of(content, 1) or json.loads(text_of(content, 4))["text"] for _, content in said)
+        self.sent.append(Sent(chat, text, text_of(fields, 1), fields, None, file))
         if loses:
             await _cut(line, request)
         return 0
@@ -107,6 +130,10 @@ class Yuanbao(Loopback):
         self.pushes.append(frame)
         for line in self.lines:
             await line.send_bytes(frame.encode())
+
+
+def _file_url(kind: str, content: Fields) -> str:
+    return text_of(messages_of(content, 8)[0], 5) if kind == "TIMImageElem" else text_of(content, 10)
 
 
 async def _cut(line: web.WebSocketResponse, request: web.Request) -> None:
@@ -150,7 +177,7 @@ class FakeYuanbao(CalledChat):
     group = ""
 
     def adapter(self) -> Adapter:
-        given = {"app_key": KEY, "app_secret": SECRET, "api_url": self.server.url}
+        given = {"app_key": KEY, "app_secret": SECRET, "api_url": self.server.url, "storage_url": self.server.url}
         socket = f"ws{self.server.url.removeprefix('http')}/wss"
         adapter = YuanbaoAdapter.make(ACCOUNT, YuanbaoOptions.model_validate({**given, "socket_url": socket}))
         return reached(adapter, self.server)

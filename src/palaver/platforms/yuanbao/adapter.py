@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import count
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
@@ -17,7 +18,8 @@ from websockets.exceptions import ConnectionClosed, WebSocketException
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.yuanbao.options import GUIDE, YuanbaoOptions
 from palaver.platforms.yuanbao.parse import parse
-from palaver.platforms.yuanbao.render import GROUP_PREFIX, receipt_of, render
+from palaver.platforms.yuanbao.render import GROUP_PREFIX, body_of, receipt_of, render
+from palaver.platforms.yuanbao.storage import MAX_FILE_BYTES, Place, file_part
 from palaver.platforms.yuanbao.wire import CONNECTION, MESSAGES, Frame, Kind
 from palaver.protocols import (
     Attachment,
@@ -32,10 +34,11 @@ from palaver.protocols import (
     SendUnclear,
     TargetGone,
     Trust,
+    file_to_send,
     parse_or_skip,
     value,
 )
-from palaver.protocols.files import check_file_url
+from palaver.protocols.files import check_file_url, send_text_of_file
 from palaver.protocols.protobuf import decode, encode, number_of, text_of
 from palaver.protocols.rest import RestApi
 from palaver.protocols.tokens import AccessToken, ApiCodes
@@ -212,10 +215,8 @@ class YuanbaoAdapter:
         url = file.handle or ""
         resource = parse_qs(urlsplit(url).query).get("resourceId")
         if resource:
-            headers = {"x-id": self._signed.bot, "x-token": await self._token.get(), "x-source": self._signed.source}
-            found = await self._api.call(
-                "GET", "/api/resource/v1/download", params={"resourceId": resource[0]}, headers=headers
-            )
+            headers, asked = await self._headers(), {"resourceId": resource[0]}
+            found = await self._api.call("GET", "/api/resource/v1/download", params=asked, headers=headers)
             data = found.get("data") or found
             url = str(data.get("url") or data.get("realUrl") or "")
         async for chunk in self._api.download(check_file_url(url, api_url=self._options.api_url, hosts=_FILE_HOSTS)):
@@ -224,8 +225,37 @@ class YuanbaoAdapter:
     # Outgoing
 
     async def send(self, outbound: Outbound, *, idempotency_key: str) -> str:
+        return await self._send(outbound, body_of(outbound.text, self._names), idempotency_key)
+
+    async def send_file(self, outbound: Outbound, content: Path, *, idempotency_key: str) -> str:
+        file = file_to_send(outbound, content, MAX_FILE_BYTES)
+        body = await asyncio.to_thread(content.read_bytes)
+        url = await self._upload(file, body)
+        receipt = await self._send(outbound, file_part(file, body, url), idempotency_key)
+        await send_text_of_file(outbound, lambda: self.send(outbound, idempotency_key=f"{idempotency_key} text"))
+        return receipt
+
+    async def _upload(self, file: Attachment, body: bytes) -> str:
+        asked = {"fileName": file.name.plain() or "file", "fileId": uuid4().hex, "docFrom": "localDoc", "docOpenId": ""}
+        found = await self._api.call("POST", "/api/resource/genUploadInfo", json=asked, headers=await self._headers())
+        if problem := _CODES.problem("Yuanbao", found):
+            raise problem
+        try:
+            place = Place.read(found.get("data") or found, len(body), self._options.storage_url)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise SendRefused("Yuanbao gives no place for the file.") from error
+        headers = {**place.headers, "content-type": file.media_type}
+        async with self._api.stream("PUT", place.url, content=body, headers=headers) as response:
+            await response.aread()
+        return place.resource
+
+    async def _headers(self) -> dict[str, str]:
+        token = await self._token.get()
+        return {"x-id": self._signed.bot, "x-token": token, "x-source": self._signed.source, **self._device()}
+
+    async def _send(self, outbound: Outbound, body: list[bytes], idempotency_key: str) -> str:
         us, met_in = self._signed.bot, self._met.get(outbound.chat_id, "")
-        command, data = render(outbound, us=us, key=idempotency_key, names=self._names, met_in=met_in)
+        command, data = render(outbound, body, us=us, key=idempotency_key, met_in=met_in)
         answer = await self._request(command, data)
         fields = parse_or_skip(self.platform.name, lambda: decode(answer.data)) or {}
         code = answer.status or number_of(fields, 1)

@@ -28,6 +28,7 @@ class YuanbaoOptions(BaseModel):
         default="", pattern=r"^[0-9]*$", description="The number that Tencent has given your program, if any."
     )
     api_url: Url = Field(default="https://bot.yuanbao.tencent.com", description="The API.")
+    storage_url: Url | None = Field(default=None, description="Where files go, if that is not what Yuanbao says.")
     socket_url: str = Field(
         default="wss://bot-wss.yuanbao.tencent.com/wss/connection",
         pattern=r"^wss?://\S+$",

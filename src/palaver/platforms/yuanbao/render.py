@@ -33,11 +33,10 @@ def _text(text: str) -> list[tuple[str, bytes]]:
     return [("TIMTextElem", encode((1, text)))] if text else []
 
 
-def render(outbound: Outbound, *, us: str, key: str, names: Mapping[str, str], met_in: str = "") -> tuple[str, bytes]:
+def render(outbound: Outbound, body: list[bytes], *, us: str, key: str, met_in: str = "") -> tuple[str, bytes]:
     """Return the command and its data. `met_in` is the group in which we met a person to whom it is private."""
     digest = hashlib.sha256(key.encode()).digest()
     message_id, random = digest.hex()[:32], int.from_bytes(digest[:4], "big")
-    body = body_of(outbound.text, names)
     if outbound.chat_id.startswith(GROUP_PREFIX):
         group = outbound.chat_id.removeprefix(GROUP_PREFIX)
         parts = [(6, part) for part in body]
