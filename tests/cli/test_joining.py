@@ -125,7 +125,7 @@ def test_what_is_there_is_not_replaced_silently(own: Path, capsys: pytest.Captur
             2,
             "invites cannot be 'bob'. Use 'everybody', 'server' or 'nobody' or a list, for example",
         ),
-        (("xmpp", "--set", "token_file=token"), 2, "No adapter named 'xmpp' is installed"),
+        (("api", "--set", "token_file=token"), 2, "No adapter named 'api' is installed"),
     ],
 )
 def test_mistakes_are_reported_and_nothing_is_written(

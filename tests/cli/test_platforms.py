@@ -62,7 +62,7 @@ def test_what_is_connected_is_seen_beside_a_gateway(store_url: str, capsys: pyte
         ("pigeon", 1, "the gateway w1 retries; last error just now: a cat"),
         ("pigeon:work", 1, "no gateway serves it. Run palaver up"),
         ("pigeon:nobody", 1, "run palaver setup pigeon"),
-        ("xmpp", 1, "install an adapter for xmpp. Installed: broken, "),
+        ("api", 1, "install an adapter for api. Installed: broken, "),
         ("nonsense", 2, "Unknown platform 'nonsense'"),
     ],
 )

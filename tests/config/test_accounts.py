@@ -125,7 +125,7 @@ def test_an_option_with_alternatives_is_one_mistake_in_the_words_of_its_author(
 @pytest.mark.parametrize(
     ("platform", "words"),
     [
-        ("xmpp", "No adapter named 'xmpp' is installed"),
+        ("api", "No adapter named 'api' is installed"),
         ("terminal", "No adapter named 'terminal' is installed"),
         ("broken", "cannot be loaded"),
     ],
