@@ -3,6 +3,7 @@
 import asyncio
 import re
 import ssl
+import sys
 from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -206,6 +207,24 @@ async def test_a_long_absence_takes_several_pages(fake: FakeXmpp) -> None:
     async with running(fake.adapter(), recorder):
         await recorder.has(121)
     assert recorder.texts == ["first", *map(str, range(120))]
+
+
+async def test_a_flood_takes_no_more_memory_than_allowed(fake: FakeXmpp, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection is given up, and the archive brings the rest."""
+    monkeypatch.setattr(stream, "_MAX_READ", 3)
+    monkeypatch.setattr(sys.modules["palaver.protocols.read_ahead"], "_MAX_AHEAD", 1)
+    async with run_adapter(fake) as (_, recorder):
+        await fake.say("first")
+        await recorder.has(1)
+        recorder.writes.clear()
+        before = fake.between.sent.count(b"<stream:stream")
+        for number in range(9):
+            await fake.say(str(number))
+        await recorder.was_offered(2)
+        recorder.writes.set()
+        await recorder.has(10)
+        assert fake.between.sent.count(b"<stream:stream") > before
+    assert recorder.texts == ["first", *map(str, range(9))]
 
 
 async def test_our_own_messages_and_other_clients_of_ours_are_ignored(fake: FakeXmpp) -> None:

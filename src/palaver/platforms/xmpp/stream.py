@@ -43,6 +43,8 @@ _ANSWER_SECONDS = 60.0
 _PING_SECONDS = 60.0
 _CLOSE_SECONDS = 1.0
 _REASON_SECONDS = 0.2
+_MAX_READ = 5_000
+"""How many messages can wait to be stored."""
 _BUSY_SECONDS = 30.0
 _WRONG_PASSWORD = "The XMPP server rejects the password. Check jid and password."  # noqa: S105
 _NO_TLS = "The XMPP server offers no TLS, so the password is not sent to it. Use another server, or enable TLS there."
@@ -186,6 +188,8 @@ class Stream:
         elif kind == GROUP_CHAT and self._is_ours(message):
             given = message.find(f"{{{SID}}}stanza-id")
             self._settle(name, given.get("id", "") if given is not None else "")
+        elif has_content(message) and self._read.qsize() >= _MAX_READ:
+            self._client.abort()  # Nothing is lost: what is not acknowledged comes again.
         elif has_content(message):
             number = self._client.plugin["xep_0198"].handled
             self._unstored.append(number)
