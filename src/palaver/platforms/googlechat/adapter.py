@@ -5,14 +5,11 @@ import re
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import cache
-from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
 import jwt
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.googlechat.options import GUIDE, GoogleChatOptions, read_key
@@ -58,15 +55,6 @@ _CHAT = re.compile(r"spaces/[^/]+")
 _MESSAGE = re.compile(r"spaces/[^/]+/messages/[^/]+")
 
 
-@lru_cache(maxsize=8)
-def _load_key(pem: str) -> rsa.RSAPrivateKey:
-    """Cached: checking a key takes a fifth of a second."""
-    key = load_pem_private_key(pem.encode(), None)
-    if not isinstance(key, rsa.RSAPrivateKey):
-        raise TypeError
-    return key
-
-
 class GoogleChatAdapter:
     platform = PLATFORMS["googlechat"]
     options = GoogleChatOptions
@@ -106,7 +94,6 @@ class GoogleChatAdapter:
         headers = {"kid": self._key["private_key_id"]}
         try:
             assertion = jwt.encode(claims, _read_key(self._key["private_key"]), "RS256", headers)
-            assertion = jwt.encode(claims, _load_key(self._key["private_key"]), algorithm="RS256", headers=headers)
         except (jwt.PyJWTError, ValueError, TypeError) as error:
             raise PlatformRefused(_WRONG_KEY) from error
         found = await self._api.ask("POST", url, data={"grant_type": _GRANT, "assertion": assertion})
