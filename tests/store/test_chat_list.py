@@ -3,6 +3,7 @@
 from palaver.model.session import Principal
 from palaver.model.source import Source
 from palaver.model.turn import InboxState, Received
+from palaver.store.conversations.deletion import delete
 from palaver.store.store import Store
 from tests.store.world import NOON, World, key_of
 
@@ -54,6 +55,15 @@ async def test_versions_are_one_line_keep_marks_and_instructions_and_can_be_page
     session = found.chats[0].session
     assert (session.version_root, session.instructions) != (None, None)
     assert session.instructions == "briefly"
+    recent = await store.read(store.session_list.recent_sessions(ANN, 9))
+    assert [(each.session.id, each.session.title) for each in recent] == [(session.id, "Counting")]
+    assert (await store.read(store.sessions.find("Counting", ANN))).id == session.id
+    assert (await store.transact(store.sessions.rename(session.id, "Zählen", ANN))).title == "Zählen"
     versions = await store.read(store.chat_list.list_versions(session))
     assert [version.id for version in versions] == [first, session.id]
     assert [entry.text for entry in await store.read(store.transcript.load_visible(session.id, ANN))] == ["one", "yes"]
+    branch = store.history.branch(key_of(PLACE), PLACE, ANN, world.now, by="ann")
+    assert (await store.transact(branch)).title == "Zählen #2", "versions take no numbers"
+    await store.transact(delete(first, ANN, world.now))
+    kept = sorted((title, pinned) for title, pinned, _ in await listed(store))
+    assert kept == [("Zählen", True), ("Zählen #2", False)], "the next version inherits title and marks"

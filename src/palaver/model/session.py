@@ -149,6 +149,11 @@ class Session:
     """The first version of the conversation, if this is another one."""
 
     @property
+    def root(self) -> int:
+        """Return the number of the first version, which stands for all of them."""
+        return self.version_root or self.number
+
+    @property
     def state(self) -> SessionState:
         return SessionState.OPEN if self.ended is None else SessionState.ENDED
 

@@ -306,8 +306,13 @@ def _decode_singly(rows: Sequence[Row]) -> list[Entry]:
 USAGE_COLUMNS = ("input_tokens", "output_tokens", "cached_tokens", "cost_micros", "unpriced_tokens")
 """What a turn, a session and a sum of usage count."""
 counted = attrgetter(*USAGE_COLUMNS)
+SESSION_TITLE = (
+    "CASE WHEN s.version_root IS NULL THEN s.title"
+    " ELSE (SELECT first.title FROM sessions first WHERE first.no = s.version_root) END"
+)
+"""All versions of a conversation have the title of the first."""
 SESSION_COLUMNS = (
-    "s.no, s.id, s.key, s.owner, s.origin, s.title, s.parent, s.started, s.ended, s.end_reason, s.last_human,"
+    f"s.no, s.id, s.key, s.owner, s.origin, {SESSION_TITLE}, s.parent, s.started, s.ended, s.end_reason, s.last_human,"
     " s.last_active, s.override, s.instructions, s.version_root, s.next_seq, s.turns,"
     f" {', '.join(f's.{column}' for column in USAGE_COLUMNS)}"
 )

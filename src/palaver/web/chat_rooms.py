@@ -16,7 +16,7 @@ from palaver.model.turn import outbound_to
 from palaver.model.value import value
 from palaver.model.versions import choices
 from palaver.store.people.api_tokens import Right
-from palaver.store.status.chat_list import ListedChat, root_of
+from palaver.store.status.chat_list import ListedChat
 from palaver.store.status.overview import OpenTurn
 from palaver.store.status.webchat_log import WebchatMessage
 from palaver.web.caller import principal_of
@@ -117,7 +117,7 @@ async def find_room_of(request: WebRequest, id_: str) -> Room:
         return (yield from store.chat_list.find_open_version(session))
 
     session = await request.read(find)
-    source = source_of_chat(request, f"s-{root_of(session)}")
+    source = source_of_chat(request, f"s-{session.root}")
     place, home = await engine.place_of(source), session.origin
     is_home = (home.platform, home.user_id) == (source.platform, source.user_id) and session.ended is None
     name = name_of_chat(home.chat_id or "")

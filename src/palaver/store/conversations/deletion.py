@@ -90,6 +90,7 @@ def _remove(session: Session, now: datetime) -> Statements[Removed]:
     yield from _bypass_in_undo_log(session, now)
     entries = yield "SELECT count(*) FROM entries WHERE id >= ? AND id < ?", span
     yield "DELETE FROM entries WHERE id >= ? AND id < ?", span
+    yield from _leave_to_next_version(session)
     for table in ("participants", "session_marks", "routes", "operations", "processes", "mentions", "set_aside"):
         yield f"DELETE FROM {table} WHERE session_no = ?", (number,)
     yield "DELETE FROM sessions WHERE no = ?", (number,)
@@ -98,6 +99,18 @@ def _remove(session: Session, now: datetime) -> Statements[Removed]:
     yield from write_journal("delete", number, 1, max(session.counters.entries, 1))
     yield from owe_scrub()
     return Removed(session=session, entries=entries[0][0], turns=len(turns), files=files)
+
+
+def _leave_to_next_version(session: Session) -> Statements[None]:
+    """Leave title and marks of a conversation to its next version, if the first one goes."""
+    rows = yield "SELECT min(no) FROM sessions WHERE version_root = ?", (session.number,)
+    heir = rows[0][0]
+    if heir is None:
+        return
+    yield "UPDATE session_marks SET session_no = ? WHERE session_no = ?", (heir, session.number)
+    yield "UPDATE sessions SET title = NULL WHERE no = ?", (session.number,)
+    yield "UPDATE sessions SET title = ?, version_root = NULL WHERE no = ?", (session.title, heir)
+    yield "UPDATE sessions SET version_root = ? WHERE version_root = ?", (heir, session.number)
 
 
 def _of(session: int, sql: str) -> tuple[Value, ...]:

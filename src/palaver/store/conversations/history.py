@@ -276,8 +276,12 @@ def branch(
     from_session: str | None = None,
     at_seq: int | None = None,
     command_name: str | None = None,
+    is_version: bool = False,
 ) -> Statements[Session]:
-    """Continue from here, or from an earlier entry, in a new session with a copy of what came before."""
+    """Continue from here, or from an earlier entry, in a new session with a copy of what came before.
+
+    It is a conversation of its own, or another version of the one it leaves.
+    """
     yield Lock(key.text)
     current = yield from routed_session(key)
     parent = (yield from get_visible(from_session, principal)) if from_session else current
@@ -287,7 +291,10 @@ def branch(
         yield from end(current.number, EndReason.SWITCHED, now)
     if current is None or parent.number != current.number:
         yield from detach_all(key, now, entering=parent)
-    child = yield from create(key, source, now, title=title or parent.title, parent=parent.id)
+    named = None if is_version else title or parent.title
+    child = yield from create(key, source, now, title=named, parent=parent.id)
+    if is_version:
+        yield "UPDATE sessions SET version_root = ? WHERE no = ?", (parent.root, child.number)
     yield from _copy(parent.number, child.number, at_seq)
     yield from _record_speakers(parent.number, child.number, now)
     yield from undo_log.record(
@@ -374,8 +381,9 @@ def retry(
     if session is None or start is None:
         return []
     source, by = command.inbound.source, principal.name
-    fresh = yield from branch(command.key, source, principal, now, by=by, at_seq=start - 1, command_name="retry")
-    yield "UPDATE sessions SET version_root = ? WHERE no = ?", (session.version_root or session.number, fresh.number)
+    fresh = yield from branch(
+        command.key, source, principal, now, by=by, at_seq=start - 1, command_name="retry", is_version=True
+    )
     messages = [entry for entry in entries if start <= entry.seq < end and is_addressed_to_agent(entry)]
     if text is not None:
         messages = [messages[0]._replace(text=text)]

@@ -445,7 +445,7 @@ def rename(session: str, title: str, principal: Principal) -> Statements[Session
     if found.title == clean_title(title):
         return found
     free = yield from _free_title(found.owner, title)
-    yield "UPDATE sessions SET title = ? WHERE no = ?", (free, found.number)
+    yield "UPDATE sessions SET title = ? WHERE no = ?", (free, found.root)
     return (yield from get(found.number))
 
 
@@ -454,7 +454,11 @@ def suggest_title(session: str, title: str) -> Statements[str | None]:
     """Set the title of a session that has none; return the title it has then."""
     rows = yield "SELECT owner FROM sessions WHERE id = ?", (session,)
     free = (yield from _free_title(rows[0][0], title)) if rows and one_line(title, TITLE_LIMIT) else None
-    rows = yield "UPDATE sessions SET title = coalesce(title, ?) WHERE id = ? RETURNING title", (free, session)
+    rows = yield (
+        "UPDATE sessions SET title = coalesce(title, ?)"
+        " WHERE no = (SELECT coalesce(version_root, no) FROM sessions WHERE id = ?) RETURNING title",
+        (free, session),
+    )
     return rows[0][0] if rows else None
 
 

@@ -52,23 +52,23 @@ class Filter(NamedTuple):
         return cls(sql, tuple(value for part in found for value in part.values))
 
 
-def visible_to(principal: Principal) -> Filter:
-    """Return the one rule of who can read a session `s`."""
+def visible_to(principal: Principal, session: str = "s") -> Filter:
+    """Return the one rule of who can read a session, by the name it has in the statement."""
     if principal.sees_all:
         return Filter("1 = 1", ())
     names = tuple(sorted(principal.identities))
     if not names:
         return Filter("1 = 0", ())
     took_part = (
-        "EXISTS (SELECT 1 FROM participants p WHERE p.session_no = s.no AND p.left_at IS NULL"
+        f"EXISTS (SELECT 1 FROM participants p WHERE p.session_no = {session}.no AND p.left_at IS NULL"
         f" AND p.identity IN ({placeholders(names)}))"
     )
-    limits = {"s.profile": principal.profile, "s.key": principal.within and principal.within.text}
+    limits = {f"{session}.profile": principal.profile, f"{session}.key": principal.within and principal.within.text}
     given = {column: value for column, value in limits.items() if value is not None}
     rules, values = [*(f"{column} = ?" for column in given), took_part], (*given.values(), *names)
     if principal.among is None:
         return Filter(" AND ".join(rules), values)
-    return Filter(" AND ".join([*rules, _EVERYONE_THERE]), (*values, principal.among))
+    return Filter(" AND ".join([*rules, _EVERYONE_THERE.format(session)]), (*values, principal.among))
 
 
 def messages_visible_to(principal: Principal) -> Filter:
@@ -79,12 +79,12 @@ def messages_visible_to(principal: Principal) -> Filter:
     return Filter(f"(length(i.body) > 0 AND i.identity IN ({placeholders(names)}))", names)
 
 
-# Every person who takes part in the given session takes part in `s`, under any identity.
+# Every person who takes part in the given session takes part in this one, under any identity.
 _EVERYONE_THERE = (
     "NOT EXISTS (SELECT 1 FROM sessions a JOIN participants h ON h.session_no = a.no AND h.left_at IS NULL"
     " LEFT JOIN identities hi ON hi.identity = h.identity WHERE a.id = ? AND NOT EXISTS ("
     "SELECT 1 FROM participants o LEFT JOIN identities oi ON oi.identity = o.identity"
-    " WHERE o.session_no = s.no AND o.left_at IS NULL AND (o.identity = h.identity OR oi.person = hi.person)))"
+    " WHERE o.session_no = {}.no AND o.left_at IS NULL AND (o.identity = h.identity OR oi.person = hi.person)))"
 )
 
 
@@ -121,13 +121,26 @@ def find(text: str, principal: Principal) -> Statements[Session]:
     if len(named) > 1:
         ids = ", ".join(each.id for each in named[:_MAX_NAMED])
         raise BadArgument("Several sessions begin with", found=text, allowed="a longer prefix", example=ids)
-    found = named or (yield from _by_title(text, principal))
+    if named:
+        return named[0]
+    found = yield from _by_title(text, principal)
     if not found and (inner := unquoted(text)):
         found = yield from _by_title(inner.strip(), principal)
     if not found:
         yield from _check_prefix_length(text, principal)
         raise NotFound("session", text)
-    return found[-1]
+    return (yield from _latest_version(found[-1], principal))
+
+
+def _latest_version(session: Session, principal: Principal) -> Statements[Session]:
+    """Return the version of a conversation that is open or was last used: a title means all of them."""
+    seen = visible_to(principal)
+    found = yield from select_sessions(
+        f"(s.no = ? OR s.version_root = ?) AND {seen.sql}"
+        " ORDER BY CASE WHEN s.ended IS NULL THEN 0 ELSE 1 END, s.last_active DESC, s.no DESC LIMIT 1",
+        *(session.root, session.root, *seen.values),
+    )
+    return found[0] if found else session
 
 
 @transaction
@@ -195,7 +208,7 @@ def _of_lineage(text: str, principal: Principal) -> Statements[list[Session]]:
     names = () if principal.sees_all else tuple(sorted(principal.identities))
     theirs = f"s.no IN (SELECT session_no FROM participants WHERE identity IN ({placeholders(names)})) AND "
     found = yield from select_sessions(
-        f"{theirs if names else ''}(s.title = ? OR s.title = ? OR substr(s.title, 1, ?) = ?) AND {seen.sql}"
+        f"{theirs if names else ''}(s.title = ? OR s.title = ? OR substr(s.title, 1, ?) = ?) AND s.version_root IS NULL AND {seen.sql}"
         " ORDER BY s.no",
         *(*names, text, base, len(prefix), prefix, *seen.values),
     )

@@ -182,7 +182,7 @@ def erase_share(
     for entry in entries:
         yield from write_journal("delete", number, entry.seq, entry.seq)
     # Both may quote them.
-    yield "UPDATE sessions SET title = NULL, instructions = NULL WHERE no = ?", (number,)
+    yield "UPDATE sessions SET title = NULL, instructions = NULL WHERE no IN (?, ?)", (number, session.root)
     return len(ids)
 
 

@@ -5,13 +5,13 @@ from datetime import datetime
 
 from palaver.db.transaction import Statements, Value, transaction
 from palaver.model.redact import redact
-from palaver.model.session import Principal, Session, lineage
+from palaver.model.session import Principal, Session
 from palaver.model.value import value
 from palaver.model.versions import Version
 from palaver.store.conversations.visibility import get_visible, select_sessions, visible_to
 from palaver.store.queue.inbox import OPEN_TURN
 from palaver.store.records import micros, placeholders
-from palaver.store.status.session_list import ListFilter, first_said, list_sessions
+from palaver.store.status.session_list import CONVERSATIONS, first_said, list_sessions
 
 _MAX_PINNED = 50
 
@@ -29,11 +29,8 @@ class ListedChat:
 
     @property
     def title(self) -> str:
-        """Return the title, without the number that a version has; the first words until there is one."""
-        title = self.session.title
-        if title and self.session.version_root is not None:
-            title = lineage(title)[0]
-        return title or " ".join(self.first_said.split()) or "New conversation"
+        """Return the title, or the first words until there is one."""
+        return self.session.title or " ".join(self.first_said.split()) or "New conversation"
 
 
 @value
@@ -43,17 +40,12 @@ class ChatPage:
     """The cursor of the next page; None on the last one."""
 
 
-def root_of(session: Session) -> int:
-    """Return the first version of a conversation; it stands for all of them."""
-    return session.version_root or session.number
-
-
 @transaction
 def list_chats(
     principal: Principal, identity: str, *, archived: bool = False, after: str | None = None, limit: int = 40
 ) -> Statements[ChatPage]:
     """Return a page of conversations, last used first, the pinned ones before all others."""
-    found = yield from list_sessions(principal, wanted=ListFilter(without_jobs=True), after=after, limit=limit)
+    found = yield from list_sessions(principal, wanted=CONVERSATIONS, after=after, limit=limit)
     seen = visible_to(principal)
     pinned = [] if after else (yield from select_sessions(f"{_PINNED} AND {seen.sql}", identity, *seen.values))
     listed = yield from describe(identity, [*pinned, *(preview.session for preview in found.previews)])
@@ -72,9 +64,9 @@ def describe(identity: str, sessions: Iterable[Session]) -> Statements[list[List
     """Return sessions as the list shows them: of several versions the one that is open or was last used."""
     chosen: dict[int, Session] = {}
     for session in sessions:
-        known = chosen.get(root_of(session))
+        known = chosen.get(session.root)
         if known is None or (known.ended is not None and session.ended is None):
-            chosen[root_of(session)] = session
+            chosen[session.root] = session
     marks = yield (
         "SELECT session_no, pinned, archived, seen_seq FROM session_marks"
         f" WHERE identity = ? AND session_no IN ({placeholders(chosen)})",
@@ -134,7 +126,7 @@ def mark(
             f"INSERT INTO session_marks (identity, session_no, {column}) VALUES (?, ?, ?)"
             f" ON CONFLICT (identity, session_no) DO UPDATE SET {column} = excluded.{column}"
             f" WHERE coalesce(session_marks.{column}, -1) <> coalesce(excluded.{column}, -1) RETURNING session_no",
-            (identity, root_of(found), value_),
+            (identity, found.root, value_),
         )
         changed = changed or bool(rows)
     return changed
@@ -143,7 +135,7 @@ def mark(
 @transaction
 def list_versions(session: Session) -> Statements[list[Version]]:
     """Return all versions of a conversation; nothing if it has only one."""
-    root = root_of(session)
+    root = session.root
     rows = yield (
         "SELECT no, id, CASE WHEN version_root IS NULL THEN NULL ELSE parent END, parent_seq, last_active"
         " FROM sessions WHERE no = ? OR version_root = ? ORDER BY no",
@@ -161,7 +153,7 @@ def find_open_version(session: Session) -> Statements[Session]:
     """Return the version of a conversation that is open, or else the given one."""
     if session.ended is None:
         return session
-    root = root_of(session)
+    root = session.root
     found = yield from select_sessions("(s.no = ? OR s.version_root = ?) AND s.ended IS NULL", root, root)
     return found[0] if found else session
 

@@ -13,7 +13,16 @@ from palaver.model.value import value
 from palaver.store.conversations.transcript import SEQS
 from palaver.store.conversations.visibility import Filter, visible_to
 from palaver.store.people.usage import SLOT_MICROS
-from palaver.store.records import SESSION_COLUMNS, USAGE_COLUMNS, instant, micros, placeholders, readable, session_of
+from palaver.store.records import (
+    SESSION_COLUMNS,
+    SESSION_TITLE,
+    USAGE_COLUMNS,
+    instant,
+    micros,
+    placeholders,
+    readable,
+    session_of,
+)
 from palaver.store.results import Preview
 
 
@@ -34,9 +43,13 @@ class ListFilter:
     until: datetime | None = None
     without_jobs: bool = False
     """Leave out the conversations that only jobs have."""
+    latest_versions: bool = False
+    """Of the versions of a conversation, only the one that is open or was last used."""
 
 
 NO_FILTER = ListFilter()
+CONVERSATIONS = ListFilter(without_jobs=True, latest_versions=True)
+"""What people call their conversations."""
 
 
 @value
@@ -57,7 +70,19 @@ _PREVIEW_BYTES = 4096
 
 def session_filter(wanted: ListFilter, principal: Principal) -> Filter:
     """Return the SQL condition on `sessions s` for the filter and for what the principal may see."""
-    return Filter.all((visible_to(principal), *_conditions(wanted)))
+    latest = [_latest_version(principal)] if wanted.latest_versions else []
+    return Filter.all((visible_to(principal), *_conditions(wanted), *latest))
+
+
+def _latest_version(principal: Principal) -> Filter:
+    seen = visible_to(principal, "v")
+    later = "(v.last_active, v.no) > (s.last_active, s.no)"
+    return Filter(
+        "NOT EXISTS (SELECT 1 FROM sessions v WHERE (v.no = s.version_root OR v.version_root = s.version_root"
+        f" OR v.version_root = s.no) AND CASE WHEN v.ended IS NULL THEN s.ended IS NOT NULL OR {later}"
+        f" ELSE s.ended IS NOT NULL AND {later} END AND {seen.sql})",
+        seen.values,
+    )
 
 
 def _conditions(wanted: ListFilter) -> Iterable[Filter]:
@@ -75,7 +100,7 @@ def _conditions(wanted: ListFilter) -> Iterable[Filter]:
     if wanted.without_jobs:
         yield Filter("s.schedule_no IS NULL")
     if wanted.titled:
-        yield Filter("s.title IS NOT NULL")
+        yield Filter(f"{SESSION_TITLE} IS NOT NULL")
     if wanted.title is not None:
         yield _title_contains(wanted.title)
 
@@ -94,7 +119,7 @@ def _title_contains(text: str) -> Filter:
     text = one_line(text, TITLE_LIMIT)
     variants = sorted({text, text.lower(), text.upper(), text.title()})
     escaped = (variant.replace("!", "!!").replace("%", "!%").replace("_", "!_") for variant in variants)
-    clause = " OR ".join(["s.title /*pg I*/LIKE ? ESCAPE '!'"] * len(variants))
+    clause = " OR ".join([f"{SESSION_TITLE} /*pg I*/LIKE ? ESCAPE '!'"] * len(variants))
     return Filter(f"({clause})", tuple(f"%{each}%" for each in escaped))
 
 
@@ -144,8 +169,8 @@ def list_sessions(
 
 @transaction
 def recent_sessions(principal: Principal, limit: int) -> Statements[list[Preview]]:
-    """Return the first page of `list_sessions`, without the conversations of jobs."""
-    return list((yield from list_sessions(principal, wanted=ListFilter(without_jobs=True), limit=limit)).previews)
+    """Return the first page of conversations, each once, without those of jobs."""
+    return list((yield from list_sessions(principal, wanted=CONVERSATIONS, limit=limit)).previews)
 
 
 def _participant_filter(principal: Principal, wanted: ListFilter) -> Statements[list[Filter]]:

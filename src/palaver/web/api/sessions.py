@@ -32,6 +32,8 @@ class _SessionsQuery(Schema, frozen=True, kw_only=True):
     """The identity of somebody who took part: `telegram:7`."""
     since: Timestamp | None = None
     until: Timestamp | None = None
+    latest_versions: bool = False
+    """Of the versions of a conversation, only the one that is open or was last used."""
     after: str | None = None
     """Where the previous page ended."""
     limit: Limit = 50

@@ -54,6 +54,7 @@ async def show_list(request: WebRequest) -> Response:
         person=filters["person"] or None,
         title=filters["title"] or None,
         state=_STATES.get(filters["state"]),
+        latest_versions=True,
     )
     found = await request.browse(lambda who: find(who, wanted=wanted, after=after, limit=_PAGE_SIZE))
     names = await list_names(request)

@@ -73,7 +73,7 @@ async function look() {
   show(here);
   const number = ++asked;
   if (!wanted) return;
-  const answer = await fetch(`/api/v1/sessions?limit=8&title=${encodeURIComponent(wanted)}`).catch(() => null);
+  const answer = await fetch(`/api/v1/sessions?limit=8&latest_versions=true&title=${encodeURIComponent(wanted)}`).catch(() => null);
   if (!answer?.ok || number !== asked || !palette.open) return;
   const { sessions } = await answer.json();
   const at = chosen();
