@@ -76,19 +76,31 @@ async def test_what_could_not_be_sent_is_sent_once_the_gateway_is_back(shared: O
     await tab.route(
         "**/chat/later", lambda route: route.abort() if route.request.method == "POST" else route.continue_()
     )
-    await say(tab, "wait for it")
-    await expect(tab.get_by_role("alert")).to_have_text(WAITS)
+    pending = tab.locator(".message.pending")
+    for number in range(4):
+        await say(tab, f"wait {number}")
+        await expect(pending).to_have_count(number + 1)
+    await expect(tab.get_by_label("Message", exact=True)).to_have_value("")
     await tab.reload()
-    await expect(tab.get_by_role("alert")).to_have_text(WAITS)
+    await expect(pending.locator(".plain")).to_have_text(["wait 0", "wait 1", "wait 2", "wait 3"])
+    await expect(pending.first).to_contain_text(WAITS)
+    await pending.nth(0).get_by_role("button", name="Edit").click()
+    await expect(tab.get_by_label("Message", exact=True)).to_have_value("wait 0")
+    await say(tab, "wait no more")
+    await tab.clock.fast_forward(3000)
+    await expect(pending.first).to_contain_text(WAITS)
+    await pending.nth(0).get_by_role("button", name="Remove").click()
+    await tab.goto(f"{shared.url}/chat/elsewhere")
+    await expect(pending).to_have_count(0)
+    await tab.goto(f"{shared.url}/chat/later")
     await tab.unroute("**/chat/later")
     await tab.clock.fast_forward(3000)
-    await expect(tab.locator("#messages .mine .plain")).to_have_text(["wait for it"])
-    await expect(tab.get_by_label("Message", exact=True)).to_have_value("")
-    await expect(tab.get_by_role("alert")).to_have_text("")
+    await expect(tab.locator("#messages .mine:not(.pending) .plain")).to_have_text(["wait 2", "wait 3", "wait no more"])
+    await expect(pending).to_have_count(0)
+    assert await tab.evaluate("sessionStorage.getItem('outbox')") == "[]"
 
 
-async def test_other_words_after_a_try_are_another_message(shared: Opened, tab: Page) -> None:
-    """The first may have arrived without anybody being told."""
+async def test_what_arrived_without_an_answer_is_not_said_twice(shared: Opened, tab: Page) -> None:
     is_cut = True
 
     async def cut(route: Route) -> None:
@@ -101,11 +113,36 @@ async def test_other_words_after_a_try_are_another_message(shared: Opened, tab: 
     await enter(tab, shared, "other")
     await tab.route("**/chat/other", cut)
     await say(tab, "one")
-    await expect(tab.get_by_role("alert")).to_have_text(WAITS)
-    await tab.get_by_label("Message", exact=True).press_sequentially(" two")
+    await expect(tab.locator("#messages .mine .plain")).to_have_text(["one"])
     is_cut = False
+    await say(tab, "two")
+    await expect(tab.locator("#messages .mine:not(.pending) .plain")).to_have_text(["one", "two"])
+    await tab.wait_for_function("sessionStorage.getItem('outbox') === '[]'")
+
+
+async def test_what_the_gateway_refuses_goes_back_to_the_composer_with_the_reason(shared: Opened, tab: Page) -> None:
+    await enter(tab, shared, "refused")
+    text, told = tab.get_by_label("Message", exact=True), tab.get_by_role("alert")
+    await text.fill("x" * 200_001)
     await tab.keyboard.press("Enter")
-    await expect(tab.locator("#messages .mine .plain")).to_have_text(["one", "one two"])
+    await expect(told).to_have_text("A message can have at most 200,000 characters, not 200,001.")
+    refusal = {"status": 413, "json": {"error": "That is too much."}}
+    await tab.route(
+        "**/chat/refused",
+        lambda route: route.fulfill(**refusal) if route.request.method == "POST" else route.continue_(),
+    )
+    await say(tab, "too much")
+    await expect(told).to_have_text("That is too much.")
+    await expect(text).to_have_value("too much")
+    await expect(tab.locator(".message.pending")).to_have_count(0)
+    await text.fill("")
+    await tab.evaluate(
+        "document.getElementById('text').value = 'again'; document.getElementById('compose').requestSubmit(); document.getElementById('text').value = 'next'"
+    )
+    await expect(tab.locator(".message.pending")).to_contain_text("Not sent: That is too much.")
+    await tab.unroute("**/chat/refused")
+    await tab.get_by_role("button", name="Try again").click()
+    await expect(tab.locator("#messages .mine:not(.pending) .plain")).to_have_text(["again"])
 
 
 async def test_someone_who_was_logged_out_elsewhere_is_shown_the_way_and_keeps_their_words(
@@ -114,11 +151,11 @@ async def test_someone_who_was_logged_out_elsewhere_is_shown_the_way_and_keeps_t
     await enter(tab, shared, "out")
     await tab.context.clear_cookies()
     await say(tab, "do not lose me")
-    await expect(tab.get_by_role("alert")).to_have_text("You were logged out. Log in")
-    await tab.get_by_role("alert").get_by_role("link").click()
+    await expect(tab.locator(".message.pending")).to_contain_text("You were logged out.")
+    await tab.locator(".message.pending").get_by_role("link", name="Log in").click()
     await expect(tab).to_have_url(f"{shared.url}/login?next=%2Fchat%2Fout")
     await enter(tab, shared, "out")
-    await expect(tab.get_by_label("Message", exact=True)).to_have_value("do not lose me")
+    await expect(tab.locator("#messages .mine:not(.pending) .plain")).to_have_text(["do not lose me"])
     await tab.get_by_role("button", name="Log out").click()
     await expect(tab).to_have_url(f"{shared.url}/login")
     assert await tab.evaluate("sessionStorage.length") == 0

@@ -48,6 +48,16 @@ def check(text: str) -> None:
     assert seen.open == 0, text
 
 
+def test_only_the_block_that_is_too_deep_stays_plain() -> None:
+    for mark in ("> ", "- "):
+        shown = render(f"**one**\n\n{mark * 20}deep\n\n## two")
+        assert shown.startswith("<p><strong>one</strong></p>"), mark
+        assert shown.endswith("<h4>two</h4>"), mark
+    shown = render(f"**one**\n\n{'> ' * 40}deep\n\n- a\n  {'- ' * 25}x\n\n## two")
+    assert shown.count("<p>&gt; &gt;") == shown.count("<p>- a<br>") == 1
+    assert shown.endswith("<h4>two</h4>")
+
+
 def test_hostile_text_stays_text() -> None:
     for text in HOSTILE_MARKDOWN:
         check(text)

@@ -24,6 +24,8 @@ from palaver.web.conversation_view import Around, Item, arrange
 from palaver.web.routes import WebRequest
 
 MAIN_CHAT = "main"
+OTHER_CHATS = "/chat/s/"
+"""Where conversations are shown that are not at home in a web chat of the reader."""
 _CHAT_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}", re.ASCII)
 _PAGE_SIZE = 40
 _FIRST_TIME = datetime.fromtimestamp(0).astimezone()
@@ -123,7 +125,7 @@ async def find_room_of(request: WebRequest, id_: str) -> Room:
     name = name_of_chat(home.chat_id or "")
     if is_home and _CHAT_NAME.fullmatch(name) and await engine.place_of(home) == session.key:
         return Room(path="", source=source, place=place, session=session, home=path_of_chat(name))
-    room = Room(path=f"/chat/s/{session.id}", source=source, place=place)
+    room = Room(path=f"{OTHER_CHATS}{session.id}", source=source, place=place)
     return await request.read(lambda _: _described(request, room, session))
 
 

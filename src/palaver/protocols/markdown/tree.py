@@ -134,26 +134,44 @@ def text_of(inside: tuple[Inline, ...]) -> str:
 MAX_LENGTH = 20_000
 """A longer text becomes one plain paragraph: parsing a hostile one would take too long."""
 _MAX_DEPTH = 30
-"""The parser drops what is nested deeper."""
+"""The parser drops what is nested deeper, and takes what follows a list for a part of it."""
+_REPARSED_DEPTH = 60
+"""How deep a text is parsed again to find the end of blocks that are too deep. This costs more."""
 _MAX_STYLE_DEPTH = 8
 
-# Disable what would change words or make them vanish; HTML stays text.
-_PARSER = (
-    MarkdownIt("commonmark", {"html": False, "maxNesting": _MAX_DEPTH})
-    .enable(["table", "strikethrough"])
-    .disable(["reference", "entity", "html_block", "html_inline"])
-)
+
+def _make_parser(depth: int) -> MarkdownIt:
+    """Disable what would change words or make them vanish; HTML stays text."""
+    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": depth})
+    parser.enable(["table", "strikethrough"])
+    return parser.disable(["reference", "entity", "html_block", "html_inline"])
+
+
+_PARSER, _DEEP_PARSER = _make_parser(_MAX_DEPTH), _make_parser(_REPARSED_DEPTH)
 _LINE_END = re.compile(r"\r\n?|\n")
 _STYLES = {"strong": Style.BOLD, "em": Style.ITALIC, "s": Style.STRUCK}
 
 
 def parse_markdown(text: str) -> tuple[Block, ...]:
-    """Return the blocks of a text; one plain paragraph if the text is too long or nested too deeply."""
-    tokens = _PARSER.parse(text) if len(text) <= MAX_LENGTH else None
-    if tokens is None or any(token.level >= _MAX_DEPTH - 1 for token in tokens):
-        return (Paragraph(inside=(Text(text=text),)),)
+    """Return the blocks of a text. A block that is nested too deeply stays plain, as does a text that is too long."""
+    if len(text) > MAX_LENGTH:
+        return (_plain(text),)
+    tokens, lines = _PARSER.parse(text), _LINE_END.split(text)
+    if any(token.level >= _MAX_DEPTH - 1 for token in tokens):
+        tokens = _DEEP_PARSER.parse(text)
     _drop_deep_styles(tokens)
-    return _blocks(SyntaxTreeNode(tokens), _LINE_END.split(text))
+    return tuple(_plain_if_deep(node, lines) for node in SyntaxTreeNode(tokens).children)
+
+
+def _plain(text: str) -> Paragraph:
+    return Paragraph(inside=(Text(text=text),))
+
+
+def _plain_if_deep(node: SyntaxTreeNode, lines: Sequence[str]) -> Block:
+    if all(each.level < _MAX_DEPTH - 1 for each in node.walk() if each.map):
+        return _block(node, lines)
+    first, end = node.map or (0, 0)
+    return _plain("\n".join(lines[first:end]))
 
 
 def settled_length(text: str) -> int:

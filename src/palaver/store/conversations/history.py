@@ -372,11 +372,13 @@ def retry(
     """Branch before the last message, or before that of entry `seq`, and queue it again; return its text.
 
     The branch is another version of the same conversation. `text` takes the place of the message's. Return nothing if
-    there is no such message.
+    there is no message, and raise NotFound if the entry is not shown any more.
     """
     yield Lock(command.key.text)
     session = yield from open_by_key(command.key)
     entries = (yield from load_visible(session.id, principal)) if session else []
+    if seq is not None and all(entry.seq != seq for entry in entries):
+        raise NotFound("message", str(seq))
     start, end = _turn_to_repeat(entries, seq)
     if session is None or start is None:
         return []

@@ -208,8 +208,8 @@ def _of_lineage(text: str, principal: Principal) -> Statements[list[Session]]:
     names = () if principal.sees_all else tuple(sorted(principal.identities))
     theirs = f"s.no IN (SELECT session_no FROM participants WHERE identity IN ({placeholders(names)})) AND "
     found = yield from select_sessions(
-        f"{theirs if names else ''}(s.title = ? OR s.title = ? OR substr(s.title, 1, ?) = ?) AND s.version_root IS NULL AND {seen.sql}"
-        " ORDER BY s.no",
+        f"{theirs if names else ''}(s.title = ? OR s.title = ? OR substr(s.title, 1, ?) = ?)"
+        f" AND s.version_root IS NULL AND {seen.sql} ORDER BY s.no",
         *(*names, text, base, len(prefix), prefix, *seen.values),
     )
     return [each for each in found if each.title == text or is_in_lineage(each.title or "", base)]

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from palaver.db.transaction import Statements, Value, transaction
+from palaver.model.problem import is_agent_problem
 from palaver.model.redact import redact
 from palaver.model.session import Principal, Session
 from palaver.model.value import value
@@ -176,6 +177,12 @@ class AnswerFacts:
     unpriced_tokens: int
     seconds: float | None
     is_failed: bool
+    failure: str | None = None
+
+    @property
+    def has_model_problem(self) -> bool:
+        """Return whether it failed for a reason that other messages meet too."""
+        return self.failure is not None and is_agent_problem(self.failure)
 
     @property
     def cost(self) -> str:
@@ -189,8 +196,8 @@ class AnswerFacts:
 def answer_facts(turns: Sequence[int]) -> Statements[dict[int, AnswerFacts]]:
     """Return what the answers of some turns took."""
     rows = yield (
-        "SELECT no, model, input_tokens, output_tokens, cost_micros, unpriced_tokens, started, ended, state FROM turns"
-        f" WHERE no IN ({placeholders(turns)})",
+        "SELECT no, model, input_tokens, output_tokens, cost_micros, unpriced_tokens, started, ended, state, failure"
+        f" FROM turns WHERE no IN ({placeholders(turns)})",
         tuple(turns),
     )
     return {
@@ -202,6 +209,7 @@ def answer_facts(turns: Sequence[int]) -> Statements[dict[int, AnswerFacts]]:
             unpriced_tokens=row[5],
             seconds=None if row[7] is None else (row[7] - row[6]) / 1_000_000,
             is_failed=row[8] == "failed",
+            failure=row[9],
         )
         for row in rows
     }

@@ -21,19 +21,21 @@ from palaver.store.status.webchat_log import WebchatMessage
 from palaver.web.auth_middleware import CSRF_HEADER
 from palaver.web.caller import principal_of
 from palaver.web.chat_rooms import (
+    MAIN_CHAT,
     Room,
     chat_name,
     continue_here,
     find_room,
     find_room_of,
     name_of_chat,
+    path_of_chat,
     platform_title,
     read_window,
     source_of_chat,
 )
 from palaver.web.files import PICTURES, SOUNDS, download
 from palaver.web.message_service import MAX_TEXT_LENGTH, MessageService, require_own_conversation
-from palaver.web.pages.chat_list import read_list
+from palaver.web.pages.chat_list import newest_path, read_list
 from palaver.web.pages.common import normalize_newlines, parse_number, query_value, show_page
 from palaver.web.routes import WebRequest, action, page
 from palaver.web.services import Services
@@ -44,8 +46,9 @@ _MAX_FIELDS = 10
 
 
 @page("/chat", needs=Right.CHAT)
-async def show_main(request: WebRequest) -> Response:
-    return await _show(request, await find_room(request))
+async def show_newest(request: WebRequest) -> Response:
+    """Go to the conversation that was last used."""
+    return RedirectResponse(await newest_path(request) or path_of_chat(MAIN_CHAT), status_code=303)
 
 
 @page("/chat/{name}", needs=Right.CHAT)
@@ -94,6 +97,7 @@ async def _show(request: WebRequest, room: Room) -> Response:
         message_id=secrets.token_hex(12),
         max_file_size=options.file_size,
         max_files=options.files_per_message,
+        max_length=MAX_TEXT_LENGTH,
     )
 
 
@@ -219,4 +223,4 @@ async def show_entry_file(request: WebRequest) -> Response:
     return download(await store.read(find()), request.services.shelf)
 
 
-ROUTES = (show_main, show_entry_file, show_session, show_file, show, start, send_to_session, send)
+ROUTES = (show_newest, show_entry_file, show_session, show_file, show, start, send_to_session, send)

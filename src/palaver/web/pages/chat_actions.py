@@ -1,6 +1,7 @@
 """What the buttons of the chat do: chat commands in the conversation that is shown, and paging through its versions."""
 
 import re
+import secrets
 
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
@@ -11,6 +12,7 @@ from palaver.db.transaction import Statements, transaction
 from palaver.model.command import Invocation
 from palaver.model.errors import NotFound
 from palaver.model.session import Principal, Session
+from palaver.web.chat_rooms import name_of_chat, path_of_chat, source_of_chat
 from palaver.web.message_service import MAX_TEXT_LENGTH
 from palaver.web.pages.common import normalize_newlines, parse_number
 from palaver.web.routes import WebRequest, action
@@ -47,17 +49,36 @@ async def answer_again(request: WebRequest) -> Response:
         words={} if text is None else {EDITED_TEXT: text},
         numbers={} if seq is None else {ENTRY.name: seq},
     )
-    return await _answer(request, await request.run_command(request.path["id"], asked))
+    try:
+        return await _answer(request, await request.run_command(request.path["id"], asked))
+    except NotFound as error:
+        raise HTTPException(409, _GONE) from error
+
+
+_GONE = "This message is not part of the conversation any more: it was undone or replaced. Nothing was changed."
 
 
 @action("/chat/-/{id}/branch")
 async def branch(request: WebRequest) -> Response:
-    """Go on from an entry in a conversation of its own."""
+    """Go on from an entry in a web chat of its own."""
     seq = parse_number((await _form(request)).get("entry", ""))
-    asked = Invocation(
-        command=request.services.commands.table["branch"], numbers={} if seq is None else {ENTRY.name: seq}
-    )
-    return await _answer(request, await request.run_command(request.path["id"], asked))
+    source = source_of_chat(request, secrets.token_hex(4))
+    key, now = await request.services.engine.place_of(source), request.now
+
+    @transaction
+    def copy(principal: Principal) -> Statements[Session]:
+        there = yield from request.check_command(principal, request.path["id"], "branch")
+        entries = yield from request.store.transcript.load_visible(there.session.id, principal)
+        if seq is not None and all(entry.seq != seq for entry in entries):
+            raise HTTPException(409, _GONE)
+        make = request.store.history.branch
+        return (
+            yield from make(key, source, principal, now, by=principal.name, from_session=there.session.id, at_seq=seq)
+        )
+
+    made = await request.write(copy)
+    request.services.hub.hint("sessions")
+    return JSONResponse({"session": made.id, "path": path_of_chat(name_of_chat(source.chat_id or ""))})
 
 
 @action("/chat/-/{id}/version")

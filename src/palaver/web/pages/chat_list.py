@@ -1,5 +1,6 @@
 """The list of conversations beside the chat: grouped by day, searched, pinned, renamed, archived and deleted."""
 
+import asyncio
 from collections.abc import Iterable
 from datetime import date, timedelta
 
@@ -7,12 +8,14 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
 from palaver.db.transaction import Statements, transaction
-from palaver.model.errors import InvalidInput
+from palaver.model.errors import InvalidInput, SessionBusy
 from palaver.model.session import Principal, Session
 from palaver.model.value import value
+from palaver.store.conversations.deletion import ProcessRuns
 from palaver.store.people.api_tokens import Right
 from palaver.store.status.chat_list import ChatPage, ListedChat
-from palaver.web.chat_rooms import name_of_chat, path_of_chat, platform_title
+from palaver.store.status.session_list import Preview
+from palaver.web.chat_rooms import MAIN_CHAT, OTHER_CHATS, name_of_chat, path_of_chat, platform_title, source_of_chat
 from palaver.web.pages.common import parse_number, query_value, read_form, show_page
 from palaver.web.routes import WebRequest, action, page
 
@@ -63,6 +66,20 @@ async def read_list(request: WebRequest) -> ChatList:
     return ChatList(groups=tuple(_by_day(request, rows)), after=found.after, archived=archived)
 
 
+async def newest_path(request: WebRequest) -> str | None:
+    """Return the page of the conversation that the caller used last, if there is one that they can open."""
+    store, identity = request.store, request.caller.identity
+    source_of_chat(request, MAIN_CHAT)
+
+    @transaction
+    def read() -> Statements[list[Preview]]:
+        principal = yield from store.people.principal_of(identity)
+        return (yield from store.session_list.recent_sessions(principal, 1))
+
+    path = await _path(request, found[0].session) if (found := await store.read(read())) else None
+    return path if request.caller.has(Right.READ) or not (path and path.startswith(OTHER_CHATS)) else None
+
+
 async def _search(request: WebRequest, principal: Principal, query: str) -> tuple[ChatGroup, ...]:
     """Find titles and messages with words that begin like these."""
     words = " ".join(f"{word}*" for word in query.replace('"', " ").replace("*", " ").split())
@@ -90,7 +107,7 @@ async def _path(request: WebRequest, session: Session) -> str:
     is_mine = session.ended is None and (home.platform, home.user_id) == ("web", request.caller.web_user)
     if is_mine and await request.services.engine.place_of(home) == session.key:
         return path_of_chat(name_of_chat(home.chat_id or ""))
-    return f"/chat/s/{session.id}"
+    return f"{OTHER_CHATS}{session.id}"
 
 
 _PINNED = "Pinned"
@@ -153,8 +170,29 @@ async def delete(request: WebRequest) -> Response:
 
     # The last version first: what is deleted halfway is still one conversation.
     for session in reversed(await request.read(find)):
-        await request.delete_session(session)
+        await _stop_and_delete(request, session)
     return PlainTextResponse("Deleted.")
+
+
+async def _stop_and_delete(request: WebRequest, session: str) -> None:
+    """Delete a session; stop first what is being answered in it."""
+    for _ in range(_STOP_CHECKS):
+        try:
+            await request.delete_session(session)
+        except ProcessRuns as error:
+            raise HTTPException(409, _PROCESS_RUNS) from error
+        except SessionBusy:
+            await request.run_command(session, "/stop all")
+            await asyncio.sleep(_STOP_PAUSE)
+        else:
+            return
+    raise HTTPException(409, "It was not deleted: its answer has not stopped yet. Try again in a moment.")
+
+
+_STOP_CHECKS, _STOP_PAUSE = 100, 0.1
+_PROCESS_RUNS = (
+    "It was not deleted: a background process of it still runs. Stop it on the page Processes, then try again."
+)
 
 
 @action("/chat/-/{id}/instructions")

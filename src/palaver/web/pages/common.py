@@ -18,6 +18,7 @@ from palaver.model.source import readable_identity
 from palaver.model.text import escape_invisible, one_line
 from palaver.model.value import value
 from palaver.store.people.api_tokens import Right
+from palaver.web import markdown
 from palaver.web.auth_middleware import CSRF_HEADER
 from palaver.web.caller import Caller
 from palaver.web.files import asset
@@ -107,7 +108,7 @@ def _make_environment() -> Environment:
     environment.globals["asset"] = asset
     filters = cast("dict[str, Callable[..., str]]", environment.filters)
     filters.update(shown=escape_invisible, legible=legible, line=_line, when=_when, exactly=_exactly, size=format_size)
-    filters.update(account=readable_identity, money=money)
+    filters.update(account=readable_identity, money=money, markdown=markdown.render)
     return environment
 
 

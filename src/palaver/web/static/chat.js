@@ -4,6 +4,7 @@ import { announceProblem, errorText, hideToast, post, toast } from "./chat_dom.j
 import { Composer } from "./chat_composer.js";
 import { ChatList } from "./chat_list.js";
 import { Messages } from "./chat_messages.js";
+import { Outbox } from "./chat_outbox.js";
 import { notify, offerNotifications, setCount, setTitle } from "./chat_notify.js";
 import { Stream } from "./chat_stream.js";
 
@@ -30,7 +31,7 @@ const stream = new Stream(document.body.dataset.chatEvents, document.body.datase
   chat: ({ chat: name, typing }) => { if (name === chat.dataset.chat && !typing) messages.refresh(); },
   growth: (growth) => messages.grow(growth),
   reset: () => location.reload(),
-  connected: () => { setOffline(false); },
+  connected: () => { setOffline(false); outbox.send(); },
   lost: () => setOffline(true),
   shown: () => { messages.refresh(); refreshList(); markSeen(); },
   loggedOut: () => setOffline(true),
@@ -78,37 +79,63 @@ function setOffline(isOffline) { document.getElementById("offline").hidden = !is
 addEventListener("offline", () => setOffline(true));
 addEventListener("online", () => { if (stream.isOpen) setOffline(false); });
 
+// What is written here, on its way
+
+const isHere = (item) => item.chat === chat.dataset.chat;
+
+const outbox = new Outbox(chat.dataset.chat, {
+  changed: (item) => { if (isHere(item)) messages.showPending(item); },
+  arrived: (item) => { if (isHere(item)) { messages.setState(item.id, "Queued"); messages.refresh(); } },
+  // What the gateway does not take goes back to its writer, unless they write something else by now.
+  refused: (item) => { if (isHere(item) && composer.isEmpty) takeBack(item.id, item.problem); },
+});
+
+function takeBack(id, problem = "") {
+  const item = outbox.remove(id);
+  messages.forget(id);
+  if (item) composer.takeBack(item, problem);
+}
+
 const composer = new Composer(form, chat.dataset.chat, {
-  sent: (id, text, files) => { if (!text.startsWith("/")) messages.add(id, text, files); },
-  arrived: (id) => { messages.setState(id, "Queued"); messages.refresh(); },
-  failed: (id) => messages.setState(id, "Not sent yet"),
+  send: (message) => outbox.add({ ...message, chat: chat.dataset.chat, action: form.action }),
   editLast: () => {
+    const waits = outbox.items.filter((item) => isHere(item) && item.state !== "sending").at(-1);
+    if (waits) { takeBack(waits.id); return true; }
     const last = [...messages.list.querySelectorAll(".message.mine [data-edit]")].pop();
     last?.click();
     return Boolean(last);
   },
 });
-form.elements.text.addEventListener("input", () => {
-  messages.readHead();
-  for (const id of messages.pending.keys()) if (id !== form.elements.id.value && messages.pending.get(id).textContent.endsWith("Not sent yet")) messages.forget(id);
-});
+for (const change of ["input", "palaver:changed"]) form.elements.text.addEventListener(change, () => messages.readHead());
 
 // Actions on messages
 
+let isActing = false;
+// One after the other: a second click means the first.
 async function act(what, fields) {
+  if (isActing) return;
+  isActing = true;
+  await perform(what, fields).catch(() => {});
+  isActing = false;
+}
+
+async function perform(what, fields) {
   const answer = await post(`/chat/-/${messages.session}/${what}`, body(fields));
-  if (!answer?.ok) { await announceProblem(answer); return false; }
-  const { notice, session } = await answer.json();
+  if (!answer?.ok) { await announceProblem(answer); messages.refresh(); return; }
+  const { notice, session, path: place } = await answer.json();
+  if (place) { sessionStorage.setItem("notice", BRANCHED); location.assign(place); return; }
   say(what === "command" ? fields.text.split(" ")[0] : what, notice);
   if (location.pathname.startsWith("/chat/s/") && session !== messages.session) history.replaceState(null, "", `/chat/s/${session}`);
   await messages.refresh({ whole: true });
-  return true;
 }
+
+const BRANCHED = "This is a branch. The other conversation stays as it was.";
+const note = sessionStorage.getItem("notice");
+if (note) { sessionStorage.removeItem("notice"); toast(note, "Go back", () => history.back()); }
 
 // Say what the page itself does not show.
 function say(what, notice) {
   if (what === "/undo") toast("Undone.", "Redo", () => act("command", { text: "/redo" }));
-  else if (what === "branch") toast("This is a branch. The other conversation stays in the list.", "Go back", () => act("command", { text: "/back" }));
   else if (what === "/model") toast(notice);
 }
 
@@ -136,10 +163,14 @@ function edit(item) {
   change.innerHTML = "<textarea aria-label=\"Edited message\" rows=\"3\"></textarea><p role=\"alert\" class=\"bad\"></p><div class=\"buttons\"><button>Send</button> <button type=\"button\" class=\"quiet\">Cancel</button></div>";
   const area = change.querySelector("textarea");
   area.value = item.querySelector(".plain")?.textContent || "";
-  const close = () => { change.remove(); bubble.hidden = false; form.elements.text.focus(); };
+  const { session } = messages;
+  const close = () => { change.remove(); bubble.hidden = false; form.elements.text.focus(); messages.refresh(); };
   change.addEventListener("submit", async (event) => {
     event.preventDefault();
-    const answer = await post(`/chat/-/${messages.session}/again`, body({ entry: item.dataset.seq, text: area.value }));
+    if (change.ariaBusy === "true") return;
+    change.ariaBusy = "true";
+    const answer = await post(`/chat/-/${session}/again`, body({ entry: item.dataset.seq, text: area.value }));
+    change.ariaBusy = "false";
     if (!answer?.ok) { change.querySelector("[role=alert]").textContent = answer ? await errorText(answer) : "Not connected. Nothing was sent."; return; }
     close();
     await messages.refresh({ whole: true });
@@ -182,6 +213,9 @@ document.querySelector(".talk").addEventListener("click", (event) => {
   else if ("branch" in dataset) act("branch", { entry: item.dataset.seq });
   else if ("version" in dataset) act("version", { version: dataset.version });
   else if ("command" in dataset) { button.disabled = true; act("command", { text: dataset.command }).then(() => { button.disabled = false; }); }
+  else if (dataset.pending === "retry") outbox.retry(item.dataset.pendingId);
+  else if (dataset.pending === "edit") takeBack(item.dataset.pendingId);
+  else if (dataset.pending === "remove") { outbox.remove(item.dataset.pendingId); messages.forget(item.dataset.pendingId); composer.text.focus(); }
   else if ("speak" in dataset) speak(button);
   else if (button.id === "open-settings") document.getElementById("settings").showModal();
   else if ("close" in dataset) button.closest("dialog").close();
@@ -217,4 +251,6 @@ document.addEventListener("click", (event) => {
 if (matchMedia("(min-width: 50rem)").matches) composer.text.focus();
 offerNotifications(document.getElementById("notify-me"));
 messages.readHead();
+for (const item of outbox.items) if (isHere(item)) messages.showPending(item);
+outbox.send();
 stream.open();

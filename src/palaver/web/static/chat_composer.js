@@ -1,9 +1,6 @@
-// The composer: text that grows and survives a reload, files from anywhere, commands, and sending exactly once.
-
-import { errorText, post } from "./chat_dom.js";
+// The composer: text that grows and survives a reload, files from anywhere, and commands.
 
 const newId = () => [...crypto.getRandomValues(new Uint8Array(12))].map((each) => each.toString(16).padStart(2, "0")).join("");
-const RETRY_MS = 2000;
 
 // On a canvas: the page loads no picture that is not its own.
 async function showThumbnail(canvas, file) {
@@ -14,7 +11,7 @@ async function showThumbnail(canvas, file) {
 }
 
 export class Composer {
-  // `hooks`: sent, arrived and failed say what became of a message; editLast edits the last one.
+  // `hooks`: `send` gets each message; `editLast` edits the last one.
   constructor(form, key, hooks) {
     this.form = form;
     this.text = form.elements.text;
@@ -44,8 +41,6 @@ export class Composer {
       if (option) { event.preventDefault(); this.take(option); }
     });
     this.listenForDrops();
-    // What waits after a reload or a time without connection is sent as soon as there is one.
-    addEventListener("online", () => { if (this.waits) this.send(); });
   }
 
   listenForDrops() {
@@ -87,35 +82,27 @@ export class Composer {
     }));
   }
 
-  fileProblem() {
-    const { largest, limit, most } = this.form.dataset;
+  problemNow() {
+    const { largest, limit, most, longest } = this.form.dataset;
+    const length = this.text.value.length > Number(longest) ? [...this.text.value].length : 0;
+    if (length > Number(longest)) return `A message can have at most ${Number(longest).toLocaleString("en")} characters, not ${length.toLocaleString("en")}.`;
     const large = this.files.find((file) => file.size > Number(largest));
     if (large) return `${large.name.slice(0, 100)} is larger than ${limit}.`;
     return this.files.length > Number(most) ? `A message can have at most ${most} files, not ${this.files.length}.` : "";
   }
 
-  // The draft. A retry with the same id is the same message; changed text gets a new id.
+  // The draft
 
-  save(waits) {
-    this.waits = waits;
-    const value = this.text.value;
-    if (!value || value.length > 1e6) sessionStorage.removeItem(this.key);
-    else sessionStorage.setItem(this.key, JSON.stringify({ id: this.form.elements.id.value, text: value, waits }));
+  save() {
+    const { value } = this.text;
+    if (!value || value.length > 1e6) sessionStorage.removeItem(this.key); else sessionStorage.setItem(this.key, value);
   }
 
-  restore() {
-    const kept = JSON.parse(sessionStorage.getItem(this.key) || "null");
-    if (!kept) return;
-    this.text.value = kept.text;
-    this.form.elements.id.value = kept.id;
-    if (kept.waits) this.send();
-  }
+  restore() { this.text.value = sessionStorage.getItem(this.key) || this.text.value; }
 
   change() {
-    clearTimeout(this.timer);
-    this.form.elements.id.value = newId();
-    this.save(false);
-    this.problem.textContent = this.fileProblem();
+    this.save();
+    this.problem.textContent = this.problemNow();
   }
 
   grow() {
@@ -125,48 +112,34 @@ export class Composer {
 
   // Sending
 
-  async send() {
-    clearTimeout(this.timer);
-    const [id, words, files] = [this.form.elements.id.value, this.text.value, this.files];
-    this.problem.textContent = this.fileProblem();
-    if (this.problem.textContent || (!words.trim() && !files.length) || this.sending === id) return;
-    this.sending = id;
-    const body = new FormData();
-    body.append("id", id);
-    body.append("text", words);
-    for (const file of files) body.append("files", file, file.name);
-    this.hooks.sent(id, words, files);
-    const answer = await post(this.form.action, body);
-    this.sending = "";
-    if (answer?.ok) { this.clear(id, words, files); return; }
-    const isSame = id === this.form.elements.id.value;
-    if (!answer || answer.status > 501) {
-      this.problem.textContent = isSame ? "Not connected. Your message will be sent when the gateway is back." : "Not connected. Nothing was sent yet.";
-      this.hooks.failed(id);
-      if (isSame) { this.save(true); this.timer = setTimeout(() => this.send(), RETRY_MS); }
-      return;
-    }
-    this.hooks.failed(id);
-    await this.showProblem(answer);
+  send() {
+    const [text, files] = [this.text.value, this.files];
+    this.problem.textContent = this.problemNow();
+    if (this.problem.textContent || (!text.trim() && !files.length)) return;
+    this.text.value = "";
+    this.files = [];
+    this.input.value = "";
+    this.showChange();
+    this.hooks.send({ id: newId(), text, files });
   }
 
-  async showProblem(answer) {
-    if (answer.status !== 401) { this.problem.textContent = (await errorText(answer)).slice(0, 300); return; }
-    const link = document.createElement("a");
-    link.href = `/login?next=${encodeURIComponent(location.pathname + location.search)}`;
-    link.textContent = "Log in";
-    this.problem.replaceChildren("You were logged out. ", link);
+  // Take a message back, before what was written since.
+  takeBack({ text, files }, problem = "") {
+    this.text.value = [text, this.text.value].filter(Boolean).join("\n");
+    this.files = [...(files || []), ...this.files];
+    this.showChange();
+    this.problem.textContent ||= problem;
+    this.text.focus();
   }
 
-  clear(id, words, files) {
-    this.problem.textContent = "";
-    this.hooks.arrived(id);
-    if (this.text.value === words) this.text.value = "";
-    if (this.files === files) { this.files = []; this.input.value = ""; this.showFiles(); }
-    this.form.elements.id.value = newId();
-    this.save(false);
+  get isEmpty() { return !this.text.value && !this.files.length; }
+
+  showChange() {
+    this.change();
+    this.showFiles();
     this.complete();
     this.grow();
+    this.text.dispatchEvent(new Event("palaver:changed"));
   }
 
   // Keys and commands

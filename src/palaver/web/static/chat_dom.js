@@ -70,7 +70,7 @@ export async function errorText(answer) {
 export const post = (address, body) => fetch(address, { method: "POST", body, headers: { "x-csrf-token": csrf() } }).catch(() => null);
 
 let toastTimer;
-// Say something for a while, with an action to take back or to try again.
+// Say something for a while, with an action to take back or to try again; return its button.
 export function toast(text, label = "", act = null, seconds = 8) {
   const place = document.getElementById("toast");
   clearTimeout(toastTimer);
@@ -84,6 +84,7 @@ export function toast(text, label = "", act = null, seconds = 8) {
   }
   place.hidden = !text;
   toastTimer = setTimeout(hideToast, seconds * 1000);
+  return place.querySelector("button");
 }
 export function hideToast() { document.getElementById("toast").hidden = true; }
 

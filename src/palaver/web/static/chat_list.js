@@ -15,12 +15,18 @@ export class ChatList {
     this.search.addEventListener("input", () => { clearTimeout(this.timer); this.timer = setTimeout(() => this.refresh(), 120); });
     this.search.addEventListener("keydown", (event) => {
       if (event.key === "Escape" && this.search.value) { this.search.value = ""; this.refresh(); event.stopPropagation(); }
+      if (event.key === "ArrowDown") { event.preventDefault(); this.links()[0]?.focus(); }
     });
     this.list.addEventListener("click", (event) => this.onClick(event));
     document.addEventListener("click", (event) => {
       for (const menu of this.list.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;
     });
     this.list.addEventListener("keydown", (event) => {
+      const at = this.links().indexOf(event.target);
+      if (at >= 0 && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+        event.preventDefault();
+        (this.links()[at + (event.key === "ArrowDown" ? 1 : -1)] || (event.key === "ArrowUp" ? this.search : event.target)).focus();
+      }
       const menu = event.key === "Escape" && event.target.closest("details.menu[open]");
       if (!menu) return;
       event.stopPropagation();
@@ -40,14 +46,20 @@ export class ChatList {
     this.request?.abort();
     this.request = new AbortController();
     const held = document.activeElement?.closest?.("#chat-list li")?.id;
+    const isInside = this.list.contains(document.activeElement);
     const fresh = await fetchFragment(this.address(), this.request.signal).catch(() => null);
     if (!fresh || this.list.querySelector("form.rename")) return;
     for (const id of this.deleting.keys()) fresh.getElementById(`c-${id}`)?.remove();
     const before = new Set(this.waiting());
     morph(this.list, Object.assign(this.list.cloneNode(false), { innerHTML: fresh.body.innerHTML }));
-    if (held && !this.list.contains(document.activeElement)) document.getElementById(held)?.querySelector("a")?.focus();
+    if (isInside && !this.list.contains(document.activeElement)) this.focusRow(held);
     this.onWaiting(this.waiting().filter((key) => !before.has(key)));
   }
+
+  links() { return [...this.list.querySelectorAll("li:not([hidden]) > a")]; }
+
+  // Keep the focus in the list, at a row if it is still there.
+  focusRow(id) { (document.getElementById(id || "")?.querySelector("a") || this.links()[0] || this.search).focus(); }
 
   // What waits for its reader, as keys that change when something new waits.
   waiting() {
@@ -62,10 +74,10 @@ export class ChatList {
     const row = button.closest("li[data-session]");
     const menu = button.closest("details");
     if (menu) menu.open = false;
-    if ("mark" in button.dataset) { await this.mark(row.dataset.session, button.dataset.mark); await this.refresh(); }
+    if ("mark" in button.dataset) { await this.mark(row.dataset.session, button.dataset.mark); await this.refresh(); this.focusRow(row.id); }
     else if ("rename" in button.dataset) this.rename(row);
     else if ("delete" in button.dataset) this.remove(row);
-    else if ("archived" in button.dataset) { this.archived = button.dataset.archived; this.search.value = ""; await this.refresh(); }
+    else if ("archived" in button.dataset) { this.archived = button.dataset.archived; this.search.value = ""; await this.refresh(); this.focusRow(); }
     else if ("more" in button.dataset) await this.more(button);
   }
 
@@ -112,10 +124,12 @@ export class ChatList {
   remove(row) {
     const { session } = row.dataset;
     const isShown = row.querySelector("a[aria-current]");
+    const next = row.nextElementSibling?.id;
     const title = row.querySelector(".name").textContent;
     row.hidden = true;
     const finish = () => {
       if (!this.deleting.delete(session)) return;
+      if (document.activeElement?.closest("#toast")) this.focusRow(next);
       clearTimeout(timer);
       fetch(`/chat/-/${session}/delete`, { method: "POST", keepalive: true, headers: { "x-csrf-token": document.querySelector("meta[name=csrf]").content } })
         .then(async (answer) => { if (!answer.ok) await announceProblem(answer); else if (isShown) location.assign("/chat"); this.refresh(); })
@@ -123,7 +137,12 @@ export class ChatList {
     };
     const timer = setTimeout(finish, DELETE_SECONDS * 1000);
     this.deleting.set(session, finish);
-    toast(`Deleted “${title.slice(0, 40)}”.`, "Undo", () => { this.deleting.delete(session); clearTimeout(timer); row.hidden = false; this.refresh(); }, DELETE_SECONDS);
+    toast(`Deleted “${title.slice(0, 40)}”.`, "Undo", () => {
+      this.deleting.delete(session);
+      clearTimeout(timer);
+      row.hidden = false;
+      this.refresh().then(() => this.focusRow(`c-${session}`));
+    }, DELETE_SECONDS).focus();
   }
 }
 

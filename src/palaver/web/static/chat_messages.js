@@ -87,7 +87,7 @@ export class Messages {
     mergeSettings(fresh);
     morph(this.head, head);
     const first = Number(messages.dataset.first);
-    const keeps = (each) => each === editing || (stays && "older" in each.dataset) || (stays && "seq" in each.dataset && Number(each.dataset.seq) < first);
+    const keeps = (each) => each === editing || this.pending.get(each.dataset.pendingId) === each || (stays && "older" in each.dataset) || (stays && "seq" in each.dataset && Number(each.dataset.seq) < first);
     const { earlier } = this.list.dataset;
     const hasOlder = stays && [...this.list.children].some(keeps) && this.list.querySelector("[data-older]");
     mergeList(this.list, messages, keeps);
@@ -115,42 +115,38 @@ export class Messages {
     }
   }
 
-  // Messages that were sent but are not on the page yet
+  // Messages that are not on the page of the server yet
 
-  add(id, text, files) {
+  isStored(id) { return Boolean(this.list.querySelector(`[data-message="${CSS.escape(id)}"]`)); }
+
+  showPending({ id, text, names, state, problem }) {
+    // A command that is sent at once shows by what it does.
+    if (this.isStored(id) || (text.startsWith("/") && !problem)) { this.forget(id); return; }
     document.getElementById("empty")?.remove();
-    let item = this.pending.get(id);
-    if (!item) {
-      item = document.createElement("li");
-      item.id = `pending-${id}`;
-      item.className = "message mine pending";
-      const bubble = item.appendChild(document.createElement("div"));
-      bubble.className = "bubble";
-      const words = bubble.appendChild(document.createElement("div"));
-      words.className = "plain";
-      words.textContent = text;
-      for (const file of files) bubble.append(Object.assign(document.createElement("span"), { className: "file", textContent: file.name.slice(0, 80) }));
-      item.append(Object.assign(document.createElement("small"), { className: "faint state" }));
-      this.pending.set(id, item);
+    if (!this.pending.has(id)) {
+      this.pending.set(id, this.list.appendChild(newPending(id, text, names)));
+      this.isFollowing = true;
     }
-    item.querySelector(".state").textContent = "Sending …";
-    this.list.append(item);
-    this.isFollowing = true;
-    this.toEnd();
+    const item = this.pending.get(id);
+    item.dataset.state = state;
+    this.setState(id, state === "sending" ? "Sending …" : state === "failed" ? `Not sent: ${problem}` : problem || "Waits to be sent");
+    for (const button of item.querySelectorAll("[data-pending]")) button.hidden = state === "sending" || !problem || (button.dataset.pending === "retry" && state !== "failed");
+    item.querySelector("a").hidden = problem !== "You were logged out.";
+    if (this.isFollowing) this.toEnd();
   }
 
   setState(id, state) {
     const item = this.pending.get(id);
-    if (item) item.querySelector(".state").textContent = state;
+    if (item && item.querySelector(".state").textContent !== state) item.querySelector(".state").textContent = state;
   }
 
   dropStored() {
-    for (const [id, item] of this.pending) {
-      if (this.list.querySelector(`[data-message="${CSS.escape(id)}"]`)) { item.remove(); this.pending.delete(id); } else this.list.append(item);
-    }
+    for (const id of [...this.pending.keys()]) if (this.isStored(id)) this.forget(id);
+    // Moving an element takes the focus from it.
+    const last = [...this.pending.values()];
+    if ([...this.list.children].slice(this.list.children.length - last.length).some((each, at) => each !== last[at])) this.list.append(...last);
   }
 
-  // A message that failed and was changed since is not shown as sent.
   forget(id) { this.pending.get(id)?.remove(); this.pending.delete(id); }
 
   // An answer that grows: finished blocks stay, only the last one is replaced
@@ -192,4 +188,14 @@ function mergeSettings(fresh) {
   const [old, next] = [document.getElementById("settings"), fresh.getElementById("settings")];
   if (old?.open) return;
   if (old && next) old.replaceWith(next); else if (next) document.getElementById("chat-head").after(next); else old?.remove();
+}
+
+function newPending(id, text, names) {
+  const item = document.getElementById("pending-message").content.firstElementChild.cloneNode(true);
+  item.id = `pending-${id}`;
+  item.dataset.pendingId = id;
+  item.querySelector(".plain").textContent = text;
+  item.querySelector(".bubble").append(...names.map((name) => Object.assign(document.createElement("span"), { className: "file", textContent: name.slice(0, 80) })));
+  item.querySelector("a").href = `/login?next=${encodeURIComponent(location.pathname + location.search)}`;
+  return item;
 }

@@ -7,7 +7,7 @@ export class Stream {
     this.handlers = handlers;
     document.addEventListener("visibilitychange", () => this.adjust());
     addEventListener("pagehide", () => this.close());
-    addEventListener("pageshow", () => this.open());
+    addEventListener("pageshow", (event) => { this.open(); if (event.persisted) this.handlers.shown?.(); });
   }
 
   // Show growing answers of this session.

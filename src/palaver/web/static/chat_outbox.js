@@ -1,0 +1,91 @@
+// Messages on their way: kept in this tab until the gateway has stored them, sent in order, each once.
+
+import { errorText, post } from "./chat_dom.js";
+
+const KEY = "outbox";
+const RETRY_MS = 2000;
+const WAITING = "Not connected. It will be sent when the gateway is back.";
+
+export class Outbox {
+  // `hooks`: `changed` after each change of an item, `arrived` once it is stored, `refused` with the reason.
+  constructor(chat, hooks) {
+    [this.user] = chat.split("/");
+    this.hooks = hooks;
+    // Another person may have logged in since.
+    this.items = JSON.parse(sessionStorage.getItem(KEY) || "[]").filter((item) => item.chat.split("/")[0] === this.user);
+    for (const item of this.items) {
+      if (item.state === "sending") item.state = "queued";
+      if (item.names.length) Object.assign(item, { state: "failed", problem: "A reload removes files. Edit the message and add them again." });
+    }
+    addEventListener("online", () => this.send());
+  }
+
+  add(item) {
+    this.items.push({ ...item, names: item.files.map((file) => file.name), state: "queued", problem: "" });
+    this.set(this.items.at(-1), "queued");
+    this.send();
+  }
+
+  // Returns the item, which is not sent any more.
+  remove(id) {
+    const item = this.items.find((each) => each.id === id);
+    this.items = this.items.filter((each) => each !== item);
+    this.save();
+    return item;
+  }
+
+  retry(id) {
+    const item = this.items.find((each) => each.id === id);
+    if (item) this.set(item, "queued");
+    this.send();
+  }
+
+  save() {
+    const kept = JSON.stringify(this.items, (key, value) => (key === "files" ? undefined : value));
+    try { sessionStorage.setItem(KEY, kept); } catch { /* Too much for the browser: it is still in memory. */ }
+  }
+
+  set(item, state, problem = "") {
+    Object.assign(item, { state, problem });
+    this.save();
+    this.hooks.changed(item);
+  }
+
+  // Send what waits, one after the other.
+  async send() {
+    clearTimeout(this.timer);
+    if (this.isSending) return;
+    this.isSending = true;
+    for (let item = this.next(); item && await this.sendOne(item); item = this.next());
+    this.isSending = false;
+  }
+
+  next() { return this.items.find(({ state }) => state === "queued"); }
+
+  // Returns whether to go on with the next one.
+  async sendOne(item) {
+    this.set(item, "sending");
+    const body = new FormData();
+    body.append("id", item.id);
+    body.append("text", item.text);
+    for (const file of item.files || []) body.append("files", file, file.name);
+    const answer = await post(item.action, body);
+    if (answer?.ok) {
+      this.remove(item.id);
+      this.hooks.arrived(item);
+      return true;
+    }
+    if (!answer || answer.status > 501 || answer.status === 429) {
+      this.set(item, "queued", answer?.status === 429 ? "Too many messages at once. It will be sent in a moment." : WAITING);
+      this.timer = setTimeout(() => this.send(), 1000 * Number(answer?.headers.get("retry-after")) || RETRY_MS);
+      return false;
+    }
+    if (answer.status === 401) {
+      this.set(item, "queued", "You were logged out.");
+      return false;
+    }
+    this.set(item, "failed", (await errorText(answer)).slice(0, 300));
+    this.hooks.refused(item);
+    return true;
+  }
+}
