@@ -46,6 +46,8 @@ def fare(people: int) -> float:
 
 [^1]: Times change."""
 LONG = 130
+EXPECTED = "ERR_INTERNET_DISCONNECTED|409 \\(Conflict\\)"
+"""What a browser complains about although the page deals with it."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -92,9 +94,11 @@ async def opened_tab(owner: BrowserContext, address: str) -> AsyncGenerator[Page
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
     await page.goto(address)
-    yield page
-    await page.close()
-    assert not [each for each in complaints if "ERR_INTERNET_DISCONNECTED" not in each]
+    try:
+        yield page
+    finally:
+        await page.close()
+    assert not [each for each in complaints if not re.search(EXPECTED, each)]
 
 
 async def say(page: Page, text: str) -> None:
@@ -203,10 +207,12 @@ async def test_the_composer_grows_completes_takes_files_stops_and_forgets_nothin
         await owner.set_offline(True)
         await expect(tab.get_by_text("You are offline.")).to_be_visible()
         await say(tab, "while away")
-        await expect(tab.get_by_role("alert").first).to_contain_text("will be sent when the gateway is back")
-        await expect(tab.locator(".message.pending")).to_contain_text("Not sent yet")
+        await say(tab, "and later")
+        await expect(tab.locator(".message.pending").first).to_contain_text("will be sent when the gateway is back")
+        await expect(tab.locator(".message.pending")).to_have_count(2)
         await owner.set_offline(False)
-        await answered(tab, "You said: while away")
+        await answered(tab, "You said: and later")
+        assert (await tab.locator(".message.mine .plain").all_inner_texts())[-2:] == ["while away", "and later"]
         await expect(tab.get_by_text("You are offline.")).to_be_hidden()
 
 
@@ -241,11 +247,34 @@ async def test_undo_retry_edit_and_branch_show_in_every_tab_what_the_model_sees(
             await expect(each.get_by_text("You said: two")).to_have_count(0)
         await other.get_by_role("button", name="Redo").click()
         await answered(tab, "You said: two")
-        await tab.get_by_label("Branch from here").first.click()
+        await tab.get_by_label("Edit and send again").last.click()
+        await tab.get_by_label("Edited message").fill("deux")
+        await other.get_by_label("Undo the last message").click()
         await expect(other.get_by_text("You said: two")).to_have_count(0)
+        await tab.get_by_role("button", name="Send", exact=True).first.click()
+        await expect(tab.get_by_role("alert").first).to_contain_text("not part of the conversation any more")
+        await expect(tab.get_by_label("Edited message")).to_have_value("deux")
+        await tab.get_by_role("button", name="Cancel").click()
+        await expect(tab.locator(".message.mine .plain")).to_have_text(["one"])
+        await other.get_by_role("button", name="Redo").click()
+        await answered(tab, "You said: two")
+        await tab.locator("#chat-list [aria-current] + details summary").focus()
+        await tab.keyboard.press("Enter")
+        await tab.locator("#chat-list details[open]").get_by_role("button", name="Rename").click()
+        await tab.get_by_label("Title").fill("Counting")
+        await tab.keyboard.press("Enter")
+        await tab.get_by_label("Branch from here").first.dblclick()
+        await tab.wait_for_url(re.compile("/chat/[0-9a-f]{8}$"))
         await expect(tab.locator("#toast")).to_contain_text("This is a branch.")
-        await tab.get_by_role("button", name="Go back").click()
+        await expect(tab.locator("#chat-head h1")).to_have_text("Counting #2")
         await answered(other, "You said: two")
+        for path, names in (("/sessions", "#sessions li"), ("/chat", "#chat-list .name")):
+            await other.goto(f"{shared.url}{path}")
+            await expect(other.locator(names).filter(has_text="Counting")).to_have_count(2)
+        await expect(other).to_have_url(tab.url, timeout=10_000)
+        await tab.get_by_role("button", name="Go back").click()
+        await tab.wait_for_url(address)
+        await answered(tab, "You said: two")
 
 
 async def test_tools_ask_by_a_button_and_a_conversation_has_its_model_and_instructions(
@@ -315,6 +344,9 @@ async def test_conversations_are_listed_found_kept_and_deleted_with_a_way_back(
         await expect(row).to_be_hidden()
         await tab.get_by_role("button", name="Undo", exact=True).click()
         await expect(row).to_be_visible()
+        async with opened_tab(owner, f"{shared.url}/chat/listed") as busy:
+            await say(busy, "!slow 600 about the walrus")
+            await expect(busy.get_by_role("button", name="Stop")).to_be_visible()
         await choose("Delete")
         await tab.goto(f"{shared.url}/chat/another")
         await expect(row).to_have_count(0)

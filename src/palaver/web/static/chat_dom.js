@@ -41,7 +41,8 @@ export function mergeList(list, fresh, keeps = () => false) {
   let place = [...list.children].find((each) => !keeps(each)) || null;
   for (const each of [...fresh.children]) {
     const before = known.get(each.id);
-    if (!before || keeps(before)) { list.insertBefore(each, place); continue; }
+    if (!before) { list.insertBefore(each, place); continue; }
+    if (keeps(before)) continue;
     if (before !== place) list.insertBefore(before, place); else place = next(place, keeps);
     morph(before, each);
   }

@@ -82,12 +82,11 @@ export class Messages {
     const isOther = head.dataset.session !== this.session;
     const stays = !this.dropsOlder && !isOther;
     this.dropsOlder = false;
-    const editing = this.list.querySelector("form.edit")?.closest("li");
     if (!isOther && head.dataset.running) this.keepGrowing(messages);
     mergeSettings(fresh);
     morph(this.head, head);
     const first = Number(messages.dataset.first);
-    const keeps = (each) => each === editing || this.pending.get(each.dataset.pendingId) === each || (stays && "older" in each.dataset) || (stays && "seq" in each.dataset && Number(each.dataset.seq) < first);
+    const keeps = (each) => each.querySelector(":scope > form.edit") || this.pending.get(each.dataset.pendingId) === each || (stays && "older" in each.dataset) || (stays && "seq" in each.dataset && Number(each.dataset.seq) < first);
     const { earlier } = this.list.dataset;
     const hasOlder = stays && [...this.list.children].some(keeps) && this.list.querySelector("[data-older]");
     mergeList(this.list, messages, keeps);
