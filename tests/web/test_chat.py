@@ -59,7 +59,9 @@ async def test_conversations_are_apart(client: httpx.AsyncClient) -> None:
     await client.post(f"/chat/{name}", data={"text": "two", "id": "1"})
     assert await until_said(client, 2) == [(True, "one"), (False, "You said: one")]
     assert await until_said(client, 2, name) == [(True, "two"), (False, "You said: two")]
-    assert f'href="/chat/{name}"' in (await client.get("/chat")).text
+    newest = await client.get("/chat")
+    assert (newest.status_code, newest.headers["location"]) == (303, f"/chat/{name}")
+    assert f'href="/chat/{name}"' in (await client.get("/chat/main")).text
     assert (await client.get("/chat/..%2Fowner")).status_code == 404
     assert (await client.get("/chat/No%20such")).status_code == 404
 
@@ -72,12 +74,12 @@ async def test_everybody_has_chats_of_their_own_and_no_others(config: Config) ->
             await until_said(alice, 2)
             await bob.post("/chat/main", data={"text": "I am bob", "id": "1"})
             assert await until_said(bob, 2) == [(True, "I am bob"), (False, "You said: I am bob")]
-            assert lines((await owner.get("/chat")).text) == []
+            assert lines((await owner.get("/chat/main")).text) == []
             for other in (bob, owner):
-                assert "alone" not in (await other.get("/chat")).text
+                assert "alone" not in (await other.get("/chat/main")).text
             assert "alone" not in (await bob.get("/")).text
         async with window.visit("telegram:7") as elsewhere:
-            assert (await elsewhere.get("/chat")).status_code == 403
+            assert (await elsewhere.get("/chat/main")).status_code == 403
 
 
 async def test_files_go_up_and_come_down_and_run_nothing(client: httpx.AsyncClient) -> None:
@@ -109,7 +111,7 @@ async def test_a_file_that_is_too_large_is_refused_and_nothing_is_said(config: C
         assert (answer.status_code, "big.bin is larger than 1 kB" in answer.text) == (413, True)
         much = await client.post("/chat/main", data={"text": "look"}, files=[("files", ("x", b"0" * 3_000_000))])
         assert much.status_code == 413, "refused before it is read"
-        assert lines((await client.get("/chat")).text) == []
+        assert lines((await client.get("/chat/main")).text) == []
 
 
 async def test_text_that_turns_around_or_is_huge_is_shown_as_it_is_and_never_cut_unsaid(
@@ -121,7 +123,7 @@ async def test_text_that_turns_around_or_is_huge_is_shown_as_it_is_and_never_cut
     assert (too_long.status_code, "at most 200,000 characters, not 200,001" in too_long.text) == (413, True)
     await client.post("/chat/main", data={"text": "y" * 70_000, "id": "3"})
     await until_said(client, 3)
-    page = (await client.get("/chat")).text
+    page = (await client.get("/chat/main")).text
     assert ("y" * 60_000 in page, "y" * 60_001 in page) == (True, False)
     assert "The transcript has all 70000 characters" in page
 

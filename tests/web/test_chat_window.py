@@ -302,6 +302,7 @@ async def test_tools_ask_by_a_button_and_a_conversation_has_its_model_and_instru
         assert await tab.get_by_label("Instructions").input_value() == "Answer in <b>Portuguese</b>."
         await say(tab, "!fail now")
         await expect(tab.get_by_role("button", name="Try again")).to_be_visible()
+        await expect(tab.get_by_role("link", name="Check the model")).to_have_attribute("href", "/settings/model")
 
 
 async def test_conversations_are_listed_found_kept_and_deleted_with_a_way_back(

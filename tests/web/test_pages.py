@@ -80,11 +80,11 @@ async def test_a_session_is_listed_found_by_filters_and_paged_by_key(window: Ope
 async def test_a_transcript_is_shown_renamed_undone_branched_and_exported(
     window: Opened, client: httpx.AsyncClient
 ) -> None:
-    for text in ("one", "!tool two"):
+    for text in ("*one*", "!tool two"):
         await say(window, text)
     session = await session_of(window)
     page = (await client.get(f"/sessions/{session}")).text
-    assert "You said: one" in page
+    assert "You said: <em>one</em>" in page
     assert "<details><summary>Uses" in page
     renamed = await client.post(f"/sessions/{session}/rename", data={"title": "Plans"})
     assert (renamed.status_code, renamed.text) == (200, "Renamed to “Plans”.")
@@ -201,6 +201,7 @@ async def test_grants_are_given_taken_back_and_audited(client: httpx.AsyncClient
     added = await client.post("/people/grants", data={"who": "telegram:7", "role": "admin"})
     assert added.text == "Added grant 1: user 7, telegram, as admin."
     page = (await client.get("/people")).text
+    assert "<strong>You</strong>" in page, "the owner"
     assert "user 7, telegram, as admin" in page
     assert "<strong>granted</strong>" in page
     wrong = await client.post("/people/grants", data={"who": "nowhere:7"}, headers={"accept": "*/*"})

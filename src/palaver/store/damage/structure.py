@@ -20,6 +20,7 @@ from palaver.store.processes import PROCESS_COLUMNS, WITH_SESSION, process_of
 from palaver.store.records import (
     SEQS,
     SESSION_COLUMNS,
+    SESSION_TITLE,
     TURN_COLUMNS,
     from_json,
     inbound_of,
@@ -28,7 +29,8 @@ from palaver.store.records import (
     turn_of,
 )
 
-_SESSION_WIDTH = SESSION_COLUMNS.count(",") + 1
+_STORED_SESSION = SESSION_COLUMNS.replace(SESSION_TITLE, "s.title")
+_SESSION_WIDTH = _STORED_SESSION.count(",") + 1
 
 
 def _session_problem(row: Row, _: Known) -> Problem | None:
@@ -64,7 +66,7 @@ def _route_problem(row: Row, _: Known) -> Problem | None:
 
 SESSIONS = TableCheck(
     table="sessions",
-    select=f"SELECT {SESSION_COLUMNS}, s.profile, s.platform, s.finalised_by, s.next_seq FROM sessions s",
+    select=f"SELECT {_STORED_SESSION}, s.profile, s.platform, s.finalised_by, s.next_seq FROM sessions s",
     order="s.no",
     name=lambda row: f"session {row[1]}",
     problem=_session_problem,
