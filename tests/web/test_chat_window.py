@@ -387,6 +387,9 @@ async def test_a_conversation_from_elsewhere_is_continued_here_and_its_end_is_fo
         await expect(tab.locator("#messages > li")).to_have_count(2 * LONG)
         await tab.get_by_label("Jump to the newest message").click()
         await expect(last).to_be_in_viewport()
+        assert await tab.locator("#messages > li").count() < LONG, "what was read is dropped, and loads again"
+        await tab.locator("#scroll").evaluate("(scroll) => { scroll.scrollTop = 0; }")
+        await expect(tab.locator("#messages > li").first).not_to_have_id(name or "")
 
 
 HIDE = """

@@ -18,7 +18,7 @@ export class Messages {
     const resized = new ResizeObserver(() => { if (this.isFollowing) this.toEnd(); });
     resized.observe(this.scroll);
     resized.observe(this.list);
-    document.getElementById("newest").addEventListener("click", () => { this.isFollowing = true; this.toEnd(); this.onScroll(); });
+    document.getElementById("newest").addEventListener("click", () => { this.isFollowing = true; this.dropOlder(); this.toEnd(); this.onScroll(); });
     this.toEnd();
   }
 
@@ -39,7 +39,8 @@ export class Messages {
     if (left < EDGE) this.isFollowing = true; else if (scrollTop < this.lastTop - 2) this.isFollowing = false;
     this.lastTop = scrollTop;
     document.getElementById("newest").hidden = left < 2 * EDGE;
-    if (this.scroll.scrollTop < 600) this.loadEarlier();
+    // Two screens ahead, so that a reader does not meet the end of what is loaded.
+    if (scrollTop < 2 * clientHeight) this.loadEarlier();
   }
 
   async loadEarlier() {
@@ -55,6 +56,14 @@ export class Messages {
     this.list.prepend(...[...older.children].filter((each) => each.id !== "empty" && !document.getElementById(each.id)));
     this.list.dataset.earlier = older.dataset.earlier;
     this.scroll.scrollTop = this.scroll.scrollHeight - from;
+  }
+
+  // A reader who is back at the end does not pay for all they have read: it loads again when they scroll up.
+  dropOlder() {
+    const older = [...this.list.querySelectorAll(":scope > [data-older]:not(:has(form.edit))")];
+    if (!older.length) return;
+    for (const each of older) each.remove();
+    this.list.dataset.earlier = this.list.dataset.first;
   }
 
   // Fresh from the server, a few times per second at most
@@ -86,7 +95,8 @@ export class Messages {
     mergeSettings(fresh);
     morph(this.head, head);
     const first = Number(messages.dataset.first);
-    const keeps = (each) => each.querySelector(":scope > form.edit") || this.pending.get(each.dataset.pendingId) === each || (stays && "older" in each.dataset) || (stays && "seq" in each.dataset && Number(each.dataset.seq) < first);
+    const keeps = (each) => (stays && ("older" in each.dataset || ("seq" in each.dataset && Number(each.dataset.seq) < first)))
+      || each.classList.contains("pending") || Boolean(each.querySelector(":scope > form.edit"));
     const { earlier } = this.list.dataset;
     const hasOlder = stays && [...this.list.children].some(keeps) && this.list.querySelector("[data-older]");
     mergeList(this.list, messages, keeps);
@@ -94,7 +104,7 @@ export class Messages {
     this.list.dataset.earlier = hasOlder ? earlier : messages.dataset.earlier;
     this.dropStored();
     if (isOther) this.isFollowing = true;
-    if (this.isFollowing) this.toEnd();
+    if (this.isFollowing) { this.dropOlder(); this.toEnd(); }
     this.readHead();
     document.dispatchEvent(new CustomEvent("chat:fresh"));
   }
