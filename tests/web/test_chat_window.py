@@ -355,6 +355,93 @@ async def test_conversations_are_listed_found_kept_and_deleted_with_a_way_back(
             await expect(gone.get_by_text("What can I do for you?")).to_be_visible()
 
 
+REACHED = """([name, focused]) => {
+  const at = document.activeElement;
+  const said = (at?.getAttribute('aria-label') || at?.textContent || '').trim();
+  return said.startsWith(name) && (!focused || at.matches(focused));
+}"""
+
+
+async def reach(page: Page, name: str, *, back: bool = False, within: str = "") -> None:
+    """Press Tab until something of this name has the focus."""
+    for _ in range(200):
+        await page.keyboard.press("Shift+Tab" if back else "Tab")
+        if await page.evaluate(REACHED, [name, within]):
+            return
+    pytest.fail(f"no key leads to {name}")
+
+
+async def test_a_whole_conversation_needs_no_mouse(shared: Opened, owner: BrowserContext) -> None:
+    async with opened_tab(owner, f"{shared.url}/chat/keys") as tab:
+        keys, text = tab.keyboard, tab.get_by_label("Message", exact=True)
+        await expect(text).to_be_focused()
+        await keys.type("hello")
+        await keys.press("Enter")
+        await answered(tab, "You said: hello")
+        await keys.type("!slow 600 never")
+        await keys.press("Enter")
+        await expect(tab.get_by_role("button", name="Stop")).to_be_visible()
+        await keys.press("Escape")
+        await expect(tab.get_by_role("button", name="Stop")).to_be_hidden()
+        await expect(text).to_be_focused()
+        await keys.press("ArrowUp")
+        await expect(tab.get_by_label("Edited message")).to_be_focused()
+        await keys.press("Control+a")
+        await keys.type("good evening")
+        await keys.press("Enter")
+        await answered(tab, "You said: good evening")
+        await expect(text).to_be_focused()
+        await reach(tab, "Previous version", back=True)
+        await keys.press("Enter")
+        await expect(tab.locator(".pager span")).to_have_text("1/2")
+        await expect(tab.get_by_label("Next version")).to_be_focused()
+        await keys.press("Enter")
+        await expect(tab.locator(".pager span")).to_have_text("2/2")
+        await answered(tab, "You said: good evening")
+        await reach(tab, "Branch from here")
+        await keys.press("Enter")
+        await tab.wait_for_url(re.compile("/chat/[0-9a-f]{8}$"))
+        await expect(text).to_be_focused()
+        await keys.type("!approve a walk")
+        await keys.press("Enter")
+        await expect(tab.get_by_role("button", name="Approve")).to_be_visible()
+        await reach(tab, "Approve", back=True)
+        await keys.press("Enter")
+        await answered(tab, "You said: a walk")
+        await expect(text).to_be_focused()
+        await reach(tab, "More for hello #2", back=True)
+        await keys.press("Enter")
+        await reach(tab, "Rename")
+        await keys.press("Enter")
+        await keys.type("Without a mouse")
+        await keys.press("Enter")
+        await expect(tab.locator("#chat-head h1")).to_have_text("Without a mouse")
+        row = tab.locator("#chat-list li").filter(has_text="Without a mouse")
+        await expect(row.locator("a").first).to_be_focused()
+        await reach(tab, "More for Without a mouse")
+        await keys.press("Enter")
+        await reach(tab, "Delete")
+        await keys.press("Enter")
+        await expect(row).to_be_hidden()
+        await expect(tab.get_by_role("button", name="Undo", exact=True)).to_be_focused()
+        await keys.press("Enter")
+        await expect(row.locator("a").first).to_be_focused()
+        await reach(tab, "", back=True, within="#chat-search")
+        await keys.type("walk")
+        await expect(tab.locator("#chat-list h2")).to_have_text(["Found"])
+        await keys.press("ArrowDown")
+        await expect(row.locator("a").first).to_be_focused()
+        await keys.press("ArrowUp")
+        await expect(tab.get_by_label("Search conversations")).to_be_focused()
+        await tab.goto(shared.url)
+        await keys.press("Control+k")
+        await keys.type("without a m")
+        await expect(tab.get_by_role("option", name="Without a mouse")).to_be_visible()
+        await keys.press("Enter")
+        await tab.wait_for_url(re.compile("/(sessions|chat)/"))
+        await expect(tab.get_by_role("heading", name="Without a mouse")).to_be_visible()
+
+
 async def test_a_conversation_from_elsewhere_is_continued_here_and_its_end_is_found(
     shared: Opened, owner: BrowserContext
 ) -> None:

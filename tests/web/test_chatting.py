@@ -120,25 +120,35 @@ async def test_what_arrived_without_an_answer_is_not_said_twice(shared: Opened, 
     await tab.wait_for_function("sessionStorage.getItem('outbox') === '[]'")
 
 
+WRITE_ON = """() => {
+  const text = document.getElementById('text');
+  text.value = 'again';
+  text.form.requestSubmit();
+  text.value = 'next';
+}"""
+"""Somebody who writes on at once."""
+
+
 async def test_what_the_gateway_refuses_goes_back_to_the_composer_with_the_reason(shared: Opened, tab: Page) -> None:
     await enter(tab, shared, "refused")
     text, told = tab.get_by_label("Message", exact=True), tab.get_by_role("alert")
     await text.fill("x" * 200_001)
     await tab.keyboard.press("Enter")
     await expect(told).to_have_text("A message can have at most 200,000 characters, not 200,001.")
-    refusal = {"status": 413, "json": {"error": "That is too much."}}
-    await tab.route(
-        "**/chat/refused",
-        lambda route: route.fulfill(**refusal) if route.request.method == "POST" else route.continue_(),
-    )
+
+    async def refuse(route: Route) -> None:
+        if route.request.method == "POST":
+            await route.fulfill(status=413, json={"error": "That is too much."})
+        else:
+            await route.fallback()
+
+    await tab.route("**/chat/refused", refuse)
     await say(tab, "too much")
     await expect(told).to_have_text("That is too much.")
     await expect(text).to_have_value("too much")
     await expect(tab.locator(".message.pending")).to_have_count(0)
     await text.fill("")
-    await tab.evaluate(
-        "document.getElementById('text').value = 'again'; document.getElementById('compose').requestSubmit(); document.getElementById('text').value = 'next'"
-    )
+    await tab.evaluate(WRITE_ON)
     await expect(tab.locator(".message.pending")).to_contain_text("Not sent: That is too much.")
     await tab.unroute("**/chat/refused")
     await tab.get_by_role("button", name="Try again").click()

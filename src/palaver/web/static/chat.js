@@ -110,14 +110,22 @@ for (const change of ["input", "palaver:changed"]) form.elements.text.addEventLi
 
 // Actions on messages
 
-let isActing = false;
-// One after the other: a second click means the first.
+const acting = new Set();
+// A second click on the same button means the first.
 async function act(what, fields) {
-  if (isActing) return;
-  isActing = true;
+  const name = JSON.stringify([what, fields]);
+  if (acting.has(name)) return;
+  acting.add(name);
+  const held = document.activeElement?.closest?.("#messages li button");
+  const place = pagers().indexOf(held?.closest(".pager"));
   await perform(what, fields).catch(() => {});
-  isActing = false;
+  acting.delete(name);
+  // The button may be gone or disabled: go on with the versions, or with writing.
+  const isFree = document.activeElement === document.body || document.activeElement === held;
+  if (held && isFree && (!held.isConnected || held.disabled)) (pagers()[place]?.querySelector("button:not(:disabled)") || composer.text).focus();
 }
+
+const pagers = () => [...messages.list.querySelectorAll(".pager")];
 
 async function perform(what, fields) {
   const answer = await post(`/chat/-/${messages.session}/${what}`, body(fields));

@@ -68,17 +68,20 @@ export class Messages {
 
   // Fresh from the server, a few times per second at most
 
-  async refresh({ whole = false } = {}) {
+  // Resolves once what is shown is not older than this call.
+  refresh({ whole = false } = {}) {
     this.isStale = true;
     this.dropsOlder ||= whole;
-    if (this.isFetching) return;
-    this.isFetching = true;
+    this.fetching ||= this.fetchFresh().finally(() => { this.fetching = null; });
+    return this.fetching;
+  }
+
+  async fetchFresh() {
     while (this.isStale) {
       this.isStale = false;
       await fetchFragment(location.pathname).then((fresh) => fresh && this.show(fresh)).catch((error) => this.onError(error));
       await new Promise((done) => { setTimeout(done, PAUSE_MS); });
     }
-    this.isFetching = false;
   }
 
   onError(error) {
