@@ -91,9 +91,10 @@ const outbox = new Outbox(chat.dataset.chat, {
 });
 
 function takeBack(id, problem = "") {
-  const item = outbox.remove(id);
+  const item = outbox.takeOut(id);
+  if (!item) return;
   messages.forget(id);
-  if (item) composer.takeBack(item, problem);
+  composer.takeBack(item, problem);
 }
 
 const composer = new Composer(form, chat.dataset.chat, {
@@ -223,7 +224,7 @@ document.querySelector(".talk").addEventListener("click", (event) => {
   else if ("command" in dataset) { button.disabled = true; act("command", { text: dataset.command }).then(() => { button.disabled = false; }); }
   else if (dataset.pending === "retry") outbox.retry(item.dataset.pendingId);
   else if (dataset.pending === "edit") takeBack(item.dataset.pendingId);
-  else if (dataset.pending === "remove") { outbox.remove(item.dataset.pendingId); messages.forget(item.dataset.pendingId); composer.text.focus(); }
+  else if (dataset.pending === "remove") { if (outbox.takeOut(item.dataset.pendingId)) messages.forget(item.dataset.pendingId); composer.text.focus(); }
   else if ("speak" in dataset) speak(button);
   else if (button.id === "open-settings") document.getElementById("settings").showModal();
   else if ("close" in dataset) button.closest("dialog").close();

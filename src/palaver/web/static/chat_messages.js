@@ -141,8 +141,11 @@ export class Messages {
     }
     const item = this.pending.get(id);
     item.dataset.state = state;
-    this.setState(id, state === "sending" ? "Sending …" : state === "failed" ? `Not sent: ${problem}` : problem || "Waits to be sent");
-    for (const button of item.querySelectorAll("[data-pending]")) button.hidden = state === "sending" || !problem || (button.dataset.pending === "retry" && state !== "failed");
+    const waiting = problem || (state === "sending" ? "Sending …" : "Waits to be sent");
+    this.setState(id, state === "failed" ? `Not sent: ${problem}` : waiting);
+    for (const button of item.querySelectorAll("[data-pending]")) {
+      button.hidden = button.dataset.pending === "retry" ? state !== "failed" : state === "sending" && !problem;
+    }
     item.querySelector("a").hidden = problem !== "You were logged out.";
     if (this.isFollowing) this.toEnd();
   }

@@ -26,12 +26,16 @@ export class Outbox {
     this.send();
   }
 
-  // Returns the item, which is not sent any more.
-  remove(id) {
-    const item = this.items.find((each) => each.id === id);
+  // Returns the item, which is not sent any more; nothing while it is on its way.
+  takeOut(id) {
+    const item = this.items.find((each) => each.id === id && each.state !== "sending");
+    if (item) this.remove(item);
+    return item;
+  }
+
+  remove(item) {
     this.items = this.items.filter((each) => each !== item);
     this.save();
-    return item;
   }
 
   retry(id) {
@@ -64,14 +68,15 @@ export class Outbox {
 
   // Returns whether to go on with the next one.
   async sendOne(item) {
-    this.set(item, "sending");
+    // What waits for the gateway goes on to say so while it is tried again.
+    this.set(item, "sending", item.problem);
     const body = new FormData();
     body.append("id", item.id);
     body.append("text", item.text);
     for (const file of item.files || []) body.append("files", file, file.name);
     const answer = await post(item.action, body);
     if (answer?.ok) {
-      this.remove(item.id);
+      this.remove(item);
       this.hooks.arrived(item);
       return true;
     }
