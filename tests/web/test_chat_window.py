@@ -468,6 +468,15 @@ async def test_a_conversation_from_elsewhere_is_continued_here_and_its_end_is_fo
         await answered(tab, "You said: from the browser")
         entries = await shared.store.read(shared.store.transcript.load_visible(found[0].session.id, OPERATOR))
         assert entries[-1].text == "You said: from the browser", "it is one conversation"
+        await say(tab, "!slow 600 never")
+        await expect(tab.get_by_role("button", name="Stop")).to_be_visible()
+        await tab.get_by_label("Answer again").first.click()
+        await expect(tab.locator("#toast")).to_have_text("It is still answering. Stop it or wait, then try again.")
+        await tab.get_by_role("button", name="Stop").click()
+        await expect(tab.get_by_role("button", name="Stop")).to_be_hidden()
+        async with person.present():
+            await person.say("and again")
+            await answered(tab, "You said: and again")
     long = await shared.store.read(shared.store.sessions.find("A long talk", OPERATOR))
     async with opened_tab(owner, f"{shared.url}/chat/s/{long.id}") as tab:
         last = tab.get_by_text(f"question {LONG - 1}")

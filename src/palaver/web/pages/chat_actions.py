@@ -10,7 +10,7 @@ from palaver.commands.sessions import ENTRY
 from palaver.commands.transcripts import EDITED_TEXT
 from palaver.db.transaction import Statements, transaction
 from palaver.model.command import Invocation
-from palaver.model.errors import NotFound
+from palaver.model.errors import NotFound, SessionBusy
 from palaver.model.session import Principal, Session
 from palaver.web.chat_rooms import name_of_chat, path_of_chat, source_of_chat
 from palaver.web.message_service import MAX_TEXT_LENGTH
@@ -32,7 +32,7 @@ async def run_command(request: WebRequest) -> Response:
     text = (await _form(request)).get("text", "")
     if not _COMMAND.fullmatch(text):
         raise HTTPException(400, "Only /undo, /redo, /back, /stop, /approve, /deny and /model work here.")
-    return await _answer(request, await request.run_command(request.path["id"], text))
+    return await _run(request, text)
 
 
 @action("/chat/-/{id}/again")
@@ -49,12 +49,20 @@ async def answer_again(request: WebRequest) -> Response:
         words={} if text is None else {EDITED_TEXT: text},
         numbers={} if seq is None else {ENTRY.name: seq},
     )
+    return await _run(request, asked)
+
+
+async def _run(request: WebRequest, given: str | Invocation) -> Response:
     try:
-        return await _answer(request, await request.run_command(request.path["id"], asked))
+        return await _answer(request, await request.run_command(request.path["id"], given))
     except NotFound as error:
-        raise HTTPException(409, _GONE) from error
+        raise HTTPException(409, _GONE if isinstance(given, Invocation) else _CHANGED) from error
+    except SessionBusy as error:
+        raise HTTPException(409, _BUSY) from error
 
 
+_BUSY = "It is still answering. Stop it or wait, then try again."
+_CHANGED = "This conversation was changed in another tab or chat. Nothing was done."
 _GONE = "This message is not part of the conversation any more: it was undone or replaced. Nothing was changed."
 
 
@@ -97,7 +105,10 @@ async def show_version(request: WebRequest) -> Response:
         yield from store.sessions.check_not_busy(there.session)
         yield from store.sessions.switch(key, there.session.origin, wanted, principal, now, by=by)
 
-    await request.write(switch)
+    try:
+        await request.write(switch)
+    except SessionBusy as error:
+        raise HTTPException(409, _BUSY) from error
     request.services.hub.hint("sessions", "turns")
     return await _answer(request, "")
 
