@@ -208,11 +208,13 @@ async def test_the_composer_grows_completes_takes_files_stops_and_forgets_nothin
         await expect(tab.get_by_text("You are offline.")).to_be_visible()
         await say(tab, "while away")
         await say(tab, "and later")
+        await say(tab, "/whoami")
         await expect(tab.locator(".message.pending").first).to_contain_text("will be sent when the gateway is back")
-        await expect(tab.locator(".message.pending")).to_have_count(2)
+        await expect(tab.locator(".message.pending")).to_have_count(3)
         await owner.set_offline(False)
         await answered(tab, "You said: and later")
-        assert (await tab.locator(".message.mine .plain").all_inner_texts())[-2:] == ["while away", "and later"]
+        said = await tab.locator(".message.mine:not(.aside) .plain").all_inner_texts()
+        assert said[-2:] == ["while away", "and later"]
         await expect(tab.get_by_text("You are offline.")).to_be_hidden()
 
 

@@ -144,8 +144,8 @@ if (note) { sessionStorage.removeItem("notice"); toast(note, "Go back", () => hi
 
 // Say what the page itself does not show.
 function say(what, notice) {
-  if (what === "/undo") toast("Undone.", "Redo", () => act("command", { text: "/redo" }));
-  else if (what === "/model") toast(notice);
+  if (what === "/undo" && notice.startsWith("Undid")) toast("Undone.", "Redo", () => act("command", { text: "/redo" }));
+  else if (what === "/undo" || what === "/model") toast(notice);
 }
 
 const rawText = async (item) => {

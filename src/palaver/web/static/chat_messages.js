@@ -133,7 +133,7 @@ export class Messages {
 
   showPending({ id, text, names, state, problem }) {
     // A command that is sent at once shows by what it does.
-    if (this.isStored(id) || (text.startsWith("/") && !problem)) { this.forget(id); return; }
+    if (this.isStored(id) || (text.startsWith("/") && state === "sending" && !problem)) { this.forget(id); return; }
     document.getElementById("empty")?.remove();
     if (!this.pending.has(id)) {
       this.pending.set(id, this.list.appendChild(newPending(id, text, names)));
