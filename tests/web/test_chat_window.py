@@ -383,9 +383,9 @@ async def test_a_whole_conversation_needs_no_mouse(shared: Opened, owner: Browse
     async with opened_tab(owner, f"{shared.url}/chat/keys") as tab:
         keys, text = tab.keyboard, tab.get_by_label("Message", exact=True)
         await expect(text).to_be_focused()
-        await keys.type("hello")
+        await keys.type("salut")
         await keys.press("Enter")
-        await answered(tab, "You said: hello")
+        await answered(tab, "You said: salut")
         await keys.type("!slow 600 never")
         await keys.press("Enter")
         await expect(tab.get_by_role("button", name="Stop")).to_be_visible()
@@ -423,7 +423,7 @@ async def test_a_whole_conversation_needs_no_mouse(shared: Opened, owner: Browse
 async def _manage_by_keys(shared: Opened, tab: Page) -> None:
     """Rename, delete, take back and find again what is open."""
     keys = tab.keyboard
-    await reach(tab, "More for hello #2", back=True)
+    await reach(tab, "More for salut #2", back=True)
     await keys.press("Enter")
     await reach(tab, "Rename")
     await keys.press("Enter")

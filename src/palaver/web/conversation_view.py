@@ -234,8 +234,8 @@ def _with_failures(items: list[Item], around: Around) -> list[Item]:
         if last.kind == "answer":
             items[places[-1]] = replace(last, problem=text)
         else:
-            failed = Item(id=f"t-{turn}", kind="answer", at=last.at, seq=last.seq, turn=str(turn), problem=text)
-            items.insert(places[-1] + 1, failed)
+            failed = Item(id=f"t-{turn}", kind="answer", at=last.at, seq=last.seq, turn=str(turn))
+            items.insert(places[-1] + 1, replace(failed, problem=text, facts=around.facts.get(turn)))
     return items
 
 

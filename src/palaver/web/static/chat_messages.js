@@ -30,7 +30,11 @@ export class Messages {
 
   // Scrolling
 
-  toEnd() { this.scroll.scrollTop = this.scroll.scrollHeight; }
+  // Less content moves the end up: that is not a person who scrolls.
+  toEnd() {
+    this.scroll.scrollTop = this.scroll.scrollHeight;
+    this.lastTop = this.scroll.scrollTop;
+  }
 
   onScroll() {
     const { scrollTop, scrollHeight, clientHeight } = this.scroll;
