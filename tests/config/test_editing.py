@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from palaver.config.editor import ConfigFile, Edit, FileNotWritable
-from palaver.config.errors import MalformedConfig
+from palaver.config.editor import ConfigFile, Edit, EditsRefused, FileNotWritable
 from palaver.config.loader import Loaded
 from palaver.model.errors import BadArgument
 
@@ -40,9 +39,19 @@ def test_a_change_is_written_used_and_its_secret_kept_apart(tmp_path: Path) -> N
 def test_a_mistake_changes_nothing_and_names_the_file(tmp_path: Path) -> None:
     file = _file(tmp_path)
     file.path.write_text(_BEFORE)
-    with pytest.raises(MalformedConfig, match=r"palaver\.yaml:2: .*Mars"):
-        file.change([Edit(("timezone",), "Mars")], {"keys/x": "secret"}, _ignore)
+    # Of what you are changing, it says no line: the file has it only in the draft.
+    wrong = [Edit(("reset", "at_hour"), "99"), Edit(("timezone",), "Mars")]
+    with pytest.raises(EditsRefused) as refused:
+        file.change(wrong, {"keys/x": "secret"}, _ignore)
+    assert [line.partition(". ")[0] for line in str(refused.value).splitlines()] == [
+        "timezone cannot be 'Mars'",
+        "reset.at_hour cannot be '99'",
+    ]
     assert file.content() == _BEFORE
+    # Of a mistake that the file has already, it says the line of the file as it is.
+    file.path.write_text("agent:\n  name: echo\nbusy: nonsense\n")
+    with pytest.raises(EditsRefused, match=r"^palaver\.yaml, line 3: busy cannot be 'nonsense'"):
+        file.change([Edit(("agent", "streams"), "true"), Edit(("agent", "delay"), "1s")], {}, _ignore)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["palaver.yaml"]
 
 

@@ -189,6 +189,12 @@ async def test_what_is_harmless_or_always_allowed_is_not_asked_about(tmp_path: P
     async with running(tmp_path / "q.db", toolsets=lambda _: (lever,), grants=OWNERS, tools=rules) as here:
         alice = here.world.person("alice")
         await said_in(here, alice, use("lever"), "lever: pulled")
+    # If the owner says to ask, it asks each time, also where the tool itself sees no harm.
+    rules = ToolRules(allowed={"lev*": ApprovalMode.ASK})
+    async with running(tmp_path / "r.db", toolsets=lambda _: (lever,), grants=OWNERS, tools=rules) as here:
+        alice = here.world.person("alice")
+        await said_in(here, alice, use("lever", harmless=1), "May I use lever?")
+        assert lever.pulled == 2
 
 
 # What came of it

@@ -1,4 +1,7 @@
-"""Pictures of the dashboard for the documentation: `python -m tests.web.screenshots` writes docs/pictures/."""
+"""Pictures of the dashboard for the documentation: `python -m tests.web.screenshots` writes docs/pictures/.
+
+The chat is with the small local model, whose answers are its own; everything else shows invented people.
+"""
 
 import asyncio
 import sys
@@ -16,8 +19,8 @@ FOLDER = Path(__file__).parents[2] / "docs/pictures"
 _SIZES = {"desktop": (1200, 800), "phone": (390, 780)}
 _PAGES = {
     "home": "/",
-    "settings": "/settings/model",
-    "chat": "/chat",
+    "settings": "/settings/general",
+    "chat": "/chat/questions",
     "sessions": "/sessions",
     "transcript": "Lisbon by train",
     "search": "/search?q=train",
@@ -35,15 +38,23 @@ _ALSO = {
     "chat": ("phone", "dark"),
 }
 """Every page is taken on the desktop in light colours; these also otherwise."""
+_MODEL = "agent:\n  name: local\n  temperature: 0\n"
+_QUESTIONS = (
+    "What is the capital of Portugal?",
+    "Write a Python function that checks whether a number is even.",
+)
+_SLOWEST_ANSWER_MS = 300_000
 
 
 async def take(folder: Path, names: Sequence[str] = (), *, everything: bool = False) -> None:
     with tempfile.TemporaryDirectory() as home:
         url = f"{home}/palaver.db"
         await furnish(url, SystemClock().now())
-        file = config_file(Path(home))
+        file = config_file(Path(home), _MODEL)
         async with opened(file.load().config, file=file) as window, async_playwright() as playwright:
             browser = await playwright.chromium.launch(executable_path=str(CHROMIUM), args=ARGS)
+            if not names or set(names) - {"transcript", "settings"}:
+                await _talk(browser, window)
             for size, (width, height) in _SIZES.items():
                 for theme in ("light", "dark"):
                     page = await _tab(browser, window, width, height, theme)
@@ -53,6 +64,18 @@ async def take(folder: Path, names: Sequence[str] = (), *, everything: bool = Fa
                             await _picture(page, window, path, folder / f"{name}-{size}-{theme}.png")
                     await page.context.close()
             await browser.close()
+
+
+async def _talk(browser: Browser, window: Opened) -> None:
+    """Ask the local model, in the window itself."""
+    page = await _tab(browser, window, *_SIZES["desktop"], "light")
+    await page.goto(f"{window.url}{_PAGES['chat']}")
+    for place, question in enumerate(_QUESTIONS):
+        await page.get_by_label("Message", exact=True).fill(question)
+        await page.keyboard.press("Enter")
+        done = page.locator("#messages .answer:not(.running) .acts").nth(place)
+        await done.wait_for(state="attached", timeout=_SLOWEST_ANSWER_MS)
+    await page.context.close()
 
 
 async def _tab(browser: Browser, window: Opened, width: int, height: int, theme: str) -> Page:

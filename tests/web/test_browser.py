@@ -329,8 +329,44 @@ async def test_nothing_that_anybody_has_said_runs_or_breaks_a_page(shared: Opene
         told = await tab.evaluate(_LOOK)
         assert told == ["undefined", 0, 1, True, 0], path
         assert "\u202e" not in await tab.inner_text("main"), path
+    await tab.keyboard.press("Control+k")
+    for words in ("bold", "script"):
+        async with tab.expect_response(f"**/palette?q={words}"):
+            await tab.locator("#palette-words").fill(words)
+        await expect(tab.locator("#palette-list")).to_contain_text(re.compile("telegram", re.IGNORECASE))
+        assert (await tab.evaluate(_LOOK))[:3] == ["undefined", 0, 1], words
+    await tab.keyboard.press("Escape")
     whole = await tab.request.get(f"{shared.url}/sessions/{sessions[-1]}/entries/1")
     assert (len(await whole.text()), whole.headers["content-type"]) == (1_000_000, "text/plain; charset=utf-8")
+
+
+_PLANT = """async () => {
+  const stopped = new Set();
+  const all = ["script-src-attr", "script-src-elem", "style-src-elem", "img-src", "connect-src"];
+  const done = new Promise((done) => document.addEventListener("securitypolicyviolation", ({ effectiveDirective }) => {
+    stopped.add(effectiveDirective);
+    if (all.every((each) => stopped.has(each))) done();
+  }));
+  document.body.insertAdjacentHTML("beforeend", `<img src=x onerror="window.ran = 1"><svg onload="window.ran = 1"></svg>
+    <a id="planted" href="javascript:window.ran=1">x</a><img src="https://example.org/x.png">
+    <style>main { display: none }</style>
+    <iframe srcdoc="<script>parent.ran = 1</script>"></iframe>`);
+  document.body.append(Object.assign(document.createElement("script"), { textContent: "window.ran = 1" }));
+  document.getElementById("planted").click();
+  fetch("https://example.org/").catch(() => {});
+  await done;
+  return [typeof window.ran, getComputedStyle(document.querySelector("main")).display];
+}"""
+
+
+async def test_the_policy_stops_what_would_have_slipped_through(shared: Opened, owner: BrowserContext) -> None:
+    page = await owner.new_page()
+    for path in ("/chat", "/sessions", "/search?q=train", f"/sessions/{await named(shared, 'Lisbon by train')}"):
+        await page.goto(f"{shared.url}{path}")
+        assert (await page.evaluate(_PLANT))[0] == "undefined", path
+    await page.goto(f"{shared.url}/people")
+    assert (await page.evaluate(_PLANT))[1] == "block"
+    await page.close()
 
 
 async def test_an_error_page_is_loaded_once(shared: Opened, owner: BrowserContext, tab: Page) -> None:

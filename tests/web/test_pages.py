@@ -77,6 +77,59 @@ async def test_a_session_is_listed_found_by_filters_and_paged_by_key(window: Ope
     assert (await client.get("/sessions?after=nonsense")).status_code == 400
 
 
+async def test_a_conversation_has_the_name_of_its_words_and_one_line_for_all_its_versions(
+    window: Opened, client: httpx.AsyncClient
+) -> None:
+    await say(window, "plan a holiday")
+    first = await session_of(window)
+    entries = await window.store.read(window.store.transcript.load_all(first, OPERATOR))
+    said = next(entry.seq for entry in entries if entry.text == "plan a holiday")
+    again = await client.post(f"/chat/-/{first}/again", data={"text": "plan a journey", "entry": said})
+    second = again.json()["session"]
+    assert second != first
+
+    async def is_answered() -> bool:
+        return "You said: plan a journey" in (await client.get(f"/sessions/{second}")).text
+
+    await until(is_answered)
+    for path in ("/", "/sessions", "/sessions?state=open"):
+        page = (await client.get(path)).text
+        assert re.findall(r'href="/(?:sessions|chat/s)/(\w+)">([^<]*)', page) == [(second, "plan a holiday")], path
+    assert f"/sessions/{first}" in (await client.get("/sessions?state=ended")).text
+    transcript = (await client.get(f"/sessions/{second}")).text
+    assert "<title>plan a holiday" in transcript
+    assert f'href="/chat/s/{second}"' in transcript
+    found = [{"title": "plan a holiday", "path": f"/chat/s/{second}", "from": "Terminal"}]
+    await window.store.search.catch_up()
+    for words in ("", "jour", "a PLAN"):
+        assert (await client.get("/palette", params={"q": words})).json() == found
+    assert (await client.get("/palette?q=zzz")).json() == []
+    people = (await client.get("/people")).text
+    assert "<strong>You</strong>" in people
+    assert "No name" not in people
+
+
+async def test_a_friend_is_invited_and_talks_in_the_web_chat(window: Opened, client: httpx.AsyncClient) -> None:
+    for wrong in ({"name": "owner"}, {"name": "a b"}, {"name": ""}, {"name": "alice", "role": "owner"}):
+        assert (await client.post("/people/invite", data=wrong)).status_code == 400, wrong
+    invited = await client.post("/people/invite", data={"name": "Alice"})
+    assert invited.text.startswith(f"Send alice this link. It works once, within an hour: {window.url}/login#")
+    async with httpx.AsyncClient(timeout=60, base_url=window.url, headers={"accept": "text/html"}) as alice:
+        await alice.post("/login", data={"code": invited.text.partition("#")[2]})
+        assert (await alice.get("/")).headers["location"] == "/chat"
+        found = re.search(r'name="csrf" content="([0-9a-f]+)"', (await alice.get("/chat")).text)
+        assert found
+        alice.headers["x-csrf-token"] = found[1]
+        await alice.post("/chat/main", data={"text": "hello from me", "id": "1"})
+
+        async def is_answered() -> bool:
+            return "You said: hello from me" in (await alice.get("/chat")).text
+
+        await until(is_answered)
+        assert (await alice.post("/people/invite", data={"name": "bob"})).status_code == 403
+        assert (await alice.get("/people")).status_code == 403
+
+
 async def test_a_transcript_is_shown_renamed_undone_branched_and_exported(
     window: Opened, client: httpx.AsyncClient
 ) -> None:

@@ -1,6 +1,7 @@
 """Settings in the window: what is written into the file, what applies at once, and who cannot change anything."""
 
 import os
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,7 +10,10 @@ import pytest
 import pytest_asyncio
 
 from palaver.config.editor import ConfigFile
+from palaver.model.session import Principal
 from palaver.protocols.clock import SystemClock
+from palaver.store.opening import open_store
+from palaver.web.pages.navigation import DIAGNOSTICS, NAVIGATION
 from palaver.web.tokens import issue_token
 from tests.agents.fake_provider import Refuses, providing
 from tests.pigeon import install
@@ -20,7 +24,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 KEY = "sk-very-secret-key-0123456789"
 BEFORE = "# mine\ntimezone: UTC # here\nagent:\n  name: echo\n  streams: true\n# last\n"
-SECTIONS = ("model", "instructions", "tools", "accounts", "people", "limits", "general")
+SECTIONS = ("model", "instructions", "tools", "accounts", "people", "limits", "general", "data")
 
 
 @pytest.fixture(scope="module")
@@ -106,9 +110,7 @@ async def test_a_model_is_tested_saved_and_answers_and_its_key_is_never_shown(
         assert KEY not in refused.text
         assert file.content() == BEFORE
         answer = await save(client, "model", **choice, key=KEY)
-        assert answer.text.startswith("openai-chat:small answers from now on. Saved in palaver.yaml, line "), (
-            answer.text
-        )
+        assert answer.text.startswith("small answers from now on. Saved in palaver.yaml, line "), answer.text
         assert file.content().startswith("# mine\ntimezone: UTC # here\nagent:\n  name: model\n")
         assert KEY not in file.content()
         assert file.content().endswith("# last\n")
@@ -117,7 +119,7 @@ async def test_a_model_is_tested_saved_and_answers_and_its_key_is_never_shown(
         page = (await client.get("/settings/model")).text
         assert "A key is set." in page
         assert KEY not in page
-        assert "openai-chat:small" in (await client.get("/")).text
+        assert '<p class="figure">small</p>' in (await client.get("/")).text
         # Another model of the same server needs no key again; another server does not get this one.
         assert (await save(client, "model", **{**choice, "model": "large"})).status_code == 200
         assert provider.keys[-1] == f"Bearer {KEY}"
@@ -231,3 +233,34 @@ async def test_what_an_app_needs_is_public_and_says_nothing_of_anybody(shared: O
             assert not {"Settings", "csrf"} & set(answer.text.split('"'))
         for path in ("/", "/settings/model"):
             assert (await stranger.get(path)).headers["location"].startswith("/login")
+
+
+async def test_the_palette_leads_to_every_page_that_a_person_can_see(shared: Opened, client: httpx.AsyncClient) -> None:
+    paths = {*(link.path for link in (*NAVIGATION, *DIAGNOSTICS)), *(f"/settings/{name}" for name in SECTIONS), "/"}
+    listed = re.findall(r'<a href="([^"]+)" data-kind', (await client.get("/usage")).text)
+    assert paths <= set(listed)
+    for path in {each for each in listed if each.startswith("/")}:
+        page = await client.get(path.partition("#")[0], follow_redirects=True)
+        assert page.status_code == 200, path
+        assert f'id="{path.partition("#")[2]}"' in page.text or "#" not in path, path
+    async with shared.visit("web:eve") as eve:
+        listed = re.findall(r'<a href="([^"]+)" data-kind', (await eve.get("/usage")).text)
+        assert "/jobs" in listed
+        assert not {"/settings", "/people", "/people#f-who", "/"} & set(listed)
+
+
+async def test_the_database_is_backed_up_while_the_gateway_runs(shared: Opened, client: httpx.AsyncClient) -> None:
+    await Stage(shared.store, SystemClock().now()).exchange(dm("88", "signal"), "keep this", "kept")
+    made = await client.post("/settings/data/backup")
+    name = made.text.split()[4]
+    assert name in (await client.get("/settings/data")).text
+    copy = Path(shared.config.store).with_name(name)
+    assert copy.stat().st_mode & 0o077 == 0
+    async with await open_store(str(copy)) as store:
+        (found,) = await store.read(store.session_list.recent_sessions(Principal.operator(), 1))
+        assert found.last_said == "keep this"
+    copy.unlink()
+    token, _ = await issue_token(shared.store, SystemClock().now(), name="backup")
+    without = {"x-csrf-token": "", "authorization": f"Bearer {token}", "cookie": ""}
+    async with httpx.AsyncClient(base_url=shared.url, headers=without) as program:
+        assert (await program.post("/settings/data/backup")).status_code == 403

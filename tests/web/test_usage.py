@@ -1,10 +1,13 @@
 """Figures of plots, as people read them."""
 
+from pathlib import Path
+
 import pytest
 
+from palaver.config.model import Config
 from palaver.model.session import UsageTotal
-from palaver.web.pages.common import money
-from palaver.web.pages.usage import column_chart, short_number, ticks
+from palaver.web.pages.common import currency_of, money
+from palaver.web.pages.usage import column_chart, row_chart, short_number, ticks
 
 
 @pytest.mark.parametrize(
@@ -37,7 +40,27 @@ def test_an_axis_has_round_numbers_up_to_the_largest() -> None:
     assert all(bar.x >= 0 and bar.x + bar.width <= plot.width and bar.y >= 0 for bar in plot.bars)
 
 
+def test_rows_have_an_axis_and_names_that_fit() -> None:
+    for width in (1080, 340):
+        plot = row_chart(
+            [("Bea with a very long name (signal:1009)", (31_000, 12)), ("You", (5, 0))], ("in", "out"), "", width
+        )
+        name, total, *_, last = (label[3] for label in plot.labels)
+        assert (total, last) == ("31.0 k", "40.0 k")
+        assert len(name) * 7 < plot.labels[0][0]
+        assert len(plot.rules) == 5
+        assert all(0 <= label[0] <= width for label in plot.labels)
+
+
 def test_a_cost_has_its_currency_or_is_unknown() -> None:
     assert money(UsageTotal(cost_micros=12_000), "$") == "$0.0120"
     assert money(UsageTotal(unpriced_tokens=5), "$") == "unknown"
     assert money(UsageTotal(cost_micros=12_000, unpriced_tokens=5), "$") == "$0.0120 + unknown"
+    assert money(UsageTotal(cost_micros=12_000), "") == "0.0120 (unknown currency)"
+
+
+def test_only_built_in_prices_have_a_known_currency(tmp_path: Path) -> None:
+    agent = {"name": "model", "model": "openai:gpt-5-mini"}
+    for prices, currency in ({}, "$"), ({"prices": "prices.yaml"}, ""):
+        config = Config.model_validate({"data_dir": tmp_path, "store": "x", "agent": {**agent, **prices}})
+        assert currency_of(config) == currency

@@ -7,12 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from palaver.config.accounts import AgentOptions, DescribeAdapter
+from palaver.config.errors import MalformedConfig, Mistake
 from palaver.config.loader import Loaded, load, load_with_sources
+from palaver.config.nodes import dotted_path
 from palaver.config.paths import configuration_files, exists
-from palaver.config.writer import Written, remove_value, replace_file, replace_value
+from palaver.config.writer import Written, line_of, remove_value, replace_file, replace_value
 from palaver.model.errors import InvalidInput
 from palaver.model.platform import Platform
 from palaver.model.value import value
+
+_MAX_SHOWN = 5
+"""How many mistakes one refusal lists."""
 
 
 @value(kw_only=False)
@@ -35,6 +40,29 @@ class FileNotWritable(InvalidInput):
 
     def __str__(self) -> str:
         return self.problem
+
+
+class EditsRefused(InvalidInput):
+    """The file would have mistakes with these edits. It is as before, so its lines are those of before."""
+
+    def __init__(self, mistakes: Sequence[Mistake], edits: Sequence[Edit], file: Path, before: str) -> None:
+        first = mistakes[0]
+        super().__init__(first.problem, found=first.found, allowed=first.allowed, example=first.example, fix=first.fix)
+        edited = tuple(dotted_path(edit.path) for edit in edits)
+        self._sentences = [_place(each, edited, file, before) + each.sentence for each in mistakes[:_MAX_SHOWN]]
+
+    def __str__(self) -> str:
+        return "\n".join(self._sentences)
+
+
+def _place(mistake: Mistake, edited: Sequence[str], file: Path, before: str) -> str:
+    """Say where a mistake is that the file has already; the form shows where an edit is wrong."""
+    if mistake.position.file != file:
+        return f"{mistake.position}: "
+    if mistake.field.startswith(tuple(edited)):
+        return ""
+    line = line_of(before, mistake.field.split("."))
+    return f"{file.name}, line {line}: " if line else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,18 +113,25 @@ class ConfigFile:
         after = before
         for edit in edits:
             after = edit.apply(after)
-        load(self.folder, self.environ, draft=after)  # before anything is replaced
+        try:
+            load(self.folder, self.environ, draft=after)  # before anything is replaced
+            return self._use(after, secrets, use)
+        except MalformedConfig as error:
+            raise EditsRefused(error.mistakes, edits, self.path, before) from error
+
+    def _use(self, content: str, secrets: Mapping[str, str], use: Callable[[Loaded], None]) -> Loaded:
+        """Write the file and the secrets, and use them; if that fails, put everything back."""
         files = {self.path.parent / name: f"{secret}\n" for name, secret in secrets.items()}
         kept = {place: _bytes(place) for place in (*files, self.path)}
         try:
             for place, secret in files.items():
                 replace_file(place, secret, private=True)
-            replace_file(self.path, after)
+            replace_file(self.path, content)
             loaded = self.load()
             use(loaded)
         except Exception:
-            for place, content in kept.items():
-                _put_back(place, content)
+            for place, old in kept.items():
+                _put_back(place, old)
             raise
         return loaded
 

@@ -20,8 +20,13 @@ class Mistake:
     """What to do, instead of "Use <allowed>"."""
 
     def __str__(self) -> str:
+        return f"{self.position}: {self.sentence}"
+
+    @property
+    def sentence(self) -> str:
+        """Say what is wrong, without the place."""
         facts = {"found": self.found, "allowed": self.allowed, "example": self.example}
-        return f"{self.position}: {invalid_message(self.problem, fix=self.fix, **facts)}"
+        return invalid_message(self.problem, fix=self.fix, **facts)
 
 
 def mistake_at(

@@ -343,7 +343,7 @@ async def _ask_agent(choice: AgentConfig, secret: str) -> str:
     if not is_agent_problem(problem.kind) or problem.kind is FailureKind.FATAL:
         return problem.detail
     cause, _ = describe_agent_problem(problem.kind, "the model", MAIN)
-    return f"{cause} ({problem.detail})"
+    return f"{cause.rstrip('.')} ({problem.detail})"
 
 
 async def _check_health(store: Store, url: str) -> list[HealthCheck]:

@@ -3,6 +3,7 @@
 from datetime import datetime
 from enum import StrEnum
 
+from palaver.model.session import readable_model
 from palaver.model.source import MAIN
 from palaver.model.value import value
 
@@ -36,12 +37,12 @@ class Problem:
         return f"{self.cause} {self.fix}"
 
 
-_SETUP = "Run palaver setup, or change agent in your configuration file"
+_SETUP = "Open Settings in the web window, or run palaver setup"
 _AGENT_PROBLEMS = {
     "unauthorized": ("{model} rejects the key.", f"{_SETUP}: it needs a valid key."),
     "no_credit": (
         "The provider of {model} says that your account has no credit or quota left.",
-        "Add credit at the provider, or choose another model with palaver setup.",
+        "Add credit at the provider, or choose another model in Settings of the web window or with palaver setup.",
     ),
     "unknown_model": (
         "The provider does not have {model}, or your key cannot use it.",
@@ -72,6 +73,7 @@ def describe_agent_problem(failure: str, model: str | None, profile: str) -> tup
     """Return the cause and the fix."""
     cause, fix = _AGENT_PROBLEMS[failure]
     agent = "The agent" if profile == MAIN else f"The agent of the profile {profile}"
+    model = readable_model(model) if model else None
     named = f"{model} (profile {profile})" if model and profile != MAIN else model
     return cause.format(model=named or agent), fix
 

@@ -90,6 +90,11 @@ def model_name(override: ModelOverride) -> str:
     return one_line("/".join(part for part in (override.provider, override.model) if part), _MAX_MODEL_NAME)
 
 
+def readable_model(name: str) -> str:
+    """Return the name of a model for people, without the interface by which a server of their own is spoken to."""
+    return name.removeprefix("openai-chat:")
+
+
 def find_models(name: str, offered: Iterable[ModelOverride]) -> list[ModelOverride]:
     """Return the offered models of that name, with or without the provider."""
     return [model for model in offered if name in {model.model, model_name(model)}]
@@ -156,6 +161,10 @@ class Session:
     @property
     def state(self) -> SessionState:
         return SessionState.OPEN if self.ended is None else SessionState.ENDED
+
+    def name_after(self, first_said: str) -> str:
+        """Return the title, or the first words until there is one."""
+        return self.title or " ".join(first_said.split()) or "New conversation"
 
 
 def owner_of(key: SessionKey, source: Source) -> str:

@@ -62,12 +62,16 @@ class ToolRules:
             return ApprovalMode.NEVER
         if not has_role or not _matches_any(name, self.platforms.get(platform, ALL_TOOLS)):
             return ApprovalMode.NEVER
+        return self.own_mode(name) or (ApprovalMode.ASK if needs_approval else ApprovalMode.ALWAYS)
+
+    def own_mode(self, name: str) -> ApprovalMode | None:
+        """Return the mode that the owner set for a tool, by name or by the longest pattern; None if they set none."""
         if name in self.allowed:
             return self.allowed[name]
         matching = [pattern for pattern in self.allowed if _matches(name, pattern)]
-        if matching:
-            return self.allowed[max(matching, key=lambda pattern: (pattern not in ALL_TOOLS, len(pattern), pattern))]
-        return ApprovalMode.ASK if needs_approval else ApprovalMode.ALWAYS
+        if not matching:
+            return None
+        return self.allowed[max(matching, key=lambda pattern: (pattern not in ALL_TOOLS, len(pattern), pattern))]
 
 
 def _matches_any(name: str, patterns: frozenset[str]) -> bool:

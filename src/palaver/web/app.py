@@ -53,11 +53,13 @@ from palaver.web.pages import (
     home,
     jobs,
     messages,
+    palette,
     people,
     processes,
     search,
     sessions,
     setting_accounts,
+    setting_data,
     setting_model,
     setting_tools,
     settings,
@@ -68,8 +70,9 @@ from palaver.web.pages.common import render
 from palaver.web.services import Services
 
 PAGES = (
-    *(chat_list, chat_actions, chat, explain, home, jobs, messages, people, processes, search, sessions, status, usage),
-    *(setting_accounts, setting_model, setting_tools, settings),
+    *(chat_list, chat_actions, chat, explain, home, jobs, messages, palette, people, processes, search, sessions),
+    *(status, usage),
+    *(setting_accounts, setting_data, setting_model, setting_tools, settings),
 )
 _TITLES = {
     400: "Invalid request",

@@ -1,10 +1,11 @@
 """Provider errors: which failure each one is, and which blobs a provider rejected."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from hashlib import blake2b
 from http import HTTPStatus
+from typing import cast
 
 import httpx2
 from pydantic_ai.exceptions import (
@@ -81,10 +82,28 @@ _MAX_DETAIL_LENGTH = 300
 
 def to_failure(error: AgentRunError, secret: str | None) -> Failure:
     """Convert an error. The detail can quote the provider, but never the key."""
-    message = str(error) if secret is None else str(error).replace(secret, "(key)")
-    detail = one_line(redact(f"{type(error).__name__}: {message}"), _MAX_DETAIL_LENGTH)
+    message = _said(error) if secret is None else _said(error).replace(secret, "(key)")
+    detail = one_line(redact(message), _MAX_DETAIL_LENGTH)
     after = error.retry_after if isinstance(error, ModelAPIError) else None
     return Failure(kind=_kind(error), detail=detail, after=after)
+
+
+def _said(error: AgentRunError) -> str:
+    """Return the provider's own words if its answer has some, else everything that is known."""
+    body = error.body if isinstance(error, ModelHTTPError) else None
+    words = _message(body) or _message(_part(body, "error"))
+    if isinstance(error, ModelHTTPError) and words:
+        return f"status {error.status_code}: {words}"
+    return f"{type(error).__name__}: {error}"
+
+
+def _message(body: object) -> str:
+    words = _part(body, "message")
+    return words if isinstance(words, str) else ""
+
+
+def _part(body: object, name: str) -> object:
+    return cast("Mapping[str, object]", body).get(name) if isinstance(body, Mapping) else None
 
 
 def is_about_content(error: ModelRequestRejectedError) -> bool:

@@ -79,7 +79,10 @@ class TurnTools:
             for tool in await self._list(toolset):
                 approval = rules.approval_mode(tool.name, role, platform, needs_approval=tool.needs_approval)
                 if approval is not ApprovalMode.NEVER and tool.name not in found and TOOL_NAME.fullmatch(tool.name):
-                    found[tool.name] = replace(tool, needs_approval=approval is ApprovalMode.ASK), toolset
+                    # The tool's own exceptions do not count where the owner says: ask.
+                    asks_unless = "" if rules.own_mode(tool.name) else tool.asks_unless
+                    asks = approval is ApprovalMode.ASK
+                    found[tool.name] = replace(tool, needs_approval=asks, asks_unless=asks_unless), toolset
         return found
 
     async def listed(self, received: Received) -> Sequence[Tool]:
@@ -171,7 +174,9 @@ class _Toolbox:
             with contain_cancellation():
                 if isinstance(toolset, CallApproval) and await toolset.needs_approval(use):
                     return True
-                return mode is ApprovalMode.ASK and not await toolset.skips_approval(use)
+                # What the owner said counts each time; a tool knows exceptions only from its own rule.
+                is_own_rule = self.ctx.options.tools.own_mode(use.call.name) is ApprovalMode.ASK
+                return mode is ApprovalMode.ASK and (is_own_rule or not await toolset.skips_approval(use))
         except ToolFailed:
             raise
         except Exception as error:  # noqa: BLE001 - a person decides instead

@@ -30,8 +30,7 @@ class ListedChat:
 
     @property
     def title(self) -> str:
-        """Return the title, or the first words until there is one."""
-        return self.session.title or " ".join(self.first_said.split()) or "New conversation"
+        return self.session.name_after(self.first_said)
 
 
 @value
@@ -188,8 +187,8 @@ class AnswerFacts:
     def cost(self) -> str:
         """Return the cost for people. An unknown price is never shown as zero."""
         if not self.input_tokens + self.output_tokens or (self.unpriced_tokens and not self.cost_micros):
-            return "cost unknown"
-        return f"{self.cost_micros / 1_000_000:,.4f} USD{' + unknown' if self.unpriced_tokens else ''}"
+            return "unknown"
+        return f"{self.cost_micros / 1_000_000:,.4f}{' + unknown' if self.unpriced_tokens else ''}"
 
 
 @transaction

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 
 from palaver.db.transaction import Row, Statements, transaction
 from palaver.model.errors import BadArgument
-from palaver.model.session import TITLE_LIMIT, Counters, Principal, SessionState
+from palaver.model.session import TITLE_LIMIT, Counters, Principal, Session, SessionState
 from palaver.model.text import one_line
 from palaver.model.value import value
 from palaver.store.conversations.transcript import SEQS
@@ -204,11 +204,21 @@ _FIRST_USER_ENTRY = _LAST_USER_ENTRY.replace("DESC", "ASC")
 @transaction
 def first_said(numbers: Sequence[int]) -> Statements[dict[int, str]]:
     """Return the first words that a person said in each session."""
+    if not numbers:
+        return {}
     rows = yield (
         f"SELECT s.no, ({_FIRST_USER_ENTRY}) FROM sessions s WHERE s.no IN ({placeholders(numbers)})",
         (_PREVIEW_BYTES, *numbers),
     )
     return {row[0]: _text_prefix(row[1]) for row in rows if row[1] is not None}
+
+
+@transaction
+def name_sessions(sessions: Iterable[Session]) -> Statements[dict[str, str]]:
+    """Return a name for people, never an id, of each session by its id."""
+    known = list(sessions)
+    words = yield from first_said([each.number for each in known if not each.title])
+    return {each.id: each.name_after(words.get(each.number, "")) for each in known}
 
 
 def _text_prefix(body: bytes) -> str:

@@ -1,9 +1,9 @@
 """What all pages share: templates, navigation, filters for text and times, and how forms are read and answered."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime, tzinfo
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
@@ -13,20 +13,23 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from palaver.config.agents import ModelAgentConfig
 from palaver.config.model import Config
 from palaver.model.attachment import format_size
-from palaver.model.session import UsageTotal
+from palaver.model.session import Session, readable_model
 from palaver.model.source import readable_identity
 from palaver.model.text import escape_invisible, one_line
 from palaver.model.value import value
-from palaver.store.people.api_tokens import Right
+from palaver.store.people.people import Identity, Person
 from palaver.web import markdown
 from palaver.web.auth_middleware import CSRF_HEADER
 from palaver.web.caller import Caller
 from palaver.web.files import asset
+from palaver.web.pages.navigation import COMMANDS, DIAGNOSTICS, NAVIGATION
 from palaver.web.routes import WebRequest
 from palaver.web.text import legible
 
 THEME_COOKIE = "palaver-theme"
 MAX_SHOWN_TEXT = 20_000
+YOU = "You"
+"""What a person is called on their own pages."""
 _THEMES = ("light", "dark")
 _TEMPLATES = Path(__file__).parent.parent / "templates"
 _MAX_LINE_LENGTH = 240
@@ -34,32 +37,6 @@ _MAX_FIELDS, _MAX_FIELD_LENGTH = 20, 10_000
 _MAX_DIGITS = 18
 _MAX_PEOPLE = 500
 """How many people a picker lists."""
-
-
-@value(kw_only=False)
-class Link:
-    title: str
-    path: str
-    needs: Right = Right.READ
-    owner_only: bool = False
-
-
-NAVIGATION = (
-    Link("Chat", "/chat", needs=Right.CHAT),
-    Link("Conversations", "/sessions"),
-    Link("Jobs", "/jobs"),
-    Link("Processes", "/processes", owner_only=True),
-    Link("People", "/people", owner_only=True),
-    Link("Platforms", "/platforms", owner_only=True),
-    Link("Usage", "/usage"),
-    Link("Settings", "/settings", owner_only=True),
-)
-DIAGNOSTICS = (
-    Link("Messages", "/messages"),
-    Link("Turns", "/turns"),
-    Link("Explain", "/explain", owner_only=True),
-    Link("Doctor", "/doctor", owner_only=True),
-)
 
 
 @value(kw_only=False)
@@ -86,9 +63,16 @@ def _exactly(at: datetime, view: Viewpoint) -> str:
     return f"{at.astimezone(view.zone):%Y-%m-%d %H:%M:%S %Z}"
 
 
-def money(spent: UsageTotal, currency: str) -> str:
-    """`$0.0120`, `$0.0120 + unknown`, or `unknown`."""
-    return spent.cost if spent.cost == "unknown" else f"{currency}{spent.cost}"
+class Priced(Protocol):
+    @property
+    def cost(self) -> str: ...
+
+
+def money(spent: Priced, currency: str) -> str:
+    """`$0.0120`, `$0.0120 + unknown`, `0.0120 (unknown currency)`, or `unknown`."""
+    if spent.cost == "unknown":
+        return spent.cost
+    return f"{currency}{spent.cost}" if currency else f"{spent.cost} (unknown currency)"
 
 
 def currency_of(config: Config) -> str:
@@ -108,7 +92,7 @@ def _make_environment() -> Environment:
     environment.globals["asset"] = asset
     filters = cast("dict[str, Callable[..., str]]", environment.filters)
     filters.update(shown=escape_invisible, legible=legible, line=_line, when=_when, exactly=_exactly, size=format_size)
-    filters.update(account=readable_identity, money=money, markdown=markdown.render)
+    filters.update(account=readable_identity, money=money, markdown=markdown.render, model=readable_model)
     return environment
 
 
@@ -133,8 +117,9 @@ def render(
     theme = request.cookies.get(THEME_COOKIE)
     text = _environment.get_template(template).render(
         user=caller,
-        links=_useful(NAVIGATION, caller),
-        diagnostics=_useful(DIAGNOSTICS, caller),
+        links=[link for link in NAVIGATION if link.is_for(caller)],
+        diagnostics=[link for link in DIAGNOSTICS if link.is_for(caller)],
+        palette=[link for link in COMMANDS if link.is_for(caller)],
         here=request.url.path,
         theme=theme if theme in _THEMES else "",
         position=getattr(request.state, "position", ""),
@@ -142,11 +127,6 @@ def render(
     )
     # A lone surrogate cannot be encoded.
     return HTMLResponse(text.encode(errors="replace"), status_code=status, headers=dict(headers or {}))
-
-
-def _useful(links: Sequence[Link], caller: Caller | None) -> list[Link]:
-    """Return the links to pages that the caller can see."""
-    return [link for link in links if caller and caller.has(link.needs) and (caller.is_owner or not link.owner_only)]
 
 
 def show_page(request: WebRequest, template: str, /, **context: object) -> HTMLResponse:
@@ -164,8 +144,15 @@ async def list_names(request: WebRequest) -> dict[str, str]:
         return {}
     find = request.store.people.list_people
     people = await request.read(lambda who: find(who, limit=_MAX_PEOPLE))
-    names = {each.identity: person.name or each.name for person in people for each in person.identities}
-    return {identity: name.plain() if name else "" for identity, name in names.items()}
+    return {each.identity: name_of(person, request.caller, each) for person in people for each in person.identities}
+
+
+def name_of(person: Person, caller: Caller, identity: Identity | None = None) -> str:
+    """Return what a person is called, perhaps by one of their accounts; nothing if they have no name."""
+    if any(each.identity == caller.identity for each in person.identities):
+        return YOU
+    name = person.name or (identity.name if identity else None)
+    return name.plain() if name else ""
 
 
 def person_choices(names: Mapping[str, str], chosen: str) -> list[tuple[str, str]]:
@@ -190,6 +177,12 @@ def platform_choices(request: WebRequest, chosen: str, nothing: str = "any platf
         ("", nothing),
         *sorted(((name, _line(title, 40)) for name, title in names.items()), key=lambda each: each[1].casefold()),
     ]
+
+
+def platform_name(request: WebRequest, session: Session) -> str:
+    """Return the name of the platform that a conversation is on, for people."""
+    known = request.services.platforms.get(session.origin.platform)
+    return known.title if known else session.origin.platform
 
 
 def query_value(request: WebRequest, name: str) -> str:

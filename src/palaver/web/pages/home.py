@@ -1,5 +1,6 @@
 """Home: what matters to the owner now. What waits for a decision comes first, then what fails, then how it goes."""
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from starlette.responses import RedirectResponse, Response
@@ -10,15 +11,16 @@ from palaver.engine.jobs.describe import schedule_text
 from palaver.model import problem
 from palaver.model.job import Job
 from palaver.model.problem import ProblemArea
-from palaver.model.session import Principal, UsageTotal
+from palaver.model.session import Principal, UsageTotal, readable_model
 from palaver.model.turn import OutboxState
 from palaver.model.value import value
 from palaver.platforms.plugins import BUILT_IN
 from palaver.store.accounts import AccountHealth
+from palaver.store.people.api_tokens import Right
 from palaver.store.people.grants import Stranger
 from palaver.store.people.usage import GroupBy
 from palaver.store.status.overview import OpenTurn
-from palaver.store.status.session_list import Preview
+from palaver.store.status.session_list import CONVERSATIONS, Preview
 from palaver.store.status.trace import DeliveryTrace
 from palaver.web.pages.common import show_page
 from palaver.web.pages.usage import total_of
@@ -27,7 +29,10 @@ from palaver.web.routes import WebRequest, page
 _MAX_SESSIONS, _MAX_JOBS, _MAX_WAITING, _MAX_FAILED = 6, 5, 20, 5
 _BUILT_IN = frozenset({*BUILT_IN, "local"})
 _WEEK = timedelta(days=7)
-_LINKS = {ProblemArea.AGENT: "/settings/model", ProblemArea.ACCOUNT: "/platforms"}
+_LINKS = {
+    ProblemArea.AGENT: ("/settings/model", "Change the model"),
+    ProblemArea.ACCOUNT: ("/settings/accounts", "Open the accounts"),
+}
 
 
 @value
@@ -38,6 +43,8 @@ class Problem:
     fix: str
     since: datetime | None
     link: str = ""
+    label: str = ""
+    """What the link leads to."""
 
 
 @value
@@ -49,13 +56,15 @@ class Overview:
     problems: list[problem.Problem]
     usage: UsageTotal
     jobs: list[Job]
-    recent: list[Preview]
+    recent: Sequence[Preview]
+    names: Mapping[str, str]
+    """Of the conversations, by id."""
 
 
 @page("/")
 async def home(request: WebRequest) -> Response:
     if not request.caller.is_owner:
-        return RedirectResponse("/sessions", status_code=303)
+        return RedirectResponse(_first_page(request), status_code=303)
     config = request.services.config()
     found = await request.read(lambda who: _read(request, who))
     return show_page(
@@ -69,6 +78,12 @@ async def home(request: WebRequest) -> Response:
     )
 
 
+def _first_page(request: WebRequest) -> str:
+    """Return what somebody comes for who is not the owner: their chat, if they have one here."""
+    caller = request.caller
+    return "/chat" if caller.has(Right.CHAT) and caller.web_user is not None else "/sessions"
+
+
 @transaction
 def _read(request: WebRequest, principal: Principal) -> Statements[Overview]:
     store, now = request.store, request.now
@@ -80,15 +95,21 @@ def _read(request: WebRequest, principal: Principal) -> Statements[Overview]:
     due = sorted((job for job in jobs if job.next_due and not job.paused), key=lambda job: job.next_due or now)
     states = (OutboxState.DEAD, OutboxState.UNCLEAR)
     failed = yield from store.overview.list_outbound(principal, states=states, limit=_MAX_FAILED)
+    waiting = [item for item in open_turns if item.question][:_MAX_WAITING]
+    recent = (
+        yield from store.session_list.list_sessions(principal, wanted=CONVERSATIONS, limit=_MAX_SESSIONS)
+    ).previews
+    shown = (*(item.session for item in waiting), *(preview.session for preview in recent))
     return Overview(
-        waiting=[item for item in open_turns if item.question][:_MAX_WAITING],
+        waiting=waiting,
         strangers=(yield from store.pairing.list_pending(now))[:_MAX_WAITING],
         failed=[item for item in failed if item.delivery.created > now - _WEEK],
         accounts=[each for each in (yield from store.accounts.list_health(now)) if not _goes_without_saying(each)],
         problems=(yield from store.problems.list_problems(now)),
         usage=total_of(usage),
         jobs=due[:_MAX_JOBS],
-        recent=(yield from store.session_list.recent_sessions(principal, _MAX_SESSIONS)),
+        recent=recent,
+        names=(yield from store.session_list.name_sessions(shown)),
     )
 
 
@@ -103,7 +124,14 @@ def list_problems(request: WebRequest, found: Overview) -> list[Problem]:
     if clock := request.services.engine.clock_problem:
         problems.append(Problem(cause=f"This gateway serves nothing: {clock}.", fix="Correct the clock.", since=None))
     problems += [
-        Problem(cause=each.cause, fix=each.fix, since=each.since, link=_LINKS[each.area]) for each in found.problems
+        Problem(
+            cause=each.cause,
+            fix=each.fix,
+            since=each.since,
+            link=_LINKS[each.area][0],
+            label=_LINKS[each.area][1],
+        )
+        for each in found.problems
     ]
     return [*problems, *map(_delivery_problem, found.failed)]
 
@@ -118,13 +146,14 @@ def _delivery_problem(item: DeliveryTrace) -> Problem:
         fix=fix,
         since=out.created,
         link=f"/trace?name=out:{out.number}",
+        label="Trace it",
     )
 
 
 def _agent_name(agent: AgentConfig) -> str:
     match agent:
         case ModelAgentConfig():
-            return agent.model
+            return readable_model(agent.model)
         case EchoAgentConfig():
             return "The test agent"
         case _:

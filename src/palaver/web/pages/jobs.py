@@ -1,13 +1,17 @@
 """The page for scheduled jobs: what runs when, the last results, and buttons to change them."""
 
+from collections.abc import Mapping
+from functools import partial
+
 from starlette.responses import Response
 
-from palaver.engine.jobs.describe import change_text, named, schedule_text
+from palaver.engine.jobs.describe import change_text, named, next_text, schedule_text
 from palaver.model.errors import NotFound
-from palaver.model.job import JobAction, JobRequest
+from palaver.model.job import Job, JobAction, JobRequest
+from palaver.model.source import readable_identity
 from palaver.model.text import one_line
 from palaver.web.jobs import JobService
-from palaver.web.pages.common import answer_action, query_value, read_form, show_page
+from palaver.web.pages.common import YOU, answer_action, list_names, query_value, read_form, show_page
 from palaver.web.routes import WebRequest, action, page
 
 _MAX_SHOWN = 200
@@ -18,7 +22,13 @@ async def show(request: WebRequest) -> Response:
     ended = query_value(request, "ended") == "1"
     found = await JobService(request).list_jobs(ended=ended, limit=_MAX_SHOWN)
     return show_page(
-        request, "jobs.html", jobs=found, ended=ended, schedule_text=schedule_text, targets=await _targets(request)
+        request,
+        "jobs.html",
+        jobs=found,
+        ended=ended,
+        schedule_text=schedule_text,
+        targets=await _targets(request),
+        describe=partial(_describe, await list_names(request)),
     )
 
 
@@ -34,10 +44,27 @@ async def _targets(request: WebRequest) -> list[tuple[str, str]]:
     ]
 
 
+_PLACES = {"origin": "the chat where it was made", "local": "a file", "all": "every home channel"}
+
+
+def _describe(names: Mapping[str, str], job: Job) -> str:
+    """Say whose a job is and where its answers go."""
+    name = names.get(job.owner) or readable_identity(job.owner)
+    places = [_PLACES.get(each.strip(), each.strip()) for each in job.targets.split(",")]
+    return f"{'yours' if name == YOU else f'of {name}'}, to {', '.join(places)}"
+
+
 @page("/jobs/{number:int}")
 async def show_job(request: WebRequest) -> Response:
     found = await JobService(request).get(str(request.path["number"]))
-    return show_page(request, "job.html", item=found, job=found.job, schedule_text=schedule_text)
+    return show_page(
+        request,
+        "job.html",
+        item=found,
+        job=found.job,
+        schedule_text=schedule_text,
+        describe=partial(_describe, await list_names(request)),
+    )
 
 
 @action("/jobs")
@@ -52,7 +79,8 @@ async def create(request: WebRequest) -> Response:
         skips_silent=not form.get("always"),
     )
     job = (await JobService(request).create(asked)).job
-    return _answer(request, f"{named(job)} runs {schedule_text(job)}")
+    zone = request.services.engine.options.zones.default
+    return _answer(request, f"{named(job)} runs {schedule_text(job)}, {next_text(job, request.now, zone)}")
 
 
 @action("/jobs/{number:int}/{action}")

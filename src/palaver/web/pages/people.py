@@ -1,6 +1,9 @@
 """The page for people, pairing requests and grants."""
 
-from starlette.responses import Response
+import re
+
+from starlette.exceptions import HTTPException
+from starlette.responses import PlainTextResponse, Response
 
 from palaver.db.transaction import Statements, transaction
 from palaver.model.access import (
@@ -9,16 +12,20 @@ from palaver.model.access import (
     ChatKind,
     describe_grant,
 )
+from palaver.model.errors import BadArgument
 from palaver.model.session import Principal
 from palaver.model.text import one_line
 from palaver.store.people.grants import Change, GrantTable, Stranger
 from palaver.store.people.people import Person
 from palaver.web.access import add_grant, approve_stranger, deny_stranger, revoke_grant
-from palaver.web.pages.common import answer_action, query_value, read_form, show_page, with_query
+from palaver.web.caller import OWNER
+from palaver.web.pages.common import answer_action, name_of, query_value, read_form, show_page, with_query
 from palaver.web.routes import WebRequest, action, page
+from palaver.web.tokens import issue_link
 
 _PAGE_SIZE, _CHANGES = 50, 20
 _ROLES = [(role.text, role.text) for role in AccessRole]
+_WEB_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}", re.ASCII)
 
 
 @page("/people", owner_only=True)
@@ -39,6 +46,7 @@ async def show(request: WebRequest) -> Response:
         request,
         "people.html",
         people=people,
+        name_of=name_of,
         more=with_query(request, after=people[-1].id) if len(people) == _PAGE_SIZE else None,
         strangers=strangers,
         grants=[*stored, *configured],
@@ -54,6 +62,26 @@ async def approve(request: WebRequest) -> Response:
     role = _role(form)
     stranger = await approve_stranger(request, form.get("code") or form.get("identity", ""), role)
     return _answer(request, f"Approved {stranger.identity} as {role.text}.")
+
+
+@action("/people/invite", owner_only=True)
+async def invite(request: WebRequest) -> Response:
+    """Grant somebody the web chat and make the link that logs them in."""
+    if request.caller.csrf is None:
+        raise HTTPException(403, "Invite people in a browser, not with a token.")
+    form = await _form(request)
+    name, role = form.get("name", "").lower(), _role(form)
+    if not _WEB_NAME.fullmatch(name) or name == OWNER:
+        raise BadArgument("Choose a short name.", found=name, allowed="letters, digits, . - and _", example="alice")
+    if role >= AccessRole.OWNER:
+        raise BadArgument(
+            "A guest of the web chat cannot be", found=role.text, allowed="another role", example="member"
+        )
+    await add_grant(request, f"web:{name}", role, blocks=False)
+    url = request.services.config().web.url
+    link = await issue_link(request.store, url, request.now, identity=f"web:{name}")
+    # Shown once, with or without a script.
+    return PlainTextResponse(f"Send {name} this link. It works once, within an hour: {link}")
 
 
 @action("/people/deny", owner_only=True)
@@ -93,4 +121,4 @@ def _role(form: dict[str, str]) -> AccessRole:
     return AccessRole.parse(form.get("role") or AccessRole.MEMBER.text)
 
 
-ROUTES = (show, approve, deny, grant, remove)
+ROUTES = (show, approve, invite, deny, grant, remove)

@@ -1,6 +1,7 @@
 """The search page: find text in the sessions a caller can see, with the entries around each hit."""
 
 from datetime import datetime, timedelta
+from functools import partial
 
 from starlette.responses import Response
 
@@ -12,6 +13,7 @@ from palaver.web.pages.common import (
     parse_number,
     person_choices,
     platform_choices,
+    platform_name,
     query_value,
     show_page,
     with_query,
@@ -21,7 +23,7 @@ from palaver.web.routes import WebRequest, page
 _PAGE_SIZE, _MAX_HITS = 20, 200
 _MAX_QUERY_LENGTH = 400
 _DAYS = {"1": "the last day", "7": "the last week", "30": "the last month", "365": "the last year"}
-_ROLES = {"": "people and agent", **{role.value: role.value for role in Role}, "any": "everything"}
+_ROLES = {"": "messages", **{role.value: role.value for role in Role}, "any": "everything"}
 _FIELDS = ("q", "platform", "person", "role", "days", "order")
 
 
@@ -42,9 +44,12 @@ async def search(request: WebRequest) -> Response:
             )
         except InvalidInput as error:
             problem = str(error)
+    sessions = [hit.session for hit in hits]
     return show_page(
         request,
         "search.html",
+        titles=await request.store.read(request.store.session_list.name_sessions(sessions)),
+        platform_title=partial(platform_name, request),
         words=words,
         hits=[(hit, _pieces(hit)) for hit in hits],
         problem=problem,

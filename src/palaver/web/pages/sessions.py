@@ -1,6 +1,7 @@
 """Pages for the list of sessions and for one session: its live transcript and the commands for it."""
 
 import re
+from functools import partial
 from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
@@ -23,6 +24,7 @@ from palaver.web.pages.common import (
     parse_number,
     person_choices,
     platform_choices,
+    platform_name,
     query_value,
     read_form,
     show_page,
@@ -57,17 +59,20 @@ async def show_list(request: WebRequest) -> Response:
         latest_versions=True,
     )
     found = await request.browse(lambda who: find(who, wanted=wanted, after=after, limit=_PAGE_SIZE))
+    sessions = [preview.session for preview in found.previews]
     names = await list_names(request)
     return show_page(
         request,
         "sessions.html",
         previews=found.previews,
+        titles=await request.store.read(request.store.session_list.name_sessions(sessions)),
         next=found.after and with_query(request, after=found.after),
         first=with_query(request, after="") if after else None,
         filters=filters,
         platforms=platform_choices(request, wanted.platform or ""),
         people=person_choices(names, filters["person"]),
         names=names,
+        platform_title=partial(platform_name, request),
         states=[("", "open or ended"), *((name, name) for name in _STATES)],
     )
 
@@ -78,12 +83,14 @@ async def show(request: WebRequest) -> Response:
     passage, name, store = _passage(request), request.path["id"], request.store
 
     @transaction
-    def read(principal: Principal) -> Statements[tuple[Session, list[Entry], list[OpenTurn]]]:
+    def read(principal: Principal) -> Statements[tuple[Session, str, list[Entry], list[OpenTurn]]]:
         session = yield from store.sessions.get_visible(name, principal)
+        titles = yield from store.session_list.name_sessions([session])
         entries = yield from store.transcript.page(name, principal, **passage, limit=_PAGE_SIZE, hidden=audit)
-        return session, entries, (yield from store.overview.list_open_turns(principal, 1, session.id))
+        turns = yield from store.overview.list_open_turns(principal, 1, session.id)
+        return session, titles[session.id], entries, turns
 
-    session, entries, turns = await request.read(read)
+    session, title, entries, turns = await request.read(read)
     is_full = len(entries) >= _PAGE_SIZE
     has_earlier = is_full or (entries and "after" in passage)
     has_later = entries and ("before" in passage or ("after" in passage and is_full))
@@ -91,6 +98,8 @@ async def show(request: WebRequest) -> Response:
         request,
         "transcript.html",
         session=session,
+        title=title,
+        platform=platform_name(request, session),
         entries=entries,
         turns=turns,
         audit=audit,

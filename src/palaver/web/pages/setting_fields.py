@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
+from zoneinfo import ZoneInfo, available_timezones
 
 from palaver.config.editor import Edit
 from palaver.config.effective import Setting, effective_settings
@@ -80,6 +81,8 @@ def _options(annotation: object) -> tuple[tuple[str, str], ...]:
         return _SWITCH
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return tuple((str(each.value), str(each.value)) for each in annotation)
+    if annotation is ZoneInfo:
+        return tuple((zone, zone.replace("_", " ")) for zone in sorted(available_timezones()))
     return ()
 
 

@@ -10,6 +10,7 @@ from palaver.config.agents import AgentConfig, EchoAgentConfig, LocalAgentConfig
 from palaver.config.editor import Edit
 from palaver.config.loader import Loaded
 from palaver.model.errors import BadArgument
+from palaver.model.session import readable_model
 from palaver.web.pages.common import answer_action, read_form
 from palaver.web.pages.settings import SECTIONS, require_settings, show_settings
 from palaver.web.routes import WebRequest, action, page
@@ -65,9 +66,8 @@ async def save_model(request: WebRequest) -> Response:
     if not isinstance(choice, EchoAgentConfig):
         problem = await settings.ask_agent(choice, plan.key)
         if problem:
-            name = plan.model or "The model"
             raise BadArgument(
-                f"{name} does not answer: {problem.rstrip('.')}. Nothing was saved.",
+                f"{_name(plan)} does not answer: {problem.rstrip('.')}. Nothing was saved.",
                 found="",
                 allowed="a model that answers",
                 example="openai:gpt-5-mini",
@@ -132,7 +132,7 @@ def _edits(loaded: Loaded, plan: AgentPlan, *, keeps_key: bool) -> list[Edit]:
 
 
 def _name(plan: AgentPlan) -> str:
-    return {ECHO: "The test agent", LOCAL: "The local model"}.get(plan.agent, plan.model)
+    return {ECHO: "The test agent", LOCAL: "The local model"}.get(plan.agent, readable_model(plan.model))
 
 
 ROUTES = (model, save_model)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import field as dataclass_field
 from functools import partial
-from zoneinfo import available_timezones
 
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
@@ -68,6 +67,7 @@ SECTIONS = {
         Section(name="people", title="People", fields={"pairing": "Strangers can ask for access"}),
         Section(name="limits", title="Limits"),
         Section(name="general", title="General", fields=_GENERAL),
+        Section(name="data", title="Data"),
     )
 }
 
@@ -147,9 +147,7 @@ async def limits(request: WebRequest) -> Response:
 
 @page("/settings/general", owner_only=True)
 async def general(request: WebRequest) -> Response:
-    return await show_settings(
-        request, SECTIONS["general"], "settings/general.html", zones=sorted(available_timezones())
-    )
+    return await show_settings(request, SECTIONS["general"], "settings/general.html")
 
 
 _ROLES = {role.text: f"{role.text}s" for role in reversed(AccessRole)}

@@ -13,7 +13,8 @@ async def turns(request: WebRequest) -> Response:
     found = await request.read(lambda principal: request.store.overview.list_open_turns(principal, _MAX_TURNS))
     parked = [item for item in found if item.question]
     running = [item for item in found if not item.question]
-    return show_page(request, "turns.html", parked=parked, running=running)
+    titles = await request.store.read(request.store.session_list.name_sessions(item.session for item in found))
+    return show_page(request, "turns.html", parked=parked, running=running, titles=titles)
 
 
 @page("/platforms", owner_only=True)
@@ -34,7 +35,8 @@ async def platforms(request: WebRequest) -> Response:
 async def doctor(request: WebRequest) -> Response:
     async with request.services.examining:
         checks = await request.services.examine()
-    return show_page(request, "doctor.html", checks=sorted(checks, key=lambda check: check.ok))
+    problems = await request.store.read(request.store.problems.list_problems(request.now))
+    return show_page(request, "doctor.html", checks=sorted(checks, key=lambda check: check.ok), problems=problems)
 
 
 ROUTES = (turns, platforms, doctor)

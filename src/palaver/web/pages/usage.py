@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from palaver.model.session import UsageTotal
+from palaver.model.session import UsageTotal, readable_model
 from palaver.model.source import readable_identity
 from palaver.model.text import one_line
 from palaver.model.value import value
@@ -23,6 +23,7 @@ WIDE, NARROW = 1080, 340
 """Widths of a chart, for a desk and for a phone: text keeps its size."""
 _HEIGHT, _AXIS_HEIGHT, _TOP_MARGIN, _AXIS_WIDTH, _RIGHT_MARGIN = 240, 20, 12, 52, 20
 _ROW_HEIGHT, _FIGURE_WIDTH = 26, 70
+_NAME_WIDTH, _LETTER_WIDTH = 136, 7.4
 _TICKS = 4
 _LABEL_WIDTH = 84
 _MAX_EXACT = 10_000
@@ -101,9 +102,7 @@ def column_chart(
         if (len(values) - 1 - place) % every == 0
     ]
     heights = [(bottom - mark / marks[-1] * room, mark) for mark in marks]
-    beside = [
-        (_AXIS_WIDTH - 6.0, y + 4, "end", f"{unit if unit == '$' else ''}{_axis_number(mark)}") for y, mark in heights
-    ]
+    beside = [(_AXIS_WIDTH - 6.0, y + 4, "end", f"{_sign(unit)}{_axis_number(mark)}") for y, mark in heights]
     rules = tuple((float(_AXIS_WIDTH), y, float(width - _RIGHT_MARGIN), y) for y, _ in heights)
     return Chart(width=width, height=_HEIGHT, bars=tuple(bars), labels=(*beside, *below), rules=rules)
 
@@ -111,30 +110,39 @@ def column_chart(
 def row_chart(
     values: Sequence[tuple[str, Sequence[float]]], series: Sequence[str], unit: str = "", width: int = WIDE
 ) -> Chart:
-    """Draw one row per value, its parts side by side, with its name before and its sum behind."""
-    name_width = width * 0.3
-    largest, room = _largest(values), width - name_width - _FIGURE_WIDTH
+    """Draw one row per value, its parts side by side, with its name before and its sum behind, over an axis."""
+    marks, name_width = ticks(_largest(values)), max(width * 0.25, _NAME_WIDTH)
+    room, bottom, money = width - name_width - _FIGURE_WIDTH, len(values) * _ROW_HEIGHT + 4.0, _sign(unit)
     bars: list[Bar] = []
     labels: list[tuple[float, float, str, str]] = []
     for place, (label, parts) in enumerate(values):
         x, y, title = name_width, place * _ROW_HEIGHT + 4.0, _title(label, parts, series, unit)
-        labels.append((name_width - 6.0, y + 13, "end", one_line(label, int(name_width / 7))))
+        labels.append((name_width - 6.0, y + 13, "end", one_line(label, int(name_width / _LETTER_WIDTH))))
         for number, part in enumerate(parts):
-            across = part / largest * room
+            across = part / marks[-1] * room
             if part:
                 bars.append(
                     Bar(x=x, y=y, width=across, height=_ROW_HEIGHT - 8.0, kind="ab"[number % 2], title=title[number])
                 )
             x += across
-        labels.append((x + 6.0, y + 13, "start", f"{unit if unit == '$' else ''}{short_number(sum(parts))}"))
-    height = max(len(values), 1) * _ROW_HEIGHT + 4
-    return Chart(width=width, height=height, bars=tuple(bars), labels=tuple(labels))
+        labels.append((x + 6.0, y + 13, "start", f"{money}{short_number(sum(parts))}"))
+    places = [(name_width + mark / marks[-1] * room, mark) for mark in marks]
+    every = math.ceil(len(marks) * _FIGURE_WIDTH / (room + _FIGURE_WIDTH))
+    labels += [
+        (x, bottom + _AXIS_HEIGHT - 5.0, "middle", f"{money}{short_number(mark)}") for x, mark in places[::every]
+    ]
+    rules = tuple((x, 0.0, x, bottom) for x, _ in places)
+    height = int(bottom) + _AXIS_HEIGHT
+    return Chart(width=width, height=height, bars=tuple(bars), labels=tuple(labels), rules=rules)
+
+
+def _sign(unit: str) -> str:
+    return unit if unit == "$" else ""
 
 
 def _title(label: str, parts: Sequence[float], series: Sequence[str], unit: str) -> list[str]:
     """Say the exact figure of each part."""
-    money = unit if unit == "$" else ""
-    return [f"{label}: {money}{_exact_number(part)} {series[number]}" for number, part in enumerate(parts)]
+    return [f"{label}: {_sign(unit)}{_exact_number(part)} {series[number]}" for number, part in enumerate(parts)]
 
 
 _SPANS = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "a year"}
@@ -162,7 +170,7 @@ async def usage(request: WebRequest) -> Response:
         table=table,
         total=total_of(table),
         charts=[_chart(by, metric, table, days, unit=unit, width=width) for width in (WIDE, NARROW)] if table else [],
-        unit=unit or metric,
+        caption=f"{_caption(metric, unit)} by {by.value}",
         by=by.value,
         metric=metric,
         days=span,
@@ -171,6 +179,12 @@ async def usage(request: WebRequest) -> Response:
         span_choices=list(_SPANS.items()),
         series=_METRICS[metric],
     )
+
+
+def _caption(metric: str, unit: str) -> str:
+    if metric != "cost":
+        return metric
+    return "cost in US dollars" if unit else "cost in an unknown currency"
 
 
 def _chart(
@@ -186,7 +200,7 @@ def _chart(
 def _shown(name: str, names: Mapping[str, str]) -> str:
     """Return a day or model as it is, and a person by name."""
     known = names.get(name)
-    return one_line(f"{known} ({readable_identity(name)})" if known else name, 60)
+    return one_line(f"{known} ({readable_identity(name)})" if known else readable_model(name), 60)
 
 
 def _values(metric: str, spent: UsageTotal) -> tuple[float, ...]:

@@ -14,9 +14,36 @@
     noticeTimer = setTimeout(() => { notice.textContent = ""; }, 8000);
   }
   document.addEventListener("palaver:done", ({ target, detail }) => {
-    if (detail.text && (target === document || detail.ok || !target.querySelector("[data-problem]"))) showNotice(detail.text);
+    const answer = target.querySelector?.("[data-answer]");
+    if (answer) answer.textContent = detail.ok ? detail.text : "";
+    else if (detail.text && (target === document || detail.ok || !target.querySelector("[data-problem]"))) showNotice(detail.text);
     if (detail.ok) target.closest?.("details")?.removeAttribute("open");
   });
+
+  // An address can name a field: show it, and put the cursor there.
+
+  function visitField() {
+    const field = location.hash.length > 1 ? document.getElementById(decodeURIComponent(location.hash.slice(1))) : null;
+    if (!field?.matches("input, select, textarea")) return;
+    field.closest("details")?.setAttribute("open", "");
+    field.focus();
+  }
+  addEventListener("hashchange", visitField);
+  visitField();
+
+  // A filter loads the page again: the focus stays where it was, but for a field that would swallow the keys.
+
+  const filters = [...document.querySelectorAll("form[method=get]")];
+  const where = (form) => `focus ${location.pathname} ${filters.indexOf(form)}`;
+  for (const form of filters) {
+    form.addEventListener("submit", ({ submitter }) => {
+      const held = form.contains(document.activeElement) ? document.activeElement : submitter;
+      sessionStorage.setItem(where(form), String([...form.elements].indexOf(held)));
+    });
+    const held = form.elements[sessionStorage.getItem(where(form)) ?? -1];
+    sessionStorage.removeItem(where(form));
+    if (held?.matches("select, button")) held.focus({ preventScroll: true });
+  }
 
   document.querySelector(".sections [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 

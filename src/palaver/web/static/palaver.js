@@ -153,7 +153,8 @@
       const problem = form.querySelector("[data-problem]");
       const text = await answer.text();
       const error = answer.ok || answer.status === 401 ? "" : errorText(text).slice(0, 500);
-      if (problem || !answer.ok) showProblem(answer, error, problem || status);
+      // A form without a place for it has its error in a notice; who is logged out gets the link anyway.
+      if (problem || answer.status === 401) showProblem(answer, error, problem || status);
       if (answer.ok && form.dataset.quiet === "reset") form.reset();
       // A live update can have removed the form in the meantime.
       (form.isConnected ? form : document).dispatchEvent(new CustomEvent("palaver:done", { bubbles: true, detail: { ok: answer.ok, text: answer.ok ? text : error } }));

@@ -10,26 +10,18 @@ const list = document.getElementById("palette-list");
 const opener = document.getElementById("open-palette");
 let asked = 0;
 
-function commands() {
-  const pages = [...document.querySelectorAll("[aria-label='All pages'] a")];
-  const found = pages.map((link) => ({ text: link.textContent, kind: "page", run: () => location.assign(link.href) }));
-  const add = (text, run) => found.push({ text, kind: "command", run });
-  if (document.querySelector("[aria-label='All pages'] a[href='/chat']")) add("New conversation", startConversation);
-  add("Search messages", () => location.assign("/search"));
-  add("Switch between light and dark", () => document.getElementById("theme")?.click());
-  add("Keyboard shortcuts", () => document.getElementById("keys")?.showModal());
-  add("Log out", () => document.getElementById("logout")?.requestSubmit());
-  return found;
-}
+// The table of the server: a page to open, or #id of what to press, send or open here.
+const table = [...(document.getElementById("palette-table")?.content.children ?? [])].map((link) => {
+  const path = link.getAttribute("href");
+  return {
+    text: link.textContent, kind: link.dataset.kind, run: () => (path.startsWith("#") ? press(path.slice(1)) : location.assign(path)),
+    words: `${link.textContent} ${link.dataset.words}`.toLowerCase(),
+  };
+});
 
-function startConversation() {
-  const form = document.createElement("form");
-  form.method = "post";
-  form.action = "/chat";
-  const csrf = Object.assign(document.createElement("input"), { type: "hidden", name: "csrf", value: document.querySelector("meta[name=csrf]")?.content ?? "" });
-  form.append(csrf);
-  document.body.append(form);
-  form.submit();
+function press(id) {
+  const part = document.getElementById(id);
+  if (part.matches("dialog")) part.showModal(); else if (part.matches("form")) part.requestSubmit(); else part.click();
 }
 
 function show(items) {
@@ -68,16 +60,17 @@ function choose(at) {
 const chosen = () => [...list.children].findIndex((row) => row.getAttribute("aria-selected") === "true");
 
 async function look() {
-  const wanted = words.value.trim().toLowerCase();
-  const here = commands().filter(({ text }) => text.toLowerCase().includes(wanted));
+  const typed = words.value.trim().toLowerCase();
+  // A name that begins like what was typed comes before one that only knows the words.
+  const here = table.filter((each) => typed.split(/\s+/).every((word) => each.words.includes(word)))
+    .sort((one, other) => other.text.toLowerCase().startsWith(typed) - one.text.toLowerCase().startsWith(typed));
   show(here);
   const number = ++asked;
-  if (!wanted) return;
-  const answer = await fetch(`/api/v1/sessions?limit=8&latest_versions=true&title=${encodeURIComponent(wanted)}`).catch(() => null);
+  const answer = await fetch(`/palette?q=${encodeURIComponent(typed)}`).catch(() => null);
   if (!answer?.ok || number !== asked || !palette.open) return;
-  const { sessions } = await answer.json();
+  const found = (await answer.json()).map((each) => ({ text: each.title, kind: each.from, run: () => location.assign(each.path) }));
   const at = chosen();
-  show([...here, ...sessions.map((each) => ({ text: each.title || "Untitled", kind: "conversation", run: () => location.assign(`/sessions/${encodeURIComponent(each.id)}`) }))]);
+  show([...here, ...found]);
   if (at > 0) choose(at);
 }
 
@@ -185,4 +178,12 @@ for (const form of forms) {
 const banner = document.getElementById("offline") ? null : document.getElementById("connection");
 addEventListener("offline", () => { if (banner) banner.textContent = "You are offline. What you see may be old."; });
 addEventListener("online", () => { if (banner) banner.textContent = ""; });
+const returning = document.getElementById("returning");
+async function comeBack() {
+  const answer = document.hidden ? null : await fetch("/offline", { cache: "no-store" }).catch(() => null);
+  if (!answer?.ok) { setTimeout(comeBack, 2000); return; }
+  // It stands in for the page that did not load, unless somebody asked for it.
+  if (location.pathname === "/offline") location.assign("/"); else location.reload();
+}
+if (returning) { returning.hidden = false; addEventListener("online", comeBack, { once: true }); comeBack(); }
 if ("serviceWorker" in navigator && palette) navigator.serviceWorker.register("/service-worker.js").catch(() => {});
