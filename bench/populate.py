@@ -176,12 +176,12 @@ def running(number: int) -> Statements[None]:
 
 
 def answer_of(turn: Turn) -> Transaction[int]:
-    """Four entries of about 500 bytes, the counters and a reply that is owed: settled in one transaction."""
-    return turns.settle(turn, _ANSWER, [_REPLY], NOON, usage=_USAGE)
+    """Four entries of about 500 bytes, the counters and a reply to its chat: settled in one transaction."""
+    reply = Outbound(platform="telegram", chat_id=str(turn.number), text=_ANSWER[-1].text)
+    return turns.settle(turn, _ANSWER, [reply], NOON, usage=_USAGE)
 
 
 _ANSWER = [_said(seq, NOON) for seq in range(4)]
-_REPLY = Outbound(platform="telegram", chat_id="7", text=_ANSWER[-1].text)
 _USAGE = Usage(input_tokens=1200, output_tokens=300, cost_micros=4500)
 
 

@@ -25,9 +25,12 @@ Connection = Any
 
 BEGIN_BATCH = (
     "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;"
-    " SET LOCAL lock_timeout = '250ms'; SET LOCAL statement_timeout = '5s';"
+    " SET LOCAL lock_timeout = '250ms'; SET LOCAL statement_timeout = '5s'; SET LOCAL enable_seqscan = off;"
 )
-"""A member whose row is locked for longer by another connection, or which is slow, leaves: the others wait for it."""
+"""A member whose row is locked for longer by another connection, or which is slow, leaves: the others wait for it.
+
+Its statements are for a few rows of one conversation. A plan from when a table was empty would read all of it.
+"""
 MAX_BATCH = 128
 MAX_OF_KEY = 8
 """Members with the same key run one after the other, and all others of the batch wait for its commit."""
