@@ -17,7 +17,11 @@ _LONGEST = 60
 real_ids = st.one_of(ids.filter(lambda text: 0 < len(text) <= _LONGEST), tempting)
 threads = st.one_of(st.none(), real_ids)
 with_threads = [name for name, platform in PLATFORMS.items() if platform.has_threads and name != "matrix"]
-without_threads = [name for name, platform in PLATFORMS.items() if not platform.has_threads and not platform.place]
+without_threads = [
+    name
+    for name, platform in PLATFORMS.items()
+    if not platform.has_threads and not platform.place and name != "homeassistant"
+]
 with_servers = [name for name, platform in PLATFORMS.items() if platform.has_servers]
 places = st.one_of(
     st.builds(Place, platform=st.sampled_from(with_threads), chat=real_ids, thread=threads),

