@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 
 from bench.engine import flood
-from bench.gateway import gateway
+from bench.gateway import Gateway, gateway
 from bench.measure import Bare, Figure, at_most, median_of, ratio_at_most
 from bench.populate import Rows
 from bench.reads import Router
@@ -48,6 +48,11 @@ async def _compare(few: str, many: str) -> list[Figure]:
         await connection.execute("SELECT pg_reload_conf()")
         await _multiply(connection)
     bare, found = await _measure(few, _FEW), await _measure(many, _FEW * _TIMES)
+    async with gateway(few, _PEOPLE) as measured:
+        bare["message"] = await _message_seconds(measured)
+    async with gateway(many, _PEOPLE) as measured:
+        found["message"] = await _message_seconds(measured)
+        day = await _churn(measured, many)
     figures = [
         Figure(
             name=f"pg.million_{name}",
@@ -57,11 +62,11 @@ async def _compare(few: str, many: str) -> list[Figure]:
         )
         for name, value in found.items()
     ]
-    return [*figures, *await _churn(many)]
+    return [*figures, *day]
 
 
 async def _measure(url: str, count: int) -> dict[str, float]:
-    """Seconds to route, to list, to search and for a whole message with its claims."""
+    """Seconds to route, to list and to search."""
     async with await open_store(url) as store:
         router = Router(store, count)
         newest = session_list.list_sessions(Principal.operator(), limit=50)
@@ -70,11 +75,13 @@ async def _measure(url: str, count: int) -> dict[str, float]:
             "list": await median_of(lambda: store.read(newest), rounds=100),
         }
         searches = await slowest_searches(store)
-    found |= {f"search ({kind})": seconds for kind, seconds in searches.items()}
-    async with gateway(url, _PEOPLE) as measured:
-        await flood(measured, _PEOPLE)
-        found["message"] = statistics.median([await flood(measured, _FLOOD) for _ in range(3)]) / _FLOOD
-    return found
+    return found | {f"search ({kind})": seconds for kind, seconds in searches.items()}
+
+
+async def _message_seconds(measured: Gateway) -> float:
+    """Of a whole message, with its claims."""
+    await flood(measured, _PEOPLE)
+    return statistics.median([await flood(measured, _FLOOD) for _ in range(3)]) / _FLOOD
 
 
 # Growing
@@ -128,16 +135,15 @@ async def _connected(url: str) -> AsyncGenerator[Any]:
 # A day
 
 
-async def _churn(url: str) -> list[Figure]:
+async def _churn(measured: Gateway, url: str) -> list[Figure]:
     """What the indexes of the queues take after two days, beside what they take when they are made anew."""
     sizes = list[float]()
-    async with gateway(url, _PEOPLE) as measured:
-        for day in range(2):
-            for _ in range(0, _DAY, _FLOOD):
-                await flood(measured, _FLOOD)
-            say(f"day {day + 1}")
-            async with _connected(url) as connection:
-                sizes.append(await _index_bytes(connection))
+    for day in range(2):
+        for _ in range(0, _DAY, _FLOOD):
+            await flood(measured, _FLOOD)
+        say(f"day {day + 1}")
+        async with _connected(url) as connection:
+            sizes.append(await _index_bytes(connection))
     async with _connected(url) as connection:
         dead = await connection.fetchval(
             "SELECT max(n_dead_tup::float / greatest(n_live_tup, 1000)) FROM pg_stat_user_tables"
