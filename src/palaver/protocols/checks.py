@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 
 from palaver.model.attachment import Attachment, format_size
@@ -23,6 +24,14 @@ def check_url(words: str) -> Callable[[str], str]:
         return text.rstrip("/")
 
     return check
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether what is sent there stays on this machine, and can do without TLS."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def file_to_send(outbound: Outbound, content: Path, max_bytes: int | None = None) -> Attachment:

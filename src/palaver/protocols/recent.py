@@ -8,8 +8,9 @@ from typing import NamedTuple, TypeVar
 from palaver.model.label import Label
 from palaver.protocols.adapter import PlatformError, TargetAway
 
-__all__ = ["Names", "ReplyPossibleLater", "ReplyWindows"]
+__all__ = ["Names", "ReplyPossibleLater", "ReplyWindows", "shrink"]
 
+K = TypeVar("K")
 T = TypeVar("T")
 _MAX_KEPT = 10_000
 _NAME_SECONDS = 3600.0
@@ -37,7 +38,7 @@ class Names:
             found = None
         name = Label(found) if isinstance(found, str) and found else None
         self._known[key] = now + self._seconds, name
-        _shrink(self._known)
+        shrink(self._known)
         return name
 
 
@@ -65,7 +66,7 @@ class ReplyWindows:
     def open(self, chat: str, handle: str, seconds: float) -> None:
         self._open.pop(chat, None)
         self._open[chat] = _Window(handle, self._clock() + seconds, self._uses)
-        _shrink(self._open)
+        shrink(self._open)
 
     def take(self, chat: str) -> str | None:
         """Use the window once; None if it is closed."""
@@ -77,6 +78,7 @@ class ReplyWindows:
         return window.handle
 
 
-def _shrink(kept: dict[str, T]) -> None:
-    while len(kept) > _MAX_KEPT:
+def shrink(kept: dict[K, T], most: int = _MAX_KEPT) -> None:
+    """Forget the oldest."""
+    while len(kept) > most:
         del kept[next(iter(kept))]

@@ -12,7 +12,6 @@ import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -37,6 +36,7 @@ from palaver.protocols.adapter import (
     TargetAway,
     TargetGone,
 )
+from palaver.protocols.checks import is_loopback
 
 __all__ = [
     "CHUNK_BYTES",
@@ -277,7 +277,7 @@ def check_relay_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
-        is_local = host == "localhost" or (host.replace(".", "").replace(":", "").isalnum() and _is_loopback(host))
+        is_local = is_loopback(host)
     except ValueError:
         parts, host, is_local = urlsplit(""), "", False
     if host and (parts.scheme == "wss" or (parts.scheme == "ws" and is_local)):
@@ -288,10 +288,3 @@ def check_relay_url(url: str) -> str:
         allowed="wss:// and a name; ws:// only for this machine",
         example="wss://relay.example.org",
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

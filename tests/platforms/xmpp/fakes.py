@@ -107,7 +107,9 @@ class FakeXmpp:
         return f"{self.bot}@{DOMAIN}"
 
     def adapter(self) -> Adapter:
-        adapter = XmppAdapter.make(ACCOUNT, options_of(self.between.port, self.bot, rooms=self.rooms))
+        files = [f"http://127.0.0.1:{self.server.http_port}"]
+        options = options_of(self.between.port, self.bot, rooms=self.rooms, file_hosts=files)
+        adapter = XmppAdapter.make(ACCOUNT, options)
         setattr(adapter, "limits", replace(adapter.limits, interval=0.0))  # noqa: B010 - the server has no limits
         return adapter
 

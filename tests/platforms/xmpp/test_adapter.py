@@ -19,7 +19,8 @@ from cryptography.x509.oid import NameOID
 from palaver.platforms.xmpp import stream
 from palaver.platforms.xmpp.adapter import XmppAdapter
 from palaver.platforms.xmpp.archive import Place, write_position
-from palaver.platforms.xmpp.names import CLIENT, RECEIPTS
+from palaver.platforms.xmpp.names import CLIENT, MUC_USER, RECEIPTS
+from palaver.platforms.xmpp.parse import bare
 from palaver.platforms.xmpp.stream import connected
 from palaver.protocols import Outbound, PlatformDown, PlatformRefused, SendRefused, TargetGone
 from palaver.testkit.driver import run_adapter, send
@@ -273,18 +274,66 @@ async def test_a_taken_nick_gets_an_addition(room: FakeRoom) -> None:
 
 
 async def test_a_private_message_in_a_room_is_a_direct_chat(room: FakeRoom) -> None:
+    """It is with a person: who takes the nick later gets no answer to it."""
     async with run_adapter(room) as (adapter, recorder):
         await room.is_in()
         await room.alice.say(f"{room.chat_id}/{room.bot}", "psst")
         await recorder.has(1)
-        (inbound,) = recorder.received
-        source = inbound.source
-        assert (source.chat_kind, source.chat_id) == ("dm", f"{room.chat_id}/alice")
-        assert source.user_id == f"{room.chat_id}/alice"
-        await adapter.send(Outbound(platform="xmpp", chat_id=source.chat_id or "", text="yes?"), idempotency_key="p")
+        source = recorder.received[0].source
+        assert (source.chat_kind, source.chat_id) == ("dm", source.user_id)
+        assert bare(source.user_id or "") == room.chat_id
+        answer = Outbound(platform="xmpp", chat_id=source.chat_id or "", text="yes?")
+        await adapter.send(answer, idempotency_key="p")
         await room.alice.stream.ping()
         await _until(lambda: room.alice.heard)
+        async with person(room.server, f"mallory{id(room)}") as mallory:
+            room.alice.stream.write(Element(f"{{{CLIENT}}}presence", to=f"{room.chat_id}/alice", type="unavailable"))
+            await room.alice.stream.ping()
+            assert await mallory.stream.rooms.enter(room.chat_id, "alice", datetime.now(UTC))
+            await mallory.say(f"{room.chat_id}/{room.bot}", "psst")
+            await recorder.has(2)
+            assert recorder.received[1].source.chat_id != source.chat_id
+            with pytest.raises(TargetGone, match="left the room"):
+                await adapter.send(answer, idempotency_key="q")
     assert [each.findtext(f"{{{CLIENT}}}body") for each in room.alice.heard] == ["yes?"]
+
+
+async def test_nobody_is_somebody_else_in_an_archive(room: FakeRoom) -> None:
+    """The server passes on what a message says about its sender."""
+    recorder = Recorder()
+    async with running(room.adapter(), recorder):
+        await room.say("first")
+        await recorder.has(1)
+    forged = Element(f"{{{MUC_USER}}}x")
+    SubElement(forged, f"{{{MUC_USER}}}item", affiliation="owner", role="moderator", jid=room.alice.jid)
+    async with person(room.server, f"mallory{id(room)}") as mallory:
+        assert await mallory.stream.rooms.enter(room.chat_id, "mallory", datetime.now(UTC))
+        await mallory.say(room.chat_id, "I am alice", forged, kind="groupchat")
+        async with running(room.adapter(), recorder):
+            await recorder.has(2)
+    first, second = (each.source.user_id for each in recorder.received)
+    assert first == room.alice.jid
+    assert second != room.alice.jid
+
+
+async def test_a_message_is_of_who_had_the_nick_as_it_came(room: FakeRoom) -> None:
+    """However long the messages before it take."""
+    async with run_adapter(room) as (_, recorder), person(room.server, f"mallory{id(room)}") as mallory:
+        await room.is_in()
+        recorder.writes.clear()
+        await room.say("slow")
+        await recorder.was_offered(1)
+        assert await mallory.stream.rooms.enter(room.chat_id, "carol", datetime.now(UTC))
+        await mallory.say(room.chat_id, "mine", kind="groupchat")
+        away = Element(f"{{{CLIENT}}}presence", to=f"{room.chat_id}/carol", type="unavailable")
+        mallory.stream.write(away)
+        await mallory.stream.ping()
+        async with person(room.server, f"carol{id(room)}") as carol:
+            assert await carol.stream.rooms.enter(room.chat_id, "carol", datetime.now(UTC))
+            await carol.say(room.chat_id, "hers", kind="groupchat")
+            recorder.writes.set()
+            await recorder.has(3)
+    assert [each.source.user_id for each in recorder.received] == [room.alice.jid, mallory.jid, carol.jid]
 
 
 async def test_a_room_that_cannot_be_entered_stops_nothing(fake: FakeXmpp, caplog: pytest.LogCaptureFixture) -> None:
@@ -319,7 +368,7 @@ async def test_who_is_removed_stays_away(room: FakeRoom, caplog: pytest.LogCaptu
 
 
 async def test_nobody_has_an_address_in_a_room_that_hides_them(room: FakeRoom) -> None:
-    """People are then known by the id that the room gives them, and by their nick."""
+    """People are then known by the id that the room gives them."""
     hide = (
         f"<query xmlns='{_OWNER}'><x xmlns='jabber:x:data' type='submit'>"
         "<field var='FORM_TYPE'><value>http://jabber.org/protocol/muc#roomconfig</value></field>"
@@ -334,6 +383,6 @@ async def test_nobody_has_an_address_in_a_room_that_hides_them(room: FakeRoom) -
     async with running(room.adapter(), recorder):
         await recorder.has(2)
     assert recorder.texts == ["live", "while away"]
-    ((user, alternate),) = {(each.source.user_id, each.source.user_id_alt) for each in recorder.received}
-    assert user == f"{room.chat_id}/alice"
-    assert alternate
+    (user,) = {each.source.user_id or "" for each in recorder.received}
+    assert bare(user) == room.chat_id
+    assert user != f"{room.chat_id}/alice"

@@ -1,18 +1,20 @@
 """Messages as clients and servers write them, and as nobody should."""
 
+import asyncio
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 from xml.etree.ElementTree import Element, fromstring
 
 import pytest
 
 from palaver.platforms.xmpp import render
-from palaver.platforms.xmpp.archive import read_position, write_position
+from palaver.platforms.xmpp.archive import Place, read_archive, read_position, write_position
 from palaver.platforms.xmpp.names import CLIENT
 from palaver.platforms.xmpp.options import XmppOptions
-from palaver.platforms.xmpp.parse import Us, parse, read_live, read_result
+from palaver.platforms.xmpp.parse import Stored, Us, parse, read_live, read_result
 from palaver.platforms.xmpp.rooms import Rooms
-from palaver.protocols import Inbound, Label, Outbound, Revision, parse_or_skip
+from palaver.platforms.xmpp.stream import Refusal, Stream
+from palaver.protocols import Inbound, Label, Outbound, PlatformDown, Revision, parse_or_skip
 
 # ruff: noqa: S314 - our own texts
 
@@ -22,13 +24,11 @@ US = Us("main", "bot@example.org", {ROOM: "helper"}, file_hosts=("cdn.example.co
 ANN = "ann@example.org/phone"
 
 
-def read(
-    xml: str, *, jids: dict[str, str] | None = None, ids: dict[str, str] | None = None, us: Us = US
-) -> Inbound | None:
+def read(xml: str, *, jid: str | None = None, ids: dict[str, str] | None = None, us: Us = US) -> Inbound | None:
     message = fromstring(xml.replace("<message", f"<message xmlns='{CLIENT}'", 1))
     known = ids or {}
     return parse_or_skip(
-        "xmpp", lambda: parse(read_live(message, us), us, (jids or {}).get, lambda given: known.get(given, given), NOW)
+        "xmpp", lambda: parse(read_live(message, us, jid), us, lambda given: known.get(given, given), NOW)
     )
 
 
@@ -129,43 +129,110 @@ def test_changes_are_those_of_their_author() -> None:
     assert sure(read(said(retract, "eve"), ids={"s0": "ann/m0"})).source.message_id == "eve/ann/m0"
 
 
+OCCUPANT = "<body>x</body><occupant-id xmlns='urn:xmpp:occupant-id:0' id='o1'/>"
+
+
 def test_only_rooms_of_our_own_server_tell_addresses() -> None:
-    """Another could say that somebody there is the owner."""
-    jids = {f"{ROOM}/ann": ANN, "dev@evil.example/ann": ANN}
-    inside = "<body>x</body><occupant-id xmlns='urn:xmpp:occupant-id:0' id='o1'/>"
-    ours = sure(read(said(inside), jids=jids)).source
-    assert (ours.user_id, ours.user_id_alt) == ("ann@example.org", None)
-    there = US._replace(nicks={"dev@evil.example": "helper"})
-    foreign = sure(read(said(inside).replace(ROOM, "dev@evil.example"), jids=jids, us=there)).source
-    assert (foreign.user_id, foreign.user_id_alt) == ("dev@evil.example/ann", "dev@evil.example/o1")
+    """Another could say that somebody there is the owner. There people are the ids that the room gives them."""
+    assert sure(read(said(OCCUPANT), jid=ANN)).source.user_id == "ann@example.org"
+    evil = "dev@evil.example"
+    there = US._replace(nicks={evil: "helper"}, ids={evil: f"{evil}/o0"})
+    foreign = sure(read(said(OCCUPANT).replace(ROOM, evil), jid=ANN, us=there)).source
+    assert (foreign.user_id, foreign.user_id_alt) == (f"{evil}/o1", None)
+    suffix = "dev@notexample.org"
+    alike = US._replace(nicks={suffix: "helper"})
+    assert sure(read(said(OCCUPANT).replace(ROOM, suffix), jid=ANN, us=alike)).source.user_id == f"{suffix}/ann"
+
+
+def test_a_nick_is_nobody_where_the_room_gives_ids() -> None:
+    us = US._replace(ids={ROOM: f"{ROOM}/o0"})
+    assert read(said("<body>x</body>"), us=us) is None
+    assert read(said(OCCUPANT.replace("o1", "")), us=us) is None
+    assert read(said(OCCUPANT.replace("o1", "o0"), "helper-before"), us=us) is None, "it is ours, under another nick"
+    assert sure(read(said(OCCUPANT), us=us)).source.user_id == f"{ROOM}/o1"
+    # Where the room gives none, people could write any.
+    assert sure(read(said(OCCUPANT))).source.user_id == f"{ROOM}/ann"
+
+
+def test_a_private_message_in_a_room_is_of_who_sent_it_not_of_a_nick() -> None:
+    xml = chat(OCCUPANT, f"{ROOM}/ann")
+    source = sure(read(xml, jid=ANN, us=US._replace(ids={ROOM: f"{ROOM}/o0"}))).source
+    assert (source.chat_kind, source.chat_id, source.user_id) == ("dm", f"{ROOM}/o1", f"{ROOM}/o1")
+    assert read(xml, jid=ANN) is None
+
+
+def test_an_older_message_is_not_of_who_has_the_nick_now() -> None:
+    old = f"{OCCUPANT}<delay xmlns='urn:xmpp:delay' from='{ROOM}' stamp='2026-10-31T10:00:00Z'/>"
+    assert sure(read(said(old), jid=ANN)).source.user_id == f"{ROOM}/ann"
+
+
+def archived(inside: str, sender: str = f"{ROOM}/ann", kind: str = "groupchat") -> Element:
+    return fromstring(
+        f"<message xmlns='{CLIENT}' from='{ROOM}'><result xmlns='urn:xmpp:mam:2' id='a1'>"
+        "<forwarded xmlns='urn:xmpp:forward:0'><delay xmlns='urn:xmpp:delay' stamp='2026-10-31T10:00:00Z'/>"
+        f"<message xmlns='{CLIENT}' from='{sender}' type='{kind}' id='m1'><body>x</body>{inside}</message>"
+        "</forwarded></result></message>"
+    )
 
 
 def test_an_archive_tells_who_had_the_nick_then() -> None:
-    result = (
-        f"<message xmlns='{CLIENT}' from='{ROOM}'><result xmlns='urn:xmpp:mam:2' id='a1'>"
-        "<forwarded xmlns='urn:xmpp:forward:0'><delay xmlns='urn:xmpp:delay' stamp='2026-10-31T10:00:00Z'/>"
-        f"<message xmlns='{CLIENT}' from='{ROOM}/ann' type='groupchat' id='m1'><body>x</body>"
-        "<x xmlns='http://jabber.org/protocol/muc#user'><item jid='old@example.org'/></x></message>"
-        "</forwarded></result></message>"
-    )
-    stored = read_result(fromstring(result), ROOM)
-    inbound = sure(parse(stored, US, {f"{ROOM}/ann": "new@example.org"}.get, str, NOW))
-    assert (stored.archive_id, inbound.source.user_id) == ("a1", "old@example.org")
+    told = "<x xmlns='http://jabber.org/protocol/muc#user'><item jid='old@example.org'/></x>"
+    stored = read_result(archived(told), ROOM)
+    assert (stored.archive_id, sure(parse(stored, US, str, NOW)).source.user_id) == ("a1", "old@example.org")
+    # The sender wrote one of them, and could have written that of the owner.
+    both = read_result(archived(told.replace("old", "owner") + told), ROOM)
+    assert sure(parse(both, US, str, NOW)).source.user_id == f"{ROOM}/ann"
+    assert sure(parse(read_result(archived(told), ""), US, str, NOW)).source.user_id == f"{ROOM}/ann"
+
+
+def test_the_archive_of_a_room_has_only_its_own_messages() -> None:
+    """A room that is not ours could send any message as one of its archive."""
+    for sender, kind in (
+        (ANN, "chat"),
+        (ANN, "groupchat"),
+        (f"{ROOM}/ann", "chat"),
+        ("other@rooms.example.org/a", "groupchat"),
+    ):
+        us = US._replace(nicks={ROOM: "helper", "other@rooms.example.org": "helper"}, ids={ROOM: f"{ROOM}/o0"})
+        assert parse(read_result(archived("", sender, kind), ROOM), us, str, NOW) is None, sender
+    assert parse(read_result(archived("", ANN, "chat"), ""), US, str, NOW), "our own archive has them"
+
+
+def test_carbons_and_forwarded_messages_are_not_read() -> None:
+    """Anybody can send one that says it is the owner's."""
+    message = f"<message xmlns='{CLIENT}' from='{ANN}'><body>x</body></message>"
+    inside = f"<forwarded xmlns='urn:xmpp:forward:0'>{message}</forwarded>"
+    for wrapped in (
+        inside,
+        *(f"<{name} xmlns='urn:xmpp:carbons:2'>{inside}</{name}>" for name in ("sent", "received")),
+    ):
+        assert read(chat(wrapped, "eve@evil.example/x")) is None
+        assert (
+            sure(read(chat(f"<body>mine</body>{wrapped}", "eve@evil.example/x"))).source.user_id == "eve@evil.example"
+        )
 
 
 def test_files_are_those_of_servers_in_the_chat() -> None:
     """People can send any URL, of our own network, too."""
-    for url, is_file in (
-        ("https://upload.example.org/a/photo.jpg", True),
-        ("https://cdn.example.com/photo.jpg", True),
-        ("http://upload.example.org/photo.jpg", False),
-        ("https://evilexample.org/photo.jpg", False),
-        ("https://10.0.0.1/photo.jpg", False),
-        ("https://localhost/photo.jpg", False),
-        ("file:///etc/passwd", False),
-        ("aesgcm://upload.example.org/photo.jpg#00", False),
+    us = US._replace(file_hosts=("cdn.example.com", "http://127.0.0.1:5280"))
+    eve = "eve@evil.example/x"
+    for url, sender, is_file in (
+        ("https://upload.example.org/a/photo.jpg", ANN, True),
+        ("https://cdn.example.com/photo.jpg", ANN, True),
+        ("http://127.0.0.1:5280/photo.jpg", ANN, True),
+        ("https://files.evil.example/photo.jpg", eve, True),
+        ("https://wiki.example.org/photo.jpg", eve, False),
+        ("http://127.0.0.1:5281/photo.jpg", ANN, False),
+        ("https://127.0.0.1:5280/photo.jpg", ANN, False),
+        ("http://upload.example.org/photo.jpg", ANN, False),
+        ("https://evilexample.org/photo.jpg", ANN, False),
+        ("https://10.0.0.1/photo.jpg", ANN, False),
+        ("https://localhost/photo.jpg", ANN, False),
+        ("file:///etc/passwd", ANN, False),
+        ("aesgcm://upload.example.org/photo.jpg#00", ANN, False),
     ):
-        inbound = sure(read(chat(f"<body>{url}</body><x xmlns='jabber:x:oob'><url>{url}</url></x>")))
+        inside = f"<body>{url}</body><x xmlns='jabber:x:oob'><url>{url}</url></x>"
+        inbound = sure(read(chat(inside, sender), us=us))
         assert (len(inbound.files), inbound.text) == ((1, "") if is_file else (0, url)), url
         for file in inbound.files:
             assert (file.name, file.media_type, file.handle) == (Label("photo.jpg"), "image/jpeg", url)
@@ -198,6 +265,39 @@ def test_options() -> None:
     for wrong in ("bot", "bot@", "a b@c", "a@b/c", "a@b:c"):
         with pytest.raises(ValueError, match="jid"):
             XmppOptions.model_validate({**given, "jid": wrong})
+
+
+async def test_an_archive_that_fails_is_asked_again_and_a_room_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Otherwise the next message would move the position over what was not read."""
+
+    class Failing:
+        def __init__(self, answer: Refusal | PlatformDown | str) -> None:
+            self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self.answer, self.asked = answer, 0
+
+        async def ask_archive(self, _archive: str, _query: Element) -> tuple[list[Element], Element]:
+            self.asked += 1
+            if not isinstance(self.answer, str):
+                raise self.answer
+            last = f"<set xmlns='http://jabber.org/protocol/rsm'><last>{self.answer}{self.asked}</last></set>"
+            return [], fromstring(f"<iq><fin xmlns='urn:xmpp:mam:2'>{last}</fin></iq>")
+
+    async def read_all(failing: Failing, archive: str) -> list[Stored]:
+        found = read_archive(cast("Stream", failing), archive, Place("a0", NOW))
+        return [each async for each in found]
+
+    for problem in (Refusal("internal-server-error"), PlatformDown("no answer")):
+        with pytest.raises(PlatformDown):
+            await read_all(Failing(problem), "")
+        caplog.clear()
+        assert not await read_all(Failing(problem), ROOM)
+        assert [getattr(each, "action", None) for each in caplog.records] == ["xmpp.archive_failed"]
+    assert not await read_all(Failing(Refusal("service-unavailable")), "")
+    unknown, endless = Failing(Refusal("item-not-found")), Failing("a")
+    assert not await read_all(unknown, "")
+    assert unknown.asked == 2, "by its place, then by its time"
+    assert not await read_all(endless, ROOM)
+    assert endless.asked > 1000
 
 
 async def test_a_room_whose_service_stops_is_entered_again() -> None:

@@ -2,12 +2,12 @@
 
 import re
 from enum import StrEnum
-from ipaddress import ip_address
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from palaver.protocols import SetupGuide, SetupQuestion
+from palaver.protocols.checks import is_loopback
 
 ADDRESS = re.compile(r"[a-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?")
 """In lower case. Quoted and international names are not supported."""
@@ -88,7 +88,7 @@ class EmailOptions(BaseModel):
             for host, how in ((self.imap_host, self.imap_encryption), (self.smtp_host, self.smtp_encryption))
             if how is Encryption.NONE
         }
-        if not all(map(_is_loopback, plain)):
+        if not all(map(is_loopback, plain)):
             raise ValueError("tls or starttls: the password would be readable on the way to another machine")
         return self
 
@@ -100,10 +100,3 @@ class EmailOptions(BaseModel):
     def own(self) -> frozenset[str]:
         """Every address of the mailbox."""
         return frozenset((self.address, *self.aliases))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

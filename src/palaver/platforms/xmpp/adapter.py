@@ -3,13 +3,11 @@
 import asyncio
 import hashlib
 import re
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 from xml.etree.ElementTree import Element, SubElement
 
 from palaver.platforms.catalog import PLATFORMS
@@ -29,7 +27,6 @@ from palaver.protocols import (
     Receiver,
     Revision,
     SendRefused,
-    Source,
     TargetGone,
     Trust,
     Unit,
@@ -38,6 +35,7 @@ from palaver.protocols import (
     read_ahead,
 )
 from palaver.protocols.files import send_text_of_file
+from palaver.protocols.recent import shrink
 from palaver.protocols.rest import RestApi
 
 _FIRST_LOOK = timedelta(minutes=1)
@@ -59,9 +57,9 @@ class XmppAdapter:
         self._options = options
         self._stream: Stream | None = None
         self._position: Position = {}
-        self._ids: OrderedDict[str, str] = OrderedDict()
+        self._ids: dict[str, str] = {}
         """The message behind an id that a room gave it, for replies and deletions."""
-        self._stored: OrderedDict[tuple[Source, Revision | None], None] = OrderedDict()
+        self._stored: dict[tuple[str | None, str, Revision | None], None] = {}
         """What was stored a short while ago."""
         self._api = RestApi("the file server", "")
 
@@ -90,7 +88,8 @@ class XmppAdapter:
         raise PlatformDown("The XMPP server closed the connection.")
 
     async def _enter(self, room: str, stream: Stream) -> bool:
-        return await stream.rooms.enter(room, self._options.room_nick, self._position[room].at)
+        place = self._position[room]
+        return await stream.rooms.enter(room, self._options.room_nick, None if place.id else place.at)
 
     async def _listen(self, stream: Stream, archives: list[str], receiver: Receiver) -> None:
         pinging = asyncio.create_task(stream.keep_pinging())
@@ -124,7 +123,7 @@ class XmppAdapter:
 
     async def _take_live(self, live: Live, stream: Stream, receiver: Receiver) -> None:
         us = self._us(stream)
-        stored = parse_or_skip(self.platform.name, lambda: read_live(live.message, us))
+        stored = parse_or_skip(self.platform.name, lambda: read_live(live.message, us, live.jid))
         if stored is not None:
             await self._take(stored, stream, receiver)
         stream.stored(live)
@@ -135,22 +134,18 @@ class XmppAdapter:
             before = self._position.get(stored.archive)
             # An archive has its messages in order, but often tells their times in whole seconds.
             inbound = replace(inbound, at=max(inbound.at, before.at)) if before else inbound
-            if not self._is_known(inbound):
+            # An archive, the server and a room can each bring the same message after a connection.
+            known = inbound.source.chat_id, inbound.source.message_id or "", inbound.revision
+            if known not in self._stored:
                 await receiver.receive(inbound, Trust())
-                self._remember_stored(inbound)
                 self._confirm(stored.message, stream)
+            if inbound.source.message_id:
+                self._stored[known] = None
+                shrink(self._stored, _RECENT)
             await self._note(stored, inbound, receiver)
 
     def _parse(self, stored: Stored, stream: Stream) -> Inbound | None:
-        return parse(stored, self._us(stream), stream.rooms.jid_of, self._id_of, datetime.now(UTC))
-
-    def _is_known(self, inbound: Inbound) -> bool:
-        """An archive, the server and a room can each bring the same message after a connection."""
-        return inbound.source.message_id is not None and (inbound.source, inbound.revision) in self._stored
-
-    def _remember_stored(self, inbound: Inbound) -> None:
-        self._stored[inbound.source, inbound.revision] = None
-        _shrink(self._stored)
+        return parse(stored, self._us(stream), self._id_of, datetime.now(UTC))
 
     async def _note(self, stored: Stored, inbound: Inbound, receiver: Receiver) -> None:
         """Remember how far we have read, and the id that a room gave the message."""
@@ -172,15 +167,14 @@ class XmppAdapter:
     def _us(self, stream: Stream) -> Us:
         options = self._options
         nicks = {room: stream.rooms.nicks.get(room, options.room_nick) for room in options.rooms}
-        local = options.host if options.is_local else None
-        return Us(self.account, options.jid, nicks, options.threads, tuple(options.file_hosts), local)
+        return Us(self.account, options.jid, nicks, stream.rooms.ids, options.threads, tuple(options.file_hosts))
 
     def _id_of(self, given: str) -> str:
         return self._ids.get(given, given)
 
     def _remember(self, given: str, message_id: str) -> None:
         self._ids[given] = message_id
-        _shrink(self._ids)
+        shrink(self._ids, _RECENT)
 
     def fetch(self, file: Attachment) -> AsyncIterator[bytes]:
         return self._api.download(file.handle or "")
@@ -215,16 +209,23 @@ class XmppAdapter:
 
     async def typing(self, outbound: Outbound) -> None:
         message_id = _id_for(f"typing {outbound.chat_id}")
-        self._connected().write(render.typing(outbound, message_id, in_room=self._is_room(outbound)))
+        stream = self._connected()
+        stream.write(self._address(render.typing(outbound, message_id, in_room=self._is_room(outbound)), stream))
 
     async def _say(self, message: Element) -> str:
         stream = self._connected()
-        if not _TARGET.fullmatch(message.attrib["to"]):
-            raise TargetGone("There is no such address.")
-        given = await stream.say(message)
+        given = await stream.say(self._address(message, stream))
         if given:
             self._remember(given, message.attrib["id"])
         return message.attrib["id"]
+
+    def _address(self, message: Element, stream: Stream) -> Element:
+        chat = message.attrib["to"]
+        to = stream.rooms.address_of(chat) if _TARGET.fullmatch(chat) else None
+        if to is None:
+            raise TargetGone("There is no such address, or the person has left the room.")
+        message.set("to", to)
+        return message
 
     def _connected(self) -> Stream:
         if self._stream is None:
@@ -233,11 +234,6 @@ class XmppAdapter:
 
     def _is_room(self, outbound: Outbound) -> bool:
         return outbound.chat_id.lower() in self._options.rooms
-
-
-def _shrink(known: OrderedDict[Any, Any]) -> None:
-    while len(known) > _RECENT:
-        known.popitem(last=False)
 
 
 def _id_for(key: str) -> str:

@@ -1,18 +1,24 @@
 """Archives (XEP-0313): read what was written while we were away."""
 
 import json
+import logging
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
+from itertools import count
 from typing import NamedTuple
 from xml.etree.ElementTree import Element, SubElement
 
 from palaver.platforms.xmpp.names import DATA_FORM, MAM, RSM
 from palaver.platforms.xmpp.parse import Stored, read_result
 from palaver.platforms.xmpp.stream import Refusal, Stream
-from palaver.protocols import parse_or_skip
+from palaver.protocols import PlatformDown, parse_or_skip
+
+log = logging.getLogger(__name__)
 
 _PAGE = 50
-_MAX_PAGES = 200
+_MAX_PAGES = 1_000
+"""A room could send pages forever."""
+_TEMPORARY = frozenset({"internal-server-error", "resource-constraint", "remote-server-timeout"})
 
 
 class Place(NamedTuple):
@@ -38,22 +44,39 @@ def write_position(position: Position) -> str:
 async def read_archive(stream: Stream, archive: str, since: Place) -> AsyncGenerator[Stored]:
     """Yield what came after a place, the oldest first; nothing if there is no archive."""
     last = since.id
-    for _ in range(_MAX_PAGES):
+    for page in count():
         try:
             results, answer = await stream.ask_archive(archive, _query(last, since.at))
-        except Refusal as refusal:
-            if refusal.condition != "item-not-found" or not last:
-                return
-            last = ""  # The archive no longer has that message.
-            continue
+        except (Refusal, PlatformDown) as error:
+            if last and isinstance(error, Refusal) and error.condition == "item-not-found":
+                last = ""  # The archive no longer has that message.
+                continue
+            _give_up(stream, archive, error)
+            return
         for result in results:
             stored = parse_or_skip("xmpp", lambda result=result: read_result(result, archive))
             if stored is not None:
                 yield stored
-        fin = answer.find(f"{{{MAM}}}fin")
+        fin, before = answer.find(f"{{{MAM}}}fin"), last
         last = answer.findtext(f"{{{MAM}}}fin/{{{RSM}}}set/{{{RSM}}}last") or ""
-        if fin is None or fin.get("complete") == "true" or not last:
+        if fin is None or fin.get("complete") == "true" or last in {"", before}:
             return
+        if archive and page >= _MAX_PAGES:
+            _warn("it never ends")
+            return
+
+
+def _give_up(stream: Stream, archive: str, error: Refusal | PlatformDown) -> None:
+    """Raise PlatformDown if our own archive cannot be read now: nothing is passed over. A room stops nothing."""
+    is_temporary = isinstance(error, PlatformDown) or error.condition in _TEMPORARY
+    if stream.lost.done() or (is_temporary and not archive):
+        raise PlatformDown("The XMPP server cannot read its archive now.") from error
+    if is_temporary:
+        _warn(str(error))
+
+
+def _warn(why: str) -> None:
+    log.warning("cannot read the archive of a room: %s", why, extra={"action": "xmpp.archive_failed"})
 
 
 def _query(after: str, start: datetime) -> Element:

@@ -1,11 +1,11 @@
 """The options of an XMPP account."""
 
-from ipaddress import ip_address
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 from palaver.protocols import SetupGuide, SetupQuestion
+from palaver.protocols.checks import is_loopback
 
 _JID = r"[^\s@/\"&'<>:]+@[^\s@/\"&'<>:]+"
 GUIDE = SetupGuide(
@@ -50,7 +50,8 @@ class XmppOptions(BaseModel):
     )
     port: int = Field(default=5222, ge=1, le=65535, description="Its port, if there is a host.")
     file_hosts: Annotated[list[str], BeforeValidator(_split)] = Field(
-        default_factory=list[str], description="Hosts from which it fetches files, besides the servers of the people."
+        default_factory=list[str],
+        description="Hosts from which it fetches files with HTTPS, besides the servers of the people; or URLs.",
     )
     threads: bool = Field(default=True, description="Whether a thread is a conversation of its own.")
 
@@ -66,10 +67,3 @@ class XmppOptions(BaseModel):
     def is_local(self) -> bool:
         """Whether what we send stays on this machine, and can do without TLS."""
         return self.host is not None and is_loopback(self.host)
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -4,7 +4,7 @@ import mimetypes
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 from xml.etree.ElementTree import Element
 
@@ -26,6 +26,7 @@ from palaver.platforms.xmpp.names import (
     RETRACT,
     SFS,
     SID,
+    STANZAS,
     URL_DATA,
 )
 from palaver.protocols import (
@@ -44,6 +45,7 @@ from palaver.protocols import (
     edit_version,
 )
 
+T = TypeVar("T")
 _ACTION = "/me "
 _MAX_FILES = 20
 
@@ -53,18 +55,19 @@ class Us(NamedTuple):
     jid: str
     nicks: Mapping[str, str]
     """Our nick in each room."""
+    ids: Mapping[str, str] = {}
+    """Us in each room that gives people ids (XEP-0421). Elsewhere anybody could write such an id."""
     has_threads: bool = True
     file_hosts: tuple[str, ...] = ()
-    """Where files can be, besides the servers of sender, room and us."""
-    local_host: str | None = None
-    """Our server, if it is on this machine: its files need no TLS."""
+    """Where files can be, besides the servers of sender and room."""
 
     @property
     def domain(self) -> str:
         return self.jid.partition("@")[2]
 
-    def is_in(self, room: str) -> bool:
-        return room in self.nicks
+    def is_local(self, domain: str) -> bool:
+        """Return whether it belongs to our own server."""
+        return f".{domain}".endswith(f".{self.domain}")
 
 
 class Stored(NamedTuple):
@@ -76,6 +79,8 @@ class Stored(NamedTuple):
     archive_id: str = ""
     stamp: str = ""
     """When an archive or a server took it; empty if it comes right now."""
+    jid: str | None = None
+    """The address of a person in a room, if the room tells it."""
 
 
 def bare(jid: str) -> str:
@@ -86,8 +91,11 @@ def resource(jid: str) -> str:
     return jid.partition("/")[2]
 
 
-def read_live(message: Element, us: Us) -> Stored:
-    """Read the id and time that a server gave a message. Those that somebody else gave it mean nothing."""
+def read_live(message: Element, us: Us, jid: str | None = None) -> Stored:
+    """Read the id and time that a server gave a message. Those that somebody else gave it mean nothing.
+
+    `jid` is whose nick it was as the message came. An older one can be somebody else's.
+    """
     sender = bare(message.get("from", ""))
     archive = sender if message.get("type") == "groupchat" else ""
     ids = [
@@ -97,7 +105,7 @@ def read_live(message: Element, us: Us) -> Stored:
     stamps = [
         each.get("stamp", "") for each in message.findall(f"{{{DELAY}}}delay") if each.get("from", us.domain) in servers
     ]
-    return Stored(message, archive, ids[0] if ids else "", stamps[0] if stamps else "")
+    return Stored(message, archive, ids[0] if ids else "", stamps[0] if stamps else "", None if stamps else jid)
 
 
 def read_result(message: Element, archive: str) -> Stored:
@@ -105,7 +113,16 @@ def read_result(message: Element, archive: str) -> Stored:
     result = _need(message.find(f"{{{MAM}}}result"))
     forwarded = _need(result.find(f"{{{FORWARD}}}forwarded"))
     delay = _need(forwarded.find(f"{{{DELAY}}}delay"))
-    return Stored(_need(forwarded.find(f"{{{CLIENT}}}message")), archive, result.get("id", ""), delay.get("stamp", ""))
+    found = _need(forwarded.find(f"{{{CLIENT}}}message"))
+    # The room adds the address. If there are two, the sender wrote one of them.
+    told = [item.get("jid") for item in found.iterfind(f"{{{MUC_USER}}}x/{{{MUC_USER}}}item")] if archive else []
+    jid = told[0] if len(told) == 1 else None
+    return Stored(found, archive, result.get("id", ""), delay.get("stamp", ""), jid)
+
+
+def error_condition(stanza: Element) -> str:
+    names = (each.tag.removeprefix(f"{{{STANZAS}}}") for each in stanza.iterfind(f"{{{CLIENT}}}error/{{{STANZAS}}}*"))
+    return next((name for name in names if name != "text"), "undefined-condition")
 
 
 def has_content(message: Element) -> bool:
@@ -115,30 +132,32 @@ def has_content(message: Element) -> bool:
     )
 
 
-def parse(
-    stored: Stored, us: Us, jid_of: Callable[[str], str | None], id_of: Callable[[str], str], now: datetime
-) -> Inbound | None:
-    """Parse a message; None if it is ours or says nothing.
-
-    `jid_of` knows the real address behind a person in a room, `id_of` the message behind an id that a room gave it.
-    """
+def parse(stored: Stored, us: Us, id_of: Callable[[str], str], now: datetime) -> Inbound | None:
+    """Parse a message; None if it is ours or says nothing. `id_of` knows the message behind an id of a room."""
     message = stored.message
     sender = message.attrib["from"]
-    room = bare(sender) if us.is_in(bare(sender)) else ""
+    room = bare(sender) if bare(sender) in us.nicks else ""
     in_room = message.get("type") == "groupchat"
-    is_ours = resource(sender) in {"", us.nicks[room]} if room else bare(sender) == us.jid
-    if is_ours or (in_room and not room) or not has_content(message):
+    # The archive of a room could have a message of anybody, in any chat.
+    is_forged = stored.archive and not (in_room and room == stored.archive)
+    if is_forged or (in_room and not room) or not has_content(message):
+        return None
+    # Without ids, a private message in a room could be anybody's, and so could the answer to it.
+    if room and (resource(sender) in {"", us.nicks[room]} or not (in_room or room in us.ids)):
+        return None
+    user = _user(stored, us, room)
+    if user in {us.jid, us.ids.get(room)}:
         return None
     body, quote = _body_and_quote(message)
     rest = after_name(body, (us.nicks[room], f"@{us.nicks[room]}")) if in_room else None
     own_id = message.get("id") or stored.archive_id
     target, revision = _revision(message, own_id, body, id_of)
-    files = () if revision else tuple(file for file in _files(message) if _is_allowed(file.handle or "", sender, us))
+    files = () if revision else tuple(file for file in _files(message) if _is_allowed(file.handle or "", user, us))
     reply = message.find(f"{{{REPLY}}}reply")
     is_reply = reply is not None and bool(room) and reply.get("to", "").lower() == f"{room}/{us.nicks[room]}".lower()
     text = body if rest is None else rest
     inbound = Inbound(
-        source=_source(stored, us, jid_of, room, target or own_id),
+        source=_source(message, us, room, user, target or own_id),
         text="" if revision and revision.deleted else _without_files(text, files),
         at=_time(stored.stamp, now),
         labels=_labels(message, sender, room if in_room else ""),
@@ -157,41 +176,32 @@ def wants_receipt(message: Element) -> str | None:
     return (message.get("id") or None) if is_wanted else None
 
 
-def _source(stored: Stored, us: Us, jid_of: Callable[[str], str | None], room: str, message_id: str) -> Source:
+def _user(stored: Stored, us: Us, room: str) -> str:
+    """Return who sent it. Anybody can take a nick; a room verifies who has it: it tells the address, or gives an id."""
     message = stored.message
-    sender, thread = message.attrib["from"], message.findtext(f"{{{CLIENT}}}thread")
-    in_room = message.get("type") == "groupchat"
-    user, occupant = bare(sender), None
-    if room:
-        # Anybody can take a nick. A room verifies who has it: it tells the address, or an id of its own.
-        mark = message.find(f"{{{OCCUPANT}}}occupant-id")
-        occupant = f"{room}/{mark.get('id')}" if mark is not None and mark.get("id") else None
-        # Our own archive does not tell it for private messages.
-        user = (_real_jid(stored, us, room, jid_of) if in_room else None) or sender
+    sender = message.attrib["from"]
+    if not room:
+        return bare(sender)
+    # Only a room on our own server is believed: it could tell any address. Our own archive tells none.
+    if stored.jid and message.get("type") == "groupchat" and us.is_local(_domain(room)):
+        return bare(stored.jid)
+    if room not in us.ids:
+        return sender
+    return f"{room}/{_need(_need(message.find(f'{{{OCCUPANT}}}occupant-id')).get('id') or None)}"
+
+
+def _source(message: Element, us: Us, room: str, user: str, message_id: str) -> Source:
+    in_room, thread = message.get("type") == "groupchat", message.findtext(f"{{{CLIENT}}}thread")
     return Source(
         platform="xmpp",
         account=us.account,
         chat_kind=GROUP if in_room else DM,
-        chat_id=room if in_room else sender if room else user,
+        chat_id=room if in_room else user,
         thread_id=thread if thread and us.has_threads else None,
         user_id=user,
-        user_id_alt=occupant if user == sender else None,
         # In a room everybody chooses ids, so one person could take another's.
-        message_id=(f"{resource(sender)}/{message_id}" if in_room else message_id) if message_id else None,
+        message_id=f"{resource(message.attrib['from'])}/{message_id}" if in_room and message_id else message_id or None,
     )
-
-
-def _real_jid(stored: Stored, us: Us, room: str, jid_of: Callable[[str], str | None]) -> str | None:
-    """Return the address of a person in a room. Only a room on our own server is believed: it could tell any."""
-    host = room.partition("@")[2]
-    if host != us.domain and not host.endswith(f".{us.domain}"):
-        return None
-    if stored.stamp:  # Somebody else can have the nick by now.
-        item = stored.message.find(f"{{{MUC_USER}}}x/{{{MUC_USER}}}item")
-        found = item.get("jid") if item is not None else None
-    else:
-        found = jid_of(stored.message.attrib["from"])
-    return bare(found) if found else None
 
 
 def _labels(message: Element, sender: str, room: str) -> Labels:
@@ -259,14 +269,16 @@ def _files(message: Element) -> Iterator[Attachment]:
             yield Attachment(Label(name), kind, None, handle=url)
 
 
-def _is_allowed(url: str, sender: str, us: Us) -> bool:
+def _is_allowed(url: str, user: str, us: Us) -> bool:
     """Return whether to fetch a file. People can send any URL, of our own network, too: that stays text."""
-    address = urlsplit(url)
-    host = address.hostname or ""
-    if host == us.local_host:
-        return address.scheme in {"http", "https"}
-    domains = (us.domain, bare(sender).partition("@")[2], *us.file_hosts)
-    return address.scheme == "https" and any(host == domain or host.endswith(f".{domain}") for domain in domains)
+    address, domain = urlsplit(url), _domain(user)
+    domains = (domain, *((us.domain,) if us.is_local(domain) else ()), *us.file_hosts)
+    is_there = any(f".{address.hostname}".endswith(f".{each}") for each in domains)
+    return (address.scheme == "https" and is_there) or f"{address.scheme}://{address.netloc}" in us.file_hosts
+
+
+def _domain(jid: str) -> str:
+    return bare(jid).partition("@")[2]
 
 
 def _guess(url: str) -> tuple[str, str]:
@@ -286,7 +298,7 @@ def _time(stamp: str, now: datetime) -> datetime:
     return min(at if at.tzinfo else at.replace(tzinfo=UTC), now)
 
 
-def _need(found: Element | None) -> Element:
+def _need(found: T | None) -> T:
     if found is None:
-        raise ValueError("an element is missing")
+        raise ValueError("an element or attribute is missing")
     return found

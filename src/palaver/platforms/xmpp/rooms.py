@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import datetime
 from xml.etree.ElementTree import Element, SubElement
 
-from palaver.platforms.xmpp.names import CLIENT, MUC, MUC_USER, STANZAS
-from palaver.platforms.xmpp.parse import bare, resource
+from palaver.platforms.xmpp.names import CLIENT, MUC, MUC_USER, OCCUPANT
+from palaver.platforms.xmpp.parse import bare, error_condition, resource
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +23,10 @@ class Rooms:
         self._send = send
         self.nicks: dict[str, str] = {}
         """Our nick in each room that we are in."""
+        self.ids: dict[str, str] = {}
+        """Us in each room that gives people ids; the other people's are in `_people`."""
+        self._people: dict[str, str] = {}
+        """The address in the room, with the nick, of each person with an id."""
         self._jids: dict[str, str] = {}
         """The address of each person in a room, if the room tells it."""
         self._entering: dict[str, asyncio.Future[str]] = {}
@@ -30,10 +34,17 @@ class Rooms:
         """Done once a room has ended that we are in: we have to enter it again."""
 
     def jid_of(self, occupant: str) -> str | None:
-        return self._jids.get(occupant)
+        return self._jids.get(occupant) or None
 
-    async def enter(self, room: str, nick: str, since: datetime) -> bool:
-        """Enter a room, under another nick if somebody has ours. Return whether we are in."""
+    def address_of(self, chat: str) -> str | None:
+        """Return where to write to a chat. A person in a room can have another nick by now, or have left."""
+        return self._people.get(chat) if resource(chat) and bare(chat) in self.nicks else chat
+
+    async def enter(self, room: str, nick: str, since: datetime | None) -> bool:
+        """Enter a room, under another nick if somebody has ours. Return whether we are in.
+
+        `since` is from when on the room sends what it remembers. Without it, we read its archive.
+        """
         problem = ""
         for attempt in range(_MAX_NICKS):
             problem = await self._try(room, nick + "_" * attempt, since)
@@ -44,12 +55,12 @@ class Rooms:
         log.warning("cannot enter a room: %s", problem, extra={"action": "xmpp.not_joined"})
         return False
 
-    async def _try(self, room: str, nick: str, since: datetime) -> str:
+    async def _try(self, room: str, nick: str, since: datetime | None) -> str:
         """Return what is wrong; empty if we are in."""
         future = self._entering[room] = asyncio.get_running_loop().create_future()
         asked = Element(f"{{{CLIENT}}}presence", to=f"{room}/{nick}")
-        # The archive has the rest, if the room has one.
-        SubElement(SubElement(asked, f"{{{MUC}}}x"), f"{{{MUC}}}history", since=f"{since:%Y-%m-%dT%H:%M:%SZ}")
+        history = {"since": f"{since:%Y-%m-%dT%H:%M:%SZ}"} if since else {"maxstanzas": "0"}
+        SubElement(SubElement(asked, f"{{{MUC}}}x"), f"{{{MUC}}}history", history)
         self._send(asked)
         try:
             async with asyncio.timeout(_JOIN_SECONDS):
@@ -65,21 +76,26 @@ class Rooms:
         room, nick = bare(occupant), resource(occupant)
         details = presence.find(f"{{{MUC_USER}}}x")
         if kind == "error":
-            self._answer(room, _problem(presence))
+            self._answer(room, error_condition(presence))
         if details is None or (room not in self.nicks and room not in self._entering):
             return
         item = details.find(f"{{{MUC_USER}}}item")
         codes = {each.get("code") for each in details.findall(f"{{{MUC_USER}}}status")}
+        mark = presence.find(f"{{{OCCUPANT}}}occupant-id")
+        person = f"{room}/{mark.get('id')}" if mark is not None and mark.get("id") else ""
         if kind == "unavailable":
             self._jids.pop(occupant, None)
+            if self._people.get(person) == occupant:
+                del self._people[person]
             if _OURS in codes or nick == self.nicks.get(room):
                 self._leave(room, codes, item)
-            return
-        if kind == "available" and item is not None and item.get("jid"):
-            self._jids[occupant] = item.attrib["jid"]
-        if kind == "available" and _OURS in codes:
-            self.nicks[room] = nick
-            self._answer(room, "")
+        elif kind == "available":
+            self._jids[occupant] = item.get("jid", "") if item is not None else ""
+            self._people[person] = occupant
+            if _OURS in codes:
+                self.nicks[room] = nick
+                self.ids |= {room: person} if person else {}  # We wrote no id, so the room did.
+                self._answer(room, "")
 
     def _answer(self, room: str, problem: str) -> None:
         future = self._entering.get(room)
@@ -95,9 +111,3 @@ class Rooms:
             log.warning("was removed from a room", extra={"action": "xmpp.removed"})
         elif not self.left.done():
             self.left.set_result(None)
-
-
-def _problem(presence: Element) -> str:
-    error = presence.find(f"{{{CLIENT}}}error")
-    conditions = [each.tag.partition("}")[2] for each in error or () if each.tag.startswith(f"{{{STANZAS}}}")]
-    return next((each for each in conditions if each != "text"), "error")

@@ -19,9 +19,9 @@ from slixmpp.xmlstream import StanzaBase
 from slixmpp.xmlstream.handler import Callback
 from slixmpp.xmlstream.matcher import MatchXPath
 
-from palaver.platforms.xmpp.names import CLIENT, CORRECT, MAM, OOB, PING, RECEIPTS, SID, STANZAS, STATES
+from palaver.platforms.xmpp.names import CLIENT, CORRECT, MAM, OOB, PING, RECEIPTS, SID, STATES
 from palaver.platforms.xmpp.options import XmppOptions
-from palaver.platforms.xmpp.parse import bare, has_content
+from palaver.platforms.xmpp.parse import bare, error_condition, has_content
 from palaver.platforms.xmpp.render import GROUP_CHAT
 from palaver.platforms.xmpp.rooms import Rooms
 from palaver.protocols import (
@@ -65,10 +65,11 @@ _TLS_PORT = 5223
 
 
 class Live(NamedTuple):
-    """A message that came, and its number for the acknowledgement."""
+    """A message that came, its number for the acknowledgement, and who has the nick of the sender in a room."""
 
     message: Element
     number: int
+    jid: str | None
 
 
 class Refusal(Exception):
@@ -193,7 +194,7 @@ class Stream:
         elif has_content(message):
             number = self._client.plugin["xep_0198"].handled
             self._unstored.append(number)
-            self._read.put_nowait(Live(message, number))
+            self._read.put_nowait(Live(message, number, self.rooms.jid_of(message.get("from", ""))))
 
     def _is_ours(self, message: Element) -> bool:
         room, _, nick = message.get("from", "").partition("/")
@@ -319,10 +320,7 @@ def _make_client(options: XmppOptions) -> Any:  # noqa: ANN401 - the library is 
 
 
 def _error(message: Element) -> PlatformError:
-    error = message.find(f"{{{CLIENT}}}error")
-    children = [] if error is None else list(error)
-    conditions = [each.tag.partition("}")[2] for each in children if each.tag.startswith(f"{{{STANZAS}}}")]
-    condition = next((each for each in conditions if each != "text"), "undefined-condition")
+    error, condition = message.find(f"{{{CLIENT}}}error"), error_condition(message)
     if error is not None and error.get("type") == "wait":
         return PlatformBusy(_BUSY_SECONDS)
     if condition in _GONE:
