@@ -95,7 +95,7 @@ _NTFY = PlatformNote(
 )
 _TEAMS = PlatformNote(
     text=(
-        "Teams shows Markdown, tables and code included. In channels you see only messages that mention you. You "
+        "Teams shows Markdown and code; tables become code. In channels you see only messages that mention you. You "
         "cannot look up people, files or earlier messages here."
     )
 )

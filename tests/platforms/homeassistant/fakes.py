@@ -35,7 +35,8 @@ class HomeAssistant(Loopback):
     """The connections, and the number of each subscription."""
     accepts: str = TOKEN
     is_admin: bool = True
-    fired: list[Json] = field(default_factory=list[Json])
+    fires_early: Json | None = None
+    """Fired after the first subscription and before the second."""
 
     async def api(self, method: str, path: str, request: web.Request) -> object:
         assert (method, path) == ("GET", "/api/websocket")
@@ -64,6 +65,8 @@ class HomeAssistant(Loopback):
             if asked["type"] == "subscribe_events":
                 self._check_rights()
                 self.lines[line][asked["event_type"]] = asked["id"]
+                if asked["event_type"] == PUSHED and self.fires_early:
+                    await self._fire("palaver_message", self.fires_early, ANN)
             else:
                 assert asked["type"] == "call_service"
                 await self._notify(asked, request)
@@ -93,6 +96,9 @@ class HomeAssistant(Loopback):
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while not any(PUSHED in each for each in self.lines.values()):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
+        return await self._fire(kind, data, user)
+
+    async def _fire(self, kind: str, data: Json, user: str | None) -> Json:
         event: Json = {
             "event_type": kind,
             "data": data,

@@ -71,9 +71,30 @@ async def test_events_say_where_the_answer_goes(fake: FakeHomeAssistant) -> None
         await recorder.has(3)
     assert [(each.text, each.source.chat_id, each.source.user_id) for each in recorder.received] == [
         ("one", PHONE, ANN),
-        ("two", "persistent_notification", "persistent_notification"),
+        ("two", "persistent_notification", "automation/persistent_notification"),
         ("three", PHONE, ANN),
     ]
+
+
+async def test_nobody_is_somebody_else(fake: FakeHomeAssistant) -> None:
+    """A button counts as pressed by who pressed it, and an automation is no person, whatever names it uses."""
+    bob = "b" * 32
+    async with run_adapter(fake) as (_, recorder):
+        approve = {"action": f"PALAVER|{PHONE}|/approve 7"}
+        await fake.server.fire(PUSHED, {**approve, "user_id": ANN}, user=bob)
+        await fake.server.fire(PUSHED, approve, user=None)
+        await fake.server.fire("palaver_message", {"text": "x", "notify": ANN, "user_id": ANN}, user=None)
+        await fake.server.fire("palaver_message", {"text": "no", "notify": f"{ANN}/.."}, user=None)
+        await fake.server.fire("palaver_message", {"text": "last"}, user=bob)
+        await recorder.has(4)
+    assert [each.source.user_id for each in recorder.received] == [bob, f"automation/{PHONE}", f"automation/{ANN}", bob]
+
+
+async def test_an_event_between_two_subscriptions_is_read(fake: FakeHomeAssistant) -> None:
+    fake.server.fires_early = {"text": "early"}
+    async with run_adapter(fake) as (_, recorder):
+        await recorder.has(1)
+    assert recorder.texts == ["early"]
 
 
 async def test_each_place_has_its_own_action(fake: FakeHomeAssistant) -> None:

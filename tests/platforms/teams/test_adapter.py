@@ -103,6 +103,15 @@ async def test_files_come_from_microsoft_only() -> None:
             await anext(aiter(adapter.fetch(Attachment(Label("x"), handle=url))))
 
 
+def test_tables_are_aligned_code() -> None:
+    """Teams shows no tables in text messages."""
+    table = "| a | b |\n|---|---|\n| long | < |"
+    code = "<pre><code>a    | b\n-----+--\nlong | &lt;</code></pre>"
+    assert render_text(table) == code
+    assert render_text("> " + table.replace("\n", "\n> ")) == f"<blockquote>{code}</blockquote>"
+    assert render_text("- x\n\n  " + table.replace("\n", "\n  ")) == f"<ul><li><p>x</p>{code}</li></ul>"
+
+
 def test_nothing_is_too_long_or_taken_for_html() -> None:
     assert render_text("**tea** <b>") == "<p><strong>tea</strong> &lt;b&gt;</p>"
     for text in ("&" * 16_000, "\n" * 16_000, "*a* " * 4000, "<at>all</at>" * 1300):

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import json
-import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from itertools import count
@@ -14,7 +13,7 @@ from websockets.exceptions import WebSocketException
 
 from palaver.platforms.catalog import PLATFORMS
 from palaver.platforms.homeassistant.options import GUIDE, HomeAssistantOptions
-from palaver.platforms.homeassistant.parse import ACTION, Frame, Json, parse, read_frame
+from palaver.platforms.homeassistant.parse import ACTION, Frame, Json, is_chat, parse, read_frame
 from palaver.platforms.homeassistant.render import MAX_BYTES, render
 from palaver.protocols import (
     Limits,
@@ -39,7 +38,6 @@ _ANSWER_SECONDS = 30.0
 _STORE_SECONDS = 5.0
 """How long to wait for what was read but not stored, when we stop."""
 _MAX_FRAME_BYTES = 4 << 20
-_CHAT = re.compile(r"(?:notify\.)?[a-z0-9_]+")
 _LOST = "The connection was lost while sending."
 
 
@@ -69,11 +67,11 @@ class HomeAssistantAdapter:
 
     async def run(self, receiver: Receiver) -> None:
         async with self._connected() as (line, _):
-            await self._subscribe(line)
+            early = await self._subscribe(line)
             self._line = line
             try:
                 await receiver.connected()
-                async with aclosing(self._events(line)) as events:
+                async with aclosing(self._events(line, early)) as events:
                     await read_ahead(events, lambda event: self._take(event, receiver), finish_within=_STORE_SECONDS)
             finally:
                 self._line = None
@@ -109,18 +107,23 @@ class HomeAssistantAdapter:
                     pass
         raise PlatformDown("Home Assistant closed the connection.")
 
-    async def _subscribe(self, line: ClientConnection) -> None:
+    async def _subscribe(self, line: ClientConnection) -> list[Json]:
+        """Return the events that came meanwhile: Home Assistant does not repeat them."""
+        early: list[Json] = []
         for event in (self._options.event, ACTION):
             number = next(self._numbers)
             await line.send(json.dumps({"id": number, "type": "subscribe_events", "event_type": event}))
             async with asyncio.timeout(_ANSWER_SECONDS):
                 while (frame := read_frame(await line.recv())).id != number or frame.type != "result":
-                    pass
+                    early += [frame.content] if frame.type == "event" else []
             if not frame.content.get("success"):
                 raise PlatformRefused(_NO_ADMIN)
+        return early
 
-    async def _events(self, line: ClientConnection) -> AsyncGenerator[Json]:
+    async def _events(self, line: ClientConnection, early: list[Json]) -> AsyncGenerator[Json]:
         """Yield events; the results of our calls are dealt with here, however slowly events are stored."""
+        for content in early:
+            yield content
         async for raw in line:
             frame = parse_or_skip(self.platform.name, lambda raw=raw: read_frame(raw))
             if frame is not None and frame.type == "event":
@@ -140,7 +143,7 @@ class HomeAssistantAdapter:
         line = self._line
         if line is None:
             raise PlatformDown("There is no connection to Home Assistant.")
-        if not _CHAT.fullmatch(outbound.chat_id):
+        if not is_chat(outbound.chat_id):
             raise TargetGone("Home Assistant has no such name of a notify action.")
         receipt = f"palaver_{hashlib.sha256(idempotency_key.encode()).hexdigest()[:24]}"
         result = await self._call(line, render(outbound, receipt))

@@ -1,6 +1,7 @@
 """Parse Home Assistant's frames and events."""
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -13,6 +14,10 @@ OURS = "PALAVER"
 """The first word of the names of our buttons. The others are the chat and what the button says."""
 
 
+AUTOMATION = "automation"
+_CHAT = re.compile(r"(?:notify\.)?[a-z0-9_]+")
+
+
 class Frame(NamedTuple):
     type: str
     id: int
@@ -22,6 +27,10 @@ class Frame(NamedTuple):
 def read_frame(raw: str | bytes) -> Frame:
     found: Json = json.loads(raw)
     return Frame(str(found["type"]), int(found.get("id") or 0), found)
+
+
+def is_chat(name: str) -> bool:
+    return bool(_CHAT.fullmatch(name))
 
 
 def action_name(chat: str, says: str = "") -> str:
@@ -41,14 +50,16 @@ def parse(event: Json, account: str, default_chat: str) -> Inbound | None:
     context: Json = event.get("context") or {}
     fired = str(event["time_fired"])
     chat = chat or default_chat
+    if not is_chat(chat):
+        raise ValueError("it is not the name of a notify action")
     inbound = Inbound(
         source=Source(
             platform="homeassistant",
             account=account,
             chat_kind=DM,
             chat_id=chat,
-            # An automation that no user began has no user.
-            user_id=str(context.get("user_id") or chat),
+            # An automation that no user began has no user. It chooses the chat, so that must not be a user's id.
+            user_id=str(context.get("user_id") or f"{AUTOMATION}/{chat}"),
             # All events of one run of an automation share a context.
             message_id=f"{context.get('id') or ''} {fired}",
         ),

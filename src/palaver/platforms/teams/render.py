@@ -1,4 +1,4 @@
-"""Render messages for Teams: HTML, and choices as a card with buttons."""
+"""Render messages for Teams: HTML, which has no tables there, and choices as a card with buttons."""
 
 from html import escape
 from typing import Any
@@ -18,7 +18,7 @@ _CARD = "application/vnd.microsoft.card.adaptive"
 def render_text(text: str) -> str:
     text = text.encode("utf-8", "replace").decode()
     plain = escape(text, quote=False).replace("\n", "<br>")
-    candidates = (to_html(text) or plain, plain, text.translate(_LOOKALIKES))
+    candidates = (to_html(text, has_tables=False) or plain, plain, text.translate(_LOOKALIKES))
     return next((shown for shown in candidates if len(shown.encode()) <= _MAX_BYTES), "…")
 
 

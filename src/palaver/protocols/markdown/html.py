@@ -1,20 +1,35 @@
 """Render Markdown as HTML."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from html import escape
 
 from palaver.protocols.markdown import tree as markdown
+from palaver.protocols.markdown.spans import align
 
 _TAGS = {markdown.Style.BOLD: "strong", markdown.Style.ITALIC: "em", markdown.Style.STRUCK: "del"}
 _SCHEMES = ("https:", "http:", "ftp:", "mailto:", "magnet:", "matrix:")
 """Other links are written out."""
 
 
-def to_html(text: str) -> str | None:
-    """Render Markdown as HTML; None if plain text says the same."""
-    blocks = markdown.parse_markdown(text)
+def to_html(text: str, *, has_tables: bool = True) -> str | None:
+    """Render Markdown as HTML; None if plain text says the same. Without tables, they are aligned code."""
+    parsed = markdown.parse_markdown(text)
+    blocks = parsed if has_tables else [_without_tables(block) for block in parsed]
     plain = [_plain(block) for block in blocks]
     return None if "\n\n".join(plain) == text.strip() else "".join(map(_block, blocks))
+
+
+def _without_tables(block: markdown.Block) -> markdown.Block:
+    match block:
+        case markdown.Table():
+            return markdown.CodeBlock(text=align(block))
+        case markdown.Quote(blocks=blocks):
+            return replace(block, blocks=tuple(map(_without_tables, blocks)))
+        case markdown.List(items=items):
+            return replace(block, items=tuple(tuple(map(_without_tables, item)) for item in items))
+        case _:
+            return block
 
 
 def _plain(block: markdown.Block) -> str:

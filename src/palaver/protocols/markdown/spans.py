@@ -15,7 +15,7 @@ from palaver.model.value import value
 from palaver.protocols.markdown import tree as markdown
 from palaver.protocols.markdown.tree import Style
 
-__all__ = ["Layout", "Open", "Opens", "Piece", "Rendered", "Span", "is_web_link", "to_pieces", "to_spans"]
+__all__ = ["Layout", "Open", "Opens", "Piece", "Rendered", "Span", "align", "is_web_link", "to_pieces", "to_spans"]
 
 _RULE = "———"
 _STEP = "   "
@@ -137,7 +137,7 @@ class _Page:
             case markdown.CodeBlock():
                 self._code(block.text, block.info, opens, lead)
             case markdown.Table():
-                self._code(_grid(block, is_even=self._layout.is_even), "", opens, lead)
+                self._code(align(block, is_even=self._layout.is_even), "", opens, lead)
             case markdown.Quote():
                 self._quote(block, opens, lead, indent)
             case markdown.List():
@@ -223,7 +223,7 @@ def _flat(inside: Sequence[markdown.Inline]) -> str:
     )
 
 
-def _grid(table: markdown.Table, *, is_even: bool) -> str:
+def align(table: markdown.Table, *, is_even: bool = True) -> str:
     """Align the columns, or only separate the cells if that takes too much room."""
     rows = [[_flat(cell) for cell in row] for row in table.rows]
     if not is_even:
