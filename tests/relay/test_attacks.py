@@ -7,17 +7,20 @@ from pathlib import Path
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosedError
 
 from palaver.model.attachment import Attachment
 from palaver.model.key import ProfileRule
 from palaver.model.label import Label
 from palaver.model.turn import Outbound
-from palaver.platforms.relayed.adapter import join, offer_key, open_line
+from palaver.platforms.relayed.adapter import closed_error, join, offer_key, open_line
 from palaver.protocols.adapter import PlatformRefused, SendRefused
-from palaver.protocols.relay import new_secret, write_outbound
+from palaver.protocols.relay import Channel, Frame, new_secret, write_outbound
 from palaver.testkit.platform import BOT
 from palaver.testkit.updates import File
-from tests.relay.world import connector, gateway
+from tests.engine.gateway import until
+from tests.relay.world import Connector, connector, gateway
 
 NAME = f"fake:{BOT}"
 
@@ -50,6 +53,51 @@ async def test_a_wrong_key_or_anothers_name_is_refused(tmp_path: Path, change: d
         await there.enrol("globex")
         with pytest.raises(PlatformRefused):
             await open_line(mine.model_copy(update=change), NAME)
+
+
+async def test_the_connector_itself_checks_the_key(tmp_path: Path) -> None:
+    """A stranger has no reason to check who answers."""
+    async with connector(tmp_path) as there:
+        await there.enrol("acme")
+        async with connect(there.url) as stranger:
+            await stranger.recv()
+            hello = {"type": "hello", "tenant": "acme", "nonce": "n", "account": NAME, "proof": "0" * 64}
+            await stranger.send(json.dumps(hello))
+            with pytest.raises(ConnectionClosedError):
+                await stranger.recv()
+
+
+async def test_a_tenant_sees_and_settles_nothing_of_another(tmp_path: Path) -> None:
+    rules = [ProfileRule(profile="globex", platform="fake"), ProfileRule(profile="acme", platform="fake", chat_id="c9")]
+    async with connector(tmp_path, *rules, ProfileRule(profile="elsewhere", platform="telegram")) as there:
+        bob = there.world.person("bob")
+        chat = there.world.dm(bob)
+        await chat.say(bob, "secret")
+        await until(lambda: _waits(there, "globex"))
+        with pytest.raises(PlatformRefused, match="has no account"):
+            await _ask(await open_line(await there.enrol("elsewhere"), NAME))
+        line, (channel, accounts) = await open_line(await there.enrol("acme"), NAME)
+        for number in range(1, 10):
+            await line.send(channel.seal({"type": "ack", "no": number}))
+        assert (await _ask((line, (channel, accounts))))["type"] == "result"
+        await line.close()
+        assert await there.waiting("globex") == 1
+        async with gateway(tmp_path, await there.adapter("globex"), "globex"):
+            await chat.hears("You said: secret")
+
+
+async def _waits(there: Connector, tenant: str) -> bool:
+    return await there.waiting(tenant) == 1
+
+
+async def _ask(opened: tuple[ClientConnection, tuple[Channel, object]]) -> Frame:
+    """Ask something and return the first frame that comes."""
+    line, (channel, _) = opened
+    try:
+        await line.send(channel.seal({"type": "call", "ref": 1, "do": "check"}))
+        return channel.open(await line.recv())
+    except ConnectionClosedError as error:
+        raise closed_error(error) from error
 
 
 async def closed_by(line: ClientConnection) -> int | None:
@@ -95,6 +143,17 @@ async def test_the_gateway_does_not_trust_a_connector_without_its_key(tmp_path: 
             await false.enrol("acme")
             with pytest.raises(PlatformRefused):
                 await open_line(enrolment.model_copy(update={"url": false.url}), NAME)
+
+        async def welcome(line: ServerConnection) -> None:
+            await line.send(json.dumps({"type": "hello", "nonce": "n"}))
+            await line.recv()
+            await line.send(json.dumps({"type": "welcome", "proof": "0" * 64, "accounts": {}}))
+            await line.wait_closed()
+
+        async with serve(welcome, "127.0.0.1", 0) as listening:
+            port = next(iter(listening.sockets)).getsockname()[1]
+            with pytest.raises(PlatformRefused, match="not the connector"):
+                await open_line(enrolment.model_copy(update={"url": f"ws://127.0.0.1:{port}"}), NAME)
 
 
 async def test_a_tenant_reaches_neither_chats_nor_files_nor_messages_of_another(tmp_path: Path) -> None:
