@@ -54,7 +54,7 @@ async def test_check_says_what_to_do(fake: FakeHomeAssistant) -> None:
     fake.server.accepts = "another"
     with pytest.raises(PlatformRefused, match="rejects the access token"):
         await adapter.check()
-    with pytest.raises(PlatformDown):
+    with pytest.raises(PlatformDown, match=r"http://127.0.0.1:1: .*Check url"):
         await HomeAssistantAdapter.make(ACCOUNT, options_of("http://127.0.0.1:1")).check()
     with pytest.raises(PlatformDown):
         await adapter.send(Outbound(platform="homeassistant", chat_id=PHONE, text="x"), idempotency_key="1")

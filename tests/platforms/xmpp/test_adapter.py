@@ -20,6 +20,7 @@ from palaver.platforms.xmpp import stream
 from palaver.platforms.xmpp.adapter import XmppAdapter
 from palaver.platforms.xmpp.archive import Place, write_position
 from palaver.platforms.xmpp.names import CLIENT, MUC_USER, RECEIPTS
+from palaver.platforms.xmpp.options import XmppOptions
 from palaver.platforms.xmpp.parse import bare
 from palaver.platforms.xmpp.stream import connected
 from palaver.protocols import Outbound, PlatformDown, PlatformRefused, SendRefused, TargetGone
@@ -53,7 +54,7 @@ async def _until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_check_says_who_we_are_or_what_to_do(xmpp_server: Prosody) -> None:
+async def test_check_says_who_we_are_or_what_to_do(xmpp_server: Prosody, monkeypatch: pytest.MonkeyPatch) -> None:
     xmpp_server.register("checked", "secret")
     right, wrong = (options_of(xmpp_server.port, "checked", password=password) for password in ("secret", "wrong"))
     assert await XmppAdapter.make(ACCOUNT, right).check() == f"checked@{DOMAIN}"
@@ -63,8 +64,12 @@ async def test_check_says_who_we_are_or_what_to_do(xmpp_server: Prosody) -> None
     elsewhere = options_of(xmpp_server.port, "checked", host="0.0.0.0")  # noqa: S104
     with pytest.raises(PlatformRefused, match="offers no TLS"):
         await XmppAdapter.make(ACCOUNT, elsewhere).check()
-    with pytest.raises(PlatformDown, match="no connection"):
+    with pytest.raises(PlatformDown, match=r"127.0.0.1:1: .*Check host and port"):
         await XmppAdapter.make(ACCOUNT, options_of(1, "checked")).check()
+    monkeypatch.setattr(stream, "_CONNECT_SECONDS", 0.0)
+    nowhere = XmppOptions.model_validate({"jid": "bot@nowhere.invalid", "password": "x"})
+    with pytest.raises(PlatformDown, match=r"nowhere.invalid: no answer. Check jid"):
+        await XmppAdapter.make(ACCOUNT, nowhere).check()
 
 
 async def test_a_password_is_sent_over_tls_with_a_valid_certificate_only(

@@ -90,7 +90,8 @@ class HomeAssistantAdapter:
                     version = await self._log_in(line)
                 yield line, version
         except (OSError, WebSocketException, TimeoutError) as error:
-            raise PlatformDown(f"There is no connection to Home Assistant: {type(error).__name__}.") from error
+            where = f"Home Assistant at {self._options.url}"
+            raise PlatformDown(f"There is no connection to {where}: {type(error).__name__}. Check url.") from error
 
     async def _log_in(self, line: ClientConnection) -> str:
         token = self._options.token.get_secret_value()

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 logging.getLogger("slixmpp").setLevel(logging.CRITICAL)  # It would log what people write.
 
-_CONNECT_SECONDS = 30.0
+_CONNECT_SECONDS = 15.0
 _ANSWER_SECONDS = 60.0
 _PING_SECONDS = 60.0
 _CLOSE_SECONDS = 1.0
@@ -113,7 +113,7 @@ class Stream:
             async with asyncio.timeout(_CONNECT_SECONDS):
                 await self._ready
         except TimeoutError as error:
-            raise PlatformDown("The XMPP server does not respond.") from error
+            raise PlatformDown(self._explain("no answer")) from error
 
     def _succeed(self, _event: object) -> None:
         if not self._ready.done():
@@ -131,10 +131,16 @@ class Stream:
         self._fail(PlatformRefused(_WRONG_PASSWORD if self._is_refused else _NO_TLS))
 
     def _fail_to_connect(self, error: object) -> None:
-        is_certificate = isinstance(error, ssl.SSLCertVerificationError)
-        if is_certificate or self._options.host:  # Without a host, DNS can name several.
-            words = f"There is no connection to the XMPP server: {type(error).__name__}."
-            self._fail(PlatformRefused(_WRONG_CERTIFICATE) if is_certificate else PlatformDown(words))
+        if isinstance(error, ssl.SSLCertVerificationError):
+            self._fail(PlatformRefused(_WRONG_CERTIFICATE))
+        elif self._options.host:  # Without a host, DNS can name several.
+            self._fail(PlatformDown(self._explain(type(error).__name__)))
+
+    def _explain(self, problem: str) -> str:
+        options = self._options
+        where = f"{options.host}:{options.port}" if options.host else f"a server of {options.domain}"
+        fix = "Check host and port." if options.host else "Check jid; if its DNS does not name the server, set host."
+        return f"There is no connection to {where}: {problem}. {fix}"
 
     def _lose(self, _event: object) -> None:
         # The library tells a wrong certificate after the connection that was lost by it.
