@@ -94,6 +94,16 @@ def test_a_mistake_in_an_option_says_where_it_is(options: str, field: str, words
         ("matrix: {accounts: {a: {user_id: '@a:e'}}}", "for example homeserver: https://matrix.example.org"),
         ("matrix: {accounts: {a: {access_token: '${NONE}'}}}", "that is not set: 'NONE'. Use a variable that is set"),
         ("matrix: {accounts: {a: {access_token: '${NONE}'}}}", "for example export NONE=…"),
+        (
+            "xmpp: {accounts: {a: {jid: bot, password: x}}}",
+            "jid cannot be 'bot'. Use an address with one @ and no resource, for example jid: helper@example.org",
+        ),
+        ("xmpp: {accounts: {a: {jid: a@b, password: x, file_hosts: {a: b}}}}", "file_hosts cannot be 'a section'"),
+        ("xmpp: {accounts: {a: {jid: a@b, password: x, file_hosts: {a: b}}}}", "for example file_hosts: …"),
+        (
+            "homeassistant: {accounts: {a: {url: 'http://h', token: x, notify: Phone}}}",
+            "Use text that matches '^(?:notify\\.)?[a-z0-9_]+$', for example notify: mobile_app_anns_phone",
+        ),
         ("slot: {accounts: {a: {}}}", "for example pip install PACKAGE, with a package that supports slot"),
     ],
 )

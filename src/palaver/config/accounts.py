@@ -319,6 +319,8 @@ def _allowed(fault: ErrorDetails) -> str:
     kind, _, trouble = fault["type"].partition("_")
     if kind in _TYPES and trouble in {"parsing", "type", "from_float"}:
         return _TYPES[kind]
+    if fault["type"] == "string_pattern_mismatch":
+        return fault["msg"].replace("String should match pattern", "text that matches")
     return fault["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
 
 
@@ -329,5 +331,7 @@ def example_of(model: type[BaseModel], option: str) -> str:
         return f"{option}: …"
     if is_secret(field.annotation):
         return f"{option}{FILE}: ~/.secrets/{option}"
-    usual = field.examples[0] if field.examples else None if field.is_required() else field.default
+    usual = field.examples[0] if field.examples else None
+    if usual is None and not field.is_required() and field.default_factory is None:
+        usual = field.default
     return f"{option}: {'…' if usual is None or usual == () else str(usual)}"

@@ -35,11 +35,12 @@ Url = Annotated[str, AfterValidator(check_url("a URL, like http://homeassistant.
 class HomeAssistantOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    url: Url = Field(description="The address of Home Assistant.")
+    url: Url = Field(description="The address of Home Assistant.", examples=["http://homeassistant.local:8123"])
     token: SecretStr = Field(min_length=1, description="A long-lived access token of an administrator.")
     notify: str = Field(
         default=PERSISTENT,
         pattern=r"^(?:notify\.)?[a-z0-9_]+$",
         description="Where answers go, unless an event says so.",
+        examples=["mobile_app_anns_phone"],
     )
     event: str = Field(default="palaver_message", pattern=r"^[a-z0-9_]+$", description="The event that is a message.")

@@ -1,5 +1,6 @@
 """The options of an XMPP account."""
 
+import re
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
@@ -29,16 +30,25 @@ def _split(names: object) -> object:
     return [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else names
 
 
-Jid = Annotated[str, Field(pattern=rf"^{_JID}$"), AfterValidator(str.lower)]
+def _check_jid(text: str) -> str:
+    if not re.fullmatch(_JID, text):
+        raise ValueError("an address with one @ and no resource")
+    return text.lower()
+
+
+Jid = Annotated[str, AfterValidator(_check_jid)]
 
 
 class XmppOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    jid: Jid = Field(description="The address of the bot.")
+    jid: Jid = Field(description="The address of the bot.", examples=["helper@example.org"])
     password: SecretStr = Field(min_length=1, description="The password of its account.")
     rooms: Annotated[list[Jid], BeforeValidator(_split)] = Field(
-        default_factory=list[str], max_length=50, description="The rooms that it enters."
+        default_factory=list[str],
+        max_length=50,
+        description="The rooms that it enters.",
+        examples=["[dev@rooms.example.org]"],
     )
     nick: str | None = Field(
         default=None, min_length=1, max_length=100, description="Its name in rooms; by default that of its address."
@@ -47,6 +57,7 @@ class XmppOptions(BaseModel):
         default=None,
         pattern=r"^\S+$",
         description="The server, if its DNS records do not name it. Needs no TLS on loopback.",
+        examples=["xmpp.example.org"],
     )
     port: int = Field(default=5222, ge=1, le=65535, description="Its port, if there is a host.")
     file_hosts: Annotated[list[str], BeforeValidator(_split)] = Field(
