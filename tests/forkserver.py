@@ -4,6 +4,7 @@ What was forked is a process like any other: it has a pid, a session, a folder, 
 exit code of its own. A test about how a process starts (imports, closed streams, limits) uses `subprocess` instead.
 """
 
+import atexit
 import gc
 import io
 import json
@@ -135,7 +136,14 @@ def _server() -> "tuple[socket.socket, subprocess.Popen[Any]]":
         number = theirs.fileno()
         command = [sys.executable, "-m", "tests.forkserver", str(number)]
         options: dict[str, Any] = {"cwd": ROOT, "env": _ENVIRONMENT, "stdin": subprocess.DEVNULL}
-        return orders, subprocess.Popen(command, pass_fds=[number], **options)
+        process = subprocess.Popen(command, pass_fds=[number], **options)
+    atexit.register(_end, orders, process)
+    return orders, process
+
+
+def _end(orders: socket.socket, process: "subprocess.Popen[Any]") -> None:
+    orders.close()
+    process.wait()
 
 
 class _Forked(subprocess.Popen[str]):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.forkserver import start_module
+from tests.forkserver import ROOT, start_module
 
 FACTS = """
 import json, os, signal, sys, time
@@ -90,3 +90,11 @@ def test_variables_of_the_interpreter_are_obeyed(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     said, _ = start_module("encoding", cwd=tmp_path, env=environment, stdout=subprocess.PIPE).communicate()
     assert said == "ascii\n"
+
+
+def test_the_server_ends_with_the_process_that_started_it() -> None:
+    program = "from tests.forkserver import start_module; start_module('this', stdout=-3).wait()"
+    ended = subprocess.run(
+        [sys.executable, "-W", "always::ResourceWarning", "-c", program], cwd=ROOT, capture_output=True, check=True
+    )
+    assert ended.stderr == b""
