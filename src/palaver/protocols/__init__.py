@@ -47,7 +47,7 @@ from palaver.protocols.capabilities import (
     Uploading,
     supports,
 )
-from palaver.protocols.checks import check_url, file_to_send, fit_menu
+from palaver.protocols.checks import check_url, file_to_send, fit_menu, is_loopback
 from palaver.protocols.client_errors import ClientErrors, answer_error, parse_retry_after
 from palaver.protocols.clock import Clock, SystemClock
 from palaver.protocols.hooks import EventKind, EventSubscription, GatewayEvent, Hook, event_name
@@ -128,6 +128,7 @@ __all__ = [
     "fit_menu",
     "format_size",
     "identity_of",
+    "is_loopback",
     "is_secret",
     "is_signed",
     "one_line",

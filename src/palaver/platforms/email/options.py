@@ -6,8 +6,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from palaver.protocols import SetupGuide, SetupQuestion
-from palaver.protocols.checks import is_loopback
+from palaver.protocols import SetupGuide, SetupQuestion, is_loopback
 
 ADDRESS = re.compile(r"[a-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?")
 """In lower case. Quoted and international names are not supported."""

@@ -5,8 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
-from palaver.protocols import SetupGuide, SetupQuestion
-from palaver.protocols.checks import is_loopback
+from palaver.protocols import SetupGuide, SetupQuestion, is_loopback
 
 _JID = r"[^\s@/\"&'<>:]+@[^\s@/\"&'<>:]+"
 GUIDE = SetupGuide(
