@@ -6,9 +6,9 @@ import json
 import pytest
 
 from palaver.agents.model.agent import ModelAgent, ModelFailed
-from palaver.agents.model.loop import NOT_APPROVED
 from palaver.agents.model.options import ModelOptions
 from palaver.model.session import ModelOverride
+from palaver.model.tools import NOT_APPROVED
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import Usage
 from palaver.model.view import Message

@@ -113,7 +113,8 @@ async def test_a_friend_is_invited_and_talks_in_the_web_chat(window: Opened, cli
     for wrong in ({"name": "owner"}, {"name": "a b"}, {"name": ""}, {"name": "alice", "role": "owner"}):
         assert (await client.post("/people/invite", data=wrong)).status_code == 400, wrong
     invited = await client.post("/people/invite", data={"name": "Alice"})
-    assert invited.text.startswith(f"Send alice this link. It works once, within an hour: {window.url}/login#")
+    start = "Send alice this link. It works once, within an hour, on this machine only (web.public_url is not set): "
+    assert invited.text.startswith(f"{start}{window.url}/login#")
     async with httpx.AsyncClient(timeout=60, base_url=window.url, headers={"accept": "text/html"}) as alice:
         await alice.post("/login", data={"code": invited.text.partition("#")[2]})
         assert (await alice.get("/")).headers["location"] == "/chat"

@@ -39,7 +39,7 @@ from palaver.model.errors import NotFound, PalaverError
 from palaver.model.redact import redact
 from palaver.model.session import ModelOverride
 from palaver.model.text import one_line
-from palaver.model.tools import MAX_QUESTION_LENGTH, approval_question, parse_arguments
+from palaver.model.tools import MAX_QUESTION_LENGTH, NOT_APPROVED, approval_question, parse_arguments
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import Usage
 from palaver.model.view import Message, open_calls
@@ -60,7 +60,6 @@ from palaver.protocols.agent import (
 
 FINAL_EVENTS = (Final, Failure, ApprovalNeeded)
 """Each of these ends the stream."""
-_REFUSED = "A person did not approve this."
 _MAX_DETAIL_LENGTH = 300
 _ID_LIMIT = 40
 
@@ -82,7 +81,7 @@ class Exchange:
             if allowed is None and (question := await self.request.toolbox.question(call)):
                 yield ApprovalNeeded(call=call, question=question)
                 return
-            text = _REFUSED if allowed is False else await self.request.toolbox.use(call)
+            text = NOT_APPROVED if allowed is False else await self.request.toolbox.use(call)
             yield ToolReturned(call=call.id, text=text)
             result = Message(Role.TOOL, text, (), call.id)
             self.request = replace(self.request, messages=(*self.request.messages, result))

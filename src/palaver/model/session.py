@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from palaver.model.errors import BadArgument
 from palaver.model.key import SessionKey
 from palaver.model.source import Source, identity_of
-from palaver.model.text import one_line
+from palaver.model.text import one_line, strip_markdown
 from palaver.model.value import value
 
 
@@ -164,7 +164,7 @@ class Session:
 
     def name_after(self, first_said: str) -> str:
         """Return the title, or the first words until there is one."""
-        return self.title or " ".join(first_said.split()) or "New conversation"
+        return self.title or strip_markdown(first_said) or "New conversation"
 
 
 def owner_of(key: SessionKey, source: Source) -> str:

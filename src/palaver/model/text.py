@@ -24,6 +24,18 @@ def one_line(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1].rstrip() + _ELLIPSIS
 
 
+_LINK = re.compile(r"!?\[([^\[\]\n]{1,200})\]\([^()\s]{0,500}\)")
+_LINE_START = re.compile(r"^[ ]{0,3}(?:#{1,6}|>|[-*+])[ ]+", re.MULTILINE)
+_EMPHASIS = re.compile(r"(?<!\w)(\*{1,3}|_{1,3}|~~|`+)(?=\S)(.{1,200}?)(?<=\S)\1(?!\w)")
+
+
+def strip_markdown(text: str) -> str:
+    """Return `text` as a name: on one line, without the signs of Markdown."""
+    for pattern, kept in ((_LINK, r"\1"), (_LINE_START, ""), (_EMPHASIS, r"\2"), (_EMPHASIS, r"\2")):  # `**_x_**`
+        text = pattern.sub(kept, text)
+    return " ".join(text.split())
+
+
 def without_invisible(text: str) -> str:
     """Return `text` with its line breaks and without invisible characters."""
     return text if _is_plain(text) else "".join(c for c in text if c == "\n" or not _is_invisible(c))

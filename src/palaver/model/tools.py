@@ -23,6 +23,8 @@ _WORK = frozenset({"file_*", "process", "terminal"})
 """What works on a machine. It is there only if the configuration has a terminal, and never for guests."""
 MAX_QUESTION_LENGTH = 4000
 """The longest approval question that people will read."""
+NOT_APPROVED = "A person did not approve this."
+"""The result of a call that was denied."""
 _SCAN_FACTOR = 4
 _NO_OUTPUT = "(no output)"
 

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from palaver.model.attachment import Attachment
 from palaver.model.session import Session
+from palaver.model.tools import NOT_APPROVED
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.model.value import value
 from palaver.model.versions import Choice
@@ -27,6 +28,7 @@ class CallState(StrEnum):
     RUNNING = "running"
     ASKS = "asks"
     DONE = "done"
+    DENIED = "denied"
 
 
 @value
@@ -68,7 +70,7 @@ class Item:
 
     id: str
     kind: str
-    """`user`, `answer`, `note` or `aside`."""
+    """`user`, `answer`, `summary` or `aside`."""
     at: datetime
     seq: int = 0
     """The last entry of it."""
@@ -114,12 +116,13 @@ def arrange(entries: Sequence[Entry], session: Session | None, around: Around) -
         first = group[0]
         if first.role is Role.USER:
             items.append(_user(first, session, around))
-        elif first.role in {Role.NOTE, Role.SUMMARY}:
-            items.append(Item(id=f"e-{first.seq}", kind=first.role.value, at=first.at, seq=first.seq, text=first.text))
-        else:
+        elif first.role is Role.SUMMARY:
+            items.append(Item(id=f"e-{first.seq}", kind="summary", at=first.at, seq=first.seq, text=first.text))
+        elif first.role is not Role.NOTE:  # Notes are for the model; the transcript shows them.
             items.append(_answer(group, results, around))
     items = _with_open_turn(items, around, entries)
     items = _with_failures(items, around)
+    items = _with_stops(items, around)
     items = _with_choices(items, around)
     return _with_asides(items, around.asides)
 
@@ -196,7 +199,7 @@ def _parts(entry: Entry, results: Mapping[str, Entry], open_turn: OpenTurn | Non
     for call in entry.calls:
         result = results.get(call.id)
         is_asked = open_turn is not None and open_turn.asked is not None and open_turn.asked.id == call.id
-        state = CallState.DONE if result else CallState.ASKS if is_asked else CallState.RUNNING
+        state = _state_of(result) if result else CallState.ASKS if is_asked else CallState.RUNNING
         yield Part(
             tool=ToolUse(
                 call=call,
@@ -205,6 +208,10 @@ def _parts(entry: Entry, results: Mapping[str, Entry], open_turn: OpenTurn | Non
                 files=result.files if result else (),
             )
         )
+
+
+def _state_of(result: Entry) -> CallState:
+    return CallState.DENIED if result.text == NOT_APPROVED else CallState.DONE
 
 
 def _with_open_turn(items: list[Item], around: Around, entries: Sequence[Entry]) -> list[Item]:
@@ -236,6 +243,17 @@ def _with_failures(items: list[Item], around: Around) -> list[Item]:
         else:
             failed = Item(id=f"t-{turn}", kind="answer", at=last.at, seq=last.seq, turn=str(turn))
             items.insert(places[-1] + 1, replace(failed, problem=text, facts=around.facts.get(turn)))
+    return items
+
+
+def _with_stops(items: list[Item], around: Around) -> list[Item]:
+    """Show a turn that was stopped before it said anything."""
+    for turn in (number for number, facts in around.facts.items() if facts.is_stopped):
+        places = [place for place, each in enumerate(items) if each.turn == str(turn)]
+        if places and items[places[-1]].kind == "user":
+            asked = items[places[-1]]
+            stopped = Item(id=f"t-{turn}", kind="answer", at=asked.at, seq=asked.seq, turn=str(turn))
+            items.insert(places[-1] + 1, replace(stopped, facts=around.facts[turn]))
     return items
 
 

@@ -38,6 +38,7 @@ from palaver.agents.model.messages import (
 from palaver.agents.model.providers import ModelClient
 from palaver.model.label import strip_markers
 from palaver.model.redact import redact
+from palaver.model.tools import NOT_APPROVED
 from palaver.model.transcript import Role, ToolCall
 from palaver.model.turn import ANY_FORM, AnswerForm
 from palaver.model.view import Message, open_calls, repair
@@ -134,7 +135,6 @@ class ModelCall:
         self.response = response
 
 
-NOT_APPROVED = "A person did not approve this."
 _MALFORMED = "The arguments are not a JSON object, so the tool did not run. Call it again with a JSON object."
 _TOO_MANY_ROUNDS = Failure(kind=FailureKind.FATAL, detail="the model kept calling tools without answering")
 _EMPTY = Failure(kind=FailureKind.TRANSIENT, detail="the model gave an empty answer")

@@ -22,6 +22,7 @@ from palaver.model.errors import NothingToCompact, StoreUnavailable
 from palaver.model.key import SessionKey
 from palaver.model.quotas import QuotaReached
 from palaver.model.session import Principal
+from palaver.model.text import strip_markdown
 from palaver.model.transcript import Entry, Role
 from palaver.model.turn import Outbound, Received, Turn, TurnState
 from palaver.model.value import value
@@ -320,7 +321,7 @@ class TitleGenerator:
 @transaction
 def _record_title(turn: Turn, title: GeneratedText, now: datetime) -> Statements[None]:
     """Suggest the title and count its usage even if it is not used."""
-    yield from sessions.suggest_title(turn.session, title.text)
+    yield from sessions.suggest_title(turn.session, strip_markdown(title.text))
     yield from turns.charge_title(turn, title.usage, now)
 
 

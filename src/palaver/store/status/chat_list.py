@@ -23,6 +23,7 @@ class ListedChat:
     first_said: str = ""
     is_pinned: bool = False
     is_archived: bool = False
+    """It was archived, and nothing was said in it since."""
     is_unread: bool = False
     is_running: bool = False
     asks: bool = False
@@ -85,13 +86,14 @@ def describe(identity: str, sessions: Iterable[Session]) -> Statements[list[List
     for root, session in chosen.items():
         pinned, put_away, seen = marked.get(root, (None, None, None))
         state, asked = turns.get(session.number, (None, None))
+        is_unread = seen is not None and session.counters.entries > seen
         listed.append(
             ListedChat(
                 session=session,
                 first_said=words.get(session.number, ""),
                 is_pinned=pinned is not None,
-                is_archived=put_away is not None,
-                is_unread=seen is not None and session.counters.entries > seen,
+                is_archived=put_away is not None and not is_unread and micros(session.last_active) <= put_away,
+                is_unread=is_unread,
                 is_running=state is not None and state != "parked",
                 asks=state == "parked" and asked is not None,
             )
@@ -176,6 +178,7 @@ class AnswerFacts:
     unpriced_tokens: int
     seconds: float | None
     is_failed: bool
+    is_stopped: bool = False
     failure: str | None = None
 
     @property
@@ -195,7 +198,8 @@ class AnswerFacts:
 def answer_facts(turns: Sequence[int]) -> Statements[dict[int, AnswerFacts]]:
     """Return what the answers of some turns took."""
     rows = yield (
-        "SELECT no, model, input_tokens, output_tokens, cost_micros, unpriced_tokens, started, ended, state, failure"
+        "SELECT no, model, input_tokens, output_tokens, cost_micros, unpriced_tokens, started, ended, state, failure,"
+        " stopped_by"
         f" FROM turns WHERE no IN ({placeholders(turns)})",
         tuple(turns),
     )
@@ -209,6 +213,7 @@ def answer_facts(turns: Sequence[int]) -> Statements[dict[int, AnswerFacts]]:
             seconds=None if row[7] is None else (row[7] - row[6]) / 1_000_000,
             is_failed=row[8] == "failed",
             failure=row[9],
+            is_stopped=row[10] is not None and row[7] is not None,
         )
         for row in rows
     }

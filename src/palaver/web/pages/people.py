@@ -78,10 +78,11 @@ async def invite(request: WebRequest) -> Response:
             "A guest of the web chat cannot be", found=role.text, allowed="another role", example="member"
         )
     await add_grant(request, f"web:{name}", role, blocks=False)
-    url = request.services.config().web.url
-    link = await issue_link(request.store, url, request.now, identity=f"web:{name}")
+    web = request.services.config().web
+    link = await issue_link(request.store, web.url, request.now, identity=f"web:{name}")
+    where = "" if web.public_url else ", on this machine only (web.public_url is not set)"
     # Shown once, with or without a script.
-    return PlainTextResponse(f"Send {name} this link. It works once, within an hour: {link}")
+    return PlainTextResponse(f"Send {name} this link. It works once, within an hour{where}: {link}")
 
 
 @action("/people/deny", owner_only=True)

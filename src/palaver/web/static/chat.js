@@ -140,7 +140,11 @@ async function perform(what, fields) {
 
 const BRANCHED = "This is a branch. The other conversation stays as it was.";
 const note = sessionStorage.getItem("notice");
-if (note) { sessionStorage.removeItem("notice"); toast(note, "Go back", () => history.back()); }
+if (note) {
+  sessionStorage.removeItem("notice");
+  toast(note, "Go back", () => history.back());
+  form.addEventListener("submit", hideToast, { once: true });
+}
 
 // Say what the page itself does not show.
 function say(what, notice) {
@@ -212,8 +216,10 @@ showSpeakers();
 
 document.querySelector(".talk").addEventListener("click", (event) => {
   const button = event.target.closest("button");
+  const item = event.target.closest("li.message");
+  // Without a mouse, a tap shows what can be done with a message.
+  if (!event.target.closest("button, a, summary, form, audio")) item?.toggleAttribute("data-tapped");
   if (!button || button.disabled) return;
-  const item = button.closest("li.message");
   const { dataset } = button;
   if ("copyCode" in dataset) copy(button.closest(".code").querySelector("code").textContent, button);
   else if ("copy" in dataset) copy(rawText(item), button);
@@ -246,7 +252,7 @@ document.querySelector(".talk").addEventListener("submit", async (event) => {
 // Keys, and the list on a small screen
 
 const stop = () => { if (messages.head.dataset.running) act("command", { text: "/stop" }); };
-document.getElementById("stop").addEventListener("click", stop);
+document.getElementById("stop").addEventListener("click", () => { stop(); composer.text.focus(); });
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Escape" || document.querySelector("dialog[open]")) return;
   if (chat.classList.contains("side-shown")) chat.classList.remove("side-shown");

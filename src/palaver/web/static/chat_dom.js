@@ -15,7 +15,7 @@ export function morph(old, fresh) {
 }
 
 // What a person opened stays open; what the script shows stays shown.
-const kept = (node, name) => (name === "open" && node.matches("details, dialog")) || (name === "hidden" && node.matches("[data-speak]"));
+const kept = (node, name) => name === "data-tapped" || (name === "open" && node.matches("details, dialog")) || (name === "hidden" && node.matches("[data-speak]"));
 
 function morphChildren(old, fresh) {
   let place = old.firstChild;

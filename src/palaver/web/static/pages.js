@@ -17,7 +17,15 @@
     const answer = target.querySelector?.("[data-answer]");
     if (answer) answer.textContent = detail.ok ? detail.text : "";
     else if (detail.text && (target === document || detail.ok || !target.querySelector("[data-problem]"))) showNotice(detail.text);
+    const copy = target.querySelector?.("[data-copy-link]");
+    if (copy) copy.hidden = !detail.ok;
     if (detail.ok) target.closest?.("details")?.removeAttribute("open");
+  });
+
+  document.addEventListener("click", async ({ target }) => {
+    if (!target.matches("[data-copy-link]")) return;
+    const link = target.parentElement.querySelector("[data-answer]").textContent.match(/https?:\S+/)[0];
+    await navigator.clipboard.writeText(link).then(() => showNotice("Copied."), () => showNotice("The browser does not allow copying."));
   });
 
   // An address can name a field: show it, and put the cursor there.
