@@ -86,6 +86,15 @@ def test_the_log_names_both_accounts_of_a_link(call: Call, store_url: str) -> No
     assert all(line.endswith("telegram:7 and matrix:9") for line in map(str.rstrip, shown)), shown
 
 
+def test_the_owner_is_named_in_the_list_of_people(call: Call, store_url: str) -> None:
+    async def link_owner() -> None:
+        async with await open_store(store_url) as store:
+            await store.transact(links.link("terminal:owner", "web:owner", NOON, by="gateway"))
+
+    asyncio.run(link_owner())
+    assert "the owner  terminal:owner, web:owner" in call("people", "list", plain=True)
+
+
 def test_wrong_codes_are_refused_in_words_and_then_not_looked_at(call: Call, stranger: str) -> None:
     assert "8 of the characters" in call("pair", "approve", "nonsense", code=2)["error"]
     for _ in range(5):

@@ -120,7 +120,7 @@ async def test_nobody_waits_for_a_title(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "taken"),
     [
-        ((None, None, "Third time lucky"), "Third time lucky"),
+        ((None, None, "**Third** [time](https://a.b) lucky"), "Third time lucky"),
         ((None, None, None, "too late"), None),
         (("", "\u200b\u202e", " \n"), None),
         (("Plans\n\u202e\u200bfor\x00 May " + "x" * 1_000_000,), "Plans for May " + "x" * 85 + "…"),

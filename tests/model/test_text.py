@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palaver.model.text import can_cut, escape_invisible, last_cut, one_line, quoted
+from palaver.model.text import can_cut, escape_invisible, last_cut, one_line, quoted, strip_markdown
 from tests.strategies import THOROUGH, ids, texts
 
 # Unicode's Default_Ignorable_Code_Point, assigned characters only: what shows as nothing at all.
@@ -149,3 +149,16 @@ def test_the_last_cut_is_the_last_of_all_cuts(text: str, data: st.DataObject) ->
 @pytest.mark.parametrize("char", ["\u0301", "\U0001f1ea", "\u200d"])
 def test_a_long_run_of_the_same_is_no_burden(char: str) -> None:
     assert last_cut(char * 300_000, 0, 299_999) in (0, 299_998)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("# Plan a **trip** to `Lisbon`", "Plan a trip to Lisbon"),
+        ("See [the timetable](https://example.org)", "See the timetable"),
+        ("- one\n> **_two_**", "one two"),
+        ("2 * 3 * 4, snake_case_name, C# or F#", "2 * 3 * 4, snake_case_name, C# or F#"),
+    ],
+)
+def test_a_name_has_no_signs_of_markdown(text: str, name: str) -> None:
+    assert strip_markdown(text) == name

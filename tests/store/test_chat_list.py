@@ -35,6 +35,9 @@ async def test_marks_pin_archive_and_say_what_is_unread(store: Store) -> None:
     assert await listed(store) == [("hello", True, True)]
     await store.transact(mark(session, "web:ann", ANN, NOON, archived=True, pinned=False, seen=99))
     assert (await listed(store), await listed(store, archived=True)) == ([], [("hello", False, False)])
+    await world.exchange("news", source=PLACE)
+    back = [("hello", False, True)]
+    assert (await listed(store), await listed(store, archived=True)) == (back, []), "what is new is not archived"
 
 
 async def test_versions_are_one_line_keep_marks_and_instructions_and_can_be_paged(store: Store) -> None:

@@ -263,6 +263,12 @@ async def test_undo_retry_edit_and_branch_show_in_every_tab_what_the_model_sees(
         await _branch(shared, tab, other)
 
 
+APART = """([one, other]) => {
+  const [a, b] = [one, other].map((each) => document.querySelector(each).getBoundingClientRect());
+  return a.top >= b.bottom || b.top >= a.bottom;
+}"""
+
+
 async def _branch(shared: Opened, tab: Page, other: Page) -> None:
     """A branch has its own address and number; versions have neither."""
     address = tab.url
@@ -274,6 +280,8 @@ async def _branch(shared: Opened, tab: Page, other: Page) -> None:
     await tab.get_by_label("Branch from here").first.dblclick()
     await tab.wait_for_url(re.compile("/chat/[0-9a-f]{8}$"))
     await expect(tab.locator("#toast")).to_contain_text("This is a branch.")
+    await expect(tab.locator("#text")).to_be_focused()
+    assert await tab.evaluate(APART, ["#toast", "#scroll"]), "a toast covers no message"
     await expect(tab.locator("#chat-head h1")).to_have_text("Counting #2")
     await answered(other, "You said: two")
     for path, names in (("/sessions", "#sessions li"), ("/chat", "#chat-list .name")):
@@ -283,6 +291,10 @@ async def _branch(shared: Opened, tab: Page, other: Page) -> None:
     await tab.get_by_role("button", name="Go back").click()
     await tab.wait_for_url(address)
     await answered(tab, "You said: two")
+    await tab.get_by_label("Branch from here").first.click()
+    await expect(tab.locator("#toast")).to_contain_text("This is a branch.")
+    await say(tab, "three")
+    await expect(tab.locator("#toast")).to_be_hidden()
 
 
 async def test_tools_ask_by_a_button_and_a_conversation_has_its_model_and_instructions(
@@ -342,6 +354,12 @@ async def test_conversations_are_listed_found_kept_and_deleted_with_a_way_back(
         await tab.get_by_label("Title").fill("The walrus <i>")
         await tab.keyboard.press("Enter")
         await expect(row.locator(".name")).to_have_text("The walrus <i>")
+        await choose("Archive")
+        await expect(row).to_have_count(0)
+        async with opened_tab(owner, f"{shared.url}/chat/listed") as again:
+            await say(again, "the walrus is back")
+            await answered(again, "walrus is back")
+        await expect(row).to_be_visible()
         await choose("Archive")
         await expect(row).to_have_count(0)
         await tab.get_by_role("button", name="Archived").click()
@@ -527,7 +545,7 @@ async def test_what_waits_is_announced_while_nobody_looks(shared: Opened, owner:
 
 
 async def test_a_phone_in_the_dark_shows_everything_and_keeps_nobody_out(shared: Opened, chromium: Browser) -> None:
-    context = await chromium.new_context(viewport=PHONE, color_scheme="dark", has_touch=True)
+    context = await chromium.new_context(viewport=PHONE, color_scheme="dark", has_touch=True, is_mobile=True)
     page = await context.new_page()
     await page.goto(await shared.link())
     await page.wait_for_url(f"{shared.url}/")
@@ -536,6 +554,11 @@ async def test_a_phone_in_the_dark_shows_everything_and_keeps_nobody_out(shared:
         await answered(tab, "Times change.")
         assert await tab.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
         assert not await problems(tab)
+        assert await tab.evaluate(APART, ["#chat-head h1", "#model"]), "the title has a line of its own"
+        acts = tab.locator(".message.mine .acts")
+        await expect(acts).to_have_css("height", "0px")
+        await tab.locator(".message.mine .plain").tap()
+        await expect(acts).not_to_have_css("height", "0px")
         await tab.get_by_label("Show conversations").click()
         await expect(tab.get_by_role("button", name="New conversation")).to_be_in_viewport()
         assert not await problems(tab)

@@ -4,8 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 from palaver.model.key import Scope, derive_key
 from palaver.model.source import Source
+from palaver.model.tools import NOT_APPROVED
 from palaver.model.transcript import Entry, Role, ToolCall
 from palaver.model.turn import Turn, TurnState
+from palaver.store.status.chat_list import AnswerFacts
 from palaver.store.status.overview import OpenTurn
 from palaver.store.status.webchat_log import WebchatMessage
 from palaver.web.conversation_view import Around, arrange
@@ -78,3 +80,27 @@ def test_notices_stand_where_they_were_given_and_what_waits_at_the_end() -> None
     assert [item.text for item in shown] == ["one", "Stopped.", "two", "later"], "what is stored is not said twice"
     failed = arrange(entries, None, Around(failures={8: "No answer."}))
     assert [(item.kind, item.problem) for item in failed] == [("user", ""), ("user", ""), ("answer", "No answer.")]
+
+
+def test_a_call_that_was_denied_is_not_shown_as_done() -> None:
+    entries = [said(1, "", calls=(CALL,)), said(2, NOT_APPROVED, Role.TOOL, answers="c1")]
+    (answer,) = arrange(entries, None, Around())
+    assert answer.parts[0].tool
+    assert answer.parts[0].tool.state == "denied"
+
+
+def test_notes_to_the_model_are_not_shown_and_a_stop_is() -> None:
+    stopped = AnswerFacts(
+        model=None,
+        input_tokens=0,
+        output_tokens=0,
+        cost_micros=0,
+        unpriced_tokens=0,
+        seconds=1,
+        is_failed=False,
+        is_stopped=True,
+    )
+    entries = [said(1, "first contact", Role.NOTE), said(2, "hi", Role.USER), said(3, "the user stopped it", Role.NOTE)]
+    for answered in ([], [said(4, "I was say")]):
+        user, answer = arrange([*entries, *answered], None, Around(facts={7: stopped}))
+        assert (user.text, answer.kind, answer.facts) == ("hi", "answer", stopped)

@@ -127,6 +127,9 @@ async def test_a_friend_is_invited_and_talks_in_the_web_chat(window: Opened, cli
             return "You said: hello from me" in (await alice.get("/chat", follow_redirects=True)).text
 
         await until(is_answered)
+        assert re.search(r">web:alice: </span>.*hello from me", (await client.get("/")).text), (
+            "the owner sees whose it is"
+        )
         assert (await alice.post("/people/invite", data={"name": "bob"})).status_code == 403
         assert (await alice.get("/people")).status_code == 403
 

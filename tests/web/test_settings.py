@@ -159,6 +159,7 @@ async def test_tools_and_servers_are_added_and_removed(client: httpx.AsyncClient
     page = (await client.get("/settings/tools")).text
     assert "Restart the gateway to use the change of MCP servers." in page
     assert "ask a person first" in page
+    assert '<option value="schedule_job">' in page
     assert (await client.post("/settings/tools/servers/notes/remove", data={})).status_code == 200
     assert "applies now" in (await save(client, "tools/approvals", tool="notes__*", mode="")).text
     assert file.content() == before

@@ -216,6 +216,16 @@ async def test_settings_are_changed_and_show_their_line(shared: Opened, tab: Pag
     await expect(tab.locator("#servers")).to_contain_text("No MCP servers.")
 
 
+async def test_a_friend_gets_a_link_that_can_be_copied(shared: Opened, tab: Page) -> None:
+    await tab.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=shared.url)
+    await tab.goto(f"{shared.url}/people")
+    await tab.get_by_label("Their name").fill("Alice")
+    await tab.get_by_role("button", name="Make a link").click()
+    await tab.get_by_role("button", name="Copy the link").click()
+    await expect(tab.locator("#notice")).to_have_text("Copied.")
+    assert (await tab.evaluate("navigator.clipboard.readText()")).startswith(f"{shared.url}/login#")
+
+
 async def test_the_palette_the_keys_and_the_menus_lead_everywhere(shared: Opened, tab: Page) -> None:
     await tab.goto(f"{shared.url}/usage")
     await tab.keyboard.press("Control+k")

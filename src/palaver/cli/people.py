@@ -26,6 +26,8 @@ EXAMPLES = {
     **privacy.EXAMPLES,
 }
 
+_OWNER = "terminal:owner"
+
 app = typer.Typer(help="List, export and delete people.", rich_markup_mode=None)
 
 for name, does, line in (
@@ -57,7 +59,7 @@ def list_people(
         return
     now = shared_options.now()
     accounts = [", ".join(readable_identity(account.identity) for account in each.identities) for each in found]
-    rows = [(each.id, _plain(each.name), of, ago(each.since, now)) for each, of in zip(found, accounts, strict=True)]
+    rows = [(each.id, _name(each), of, ago(each.since, now)) for each, of in zip(found, accounts, strict=True)]
     if rows:
         print_rows(("person", "name", "accounts", "since"), rows)
     if follows:
@@ -117,7 +119,7 @@ def _names(grant: Grant, person: Person) -> bool:
 def _print(person: Person, named: Mapping[int, Grant]) -> None:
     now = shared_options.now()
     print_heading(person.id)
-    print_facts([("name", _plain(person.name)), ("since", ago(person.since, now))])
+    print_facts([("name", _name(person)), ("since", ago(person.since, now))])
     rows = [(readable_identity(each.identity), _plain(each.name), ago(each.since, now)) for each in person.identities]
     print_rows(("account", "name", "since"), rows)
     if named:
@@ -125,6 +127,11 @@ def _print(person: Person, named: Mapping[int, Grant]) -> None:
             ("grant", "role", "where"),
             [(str(no), each.role.text, describe_grant_place(each)) for no, each in named.items()],
         )
+
+
+def _name(person: Person) -> str:
+    is_owner = any(account.identity == _OWNER for account in person.identities)
+    return _plain(person.name) or ("the owner" if is_owner else "")
 
 
 def _plain(name: Label | None) -> str:

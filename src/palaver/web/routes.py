@@ -47,7 +47,9 @@ class WebRequest:
         if right and not self.caller.has(right):
             raise HTTPException(403, f"This needs a token with the scope {right.value}.")
         if owner_only and not self.caller.is_owner:
-            raise HTTPException(403, "Only the owner can do this. If that is you, use a login or token made without --as.")
+            raise HTTPException(
+                403, "Only the owner can do this. If that is you, use a login or token made without --as."
+            )
 
     def read_body(self, *, with_files: bool) -> AbstractAsyncContextManager[bytearray]:
         """Read the whole body. It takes memory from all callers until the block ends, so do not wait inside it."""

@@ -22,7 +22,7 @@ from palaver.store.people.usage import GroupBy
 from palaver.store.status.overview import OpenTurn
 from palaver.store.status.session_list import CONVERSATIONS, Preview
 from palaver.store.status.trace import DeliveryTrace
-from palaver.web.pages.common import show_page
+from palaver.web.pages.common import YOU, list_names, show_page
 from palaver.web.pages.usage import total_of
 from palaver.web.routes import WebRequest, page
 
@@ -75,6 +75,8 @@ async def home(request: WebRequest) -> Response:
         agent=_agent_name(config.agent),
         is_test_agent=isinstance(config.agent, EchoAgentConfig),
         schedule_text=schedule_text,
+        people=await list_names(request),
+        you=YOU,
     )
 
 

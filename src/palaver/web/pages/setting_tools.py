@@ -7,7 +7,7 @@ from starlette.responses import Response
 from palaver.config.editor import Edit
 from palaver.config.secrets import mask_secrets
 from palaver.model.errors import BadArgument
-from palaver.model.tools import ApprovalMode
+from palaver.model.tools import ALL_TOOLS, ApprovalMode
 from palaver.web.pages.common import read_form
 from palaver.web.pages.settings import SECTIONS, save_edits, show_settings
 from palaver.web.routes import WebRequest, action, page
@@ -22,7 +22,10 @@ _MODES = {
 
 @page("/settings/tools", owner_only=True)
 async def tools(request: WebRequest) -> Response:
-    return await show_settings(request, SECTIONS["tools"], "settings/tools.html", modes=_MODES, mask=mask_secrets)
+    names = sorted(frozenset[str]().union(*request.services.engine.options.tools.roles.values()) - ALL_TOOLS)
+    return await show_settings(
+        request, SECTIONS["tools"], "settings/tools.html", modes=_MODES, mask=mask_secrets, tool_names=names
+    )
 
 
 @action("/settings/tools/approvals", owner_only=True)

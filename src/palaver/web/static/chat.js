@@ -260,7 +260,7 @@ document.addEventListener("keydown", (event) => {
 });
 document.addEventListener("click", (event) => {
   if (event.target.closest("[data-side]")) chat.classList.toggle("side-shown");
-  else if (chat.classList.contains("side-shown") && !event.target.closest("#chat-side")) chat.classList.remove("side-shown");
+  else if (chat.classList.contains("side-shown") && !event.target.closest("#chat-side, #toast")) chat.classList.remove("side-shown");
 });
 
 if (matchMedia("(min-width: 50rem)").matches) composer.text.focus();
