@@ -29,7 +29,7 @@ from palaver.web.tokens import issue_link
 from tests.store.conftest import store
 from tests.store.ready import store_url_on_each
 
-__all__ = ["Opened", "config_file", "free_port", "opened", "store", "store_url_on_each"]
+__all__ = ["Opened", "becomes", "config_file", "free_port", "opened", "store", "store_url_on_each"]
 
 expect.set_options(timeout=60_000)
 
@@ -135,6 +135,13 @@ async def client(window: Opened) -> AsyncIterator[httpx.AsyncClient]:
     """The owner's browser, as far as requests go."""
     async with window.visit() as client:
         yield client
+
+
+async def becomes(page: Page, expression: str) -> None:
+    """Wait until an expression is true in a page. Playwright's own wait needs `eval`, which our policy refuses."""
+    async with asyncio.timeout(60):
+        while not await page.evaluate(expression):  # noqa: ASYNC110 - a page sets no event
+            await asyncio.sleep(0.02)
 
 
 @pytest.fixture

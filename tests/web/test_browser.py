@@ -20,7 +20,7 @@ from palaver.config.web import WebConfig
 from palaver.gateway.terminal import terminal_socket
 from palaver.protocols.clock import SystemClock
 from tests.platforms.terminal.people import Person
-from tests.web.conftest import ARGS, CHROMIUM, Opened, opened
+from tests.web.conftest import ARGS, CHROMIUM, Opened, becomes, opened
 from tests.web.demo_data import HOSTILE, OPERATOR, Stage, dm, furnish
 from tests.web.test_server import HIDE
 
@@ -147,7 +147,7 @@ async def test_what_could_not_be_fetched_is_fetched_once_the_gateway_is_back(sha
     await tab.goto(f"{shared.url}/sessions")
     await say(shared, "said while it was cut off", "back")
     await tab.evaluate("stream.dispatchEvent(new MessageEvent('changed', {data: '{\"topics\": [\"sessions\"]}'}))")
-    await tab.wait_for_function("asked === 1")
+    await becomes(tab, "asked === 1")
     await tab.evaluate("stream.onopen()")
     await tab.locator("#sessions li").filter(has_text="said while it was cut off").wait_for()
     assert await tab.evaluate("asked") == 3

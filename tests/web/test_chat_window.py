@@ -16,7 +16,7 @@ from palaver.gateway.terminal import terminal_socket
 from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
 from tests.platforms.terminal.people import Person
-from tests.web.conftest import ARGS, CHROMIUM, Opened, opened
+from tests.web.conftest import ARGS, CHROMIUM, Opened, becomes, opened
 from tests.web.demo_data import HOSTILE, OPERATOR, Stage, dm
 from tests.web.hostile import HOSTILE_MARKDOWN
 from tests.web.test_browser import problems
@@ -144,7 +144,7 @@ async def test_markdown_streams_block_by_block_and_is_kept_readable(shared: Open
         await expect(md.get_by_role("button", name="Copied")).to_be_visible()
         assert (await tab.evaluate("navigator.clipboard.readText()")).startswith("def fare(people: int)")
         await tab.locator(".answer").last.get_by_label("Copy", exact=True).click()
-        await tab.wait_for_function("navigator.clipboard.readText().then((text) => text.includes('## The route'))")
+        await becomes(tab, "navigator.clipboard.readText().then((text) => text.includes('## The route'))")
         await tab.get_by_text("Details").last.click()
         await expect(tab.locator(".facts-of").last).to_contain_text(
             re.compile(r"echo · \d+ tokens in, \d+ out · .* · .* s")
@@ -539,7 +539,7 @@ async def test_what_waits_is_announced_while_nobody_looks(shared: Opened, owner:
         await expect(tab).to_have_title(re.compile("^(?!\\()"))
         await tab.evaluate("window.isHidden = true; document.dispatchEvent(new Event('visibilitychange'))")
         await expect(tab).to_have_title(re.compile(r"^\(1\) "))
-        await tab.wait_for_function("window.told.some((each) => each.endsWith('Answered.'))")
+        await becomes(tab, "window.told.some((each) => each.endsWith('Answered.'))")
         await tab.evaluate("window.isHidden = false; document.dispatchEvent(new Event('visibilitychange'))")
         await expect(tab).to_have_title(re.compile("^(?!\\()"))
 

@@ -11,7 +11,7 @@ from playwright.async_api import Browser, Page, Route, async_playwright, expect
 from palaver.config.limits import LimitsConfig
 from palaver.config.model import Config
 from palaver.config.web import WebConfig
-from tests.web.conftest import ARGS, CHROMIUM, Opened, opened
+from tests.web.conftest import ARGS, CHROMIUM, Opened, becomes, opened
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -117,7 +117,7 @@ async def test_what_arrived_without_an_answer_is_not_said_twice(shared: Opened, 
     is_cut = False
     await say(tab, "two")
     await expect(tab.locator("#messages .mine:not(.pending) .plain")).to_have_text(["one", "two"])
-    await tab.wait_for_function("sessionStorage.getItem('outbox') === '[]'")
+    await becomes(tab, "sessionStorage.getItem('outbox') === '[]'")
 
 
 WRITE_ON = """() => {

@@ -16,7 +16,7 @@ from palaver.model.turn import Inbound
 from palaver.protocols.clock import SystemClock
 from palaver.store import accounts
 from tests.agents.fake_provider import Provider, Refuses, providing
-from tests.web.conftest import ARGS, CHROMIUM, Opened, config_file, opened
+from tests.web.conftest import ARGS, CHROMIUM, Opened, becomes, config_file, opened
 from tests.web.demo_data import furnish
 from tests.web.test_browser import problems
 
@@ -310,7 +310,7 @@ async def test_it_can_be_installed_and_says_when_it_is_offline(
     for icon in manifest["icons"]:
         assert (await tab.request.get(f"{shared.url}{icon['src']}")).headers["content-type"] == "image/png"
     await tab.evaluate("navigator.serviceWorker.ready.then(() => true)")
-    await tab.wait_for_function("navigator.serviceWorker.controller")
+    await becomes(tab, "Boolean(navigator.serviceWorker.controller)")
     await owner.set_offline(True)
     await expect(tab.locator("#connection")).to_contain_text(re.compile("offline|Not connected"))
     await tab.goto(f"{shared.url}/people")
