@@ -130,8 +130,14 @@ async def test_a_friend_is_invited_and_talks_in_the_web_chat(window: Opened, cli
         assert re.search(r">web:alice: </span>.*hello from me", (await client.get("/")).text), (
             "the owner sees whose it is"
         )
+        second = await client.post("/people/invite", data={"name": "alice"})
+        assert "opens the conversations that alice already has" in second.text, "she may be another alice"
         assert (await alice.post("/people/invite", data={"name": "bob"})).status_code == 403
         assert (await alice.get("/people")).status_code == 403
+        assert "web:alice <small>role member</small>" in (await client.get("/people")).text
+    await window.store.transact(window.store.links.link("web:alias", "web:owner", SystemClock().now(), by="web:owner"))
+    mine = await client.post("/people/invite", data={"name": "alias"})
+    assert (mine.status_code, "an account of yours" in mine.text) == (400, True), "a link never logs in as the owner"
 
 
 async def test_a_transcript_is_shown_renamed_undone_branched_and_exported(

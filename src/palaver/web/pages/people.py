@@ -12,7 +12,7 @@ from palaver.model.access import (
     ChatKind,
     describe_grant,
 )
-from palaver.model.errors import BadArgument
+from palaver.model.errors import BadArgument, NotFound
 from palaver.model.session import Principal
 from palaver.model.text import one_line
 from palaver.store.people.grants import Change, GrantTable, Stranger
@@ -77,12 +77,24 @@ async def invite(request: WebRequest) -> Response:
         raise BadArgument(
             "A guest of the web chat cannot be", found=role.text, allowed="another role", example="member"
         )
+    known = await request.read(lambda who: _find_person(request, f"web:{name}", who))
+    if known and any(account.identity == request.caller.identity for account in known.identities):
+        raise BadArgument("This is an account of yours.", found=name, allowed="a name of theirs", example="alice")
     await add_grant(request, f"web:{name}", role, blocks=False)
     web = request.services.config().web
     link = await issue_link(request.store, web.url, request.now, identity=f"web:{name}")
     where = "" if web.public_url else ", on this machine only (web.public_url is not set)"
+    old = f"It opens the conversations that {name} already has. " if known else ""
     # Shown once, with or without a script.
-    return PlainTextResponse(f"Send {name} this link. It works once, within an hour{where}: {link}")
+    return PlainTextResponse(f"Send {name} this link. {old}It works once, within an hour{where}: {link}")
+
+
+@transaction
+def _find_person(request: WebRequest, identity: str, principal: Principal) -> Statements[Person | None]:
+    try:
+        return (yield from request.store.people.find_person(identity, principal))
+    except NotFound:
+        return None
 
 
 @action("/people/deny", owner_only=True)
