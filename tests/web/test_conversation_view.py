@@ -104,3 +104,10 @@ def test_notes_to_the_model_are_not_shown_and_a_stop_is() -> None:
     for answered in ([], [said(4, "I was say")]):
         user, answer = arrange([*entries, *answered], None, Around(facts={7: stopped}))
         assert (user.text, answer.kind, answer.facts) == ("hi", "answer", stopped)
+
+
+def test_what_a_job_sent_and_noted_is_shown_once() -> None:
+    numbers = range(1, 3)
+    sent = [WebchatMessage(name=f"out-{no}", id=f"r{no}", at=NOON, text="Water!", is_mine=False) for no in numbers]
+    noted = [said(no, "Water!", turn=None, message_id=f"r{no}") for no in numbers]
+    assert [(item.kind, len(item.parts)) for item in arrange(noted, None, Around(asides=sent))] == [("answer", 2)]

@@ -126,6 +126,7 @@ async def test_home_says_what_matters_and_decides_it(shared: Opened, tab: Page) 
     await tab.get_by_label("When").fill("every day at 18:00")
     await tab.get_by_label("What to do").fill("Say good evening.")
     await tab.get_by_label("Name").fill("evening")
+    await expect(tab.get_by_label("Note it in the conversation there")).to_be_checked()
     await tab.get_by_role("button", name="Add").click()
     await expect(tab.locator("#notice")).to_contain_text(re.compile(r"runs at 18:00 every day.*, next .* 18:00 JST"))
     await expect(tab.locator("#jobs").get_by_role("listitem").filter(has_text="evening")).to_contain_text(

@@ -124,7 +124,8 @@ def arrange(entries: Sequence[Entry], session: Session | None, around: Around) -
     items = _with_failures(items, around)
     items = _with_stops(items, around)
     items = _with_choices(items, around)
-    return _with_asides(items, around.asides)
+    stored = {entry.message_id for entry in entries if entry.message_id}
+    return _with_asides(items, [aside for aside in around.asides if aside.id not in stored])
 
 
 def _groups(entries: Iterable[Entry]) -> Iterable[list[Entry]]:
@@ -270,10 +271,7 @@ def _with_choices(items: list[Item], around: Around) -> list[Item]:
 
 
 def _with_asides(items: list[Item], asides: Sequence[WebchatMessage]) -> list[Item]:
-    known = {each.message_id for each in items if each.message_id}
     for aside in asides:
-        if aside.is_mine and aside.id in known:
-            continue
         item = Item(
             id=aside.name,
             kind="aside",
