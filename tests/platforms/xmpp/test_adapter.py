@@ -54,6 +54,10 @@ async def _until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
+def _connect_nowhere(_: object) -> None:
+    """Without a host, it would ask DNS."""
+
+
 async def test_check_says_who_we_are_or_what_to_do(xmpp_server: Prosody, monkeypatch: pytest.MonkeyPatch) -> None:
     xmpp_server.register("checked", "secret")
     right, wrong = (options_of(xmpp_server.port, "checked", password=password) for password in ("secret", "wrong"))
@@ -67,6 +71,7 @@ async def test_check_says_who_we_are_or_what_to_do(xmpp_server: Prosody, monkeyp
     with pytest.raises(PlatformDown, match=r"127.0.0.1:1: .*Check host and port"):
         await XmppAdapter.make(ACCOUNT, options_of(1, "checked")).check()
     monkeypatch.setattr(stream, "_CONNECT_SECONDS", 0.0)
+    monkeypatch.setattr(stream.slixmpp.ClientXMPP, "connect", _connect_nowhere)
     nowhere = XmppOptions.model_validate({"jid": "bot@nowhere.invalid", "password": "x"})
     with pytest.raises(PlatformDown, match=r"nowhere.invalid: no answer. Check jid"):
         await XmppAdapter.make(ACCOUNT, nowhere).check()
