@@ -145,6 +145,7 @@ def _forget(measured: Gateway) -> None:
     """What is not the engine's: the memory of the platform, and caches, which do not grow with the conversations."""
     measured.crowd.forget()
     measured.adapter.answered.clear()
+    gc.unfreeze()  # what an earlier measurement has set aside
     for each in gc.get_objects():
         if isinstance(each, _CACHE):
             each.cache_clear()
