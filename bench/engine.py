@@ -54,8 +54,8 @@ async def measure(url: str, flushed: Callable[[], int]) -> dict[str, float]:
         after = time.process_time(), time.thread_time(), flushed()
         cpu, main, flushes = ((late - early) / _FLOOD / _FLOODS for early, late in zip(before, after, strict=True))
         rate = _FLOOD / statistics.median(seconds)
-        replay = await _replay(measured, Path(url))
         latencies = await _evenly(measured, 2 * _FLOOD, rate / 2)
+        replay = await _replay(measured, Path(url))
     p50, p99 = (statistics.quantiles(latencies, n=100)[place - 1] for place in (50, 99))
     return {"rate": rate, "cpu": cpu, "main": main, "flushes": flushes, "p50": p50, "p99": p99, "replay": replay}
 
