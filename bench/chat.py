@@ -11,8 +11,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import httpx
+from playwright.async_api import async_playwright
 
-from bench.measure import Figure, at_most, median_of
+from bench.measure import Bare, Figure, at_most, median_of, ratio_at_most
 from bench.pages import free_port, served
 from bench.workshop import Workshop
 from palaver.agents.echo import EchoAgent
@@ -37,6 +38,20 @@ _ASSET = re.compile(r'(?:href|src)="(/static/[^"]+)"')
 _MODULE = re.compile(r'from "\./([^"]+)"')
 _PATIENCE = 60.0
 _BATCH = 500
+_FRAMES = 100
+_CHROMIUM = "/usr/bin/chromium"
+_SCROLL = """async () => {
+  const scroll = document.getElementById("scroll"), list = document.getElementById("messages");
+  const painted = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+  const frames = [];
+  while (scroll.scrollTop > 0 || list.dataset.earlier) {
+    const start = performance.now();
+    scroll.scrollTop -= 1500;
+    await painted();
+    frames.push(performance.now() - start);
+  }
+  return frames;
+}"""
 _ANSWER = (
     "Here is a **list**:\n\n- one `thing`\n- another\n\n```python\nprint('hello')\n```\n\nAnd some more words to read."
 )
@@ -121,7 +136,7 @@ async def _read_growth(lines: AsyncIterator[str], seen: set[int], timed: _Timed)
 def open_10k(workshop: Workshop) -> Iterator[Figure]:
     home = workshop.folder / "long"
     home.mkdir(exist_ok=True)
-    taken, weight = asyncio.run(_opened(home))
+    taken, weight, frames = asyncio.run(_opened(home))
     yield Figure(
         name="web.open_10k",
         value=taken,
@@ -135,10 +150,17 @@ def open_10k(workshop: Workshop) -> Iterator[Figure]:
         limit=at_most(150_000),
         note="the same page with every style sheet, script and icon that it loads, as transferred",
     )
+    yield Figure(
+        name="web.scroll_10k",
+        value=statistics.median(frames[-_FRAMES:]) / 1000,
+        bare=Bare(name="of the first ones", value=statistics.median(frames[:_FRAMES]) / 1000),
+        limit=ratio_at_most(2, goal=1.2),
+        note="a frame in Chromium while the oldest messages of this conversation scroll by",
+    )
 
 
-async def _opened(home: Path) -> tuple[float, int]:
-    """Return how long the page takes, and its weight with everything that it loads."""
+async def _opened(home: Path) -> tuple[float, int, list[float]]:
+    """Return how long the page takes, its weight with all that it loads, and the frames of a way to its start."""
     config = Config(data_dir=home, store=str(home / "palaver.db"))
     config = config.model_copy(update={"web": config.web.model_copy(update={"port": free_port()})})
     await _fill(config)
@@ -149,7 +171,20 @@ async def _opened(home: Path) -> tuple[float, int]:
         script = next(each for each in loaded if each.url.path.endswith("/chat.js"))
         folder = script.url.path.rpartition("/")[0]
         loaded += [await client.get(f"{folder}/{name}") for name in _MODULE.findall(script.text)]
-    return taken, sum(each.num_bytes_downloaded for each in loaded)
+        frames = await _scroll_to_start(client)
+    return taken, sum(each.num_bytes_downloaded for each in loaded), frames
+
+
+async def _scroll_to_start(client: httpx.AsyncClient) -> list[float]:
+    """Return the milliseconds of each frame while a browser scrolls from the newest message to the first."""
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox"])
+        tab = await browser.new_page(extra_http_headers={"authorization": client.headers["authorization"]})
+        await tab.goto(str(client.base_url.join("/chat/bench")))
+        try:
+            return await tab.evaluate(_SCROLL)
+        finally:
+            await browser.close()
 
 
 async def _fill(config: Config) -> None:

@@ -2,6 +2,7 @@
 
 from palaver.model.session import Principal
 from palaver.model.source import Source
+from palaver.model.transcript import Entry, Role
 from palaver.model.turn import InboxState, Received
 from palaver.store.conversations.deletion import delete
 from palaver.store.store import Store
@@ -38,6 +39,14 @@ async def test_marks_pin_archive_and_say_what_is_unread(store: Store) -> None:
     await world.exchange("news", source=PLACE)
     back = [("hello", False, True)]
     assert (await listed(store), await listed(store, archived=True)) == (back, []), "what is new is not archived"
+    found = await store.read(store.transcript.load_visible(session, ANN))
+    noted = Entry(seq=0, role=Role.ASSISTANT, at=NOON, text="Reminder")
+    for seen in (len(found), len(found) + 1):
+        await store.transact(mark(session, "web:ann", ANN, world.now, archived=True, seen=seen))
+        await store.transact(store.transcript.append_outside_turn(key_of(PLACE), noted))
+        assert await listed(store) == back, "a reminder brings it back"
+        await store.transact(mark(session, "web:ann", ANN, world.now, seen=seen + 1))
+        assert await listed(store) == [("hello", False, False)], "and it stays once the reminder is read"
 
 
 async def test_versions_are_one_line_keep_marks_and_instructions_and_can_be_paged(store: Store) -> None:

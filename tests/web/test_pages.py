@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from palaver.gateway.terminal import terminal_socket
-from palaver.model.access import Grant
+from palaver.model.access import AccessRole, Grant
 from palaver.model.attachment import Attachment
 from palaver.model.key import Scope, derive_key
 from palaver.model.label import Label
@@ -127,9 +127,8 @@ async def test_a_friend_is_invited_and_talks_in_the_web_chat(window: Opened, cli
             return "You said: hello from me" in (await alice.get("/chat", follow_redirects=True)).text
 
         await until(is_answered)
-        assert re.search(r">web:alice: </span>.*hello from me", (await client.get("/")).text), (
-            "the owner sees whose it is"
-        )
+        assert re.search(r">Alice: </span>.*hello from me", (await client.get("/")).text), "the owner sees whose it is"
+        assert "<strong>Alice</strong>" in (await client.get("/people")).text
         second = await client.post("/people/invite", data={"name": "alice"})
         assert "opens the conversations that alice already has" in second.text, "she may be another alice"
         assert (await alice.post("/people/invite", data={"name": "bob"})).status_code == 403
@@ -138,6 +137,11 @@ async def test_a_friend_is_invited_and_talks_in_the_web_chat(window: Opened, cli
     await window.store.transact(window.store.links.link("web:alias", "web:owner", SystemClock().now(), by="web:owner"))
     mine = await client.post("/people/invite", data={"name": "alias"})
     assert (mine.status_code, "an account of yours" in mine.text) == (400, True), "a link never logs in as the owner"
+    now = SystemClock().now()
+    second = Grant(platform="web", user_id="boss", role=AccessRole.OWNER)
+    await window.store.transact(window.store.grants.add(second, now, by="web:owner"))
+    boss = await client.post("/people/invite", data={"name": "boss"})
+    assert (boss.status_code, "the rights of an owner" in boss.text) == (400, True), "nor as another owner"
 
 
 async def test_a_transcript_is_shown_renamed_undone_branched_and_exported(

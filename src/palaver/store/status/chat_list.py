@@ -122,6 +122,12 @@ def mark(
         given["archived"] = at if archived else None
     if seen is not None:
         given["seen_seq"] = min(seen, found.counters.entries)
+        # What came back from the archive with news stays back once the news is read.
+        yield (
+            "UPDATE session_marks SET archived = NULL WHERE identity = ? AND session_no = ?"
+            " AND archived IS NOT NULL AND seen_seq < ?",
+            (identity, found.root, given["seen_seq"]),
+        )
     changed = False
     for column, value_ in given.items():
         rows = yield (

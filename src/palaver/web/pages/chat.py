@@ -19,7 +19,7 @@ from palaver.protocols.agent import Choosing
 from palaver.store.people.api_tokens import Right
 from palaver.store.status.webchat_log import WebchatMessage
 from palaver.web.auth_middleware import CSRF_HEADER
-from palaver.web.caller import principal_of
+from palaver.web.caller import OWNER, principal_of
 from palaver.web.chat_rooms import (
     MAIN_CHAT,
     Room,
@@ -159,9 +159,14 @@ async def _send(request: WebRequest, find_source: Callable[[], Awaitable[Source]
         raise HTTPException(413, f"A message can have at most {MAX_TEXT_LENGTH:,} characters, not {len(text):,}.")
     source = await find_source()
     await require_own_conversation(request, source)
-    message_id, talk_only = message_id or secrets.token_hex(12), request.caller.talk_only
-    name = name_of_chat(source.chat_id or "")
-    await services.webchat.say(source.user_id or "", name, message_id, text, files=files, talk_only=talk_only)
+    user, chat, message_id = (
+        source.user_id or "",
+        name_of_chat(source.chat_id or ""),
+        message_id or secrets.token_hex(12),
+    )
+    name = "" if user == OWNER else user.capitalize()  # People who were invited have their name as id.
+    talk_only = request.caller.talk_only
+    await services.webchat.say(user, chat, message_id, text, name=name, files=files, talk_only=talk_only)
     if "text/html" in http.headers.get("accept", "") and CSRF_HEADER not in http.headers:
         return RedirectResponse(http.url.path, status_code=303)
     return PlainTextResponse("")

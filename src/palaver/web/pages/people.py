@@ -6,6 +6,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse, Response
 
 from palaver.db.transaction import Statements, transaction
+from palaver.engine.intake.roles import role_of_source
 from palaver.model.access import (
     GRANTEE_FORMS,
     AccessRole,
@@ -14,6 +15,7 @@ from palaver.model.access import (
 )
 from palaver.model.errors import BadArgument, NotFound
 from palaver.model.session import Principal
+from palaver.model.source import Source
 from palaver.model.text import one_line
 from palaver.store.people.grants import Change, GrantTable, Stranger
 from palaver.store.people.people import Person
@@ -80,6 +82,10 @@ async def invite(request: WebRequest) -> Response:
     known = await request.read(lambda who: _find_person(request, f"web:{name}", who))
     if known and any(account.identity == request.caller.identity for account in known.identities):
         raise BadArgument("This is an account of yours.", found=name, allowed="a name of theirs", example="alice")
+    # The configuration can grant more than this page.
+    source = Source(platform="web", user_id=name)
+    if await request.store.read(role_of_source(source, request.services.engine.options.grants)) is AccessRole.OWNER:
+        raise BadArgument("This name has the rights of an owner.", found=name, allowed="another name", example="alice")
     await add_grant(request, f"web:{name}", role, blocks=False)
     web = request.services.config().web
     link = await issue_link(request.store, web.url, request.now, identity=f"web:{name}")

@@ -4,6 +4,8 @@ import { fetchFragment, mergeList, morph } from "./chat_dom.js";
 
 const PAUSE_MS = 150;
 const EDGE = 120;
+// How much is kept above and below what one sees.
+const AROUND = "300% 0px";
 
 export class Messages {
   // `onHead` gets the state of the conversation each time it is fresh.
@@ -13,6 +15,8 @@ export class Messages {
     this.pending = new Map();
     this.isFollowing = true;
     this.lastTop = 0;
+    this.pages = new Map();
+    this.watched = new IntersectionObserver((seen) => seen.forEach((each) => this.onSight(each)), { root: this.scroll, rootMargin: AROUND });
     this.scroll.addEventListener("scroll", () => this.onScroll(), { passive: true });
     // The window and each message can become taller: by a picture, or once it is really laid out.
     const resized = new ResizeObserver(() => { if (this.isFollowing) this.toEnd(); });
@@ -56,17 +60,24 @@ export class Messages {
     const older = fresh?.getElementById("messages");
     if (!older || this.list.dataset.earlier !== earlier) return;
     const from = this.scroll.scrollHeight - this.scroll.scrollTop;
-    for (const each of older.children) each.dataset.older = "";
-    this.list.prepend(...[...older.children].filter((each) => each.id !== "empty" && !document.getElementById(each.id)));
+    const page = new Page([...older.children].filter((each) => each.id !== "empty" && !document.getElementById(each.id)));
+    this.pages.set(page.item, page);
+    this.list.prepend(page.item);
+    this.watched.observe(page.item);
     this.list.dataset.earlier = older.dataset.earlier;
     this.scroll.scrollTop = this.scroll.scrollHeight - from;
+  }
+
+  onSight({ target, isIntersecting }) {
+    const page = this.pages.get(target);
+    if (isIntersecting) page?.fill(); else page?.empty();
   }
 
   // A reader who is back at the end does not pay for all they have read: it loads again when they scroll up.
   dropOlder() {
     const older = [...this.list.querySelectorAll(":scope > [data-older]:not(:has(form.edit))")];
     if (!older.length) return;
-    for (const each of older) each.remove();
+    for (const each of older) { each.remove(); this.watched.unobserve(each); this.pages.delete(each); }
     this.list.dataset.earlier = this.list.dataset.first;
   }
 
@@ -199,6 +210,28 @@ export class Messages {
     this.lastPart = performance.now();
     if (this.isFollowing) this.toEnd();
     document.dispatchEvent(new CustomEvent("chat:grown"));
+  }
+}
+
+// Older messages stand in pages. A page far out of sight is empty, so that a browser does not pay for all that was read.
+class Page {
+  constructor(messages) {
+    this.item = Object.assign(document.createElement("li"), { className: "page" });
+    this.item.dataset.older = "";
+    this.list = this.item.appendChild(document.createElement("ol"));
+    this.list.append(...messages);
+  }
+
+  fill() {
+    if (this.list.isConnected) return;
+    this.item.append(this.list);
+    this.item.style.height = "";
+  }
+
+  empty() {
+    if (!this.list.isConnected || this.item.contains(document.activeElement) || this.item.querySelector("form.edit")) return;
+    this.item.style.height = `${this.item.offsetHeight}px`;
+    this.list.remove();
   }
 }
 
