@@ -13,7 +13,7 @@ WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 SCRATCH ?= $(shell df -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 {print "/dev/shm"}')
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check crash signal soak bench fmt clean
+.PHONY: help run test check crash signal soak bench sbom fmt clean
 
 help: ## show what can be done
 	@grep -hE '^[a-z-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -42,6 +42,9 @@ soak: $(VENV)/.dev ## an hour of whole gateways with all trouble at once; ARGS="
 
 bench: $(VENV)/.dev $(VENV)/.node ## measure, side by side with the bare operation
 	@$(BIN)/python -m bench
+
+sbom: $(VENV)/.dev ## the bill of materials, as sbom.json
+	@$(BIN)/python -m tests.project.supply_chain sbom.json
 
 fmt: $(VENV)/.dev ## format and mend what can be mended by itself
 	$(BIN)/ruff format .

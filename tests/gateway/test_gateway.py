@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -150,3 +151,21 @@ async def test_rings_of_objects_are_looked_for_less_often_than_python_would(conf
     gc.set_threshold(700)
     async with serving(config), person(config).present():
         assert gc.get_threshold()[0] == GC_THRESHOLD > 700
+
+
+async def test_the_service_manager_hears_that_it_is_ready_alive_and_stopping(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = tmp_path / "notify"
+    monkeypatch.setenv("NOTIFY_SOCKET", str(address))
+    monkeypatch.setenv("WATCHDOG_USEC", "30000")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as manager:
+        manager.bind(str(address))
+        loop = asyncio.get_running_loop()
+        async with serving(config):
+            heard = [await loop.sock_recv(manager, 99) for _ in range(4)]
+        assert heard == [b"READY=1", *[b"WATCHDOG=1"] * 3]
+        while await loop.sock_recv(manager, 99) != b"STOPPING=1":
+            pass
+    async with serving(config):
+        """A manager that does not listen changes nothing."""

@@ -43,6 +43,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 _GROUPS = {
     "chat": LazyGroup("chat", "palaver.cli.chat", "Chat with the agent in the terminal."),
     "up": LazyGroup("up", "palaver.cli.up", "Run the gateway in the foreground."),
+    "service": LazyGroup("service", "palaver.cli.service", "Run the gateway as a service."),
     "explain": LazyGroup("explain", "palaver.cli.explain", "Explain how Palaver decides."),
     "sessions": LazyGroup("sessions", "palaver.cli.sessions", "List, search, export and delete conversations."),
     "jobs": LazyGroup("jobs", "palaver.cli.jobs", "List and change scheduled jobs."),

@@ -30,6 +30,7 @@ from palaver.gateway.erasures import with_outside
 from palaver.gateway.owner import link_owner
 from palaver.gateway.probe import ask_account, ask_agent
 from palaver.gateway.processes import make_process_manager, make_terminal_tools
+from palaver.gateway.service_manager import notify_stopping, supervised
 from palaver.gateway.terminal import TerminalService, terminal_socket
 from palaver.model.errors import NewerSchema
 from palaver.model.key import SessionKey
@@ -131,8 +132,9 @@ class Gateway:
             serving = asyncio.create_task(_serve_engine(engine))
             log.info("the gateway is up", extra={"action": "gateway.started"})
             try:
-                async with self._web(services), self._relay(services, pseudonyms):
+                async with self._web(services), self._relay(services, pseudonyms), supervised():
                     await _wait_first(serving, self._drain_asked.wait())
+                    notify_stopping()
                     await _wait_first(serving, engine.drain(), self._stop_asked.wait())
                     if self._config.tools.terminal.on_stop is StopMode.END:
                         await processes.end_all()
