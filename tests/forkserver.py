@@ -27,7 +27,10 @@ from typing import Any
 __all__ = ["start_module"]
 
 ROOT = Path(__file__).parents[1]
-IMPORTED = ("palaver.cli.gateway_client", "palaver.cli.up", "palaver.gateway.metrics", "palaver.web.server")
+IMPORTED = (
+    *("palaver.cli.main", "palaver.cli.gateway_client", "palaver.cli.up", "palaver.cli.chat", "palaver.cli.doctor"),
+    *("palaver.gateway.metrics", "palaver.web.server", "typer._adapters"),
+)
 """What most commands import; each imports the rest itself."""
 ORDER_LIMIT = 1 << 17
 NUMBER = 4

@@ -1,7 +1,6 @@
 """The page about agents: what it shows can be written, and makes agents."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -59,13 +58,6 @@ def test_a_project_cannot_say_who_answers(tmp_path: Path) -> None:
     fields = [mistake.field for mistake in caught.value.mistakes]
     assert fields == ["agent.base_url", "agent.model", "agent.name", "profiles"]
     assert all(mistake.found == "in a project's file" for mistake in caught.value.mistakes)
-
-
-def test_nobody_waits_for_libraries_that_nobody_has_chosen() -> None:
-    asked = "print([name for name in ('pydantic_ai', 'openai') if name in sys.modules])"
-    script = f"import sys, palaver.cli.main, palaver.gateway.gateway; {asked}"
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_an_extra_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

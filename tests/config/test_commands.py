@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from palaver.commands.plugins import GROUP
 from palaver.config import quotas
 from palaver.config.effective import effective_settings
 from palaver.config.errors import MalformedConfig, Mistake
@@ -15,15 +16,15 @@ from palaver.model.access import AccessRole
 OWN = {"PALAVER_CONFIG": "own.yaml"}
 
 
-def _installed(found: tuple[EntryPoint, ...], *, group: str) -> tuple[EntryPoint, ...]:
-    assert group == quotas.GROUP
+def _installed(found: tuple[EntryPoint, ...], group: str) -> tuple[EntryPoint, ...]:
+    assert group == GROUP
     return found
 
 
 @pytest.fixture(autouse=True)
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(quotas, "entry_points", partial(_installed, ()))
+    monkeypatch.setattr(quotas, "find_plugins", partial(_installed, ()))
 
 
 def _mistake(text: str, file: str = "own.yaml") -> Mistake:
@@ -62,8 +63,8 @@ def test_a_role_that_there_is_not_is_named_with_those_that_there_are() -> None:
 
 
 def test_with_plugins_any_name_can_be_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    dice = EntryPoint("dice", "dice:all", quotas.GROUP)
-    monkeypatch.setattr(quotas, "entry_points", partial(_installed, (dice,)))
+    dice = EntryPoint("dice", "dice:all", GROUP)
+    monkeypatch.setattr(quotas, "find_plugins", partial(_installed, (dice,)))
     Path("own.yaml").write_text("commands: {dice: admin}")
     assert load(Path(), OWN).commands == {"dice": AccessRole.ADMIN}
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, Protocol
 
 from pydantic import BaseModel
 
 from palaver.model.errors import BadArgument, InvalidInput, PalaverError
 from palaver.protocols.agent import Agent
+from palaver.protocols.entry_points import find_plugins
 
 ENTRY_POINT_GROUP = "palaver.agents"
 """A package adds `name = "module:Agent"` to this entry point group."""
@@ -73,7 +73,7 @@ def _load_factory(name: str) -> AgentFactory:
 
 
 def _load(name: str) -> object:
-    for entry_point in entry_points(group=ENTRY_POINT_GROUP, name=name):
+    for entry_point in find_plugins(ENTRY_POINT_GROUP, name):
         try:
             return entry_point.load()
         except Exception as error:
@@ -83,7 +83,7 @@ def _load(name: str) -> object:
                 allowed="an entry point with an importable module and a name in it",
                 example=_EXAMPLE,
             ) from error
-    known = ", ".join(sorted(plugin.name for plugin in entry_points(group=ENTRY_POINT_GROUP)))
+    known = ", ".join(sorted(plugin.name for plugin in find_plugins(ENTRY_POINT_GROUP)))
     raise BadArgument(
         "No agent plugin named {found} is installed",
         found=name,

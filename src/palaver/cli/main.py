@@ -1,6 +1,7 @@
 """The `palaver` command: its groups, its version, and how it reports errors."""
 
 import errno
+import gc
 import io
 import os
 import re
@@ -127,6 +128,7 @@ def _exit(code: int) -> NoReturn:
     """Exit even if a thread of an agent is still running."""
     threads = (each for each in threading.enumerate() if each is not threading.main_thread())
     if all(thread.daemon for thread in threads):
+        gc.freeze()  # the interpreter looks for no cycles in what ends with it
         sys.exit(code)
     sys.stderr.flush()
     os._exit(code)

@@ -2,10 +2,11 @@
 
 import logging
 from collections.abc import Iterable
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 
 from palaver.commands.registry import CommandHandler, Registry
 from palaver.engine.retry import describe_error
+from palaver.protocols.entry_points import find_plugins
 from palaver.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -16,7 +17,7 @@ GROUP = "palaver.commands"
 
 def with_plugins(registry: Registry, store: Store) -> Registry:
     """Add the commands of installed plugins."""
-    for found in sorted(entry_points(group=GROUP), key=lambda each: each.name):
+    for found in sorted(find_plugins(GROUP), key=lambda each: each.name):
         try:
             handlers = [_checked(each) for each in found.load()(store)]
         except Exception as error:  # noqa: BLE001 - the gateway starts without a plugin that fails

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -10,6 +9,7 @@ from pydantic import AfterValidator, ConfigDict, Discriminator, Field, SecretStr
 
 from palaver.config.types import Duration, Section, Syntax, Tokens, reveal
 from palaver.model.errors import InvalidInput
+from palaver.protocols.entry_points import find_plugins
 
 GROUP = "palaver.agents"
 """A distribution adds `name = "module:Agent"` to the entry points of this group."""
@@ -19,7 +19,7 @@ _WHERE = "absolute or relative to this file"
 
 def installed() -> set[str]:
     """Return the names of agents from installed packages, without importing them."""
-    return {each.name for each in entry_points(group=GROUP)}
+    return {each.name for each in find_plugins(GROUP)}
 
 
 def web_address(text: str) -> str:

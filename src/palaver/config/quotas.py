@@ -2,18 +2,16 @@
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from importlib.metadata import entry_points
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from palaver.commands.builtin import BUILTIN_NAMES
-from palaver.commands.plugins import GROUP
 from palaver.config.types import MaybeName, Money, Role, Section, Syntax, Tokens, as_pydantic_error
 from palaver.model.access import AccessRole, Basis, ChatKind, Effect, Grant
 from palaver.model.errors import BadArgument, InvalidInput
 from palaver.model.key import ProfileRule
 from palaver.model.quotas import UNLIMITED, Quota, QuotaKind, QuotaRules
+from palaver.protocols.entry_points import find_plugins
 
 
 class CapConfig(Section):
@@ -103,7 +101,10 @@ class GrantConfig(Section):
 
 def _known(roles: Mapping[str, AccessRole]) -> Mapping[str, AccessRole]:
     """Where plugins are installed, any name may be one of theirs."""
-    for name in () if entry_points(group=GROUP) else roles:
+    from palaver.commands.builtin import BUILTIN_NAMES  # noqa: PLC0415 - slow to import, and often not needed
+    from palaver.commands.plugins import GROUP  # noqa: PLC0415 - as above
+
+    for name in () if find_plugins(GROUP) else roles:
         if name not in BUILTIN_NAMES:
             close = get_close_matches(name, BUILTIN_NAMES, n=1)
             raise as_pydantic_error(

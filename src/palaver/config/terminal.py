@@ -14,23 +14,16 @@ from palaver.config.types import (
     Syntax,
     Variables,
     as_pydantic_error,
-    reveal,
 )
 from palaver.model.access import AccessRole
 from palaver.model.command_policy import CommandPolicy, CommandRule
 from palaver.model.errors import BadArgument
 from palaver.model.tools import ApprovalMode
-from palaver.processes.backends.apptainer import ApptainerBackend
-from palaver.processes.backends.base import Backend, LocalBackend
-from palaver.processes.backends.docker import DockerBackend
-from palaver.processes.backends.modal import ModalBackend
-from palaver.processes.backends.ssh import SshBackend
 from palaver.store.processes import ProcessLimits
 
 _SECOND, _DAY, _YEAR = timedelta(seconds=1), timedelta(days=1), timedelta(days=365)
 _LIMITS, _POLICY = ProcessLimits(), CommandPolicy()
 _FILE = Syntax("a file, absolute or relative to this file", "~/.ssh/id_ed25519")
-_MEGABYTE = 1 << 20
 
 
 class BackendName(StrEnum):
@@ -194,42 +187,3 @@ class TerminalConfig(Section):
 
     def limits(self) -> ProcessLimits:
         return ProcessLimits(per_session=self.per_session, total=self.processes)
-
-    def make_backend(self, data_dir: Path) -> Backend | None:
-        """Return the back end, or None if there is no terminal."""
-        folder, environment = self.folder or data_dir / "work", reveal(self.environment)
-        match self.backend:
-            case BackendName.OFF:
-                return None
-            case BackendName.LOCAL:
-                return LocalBackend(folder=folder, environment=environment)
-            case BackendName.SSH:
-                return SshBackend(
-                    host=self.ssh.host or "",
-                    folder=self.ssh.remote_folder,
-                    port=self.ssh.port,
-                    key=self.ssh.key_file,
-                    known_hosts=self.ssh.known_hosts_file,
-                    environment=environment,
-                )
-            case BackendName.DOCKER:
-                return DockerBackend(
-                    image=self.docker.image or "",
-                    folder=folder,
-                    socket=Path(self.docker.socket),
-                    network=self.docker.network,
-                    user=self.docker.user or "",
-                    memory=self.docker.memory_mb * _MEGABYTE,
-                    cpus=self.docker.cpus,
-                    environment=environment,
-                )
-            case BackendName.APPTAINER:
-                return ApptainerBackend(image=self.apptainer.image or "", folder=folder, environment=environment)
-            case BackendName.MODAL:
-                return ModalBackend(
-                    image=self.modal.image or "",
-                    app=self.modal.app,
-                    volume=self.modal.volume,
-                    has_network=self.modal.network,
-                    environment=environment,
-                )

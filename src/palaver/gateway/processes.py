@@ -1,8 +1,16 @@
 """Put together what runs commands: the processes of this gateway, and the agent's terminal."""
 
 import socket
+from pathlib import Path
 
 from palaver.config.model import Config
+from palaver.config.terminal import BackendName, TerminalConfig
+from palaver.config.types import reveal
+from palaver.processes.backends.apptainer import ApptainerBackend
+from palaver.processes.backends.base import Backend, LocalBackend
+from palaver.processes.backends.docker import DockerBackend
+from palaver.processes.backends.modal import ModalBackend
+from palaver.processes.backends.ssh import SshBackend
 from palaver.processes.home import make_home
 from palaver.processes.manager import ProcessManager
 from palaver.protocols.clock import Clock
@@ -13,6 +21,7 @@ from palaver.tools.terminal import TerminalTools
 
 _SHARE_OF_TOOL_LIMIT = 0.9
 """A call that reaches the limit for tools would be stopped, with an unknown effect."""
+_MEGABYTE = 1 << 20
 
 
 async def make_process_manager(config: Config, store: Store, clock: Clock, worker: str) -> ProcessManager:
@@ -37,7 +46,7 @@ async def make_process_manager(config: Config, store: Store, clock: Clock, worke
 
 def make_terminal_tools(config: Config, processes: ProcessManager) -> TerminalTools | None:
     terminal, longest = config.tools.terminal, config.limits.tool_limit * _SHARE_OF_TOOL_LIMIT
-    backend = terminal.make_backend(config.data_dir)
+    backend = _make_backend(terminal, config.data_dir)
     if backend is None:
         return None
     if backend.files is not None:
@@ -49,3 +58,43 @@ def make_terminal_tools(config: Config, processes: ProcessManager) -> TerminalTo
         wait_limit=min(terminal.wait_limit, longest),
         timeout=min(terminal.timeout, longest),
     )
+
+
+def _make_backend(terminal: TerminalConfig, data_dir: Path) -> Backend | None:
+    """Return the back end, or None if there is no terminal."""
+    folder, environment = terminal.folder or data_dir / "work", reveal(terminal.environment)
+    match terminal.backend:
+        case BackendName.OFF:
+            return None
+        case BackendName.LOCAL:
+            return LocalBackend(folder=folder, environment=environment)
+        case BackendName.SSH:
+            return SshBackend(
+                host=terminal.ssh.host or "",
+                folder=terminal.ssh.remote_folder,
+                port=terminal.ssh.port,
+                key=terminal.ssh.key_file,
+                known_hosts=terminal.ssh.known_hosts_file,
+                environment=environment,
+            )
+        case BackendName.DOCKER:
+            return DockerBackend(
+                image=terminal.docker.image or "",
+                folder=folder,
+                socket=Path(terminal.docker.socket),
+                network=terminal.docker.network,
+                user=terminal.docker.user or "",
+                memory=terminal.docker.memory_mb * _MEGABYTE,
+                cpus=terminal.docker.cpus,
+                environment=environment,
+            )
+        case BackendName.APPTAINER:
+            return ApptainerBackend(image=terminal.apptainer.image or "", folder=folder, environment=environment)
+        case BackendName.MODAL:
+            return ModalBackend(
+                image=terminal.modal.image or "",
+                app=terminal.modal.app,
+                volume=terminal.modal.volume,
+                has_network=terminal.modal.network,
+                environment=environment,
+            )

@@ -23,5 +23,9 @@ def value(cls: type[T] | None = None, /, *, kw_only: bool = True) -> type[T] | C
 
     Python does not freeze it: `frozen=True` makes construction four times slower, and one message builds sixty values.
     """
-    make = dataclass(kw_only=kw_only, slots=True, unsafe_hash=True)
+
+    def make(plain: type[T]) -> type[T]:
+        plain.__doc__ = plain.__doc__ or plain.__name__  # for a class without one, dataclass derives it, slowly
+        return dataclass(kw_only=kw_only, slots=True, unsafe_hash=True)(plain)
+
     return make if cls is None else make(cls)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any, Protocol
 
 from pydantic import BaseModel
@@ -12,6 +12,7 @@ from palaver.model.platform import Platform
 from palaver.model.value import value
 from palaver.platforms.catalog import PLATFORMS
 from palaver.protocols.adapter import Adapter
+from palaver.protocols.entry_points import find_plugins
 from palaver.protocols.relay import RELAY_OPTION
 
 ENTRY_POINT_GROUP = "palaver.platforms"
@@ -48,7 +49,7 @@ def known_platforms() -> Mapping[str, Platform]:
 def _installed() -> dict[str, Platform]:
     """Return the installed adapters by name; skip invalid names."""
     found: dict[str, Platform] = {}
-    for name in {each.name for each in entry_points(group=ENTRY_POINT_GROUP)} - BUILT_IN:
+    for name in {each.name for each in find_plugins(ENTRY_POINT_GROUP)} - BUILT_IN:
         with suppress(BadArgument):
             found[name] = Platform(name=name, title=name.title())
     return found
@@ -95,7 +96,7 @@ def load_factory(name: str, *, relayed: bool = False) -> AdapterFactory:
 
 
 def _load(name: str) -> object:
-    for found in () if name in BUILT_IN else entry_points(group=ENTRY_POINT_GROUP, name=name):
+    for found in () if name in BUILT_IN else find_plugins(ENTRY_POINT_GROUP, name):
         try:
             return found.load()
         except Exception as error:

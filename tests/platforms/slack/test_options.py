@@ -1,7 +1,5 @@
 """What may be configured for an app, and what is reported where it is wrong."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -45,11 +43,3 @@ def test_a_mistake_in_the_configuration_is_reported_without_the_token(tmp_path: 
     (mistake,) = raised.value.mistakes
     assert "xoxb-" in str(mistake)
     assert "42-secret" not in str(mistake)
-
-
-def test_nothing_of_it_is_loaded_before_it_is_used() -> None:
-    code = (
-        "import sys, palaver.gateway.gateway; from palaver.platforms.plugins import known_platforms; known_platforms();"
-        "sys.exit('slack_sdk' in sys.modules or 'slack_bolt' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
