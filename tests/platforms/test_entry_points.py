@@ -1,6 +1,7 @@
 """Plugins are found by their entry points, also those that are installed while the process runs."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from palaver.protocols.entry_points import find_plugins
 
 
 def test_metadata_is_read_again_only_after_an_installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     os.utime(tmp_path, (0, 0))
     assert find_plugins("pigeons") == ()
     with monkeypatch.context() as patch:
