@@ -1,5 +1,7 @@
-"""Every dialogue once on each database."""
+"""Every dialogue on SQLite; on PostgreSQL as many as show every command and everything that can happen."""
 
+import os
+import re
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,8 @@ import pytest
 from palaver.commands.builtin import builtin_commands
 from palaver.store.opening import open_store
 from tests.dialogues.play import play
-from tests.dialogues.script import Says, read_dialogues
+from tests.dialogues.script import Dialogue, Happens, Says, read_dialogues
+from tests.store.conftest import fresh_store
 
 DIALOGUES = {
     f"{file.stem}: {dialogue.title}": dialogue
@@ -16,11 +19,32 @@ DIALOGUES = {
 }
 
 
+def _shows(dialogue: Dialogue) -> set[str]:
+    """Return the commands and tools of a dialogue, and what happens in it."""
+    said = [step.text.split() for step in dialogue.steps if isinstance(step, Says)]
+    words = {" ".join(text[: 2 if text[0] == "!use" else 1]) for text in said if text[0].startswith(("/", "!"))}
+    return words | {re.sub(r"\d+ \w+|\".*?\"", "…", step.what) for step in dialogue.steps if isinstance(step, Happens)}
+
+
+def _showing_everything() -> list[str]:
+    """Return the names of few dialogues that show together what all show. The store's own tests run every statement."""
+    shown, left, chosen = set[str](), {name: _shows(dialogue) for name, dialogue in DIALOGUES.items()}, list[str]()
+    while any(left[name] - shown for name in left):
+        chosen.append(max(left, key=lambda name: len(left[name] - shown)))
+        shown |= left.pop(chosen[-1])
+    return chosen
+
+
 @pytest.mark.parametrize("name", DIALOGUES)
-async def test_dialogue(name: str, store_url: str, tmp_path: Path) -> None:
-    """On SQLite at a terminal where the dialogue fits one, else on the fake chat platforms."""
-    at_terminal = DIALOGUES[name].fits_a_terminal and store_url.startswith("sqlite")
-    await play(DIALOGUES[name], store_url, *([tmp_path / "t.sock"] if at_terminal else []))
+async def test_dialogue(name: str, tmp_path: Path) -> None:
+    """At a terminal where the dialogue fits one, else on the fake chat platforms."""
+    terminal = [tmp_path / "t.sock"] if DIALOGUES[name].fits_a_terminal else []
+    await play(DIALOGUES[name], f"sqlite:///{tmp_path}/palaver.db", *terminal)
+
+
+@pytest.mark.parametrize("name", DIALOGUES if os.environ.get("PALAVER_ENGINES") == "all" else _showing_everything())
+async def test_dialogue_on_postgres(name: str, postgres_server: str) -> None:
+    await play(DIALOGUES[name], await fresh_store(postgres_server))
 
 
 async def test_every_command_is_shown(tmp_path: Path) -> None:
