@@ -263,7 +263,7 @@ async def survey(world: World, rule: PruneRule, principal: Principal = OPERATOR)
 
 async def prune(world: World, rule: PruneRule, principal: Principal = OPERATOR) -> Pruned:
     found = await survey(world, rule, principal)
-    return await deletion.prune(world.store.database, found, principal, world.now)
+    return await deletion.prune(world.store.database, found.where, world.now)
 
 
 async def left(world: World) -> list[str]:
@@ -344,7 +344,7 @@ async def test_in_small_transactions(
     found = await survey(world, PruneRule(keep_newest=1))
     steps: list[int] = []
     done = await deletion.prune(
-        world.store.database, found, OPERATOR, world.now, progress=lambda pruned: steps.append(pruned.sessions)
+        world.store.database, found.where, world.now, progress=lambda pruned: steps.append(pruned.sessions)
     )
     assert done == Pruned(sessions=6, entries=12)
     assert len(steps) >= 3
@@ -356,7 +356,7 @@ async def test_what_came_to_life_since_the_survey_stays(world: World) -> None:
     made = await ended(world, 3, reason=EndReason.SWITCHED)
     found = await survey(world, PruneRule(before=world.now))
     await world.exchange("again", source=dm("telegram1"))
-    done = await deletion.prune(world.store.database, found, OPERATOR, world.now)
+    done = await deletion.prune(world.store.database, found.where, world.now)
     assert done.sessions == 2
     assert made[1] in await left(world)
 

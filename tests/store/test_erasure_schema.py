@@ -84,6 +84,7 @@ WITHOUT_CONTENT = [
     "processes.worker",
     "result_requests.digest",
     "result_requests.request_key",
+    "retention_skipped.source",
     "schedules.basis",
     "schedules.model",
     "schedules.role",

@@ -30,7 +30,7 @@ async def _prune(world: World, session: str) -> None:
     found = await world.store.read(sessions.get_visible(session, OPERATOR))
     await world.store.transact(sessions.end(found.number, EndReason.IDLE, NOON))
     survey = await world.store.read(deletion.survey(PruneRule(before=NOON + timedelta(days=1)), OPERATOR))
-    await deletion.prune(world.store.database, survey, OPERATOR, NOON)
+    await deletion.prune(world.store.database, survey.where, NOON)
 
 
 async def _forget(world: World, session: str) -> None:  # noqa: ARG001

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -10,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from palaver.config.editor import ConfigFile
+from palaver.db.transaction import Statements, transaction
 from palaver.model.session import Principal
 from palaver.protocols.clock import SystemClock
 from palaver.store.opening import open_store
@@ -248,6 +250,32 @@ async def test_the_palette_leads_to_every_page_that_a_person_can_see(shared: Ope
         listed = re.findall(r'<a href="([^"]+)" data-kind', (await eve.get("/usage")).text)
         assert "/jobs" in listed
         assert not {"/settings", "/people", "/people#f-who", "/"} & set(listed)
+
+
+async def test_how_long_things_stay_is_set_and_shown_before_anything_goes(
+    shared: Opened, client: httpx.AsyncClient, file: ConfigFile
+) -> None:
+    before = file.content()
+    long_ago = SystemClock().now() - timedelta(days=400)
+    await Stage(shared.store, long_ago).exchange(dm("old", "signal"), "from long ago", "yes")
+    await shared.store.transact(_all_delivered())
+    field = "retention.chat.age"
+    page = (await client.get("/settings/data?preview=1")).text
+    assert f'name="{field}" value="forever"' in page
+    assert "× chat" not in page
+    assert "It applies now" in (await save(client, "data", **{field: "365d"})).text
+    assert "retention:\n  chat:\n    age: 365d\n" in file.content()
+    assert "1 × chat" in (await client.get("/settings/data?preview=1")).text
+    refused = await save(client, "data", **{field: "1h"})
+    assert refused.status_code == 400
+    assert "from 1d" in refused.text
+    await save(client, "data", **{field: ""})
+    assert file.content() == before
+
+
+@transaction
+def _all_delivered() -> Statements[None]:
+    yield "UPDATE outbox SET state = 'delivered', worker = NULL, claim_until = NULL WHERE state <> 'delivered'", ()
 
 
 async def test_the_database_is_backed_up_while_the_gateway_runs(shared: Opened, client: httpx.AsyncClient) -> None:

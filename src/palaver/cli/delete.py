@@ -70,7 +70,7 @@ def delete_sessions(names: Names, *, yes: Yes = False, store: StoreOption = None
                 removed.append(await opened.transact(deletion.delete(session.id, OPERATOR, shared_options.now())))
             except SessionBusy as error:
                 busy.append(error)
-        await _wipe(opened)
+        await wipe(opened)
         return removed
 
     busy: list[SessionBusy] = []
@@ -82,12 +82,12 @@ def delete_sessions(names: Names, *, yes: Yes = False, store: StoreOption = None
     _report_delete(ask(store, delete), busy, as_json=json)
 
 
-async def _wipe(store: Store) -> None:
+async def wipe(store: Store) -> None:
     """Remove deleted text from the search index, the write-ahead log and the output of processes too."""
     outputs = partial(remove_forgotten_outputs, store, load(Path(), os.environ).data_dir)
-    for wipe in (store.search.catch_up, store.scrub, outputs):
+    for step in (store.search.catch_up, store.scrub, outputs):
         try:
-            await wipe()
+            await step()
         except Exception as error:  # noqa: BLE001 - an error here undeletes nothing
             print_note(f"Deleted text can stay in the index or the log for a while: {error}")
 
@@ -133,8 +133,7 @@ def prune_sessions(
         platform=platform or None,
         profile=profile or None,
     )
-    nothing = Survey(rule=rule, mark=None, sessions=0, entries=0)
-    found = ask(store, lambda opened: opened.read(deletion.survey(rule, OPERATOR)), nothing)
+    found = ask(store, lambda opened: opened.read(deletion.survey(rule, OPERATOR)), Survey())
     if not json:
         _print_survey(found)
     if dry_run or not found.sessions:
@@ -145,9 +144,9 @@ def prune_sessions(
 
     async def carry_out(opened: Store) -> Pruned:
         done = await deletion.prune(
-            opened.database, found, OPERATOR, shared_options.now(), progress=lambda done: progress.show(done.sessions)
+            opened.database, found.where, shared_options.now(), progress=lambda done: progress.show(done.sessions)
         )
-        await _wipe(opened)
+        await wipe(opened)
         return done
 
     pruned = ask(store, carry_out)

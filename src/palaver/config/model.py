@@ -24,6 +24,7 @@ from palaver.config.quotas import (
     RouteConfig,
 )
 from palaver.config.relay import RelayConfig
+from palaver.config.retention import RetentionConfig
 from palaver.config.tools import ToolNames, ToolsConfig
 from palaver.config.types import Duration, Folder, Port, Section, Syntax, Url, WakeWords, Zone
 from palaver.config.web import WebConfig
@@ -160,6 +161,7 @@ class Config(ChatConfig):
     log: LogConfig = Field(default=LogConfig(), description="What the gateway logs.")
     metrics: MetricsConfig = Field(default=MetricsConfig(), description="Metrics for Prometheus.")
     privacy: PrivacyConfig = Field(default=PrivacyConfig(), description="What the agent learns about people.")
+    retention: RetentionConfig = Field(default=RetentionConfig(), description="How long what is stored stays.")
     web: WebConfig = Field(default=WebConfig(), description="The web server: dashboard, web chat and API.")
     relay: RelayConfig = Field(default=RelayConfig(), description="Hold accounts for gateways that nobody can reach.")
     acknowledges: bool = Field(default=True, description="Whether to tell people that the agent is still answering.")
@@ -205,6 +207,7 @@ class Config(ChatConfig):
             acknowledges=self.acknowledges,
             titles=self.titles,
             pseudonyms=self.privacy.pseudonyms,
+            retention=self.retention.rules(),
             tools=self.tools.rules({name: platform.tools for name, platform in self.platforms.items()}),
             written_at=self._positions.find,
             **dict(self.limits),

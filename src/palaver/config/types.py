@@ -117,6 +117,27 @@ def _money_text(millionths: int | None) -> str:
     return f"{whole}.{part:06}".rstrip("0").rstrip(".")
 
 
+_SIZES = {"GB": 10**9, "MB": 10**6, "kB": 10**3, "": 1}
+_SIZE = re.compile(r"(?P<number>[0-9]{1,15})\s*(?P<unit>[GMk]?B)?", re.ASCII)
+
+
+def _size(text: str) -> int | None:
+    """Return a number of bytes."""
+    if text == _OFF:
+        return None
+    found = _SIZE.fullmatch(text.strip())
+    if not found:
+        raise ValueError(text)
+    return int(found["number"]) * _SIZES.get(found["unit"] or "", 1)
+
+
+def _size_text(size: int | None) -> str:
+    if size is None:
+        return _OFF
+    unit = next(unit for unit, factor in _SIZES.items() if size % factor == 0)
+    return f"{size // _SIZES[unit]}{unit}"
+
+
 def _words(text: str) -> frozenset[str]:
     """Split into names, each on one line and without invisible characters."""
     if text == _OFF:
@@ -171,6 +192,24 @@ Forever = Annotated[
     _text(_duration_or_forever),
     PlainSerializer(_forever_text),
     Syntax(f"{_A_TIME.allowed}, from 1s up, or {_FOREVER}", _FOREVER),
+]
+DaysOrForever = Annotated[
+    Annotated[timedelta, Field(ge=timedelta(days=1), le=timedelta(days=36_500))] | None,
+    _text(_duration_or_forever),
+    PlainSerializer(_forever_text),
+    Syntax(f"a time such as 90d, from 1d to 36500d, or {_FOREVER}", "90d"),
+]
+Size = Annotated[
+    Annotated[int, Field(ge=0, le=10**15)] | None,
+    _text(_size),
+    PlainSerializer(_size_text),
+    Syntax(f"a size such as 500MB or 2GB, or {_OFF}", "2GB"),
+]
+Count = Annotated[
+    Annotated[int, Field(ge=0, le=10**9)] | None,
+    _text(_or_off),
+    PlainSerializer(_off_text),
+    Syntax(f"a whole number, from 0 to 1000000000, or {_OFF}", "10000"),
 ]
 Port = Annotated[
     Annotated[int, Field(ge=1, le=65535)] | None,

@@ -129,6 +129,7 @@ class Engine:
                     group.create_task(run_forever(self._maintenance.serve_heartbeat), name="heartbeat")
                     group.create_task(run_forever(self._maintenance.sweep), name="sweeper")
                     group.create_task(run_forever(self._maintenance.scrub), name="scrubber")
+                    group.create_task(run_forever(self._maintenance.retain), name="retention")
                     group.create_task(run_forever(self._maintenance.confirm_start), name="start check")
                     group.create_task(run_forever(Attachments(self._ctx).serve_clean_up), name="files")
                     for name, loop in self._loops.items():

@@ -13,7 +13,7 @@ from palaver.engine.delivery.worker import DeliveryWorker
 from palaver.engine.retry import log_error, retry_outage, retry_until_stored, wait_any
 from palaver.engine.turns.dispatcher import Dispatcher
 from palaver.engine.turns.runner import TurnRunner
-from palaver.model.errors import NewerSchema, StoreError
+from palaver.model.errors import NewerSchema, StoreError, StoreUnavailable
 from palaver.model.reset import ResetRule
 from palaver.model.session import EndReason, Session
 from palaver.model.turn import Turn
@@ -24,6 +24,7 @@ from palaver.store.conversations.expiry import expire
 from palaver.store.jobs.jobs import KEEP_ENDED
 from palaver.store.privacy.erasure import ERASURES
 from palaver.store.queue.outbox import enqueue_events, with_events
+from palaver.store.retention.retention import Retention
 from palaver.store.scrub import SCRUBS, owed_scrubs
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,9 @@ FULL_SCAN_EVERY = timedelta(hours=1)
 ERASURE_PAUSE_SECONDS = 1.0
 SCRUB_PAUSE_SECONDS = 60.0
 """Removing traces of deleted rows takes the database long, so do it for many deletions at once."""
+RETENTION_PAUSE_SECONDS = 3600.0
+RETENTION_STEP_PAUSE_SECONDS = 0.05
+"""Between two small transactions of retention, so that turns go first."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FINALISE_TRIES = 3
 
@@ -148,6 +152,31 @@ class Maintenance:
                     await asyncio.sleep(SCRUB_PAUSE_SECONDS)
                 else:
                     await wait_any(deleted, timeout=self.ctx.options.sweep_every.total_seconds())
+
+    async def retain(self) -> None:
+        """Delete what is over its age, count or size, until cancelled. A restart continues."""
+        while True:
+            await asyncio.sleep(RETENTION_PAUSE_SECONDS)
+            if await retry_outage(self._is_sweeper):
+                await retry_outage(self._retain)
+
+    async def _retain(self) -> None:
+        retention = Retention(
+            database=self.ctx.store.database,
+            blobs=self.ctx.blob_store,
+            pause=partial(asyncio.sleep, RETENTION_STEP_PAUSE_SECONDS),
+        )
+        try:
+            gone = await retention.run(self.ctx.options.retention, self.ctx.clock.now())
+        except (StoreUnavailable, NewerSchema):
+            raise
+        except (StoreError, OSError) as error:
+            log_error(log, "retention is tried again", error, {"action": "retention.failed"})
+            return
+        for each in gone:
+            if each.items:
+                extra = {"action": "retention.deleted", "class": each.kind.value, "items": each.items}
+                log.info("retention deleted what was over its limits", extra=extra)
 
     async def _scrub(self) -> None:
         try:

@@ -9,6 +9,7 @@ from palaver.model.access import Grant
 from palaver.model.addressing import ConversationRules
 from palaver.model.key import ChatSelector, ProfileRule, Scope, ScopedSetting
 from palaver.model.quotas import QuotaRules
+from palaver.model.retention import RetentionRules
 from palaver.model.revision import RevisionPolicy
 from palaver.model.source import Source, decode_id
 from palaver.model.tools import ToolRules
@@ -90,6 +91,8 @@ class Options(ConversationRules):
     """How long a message waits for files that its platform does not provide."""
 
     # Maintenance
+    retention: RetentionRules = field(default_factory=RetentionRules)
+    """How long what is stored stays."""
     lease: timedelta = timedelta(seconds=30)
     poll: timedelta = timedelta(seconds=5)
     """How often to look for work even without a notification."""

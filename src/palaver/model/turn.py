@@ -364,6 +364,10 @@ class Outbound:
     is_news: bool = False
     """It reports an event; its own delivery is not reported as one."""
 
+    def without_content(self) -> "Outbound":
+        """Return only where it went, to record that it was sent."""
+        return replace(self, text="", file=None, choices=(), opens=None)
+
     @property
     def chat(self) -> tuple[str | Addressee | None, ...]:
         """Return where it goes, without the thread, as in `Source.address`."""

@@ -8,11 +8,11 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Iterator
-from contextlib import contextmanager
-from datetime import timedelta
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from palaver.model.attachment import StoredBlob, TooLarge
 
@@ -34,6 +34,14 @@ class Condition(Enum):
     """It is missing, but what was damaged of it is in the folder `set-aside`."""
     UNREADABLE = "unreadable"
     """It is there, but this process cannot read it, for example because of its mode or a disk that fails."""
+
+
+class StoredFile(NamedTuple):
+    name: str
+    """Its hash."""
+    at: datetime
+    """When it came, for the last time if it came several times."""
+    size: int
 
 
 class BlobStore:
@@ -97,6 +105,16 @@ class BlobStore:
 
     async def find(self, is_wanted: Callable[[str], bool]) -> list[str]:
         return await asyncio.to_thread(lambda: sorted({path.name for path in self._stored() if is_wanted(path.name)}))
+
+    async def list_files(self) -> list[StoredFile]:
+        """Return all contents, the newest first."""
+        return await asyncio.to_thread(lambda: sorted(self._facts(), key=lambda file: file.at, reverse=True))
+
+    def _facts(self) -> Iterator[StoredFile]:
+        for path in self._stored():
+            with suppress(FileNotFoundError):
+                facts = path.stat()
+                yield StoredFile(path.name, datetime.fromtimestamp(facts.st_mtime, UTC), facts.st_size)
 
     async def remove(self, names: Collection[str], older_than: timedelta) -> int:
         paths = [place(name) for name in names for place in (self._path, self._aside)]

@@ -1,7 +1,8 @@
 """Deleting sessions: one by one or by age, each completely, and never during a turn."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from datetime import datetime
+from itertools import groupby
 
 from palaver.db.transaction import Database, Lock, Row, Statements, Value, transaction
 from palaver.model.errors import BadArgument, NotAllowed, SessionBusy
@@ -204,6 +205,22 @@ def _bypass_in_undo_log(session: Session, now: datetime) -> Statements[None]:
             )
 
 
+# Single entries
+
+
+@transaction
+def remove_entries(session: int, seqs: Sequence[int]) -> Statements[list[str]]:
+    """Delete entries of a session that the caller holds. Return the files that nothing references any more."""
+    ids = [session * SEQS + seq for seq in sorted(seqs)]
+    yield "DELETE FROM entries WHERE id = ?", [(id_,) for id_ in ids]
+    files = yield from drop_refs(f"kind = 'entry' AND holder IN ({placeholders(ids)})", *ids)
+    for _, run in groupby(enumerate(sorted(seqs)), key=lambda pair: pair[1] - pair[0]):
+        span = [seq for _, seq in run]
+        yield from write_journal("delete", session, span[0], span[-1])
+    yield from owe_scrub()
+    return files
+
+
 # By age
 
 
@@ -236,11 +253,10 @@ class PruneRule:
 class Survey:
     """What a rule would delete now. `prune` deletes nothing else."""
 
-    rule: PruneRule
-    mark: tuple[int, int] | None
-    """Last activity and number of the oldest session that is kept."""
-    sessions: int
-    entries: int
+    where: Filter = Filter("1 = 0")
+    """Finds them among `sessions s`."""
+    sessions: int = 0
+    entries: int = 0
     oldest: datetime | None = None
     newest: datetime | None = None
     sample: tuple[Session, ...] = ()
@@ -282,8 +298,13 @@ def survey(rule: PruneRule, principal: Principal) -> Statements[Survey]:
     """Return what `prune` would delete."""
     mark = yield from _find_cutoff(rule, principal)
     if rule.keep_newest and mark is None:
-        return Survey(rule=rule, mark=None, sessions=0, entries=0)
-    where = _prunable(rule, principal, mark)
+        return Survey()
+    return (yield from survey_where(_prunable(rule, principal, mark)))
+
+
+@transaction
+def survey_where(where: Filter) -> Statements[Survey]:
+    """Return what `prune` would delete of these `sessions s`."""
     rows = yield (
         f"SELECT count(*), coalesce(sum(s.next_seq - 1), 0), min({_OVER_SINCE}), max({_OVER_SINCE})"
         f" FROM sessions s WHERE {where.sql}",
@@ -293,8 +314,7 @@ def survey(rule: PruneRule, principal: Principal) -> Statements[Survey]:
     oldest_first = f"{where.sql} ORDER BY s.last_active, s.no LIMIT {_SAMPLE_SIZE}"
     sample = yield from select_sessions(oldest_first, *where.values)
     return Survey(
-        rule=rule,
-        mark=mark,
+        where=where,
         sessions=sessions,
         entries=int(entries),
         oldest=instant_or_none(oldest),
@@ -317,26 +337,26 @@ def _find_cutoff(rule: PruneRule, principal: Principal) -> Statements[tuple[int,
 
 
 async def prune(
-    database: Database,
-    found: Survey,
-    principal: Principal,
-    now: datetime,
-    *,
-    progress: Callable[[Pruned], None] = lambda _: None,
+    database: Database, where: Filter, now: datetime, *, progress: Callable[[Pruned], None] = lambda _: None
 ) -> Pruned:
-    """Delete what the survey found, in many small transactions with whole sessions."""
-    done, after = Pruned(), 0
-    while found.sessions and (batch := await database.read(_next_batch(found, principal, after))):
-        done += await database.transact(_remove_batch(found, principal, batch, now))
-        after = batch[-1]
+    """Delete these `sessions s`, in many small transactions with whole sessions."""
+    done = Pruned()
+    async for step in prune_steps(database, where, now):
+        done += step
         progress(done)
     return done
 
 
+async def prune_steps(database: Database, where: Filter, now: datetime) -> AsyncGenerator[Pruned]:
+    after = 0
+    while batch := await database.read(_next_batch(where, after)):
+        yield await database.transact(_remove_batch(where, batch, now))
+        after = batch[-1]
+
+
 @transaction
-def _next_batch(found: Survey, principal: Principal, after: int) -> Statements[list[int]]:
+def _next_batch(where: Filter, after: int) -> Statements[list[int]]:
     """Return the sessions of the next transaction, at least one."""
-    where = _prunable(found.rule, principal, found.mark)
     rows = yield (
         f"SELECT s.no, s.next_seq FROM sessions s WHERE s.no > ? AND {where.sql}"
         f" ORDER BY s.no LIMIT {_SESSIONS_PER_BATCH}",
@@ -353,11 +373,10 @@ def _next_batch(found: Survey, principal: Principal, after: int) -> Statements[l
 
 
 @transaction
-def _remove_batch(found: Survey, principal: Principal, numbers: Sequence[int], now: datetime) -> Statements[Pruned]:
+def _remove_batch(where: Filter, numbers: Sequence[int], now: datetime) -> Statements[Pruned]:
     these = f"no IN ({placeholders(numbers)})"
     for (key,) in (yield f"SELECT DISTINCT key FROM sessions WHERE {these} ORDER BY key", tuple(numbers)):
         yield Lock(key)
-    where = _prunable(found.rule, principal, found.mark)
     pruned = Pruned()
     for session in (yield from select_sessions(f"s.{these} AND {where.sql} ORDER BY s.no", *numbers, *where.values)):
         try:

@@ -46,7 +46,7 @@ PAIRING_LOCK = Lock("pairing")
 """Held to decide about strangers: those of all platforms are counted together."""
 _WIPED_TEXT = "(deleted after it was sent)"
 _OVER = frozenset({OutboxState.DELIVERED, OutboxState.DEAD})
-_KEPT = tuple(reception.value for reception in Reception if reception.keeps)
+KEPT_REASONS = tuple(reception.value for reception in Reception if reception.keeps)
 
 
 @transaction
@@ -179,8 +179,8 @@ def _kept_since(first: int) -> Statements[list[Row]]:
     return (
         yield (
             f"{SELECT_RECEIVED} WHERE i.no >= ? AND i.key = (SELECT key FROM inbox WHERE no = ?)"
-            f" AND i.state = 'refused' AND i.reason IN ({placeholders(_KEPT)}) AND length(i.body) > 0",
-            (first, first, *_KEPT),
+            f" AND i.state = 'refused' AND i.reason IN ({placeholders(KEPT_REASONS)}) AND length(i.body) > 0",
+            (first, first, *KEPT_REASONS),
         )
     )
 

@@ -176,14 +176,11 @@ def erase_share(
     yield from check_not_busy(session)
     yield from record_digests(erasure, "entry", _entry_digests(entries, digests))
     yield from _undo_summaries(session, [entry for entry in entries if entry.role is Role.SUMMARY], now)
-    ids = [number * SEQS + entry.seq for entry in entries]
-    yield "DELETE FROM entries WHERE id = ?", [(id_,) for id_ in ids]
-    yield from _drop_files(erasure, "entry", ids, digests)
-    for entry in entries:
-        yield from write_journal("delete", number, entry.seq, entry.seq)
+    files = yield from deletion.remove_entries(number, [entry.seq for entry in entries])
+    yield from record_digests(erasure, "file", map(digests.file, files))
     # Both may quote them.
     yield "UPDATE sessions SET title = NULL, instructions = NULL WHERE no IN (?, ?)", (number, session.root)
-    return len(ids)
+    return len(entries)
 
 
 class QuotePage(NamedTuple):

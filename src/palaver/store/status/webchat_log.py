@@ -60,7 +60,9 @@ def list_asides(
         (encode_id(chat), *span, place.text, place.text, _MAX_ASIDES),
     )
     messages = [*_received(received, chat, principal), *readable(_sent_message, sent)]
-    return sorted(messages, key=lambda each: (each.at, not each.is_mine))
+    # Retention leaves messages without content.
+    shown = [each for each in messages if each.text or each.files or each.problem]
+    return sorted(shown, key=lambda each: (each.at, not each.is_mine))
 
 
 _MAX_ASIDES = 200
@@ -81,7 +83,8 @@ def failure_notices(turns: Sequence[int]) -> Statements[dict[int, str]]:
         span = turn * REPLIES, (turn + 1) * REPLIES
         rows = yield f"SELECT {DELIVERY_COLUMNS} FROM outbox WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT 1", span
         for delivery in readable(delivery_of, rows):
-            told[turn] = delivery.outbound.text
+            if delivery.outbound.text:
+                told[turn] = delivery.outbound.text
     return told
 
 

@@ -12,7 +12,8 @@ from palaver.model.attachment import format_size
 from palaver.model.value import value
 from palaver.store.damage.leftovers import copy_database, is_copy
 from palaver.store.opening import sqlite_path
-from palaver.web.pages.common import answer_action
+from palaver.store.retention.retention import Expired, Retention
+from palaver.web.pages.common import answer_action, query_value
 from palaver.web.pages.settings import SECTIONS, show_settings
 from palaver.web.routes import WebRequest, action, page
 
@@ -30,8 +31,19 @@ async def data(request: WebRequest) -> Response:
     copies = await asyncio.to_thread(_list_copies, file) if file else ()
     size = sum(part.stat().st_size for part in _parts(file) if part.exists()) if file else 0
     return await show_settings(
-        request, SECTIONS["data"], "settings/data.html", database=str(file or ""), size=size, copies=copies
+        request,
+        SECTIONS["data"],
+        "settings/data.html",
+        database=str(file or ""),
+        size=size,
+        copies=copies,
+        expired=await _preview(request) if query_value(request, "preview") else None,
     )
+
+
+async def _preview(request: WebRequest) -> list[Expired]:
+    retention = Retention(database=request.store.database, blobs=request.services.shelf)
+    return await retention.preview(request.services.config().retention.rules(), request.now)
 
 
 @action("/settings/data/backup", owner_only=True)

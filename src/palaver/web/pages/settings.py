@@ -15,6 +15,7 @@ from palaver.config.nodes import Node, Position
 from palaver.model.access import AccessRole, describe_grant
 from palaver.model.errors import NotFound
 from palaver.model.quotas import QuotaKind
+from palaver.model.retention import RetentionClass
 from palaver.model.value import value
 from palaver.store.people.api_tokens import Right
 from palaver.web.pages.common import answer_action, query_value, read_form, show_page
@@ -34,6 +35,19 @@ _GENERAL = {
     "reset_notices": "Tell a chat of a reset",
     "revisions": "Edited messages",
     "privacy.pseudonyms": "Pseudonyms",
+}
+_KEPT = {
+    RetentionClass.CHAT: "Conversations with people",
+    RetentionClass.CRON: "Conversations of jobs",
+    RetentionClass.API: "Conversations of programs",
+    RetentionClass.OBSERVED: "What the agent overheard in groups",
+    RetentionClass.ATTACHMENTS: "Files",
+    RetentionClass.SETTLED: "Contents of inbox and outbox",
+}
+_RETENTION = {
+    f"retention.{kind.value}.{name}": f"{what}: {label}"
+    for kind, what in _KEPT.items()
+    for name, label in (("age", "for how long"), ("count", "how many"), ("size", "how much"))
 }
 _MEASURES = {
     QuotaKind.PERSON_DAY: "One person, per day",
@@ -67,7 +81,7 @@ SECTIONS = {
         Section(name="people", title="People", fields={"pairing": "Strangers can ask for access"}),
         Section(name="limits", title="Limits"),
         Section(name="general", title="General", fields=_GENERAL),
-        Section(name="data", title="Data"),
+        Section(name="data", title="Data", fields=_RETENTION),
     )
 }
 

@@ -1,0 +1,96 @@
+"""`palaver retention`: show and delete what is over its age, count or size."""
+
+import os
+from pathlib import Path
+
+import typer
+
+from palaver.cli import shared_options
+from palaver.cli.delete import wipe
+from palaver.cli.export import blob_store
+from palaver.cli.output import Progress, confirm, counted, print_json, print_line, print_rows
+from palaver.cli.shared_options import Json, StoreOption, Yes, ask
+from palaver.config.loader import load
+from palaver.model.attachment import format_size
+from palaver.model.retention import RetentionClass, RetentionRules
+from palaver.store.retention.retention import Expired, Retention
+from palaver.store.store import Store
+
+EXAMPLES = {"preview": "palaver retention preview", "run": "palaver retention run --yes"}
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+_WHAT = {
+    RetentionClass.CHAT: "conversations",
+    RetentionClass.CRON: "conversations of jobs",
+    RetentionClass.API: "conversations of programs",
+    RetentionClass.OBSERVED: "overheard messages",
+    RetentionClass.ATTACHMENTS: "files",
+    RetentionClass.SETTLED: "contents of inbox and outbox",
+}
+
+
+@app.command(help=f"Show what the configured retention would delete now.\n\n{EXAMPLES['preview']}")
+def preview(*, store: StoreOption = None, json: Json = False) -> None:
+    found = _preview(store)
+    if json:
+        print_json({"found": [_fields(each) for each in found]})
+    else:
+        _print(found)
+
+
+@app.command(help=f"Delete what the configured retention allows to go.\n\n{EXAMPLES['run']}")
+def run(*, yes: Yes = False, store: StoreOption = None, json: Json = False) -> None:
+    found = _preview(store)
+    if not json:
+        _print(found)
+    total = sum(each.items for each in found)
+    if total:
+        confirm(f"Permanently delete {counted(total, 'item')}?", EXAMPLES["run"], yes=yes)
+    progress = Progress("items deleted")
+
+    async def carry_out(opened: Store) -> list[Expired]:
+        gone = await _retention(opened).run(_rules(), shared_options.now(), progress=progress.show)
+        await wipe(opened)
+        return gone
+
+    gone = ask(store, carry_out) if total else []
+    progress.finish()
+    if json:
+        print_json({"deleted": [{"class": each.kind.value, "items": each.items} for each in gone]})
+    elif gone:
+        print_line(f"{counted(sum(each.items for each in gone), 'item')} deleted.")
+
+
+def _preview(store: str | None) -> list[Expired]:
+    return ask(store, lambda opened: _retention(opened).preview(_rules(), shared_options.now()), [])
+
+
+def _retention(store: Store) -> Retention:
+    return Retention(database=store.database, blobs=blob_store())
+
+
+def _rules() -> RetentionRules:
+    return load(Path(), os.environ).retention.rules()
+
+
+def _print(found: list[Expired]) -> None:
+    going = [each for each in found if each.items]
+    if not going:
+        print_line("Nothing is over its limits.")
+        return
+    print_rows(
+        ("class", "would go", "size", "last used before"),
+        [
+            (
+                each.kind.value,
+                f"{each.items} {_WHAT[each.kind]}",
+                format_size(each.size),
+                f"{each.cutoff:%Y-%m-%d %H:%M}",
+            )
+            for each in going
+        ],
+    )
+
+
+def _fields(each: Expired) -> dict[str, object]:
+    return {"class": each.kind.value, "items": each.items, "bytes": each.size, "before": each.cutoff}

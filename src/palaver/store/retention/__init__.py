@@ -1,0 +1,1 @@
+"""Retention: find and delete what is over its age, count or size, class by class."""

@@ -1,0 +1,93 @@
+"""Conversations that nobody has used for longer than they stay."""
+
+from datetime import datetime
+
+from palaver.db.transaction import Statements, transaction
+from palaver.model.retention import RetentionClass, RetentionLimit, latest_cutoff
+from palaver.store.conversations.visibility import Filter
+from palaver.store.queue.outbox import REPLIES
+from palaver.store.records import SEQS, instant, micros
+
+_PAGE = 200
+_OF_KIND = {
+    RetentionClass.CHAT: Filter("s.schedule_no IS NULL AND s.platform <> 'api'"),
+    RetentionClass.CRON: Filter("s.schedule_no IS NOT NULL"),
+    RetentionClass.API: Filter("s.schedule_no IS NULL AND s.platform = 'api'"),
+}
+KINDS = tuple(_OF_KIND)
+_BYTES = (
+    "(SELECT coalesce(sum(length(e.body)), 0) FROM entries e"
+    f" WHERE e.id >= s.no * {SEQS} AND e.id < (s.no + 1) * {SEQS})"
+)
+_END = 1 << 62
+
+
+@transaction
+def find_cutoff(kind: RetentionClass, limit: RetentionLimit, now: datetime) -> Statements[datetime | None]:
+    """Return the time before which unused conversations go."""
+    by_count = (yield from _nth_newest(kind, limit.count, now)) if limit.count is not None else None
+    by_size = (yield from _newest_within(kind, limit.size)) if limit.size is not None else None
+    return latest_cutoff(limit, now, by_count, by_size)
+
+
+def _nth_newest(kind: RetentionClass, count: int, now: datetime) -> Statements[datetime | None]:
+    if not count:
+        return now
+    rows = yield (
+        f"SELECT s.last_active FROM sessions s WHERE {_OF_KIND[kind].sql}"
+        " ORDER BY s.last_active DESC, s.no DESC LIMIT 1 OFFSET ?",
+        (count - 1,),
+    )
+    return instant(rows[0][0]) if rows else None
+
+
+def _newest_within(kind: RetentionClass, size: int) -> Statements[datetime | None]:
+    """Return when the oldest conversation was used that still fits; None if all fit."""
+    last, used, oldest = (_END, _END), 0, _END
+    while rows := (
+        yield (
+            f"SELECT s.last_active, s.no, {_BYTES} FROM sessions s WHERE {_OF_KIND[kind].sql}"
+            " AND (s.last_active, s.no) < (?, ?) ORDER BY s.last_active DESC, s.no DESC LIMIT ?",
+            (*last, _PAGE),
+        )
+    ):
+        for active, number, entries in rows:
+            used += int(entries)
+            if used > size:
+                # One that is as old as the last that fits goes with it only if that goes.
+                return instant(min(oldest, active + 1))
+            last, oldest = (active, number), active
+    return None
+
+
+def expired(kind: RetentionClass, cutoff: datetime) -> Filter:
+    """Return the condition for `sessions s` that go. Whatever is still needed stays."""
+    time = micros(cutoff)
+    return Filter(
+        f"s.last_active < ? AND {_OF_KIND[kind].sql} AND NOT EXISTS ({_PINNED}) AND NOT EXISTS ({_NEWER_VERSION})"
+        f" AND NOT EXISTS ({_OPEN_TURN}) AND NOT EXISTS ({_UNSENT}) AND NOT EXISTS ({_NEXT_RUN})",
+        (time, time),
+    )
+
+
+_PINNED = (
+    "SELECT 1 FROM session_marks m WHERE m.session_no IN (s.no, coalesce(s.version_root, s.no))"
+    " AND m.pinned IS NOT NULL"
+)
+_NEWER_VERSION = (
+    "SELECT 1 FROM sessions v WHERE (v.no = s.version_root OR v.version_root = s.version_root"
+    " OR v.version_root = s.no) AND v.last_active >= ?"
+)
+_OPEN_TURN = "SELECT 1 FROM turns t WHERE t.session_no = s.no AND t.ended IS NULL"
+_UNSENT = (
+    f"SELECT 1 FROM turns t JOIN outbox o ON o.id >= t.no * {REPLIES} AND o.id < (t.no + 1) * {REPLIES}"
+    " WHERE t.session_no = s.no AND o.state NOT IN ('delivered', 'dead')"
+)
+_NEXT_RUN = "SELECT 1 FROM schedules j WHERE j.no = s.schedule_no AND s.ended IS NULL AND j.next_due IS NOT NULL"
+"""The next run of its job continues an open conversation."""
+
+
+@transaction
+def count_bytes(where: Filter) -> Statements[int]:
+    rows = yield f"SELECT coalesce(sum({_BYTES}), 0) FROM sessions s WHERE {where.sql}", where.values
+    return int(rows[0][0])

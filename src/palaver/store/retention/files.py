@@ -1,0 +1,110 @@
+"""Contents of files that nobody needs any more. The transcript still names them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from palaver.db.transaction import Row, Statements, transaction
+from palaver.model.attachment import Attachment
+from palaver.model.retention import RetentionLimit, latest_cutoff
+from palaver.store.conversations.attachment_refs import drop_refs, kept_aside
+from palaver.store.conversations.blob_store import StoredFile
+from palaver.store.records import (
+    INBOX_COLUMNS,
+    SEQS,
+    SET_BODY,
+    body_values,
+    entry_of,
+    inbound_body,
+    micros,
+    prepare,
+    readable,
+    received_of,
+)
+from palaver.store.scrub import owe_scrub
+
+GONE = "it was deleted because it was old"
+"""Why a file is not there, in words for the agent."""
+
+
+def find_cutoff(limit: RetentionLimit, files: Sequence[StoredFile], now: datetime) -> datetime | None:
+    """Return the time before which files go; `files` are the newest first."""
+    by_count = by_size = None
+    if limit.count is not None and len(files) > limit.count:
+        by_count = files[limit.count - 1].at if limit.count else now
+    if limit.size is not None:
+        used = 0
+        for number, file in enumerate(files):
+            used += file.size
+            if used > limit.size:
+                by_size = files[number - 1].at if number else now
+                break
+    return latest_cutoff(limit, now, by_count, by_size)
+
+
+@transaction
+def is_needed(name: str, cutoff: datetime) -> Statements[bool]:
+    """Return whether a message that waits, an unsent answer, or something said since the cutoff has this file.
+
+    So has a conversation that is busy or pinned, and a reference that a repair set aside.
+    """
+    moment = micros(cutoff)
+    rows = yield (
+        "SELECT 1 FROM attachments a WHERE a.sha256 = ? AND CASE a.kind"
+        " WHEN 'out' THEN EXISTS (SELECT 1 FROM outbox o WHERE o.id = a.holder"
+        "  AND o.state NOT IN ('delivered', 'dead'))"
+        " WHEN 'in' THEN EXISTS (SELECT 1 FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no WHERE i.no = a.holder"
+        "  AND (i.received >= ? OR i.state IN ('waiting', 'relay') OR (t.no IS NOT NULL AND t.ended IS NULL)))"
+        " ELSE EXISTS (SELECT 1 FROM entries e LEFT JOIN turns t ON t.no = e.turn_no"
+        f"  JOIN sessions s ON s.no = e.id / {SEQS} WHERE e.id = a.holder"
+        "  AND (coalesce(t.started, s.last_active) >= ?"
+        "   OR EXISTS (SELECT 1 FROM turns r WHERE r.session_no = s.no AND r.ended IS NULL)"
+        "   OR EXISTS (SELECT 1 FROM session_marks m WHERE m.session_no IN (s.no, coalesce(s.version_root, s.no))"
+        "    AND m.pinned IS NOT NULL))) END LIMIT 1",
+        (name, moment, moment),
+    )
+    return bool(rows) or name in (yield from kept_aside())
+
+
+@transaction
+def release(names: Sequence[str], cutoff: datetime) -> Statements[list[str]]:
+    """Drop the references to files that nobody needs, and say so where they were. Return these files."""
+    released: list[str] = []
+    for name in names:
+        if (yield from is_needed(name, cutoff)):
+            continue
+        yield from _rewrite_entries(name)
+        yield from _rewrite_messages(name)
+        yield from drop_refs("sha256 = ?", name)
+        released.append(name)
+    if released:
+        yield from owe_scrub()
+    return released
+
+
+def _rewrite_entries(name: str) -> Statements[None]:
+    rows: list[Row] = yield (
+        "SELECT e.id, e.body FROM attachments a JOIN entries e ON e.id = a.holder"
+        " WHERE a.sha256 = ? AND a.kind = 'entry'",
+        (name,),
+    )
+    for row in rows:
+        for entry in readable(entry_of, [row]):
+            changed = prepare(entry._replace(files=_without(entry.files, name)))
+            yield f"UPDATE entries SET {SET_BODY} WHERE id = ?", (*changed.values(row[0] // SEQS, entry.seq), row[0])
+
+
+def _rewrite_messages(name: str) -> Statements[None]:
+    rows = yield (
+        f"SELECT {INBOX_COLUMNS} FROM attachments a JOIN inbox i ON i.no = a.holder"
+        " LEFT JOIN turns t ON t.no = i.turn_no WHERE a.sha256 = ? AND a.kind = 'in' AND length(i.body) > 0",
+        (name,),
+    )
+    for received in readable(received_of, rows):
+        inbound = replace(received.inbound, files=_without(received.inbound.files, name))
+        body = inbound_body(inbound, received.role, received.basis)
+        yield f"UPDATE inbox SET {SET_BODY} WHERE no = ?", (*body_values(body), received.number)
+
+
+def _without(files: Sequence[Attachment], name: str) -> tuple[Attachment, ...]:
+    return tuple(file._replace(sha256=None, problem=GONE) if file.sha256 == name else file for file in files)

@@ -1,0 +1,107 @@
+"""What the agent overheard: entries of transcripts, and the messages that they were."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import groupby
+
+from palaver.db.transaction import Lock, Row, Statements, transaction
+from palaver.model.errors import SessionBusy
+from palaver.model.retention import RetentionLimit, latest_cutoff
+from palaver.store.conversations.deletion import remove_entries
+from palaver.store.conversations.sessions import check_not_busy
+from palaver.store.conversations.visibility import get
+from palaver.store.queue.inbox import delete_content
+from palaver.store.records import SELECT_RECEIVED, SEQS, instant, micros, placeholders, readable, received_of
+from palaver.store.retention.boundary import first_since
+
+_PAGE = 200
+_LAST = (1 << 62, 1 << 62)
+Place = tuple[int, int]
+"""A turn and an entry of it, in the order in which overheard entries are found."""
+
+
+@transaction
+def find_cutoff(limit: RetentionLimit, now: datetime) -> Statements[datetime | None]:
+    by_count = (yield from _nth_newest(limit.count, now)) if limit.count is not None else None
+    by_size = (yield from _newest_within(limit.size)) if limit.size is not None else None
+    return latest_cutoff(limit, now, by_count, by_size)
+
+
+def _nth_newest(count: int, now: datetime) -> Statements[datetime | None]:
+    if not count:
+        return now
+    rows = yield (
+        "SELECT turn_no FROM entries WHERE observed = 1 AND turn_no IS NOT NULL ORDER BY turn_no DESC LIMIT 1 OFFSET ?",
+        (count - 1,),
+    )
+    return (yield from _started(rows[0][0])) if rows else None
+
+
+def _newest_within(size: int) -> Statements[datetime | None]:
+    last, used = _LAST, 0
+    while rows := (
+        yield (
+            "SELECT turn_no, id, length(body) FROM entries WHERE observed = 1 AND (turn_no, id) < (?, ?)"
+            " ORDER BY turn_no DESC, id DESC LIMIT ?",
+            (*last, _PAGE),
+        )
+    ):
+        for turn, id_, length in rows:
+            used += length
+            if used > size:
+                return (yield from _started(last[0]))
+            last = turn, id_
+    return None
+
+
+def _started(turn: int) -> Statements[datetime | None]:
+    rows = yield "SELECT started FROM turns WHERE no >= ? ORDER BY no LIMIT 1", (turn,)
+    return instant(rows[0][0]) if rows else None
+
+
+_EXPIRED = "observed = 1 AND turn_no < ?"
+
+
+@transaction
+def measure(cutoff: datetime) -> Statements[tuple[int, int]]:
+    """Return how many entries would go, and their bytes."""
+    end = yield from first_since("turns", "no", "started", cutoff)
+    rows = yield f"SELECT count(*), coalesce(sum(length(body)), 0) FROM entries WHERE {_EXPIRED}", (end,)
+    return rows[0][0], int(rows[0][1])
+
+
+@transaction
+def find_page(cutoff: datetime, after: Place) -> Statements[list[Place]]:
+    end = yield from first_since("turns", "no", "started", cutoff)
+    rows = yield (
+        f"SELECT turn_no, id FROM entries WHERE {_EXPIRED} AND (turn_no, id) > (?, ?) ORDER BY turn_no, id LIMIT ?",
+        (end, *after, _PAGE),
+    )
+    return [(turn, id_) for turn, id_ in rows]
+
+
+@transaction
+def remove(places: Sequence[Place], cutoff: datetime) -> Statements[int]:
+    """Delete these entries and the text of their messages, except in conversations that are busy."""
+    removed = 0
+    for number, group in groupby(sorted(places, key=lambda place: place[1]), key=lambda place: place[1] // SEQS):
+        theirs = list(group)
+        session = yield from get(number)
+        yield Lock(session.key.text)
+        try:
+            yield from check_not_busy(session)
+        except SessionBusy:
+            continue
+        yield from remove_entries(number, [id_ % SEQS for _, id_ in theirs])
+        yield from _empty_messages(sorted({turn for turn, _ in theirs}), cutoff)
+        removed += len(theirs)
+    return removed
+
+
+def _empty_messages(turns: Sequence[int], cutoff: datetime) -> Statements[None]:
+    rows: list[Row] = yield (
+        f"{SELECT_RECEIVED} WHERE i.turn_no IN ({placeholders(turns)}) AND i.received < ? AND length(i.body) > 0",
+        (*turns, micros(cutoff)),
+    )
+    heard = {each.number for each in readable(received_of, rows) if each.inbound.observed}
+    yield from delete_content([row for row in rows if row[0] in heard])

@@ -1,0 +1,132 @@
+"""Preview and carry out retention: many small steps, each complete, so that a killed run has done what it did."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime
+
+from palaver.db.transaction import Database
+from palaver.model.retention import RetentionClass, RetentionLimit, RetentionRules
+from palaver.model.value import value
+from palaver.store.conversations import deletion
+from palaver.store.conversations.blob_store import BlobStore, StoredFile
+from palaver.store.retention import conversations, files, observed, settled
+
+_FILES_PER_STEP = 20
+
+
+@value
+class Expired:
+    """What goes, or has gone, of one class."""
+
+    kind: RetentionClass
+    items: int
+    size: int | None = None
+    """In bytes; unknown after it has gone."""
+    cutoff: datetime | None = None
+    """What was last used before this time goes."""
+
+
+@value
+class Retention:
+    database: Database
+    blobs: BlobStore | None = None
+    """Files on this machine; None leaves them to their own machines."""
+    pause: Callable[[], Awaitable[object]] = lambda: asyncio.sleep(0)
+    """Called between steps, so that turns go first."""
+
+    async def preview(self, rules: RetentionRules, now: datetime) -> list[Expired]:
+        """Return what `run` would delete now; it deletes nothing."""
+        found: list[Expired] = []
+        for kind, limit in _limited(rules):
+            cutoff = await self._cutoff(kind, limit, now)
+            items, size = await self._measure(kind, cutoff) if cutoff else (0, 0)
+            found.append(Expired(kind=kind, items=items, size=size, cutoff=cutoff))
+        return found
+
+    async def run(
+        self, rules: RetentionRules, now: datetime, *, progress: Callable[[int], None] = lambda _: None
+    ) -> list[Expired]:
+        """Delete what is over its limits; return what has gone."""
+        gone: list[Expired] = []
+        for kind, limit in _limited(rules):
+            cutoff, items = await self._cutoff(kind, limit, now), 0
+            if cutoff is not None:
+                async for step in self._steps(kind, cutoff, now):
+                    items += step
+                    progress(sum(each.items for each in gone) + items)
+                    await self.pause()
+            gone.append(Expired(kind=kind, items=items, cutoff=cutoff))
+        return gone
+
+    async def _cutoff(self, kind: RetentionClass, limit: RetentionLimit, now: datetime) -> datetime | None:
+        match kind:
+            case RetentionClass.OBSERVED:
+                return await self.database.read(observed.find_cutoff(limit, now))
+            case RetentionClass.SETTLED:
+                return await self.database.read(settled.find_cutoff(limit, now))
+            case RetentionClass.ATTACHMENTS:
+                return files.find_cutoff(limit, await self._list_files(), now)
+            case _:
+                return await self.database.read(conversations.find_cutoff(kind, limit, now))
+
+    async def _list_files(self) -> Sequence[StoredFile]:
+        return await self.blobs.list_files() if self.blobs else ()
+
+    async def _measure(self, kind: RetentionClass, cutoff: datetime) -> tuple[int, int]:
+        match kind:
+            case RetentionClass.OBSERVED:
+                return await self.database.read(observed.measure(cutoff))
+            case RetentionClass.SETTLED:
+                sums = [await self.database.read(settled.measure(source, cutoff)) for source in settled.SOURCES]
+                return sum(items for items, _ in sums), sum(size for _, size in sums)
+            case RetentionClass.ATTACHMENTS:
+                old = [file for file in await self._list_files() if file.at < cutoff]
+                needed = [await self.database.read(files.is_needed(file.name, cutoff)) for file in old]
+                free = [file.size for file, stays in zip(old, needed, strict=True) if not stays]
+                return len(free), sum(free)
+            case _:
+                where = conversations.expired(kind, cutoff)
+                found = await self.database.read(deletion.survey_where(where))
+                return found.sessions, await self.database.read(conversations.count_bytes(where))
+
+    async def _steps(self, kind: RetentionClass, cutoff: datetime, now: datetime) -> AsyncIterator[int]:
+        """Carry out one step after the other; yield how many items each deleted."""
+        match kind:
+            case RetentionClass.OBSERVED:
+                after = (-1, -1)
+                while places := await self.database.read(observed.find_page(cutoff, after)):
+                    after = places[-1]
+                    yield await self.database.transact(observed.remove(places, cutoff))
+            case RetentionClass.SETTLED:
+                for source in settled.SOURCES:
+                    async for items in self._empty(source, cutoff):
+                        yield items
+            case RetentionClass.ATTACHMENTS:
+                async for items in self._release_files(cutoff, now):
+                    yield items
+            case _:
+                where = conversations.expired(kind, cutoff)
+                async for removed in deletion.prune_steps(self.database, where, now):
+                    yield removed.sessions
+
+    async def _empty(self, source: settled.Source, cutoff: datetime) -> AsyncIterator[int]:
+        last = -(1 << 62)
+        while again := await self.database.transact(settled.empty_skipped(source, cutoff, last)):
+            last, items = again
+            yield items
+        while (emptied := await self.database.transact(settled.empty_page(source, cutoff))) is not None:
+            yield emptied
+
+    async def _release_files(self, cutoff: datetime, now: datetime) -> AsyncIterator[int]:
+        """Drop references first: what is killed between leaves a file that the next tidying finds unused."""
+        old = [file.name for file in await self._list_files() if file.at < cutoff]
+        for start in range(0, len(old), _FILES_PER_STEP):
+            page = old[start : start + _FILES_PER_STEP]
+            released = await self.database.transact(files.release(page, cutoff))
+            if self.blobs and released:
+                await self.blobs.remove(released, now - cutoff)
+            yield len(released)
+
+
+def _limited(rules: RetentionRules) -> list[tuple[RetentionClass, RetentionLimit]]:
+    return [(kind, rules.of(kind)) for kind in RetentionClass if rules.of(kind).is_set]

@@ -1,0 +1,190 @@
+"""Contents of messages that were answered or refused, and of answers and notices that were sent.
+
+Their rows stay, so that a message that is delivered again is not answered twice.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from palaver.db.transaction import Row, Statements, transaction
+from palaver.model.retention import RetentionLimit, latest_cutoff
+from palaver.store.conversations.attachment_refs import drop_refs
+from palaver.store.people.pairing import KEPT_REASONS
+from palaver.store.queue.inbox import delete_content
+from palaver.store.records import (
+    DELIVERY_COLUMNS,
+    INBOX_COLUMNS,
+    REPLIES,
+    SET_BODY,
+    body_values,
+    delivery_of,
+    instant,
+    micros,
+    outbound_body,
+    placeholders,
+    readable,
+)
+from palaver.store.retention.boundary import first_since
+from palaver.store.scrub import owe_scrub
+
+_PAGE = 200
+_END = 1 << 62
+
+
+class Source(NamedTuple):
+    """A row of numbers that grow with time, from 1 up or from -1 down."""
+
+    name: str
+    table: str
+    number: str
+    time: str
+    sign: int = 1
+
+
+_INBOX = Source("inbox", "inbox", "i.no", "received")
+_REPLIES = Source("replies", "outbox", "o.id", "created")
+_NOTICES = Source("notices", "outbox", "o.id", "created", -1)
+SOURCES = (_INBOX, _REPLIES, _NOTICES)
+_SETTLED = {
+    "inbox": "i.received < ? AND CASE WHEN t.no IS NULL THEN i.state IN ('done', 'refused', 'failed')"
+    f" AND coalesce(i.reason, '') NOT IN ({placeholders(KEPT_REASONS)})"
+    " ELSE t.ended IS NOT NULL AND t.ended < ? END",
+    "outbox": "o.state IN ('delivered', 'dead') AND o.created < ?",
+}
+_ROWS = {
+    "inbox": f"SELECT {INBOX_COLUMNS}, {_SETTLED['inbox']} FROM inbox i LEFT JOIN turns t ON t.no = i.turn_no",
+    "outbox": f"SELECT {DELIVERY_COLUMNS}, {_SETTLED['outbox']} FROM outbox o",
+}
+
+
+def _values(source: Source, cutoff: datetime) -> tuple[str | int, ...]:
+    moment = micros(cutoff)
+    return (moment, *KEPT_REASONS, moment) if source.table == "inbox" else (moment,)
+
+
+@transaction
+def find_cutoff(limit: RetentionLimit, now: datetime) -> Statements[datetime | None]:
+    """Count messages; the answers and notices of the same time stay with them."""
+    by_count = (yield from _nth_newest(limit.count, now)) if limit.count is not None else None
+    by_size = (yield from _newest_within(limit.size)) if limit.size is not None else None
+    return latest_cutoff(limit, now, by_count, by_size)
+
+
+def _nth_newest(count: int, now: datetime) -> Statements[datetime | None]:
+    if not count:
+        return now
+    rows = yield "SELECT received FROM inbox ORDER BY no DESC LIMIT 1 OFFSET ?", (count - 1,)
+    return instant(rows[0][0]) if rows else None
+
+
+def _newest_within(size: int) -> Statements[datetime | None]:
+    last, used, oldest = _END, 0, _END
+    while rows := (
+        yield "SELECT no, received, length(body) FROM inbox WHERE no < ? ORDER BY no DESC LIMIT ?", (last, _PAGE)
+    ):
+        for number, received, length in rows:
+            used += length
+            if used > size:
+                return instant(min(oldest, received + 1))
+            last, oldest = number, received
+    return None
+
+
+# Walk through each source once, and remember how far
+
+
+@transaction
+def measure(source: Source, cutoff: datetime) -> Statements[tuple[int, int]]:
+    """Return how many rows are still to be emptied, and their bytes."""
+    start, end = (yield from _position(source)), (yield from _end(source, cutoff))
+    if end - start <= 1:
+        return 0, 0
+    low, high = (start, end) if source.sign > 0 else (-end, -start)
+    rows = yield (
+        f"SELECT count(*), coalesce(sum(length(body)), 0) FROM {source.table} {source.number[0]}"
+        f" WHERE {source.number} > ? AND {source.number} < ?",
+        (low, high),
+    )
+    return rows[0][0], int(rows[0][1])
+
+
+def _position(source: Source) -> Statements[int]:
+    """Return the last number that was looked at, without its sign."""
+    rows = yield "SELECT value FROM meta WHERE name = ?", (_meta(source),)
+    return int(rows[0][0]) if rows else 0
+
+
+def _meta(source: Source) -> str:
+    return f"retention {source.name}"
+
+
+def _end(source: Source, cutoff: datetime) -> Statements[int]:
+    """Return the first number that is too young, without its sign."""
+    if source is _REPLIES:  # Their numbers are those of their turns.
+        return REPLIES * (yield from first_since("turns", "no", "started", cutoff))
+    number = yield from first_since(
+        f"{source.table} {source.number[0]}", source.number, source.time, cutoff, sign=source.sign
+    )
+    return source.sign * number
+
+
+@transaction
+def empty_page(source: Source, cutoff: datetime) -> Statements[int | None]:
+    """Empty the next rows. Return how many were; None if there are no more."""
+    start, end = (yield from _position(source)), (yield from _end(source, cutoff))
+    sign, (after, before, order) = source.sign, (">", "<", "ASC") if source.sign > 0 else ("<", ">", "DESC")
+    rows: list[Row] = yield (
+        f"{_ROWS[source.table]} WHERE {source.number} {after} ? AND {source.number} {before} ?"
+        f" ORDER BY {source.number} {order} LIMIT ?",
+        (*_values(source, cutoff), sign * start, sign * end, _PAGE),
+    )
+    if not rows:
+        return None
+    yield from _empty(source, [row[:-1] for row in rows if row[-1]])
+    yield (
+        "INSERT INTO retention_skipped (source, number) VALUES (?, ?) ON CONFLICT DO NOTHING",
+        [(source.name, row[0]) for row in rows if not row[-1]],
+    )
+    yield (
+        "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (_meta(source), str(sign * rows[-1][0])),
+    )
+    return sum(1 for row in rows if row[-1])
+
+
+@transaction
+def empty_skipped(source: Source, cutoff: datetime, after: int) -> Statements[tuple[int, int] | None]:
+    """Empty those of the next skipped rows that are settled by now. Return the last and how many; None at the end."""
+    skipped = yield (
+        "SELECT number FROM retention_skipped WHERE source = ? AND number > ? ORDER BY number LIMIT ?",
+        (source.name, after, _PAGE),
+    )
+    if not skipped:
+        return None
+    numbers = tuple(row[0] for row in skipped)
+    rows: list[Row] = yield (
+        f"{_ROWS[source.table]} WHERE {source.number} IN ({placeholders(numbers)})",
+        (*_values(source, cutoff), *numbers),
+    )
+    settled = [row[:-1] for row in rows if row[-1]]
+    yield from _empty(source, settled)
+    done = {row[0] for row in settled} | set(numbers) - {row[0] for row in rows}
+    yield (
+        "DELETE FROM retention_skipped WHERE source = ? AND number = ?",
+        [(source.name, number) for number in sorted(done)],
+    )
+    return numbers[-1], len(settled)
+
+
+def _empty(source: Source, rows: Sequence[Row]) -> Statements[None]:
+    if not rows:
+        return
+    if source.table == "inbox":
+        yield from delete_content(rows)
+    else:
+        for delivery in readable(delivery_of, rows):
+            body = outbound_body(delivery.outbound.without_content())
+            yield f"UPDATE outbox SET {SET_BODY} WHERE id = ?", (*body_values(body), delivery.number)
+            yield from drop_refs("kind = 'out' AND holder = ?", delivery.number)
+    yield from owe_scrub()
